@@ -1,0 +1,100 @@
+//! From pixels to the bytes of a file, for synthetic data, for showing samples and for tests.
+//!
+//! In: packed pixels. Out: a JPEG or PNG file. Not built for speed.
+
+use crate::error::CodecError;
+use crate::formats::jpeg;
+use crate::header::Format;
+
+/// How much finer luma is stored than chroma.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Subsampling {
+    /// Full chroma.
+    S444,
+    /// Chroma at half the width.
+    S422,
+    /// Chroma at half the width and height.
+    S420,
+    /// No chroma.
+    Grey,
+}
+
+/// How the coefficients of a JPEG are coded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum JpegCoding {
+    /// One scan, Huffman.
+    Baseline,
+    /// Several scans, Huffman.
+    Progressive,
+    /// One scan, arithmetic.
+    Arithmetic,
+}
+
+/// Encodes a baseline JPEG. Quality is 1 to 100.
+pub fn encode_jpeg(
+    pixels: &[u8],
+    width: u32,
+    height: u32,
+    channels: u8,
+    quality: u8,
+    subsampling: Subsampling,
+) -> Result<Vec<u8>, CodecError> {
+    encode_jpeg_as(JpegCoding::Baseline, pixels, (width, height, channels), quality, subsampling)
+}
+
+/// Encodes a JPEG with the given coding; four channels are CMYK, stored as YCCK.
+pub fn encode_jpeg_as(
+    coding: JpegCoding,
+    pixels: &[u8],
+    (width, height, channels): (u32, u32, u8),
+    quality: u8,
+    subsampling: Subsampling,
+) -> Result<Vec<u8>, CodecError> {
+    let wrong = |reason| Err(CodecError::Shape { width, height, channels, reason });
+    if !matches!(channels, 1 | 3 | 4) {
+        return wrong("a JPEG has 1, 3 or 4 channels");
+    }
+    if channels == 4 && subsampling == Subsampling::Grey {
+        return wrong("CMYK cannot be stored as grey");
+    }
+    if width.max(height) > 65_500 {
+        return wrong("a JPEG has at most 65500 pixels a side");
+    }
+    check(pixels, width, height, channels)?;
+    let subsampling = if channels == 1 { Subsampling::Grey } else { subsampling };
+    jpeg::encode(pixels, (width, height, channels), quality.clamp(1, 100), subsampling, coding)
+}
+
+/// Encodes a PNG of 1 to 4 channels: grey, grey and alpha, RGB, RGB and alpha.
+pub fn encode_png(pixels: &[u8], width: u32, height: u32, channels: u8) -> Result<Vec<u8>, CodecError> {
+    let colour = match channels {
+        1 => png::ColorType::Grayscale,
+        2 => png::ColorType::GrayscaleAlpha,
+        3 => png::ColorType::Rgb,
+        4 => png::ColorType::Rgba,
+        _ => return Err(CodecError::Shape { width, height, channels, reason: "a PNG has 1 to 4 channels" }),
+    };
+    check(pixels, width, height, channels)?;
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, width, height);
+    encoder.set_color(colour);
+    encoder.set_depth(png::BitDepth::Eight);
+    let written = encoder.write_header().and_then(|mut writer| {
+        writer.write_image_data(pixels)?;
+        writer.finish()
+    });
+    written.map_err(|cause| CodecError::unsupported(Format::Png, cause.to_string()))?;
+    Ok(bytes)
+}
+
+fn check(pixels: &[u8], width: u32, height: u32, channels: u8) -> Result<(), CodecError> {
+    let needed = u128::from(width) * u128::from(height) * u128::from(channels);
+    let reason = if needed == 0 {
+        "there is no pixel"
+    } else if pixels.len() as u128 != needed {
+        "the pixels are not width x height x channels bytes"
+    } else {
+        return Ok(());
+    };
+    Err(CodecError::Shape { width, height, channels, reason })
+}

@@ -1,0 +1,99 @@
+//! What can be wrong with a picture.
+//!
+//! Every variant carries the facts; nothing here knows which sample or file the bytes came from, the caller adds that.
+
+use crate::header::Format;
+
+/// Why bytes did not become pixels, or pixels did not become bytes.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CodecError {
+    /// There are no bytes.
+    #[error("the file is empty")]
+    Empty,
+    /// The first bytes belong to no known format.
+    #[error("not a JPEG, PNG, WebP, BMP or GIF file: it begins with bytes {first_bytes:02x?}")]
+    UnknownFormat {
+        /// At most eight of them.
+        first_bytes: Vec<u8>,
+    },
+    /// The header asks for more pixels than the caller allows. Found before memory is taken.
+    #[error(
+        "{width} x {height} pixels are more than the limit of {limit}; raise max_pixels if the file is to be trusted"
+    )]
+    TooManyPixels {
+        /// As stored in the header.
+        width: u32,
+        /// As stored in the header.
+        height: u32,
+        /// The caller's `max_pixels`.
+        limit: u64,
+    },
+    /// The data end too early.
+    #[error("{format} data end too early: {reason}")]
+    Truncated {
+        /// What the first bytes say.
+        format: Format,
+        /// In the words of the decoder.
+        reason: String,
+    },
+    /// The data contradict the format.
+    #[error("{format} data are damaged: {reason}")]
+    Damaged {
+        /// What the first bytes say.
+        format: Format,
+        /// In the words of the decoder.
+        reason: String,
+    },
+    /// The data may be right, but this crate does not read them.
+    #[error("{format} of this kind is not supported: {reason}")]
+    Unsupported {
+        /// What the first bytes say.
+        format: Format,
+        /// What is not supported.
+        reason: String,
+    },
+    /// A mask was asked for, but the picture has more than one channel.
+    #[error("a mask needs one channel, but this {format} holds {found}; store masks as grey or palette PNG")]
+    NotAMask {
+        /// What the first bytes say.
+        format: Format,
+        /// What the picture holds instead.
+        found: &'static str,
+    },
+    /// The caller's `cancel` returned true.
+    #[error("cancelled")]
+    Cancelled,
+    /// The allocator refused.
+    #[error("no memory for {bytes} bytes of pixels")]
+    OutOfMemory {
+        /// How much was asked for.
+        bytes: u64,
+    },
+    /// Sizes given by the caller contradict each other, or cannot be encoded.
+    #[error("cannot use {width} x {height} pixels of {channels} channels: {reason}")]
+    Shape {
+        /// As given.
+        width: u32,
+        /// As given.
+        height: u32,
+        /// As given.
+        channels: u8,
+        /// Which rule is broken.
+        reason: &'static str,
+    },
+}
+
+impl CodecError {
+    pub(crate) fn damaged(format: Format, reason: impl Into<String>) -> Self {
+        Self::Damaged { format, reason: reason.into() }
+    }
+
+    pub(crate) fn truncated(format: Format, reason: impl Into<String>) -> Self {
+        Self::Truncated { format, reason: reason.into() }
+    }
+
+    pub(crate) fn unsupported(format: Format, reason: impl Into<String>) -> Self {
+        Self::Unsupported { format, reason: reason.into() }
+    }
+}

@@ -1,0 +1,243 @@
+//! JPEG through libjpeg-turbo: the safe side of shim.c.
+//!
+//! In: the bytes of a file. Out: rows, decoded in strips between which the caller's `cancel` is asked. A new
+//! decompressor is made for each picture: one that is used again keeps the tables of the picture before, and a file
+//! without tables of its own would then get other pixels on another thread.
+//!
+//! Integer IDCT and smooth chroma upsampling, as Pillow and torchvision decode. Damage that libjpeg only warns of is an
+//! error, because it goes on with invented pixels.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use crate::decode::{Mode, Target, grow, with_scratch};
+use crate::encode::{JpegCoding, Subsampling};
+use crate::error::CodecError;
+use crate::formats::colour::{self, Layout};
+use crate::header::Format;
+
+// Links the static library whose functions shim.c calls.
+use turbojpeg_sys as _;
+
+/// Output between two questions whether to go on.
+const STRIP_BYTES: usize = 1 << 20;
+
+/// Rows of MCUs between two questions, while a file of several scans is read.
+const CONSUME_STEPS: u32 = 16;
+
+/// Decodes a whole file.
+pub(crate) fn decode(bytes: &[u8], target: &mut Target<'_, '_>) -> Result<(), CodecError> {
+    let options = target.options;
+    let mut decompressor = Decompressor::open(bytes)?;
+    let info = decompressor.info;
+    target.check_size(Format::Jpeg, info.width, info.height)?;
+    if options.mode == Mode::Mask && info.components != 1 {
+        let found = if info.components == 4 { "CMYK colour" } else { "RGB colour" };
+        return Err(CodecError::NotAMask { format: Format::Jpeg, found });
+    }
+    let layout = decompressor.start(options.mode)?;
+    while !decompressor.consume(CONSUME_STEPS)? {
+        options.check_cancel()?;
+    }
+
+    let row_bytes = info.width as usize * usize::from(options.mode.channels());
+    let strip_bytes = row_bytes * (STRIP_BYTES / row_bytes).max(1);
+    let pixels = target.pixels()?;
+    if layout.channels() == usize::from(options.mode.channels()) {
+        for strip in pixels.chunks_mut(strip_bytes) {
+            options.check_cancel()?;
+            decompressor.read_rows(strip)?;
+        }
+        return Ok(());
+    }
+    with_scratch(|scratch| {
+        let stored_row = info.width as usize * layout.channels();
+        for strip in pixels.chunks_mut(strip_bytes) {
+            options.check_cancel()?;
+            let stored = grow(scratch, (strip.len() / row_bytes * stored_row) as u64)?;
+            decompressor.read_rows(stored)?;
+            match options.mode {
+                Mode::Rgb => colour::to_rgb(layout, stored, strip),
+                Mode::Grey | Mode::Mask => colour::to_grey(layout, stored, strip),
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Encodes packed rows; the caller has checked sizes.
+pub(crate) fn encode(
+    pixels: &[u8],
+    (width, height, channels): (u32, u32, u8),
+    quality: u8,
+    subsampling: Subsampling,
+    coding: JpegCoding,
+) -> Result<Vec<u8>, CodecError> {
+    assert_eq!(pixels.len(), width as usize * height as usize * usize::from(channels), "the caller checks sizes");
+    let (across, down) = match subsampling {
+        Subsampling::S444 => (1, 1),
+        Subsampling::S422 => (2, 1),
+        Subsampling::S420 => (2, 2),
+        Subsampling::Grey => (0, 0),
+    };
+    let coding = match coding {
+        JpegCoding::Baseline => 0,
+        JpegCoding::Progressive => 1,
+        JpegCoding::Arithmetic => 2,
+    };
+    let (quality, channels) = (c_int::from(quality), u32::from(channels));
+    let mut bytes = std::ptr::null_mut();
+    let mut len = 0;
+    let pixels = pixels.as_ptr();
+    let status =
+        // SAFETY: C2, the assertion above makes `pixels` as long as the shim reads; C4 for the two results.
+        unsafe { fl_jpeg_encode(pixels, width, height, channels, quality, across, down, coding, &raw mut bytes, &raw mut len) };
+    let Some(owned) = NonNull::new(bytes).filter(|_| status == Status::OK) else {
+        return Err(CodecError::OutOfMemory { bytes: u64::from(width) * u64::from(height) * u64::from(channels) });
+    };
+    // SAFETY: C4, the shim hands over `len` initialised bytes, which nobody else knows of.
+    let encoded = unsafe { std::slice::from_raw_parts(owned.as_ptr(), len) }.to_vec();
+    // SAFETY: C4, freed once, and not used after.
+    unsafe { fl_jpeg_free_bytes(owned.as_ptr()) };
+    Ok(encoded)
+}
+
+/// One decompressor for one file.
+struct Decompressor<'a> {
+    object: NonNull<Object>,
+    info: Info,
+    /// Bytes in an output row, known after `start`.
+    row_bytes: usize,
+    rows_left: u32,
+    file: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Decompressor<'a> {
+    fn open(bytes: &'a [u8]) -> Result<Self, CodecError> {
+        // SAFETY: C3, takes nothing.
+        let object = unsafe { fl_jpeg_new() };
+        let object = NonNull::new(object).ok_or(CodecError::OutOfMemory { bytes: 4096 })?;
+        let mut this = Self { object, info: Info::default(), row_bytes: 0, rows_left: 0, file: PhantomData };
+        let info = &raw mut this.info;
+        // SAFETY: C1, `bytes` lives as long as `this`; C3 for the object.
+        let status = unsafe { fl_jpeg_header(object.as_ptr(), bytes.as_ptr(), bytes.len(), info) };
+        this.check(status)?;
+        Ok(this)
+    }
+
+    fn start(&mut self, mode: Mode) -> Result<Layout, CodecError> {
+        let mut components = 0;
+        let wants_grey = c_int::from(mode != Mode::Rgb);
+        // SAFETY: C3, and the header was read, else there were no `self`.
+        let status = unsafe { fl_jpeg_start(self.object.as_ptr(), wants_grey, &raw mut components) };
+        self.check(status)?;
+        let layout = match components {
+            1 => Layout::Grey,
+            3 => Layout::Rgb,
+            4 => Layout::Cmyk,
+            _ => return Err(CodecError::unsupported(Format::Jpeg, format!("{components} components"))),
+        };
+        self.row_bytes = self.info.width as usize * layout.channels();
+        self.rows_left = self.info.height;
+        Ok(layout)
+    }
+
+    /// Reads a little of a file of several scans; true when rows may be read.
+    fn consume(&mut self, steps: u32) -> Result<bool, CodecError> {
+        let mut is_done = 0;
+        // SAFETY: C3.
+        let status = unsafe { fl_jpeg_consume(self.object.as_ptr(), steps, &raw mut is_done) };
+        self.check(status)?;
+        Ok(is_done != 0)
+    }
+
+    /// Fills `strip` with the next rows, of which it holds a whole number.
+    fn read_rows(&mut self, strip: &mut [u8]) -> Result<(), CodecError> {
+        assert!(
+            self.row_bytes > 0 && strip.len().is_multiple_of(self.row_bytes),
+            "a strip of {} bytes holds no whole number of rows of {}",
+            strip.len(),
+            self.row_bytes
+        );
+        let rows = u32::try_from(strip.len() / self.row_bytes).ok().filter(|&rows| rows <= self.rows_left);
+        let rows = rows.expect("strips are cut from a picture of the size the header gave");
+        // SAFETY: C2, `strip` holds `rows` rows of `row_bytes`, which is what libjpeg writes for its layout; C3.
+        let status = unsafe { fl_jpeg_rows(self.object.as_ptr(), strip.as_mut_ptr(), self.row_bytes, rows) };
+        self.check(status)?;
+        self.rows_left -= rows;
+        Ok(())
+    }
+
+    fn check(&self, status: c_int) -> Result<(), CodecError> {
+        if status == Status::OK {
+            return Ok(());
+        }
+        // SAFETY: C3.
+        let message = unsafe { fl_jpeg_message(self.object.as_ptr()) };
+        // SAFETY: C3, the message is part of the object and ends with a zero.
+        let message = unsafe { CStr::from_ptr(message) };
+        let reason = message.to_string_lossy().into_owned();
+        Err(match status {
+            Status::TRUNCATED => CodecError::truncated(Format::Jpeg, reason),
+            Status::UNSUPPORTED => CodecError::unsupported(Format::Jpeg, reason),
+            Status::OUT_OF_MEMORY => CodecError::OutOfMemory {
+                bytes: u64::from(self.info.width) * u64::from(self.info.height) * u64::from(self.info.components),
+            },
+            _ => CodecError::damaged(Format::Jpeg, reason),
+        })
+    }
+}
+
+impl Drop for Decompressor<'_> {
+    fn drop(&mut self) {
+        // SAFETY: C3, the object is freed once, here.
+        unsafe { fl_jpeg_free(self.object.as_ptr()) };
+    }
+}
+
+/// Kept equal to the enum in shim.c.
+struct Status;
+
+impl Status {
+    const OK: c_int = 0;
+    const TRUNCATED: c_int = 2;
+    const UNSUPPORTED: c_int = 3;
+    const OUT_OF_MEMORY: c_int = 4;
+}
+
+#[repr(C)]
+struct Object {
+    opaque: [u8; 0],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Info {
+    width: u32,
+    height: u32,
+    components: u32,
+}
+
+unsafe extern "C" {
+    fn fl_jpeg_new() -> *mut Object;
+    fn fl_jpeg_free(object: *mut Object);
+    fn fl_jpeg_message(object: *const Object) -> *const c_char;
+    fn fl_jpeg_header(object: *mut Object, data: *const u8, length: usize, info: *mut Info) -> c_int;
+    fn fl_jpeg_start(object: *mut Object, wants_grey: c_int, components: *mut u32) -> c_int;
+    fn fl_jpeg_consume(object: *mut Object, steps: u32, is_done: *mut c_int) -> c_int;
+    fn fl_jpeg_rows(object: *mut Object, target: *mut u8, stride: usize, rows: u32) -> c_int;
+    fn fl_jpeg_encode(
+        pixels: *const u8,
+        width: u32,
+        height: u32,
+        channels: u32,
+        quality: c_int,
+        sampling_x: c_int,
+        sampling_y: c_int,
+        coding: c_int,
+        bytes: *mut *mut u8,
+        length: *mut usize,
+    ) -> c_int;
+    fn fl_jpeg_free_bytes(bytes: *mut u8);
+}

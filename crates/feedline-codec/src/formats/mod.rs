@@ -1,0 +1,6 @@
+//! One decoder per file. Each writes the picture that the header promised into a `Target`, or says why not.
+
+pub(crate) mod colour;
+pub(crate) mod jpeg;
+pub(crate) mod others;
+pub(crate) mod png;

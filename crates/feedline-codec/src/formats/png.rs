@@ -1,0 +1,173 @@
+//! PNG, row by row.
+//!
+//! In: the bytes of a file. Out: rows; `cancel` is asked every few hundred KB. Checksums are checked. Text and colour
+//! profiles are skipped unread, since they are compressed and could be of any size.
+
+use std::io::{self, Cursor};
+
+use png::{BitDepth, ColorType, Decoder, DecodingError, InterlaceInfo, Limits, Reader, Transformations};
+
+use crate::decode::{Mode, Target, grow, with_scratch};
+use crate::error::CodecError;
+use crate::formats::colour::{self, Layout};
+use crate::header::Format;
+
+/// Output between two questions whether to go on.
+const STRIP_BYTES: usize = 256 << 10;
+
+/// Memory for the decoder's own tables and chunks, besides its rows.
+const WORK_BYTES: usize = 32 << 20;
+
+/// Decodes a whole file.
+pub(crate) fn decode(bytes: &[u8], target: &mut Target<'_, '_>) -> Result<(), CodecError> {
+    let mode = target.options.mode;
+    // A pixel has at most eight bytes, and the decoder holds a few rows.
+    let limits = Limits { bytes: WORK_BYTES.saturating_add((target.width as usize).saturating_mul(32)) };
+    let mut decoder = Decoder::new_with_limits(Cursor::new(bytes), limits);
+    decoder.set_ignore_text_chunk(true);
+    decoder.set_ignore_iccp_chunk(true);
+    let stored = decoder.read_header_info().map_err(error)?.color_type;
+    let is_index = mode == Mode::Mask && stored == ColorType::Indexed;
+    if mode == Mode::Mask {
+        check_mask(stored)?;
+    }
+    decoder.set_transformations(if is_index {
+        Transformations::IDENTITY
+    } else {
+        Transformations::EXPAND | Transformations::STRIP_16
+    });
+    let mut reader = decoder.read_info().map_err(error)?;
+    target.check_size(Format::Png, reader.info().width, reader.info().height)?;
+
+    let (colour, depth) = reader.output_color_type();
+    let rows = Rows {
+        layout: match colour {
+            ColorType::Grayscale | ColorType::Indexed => Layout::Grey,
+            ColorType::GrayscaleAlpha => Layout::GreyAlpha,
+            ColorType::Rgb => Layout::Rgb,
+            ColorType::Rgba => Layout::Rgba,
+        },
+        depth,
+        mode,
+    };
+    with_scratch(|scratch| {
+        if reader.info().interlaced {
+            decode_interlaced(&mut reader, rows, target, scratch)
+        } else {
+            decode_rows(&mut reader, rows, target, scratch)
+        }
+    })?;
+    // Checks what follows the last row, its checksum above all.
+    reader.read_row(&mut []).map(|_| ()).map_err(error)
+}
+
+fn decode_rows(
+    reader: &mut Reader<Cursor<&[u8]>>,
+    rows: Rows,
+    target: &mut Target<'_, '_>,
+    scratch: &mut Vec<u8>,
+) -> Result<(), CodecError> {
+    let options = target.options;
+    let stored_bytes = reader.output_line_size(target.width).ok_or(CodecError::OutOfMemory { bytes: u64::MAX })?;
+    let row_bytes = target.width as usize * usize::from(options.mode.channels());
+    let rows_per_strip = (STRIP_BYTES / row_bytes).max(1);
+    let stored = grow(scratch, stored_bytes as u64)?;
+    for (y, row) in target.pixels()?.chunks_exact_mut(row_bytes).enumerate() {
+        if y.is_multiple_of(rows_per_strip) {
+            options.check_cancel()?;
+        }
+        if rows.need_no_change() {
+            reader.read_row(row).map_err(error)?;
+        } else {
+            reader.read_row(stored).map_err(error)?;
+            rows.convert(stored, row);
+        }
+    }
+    Ok(())
+}
+
+/// The seven passes are put together in work memory, then converted.
+fn decode_interlaced(
+    reader: &mut Reader<Cursor<&[u8]>>,
+    rows: Rows,
+    target: &mut Target<'_, '_>,
+    scratch: &mut Vec<u8>,
+) -> Result<(), CodecError> {
+    let options = target.options;
+    let stored_bytes = reader.output_line_size(target.width).ok_or(CodecError::OutOfMemory { bytes: u64::MAX })?;
+    let stored = grow(scratch, stored_bytes as u64 * u64::from(target.height))?;
+    // Pixels smaller than a byte are or-ed in.
+    stored.fill(0);
+    let bits_per_pixel = rows.layout.channels() as u8 * rows.depth as u8;
+    let mut since_asked = usize::MAX / 2;
+    loop {
+        if since_asked >= STRIP_BYTES {
+            options.check_cancel()?;
+            since_asked = 0;
+        }
+        let Some(row) = reader.next_interlaced_row().map_err(error)? else { break };
+        since_asked += row.data().len();
+        if let InterlaceInfo::Adam7(pass) = row.interlace() {
+            png::expand_interlaced_row(stored, stored_bytes, row.data(), pass, bits_per_pixel);
+        }
+    }
+    let row_bytes = target.width as usize * usize::from(options.mode.channels());
+    for (stored, row) in stored.chunks_exact(stored_bytes).zip(target.pixels()?.chunks_exact_mut(row_bytes)) {
+        rows.convert(stored, row);
+    }
+    Ok(())
+}
+
+/// What the decoder gives, and what is wanted of it.
+#[derive(Clone, Copy)]
+struct Rows {
+    layout: Layout,
+    depth: BitDepth,
+    mode: Mode,
+}
+
+impl Rows {
+    fn need_no_change(self) -> bool {
+        self.depth == BitDepth::Eight && self.layout.channels() == usize::from(self.mode.channels())
+    }
+
+    fn convert(self, stored: &[u8], row: &mut [u8]) {
+        match self.depth {
+            BitDepth::One | BitDepth::Two | BitDepth::Four => unpack(stored, self.depth as usize, row),
+            _ if self.mode == Mode::Rgb => colour::to_rgb(self.layout, stored, row),
+            _ => colour::to_grey(self.layout, stored, row),
+        }
+    }
+}
+
+/// Palette indices of 1, 2 or 4 bits, the first in the high bits.
+fn unpack(stored: &[u8], bits: usize, row: &mut [u8]) {
+    let per_byte = 8 / bits;
+    for (indices, &byte) in row.chunks_mut(per_byte).zip(stored) {
+        for (i, index) in indices.iter_mut().enumerate() {
+            *index = (byte >> (8 - bits * (i + 1))) & (0xff >> (8 - bits));
+        }
+    }
+}
+
+fn check_mask(stored: ColorType) -> Result<(), CodecError> {
+    let found = match stored {
+        ColorType::Grayscale | ColorType::Indexed => return Ok(()),
+        ColorType::GrayscaleAlpha => "grey with alpha",
+        ColorType::Rgb => "RGB colour",
+        ColorType::Rgba => "RGB colour with alpha",
+    };
+    Err(CodecError::NotAMask { format: Format::Png, found })
+}
+
+fn error(error: DecodingError) -> CodecError {
+    match error {
+        DecodingError::IoError(cause) if cause.kind() == io::ErrorKind::UnexpectedEof => {
+            CodecError::truncated(Format::Png, "the last chunk is cut")
+        }
+        DecodingError::LimitsExceeded => {
+            CodecError::damaged(Format::Png, "it needs more memory than its size explains")
+        }
+        other => CodecError::damaged(Format::Png, other.to_string()),
+    }
+}

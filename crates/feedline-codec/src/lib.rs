@@ -1,0 +1,49 @@
+//! Pictures in and out: bytes to pixels, pixels to the size and numbers a model wants.
+//!
+//! In: the bytes of files, all of which may be hostile. Out: packed pixels, or tensors in native byte order. Nothing
+//! here knows of samples, files, threads or randomness. Damaged bytes give a [`CodecError`], never a panic, an access
+//! out of bounds or memory without limit; sizes given by the caller that contradict each other are bugs and panic.
+//!
+//! Always true: the same bytes and options give the same pixels on every machine, with SIMD and without; what may change
+//! them between releases is named in [`VERSION`].
+//!
+//! # Invariants that `unsafe` relies on
+//!
+//! - C1: the bytes of a file outlive the decompressor that reads them and do not change: `Decompressor` borrows them.
+//! - C2: a pointer handed to C comes from a slice whose length was compared with what C will read or write.
+//! - C3: a C object is made by `fl_jpeg_new`, owned by one `Decompressor`, used through `&mut` and freed in its `Drop`;
+//!   its functions write only to it and to their arguments, and never unwind or jump into Rust.
+//! - C4: `fl_jpeg_encode` returns 0 only with a pointer to as many bytes as it says, owned by the caller from then on.
+//! - C5: a function with `target_feature` is called only by way of a [`Simd`] that detected these features.
+//! - C6: vector loads and stores go through references to arrays of just that many bytes, by unaligned instructions.
+//! - C7: pixel types of the resampler are arrays of bytes: size 1 or 3, alignment 1, every bit pattern valid.
+
+mod decode;
+mod encode;
+mod error;
+mod formats;
+mod header;
+mod kernels;
+mod orientation;
+mod resample;
+mod view;
+
+pub use decode::{DecodeOptions, Mode, Picture, decode_into};
+pub use encode::{JpegCoding, Subsampling, encode_jpeg, encode_jpeg_as, encode_png};
+pub use error::CodecError;
+pub use header::{Format, Header, read_header};
+pub use kernels::{
+    Affine, Simd, flip_horizontal, flip_vertical, interleaved_bf16, interleaved_f16, interleaved_f32, planes_bf16,
+    planes_f16, planes_f32, planes_u8,
+};
+pub use orientation::Orientation;
+pub use resample::{Filter, Resampler};
+pub use view::View;
+
+/// Names everything that decides pixels. Part of the values fingerprint: change it when output may differ.
+pub const VERSION: &str = "libjpeg-turbo-3.1 png-0.18 image-0.25 resize-6.1 kernels-1";
+
+/// Whether libjpeg-turbo was built with SIMD. Without, pixels are the same at half the speed.
+pub const fn has_jpeg_simd() -> bool {
+    cfg!(jpeg_simd)
+}

@@ -1,0 +1,113 @@
+//! How a camera was held: the EXIF orientation, read and applied.
+//!
+//! In: an EXIF block, or pixels as stored. Out: an [`Orientation`], or pixels as they are to be seen. An orientation that
+//! cannot be read counts as none: it is a hint, and pictures without it are the rule.
+
+use crate::kernels::{flip_horizontal, flip_vertical};
+
+/// An EXIF orientation, 1 to 8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Orientation(u8);
+
+impl Orientation {
+    /// The picture is stored as it is to be seen.
+    pub const IDENTITY: Self = Self(1);
+
+    /// The EXIF number 1 to 8; any other number is no orientation.
+    pub fn from_exif(value: u16) -> Option<Self> {
+        u8::try_from(value).ok().filter(|value| (1..=8).contains(value)).map(Self)
+    }
+
+    /// The EXIF number.
+    pub fn exif(self) -> u8 {
+        self.0
+    }
+
+    /// Whether a row of the stored picture is a column of the seen one.
+    pub fn swaps_sides(self) -> bool {
+        self.0 >= 5
+    }
+
+    /// Width and height as seen, from those stored.
+    pub fn seen_size(self, width: u32, height: u32) -> (u32, u32) {
+        if self.swaps_sides() { (height, width) } else { (width, height) }
+    }
+
+    /// Reads a TIFF block, as it is in JPEG's APP1 after `Exif\0\0`, PNG's eXIf and WebP's EXIF.
+    pub(crate) fn from_tiff(block: &[u8]) -> Self {
+        // Some writers put JPEG's prefix into the chunks of other formats too.
+        let tiff = block.strip_prefix(b"Exif\0\0").unwrap_or(block);
+        image::metadata::Orientation::from_exif_chunk(tiff)
+            .map_or(Self::IDENTITY, |orientation| Self(orientation.to_exif()))
+    }
+
+    /// Turns tightly packed `pixels` of the stored size, using `other` as the second memory where sides are swapped.
+    /// Both are at least as long as the picture.
+    pub(crate) fn apply(self, pixels: &mut Vec<u8>, other: &mut Vec<u8>, width: u32, height: u32, channels: u8) {
+        let len = width as usize * height as usize * usize::from(channels);
+        if self.swaps_sides() {
+            let (source, target) = (&pixels[..len], &mut other[..len]);
+            match channels {
+                1 => transpose::<1>(source, target, width as usize, height as usize),
+                _ => transpose::<3>(source, target, width as usize, height as usize),
+            }
+            std::mem::swap(pixels, other);
+        }
+        let (width, height) = self.seen_size(width, height);
+        // After a transposition (5), turning right (6) mirrors left and right, turning left (8) up and down.
+        if matches!(self.0, 2 | 3 | 6 | 7) {
+            flip_horizontal(&mut pixels[..len], width, height, channels);
+        }
+        if matches!(self.0, 3 | 4 | 7 | 8) {
+            flip_vertical(&mut pixels[..len], width, height, channels);
+        }
+    }
+}
+
+/// Swaps rows and columns, in squares that fit the cache.
+fn transpose<const CHANNELS: usize>(source: &[u8], target: &mut [u8], width: usize, height: usize) {
+    const SIDE: usize = 16;
+    let (source, _) = source.as_chunks::<CHANNELS>();
+    let (target, _) = target.as_chunks_mut::<CHANNELS>();
+    for top in (0..height).step_by(SIDE) {
+        for left in (0..width).step_by(SIDE) {
+            for x in left..width.min(left + SIDE) {
+                for y in top..height.min(top + SIDE) {
+                    target[x * height + y] = source[y * width + x];
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The letters a to f, stored in two rows of three, as seen under each orientation.
+    #[test]
+    fn each_orientation_puts_an_asymmetric_picture_upright() {
+        let seen = ["abc/def", "cba/fed", "fed/cba", "def/abc", "ad/be/cf", "da/eb/fc", "fc/eb/da", "cf/be/ad"];
+        for (exif, seen) in (1..).zip(seen) {
+            for channels in [1_u8, 3] {
+                let spread = |letters: &[u8]| -> Vec<u8> {
+                    letters.iter().flat_map(|&letter| vec![letter; usize::from(channels)]).collect()
+                };
+                let mut pixels = spread(b"abcdef");
+                let mut other = vec![0; pixels.len()];
+                let orientation = Orientation::from_exif(exif).unwrap();
+                orientation.apply(&mut pixels, &mut other, 3, 2, channels);
+                let rows: Vec<u8> = seen.bytes().filter(|&letter| letter != b'/').collect();
+                assert_eq!(pixels, spread(&rows), "orientation {exif}, {channels} channels");
+                let width = seen.find('/').unwrap() as u32;
+                assert_eq!(orientation.seen_size(3, 2).0, width);
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_outside_1_to_8_are_no_orientation() {
+        assert!([0, 9, 255, 256, u16::MAX].iter().all(|&value| Orientation::from_exif(value).is_none()));
+        assert_eq!(Orientation::from_tiff(b"II*\0\xff\xff\xff\xff"), Orientation::IDENTITY);
+    }
+}

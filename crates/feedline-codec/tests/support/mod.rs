@@ -1,0 +1,161 @@
+//! Pictures and files that the tests make themselves.
+#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests are outside of #[test] functions")]
+
+use std::io::Cursor;
+
+use feedline_codec::{CodecError, DecodeOptions, Mode, Picture, decode_into};
+use image::ImageEncoder;
+
+/// A fixed sequence of numbers (xorshift).
+pub struct Numbers(pub u64);
+
+impl Numbers {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub fn below(&mut self, end: u64) -> u64 {
+        (self.next() >> 11) % end
+    }
+
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| (self.next() >> 32) as u8).collect()
+    }
+}
+
+/// A smooth picture that is not its own mirror image.
+pub fn gradient(width: u32, height: u32, channels: u8) -> Vec<u8> {
+    let mut pixels = Vec::new();
+    for y in 0..height {
+        for x in 0..width {
+            for c in 0..u32::from(channels) {
+                let across = x * (200 - 60 * c) / width.max(2);
+                let down = y * (20 + 30 * c) / height.max(2);
+                pixels.push((across + down + 10 * c) as u8);
+            }
+        }
+    }
+    pixels
+}
+
+pub fn options(mode: Mode) -> DecodeOptions<'static> {
+    DecodeOptions { mode, exif: true, max_pixels: 1 << 24, cancel: &|| false }
+}
+
+pub fn decode(bytes: &[u8], mode: Mode) -> Result<Picture, CodecError> {
+    let mut picture = Picture::default();
+    decode_into(bytes, &options(mode), &mut picture)?;
+    Ok(picture)
+}
+
+#[track_caller]
+pub fn assert_near(left: &[u8], right: &[u8], most: u8) {
+    assert_eq!(left.len(), right.len(), "lengths");
+    let worst = left.iter().zip(right).map(|(&left, &right)| left.abs_diff(right)).max().unwrap_or(0);
+    assert!(worst <= most, "values differ by {worst}, more than {most}");
+}
+
+pub fn webp(pixels: &[u8], width: u32, height: u32, exif: Option<Vec<u8>>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut encoder = image::codecs::webp::WebPEncoder::new_lossless(&mut bytes);
+    if let Some(exif) = exif {
+        encoder.set_exif_metadata(exif).unwrap();
+    }
+    encoder.write_image(pixels, width, height, image::ExtendedColorType::Rgb8).unwrap();
+    bytes
+}
+
+pub fn bmp(pixels: &[u8], width: u32, height: u32, colour: image::ExtendedColorType) -> Vec<u8> {
+    let mut bytes = Cursor::new(Vec::new());
+    image::codecs::bmp::BmpEncoder::new(&mut bytes).encode(pixels, width, height, colour).unwrap();
+    bytes.into_inner()
+}
+
+pub fn gif(pixels: &[u8], width: u32, height: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    image::codecs::gif::GifEncoder::new(&mut bytes)
+        .encode(pixels, width, height, image::ExtendedColorType::Rgb8)
+        .unwrap();
+    bytes
+}
+
+/// A PNG of any kind; `data` are its packed rows.
+pub fn png_of(
+    data: &[u8],
+    (width, height): (u32, u32),
+    (colour, depth): (png::ColorType, png::BitDepth),
+    change: impl FnOnce(&mut png::Info<'static>),
+) -> Vec<u8> {
+    let mut info = png::Info::with_size(width, height);
+    info.color_type = colour;
+    info.bit_depth = depth;
+    change(&mut info);
+    let mut bytes = Vec::new();
+    let mut writer = png::Encoder::with_info(&mut bytes, info).unwrap().write_header().unwrap();
+    writer.write_image_data(data).unwrap();
+    writer.finish().unwrap();
+    bytes
+}
+
+/// A TIFF block that holds an orientation and nothing else.
+pub fn exif(orientation: u8) -> Vec<u8> {
+    let mut block = b"MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0".to_vec();
+    block.extend([orientation, 0, 0, 0, 0, 0, 0]);
+    block
+}
+
+/// The JPEG with an APP1 segment behind its start marker.
+pub fn with_exif(jpeg: &[u8], orientation: u8) -> Vec<u8> {
+    let block = exif(orientation);
+    let mut bytes = jpeg[..2].to_vec();
+    bytes.extend([0xff, 0xe1]);
+    bytes.extend((block.len() as u16 + 8).to_be_bytes());
+    bytes.extend(b"Exif\0\0");
+    bytes.extend(block);
+    bytes.extend(&jpeg[2..]);
+    bytes
+}
+
+/// An interlaced grey PNG of 8 bits, which the `png` crate does not write: seven passes, in stored blocks.
+pub fn interlaced_png(pixels: &[u8], width: u32, height: u32) -> Vec<u8> {
+    let mut data = Vec::new();
+    let passes = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)];
+    for (left, top, across, down) in passes {
+        for y in (top..height).step_by(down) {
+            let row: Vec<u8> = (left..width).step_by(across).map(|x| pixels[(y * width + x) as usize]).collect();
+            if !row.is_empty() {
+                data.push(0);
+                data.extend(row);
+            }
+        }
+    }
+    let (mut low, mut high) = (1_u32, 0_u32);
+    for &byte in &data {
+        low = (low + u32::from(byte)) % 65521;
+        high = (high + low) % 65521;
+    }
+    let len = u16::try_from(data.len()).unwrap();
+    let mut stored = vec![0x78, 0x01, 1];
+    stored.extend(len.to_le_bytes());
+    stored.extend((!len).to_le_bytes());
+    stored.extend(data);
+    stored.extend(((high << 16) | low).to_be_bytes());
+
+    let mut bytes = b"\x89PNG\r\n\x1a\n".to_vec();
+    let mut header = [width.to_be_bytes(), height.to_be_bytes()].concat();
+    header.extend([8, 0, 0, 0, 1]);
+    for (kind, content) in [(b"IHDR", &header), (b"IDAT", &stored), (b"IEND", &Vec::new())] {
+        bytes.extend((content.len() as u32).to_be_bytes());
+        let checked = [&kind[..], content].concat();
+        let sum = checked.iter().fold(u32::MAX, |sum, &byte| {
+            (0..8).fold(sum ^ u32::from(byte), |sum, _| if sum & 1 == 1 { (sum >> 1) ^ 0xedb8_8320 } else { sum >> 1 })
+        });
+        bytes.extend(checked);
+        bytes.extend((!sum).to_be_bytes());
+    }
+    bytes
+}

@@ -1,0 +1,18 @@
+//! Samples and batches: what ops work on and what the trainer receives.
+//!
+//! In: fields of a source, slots of a slab. Out: a [`Batch`]. [`Kind`] says what a field is before there is data,
+//! [`Value`] holds it while a [`Sample`] is prepared.
+
+mod delivered;
+mod dtype;
+pub mod kind;
+mod layout;
+mod sample;
+mod value;
+
+pub use delivered::{Batch, BatchField, FieldData, RaggedError, stack};
+pub use dtype::{Dtype, array_bytes};
+pub use kind::{FieldTypes, Kind, PixelKind};
+pub use layout::{BatchLayout, FieldForm};
+pub use sample::{FieldError, Loose, OutputError, Sample, Slot};
+pub use value::{Buffer, Memory, Pixels, Tensor, Value};

@@ -1,0 +1,221 @@
+//! The data of one field while a sample is being prepared.
+//!
+//! Values own their memory or borrow the slot they will be delivered in; which of the two is invisible to ops.
+
+use std::ops::{Deref, DerefMut};
+
+use feedline_codec::View;
+
+use super::kind::pixel_shape;
+use super::{Dtype, array_bytes};
+
+/// Heap memory that is used again: it may be longer than what it holds, so growing it never clears what will be
+/// overwritten.
+#[derive(Debug, Default)]
+pub struct Buffer {
+    bytes: Vec<u8>,
+    len: usize,
+}
+
+impl Buffer {
+    /// `len` bytes of unspecified (old) content in the memory of `bytes`.
+    pub fn reusing(mut bytes: Vec<u8>, len: usize) -> Self {
+        if bytes.len() < len {
+            bytes.resize(len, 0);
+        }
+        Self { bytes, len }
+    }
+
+    /// What it holds.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// What it holds, for change.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        &mut self.bytes[..self.len]
+    }
+
+    /// The memory, to be used again.
+    pub fn into_inner(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// Exactly the bytes it holds.
+    pub fn into_exact(mut self) -> Vec<u8> {
+        self.bytes.truncate(self.len);
+        self.bytes
+    }
+}
+
+impl From<Vec<u8>> for Buffer {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self { len: bytes.len(), bytes }
+    }
+}
+
+impl From<Vec<u8>> for Memory<'_> {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Heap(bytes.into())
+    }
+}
+
+/// Bytes on the heap, or in the slot where they will be delivered.
+#[derive(Debug)]
+pub enum Memory<'s> {
+    /// The sample's own memory.
+    Heap(Buffer),
+    /// The memory of the batch.
+    Slot(&'s mut [u8]),
+}
+
+impl Deref for Memory<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Heap(buffer) => buffer.as_slice(),
+            Self::Slot(slot) => slot,
+        }
+    }
+}
+
+impl DerefMut for Memory<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Heap(buffer) => buffer.as_mut_slice(),
+            Self::Slot(slot) => slot,
+        }
+    }
+}
+
+/// A picture: a rectangle of a larger one until something has to touch its bytes.
+#[derive(Debug)]
+pub struct Pixels<'s> {
+    /// The whole picture's bytes.
+    pub memory: Memory<'s>,
+    /// Columns.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+    /// 3 for RGB, 1 for grey and masks.
+    pub channels: u8,
+    /// Whether values are labels.
+    pub is_mask: bool,
+    /// Where the rectangle begins.
+    pub offset: usize,
+    /// Bytes from one row to the next.
+    pub stride: usize,
+}
+
+impl<'s> Pixels<'s> {
+    /// A picture that fills its memory.
+    pub fn packed(memory: Memory<'s>, width: u32, height: u32, channels: u8, is_mask: bool) -> Self {
+        let stride = width as usize * usize::from(channels);
+        assert_eq!(memory.len(), stride * height as usize, "memory of a packed picture has its size");
+        Self { memory, width, height, channels, is_mask, offset: 0, stride }
+    }
+
+    /// Whether rows follow each other without a gap and nothing is around them.
+    pub fn is_packed(&self) -> bool {
+        self.offset == 0 && self.memory.len() == self.packed_bytes() && self.stride == self.row_bytes()
+    }
+
+    /// Bytes of one row.
+    pub fn row_bytes(&self) -> usize {
+        self.width as usize * usize::from(self.channels)
+    }
+
+    /// Bytes without gaps.
+    pub fn packed_bytes(&self) -> usize {
+        self.row_bytes() * self.height as usize
+    }
+
+    /// The picture as codecs and kernels take it.
+    pub fn view(&self) -> View<'_> {
+        View {
+            pixels: &self.memory[self.offset..],
+            width: self.width,
+            height: self.height,
+            channels: self.channels,
+            stride: self.stride,
+        }
+    }
+
+    /// Narrows to a rectangle inside; no byte moves.
+    pub fn crop(&mut self, left: u32, top: u32, width: u32, height: u32) {
+        assert!(left + width <= self.width && top + height <= self.height, "a crop lies inside its picture");
+        self.offset += top as usize * self.stride + left as usize * usize::from(self.channels);
+        (self.width, self.height) = (width, height);
+    }
+
+    /// Copies the rows without gaps.
+    pub fn copy_to(&self, target: &mut [u8]) {
+        let row = self.row_bytes();
+        if row == 0 {
+            return;
+        }
+        for (number, target) in target.chunks_exact_mut(row).enumerate() {
+            target.copy_from_slice(&self.memory[self.offset + number * self.stride..][..row]);
+        }
+    }
+
+    /// The shape in which it is delivered.
+    pub fn shape(&self) -> Vec<usize> {
+        pixel_shape(self.height as usize, self.width as usize, self.channels, self.is_mask)
+    }
+}
+
+/// An array of elements in row-major order.
+#[derive(Debug)]
+pub struct Tensor<'s> {
+    /// Element type.
+    pub dtype: Dtype,
+    /// Sides, outermost first.
+    pub shape: Vec<usize>,
+    /// The elements, native-endian.
+    pub memory: Memory<'s>,
+}
+
+impl<'s> Tensor<'s> {
+    /// A tensor over memory of its size.
+    pub fn new(dtype: Dtype, shape: Vec<usize>, memory: Memory<'s>) -> Self {
+        assert_eq!(array_bytes(dtype, &shape), Some(memory.len()), "memory of a tensor has its size");
+        Self { dtype, shape, memory }
+    }
+}
+
+/// The data of one field.
+#[derive(Debug)]
+pub enum Value<'s> {
+    /// Encoded bytes.
+    Bytes(Memory<'s>),
+    /// Text.
+    Text(String),
+    /// A picture or mask.
+    Pixels(Pixels<'s>),
+    /// An array.
+    Tensor(Tensor<'s>),
+}
+
+impl Value<'_> {
+    /// What it is, for messages.
+    pub fn describe(&self) -> &'static str {
+        match self {
+            Self::Bytes(_) => "encoded bytes",
+            Self::Text(_) => "text",
+            Self::Pixels(pixels) if pixels.is_mask => "a mask",
+            Self::Pixels(_) => "pixels",
+            Self::Tensor(_) => "a tensor",
+        }
+    }
+
+    /// Bytes of its content.
+    pub fn content_bytes(&self) -> usize {
+        match self {
+            Self::Bytes(memory) => memory.len(),
+            Self::Text(text) => text.len(),
+            Self::Pixels(pixels) => pixels.packed_bytes(),
+            Self::Tensor(tensor) => tensor.memory.len(),
+        }
+    }
+}

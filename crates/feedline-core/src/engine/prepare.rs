@@ -1,0 +1,235 @@
+//! What a preparer thread does with a task: load each sample, run the ops, fill the slot.
+//!
+//! In: a task. Out: for each slot what was prepared, or a failure as a value (law 6). A panic in an op is a failure of
+//! its sample, not of the process.
+
+use std::error::Error as StdError;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Budget, Cancel, Cancelled, Task, Workspace};
+use crate::batch::{Dtype, FieldForm, Loose, Sample, Slot, Tensor, Value};
+use crate::error::{SampleFailure, chain};
+use crate::metrics::{Metrics, Substitute};
+use crate::op::OpError;
+use crate::order::random::{Purpose, StreamKey};
+use crate::order::{Draw, Epoch, EpochSequence, Place, SampleId};
+use crate::plan::{OnError, Plan};
+use crate::supply::{Supply, SupplyError};
+
+/// Substitutes that are tried for one bad sample.
+const SUBSTITUTE_ATTEMPTS: u32 = 100;
+
+/// The result of one slot.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub slot: usize,
+    pub loose: Vec<Loose>,
+    pub substitute: Option<Substitute>,
+}
+
+/// The results of a task and where its time went.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    pub prepared: Vec<Prepared>,
+    pub failure: Option<Arc<SampleFailure>>,
+    pub read: Duration,
+    pub ops: Duration,
+    pub memory: Duration,
+}
+
+/// A preparer: one per thread.
+#[derive(Debug)]
+pub(super) struct Preparer {
+    pub plan: Arc<Plan>,
+    pub supply: Arc<dyn Supply>,
+    pub metrics: Arc<Metrics>,
+    pub budget: Arc<Budget>,
+    pub workspace: Workspace,
+}
+
+/// Why one attempt ended.
+enum Stop {
+    Cancelled,
+    Failed(Arc<SampleFailure>),
+}
+
+impl From<Cancelled> for Stop {
+    fn from(_: Cancelled) -> Self {
+        Self::Cancelled
+    }
+}
+
+impl Preparer {
+    pub fn workspace(plan: &Plan, cancel: Cancel) -> Workspace {
+        if plan.config().simd { Workspace::new(cancel) } else { Workspace::without_simd(cancel) }
+    }
+
+    /// Prepares all slots of a task; `None` if the run was closed meanwhile.
+    pub fn run(&mut self, task: &mut Task) -> Option<Report> {
+        let started = Instant::now();
+        let visits = self.plan.sequence().epoch(task.epoch);
+        let mut report = Report::default();
+        for slot in task.slots.clone() {
+            match self.fill(task, slot, &visits, &mut report) {
+                Ok(prepared) => report.prepared.push(prepared),
+                Err(Stop::Cancelled) => return None,
+                Err(Stop::Failed(failure)) => {
+                    report.failure = Some(failure);
+                    break;
+                }
+            }
+        }
+        self.metrics.add_prepared(task.slots.len() as u64, started.elapsed());
+        Some(report)
+    }
+
+    /// Fills one slot with its sample or, if that is bad and the plan allows it, with a substitute.
+    fn fill(
+        &mut self,
+        task: &mut Task,
+        slot: usize,
+        visits: &EpochSequence,
+        report: &mut Report,
+    ) -> Result<Prepared, Stop> {
+        let place = task.share.place(task.first_number + slot as u64);
+        let first = match self.attempt(task, slot, place, visits, report) {
+            Ok(loose) => return Ok(Prepared { slot, loose, substitute: None }),
+            Err(Stop::Failed(failure)) => failure,
+            Err(stop) => return Err(stop),
+        };
+        if self.plan.settings().on_error == OnError::Raise {
+            return Err(Stop::Failed(first));
+        }
+        for attempt in 0..SUBSTITUTE_ATTEMPTS {
+            let sequence = self.plan.sequence();
+            let position = sequence.substitute(&task.share, task.epoch, place.position, attempt);
+            let other = Place { position, ..place };
+            match self.attempt(task, slot, other, visits, report) {
+                Ok(loose) => {
+                    let by = self.plan.source().id_at(visits.at(position).ordinal);
+                    tracing::warn!(bad = %first.key, reason = %chain(&*first.cause), "replaced a bad sample");
+                    let by = self.plan.source().key(by).into_owned();
+                    let substitute = Substitute { failure: first, by };
+                    return Ok(Prepared { slot, loose, substitute: Some(substitute) });
+                }
+                Err(Stop::Failed(_)) => {}
+                Err(stop) => return Err(stop),
+            }
+        }
+        Err(Stop::Failed(first))
+    }
+
+    fn attempt(
+        &mut self,
+        task: &mut Task,
+        slot: usize,
+        place: Place,
+        visits: &EpochSequence,
+        report: &mut Report,
+    ) -> Result<Vec<Loose>, Stop> {
+        self.workspace.begin(self.budget.begin((task.serial, slot)));
+        let (epoch, writer) = (task.epoch, &mut task.writer);
+        let outcome =
+            catch_unwind(AssertUnwindSafe(|| self.prepare(writer.slot_mut(slot), place, epoch, visits, report)));
+        report.memory += self.workspace.end();
+        outcome.unwrap_or_else(|panic| {
+            self.workspace = Self::workspace(&self.plan, self.workspace.cancel().clone());
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+            let text = format!("an op panicked, which is a bug: {}", text.unwrap_or_default());
+            let id = self.plan.source().id_at(visits.at(place.position).ordinal);
+            Err(self.failure(id, place, epoch, None, text.into()))
+        })
+    }
+
+    fn prepare(
+        &mut self,
+        regions: Vec<&mut [u8]>,
+        place: Place,
+        epoch: Epoch,
+        visits: &EpochSequence,
+        report: &mut Report,
+    ) -> Result<Vec<Loose>, Stop> {
+        let plan = Arc::clone(&self.plan);
+        let visit = visits.at(place.position);
+        let id = plan.source().id_at(visit.ordinal);
+        let mut sample = Sample::new();
+        let mut regions: Vec<Option<&mut [u8]>> = regions.into_iter().map(Some).collect();
+        for (name, form) in plan.layout().fields() {
+            let slot = match form {
+                FieldForm::Region { region, dtype, shape } => {
+                    Some(Slot { dtype: *dtype, shape, bytes: regions[*region].take() })
+                }
+                FieldForm::Stacked | FieldForm::List => None,
+            };
+            sample.declare(name, slot);
+        }
+        let began = Instant::now();
+        let loaded = self.supply.load(id, &mut sample, &mut self.workspace, &self.metrics.read);
+        let cut = loaded.map_err(|error| match error {
+            SupplyError::Cancelled(_) => Stop::Cancelled,
+            other => self.failure(id, place, epoch, None, Box::new(other)),
+        })?;
+        let mut before = Instant::now();
+        report.read += before - began;
+        for (number, planned) in plan.ops().iter().enumerate().skip(cut.0) {
+            let key = StreamKey::new(plan.settings().seed, epoch, Purpose::Op(number as u32));
+            let draw = Draw::new(key, id, visit.occurrence);
+            planned.op().apply(&mut sample, &draw, &mut self.workspace).map_err(|error| match error {
+                OpError::Cancelled(_) | OpError::Codec(feedline_codec::CodecError::Cancelled) => Stop::Cancelled,
+                other => self.failure(id, place, epoch, Some(planned.name()), Box::new(other)),
+            })?;
+            let now = Instant::now();
+            let bytes = planned.op().on().names().filter_map(|name| sample.get(name).ok().map(|v| v.content_bytes()));
+            self.metrics.ops[number].add(now - before, bytes.sum());
+            report.ops += now - before;
+            before = now;
+        }
+        self.finish(sample, id, place).map_err(|error| self.failure(id, place, epoch, None, Box::new(error)))
+    }
+
+    /// Adds the engine's own fields and moves everything to where it is delivered.
+    fn finish(
+        &mut self,
+        mut sample: Sample<'_>,
+        id: SampleId,
+        place: Place,
+    ) -> Result<Vec<Loose>, crate::batch::FieldError> {
+        for name in self.plan.delivered() {
+            match &**name {
+                "index" => put_scalar(&mut sample, name, Dtype::I64, &(id.0 as i64).to_ne_bytes()),
+                "padded" => put_scalar(&mut sample, name, Dtype::Bool, &[u8::from(place.is_padding)]),
+                "key" => sample.put(name, Value::Text(self.plan.source().key(id).into_owned())),
+                _ => {}
+            }
+        }
+        sample.retain(self.plan.delivered(), &mut self.workspace);
+        sample.finish(&mut self.workspace)
+    }
+
+    fn failure(
+        &self,
+        id: SampleId,
+        place: Place,
+        epoch: Epoch,
+        op: Option<&Arc<str>>,
+        cause: Box<dyn StdError + Send + Sync>,
+    ) -> Stop {
+        let source = self.plan.source();
+        Stop::Failed(Arc::new(SampleFailure {
+            id,
+            key: source.key(id).into_owned(),
+            path: source.address(id),
+            epoch,
+            position: place.position,
+            op: op.cloned(),
+            cause: cause.into(),
+        }))
+    }
+}
+
+fn put_scalar(sample: &mut Sample<'_>, name: &str, dtype: Dtype, bytes: &[u8]) {
+    sample.put(name, Value::Tensor(Tensor::new(dtype, Vec::new(), bytes.to_vec().into())));
+}

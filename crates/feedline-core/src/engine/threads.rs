@@ -1,0 +1,71 @@
+//! The preparer threads of a run: started together, ended together, within a stated time.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Threads and how many of them still run.
+#[derive(Debug)]
+pub(super) struct Threads {
+    handles: Mutex<Vec<JoinHandle<()>>>,
+    alive: Arc<Alive>,
+}
+
+#[derive(Debug, Default)]
+struct Alive {
+    count: Mutex<usize>,
+    changed: Condvar,
+}
+
+/// Counts a thread as ended, also when it panics.
+struct Ending(Arc<Alive>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        *self.0.count.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Threads {
+    /// No threads yet.
+    pub fn new() -> Self {
+        Self { handles: Mutex::default(), alive: Arc::default() }
+    }
+
+    /// Starts a thread.
+    pub fn start(&self, name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+        *self.alive.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        let ending = Ending(Arc::clone(&self.alive));
+        let handle = thread::Builder::new().name(name).spawn(move || {
+            let _ending = ending;
+            body();
+        })?;
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
+        Ok(())
+    }
+
+    /// Waits until all have ended, at most `limit`; those that have not are left to end alone, and counted.
+    pub fn join_within(&self, limit: Duration) -> usize {
+        let deadline = Instant::now() + limit;
+        let mut count = self.alive.count.lock().unwrap_or_else(PoisonError::into_inner);
+        while *count > 0 {
+            let now = Instant::now();
+            if now >= deadline {
+                break;
+            }
+            count = self.alive.changed.wait_timeout(count, deadline - now).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let left = *count;
+        drop(count);
+        let handles = std::mem::take(&mut *self.handles.lock().unwrap_or_else(PoisonError::into_inner));
+        if left == 0 {
+            for handle in handles {
+                if handle.join().is_err() {
+                    tracing::error!("a preparer thread panicked");
+                }
+            }
+        }
+        left
+    }
+}

@@ -1,0 +1,180 @@
+//! The batches that are open ahead of the consumer.
+//!
+//! In: the cursor of the next batch to open, reports of finished tasks. Out: tasks, and complete batches in order. Batches
+//! have serial numbers that are never used again, so a late report of a batch that was dropped finds nothing.
+
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use feedline_memory::{OpenSlab, Pool};
+
+use super::prepare::Report;
+use super::{Budget, Task};
+use crate::batch::{Batch, BatchField, FieldData, FieldForm, Loose, RaggedError, stack};
+use crate::cursor::Cursor;
+use crate::error::SampleFailure;
+use crate::metrics::{Phase, Substitute};
+use crate::plan::Plan;
+use crate::supply::Ready;
+
+/// A task is made long enough to last about this long, so that taking it costs little beside it.
+const TASK_TIME: Duration = Duration::from_micros(100);
+
+/// The open batches and the tasks that wait for a thread.
+#[derive(Debug)]
+pub(super) struct Window {
+    pub batches: VecDeque<OpenBatch>,
+    pub waiting: Waiting,
+    upcoming: Cursor,
+    next_serial: u64,
+}
+
+/// Tasks that can be loaded, soonest needed first.
+#[derive(Debug, Default)]
+pub(super) struct Waiting(pub BinaryHeap<Task>);
+
+impl Ready for Waiting {
+    fn push(&mut self, task: Task) {
+        self.0.push(task);
+    }
+}
+
+/// A batch in preparation.
+#[derive(Debug)]
+pub(super) struct OpenBatch {
+    serial: u64,
+    /// Where it begins.
+    pub cursor: Cursor,
+    len: usize,
+    missing: usize,
+    slab: OpenSlab,
+    loose: Vec<Option<Vec<Loose>>>,
+    pub failure: Option<Arc<SampleFailure>>,
+    pub substitutes: Vec<Substitute>,
+    held_bytes: u64,
+    /// What its last sample spent most of its time on.
+    pub last_phase: Phase,
+}
+
+impl OpenBatch {
+    pub fn is_complete(&self) -> bool {
+        self.missing == 0
+    }
+
+    pub fn release(&self, budget: &Budget) {
+        budget.release(self.held_bytes);
+    }
+
+    /// Everything in its final form.
+    pub fn assemble(self, plan: &Plan) -> Result<Batch, Box<RaggedError>> {
+        let slab = self.slab.seal().expect("writers are gone before their slots count as filled: see Run::work");
+        let slab = Arc::new(slab);
+        let mut loose: Vec<std::vec::IntoIter<Loose>> =
+            self.loose.into_iter().map(|values| values.unwrap_or_default().into_iter()).collect();
+        let mut fields = Vec::with_capacity(plan.layout().fields().len());
+        for (name, form) in plan.layout().fields() {
+            let data = match form {
+                FieldForm::Region { region, dtype, shape } => {
+                    let mut batch_shape = vec![self.len];
+                    batch_shape.extend(shape);
+                    FieldData::Region { slab: Arc::clone(&slab), region: *region, dtype: *dtype, shape: batch_shape }
+                }
+                FieldForm::Stacked => stack(name, loose.iter_mut().filter_map(Iterator::next).collect())?,
+                FieldForm::List => FieldData::List(loose.iter_mut().filter_map(Iterator::next).collect()),
+            };
+            fields.push(BatchField { name: Arc::clone(name), data });
+        }
+        Ok(Batch { epoch: self.cursor.epoch, number: self.cursor.batches, len: self.len, fields })
+    }
+}
+
+impl Window {
+    pub fn new(cursor: Cursor) -> Self {
+        Self { batches: VecDeque::new(), waiting: Waiting::default(), upcoming: cursor, next_serial: 0 }
+    }
+
+    /// Drops everything and goes on from `cursor`.
+    pub fn reset(&mut self, cursor: Cursor, budget: &Budget) {
+        for batch in self.batches.drain(..) {
+            batch.release(budget);
+        }
+        self.waiting.0.clear();
+        self.upcoming = cursor;
+    }
+
+    /// Opens the next batch; gives its tasks of `group` slots each.
+    pub fn open_next(&mut self, plan: &Plan, pool: &Pool, budget: &Budget, group: usize) -> Vec<Task> {
+        let cursor = self.upcoming.normalised(plan);
+        self.upcoming = Cursor { batches: cursor.batches + 1, ..cursor };
+        let share = plan.share(cursor.offset);
+        let (serial, len) = (self.next_serial, share.batch_len(cursor.batches));
+        self.next_serial += 1;
+        let slab = pool.open();
+        let held_bytes = slab.layout().total_bytes() as u64;
+        budget.hold(held_bytes);
+        let first_number = cursor.batches * plan.settings().batch_size as u64;
+        let announced = Instant::now();
+        let tasks = (0..len)
+            .step_by(group)
+            .map(|first| {
+                let slots = first..(first + group).min(len);
+                let writer = slab.claim(slots.clone()).expect("a new slab's slots are free and groups are disjoint");
+                Task { serial, epoch: cursor.epoch, share, first_number, slots, writer, announced }
+            })
+            .collect();
+        self.batches.push_back(OpenBatch {
+            serial,
+            cursor,
+            len,
+            missing: len,
+            slab,
+            loose: (0..len).map(|_| None).collect(),
+            failure: None,
+            substitutes: Vec::new(),
+            held_bytes,
+            last_phase: Phase::Prepare,
+        });
+        tasks
+    }
+
+    /// Books a finished task; says whether the batch that the consumer needs next is now complete.
+    pub fn book(&mut self, serial: u64, slots: usize, report: Report, waited: Duration, budget: &Budget) -> bool {
+        let Some(front) = self.batches.front().map(|batch| batch.serial) else { return false };
+        let Some(number) = serial.checked_sub(front) else { return false };
+        let Some(batch) = self.batches.get_mut(number as usize) else { return false };
+        for prepared in report.prepared {
+            let bytes: usize = prepared.loose.iter().map(Loose::content_bytes).sum();
+            if bytes > 0 {
+                budget.hold(bytes as u64);
+                batch.held_bytes += bytes as u64;
+            }
+            batch.loose[prepared.slot] = Some(prepared.loose);
+            batch.substitutes.extend(prepared.substitute);
+        }
+        let is_earlier =
+            |failure: &Arc<SampleFailure>| batch.failure.as_ref().is_none_or(|known| failure.position < known.position);
+        if let Some(failure) = report.failure.filter(is_earlier) {
+            batch.failure = Some(failure);
+        }
+        batch.missing -= slots;
+        if batch.is_complete() {
+            let spent = [
+                (report.read, Phase::Read),
+                (report.ops, Phase::Prepare),
+                (report.memory, Phase::Memory),
+                (waited, Phase::Queue),
+            ];
+            batch.last_phase = spent.into_iter().max_by_key(|(time, _)| *time).expect("four phases").1;
+            batch.substitutes.sort_by_key(|substitute| substitute.failure.position);
+        }
+        number == 0 && batch.is_complete()
+    }
+}
+
+/// Slots per task: as many as last [`TASK_TIME`], but so few that all threads share a batch.
+pub(super) fn group_size(mean_sample_time: Option<Duration>, batch_size: usize, workers: usize) -> usize {
+    let Some(mean) = mean_sample_time else { return 1 };
+    let wanted = TASK_TIME.as_nanos() / mean.as_nanos().max(1);
+    (wanted as usize).clamp(1, (batch_size / (4 * workers)).max(1))
+}

@@ -1,0 +1,83 @@
+//! What can go wrong once a plan runs.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::batch::RaggedError;
+use crate::cursor::StateError;
+use crate::order::{Epoch, Position, SampleId};
+
+/// A sample that could not be prepared: a value, counted and subject to a policy (law 6).
+#[derive(Clone, Debug)]
+pub struct SampleFailure {
+    /// Its id.
+    pub id: SampleId,
+    /// Its name.
+    pub key: String,
+    /// Where its bytes are.
+    pub path: Option<String>,
+    /// The epoch.
+    pub epoch: Epoch,
+    /// The position in the epoch.
+    pub position: Position,
+    /// The op that could not do its work; none if the sample could not be loaded.
+    pub op: Option<Arc<str>>,
+    /// What was wrong.
+    pub cause: Arc<dyn StdError + Send + Sync>,
+}
+
+impl fmt::Display for SampleFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sample {} ({:?}", self.id.0, self.key)?;
+        if let Some(path) = &self.path {
+            write!(f, ", {path:?}")?;
+        }
+        match &self.op {
+            Some(op) => write!(f, ") could not be prepared by {op}"),
+            None => f.write_str(") could not be loaded"),
+        }
+    }
+}
+
+impl StdError for SampleFailure {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&*self.cause)
+    }
+}
+
+/// Why there is no next batch.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum Error {
+    #[error(transparent)]
+    Sample(#[from] Arc<SampleFailure>),
+    #[error("{replaced} bad samples in epoch {}, but at most {allowed} may be replaced", epoch.0)]
+    TooManyFailures { replaced: u64, allowed: u64, epoch: Epoch, source: Arc<SampleFailure> },
+    #[error(transparent)]
+    Ragged(#[from] Box<RaggedError>),
+    #[error("the loader is closed")]
+    Closed,
+    #[error("a newer iterator of this loader has taken over; one loader has one stream")]
+    Superseded,
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error("cannot start a preparer thread")]
+    Thread(#[source] std::io::Error),
+}
+
+/// An error and all its causes in one line.
+pub fn chain(error: &(dyn StdError + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        // Transparent errors repeat the text of what they hold.
+        if !text.ends_with(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        cause = error.source();
+    }
+    text
+}

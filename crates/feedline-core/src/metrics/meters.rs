@@ -1,0 +1,190 @@
+//! The counters of a run. All are relaxed atomics: they are read for people, never for decisions about data.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::SampleFailure;
+use crate::plan::Plan;
+
+/// Pairs of bad sample and substitute that are kept for the snapshot.
+const KEPT_SUBSTITUTES: usize = 1000;
+
+/// What a sample spends its time on, and so what a consumer may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The first batch after a start or a jump.
+    Start,
+    /// Reading from the store.
+    Read,
+    /// Ops.
+    Prepare,
+    /// Waiting for room in the memory budget.
+    Memory,
+    /// Waiting for a free preparer thread.
+    Queue,
+}
+
+impl Phase {
+    /// All phases, in the order of the counters.
+    pub const ALL: [Self; 5] = [Self::Start, Self::Read, Self::Prepare, Self::Memory, Self::Queue];
+
+    /// The name in snapshots.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Read => "read",
+            Self::Prepare => "prepare",
+            Self::Memory => "memory",
+            Self::Queue => "queue",
+        }
+    }
+}
+
+/// Time and bytes of one op.
+#[derive(Debug)]
+pub struct OpMeter {
+    /// The op's name.
+    pub name: Arc<str>,
+    busy_nanos: AtomicU64,
+    bytes_out: AtomicU64,
+    samples: AtomicU64,
+}
+
+impl OpMeter {
+    /// Books one application.
+    pub fn add(&self, busy: Duration, bytes_out: usize) {
+        self.busy_nanos.fetch_add(busy.as_nanos() as u64, Ordering::Relaxed);
+        self.bytes_out.fetch_add(bytes_out as u64, Ordering::Relaxed);
+        self.samples.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Busy time, bytes out, samples.
+    pub fn read(&self) -> (Duration, u64, u64) {
+        let busy = Duration::from_nanos(self.busy_nanos.load(Ordering::Relaxed));
+        (busy, self.bytes_out.load(Ordering::Relaxed), self.samples.load(Ordering::Relaxed))
+    }
+}
+
+/// Time, bytes and number of reads.
+#[derive(Debug, Default)]
+pub struct ReadMeter {
+    busy_nanos: AtomicU64,
+    bytes: AtomicU64,
+    reads: AtomicU64,
+}
+
+impl ReadMeter {
+    /// Runs and times one read.
+    pub fn time<T>(&self, read: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let result = read();
+        self.busy_nanos.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        result
+    }
+
+    /// Books bytes that were read.
+    pub fn add_bytes(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Busy time, bytes, reads.
+    pub fn read(&self) -> (Duration, u64, u64) {
+        let busy = Duration::from_nanos(self.busy_nanos.load(Ordering::Relaxed));
+        (busy, self.bytes.load(Ordering::Relaxed), self.reads.load(Ordering::Relaxed))
+    }
+}
+
+/// A bad sample and what was delivered in its place.
+#[derive(Clone, Debug)]
+pub struct Substitute {
+    /// The bad sample and what was wrong.
+    pub failure: Arc<SampleFailure>,
+    /// The substitute's name.
+    pub by: String,
+}
+
+/// All counters of a run.
+#[derive(Debug)]
+pub struct Metrics {
+    /// One meter per op of the plan.
+    pub ops: Vec<OpMeter>,
+    /// The store.
+    pub read: ReadMeter,
+    pub(crate) samples: AtomicU64,
+    pub(crate) batches: AtomicU64,
+    pub(crate) content_bytes: AtomicU64,
+    pub(crate) prepared_samples: AtomicU64,
+    pub(crate) prepared_nanos: AtomicU64,
+    stalls: [AtomicU64; Phase::ALL.len()],
+    substituted: AtomicU64,
+    substitutes: Mutex<VecDeque<Substitute>>,
+}
+
+impl Metrics {
+    /// Counters at zero for the ops of `plan`.
+    pub fn new(plan: &Plan) -> Self {
+        let meter = |name: &Arc<str>| OpMeter {
+            name: Arc::clone(name),
+            busy_nanos: AtomicU64::new(0),
+            bytes_out: AtomicU64::new(0),
+            samples: AtomicU64::new(0),
+        };
+        Self {
+            ops: plan.ops().iter().map(|op| meter(op.name())).collect(),
+            read: ReadMeter::default(),
+            samples: AtomicU64::new(0),
+            batches: AtomicU64::new(0),
+            content_bytes: AtomicU64::new(0),
+            prepared_samples: AtomicU64::new(0),
+            prepared_nanos: AtomicU64::new(0),
+            stalls: Default::default(),
+            substituted: AtomicU64::new(0),
+            substitutes: Mutex::default(),
+        }
+    }
+
+    /// Books a prepared sample.
+    pub fn add_prepared(&self, samples: u64, busy: Duration) {
+        self.prepared_samples.fetch_add(samples, Ordering::Relaxed);
+        self.prepared_nanos.fetch_add(busy.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Mean time of a thread per sample so far.
+    pub fn mean_sample_time(&self) -> Option<Duration> {
+        let nanos = self.prepared_nanos.load(Ordering::Relaxed);
+        nanos.checked_div(self.prepared_samples.load(Ordering::Relaxed)).map(Duration::from_nanos)
+    }
+
+    /// Books time that the consumer waited.
+    pub fn add_stall(&self, cause: Phase, waited: Duration) {
+        let number = Phase::ALL.iter().position(|phase| *phase == cause).expect("ALL holds every phase");
+        self.stalls[number].fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Time that the consumer waited, by cause.
+    pub fn stalls(&self) -> impl Iterator<Item = (Phase, Duration)> {
+        let time = |nanos: &AtomicU64| Duration::from_nanos(nanos.load(Ordering::Relaxed));
+        Phase::ALL.into_iter().zip(self.stalls.iter().map(time))
+    }
+
+    /// Books substitutes that were delivered.
+    pub fn add_substitutes(&self, new: &[Substitute]) {
+        self.substituted.fetch_add(new.len() as u64, Ordering::Relaxed);
+        let mut kept = self.substitutes.lock().unwrap_or_else(PoisonError::into_inner);
+        for substitute in new {
+            if kept.len() == KEPT_SUBSTITUTES {
+                kept.pop_front();
+            }
+            kept.push_back(substitute.clone());
+        }
+    }
+
+    /// How many substitutes were delivered, and the latest of them.
+    pub fn substitutes(&self) -> (u64, Vec<Substitute>) {
+        let kept = self.substitutes.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.substituted.load(Ordering::Relaxed), kept.iter().cloned().collect())
+    }
+}

@@ -1,0 +1,10 @@
+//! Counting: what every stage did, how long it took, and what the consumer waited for.
+//!
+//! In: increments from the engine, one per sample and op. Out: a [`Snapshot`]. Ops, sources and stores do not know that
+//! they are counted.
+
+mod meters;
+mod snapshot;
+
+pub use meters::{Metrics, OpMeter, Phase, ReadMeter, Substitute};
+pub use snapshot::{MemorySnapshot, OpSnapshot, QueueSnapshot, Snapshot, StoreSnapshot, SubstituteSnapshot};

@@ -1,0 +1,131 @@
+//! The state of a run in numbers: plain nested data, for people and for monitoring.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use serde::Serialize;
+
+use super::{Metrics, Phase};
+use crate::engine::BudgetSnapshot;
+use crate::error::chain;
+
+/// The state of a run in numbers. Times are totals since the run began.
+#[derive(Clone, Debug, Serialize)]
+pub struct Snapshot {
+    /// Batches delivered.
+    pub batches: u64,
+    /// Samples delivered.
+    pub samples: u64,
+    /// Bytes delivered.
+    pub content_bytes: u64,
+    /// Preparer threads.
+    pub num_workers: usize,
+    /// Ops in the order of the plan.
+    pub ops: Vec<OpSnapshot>,
+    /// The store.
+    pub store: StoreSnapshot,
+    /// What is prepared and waits.
+    pub queue: QueueSnapshot,
+    /// Memory in flight.
+    pub memory: MemorySnapshot,
+    /// Seconds that the consumer waited, by cause.
+    pub stall_seconds: BTreeMap<&'static str, f64>,
+    /// Bad samples that were replaced.
+    pub substituted: u64,
+    /// The latest of them.
+    pub substitutes: Vec<SubstituteSnapshot>,
+}
+
+/// One op.
+#[derive(Clone, Debug, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct OpSnapshot {
+    pub name: String,
+    pub busy_seconds: f64,
+    pub bytes_out: u64,
+    pub samples: u64,
+}
+
+/// The store.
+#[derive(Clone, Debug, Default, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct StoreSnapshot {
+    pub bytes: u64,
+    pub reads: u64,
+    pub busy_seconds: f64,
+}
+
+/// What waits to be taken.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct QueueSnapshot {
+    /// Batches ready for the consumer.
+    pub ready_batches: usize,
+    /// Batches begun and not delivered, ready ones included.
+    pub open_batches: usize,
+    /// Most batches that may be open.
+    pub limit_batches: usize,
+    /// Samples that wait for a thread.
+    pub waiting_samples: usize,
+}
+
+/// Memory in flight.
+#[derive(Clone, Debug, Default, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct MemorySnapshot {
+    pub budget_bytes: u64,
+    pub used_bytes: u64,
+    pub peak_bytes: u64,
+}
+
+/// A bad sample and what was delivered in its place.
+#[derive(Clone, Debug, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct SubstituteSnapshot {
+    pub epoch: u64,
+    pub position: u64,
+    pub bad: String,
+    pub by: String,
+    pub reason: String,
+}
+
+impl Snapshot {
+    /// Reads the counters.
+    pub fn new(metrics: &Metrics, num_workers: usize, queue: QueueSnapshot, budget: BudgetSnapshot) -> Self {
+        let (busy, bytes, reads) = metrics.read.read();
+        let (substituted, substitutes) = metrics.substitutes();
+        Self {
+            batches: metrics.batches.load(Ordering::Relaxed),
+            samples: metrics.samples.load(Ordering::Relaxed),
+            content_bytes: metrics.content_bytes.load(Ordering::Relaxed),
+            num_workers,
+            ops: metrics
+                .ops
+                .iter()
+                .map(|op| {
+                    let (busy, bytes_out, samples) = op.read();
+                    OpSnapshot { name: op.name.to_string(), busy_seconds: busy.as_secs_f64(), bytes_out, samples }
+                })
+                .collect(),
+            store: StoreSnapshot { bytes, reads, busy_seconds: busy.as_secs_f64() },
+            queue,
+            memory: MemorySnapshot { budget_bytes: budget.limit, used_bytes: budget.used, peak_bytes: budget.peak },
+            stall_seconds: metrics.stalls().map(|(cause, time)| (Phase::name(cause), time.as_secs_f64())).collect(),
+            substituted,
+            substitutes: substitutes
+                .into_iter()
+                .map(|substitute| SubstituteSnapshot {
+                    epoch: substitute.failure.epoch.0,
+                    position: substitute.failure.position.0,
+                    bad: substitute.failure.key.clone(),
+                    by: substitute.by,
+                    reason: chain(&*substitute.failure.cause),
+                })
+                .collect(),
+        }
+    }
+
+    /// Seconds that the consumer waited, the start of the run not counted.
+    pub fn stalled_seconds(&self) -> f64 {
+        self.stall_seconds.iter().filter(|(cause, _)| **cause != Phase::Start.name()).map(|(_, seconds)| seconds).sum()
+    }
+}

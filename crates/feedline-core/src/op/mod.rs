@@ -1,0 +1,125 @@
+//! Ops: what is done to a sample's fields.
+//!
+//! In: a [`Sample`] and the op's [`Draw`] for it. Out: the sample, changed. Parameters are data (they deserialise from a
+//! plan and serialise into its fingerprint), behaviour is code behind the [`Op`] trait; a new op is one file here, one
+//! line in [`register`], and one typed class in Python.
+//!
+//! Always true: an op's result depends on its parameters, the sample and the draw alone (law 1).
+
+mod center_crop;
+mod color_jitter;
+mod decode_image;
+mod grayscale;
+mod normalize;
+mod on;
+mod pad;
+mod pixels;
+mod random_crop;
+mod random_erasing;
+mod random_flip;
+mod random_resized_crop;
+mod resize;
+mod size;
+mod to_tensor;
+
+use std::fmt::Debug;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+pub use on::On;
+
+use crate::batch::{FieldError, FieldTypes, OutputError, Sample};
+use crate::engine::{Cancelled, Workspace};
+use crate::order::Draw;
+use crate::plan::{CheckError, Registry};
+
+/// Something done to samples.
+pub trait Op: Send + Sync + Debug {
+    /// The fields it works on.
+    fn on(&self) -> &On;
+
+    /// Checks that the fields are what the op needs, and says what they are after it.
+    fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError>;
+
+    /// Whether the result depends on the draw.
+    fn is_random(&self) -> bool {
+        false
+    }
+
+    /// Whether a plan with this op can be written down; if not, why.
+    fn unserialisable(&self) -> Option<String> {
+        None
+    }
+
+    /// The parameters that a draw turns into for a picture of known size, by name: what will be done, before any data.
+    fn resolve(&self, _draw: &Draw, _facts: Facts) -> Vec<(&'static str, f64)> {
+        Vec::new()
+    }
+
+    /// Changes the sample.
+    fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, workspace: &mut Workspace) -> Result<(), OpError>;
+}
+
+/// What is known of a sample before its data is touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Columns of its picture.
+    pub width: u32,
+    /// Rows of its picture.
+    pub height: u32,
+}
+
+/// An op whose parameters are plain data, known to plans by name.
+pub trait NamedOp: Op + Serialize + DeserializeOwned + 'static {
+    /// The name in plans, in Python and in messages.
+    const NAME: &'static str;
+}
+
+/// Why an op could not do its work on one sample.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the causes say it")]
+pub enum OpError {
+    #[error(transparent)]
+    Codec(#[from] feedline_codec::CodecError),
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    #[error("{0:?} and {1:?} differ in size ({2}x{3} and {4}x{5}), but one draw is made for both")]
+    SizesDiffer(String, String, u32, u32, u32, u32),
+    #[error(
+        "a crop of {width}x{height} does not fit in a picture of {has_width}x{has_height}; resize or pad it before"
+    )]
+    CropTooLarge { width: u32, height: u32, has_width: u32, has_height: u32 },
+    #[error("the picture has no pixels")]
+    NoPixels,
+    #[error(transparent)]
+    Cancelled(#[from] Cancelled),
+    /// An op from outside this crate, such as a Python function.
+    #[error(transparent)]
+    Foreign(#[from] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl From<OutputError> for OpError {
+    fn from(error: OutputError) -> Self {
+        match error {
+            OutputError::Field(field) => Self::Field(field),
+            OutputError::Cancelled(cancelled) => Self::Cancelled(cancelled),
+        }
+    }
+}
+
+/// Makes the ops of this crate known.
+pub(crate) fn register(registry: &mut Registry) {
+    registry.op::<decode_image::DecodeImage>();
+    registry.op::<resize::Resize>();
+    registry.op::<center_crop::CenterCrop>();
+    registry.op::<random_crop::RandomCrop>();
+    registry.op::<random_resized_crop::RandomResizedCrop>();
+    registry.op::<random_flip::RandomHorizontalFlip>();
+    registry.op::<random_flip::RandomVerticalFlip>();
+    registry.op::<color_jitter::ColorJitter>();
+    registry.op::<grayscale::Grayscale>();
+    registry.op::<random_erasing::RandomErasing>();
+    registry.op::<to_tensor::ToTensor>();
+    registry.op::<normalize::Normalize>();
+}

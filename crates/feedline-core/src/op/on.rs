@@ -1,0 +1,81 @@
+//! The fields an op works on, by name.
+
+use serde::{Deserialize, Serialize};
+
+use crate::batch::{FieldTypes, Kind, PixelKind};
+use crate::plan::CheckError;
+
+/// Field names: one string or a list. Ops of pictures default to `"image"`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(from = "OneOrMany", into = "Vec<String>")]
+pub struct On(Vec<String>);
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMany {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl From<OneOrMany> for On {
+    fn from(names: OneOrMany) -> Self {
+        match names {
+            OneOrMany::One(name) => Self(vec![name]),
+            OneOrMany::Many(names) => Self(names),
+        }
+    }
+}
+
+impl From<On> for Vec<String> {
+    fn from(on: On) -> Self {
+        on.0
+    }
+}
+
+impl Default for On {
+    fn default() -> Self {
+        Self(vec!["image".to_owned()])
+    }
+}
+
+impl On {
+    /// The names in order; the first one's size is what draws are resolved with.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
+    /// The kinds of the fields before the op, or an error that says which fields there are.
+    pub fn kinds(&self, op: &'static str, types: &FieldTypes) -> Result<Vec<(String, Kind)>, CheckError> {
+        if self.0.is_empty() {
+            return Err(CheckError::NoFields { op });
+        }
+        self.0
+            .iter()
+            .map(|name| match types.get(name) {
+                // What a function returns is taken as a picture, and looked at when it is there.
+                Some(Kind::Any) => {
+                    let unknown = PixelKind { channels: 3, height: None, width: None, is_mask: false };
+                    Ok((name.clone(), Kind::Pixels(unknown)))
+                }
+                Some(kind) => Ok((name.clone(), kind.clone())),
+                None => Err(CheckError::NoSuchField { op, field: name.clone(), has: types.names() }),
+            })
+            .collect()
+    }
+
+    /// Checks that all fields are pictures or masks, and gives each its kind after the op.
+    pub fn change_pixels(
+        &self,
+        op: &'static str,
+        types: &mut FieldTypes,
+        change: impl Fn(PixelKind) -> PixelKind,
+    ) -> Result<(), CheckError> {
+        for (field, kind) in self.kinds(op, types)? {
+            match kind {
+                Kind::Pixels(pixels) => types.set(&field, Kind::Pixels(change(pixels))),
+                has => return Err(CheckError::Needs { op, needs: "pixels", field, has }),
+            }
+        }
+        Ok(())
+    }
+}

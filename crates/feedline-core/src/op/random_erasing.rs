@@ -1,0 +1,234 @@
+//! A random rectangle is blotted out: torchvision's `RandomErasing`, on tensors and on pixels.
+
+use serde::{Deserialize, Serialize};
+
+use super::pixels::{Rect, pack};
+use super::{Facts, NamedOp, On, Op, OpError};
+use crate::batch::{Dtype, FieldTypes, Kind, Sample, Value};
+use crate::engine::Workspace;
+use crate::order::Draw;
+use crate::plan::CheckError;
+
+const ATTEMPTS: u32 = 10;
+/// Draws of noise begin here, behind those of the rectangle.
+const FIRST_NOISE: u32 = 1000;
+
+/// Erases at random.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RandomErasing {
+    #[serde(default = "half")]
+    p: f64,
+    #[serde(default = "default_scale")]
+    scale: [f64; 2],
+    #[serde(default = "default_ratio")]
+    ratio: [f64; 2],
+    #[serde(default)]
+    value: Filling,
+    #[serde(default)]
+    on: On,
+}
+
+/// What stands in the rectangle.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(untagged)]
+enum Filling {
+    One(f64),
+    PerChannel(Vec<f64>),
+    /// `"random"`: normal noise, per element.
+    Named(String),
+}
+
+impl Default for Filling {
+    fn default() -> Self {
+        Self::One(0.0)
+    }
+}
+
+fn half() -> f64 {
+    0.5
+}
+
+fn default_scale() -> [f64; 2] {
+    [0.02, 0.33]
+}
+
+fn default_ratio() -> [f64; 2] {
+    [0.3, 3.3]
+}
+
+impl RandomErasing {
+    fn rect(&self, draw: &Draw, width: u32, height: u32) -> Option<Rect> {
+        if !draw.happens(0, self.p) {
+            return None;
+        }
+        let (log_low, log_high) = (libm::log(self.ratio[0]), libm::log(self.ratio[1]));
+        let (full_width, full_height) = (f64::from(width), f64::from(height));
+        (0..ATTEMPTS).find_map(|attempt| {
+            let first = 1 + attempt * 4;
+            let area = full_width * full_height * draw.between(first, self.scale[0], self.scale[1]);
+            let aspect = libm::exp(draw.between(first + 1, log_low, log_high));
+            let erased_height = (area * aspect).sqrt().round_ties_even();
+            let erased_width = (area / aspect).sqrt().round_ties_even();
+            (erased_height < full_height && erased_width < full_width).then(|| {
+                let (erased_width, erased_height) = (erased_width as u32, erased_height as u32);
+                Rect {
+                    top: draw.below(first + 2, u64::from(height - erased_height) + 1) as u32,
+                    left: draw.below(first + 3, u64::from(width - erased_width) + 1) as u32,
+                    width: erased_width,
+                    height: erased_height,
+                }
+            })
+        })
+    }
+
+    fn value(&self, draw: &Draw, channel: usize, number: u32) -> f32 {
+        match &self.value {
+            Filling::One(value) => *value as f32,
+            Filling::PerChannel(values) => values[channel.min(values.len() - 1)] as f32,
+            Filling::Named(_) => normal(draw, FIRST_NOISE + number),
+        }
+    }
+}
+
+/// One number of the standard normal distribution, by Box and Muller's transform of one draw.
+fn normal(draw: &Draw, number: u32) -> f32 {
+    let bits = draw.bits(number);
+    let radius = (f64::from((bits >> 32) as u32) + 1.0) / 4_294_967_296.0;
+    let angle = f64::from(bits as u32) / 4_294_967_296.0 * std::f64::consts::TAU;
+    (libm::sqrt(-2.0 * libm::log(radius)) * libm::cos(angle)) as f32
+}
+
+/// Where the axes of an array of shape `[C, H, W]` or `[H, W, C]` are, in elements.
+struct Axes {
+    height: usize,
+    width: usize,
+    channels: usize,
+    row: usize,
+    column: usize,
+    channel: usize,
+}
+
+impl Axes {
+    fn of(shape: &[usize]) -> Option<Self> {
+        match *shape {
+            [channels @ (1 | 3), height, width] => {
+                Some(Self { height, width, channels, row: width, column: 1, channel: width * height })
+            }
+            [height, width, channels @ (1 | 3)] => {
+                Some(Self { height, width, channels, row: width * channels, column: channels, channel: 1 })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl NamedOp for RandomErasing {
+    const NAME: &'static str = "RandomErasing";
+}
+
+impl Op for RandomErasing {
+    fn on(&self) -> &On {
+        &self.on
+    }
+
+    fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
+        CheckError::probability(Self::NAME, self.p)?;
+        let problem = match &self.value {
+            Filling::Named(name) if name != "random" => {
+                Some(format!("value is {name:?}; it is a number, one number per channel, or \"random\""))
+            }
+            Filling::PerChannel(values) if ![1, 3].contains(&values.len()) => {
+                Some(format!("value has {} numbers; pictures have 1 or 3 channels", values.len()))
+            }
+            _ => None,
+        };
+        if let Some(problem) = problem {
+            return Err(CheckError::Parameter { op: Self::NAME, problem });
+        }
+        for (name, [low, high]) in [("scale", self.scale), ("ratio", self.ratio)] {
+            if !(low > 0.0 && low <= high && high.is_finite()) {
+                let problem = format!("{name} is ({low}, {high}); it has to be (low, high) with 0 < low <= high");
+                return Err(CheckError::Parameter { op: Self::NAME, problem });
+            }
+        }
+        for (field, kind) in self.on.kinds(Self::NAME, types)? {
+            let fits = match &kind {
+                Kind::Pixels(pixels) => !pixels.is_mask,
+                Kind::Tensor { dtype: Dtype::U8 | Dtype::F32, shape } => {
+                    matches!(shape[..], [Some(1 | 3), _, _] | [_, _, Some(1 | 3)])
+                }
+                _ => false,
+            };
+            if !fits {
+                let needs = "pixels, or a float32 or uint8 tensor with 1 or 3 channels";
+                return Err(CheckError::Needs { op: Self::NAME, needs, field, has: kind });
+            }
+        }
+        Ok(())
+    }
+
+    fn is_random(&self) -> bool {
+        true
+    }
+
+    fn resolve(&self, draw: &Draw, facts: Facts) -> Vec<(&'static str, f64)> {
+        match self.rect(draw, facts.width, facts.height) {
+            None => Vec::new(),
+            Some(rect) => vec![
+                ("left", f64::from(rect.left)),
+                ("top", f64::from(rect.top)),
+                ("width", f64::from(rect.width)),
+                ("height", f64::from(rect.height)),
+            ],
+        }
+    }
+
+    fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
+        if !draw.happens(0, self.p) {
+            return Ok(());
+        }
+        for name in self.on.names() {
+            let mut value = match sample.take(name)? {
+                Value::Pixels(pixels) => Value::Pixels(pack(sample, name, pixels, workspace)?),
+                other => other,
+            };
+            let (memory, dtype, axes) = match &mut value {
+                Value::Pixels(pixels) => {
+                    let axes = Axes::of(&[pixels.height as usize, pixels.width as usize, pixels.channels.into()]);
+                    (&mut pixels.memory, Dtype::U8, axes)
+                }
+                Value::Tensor(tensor) => (&mut tensor.memory, tensor.dtype, Axes::of(&tensor.shape)),
+                other => {
+                    let (has, needs) = (other.describe(), "pixels");
+                    return Err(crate::batch::FieldError::Kind { name: name.to_owned(), has, needs }.into());
+                }
+            };
+            let axes = axes.ok_or(OpError::NoPixels)?;
+            if let Some(rect) = self.rect(draw, axes.width as u32, axes.height as u32) {
+                self.erase(memory, dtype, &axes, rect, draw);
+            }
+            sample.put(name, value);
+        }
+        Ok(())
+    }
+}
+
+impl RandomErasing {
+    fn erase(&self, memory: &mut [u8], dtype: Dtype, axes: &Axes, rect: Rect, draw: &Draw) {
+        let mut number = 0;
+        for channel in 0..axes.channels {
+            for y in rect.top as usize..(rect.top + rect.height) as usize {
+                for x in rect.left as usize..(rect.left + rect.width) as usize {
+                    let element = channel * axes.channel + y * axes.row + x * axes.column;
+                    let value = self.value(draw, channel, number);
+                    number += 1;
+                    match dtype {
+                        Dtype::F32 => memory[element * 4..][..4].copy_from_slice(&value.to_ne_bytes()),
+                        _ => memory[element] = value.clamp(0.0, 255.0) as u8,
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Decides which sample comes next.
+//!
+//! In: a seed, an epoch, a position. Out: a [`SampleId`] and its [`Occurrence`]. Nothing here reads data or looks at the
+//! clock, so any position can be computed on any machine: to resume is to call again with a later position.
+//!
+//! Always true: within one epoch, all ranks together visit each sample exactly once (law 2); with a sampler, its
+//! sequence, repeats included.
+
+mod ids;
+mod permutation;
+pub mod random;
+mod sampler;
+mod sequence;
+mod share;
+
+pub use ids::{Epoch, Occurrence, Position, Rank, SampleId, Seed};
+pub use permutation::Permutation;
+pub use random::Draw;
+pub use sampler::Sampler;
+pub use sequence::{EpochSequence, SamplerError, Sequence, Visit};
+pub use share::{Place, Share};

@@ -1,0 +1,228 @@
+//! The order of a plan's samples: sequential, shuffled, or a sampler's.
+//!
+//! In: an epoch and a position. Out: a [`Visit`]. What is *not* done here: dividing positions over ranks ([`super::Share`]).
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::random::{Purpose, StreamKey, below};
+use super::sampler::{self, Drawn};
+use super::{Epoch, Occurrence, Permutation, Position, Sampler, Seed, Share};
+
+/// The visit of a sample: its ordinal in the source and how often it came before in the epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Visit {
+    /// The place of the sample in the source's list.
+    pub ordinal: u64,
+    /// How often the sampler gave it earlier in the epoch.
+    pub occurrence: Occurrence,
+}
+
+/// The sequence of visits of each epoch.
+#[derive(Debug)]
+pub struct Sequence {
+    seed: Seed,
+    rule: Rule,
+}
+
+#[derive(Debug)]
+enum Rule {
+    InOrder { len: u64 },
+    Shuffled { len: u64 },
+    Listed(Arc<Drawn>),
+    Weighted { cumulative: Vec<f64>, len: u64, drawn: Mutex<Option<(Epoch, Arc<Drawn>)>> },
+}
+
+/// Why a sampler does not fit its source.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum SamplerError {
+    #[error("sampler names sample {id}, which the source of {len} samples does not have")]
+    UnknownId { id: u64, len: u64 },
+    #[error("sampler has {weights} weights, but the source has {len} samples")]
+    WeightCount { weights: usize, len: u64 },
+    #[error("weight {number} of the sampler is {weight}; weights are finite, not negative, and not all zero")]
+    BadWeight { number: usize, weight: f64 },
+    #[error("class_balanced needs a source with classes, but sample {ordinal} has no class")]
+    NoClasses { ordinal: u64 },
+    #[error("sampler is empty: it names no sample")]
+    Empty,
+}
+
+impl Sequence {
+    /// `len` samples in the source's order.
+    pub fn in_order(seed: Seed, len: u64) -> Self {
+        Self { seed, rule: Rule::InOrder { len } }
+    }
+
+    /// `len` samples, shuffled anew each epoch.
+    pub fn shuffled(seed: Seed, len: u64) -> Self {
+        Self { seed, rule: Rule::Shuffled { len } }
+    }
+
+    /// A sampler's sequence over a source of `len` samples; `ordinal_of` finds an id, `class_of` an ordinal's class.
+    pub fn sampled(
+        seed: Seed,
+        sampler: &Sampler,
+        len: u64,
+        ordinal_of: impl Fn(u64) -> Option<u64>,
+        class_of: impl Fn(u64) -> Option<i64>,
+    ) -> Result<Self, SamplerError> {
+        let rule = match sampler {
+            Sampler::List { ids } => {
+                let ordinals: Result<Vec<u64>, SamplerError> =
+                    ids.iter().map(|&id| ordinal_of(id).ok_or(SamplerError::UnknownId { id, len })).collect();
+                Rule::Listed(Arc::new(sampler::listed(ordinals?.into_iter())))
+            }
+            Sampler::Weighted { weights, num_samples } => {
+                if weights.len() as u64 != len {
+                    return Err(SamplerError::WeightCount { weights: weights.len(), len });
+                }
+                Rule::weighted(weights, num_samples.unwrap_or(len))?
+            }
+            Sampler::ClassBalanced { num_samples } => {
+                let classes: Result<Vec<i64>, SamplerError> = (0..len)
+                    .map(|ordinal| class_of(ordinal).filter(|&c| c >= 0).ok_or(SamplerError::NoClasses { ordinal }))
+                    .collect();
+                Rule::weighted(&balanced_weights(&classes?), num_samples.unwrap_or(len))?
+            }
+        };
+        let sequence = Self { seed, rule };
+        if sequence.is_empty() { Err(SamplerError::Empty) } else { Ok(sequence) }
+    }
+
+    /// Visits per epoch.
+    pub fn len(&self) -> u64 {
+        match &self.rule {
+            Rule::InOrder { len } | Rule::Shuffled { len } | Rule::Weighted { len, .. } => *len,
+            Rule::Listed(drawn) => drawn.len() as u64,
+        }
+    }
+
+    /// Whether an epoch has no visits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The visits of one epoch, for many look-ups.
+    pub fn epoch(&self, epoch: Epoch) -> EpochSequence {
+        match &self.rule {
+            Rule::InOrder { .. } => EpochSequence::InOrder,
+            Rule::Shuffled { len } => {
+                EpochSequence::Shuffled(Permutation::new(StreamKey::new(self.seed, epoch, Purpose::Shuffle), *len))
+            }
+            Rule::Listed(drawn) => EpochSequence::Drawn(Arc::clone(drawn)),
+            Rule::Weighted { cumulative, len, drawn } => {
+                let mut kept = drawn.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some((of, drawn)) = kept.as_ref().filter(|(of, _)| *of == epoch) {
+                    debug_assert_eq!(*of, epoch);
+                    return EpochSequence::Drawn(Arc::clone(drawn));
+                }
+                let fresh = Arc::new(sampler::weighted(cumulative, *len, self.seed, epoch));
+                *kept = Some((epoch, Arc::clone(&fresh)));
+                EpochSequence::Drawn(fresh)
+            }
+        }
+    }
+
+    /// A position of the same rank's share that may stand in for a bad sample: a function of its arguments alone.
+    pub fn substitute(&self, share: &Share, epoch: Epoch, position: Position, attempt: u32) -> Position {
+        let key = StreamKey::new(self.seed, epoch, Purpose::Substitute);
+        share.place(below(key.bits(position.0, 0, attempt), share.samples())).position
+    }
+}
+
+impl Rule {
+    fn weighted(weights: &[f64], len: u64) -> Result<Self, SamplerError> {
+        if let Some((number, &weight)) = weights.iter().enumerate().find(|(_, w)| !w.is_finite() || **w < 0.0) {
+            return Err(SamplerError::BadWeight { number, weight });
+        }
+        let mut sum = 0.0;
+        let cumulative: Vec<f64> = weights
+            .iter()
+            .map(|weight| {
+                sum += weight;
+                sum
+            })
+            .collect();
+        if sum <= 0.0 {
+            return Err(SamplerError::BadWeight { number: 0, weight: 0.0 });
+        }
+        Ok(Self::Weighted { cumulative, len, drawn: Mutex::default() })
+    }
+}
+
+fn balanced_weights(classes: &[i64]) -> Vec<f64> {
+    let mut counts = std::collections::HashMap::new();
+    for class in classes {
+        *counts.entry(class).or_insert(0u64) += 1;
+    }
+    classes.iter().map(|class| 1.0 / counts[class] as f64).collect()
+}
+
+/// The visits of one epoch.
+#[derive(Clone, Debug)]
+pub enum EpochSequence {
+    /// The source's order.
+    InOrder,
+    /// A keyed permutation.
+    Shuffled(Permutation),
+    /// A sampler's draws.
+    Drawn(Arc<Vec<(u64, Occurrence)>>),
+}
+
+impl EpochSequence {
+    /// The visit at `position`.
+    pub fn at(&self, position: Position) -> Visit {
+        match self {
+            Self::InOrder => Visit { ordinal: position.0, occurrence: Occurrence(0) },
+            Self::Shuffled(permutation) => Visit { ordinal: permutation.at(position.0), occurrence: Occurrence(0) },
+            Self::Drawn(drawn) => {
+                let (ordinal, occurrence) = drawn[position.0 as usize];
+                Visit { ordinal, occurrence }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sampled(sampler: &Sampler, classes: &[i64]) -> Result<Sequence, SamplerError> {
+        let len = classes.len() as u64;
+        Sequence::sampled(Seed(1), sampler, len, |id| (id < len).then_some(id), |n| classes.get(n as usize).copied())
+    }
+
+    #[test]
+    fn a_list_is_the_epoch_repeats_included() {
+        let sequence = sampled(&Sampler::List { ids: vec![2, 0, 2] }, &[0, 0, 0]).unwrap();
+        let epoch = sequence.epoch(Epoch(5));
+        let visits: Vec<(u64, u32)> =
+            (0..3).map(|p| epoch.at(Position(p))).map(|v| (v.ordinal, v.occurrence.0)).collect();
+        assert_eq!(visits, [(2, 0), (0, 0), (2, 1)]);
+    }
+
+    #[test]
+    fn class_balanced_draws_a_rare_class_as_often_as_a_common_one() {
+        let mut classes = vec![0; 900];
+        classes.extend([1; 100]);
+        let sequence = sampled(&Sampler::ClassBalanced { num_samples: Some(10_000) }, &classes).unwrap();
+        let epoch = sequence.epoch(Epoch(0));
+        let rare = (0..10_000).filter(|&p| epoch.at(Position(p)).ordinal >= 900).count();
+        assert!((rare as f64 / 10_000.0 - 0.5).abs() < 0.03, "{rare} of 10000");
+    }
+
+    #[test]
+    fn a_sampler_that_does_not_fit_is_refused_by_name() {
+        let check = |sampler: Sampler, words: &str| {
+            let text = sampled(&sampler, &[0, -1]).unwrap_err().to_string();
+            assert!(text.contains(words), "{text}");
+        };
+        check(Sampler::List { ids: vec![0, 7] }, "names sample 7");
+        check(Sampler::List { ids: vec![] }, "empty");
+        check(Sampler::Weighted { weights: vec![1.0], num_samples: None }, "1 weights");
+        check(Sampler::Weighted { weights: vec![1.0, f64::NAN], num_samples: None }, "weight 1");
+        check(Sampler::Weighted { weights: vec![0.0, 0.0], num_samples: None }, "not all zero");
+        check(Sampler::ClassBalanced { num_samples: None }, "sample 1 has no class");
+    }
+}

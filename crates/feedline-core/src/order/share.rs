@@ -1,0 +1,133 @@
+//! Which positions of an epoch belong to which rank, and into how many batches they fall.
+//!
+//! In: the length of the epoch, a rank, a batch size. Out: positions. Ranks take turns (rank, rank + world, ...), so
+//! whatever all ranks have received after equal numbers of batches is a prefix of the epoch: a job may resume with
+//! another world size or batch size from the same offset.
+//!
+//! Always true: every rank has the same number of batches; together they cover each position once, but for the named
+//! exceptions: without `drop_last` positions past the end repeat the epoch's first samples and are marked as padding,
+//! with it the rest is dropped (law 2).
+
+use super::{Position, Rank};
+
+/// One rank's part of an epoch, from an offset to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    epoch_len: u64,
+    offset: u64,
+    rank: Rank,
+    batch_size: u64,
+    drop_last: bool,
+}
+
+/// A position of a share and whether it only fills up the rank's last batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The position in the epoch, below its length.
+    pub position: Position,
+    /// Whether this repeats a sample so that all ranks get equally many.
+    pub is_padding: bool,
+}
+
+impl Share {
+    /// The share of `rank` of the positions `offset..epoch_len`.
+    pub fn new(epoch_len: u64, offset: u64, rank: Rank, batch_size: usize, drop_last: bool) -> Self {
+        Self { epoch_len, offset: offset.min(epoch_len), rank, batch_size: batch_size.max(1) as u64, drop_last }
+    }
+
+    /// Samples of this rank, padding included.
+    pub fn samples(&self) -> u64 {
+        let rest = self.epoch_len - self.offset;
+        let world = u64::from(self.rank.world);
+        if self.drop_last { rest / world / self.batch_size * self.batch_size } else { rest.div_ceil(world) }
+    }
+
+    /// Batches of this rank.
+    pub fn batches(&self) -> u64 {
+        self.samples().div_ceil(self.batch_size)
+    }
+
+    /// Samples in batch `batch`.
+    pub fn batch_len(&self, batch: u64) -> usize {
+        (self.samples() - batch * self.batch_size).min(self.batch_size) as usize
+    }
+
+    /// The place of sample `number` of this rank.
+    pub fn place(&self, number: u64) -> Place {
+        let global = self.offset + number * u64::from(self.rank.world) + u64::from(self.rank.rank);
+        Place { position: Position(global % self.epoch_len), is_padding: global >= self.epoch_len }
+    }
+
+    /// How far all ranks together have come when each has received `batches` batches.
+    pub fn offset_after(&self, batches: u64) -> u64 {
+        let own = (batches * self.batch_size).min(self.samples());
+        (self.offset + own * u64::from(self.rank.world)).min(self.epoch_len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shares(len: u64, offset: u64, world: u32, batch: usize, drop_last: bool) -> Vec<Share> {
+        (0..world).map(|rank| Share::new(len, offset, Rank { rank, world }, batch, drop_last)).collect()
+    }
+
+    #[test]
+    fn law_2_each_position_is_seen_once_over_ranks_1_2_3_8() {
+        for world in [1, 2, 3, 8] {
+            for len in [1, 2, 7, 64, 1000] {
+                for offset in [0, 1, len / 2] {
+                    check_covers(len, offset, world);
+                }
+            }
+        }
+    }
+
+    #[track_caller]
+    fn check_covers(len: u64, offset: u64, world: u32) {
+        let shares = shares(len, offset, world, 4, false);
+        let places: Vec<Place> = shares.iter().flat_map(|s| (0..s.samples()).map(|n| s.place(n))).collect();
+        let mut own: Vec<u64> = places.iter().filter(|p| !p.is_padding).map(|p| p.position.0).collect();
+        own.sort_unstable();
+        assert!(own.into_iter().eq(offset..len), "{len} samples from {offset} over {world} ranks");
+        assert!(places.iter().filter(|p| p.is_padding).count() < world as usize);
+        assert!(shares.iter().all(|share| share.batches() == shares[0].batches()));
+    }
+
+    #[test]
+    fn dropping_gives_every_rank_whole_batches_of_distinct_samples() {
+        for (len, world, batch) in [(103, 2, 10), (7, 3, 2), (5, 8, 1), (64, 1, 64)] {
+            let shares = shares(len, 0, world, batch, true);
+            let mut all: Vec<u64> =
+                shares.iter().flat_map(|s| (0..s.samples()).map(|n| s.place(n).position.0)).collect();
+            let count = all.len();
+            assert!(shares.iter().all(|share| share.samples() == share.batches() * batch as u64));
+            all.sort_unstable();
+            all.dedup();
+            assert_eq!(all.len(), count);
+            assert!(len - (count as u64) < u64::from(world) * batch as u64);
+        }
+    }
+
+    #[test]
+    fn what_ranks_received_is_a_prefix_so_another_world_goes_on_from_it() {
+        let first = shares(100, 0, 4, 5, false);
+        let offset = first[0].offset_after(3);
+        assert_eq!(offset, 60);
+        let second = shares(100, offset, 3, 7, false);
+        let mut seen: Vec<u64> = first.iter().flat_map(|s| (0..15).map(|n| s.place(n).position.0)).collect();
+        seen.extend(second.iter().flat_map(|s| {
+            (0..s.samples()).map(|n| s.place(n)).filter(|p| !p.is_padding).map(|p| p.position.0).collect::<Vec<_>>()
+        }));
+        seen.sort_unstable();
+        assert!(seen.into_iter().eq(0..100));
+    }
+
+    #[test]
+    fn the_last_batch_is_short_unless_dropped() {
+        let share = Share::new(10, 0, Rank::ALONE, 4, false);
+        assert_eq!((share.batches(), share.batch_len(2)), (3, 2));
+        assert_eq!(Share::new(10, 0, Rank::ALONE, 4, true).batches(), 2);
+    }
+}

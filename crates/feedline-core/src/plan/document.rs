@@ -1,0 +1,71 @@
+//! A plan as a TOML document.
+
+use std::fmt::Write as _;
+
+use super::{Plan, PlanError, Registry, RunConfig, Settings};
+
+/// The version of the format.
+const FORMAT: i64 = 1;
+
+/// A plan as it is written down: opened with a registry it becomes a [`Plan`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Document {
+    /// The table of the source.
+    pub source: toml::Table,
+    /// The tables of the ops, in order.
+    pub ops: Vec<toml::Table>,
+    /// What decides the stream.
+    pub settings: Settings,
+    /// What decides the execution.
+    pub config: RunConfig,
+}
+
+impl Document {
+    /// Reads a document; unknown keys are errors.
+    pub fn parse(text: &str) -> Result<Self, PlanError> {
+        let toml = |source: toml::de::Error| PlanError::Toml(Box::new(source));
+        let mut table: toml::Table = toml::from_str(text).map_err(toml)?;
+        match table.remove("feedline") {
+            None | Some(toml::Value::Integer(FORMAT)) => {}
+            Some(found) => {
+                return Err(PlanError::Version { found: found.as_integer().unwrap_or_default(), known: FORMAT });
+            }
+        }
+        let mut part = |key: &'static str| table.remove(key);
+        let Some(toml::Value::Table(source)) = part("source") else {
+            return Err(PlanError::NoName { of: "the plan".to_owned(), key: "source" });
+        };
+        let parameters = |of: &str, source| PlanError::Parameters { of: of.to_owned(), source: Box::new(source) };
+        let ops = match part("ops") {
+            Some(ops) => ops.try_into().map_err(|source| parameters("the list of ops", source))?,
+            None => Vec::new(),
+        };
+        let config = match part("run") {
+            Some(config) => config.try_into().map_err(|source| parameters("[run]", source))?,
+            None => RunConfig::default(),
+        };
+        let settings = toml::Value::Table(table).try_into().map_err(|source| parameters("the plan", source))?;
+        Ok(Self { source, ops, settings, config })
+    }
+
+    /// Writes the document.
+    pub fn to_toml(&self) -> String {
+        let as_text = |table: &toml::Table| toml::to_string(table).expect("a table is valid TOML");
+        let settings = toml::Table::try_from(&self.settings).expect("settings are plain data");
+        let mut text = format!("feedline = {FORMAT}\n{}", as_text(&settings));
+        let config = toml::Table::try_from(&self.config).expect("settings are plain data");
+        let mut nested = toml::Table::new();
+        nested.insert("source".to_owned(), toml::Value::Table(self.source.clone()));
+        nested.insert("run".to_owned(), toml::Value::Table(config));
+        nested.insert("ops".to_owned(), self.ops.clone().into());
+        write!(text, "\n{}", as_text(&nested)).expect("a string grows");
+        text
+    }
+
+    /// Opens the source and checks everything.
+    pub fn open(self, registry: &Registry) -> Result<Plan, PlanError> {
+        let source = registry.open_source(self.source)?;
+        let ops: Result<Vec<_>, PlanError> = self.ops.into_iter().map(|table| registry.build_op(table)).collect();
+        Plan::new(source, ops?, self.settings, self.config)
+    }
+}

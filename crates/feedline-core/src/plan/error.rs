@@ -1,0 +1,67 @@
+//! Why a plan is refused.
+
+use crate::batch::Kind;
+use crate::order::SamplerError;
+use crate::source::SourceError;
+
+/// Why an op does not fit where it stands in the chain.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum CheckError {
+    #[error("{op} needs {needs}, but field {field:?} is {has}{}", hint(has))]
+    Needs { op: &'static str, needs: &'static str, field: String, has: Kind },
+    #[error("{op} needs {needs}, but comes before {later}")]
+    Before { op: &'static str, needs: &'static str, later: String },
+    #[error("{op} works on field {field:?}, but samples have {has}; name the field with on=...")]
+    NoSuchField { op: &'static str, field: String, has: String },
+    #[error("{op} works on no field: on=() is empty")]
+    NoFields { op: &'static str },
+    #[error("{op}: {problem}")]
+    Parameter { op: &'static str, problem: String },
+}
+
+fn hint(has: &Kind) -> &'static str {
+    if *has == Kind::Bytes { "; add DecodeImage() before it" } else { "" }
+}
+
+impl CheckError {
+    /// Refuses what is not a probability.
+    pub fn probability(op: &'static str, p: f64) -> Result<(), Self> {
+        if (0.0..=1.0).contains(&p) {
+            return Ok(());
+        }
+        Err(Self::Parameter { op, problem: format!("p is {p}; a probability lies between 0 and 1") })
+    }
+}
+
+/// Why a plan is refused.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum PlanError {
+    #[error(transparent)]
+    Check(#[from] CheckError),
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    #[error(transparent)]
+    Sampler(#[from] SamplerError),
+    #[error("parameters of {of} are wrong")]
+    Parameters { of: String, source: Box<toml::de::Error> },
+    #[error("{what} {name:?} is unknown; there are {known}")]
+    Unknown { what: &'static str, name: String, known: String },
+    #[error("{of} has no {key:?}, a text that says which it is")]
+    NoName { of: String, key: &'static str },
+    #[error("field {field:?} is still encoded; add ops.DecodeImage(), or ask for the bytes with ragged=({field:?},)")]
+    StillEncoded { field: String },
+    #[error("{what} names field {field:?}, but batches have {has}")]
+    NoSuchField { what: &'static str, field: String, has: String },
+    #[error("{setting} is {value}; {allowed}")]
+    Setting { setting: &'static str, value: String, allowed: &'static str },
+    #[error("{0}")]
+    TooLarge(String),
+    #[error("this is a plan of format {found}, but this version reads format {known}; update feedline")]
+    Version { found: i64, known: i64 },
+    #[error("the plan is not valid TOML")]
+    Toml(#[source] Box<toml::de::Error>),
+    #[error("op {op} cannot be written into a plan: {why}")]
+    Unserialisable { op: String, why: String },
+}

@@ -1,0 +1,55 @@
+//! Three hashes of a plan: what its values are, in which order they come, and how it is run.
+
+use std::fmt;
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::{PlannedOp, RunConfig, Settings};
+
+/// A hash of a description.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fingerprint(pub u128);
+
+impl Fingerprint {
+    fn of(parts: &[String]) -> Self {
+        Self(xxh3_128(parts.join("\u{0}").as_bytes()))
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// The fingerprints of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fingerprints {
+    /// The names of the source's samples.
+    pub listing: Fingerprint,
+    /// Listing, ops and codec: what a sample's bytes depend on besides seed, epoch, id and occurrence.
+    pub values: Fingerprint,
+    /// Values, seed and sequence: what must agree for a cursor to mean the same place.
+    pub order: Fingerprint,
+    /// Everything.
+    pub run: Fingerprint,
+}
+
+impl Fingerprints {
+    pub(super) fn new(listing: u128, ops: &[PlannedOp], settings: &Settings, config: &RunConfig) -> Self {
+        let listing = Fingerprint(listing);
+        let mut parts = vec![listing.to_string(), feedline_codec::VERSION.to_owned()];
+        parts.extend(ops.iter().map(PlannedOp::fingerprint_text));
+        let values = Fingerprint::of(&parts);
+        let sampler = serde_json::to_string(&settings.sampler).expect("a sampler is plain data");
+        let order = Fingerprint::of(&[
+            values.to_string(),
+            settings.seed.0.to_string(),
+            settings.shuffle.to_string(),
+            sampler,
+            format!("{:?}", settings.order),
+        ]);
+        let run = Fingerprint::of(&[order.to_string(), format!("{settings:?}"), format!("{config:?}")]);
+        Self { listing, values, order, run }
+    }
+}

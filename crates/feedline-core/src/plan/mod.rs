@@ -1,0 +1,23 @@
+//! Plans: the checked, serialisable description of a run.
+//!
+//! In: a source, ops, settings, as Python builds them or as a TOML file says. Out: a [`Plan`] in which everything fits: fields
+//! exist, kinds match, shapes are known where they can be. What a user typed ([`Settings`], tables) is converted once,
+//! here; nothing behind this folder looks at it again.
+
+mod bytes;
+mod check;
+mod document;
+mod error;
+mod fingerprint;
+mod op;
+mod registry;
+mod settings;
+
+pub use bytes::ByteSize;
+pub use check::Plan;
+pub use document::Document;
+pub use error::{CheckError, PlanError};
+pub use fingerprint::{Fingerprint, Fingerprints};
+pub use op::PlannedOp;
+pub use registry::Registry;
+pub use settings::{OnError, Order, RunConfig, Settings, Workers};

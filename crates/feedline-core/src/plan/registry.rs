@@ -1,0 +1,121 @@
+//! What plans can name: ops, sources, and stores by URL scheme.
+//!
+//! A value, not a global: core fills it, other crates add to it, and whoever opens a plan passes it in.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{PlanError, PlannedOp};
+use crate::op::{self, NamedOp};
+use crate::source::{self, Source};
+use crate::store::{DiskStore, Store};
+
+type OpBuilder = Box<dyn Fn(toml::Table) -> Result<PlannedOp, PlanError> + Send + Sync>;
+type SourceBuilder = Box<dyn Fn(toml::Table, &Registry) -> Result<Arc<dyn Source>, PlanError> + Send + Sync>;
+type StoreBuilder = Box<dyn Fn(&str) -> Result<Arc<dyn Store>, PlanError> + Send + Sync>;
+
+/// The scheme of plain paths.
+const DISK: &str = "file";
+
+/// Ops, sources and stores by name.
+pub struct Registry {
+    ops: BTreeMap<String, OpBuilder>,
+    sources: BTreeMap<String, SourceBuilder>,
+    stores: BTreeMap<String, StoreBuilder>,
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registry")
+            .field("ops", &self.op_names())
+            .field("sources", &known(&self.sources))
+            .field("stores", &known(&self.stores))
+            .finish()
+    }
+}
+
+impl Registry {
+    /// Everything in this crate.
+    pub fn core() -> Self {
+        let mut registry = Self { ops: BTreeMap::new(), sources: BTreeMap::new(), stores: BTreeMap::new() };
+        op::register(&mut registry);
+        source::register(&mut registry);
+        registry.store(DISK, |url| Ok(Arc::new(DiskStore::new(url.strip_prefix("file://").unwrap_or(url)))));
+        registry
+    }
+
+    /// Adds an op whose parameters are plain data.
+    pub fn op<O: NamedOp>(&mut self) {
+        self.op_with(O::NAME, |params| {
+            let parameters = |source| PlanError::Parameters { of: format!("op {}", O::NAME), source: Box::new(source) };
+            Ok(PlannedOp::named::<O>(params.try_into().map_err(parameters)?))
+        });
+    }
+
+    /// Adds an op that is built in its own way.
+    pub fn op_with(
+        &mut self,
+        name: &str,
+        build: impl Fn(toml::Table) -> Result<PlannedOp, PlanError> + Send + Sync + 'static,
+    ) {
+        self.ops.insert(name.to_owned(), Box::new(build));
+    }
+
+    /// Adds a kind of source.
+    pub fn source(
+        &mut self,
+        kind: &str,
+        open: impl Fn(toml::Table, &Self) -> Result<Arc<dyn Source>, PlanError> + Send + Sync + 'static,
+    ) {
+        self.sources.insert(kind.to_owned(), Box::new(open));
+    }
+
+    /// Adds a store for URLs of a scheme.
+    pub fn store(
+        &mut self,
+        scheme: &str,
+        open: impl Fn(&str) -> Result<Arc<dyn Store>, PlanError> + Send + Sync + 'static,
+    ) {
+        self.stores.insert(scheme.to_owned(), Box::new(open));
+    }
+
+    /// The names of all ops.
+    pub fn op_names(&self) -> Vec<&str> {
+        self.ops.keys().map(String::as_str).collect()
+    }
+
+    /// Builds an op from its table in a plan, which names it under `op`.
+    pub fn build_op(&self, mut table: toml::Table) -> Result<PlannedOp, PlanError> {
+        let Some(toml::Value::String(name)) = table.remove("op") else {
+            return Err(PlanError::NoName { of: "an op".to_owned(), key: "op" });
+        };
+        match self.ops.get(&name) {
+            Some(build) => build(table),
+            None => Err(PlanError::Unknown { what: "op", name, known: known(&self.ops) }),
+        }
+    }
+
+    /// Opens a source from its table in a plan, which names it under `kind`.
+    pub fn open_source(&self, mut table: toml::Table) -> Result<Arc<dyn Source>, PlanError> {
+        let Some(toml::Value::String(kind)) = table.remove("kind") else {
+            return Err(PlanError::NoName { of: "the source".to_owned(), key: "kind" });
+        };
+        match self.sources.get(&kind) {
+            Some(open) => open(table, self),
+            None => Err(PlanError::Unknown { what: "source", name: kind, known: known(&self.sources) }),
+        }
+    }
+
+    /// The store of a URL; a plain path is on disk.
+    pub fn store_for(&self, url: &str) -> Result<Arc<dyn Store>, PlanError> {
+        let scheme = url.split_once("://").map_or(DISK, |(scheme, _)| scheme);
+        match self.stores.get(scheme) {
+            Some(open) => open(url),
+            None => Err(PlanError::Unknown { what: "store", name: scheme.to_owned(), known: known(&self.stores) }),
+        }
+    }
+}
+
+fn known<T>(entries: &BTreeMap<String, T>) -> String {
+    entries.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,154 @@
+//! The settings of a plan beside its source and ops. Every field has a default; unknown keys are errors.
+
+use serde::{Deserialize, Serialize};
+
+use super::ByteSize;
+use crate::order::{Rank, Sampler, Seed};
+
+/// What decides the stream of batches.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// Samples per batch.
+    pub batch_size: usize,
+    /// Shuffle anew each epoch.
+    #[serde(default)]
+    pub shuffle: bool,
+    /// A sequence of samples of the user's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampler: Option<Sampler>,
+    /// The seed of all randomness.
+    #[serde(default)]
+    pub seed: Seed,
+    /// Drop what does not fill a batch on every rank.
+    #[serde(default)]
+    pub drop_last: bool,
+    /// The order of delivery.
+    #[serde(default)]
+    pub order: Order,
+    /// What to do with a bad sample.
+    #[serde(default)]
+    pub on_error: OnError,
+    /// The fields to deliver, in order; all if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub returns: Option<Vec<String>>,
+    /// Fields to deliver as lists of arrays, each with its own shape.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ragged: Vec<String>,
+}
+
+impl Settings {
+    /// Defaults for batches of this size.
+    pub fn with_batch_size(batch_size: usize) -> Self {
+        Self {
+            batch_size,
+            shuffle: false,
+            sampler: None,
+            seed: Seed(0),
+            drop_last: false,
+            order: Order::default(),
+            on_error: OnError::default(),
+            returns: None,
+            ragged: Vec::new(),
+        }
+    }
+}
+
+/// The order in which batches are delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// The sampler's order, whatever runs when.
+    #[default]
+    Strict,
+}
+
+/// What to do with a sample that cannot be prepared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnError {
+    /// Raise an error that names it.
+    #[default]
+    Raise,
+    /// Put another sample of the same share in its place, for at most a fraction of an epoch.
+    #[serde(untagged)]
+    Skip {
+        /// The fraction of a rank's samples that may be replaced in one epoch.
+        max_fraction: f64,
+    },
+}
+
+/// What decides how a run is executed, but no byte of its stream.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunConfig {
+    /// Preparer threads.
+    #[serde(default)]
+    pub num_workers: Workers,
+    /// Batches prepared ahead of the consumer; as many as memory and need suggest if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefetch_batches: Option<usize>,
+    /// Bytes in flight; an eighth of the machine's memory, at most 2 GB, if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_budget: Option<ByteSize>,
+    /// This process among those that share the epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+    /// The number of processes that share the epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub world_size: Option<u32>,
+    /// Use SIMD kernels where the machine has them.
+    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    pub simd: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_true(value: &bool) -> bool {
+    *value
+}
+
+impl Default for RunConfig {
+    fn default() -> Self {
+        Self {
+            num_workers: Workers::Auto,
+            prefetch_batches: None,
+            memory_budget: None,
+            rank: None,
+            world_size: None,
+            simd: true,
+        }
+    }
+}
+
+impl RunConfig {
+    /// The rank, alone if not given.
+    pub fn rank(&self) -> Rank {
+        Rank { rank: self.rank.unwrap_or(0), world: self.world_size.unwrap_or(1) }
+    }
+}
+
+/// Number of preparer threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Workers {
+    /// As many as the process may use cores.
+    #[default]
+    Auto,
+    /// This many.
+    #[serde(untagged)]
+    Count(usize),
+}
+
+impl Workers {
+    /// The number of threads.
+    pub fn count(self) -> usize {
+        match self {
+            Self::Auto => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            Self::Count(count) => count,
+        }
+    }
+}

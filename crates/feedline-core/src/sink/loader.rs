@@ -1,0 +1,228 @@
+//! One stream of batches for one consumer: epochs, iterations, states.
+//!
+//! In: a plan. Out: batches of one epoch per iteration. The run behind it starts with the first batch asked for and goes on
+//! over the end of epochs, so there is no pause between them.
+//!
+//! Always true: to iterate again, also after a break, is the next epoch; the state says what the consumer has received.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::batch::Batch;
+use crate::cursor::{Cursor, State};
+use crate::engine::{Budget, Run};
+use crate::error::Error;
+use crate::metrics::{Metrics, Snapshot};
+use crate::order::Epoch;
+use crate::plan::Plan;
+use crate::supply::LocalSupply;
+
+/// A stream of batches.
+#[derive(Debug)]
+pub struct Loader {
+    plan: Arc<Plan>,
+    metrics: Arc<Metrics>,
+    budget: Arc<Budget>,
+    progress: Mutex<Progress>,
+    /// Held while a consumer waits, so that batches are received one after the other.
+    turn: Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Progress {
+    run: Option<Arc<Run>>,
+    received: Cursor,
+    iteration: Iteration,
+    stage: Stage,
+    is_closed: bool,
+}
+
+/// The number of an iteration: one pass of a `for` loop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Iteration(u64);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// No batch of the current epoch has been received in this iteration.
+    Fresh,
+    /// Some have.
+    Under,
+    /// All have.
+    Ended,
+}
+
+/// What a wait gave.
+#[derive(Debug)]
+pub enum Next {
+    /// A batch.
+    Batch(Box<Batch>),
+    /// The epoch has ended.
+    End,
+    /// Nothing yet: ask again.
+    NotYet,
+}
+
+impl Loader {
+    /// A stream of `plan`; `memory` is what the machine has, in bytes, for the default budget.
+    pub fn new(plan: Arc<Plan>, memory: Option<u64>) -> Self {
+        let progress = Progress {
+            run: None,
+            received: Cursor::default(),
+            iteration: Iteration(0),
+            stage: Stage::Fresh,
+            is_closed: false,
+        };
+        let asked = plan.config().memory_budget.map(|bytes| bytes.0);
+        Self {
+            metrics: Arc::new(Metrics::new(&plan)),
+            budget: Budget::asked_or_default(asked, memory),
+            plan,
+            progress: Mutex::new(progress),
+            turn: Mutex::default(),
+        }
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// Begins an iteration: the epoch of a loaded state or of `set_epoch`, else the one after the last. Starts nothing.
+    pub fn begin(&self) -> Result<Iteration, Error> {
+        let mut progress = self.lock();
+        if progress.is_closed {
+            return Err(Error::Closed);
+        }
+        if progress.stage == Stage::Under {
+            let next = Epoch(progress.received.epoch.0 + 1);
+            progress.jump(Cursor::start_of(next));
+        } else if progress.run.as_ref().is_some_and(|run| run.is_stuck()) {
+            // Try what could not be delivered once more.
+            let received = progress.received;
+            progress.jump(received);
+        }
+        progress.stage = Stage::Fresh;
+        progress.iteration.0 += 1;
+        Ok(progress.iteration)
+    }
+
+    /// Waits up to `timeout` for the next batch of an iteration.
+    pub fn next_within(&self, iteration: Iteration, timeout: Duration) -> Result<Next, Error> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let run = {
+            let mut progress = self.lock();
+            match progress.stage {
+                _ if progress.is_closed => return Err(Error::Closed),
+                _ if progress.iteration != iteration => return Err(Error::Superseded),
+                Stage::Ended => return Ok(Next::End),
+                Stage::Fresh if self.plan.batches_per_epoch() == 0 => {
+                    progress.received = Cursor::start_of(Epoch(progress.received.epoch.0 + 1));
+                    progress.stage = Stage::Ended;
+                    return Ok(Next::End);
+                }
+                Stage::Fresh | Stage::Under => self.running(&mut progress)?,
+            }
+        };
+        let Some(delivery) = run.next_within(timeout)? else { return Ok(Next::NotYet) };
+        let mut progress = self.lock();
+        if progress.iteration != iteration {
+            return Err(Error::Superseded);
+        }
+        let is_last = delivery.after.epoch != delivery.batch.epoch;
+        progress.received = delivery.after;
+        progress.stage = if is_last { Stage::Ended } else { Stage::Under };
+        Ok(Next::Batch(Box::new(delivery.batch)))
+    }
+
+    /// The epoch that the next iteration would run.
+    pub fn upcoming_epoch(&self) -> Epoch {
+        self.lock().upcoming_epoch()
+    }
+
+    /// Makes `epoch` the next to run; changes nothing if it is that anyway, else drops prepared work.
+    pub fn set_epoch(&self, epoch: Epoch) {
+        let mut progress = self.lock();
+        if progress.upcoming_epoch() != epoch {
+            progress.jump(Cursor::start_of(epoch));
+            progress.iteration.0 += 1;
+        }
+    }
+
+    /// What the consumer has received.
+    pub fn state(&self) -> State {
+        self.lock().received.to_state(&self.plan)
+    }
+
+    /// Goes on from a state, in the epoch it was taken in.
+    pub fn load_state(&self, state: &State) -> Result<(), Error> {
+        let cursor = state.to_cursor(&self.plan)?;
+        let mut progress = self.lock();
+        progress.jump(cursor);
+        progress.iteration.0 += 1;
+        Ok(())
+    }
+
+    /// All that was done so far, in numbers.
+    pub fn snapshot(&self) -> Snapshot {
+        let queue = self.lock().run.as_ref().map(|run| run.queue()).unwrap_or_default();
+        Snapshot::new(&self.metrics, self.plan.config().num_workers.count(), queue, self.budget.snapshot())
+    }
+
+    /// Ends an iteration early: its prepared work, memory and threads are freed. The next one starts anew.
+    pub fn abandon(&self, iteration: Iteration) {
+        let run = {
+            let mut progress = self.lock();
+            if progress.iteration != iteration || progress.stage == Stage::Ended {
+                return;
+            }
+            progress.run.take()
+        };
+        drop(run);
+    }
+
+    /// Ends the run and its threads within a second.
+    pub fn close(&self) {
+        let run = {
+            let mut progress = self.lock();
+            progress.is_closed = true;
+            progress.run.clone()
+        };
+        if let Some(run) = run {
+            run.close();
+        }
+    }
+
+    fn running(&self, progress: &mut Progress) -> Result<Arc<Run>, Error> {
+        if let Some(run) = &progress.run {
+            return Ok(Arc::clone(run));
+        }
+        let supply = Arc::new(LocalSupply::new(Arc::clone(self.plan.source()), self.plan.loaded()));
+        let run = Arc::new(Run::start(
+            Arc::clone(&self.plan),
+            supply,
+            progress.received,
+            Arc::clone(&self.metrics),
+            Arc::clone(&self.budget),
+        )?);
+        progress.run = Some(Arc::clone(&run));
+        Ok(run)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Progress {
+    fn upcoming_epoch(&self) -> Epoch {
+        Epoch(self.received.epoch.0 + u64::from(self.stage == Stage::Under))
+    }
+
+    fn jump(&mut self, cursor: Cursor) {
+        self.received = cursor;
+        self.stage = Stage::Fresh;
+        if let Some(run) = &self.run {
+            run.seek(cursor);
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Where batches go: the iterator of a training process.
+
+mod loader;
+
+pub use loader::{Iteration, Loader, Next};

@@ -1,0 +1,191 @@
+//! One array: its first axis counts the samples. In memory, or a `.npy` file.
+
+use std::borrow::Cow;
+use std::fmt::Debug;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::labels::PlainLabels;
+use super::npy::{PREFIX_BYTES, header_range, parse};
+use super::{Labels, Origin, Source, SourceError, parameters};
+use crate::batch::{Dtype, FieldTypes, Kind, array_bytes};
+use crate::order::SampleId;
+use crate::plan::{PlanError, Registry};
+use crate::store::{Object, Store};
+
+/// The name of the array's field.
+const FIELD: &str = "data";
+
+/// Memory of an array that lives outside the engine, such as a `NumPy` array.
+pub trait ArrayMemory: Send + Sync + Debug {
+    /// Copies bytes from `offset` on, which the caller keeps inside the array.
+    fn copy_to(&self, offset: usize, target: &mut [u8]);
+}
+
+impl ArrayMemory for Vec<u8> {
+    fn copy_to(&self, offset: usize, target: &mut [u8]) {
+        target.copy_from_slice(&self[offset..offset + target.len()]);
+    }
+}
+
+/// Samples along the first axis of an array.
+#[derive(Debug)]
+pub struct ArraySource {
+    dtype: Dtype,
+    sample_shape: Vec<usize>,
+    sample_bytes: usize,
+    len: u64,
+    place: Place,
+    labels: Option<Labels>,
+}
+
+#[derive(Debug)]
+enum Place {
+    Memory(Arc<dyn ArrayMemory>),
+    File { path: String, store: Arc<dyn Store>, object: Arc<dyn Object>, data_offset: u64 },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    path: String,
+    labels: Option<PlainLabels>,
+}
+
+impl ArraySource {
+    /// An array in memory, of `shape` with samples first.
+    pub fn in_memory(
+        memory: Arc<dyn ArrayMemory>,
+        dtype: Dtype,
+        shape: &[usize],
+        labels: Option<Labels>,
+    ) -> Result<Self, SourceError> {
+        Self::new(dtype, shape, Place::Memory(memory), labels)
+    }
+
+    /// A `.npy` file in a store.
+    pub fn open(path: &str, store: Arc<dyn Store>, labels: Option<Labels>) -> Result<Self, SourceError> {
+        let name = Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let object = store.open(&name)?;
+        let npy = |problem: String| SourceError::Npy { path: path.to_owned(), problem };
+        let mut prefix = vec![0; PREFIX_BYTES.min(object.len() as usize)];
+        object.read_at(0, &mut prefix)?;
+        let range = header_range(&prefix).map_err(npy)?;
+        let mut text = vec![0; range.len()];
+        object.read_at(range.start as u64, &mut text)?;
+        let text = String::from_utf8(text).map_err(|_| npy("its header is not text".to_owned()))?;
+        let header = parse(&text, range.end as u64).map_err(npy)?;
+        let wants = array_bytes(header.dtype, &header.shape).map(|bytes| bytes as u64 + header.data_offset);
+        if wants.is_none_or(|wants| wants > object.len()) {
+            return Err(npy(format!(
+                "its header promises {} {:?}, but the file has {} bytes",
+                header.dtype.name(),
+                header.shape,
+                object.len()
+            )));
+        }
+        let place = Place::File { path: path.to_owned(), store, object, data_offset: header.data_offset };
+        Self::new(header.dtype, &header.shape, place, labels)
+    }
+
+    pub(super) fn from_params(params: toml::Table, registry: &Registry) -> Result<Self, PlanError> {
+        let Params { path, labels } = parameters("array", params)?;
+        let folder = path.rsplit_once('/').map_or(".", |(folder, _)| if folder.is_empty() { "/" } else { folder });
+        Ok(Self::open(&path, registry.store_for(folder)?, labels.map(Labels::from))?)
+    }
+
+    fn new(dtype: Dtype, shape: &[usize], place: Place, labels: Option<Labels>) -> Result<Self, SourceError> {
+        let bad_shape = || SourceError::Parameter(format!("array() needs samples along the first axis, not {shape:?}"));
+        let (&len, sample_shape) = shape.split_first().ok_or_else(bad_shape)?;
+        let sample_bytes = array_bytes(dtype, sample_shape).filter(|&bytes| bytes > 0).ok_or_else(bad_shape)?;
+        if len == 0 {
+            return Err(bad_shape());
+        }
+        if let Some(labels) = &labels {
+            labels.check_len(len as u64)?;
+        }
+        let sample_shape = sample_shape.to_vec();
+        Ok(Self { dtype, sample_shape, sample_bytes, len: len as u64, place, labels })
+    }
+}
+
+impl Source for ArraySource {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn fields(&self) -> FieldTypes {
+        let mut types = FieldTypes::new();
+        types.set(FIELD, Kind::of_array(self.dtype, &self.sample_shape));
+        if let Some(labels) = &self.labels {
+            types.set("label", labels.kind());
+        }
+        types
+    }
+
+    fn origin(&self, id: SampleId, field: &str) -> Origin<'_> {
+        match &self.place {
+            Place::File { object, data_offset, .. } if field == FIELD => {
+                let start = data_offset + id.0 * self.sample_bytes as u64;
+                Origin::Part { object, range: start..start + self.sample_bytes as u64 }
+            }
+            _ => Origin::Made,
+        }
+    }
+
+    fn make(&self, id: SampleId, field: &str, target: &mut [u8]) {
+        match (&self.place, &self.labels) {
+            (Place::Memory(memory), _) if field == FIELD => memory.copy_to(id.0 as usize * self.sample_bytes, target),
+            (_, Some(labels)) => target.copy_from_slice(labels.get(id)),
+            _ => unreachable!("fields() names no other field"),
+        }
+    }
+
+    fn key(&self, id: SampleId) -> Cow<'_, str> {
+        format!("{:08}", id.0).into()
+    }
+
+    fn address(&self, _id: SampleId) -> Option<String> {
+        match &self.place {
+            Place::File { path, .. } => Some(path.clone()),
+            Place::Memory(_) => None,
+        }
+    }
+
+    fn class_of(&self, id: SampleId) -> Option<i64> {
+        self.labels.as_ref()?.class_of(id)
+    }
+
+    fn identity(&self) -> u128 {
+        xxh3_128(format!("array {} {} {:?}", self.dtype.name(), self.len, self.sample_shape).as_bytes())
+    }
+
+    fn spec(&self) -> Result<toml::Table, SourceError> {
+        let Place::File { path, .. } = &self.place else {
+            return Err(SourceError::Unserialisable(
+                "its source is an array in memory; save it with numpy.save and use fl.array(\"x.npy\")".to_owned(),
+            ));
+        };
+        let mut table = toml::Table::new();
+        table.insert("kind".to_owned(), "array".into());
+        table.insert("path".to_owned(), path.clone().into());
+        if let Some(labels) = &self.labels {
+            table.insert("labels".to_owned(), labels.plain()?.0.into());
+        }
+        Ok(table)
+    }
+
+    fn refreshed(&self) -> Result<Arc<dyn Source>, SourceError> {
+        Ok(Arc::new(match &self.place {
+            Place::File { path, store, .. } => Self::open(path, Arc::clone(store), self.labels.clone())?,
+            Place::Memory(memory) => {
+                let mut shape = vec![self.len as usize];
+                shape.extend(&self.sample_shape);
+                Self::in_memory(Arc::clone(memory), self.dtype, &shape, self.labels.clone())?
+            }
+        }))
+    }
+}

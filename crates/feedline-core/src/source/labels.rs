@@ -1,0 +1,94 @@
+//! Labels of any element type and shape, one per sample.
+
+use serde::{Deserialize, Serialize};
+
+use super::SourceError;
+use crate::batch::{Dtype, Kind, array_bytes};
+use crate::order::SampleId;
+
+/// One label per sample.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Labels {
+    dtype: Dtype,
+    shape: Vec<usize>,
+    bytes: Vec<u8>,
+    stride: usize,
+}
+
+/// Labels that a plan can hold: one whole number per sample.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct PlainLabels(pub Vec<i64>);
+
+impl Labels {
+    /// Labels of `shape` each, in one array over all samples.
+    pub fn new(dtype: Dtype, shape: Vec<usize>, bytes: Vec<u8>) -> Result<Self, SourceError> {
+        let stride = array_bytes(dtype, &shape)
+            .filter(|&stride| stride > 0 && bytes.len().is_multiple_of(stride))
+            .ok_or_else(|| SourceError::Parameter(format!("labels of shape {shape:?} hold no elements")))?;
+        Ok(Self { dtype, shape, bytes, stride })
+    }
+
+    /// Number of labels.
+    pub fn len(&self) -> usize {
+        self.bytes.len() / self.stride
+    }
+
+    /// Whether there are no labels.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Refuses a number of labels other than that of the samples.
+    pub fn check_len(&self, samples: u64) -> Result<(), SourceError> {
+        if self.len() as u64 == samples {
+            return Ok(());
+        }
+        Err(SourceError::LabelCount { labels: self.len(), samples })
+    }
+
+    /// The kind of the label field.
+    pub fn kind(&self) -> Kind {
+        Kind::tensor(self.dtype, &self.shape)
+    }
+
+    /// The bytes of one label.
+    pub fn get(&self, id: SampleId) -> &[u8] {
+        &self.bytes[id.0 as usize * self.stride..][..self.stride]
+    }
+
+    /// The class, where labels are single whole numbers.
+    pub fn class_of(&self, id: SampleId) -> Option<i64> {
+        let bytes = self.get(id);
+        if !self.shape.is_empty() {
+            return None;
+        }
+        match self.dtype {
+            Dtype::Bool | Dtype::U8 => Some(i64::from(bytes[0])),
+            Dtype::I8 => Some(i64::from(bytes[0] as i8)),
+            Dtype::U16 => Some(i64::from(u16::from_ne_bytes(bytes.try_into().ok()?))),
+            Dtype::I16 => Some(i64::from(i16::from_ne_bytes(bytes.try_into().ok()?))),
+            Dtype::U32 => Some(i64::from(u32::from_ne_bytes(bytes.try_into().ok()?))),
+            Dtype::I32 => Some(i64::from(i32::from_ne_bytes(bytes.try_into().ok()?))),
+            Dtype::I64 => Some(i64::from_ne_bytes(bytes.try_into().ok()?)),
+            Dtype::U64 => i64::try_from(u64::from_ne_bytes(bytes.try_into().ok()?)).ok(),
+            Dtype::F16 | Dtype::BF16 | Dtype::F32 | Dtype::F64 => None,
+        }
+    }
+
+    /// The labels as a plan holds them, if they are plain whole numbers.
+    pub(super) fn plain(&self) -> Result<PlainLabels, SourceError> {
+        let labels: Option<Vec<i64>> = (0..self.len() as u64).map(|id| self.class_of(SampleId(id))).collect();
+        labels.map(PlainLabels).ok_or_else(|| {
+            let dtype = self.dtype.name();
+            SourceError::Unserialisable(format!("labels of {dtype} {:?} are not plain whole numbers", self.shape))
+        })
+    }
+}
+
+impl From<PlainLabels> for Labels {
+    fn from(labels: PlainLabels) -> Self {
+        let bytes = labels.0.into_iter().flat_map(i64::to_ne_bytes).collect();
+        Self { dtype: Dtype::I64, shape: Vec::new(), bytes, stride: 8 }
+    }
+}

@@ -1,0 +1,153 @@
+//! Sources: which bytes are which sample.
+//!
+//! In: a sample id. Out: for each field its [`Origin`], that is where its bytes lie or that the source makes them itself. A source
+//! owns the numbering of its samples, fixed for its life and the same on every machine; it reads no sample data.
+
+mod array;
+mod files;
+mod folder;
+mod labels;
+mod npy;
+mod subset;
+mod synthetic;
+
+use std::borrow::Cow;
+use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::Arc;
+
+pub use array::{ArrayMemory, ArraySource};
+pub use files::FilesSource;
+pub use folder::FolderSource;
+pub use labels::Labels;
+pub use subset::{Part, SubsetSource};
+pub use synthetic::SyntheticSource;
+
+use crate::batch::FieldTypes;
+use crate::order::SampleId;
+use crate::plan::{PlanError, Registry};
+use crate::store::{Object, Store, StoreError};
+
+/// Knows which bytes are which sample.
+pub trait Source: Send + Sync + Debug {
+    /// Number of samples.
+    fn len(&self) -> u64;
+
+    /// Whether there are no samples.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The id of the sample at place `ordinal` of this source; a subset keeps its parent's ids.
+    fn id_at(&self, ordinal: u64) -> SampleId {
+        SampleId(ordinal)
+    }
+
+    /// The place of a sample; `None` if the source does not have it.
+    fn ordinal_of(&self, id: SampleId) -> Option<u64> {
+        (id.0 < self.len()).then_some(id.0)
+    }
+
+    /// Names and kinds of the fields.
+    fn fields(&self) -> FieldTypes;
+
+    /// Where the bytes of a field are.
+    fn origin(&self, id: SampleId, field: &str) -> Origin<'_>;
+
+    /// Writes a field whose origin is [`Origin::Made`].
+    fn make(&self, id: SampleId, field: &str, target: &mut [u8]);
+
+    /// The name of a sample, for people.
+    fn key(&self, id: SampleId) -> Cow<'_, str>;
+
+    /// The path or address of a sample's first stored field, for messages.
+    fn address(&self, id: SampleId) -> Option<String> {
+        let types = self.fields();
+        types.iter().find_map(|(field, _)| match self.origin(id, field) {
+            Origin::Whole { store, name } => Some(store.address(name)),
+            Origin::Part { .. } | Origin::Made => None,
+        })
+    }
+
+    /// The class of a sample, if it has one.
+    fn class_of(&self, id: SampleId) -> Option<i64>;
+
+    /// The names of the classes.
+    fn classes(&self) -> &[String] {
+        &[]
+    }
+
+    /// A hash of what the samples are: their names below the root, in order.
+    fn identity(&self) -> u128;
+
+    /// The source as part of a plan, or why it cannot be written down.
+    fn spec(&self) -> Result<toml::Table, SourceError>;
+
+    /// The same source as it is now, listed anew.
+    fn refreshed(&self) -> Result<Arc<dyn Source>, SourceError>;
+}
+
+/// Where the bytes of one field of one sample are.
+#[derive(Debug)]
+pub enum Origin<'a> {
+    /// They are a whole object.
+    Whole {
+        /// The store that has it.
+        store: &'a dyn Store,
+        /// Its name there.
+        name: &'a str,
+    },
+    /// They are part of an open object.
+    Part {
+        /// The object.
+        object: &'a Arc<dyn Object>,
+        /// The bytes.
+        range: Range<u64>,
+    },
+    /// The source writes them itself.
+    Made,
+}
+
+/// Why a source cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum SourceError {
+    #[error("no pictures in {root:?} ({found}); they end in {extensions}", found = describe_found(*.others))]
+    NoPictures { root: String, others: usize, extensions: String },
+    #[error("{field:?} has {has} files, but {first:?} has {wants}")]
+    FieldLengths { field: String, has: usize, first: String, wants: usize },
+    #[error("{labels} labels for {samples} samples")]
+    LabelCount { labels: usize, samples: u64 },
+    #[error("{path:?} is not a .npy file that can be read: {problem}")]
+    Npy { path: String, problem: String },
+    #[error("{0}")]
+    Parameter(String),
+    #[error("this plan cannot be written down: {0}")]
+    Unserialisable(String),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn describe_found(others: usize) -> String {
+    match others {
+        0 => "the folder is empty".to_owned(),
+        1 => "one file of another kind was found".to_owned(),
+        _ => format!("{others} files of other kinds were found"),
+    }
+}
+
+/// Makes the sources of this crate known.
+pub(crate) fn register(registry: &mut Registry) {
+    registry.source("folder", |params, registry| Ok(Arc::new(FolderSource::from_params(params, registry)?)));
+    registry.source("files", |params, _| Ok(Arc::new(FilesSource::from_params(params)?)));
+    registry.source("array", |params, registry| Ok(Arc::new(ArraySource::from_params(params, registry)?)));
+    registry.source("synthetic", |params, _| Ok(Arc::new(SyntheticSource::from_params(params)?)));
+    registry.source("subset", |params, registry| Ok(Arc::new(SubsetSource::from_params(params, registry)?)));
+}
+
+/// Reads the parameters of a source from its table in a plan.
+pub fn parameters<T: serde::de::DeserializeOwned>(kind: &str, table: toml::Table) -> Result<T, PlanError> {
+    table
+        .try_into()
+        .map_err(|source| PlanError::Parameters { of: format!("source {kind:?}"), source: Box::new(source) })
+}

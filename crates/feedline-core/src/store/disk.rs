@@ -1,0 +1,252 @@
+//! Files below a folder.
+//!
+//! Reads with `pread`, lists folders with several threads. Hidden files and folders (".name") are left out.
+
+use std::fs::{File, read_dir};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+
+use super::names::NamesBuilder;
+use super::{Names, Object, Room, Store, StoreError};
+
+/// Deeper trees are taken for loops of symbolic links.
+const MAX_DEPTH: usize = 64;
+/// Threads that list folders: waiting for the file system, not computing.
+const LISTING_THREADS: usize = 8;
+
+/// Files below a root folder.
+#[derive(Debug)]
+pub struct DiskStore {
+    root: PathBuf,
+}
+
+impl DiskStore {
+    /// Files below `root`.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    fn open_file(&self, name: &str) -> Result<(File, u64), StoreError> {
+        let path = self.path(name);
+        let file = File::open(&path).map_err(|source| read_error(&path, source))?;
+        let meta = file.metadata().map_err(|source| read_error(&path, source))?;
+        if meta.is_dir() {
+            return Err(read_error(&path, io::ErrorKind::IsADirectory.into()));
+        }
+        Ok((file, meta.len()))
+    }
+}
+
+impl Store for DiskStore {
+    fn list(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError> {
+        let walk = Walk { root: &self.root, accept, queue: Mutex::default(), changed: Condvar::new() };
+        walk.run()
+    }
+
+    fn read(&self, name: &str, room: &mut dyn Room) -> Result<(), StoreError> {
+        let (file, len) = self.open_file(name)?;
+        let target = room.room(len as usize)?;
+        read_exact(&file, &self.path(name), 0, target)
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn Object>, StoreError> {
+        let (file, len) = self.open_file(name)?;
+        Ok(Arc::new(DiskObject { file, path: self.path(name), len }))
+    }
+
+    fn address(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+}
+
+#[derive(Debug)]
+struct DiskObject {
+    file: File,
+    path: PathBuf,
+    len: u64,
+}
+
+impl Object for DiskObject {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
+        read_exact(&self.file, &self.path, offset, target)
+    }
+}
+
+fn read_exact(file: &File, path: &Path, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
+    file.read_exact_at(target, offset).map_err(|source| match source.kind() {
+        io::ErrorKind::UnexpectedEof => StoreError::Truncated {
+            path: path.display().to_string(),
+            range: offset..offset + target.len() as u64,
+            len: file.metadata().map(|meta| meta.len()).unwrap_or_default(),
+        },
+        _ => read_error(path, source),
+    })
+}
+
+fn read_error(path: &Path, source: io::Error) -> StoreError {
+    let path = path.display().to_string();
+    match source.kind() {
+        io::ErrorKind::NotFound => StoreError::NotFound { path, source },
+        _ => StoreError::Read { path, source },
+    }
+}
+
+/// A parallel walk: threads take folders from one queue and add those they find.
+struct Walk<'a> {
+    root: &'a Path,
+    accept: &'a (dyn Fn(&str) -> bool + Sync),
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// Folders to list: name below the root, depth.
+    folders: Vec<(String, usize)>,
+    busy: usize,
+    has_failed: bool,
+}
+
+impl Walk<'_> {
+    fn run(&self) -> Result<Names, StoreError> {
+        self.lock().folders.push((String::new(), 0));
+        let parts: Result<Vec<NamesBuilder>, StoreError> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..LISTING_THREADS).map(|_| scope.spawn(|| self.list_folders())).collect();
+            threads.into_iter().map(|thread| thread.join().expect("listing does not panic")).collect()
+        });
+        Ok(Names::sorted(&parts?))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next_folder(&self) -> Option<(String, usize)> {
+        let mut queue = self.lock();
+        loop {
+            if queue.has_failed || (queue.folders.is_empty() && queue.busy == 0) {
+                return None;
+            }
+            if let Some(folder) = queue.folders.pop() {
+                queue.busy += 1;
+                return Some(folder);
+            }
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn list_folders(&self) -> Result<NamesBuilder, StoreError> {
+        let mut found = NamesBuilder::default();
+        while let Some((folder, depth)) = self.next_folder() {
+            let below = self.list_folder(&folder, depth, &mut found);
+            let mut queue = self.lock();
+            queue.busy -= 1;
+            match below {
+                Ok(below) => queue.folders.extend(below),
+                Err(error) => {
+                    queue.has_failed = true;
+                    self.changed.notify_all();
+                    return Err(error);
+                }
+            }
+            self.changed.notify_all();
+        }
+        Ok(found)
+    }
+
+    fn list_folder(
+        &self,
+        folder: &str,
+        depth: usize,
+        found: &mut NamesBuilder,
+    ) -> Result<Vec<(String, usize)>, StoreError> {
+        let path = self.root.join(folder);
+        if depth > MAX_DEPTH {
+            return Err(StoreError::TooDeep { path: path.display().to_string(), limit: MAX_DEPTH });
+        }
+        let mut folders = Vec::new();
+        for entry in read_dir(&path).map_err(|source| read_error(&path, source))? {
+            let entry = entry.map_err(|source| read_error(&path, source))?;
+            let name = entry.file_name();
+            let Some(name) = name.to_str() else {
+                let folder = path.display().to_string();
+                return Err(StoreError::Name { folder, name: name.to_string_lossy().into_owned() });
+            };
+            if name.starts_with('.') {
+                continue;
+            }
+            let full = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
+            let kind = entry.file_type().map_err(|source| read_error(&path, source))?;
+            // A link that leads nowhere counts as a file: reading it gives an error that names it.
+            let is_folder = kind.is_dir() || (kind.is_symlink() && entry.path().is_dir());
+            if is_folder {
+                folders.push((full, depth + 1));
+            } else if (self.accept)(&full) {
+                found.push(&full);
+            }
+        }
+        Ok(folders)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn tree(files: &[&str]) -> (tempfile::TempDir, DiskStore) {
+        let folder = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = folder.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, file).unwrap();
+        }
+        let store = DiskStore::new(folder.path());
+        (folder, store)
+    }
+
+    #[test]
+    fn listing_is_sorted_complete_and_leaves_hidden_files_out() {
+        let (folder, store) = tree(&["b/x.jpg", "a/y/z.jpg", "c.jpg", ".hidden.jpg", "d/.git/q.jpg", "a/no.txt"]);
+        std::os::unix::fs::symlink(folder.path().join("b"), folder.path().join("link")).unwrap();
+        let names = store.list(&|name| !name.ends_with("txt")).unwrap();
+        assert!(names.iter().eq(["a/y/z.jpg", "b/x.jpg", "c.jpg", "link/x.jpg"]));
+    }
+
+    #[test]
+    fn a_link_that_leads_back_ends_with_an_error() {
+        let (folder, store) = tree(&["a/x.jpg"]);
+        std::os::unix::fs::symlink(folder.path(), folder.path().join("a/loop")).unwrap();
+        let error = store.list(&|_| true).unwrap_err().to_string();
+        assert!(error.contains("deep") || error.contains("cannot read"), "{error}");
+    }
+
+    #[test]
+    fn a_file_cut_short_after_opening_is_an_error_with_the_numbers() {
+        let (folder, store) = tree(&["x"]);
+        fs::write(folder.path().join("x"), [7; 100]).unwrap();
+        let object = store.open("x").unwrap();
+        fs::write(folder.path().join("x"), [7; 10]).unwrap();
+        let error = object.read_at(50, &mut [0; 20]).unwrap_err().to_string();
+        assert!(error.contains("ends at byte 10") && error.contains("50..70"), "{error}");
+    }
+
+    #[test]
+    fn missing_files_and_folders_are_named() {
+        let (_folder, store) = tree(&["x/y"]);
+        assert!(store.read("nothing", &mut Vec::new()).unwrap_err().to_string().contains("nothing"));
+        assert!(store.read("x", &mut Vec::new()).unwrap_err().to_string().contains("cannot read"));
+        assert!(DiskStore::new("/no/such/folder").list(&|_| true).unwrap_err().to_string().contains("no such"));
+    }
+}

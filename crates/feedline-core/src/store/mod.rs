@@ -1,0 +1,76 @@
+//! Stores: byte ranges of named objects.
+//!
+//! In: a name below a root, a range. Out: bytes, or an error that says what disagrees. Nothing here knows what the bytes
+//! mean. A store reads and never maps: a file that another process cuts short is an error, not a crash (law 6).
+
+mod disk;
+mod names;
+
+use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::Arc;
+
+pub use disk::DiskStore;
+pub use names::Names;
+
+use crate::engine::Cancelled;
+
+/// A place that holds named objects.
+pub trait Store: Send + Sync + Debug {
+    /// Names of all objects below the root that `accept` takes, sorted by bytes.
+    fn list(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError>;
+
+    /// Reads a whole object into memory that `room` gives once the length is known.
+    fn read(&self, name: &str, room: &mut dyn Room) -> Result<(), StoreError>;
+
+    /// Opens an object that will be read in parts, many times.
+    fn open(&self, name: &str) -> Result<Arc<dyn Object>, StoreError>;
+
+    /// The full path or address of an object, for messages.
+    fn address(&self, name: &str) -> String;
+}
+
+/// An open object.
+pub trait Object: Send + Sync + Debug {
+    /// Bytes in it when it was opened.
+    fn len(&self) -> u64;
+
+    /// Whether it was empty when it was opened.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Fills `target` from `offset` on.
+    fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError>;
+}
+
+/// Memory that a reader asks for when it knows how much it needs.
+pub trait Room {
+    /// Exactly `len` bytes to be filled.
+    fn room(&mut self, len: usize) -> Result<&mut [u8], Cancelled>;
+}
+
+impl Room for Vec<u8> {
+    fn room(&mut self, len: usize) -> Result<&mut [u8], Cancelled> {
+        self.resize(len, 0);
+        Ok(self)
+    }
+}
+
+/// Why bytes could not be had.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum StoreError {
+    #[error("no such file or folder: {path:?}")]
+    NotFound { path: String, source: std::io::Error },
+    #[error("cannot read {path:?}")]
+    Read { path: String, source: std::io::Error },
+    #[error("{path:?} ends at byte {len}, but bytes {range:?} were asked for; it was cut short after it was opened")]
+    Truncated { path: String, range: Range<u64>, len: u64 },
+    #[error("the name {name:?} in {folder:?} is not UTF-8; rename it")]
+    Name { folder: String, name: String },
+    #[error("{path:?} is more than {limit} folders deep: a symbolic link that leads back?")]
+    TooDeep { path: String, limit: usize },
+    #[error(transparent)]
+    Cancelled(#[from] Cancelled),
+}

@@ -1,0 +1,104 @@
+//! Samples straight from a source and its store, before the first op.
+//!
+//! Files are read in the preparer thread that needs them, into memory used again, and arrays straight into their slot.
+
+use std::sync::Arc;
+
+use super::{Cut, Ready, Supply, SupplyError};
+use crate::batch::{Buffer, Dtype, FieldTypes, Kind, Memory, Pixels, Sample, Tensor, Value};
+use crate::engine::{Cancelled, Task, Workspace};
+use crate::metrics::ReadMeter;
+use crate::order::SampleId;
+use crate::source::{Origin, Source};
+use crate::store::Room;
+
+/// A source read by this process.
+#[derive(Debug)]
+pub struct LocalSupply {
+    source: Arc<dyn Source>,
+    fields: Vec<LoadedField>,
+}
+
+#[derive(Debug)]
+struct LoadedField {
+    name: Arc<str>,
+    kind: Kind,
+    fixed: Option<(Dtype, Vec<usize>)>,
+}
+
+impl LocalSupply {
+    /// Loads the given fields of a source.
+    pub fn new(source: Arc<dyn Source>, fields: &FieldTypes) -> Self {
+        let field = |(name, kind): (&Arc<str>, &Kind)| LoadedField {
+            name: Arc::clone(name),
+            kind: kind.clone(),
+            fixed: kind.fixed(),
+        };
+        Self { source, fields: fields.iter().map(field).collect() }
+    }
+}
+
+impl Supply for LocalSupply {
+    fn request(&self, tasks: Vec<Task>, ready: &mut dyn Ready) {
+        for task in tasks {
+            ready.push(task);
+        }
+    }
+
+    fn load(
+        &self,
+        id: SampleId,
+        sample: &mut Sample<'_>,
+        workspace: &mut Workspace,
+        meter: &ReadMeter,
+    ) -> Result<Cut, SupplyError> {
+        for LoadedField { name, kind, fixed } in &self.fields {
+            let origin = self.source.origin(id, name);
+            let Some((dtype, shape)) = fixed else {
+                let Origin::Whole { store, name: object } = origin else {
+                    unreachable!("only stored fields have no fixed shape");
+                };
+                let mut room = BufferRoom { workspace, buffer: None };
+                meter.time(|| store.read(object, &mut room))?;
+                let memory = Memory::Heap(room.buffer.unwrap_or_default());
+                meter.add_bytes(memory.len());
+                sample.put(name, Value::Bytes(memory));
+                continue;
+            };
+            let mut memory = sample.output(name, *dtype, shape, workspace)?;
+            match origin {
+                Origin::Part { object, range } => {
+                    meter.time(|| object.read_at(range.start, &mut memory))?;
+                    meter.add_bytes(memory.len());
+                }
+                Origin::Made => self.source.make(id, name, &mut memory),
+                Origin::Whole { .. } => unreachable!("a whole object has no fixed shape"),
+            }
+            sample.put(name, value(kind, *dtype, shape, memory));
+        }
+        Ok(Cut(0))
+    }
+}
+
+fn value<'s>(kind: &Kind, dtype: Dtype, shape: &[usize], memory: Memory<'s>) -> Value<'s> {
+    match kind {
+        Kind::Pixels(pixels) => {
+            let (height, width) = (shape[0] as u32, shape[1] as u32);
+            Value::Pixels(Pixels::packed(memory, width, height, pixels.channels, pixels.is_mask))
+        }
+        _ => Value::Tensor(Tensor::new(dtype, shape.to_vec(), memory)),
+    }
+}
+
+/// A buffer of the thread, taken when the length is known.
+struct BufferRoom<'a> {
+    workspace: &'a mut Workspace,
+    buffer: Option<Buffer>,
+}
+
+impl Room for BufferRoom<'_> {
+    fn room(&mut self, len: usize) -> Result<&mut [u8], Cancelled> {
+        let buffer = self.buffer.insert(self.workspace.buffer(len)?);
+        Ok(buffer.as_mut_slice())
+    }
+}

@@ -1,0 +1,26 @@
+//! The memory of batches.
+//!
+//! A [`Slab`] holds one batch: one region per field, each divided into equal slots, one per sample. While a batch is
+//! being prepared the slab is an [`OpenSlab`], of which threads claim disjoint slots ([`SlotWriter`]); once every
+//! writer is gone it is sealed into a [`Slab`], which one owner may read, change and hand to a user. When that owner
+//! drops it, its memory returns to the [`Pool`] it came from and is used again, so a steady run takes no page faults.
+//!
+//! Bytes only: nothing here knows of samples, types or batches. Unsafe code of the engine lives here and relies on:
+//!
+//! - **M1** An [`Allocation`] owns `len` bytes at `start`, initialised, until it is dropped.
+//! - **M2** Slot `s` of region `r` is the bytes `offset(r) + s * slot_bytes(r) ..` of length `slot_bytes(r)`; a
+//!   [`SlabLayout`] keeps regions disjoint and inside its `total_bytes`.
+//! - **M3** A slot is claimed at most once in the life of an open slab, so at most one [`SlotWriter`] reaches it.
+//! - **M4** A [`Slab`] is made only from the last reference to an open slab, so no writer exists beside it.
+
+mod allocation;
+mod layout;
+mod open;
+mod pool;
+mod slab;
+
+pub use allocation::Allocation;
+pub use layout::SlabLayout;
+pub use open::{OpenSlab, SlotWriter};
+pub use pool::Pool;
+pub use slab::Slab;

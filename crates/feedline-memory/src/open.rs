@@ -1,0 +1,93 @@
+//! A slab while its batch is being prepared: many threads, disjoint slots.
+//!
+//! Always true: M3 and M4 of the crate doc. What is *not* done here: counting which slots are filled; the engine knows.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::pool::PoolInner;
+use crate::{Allocation, Slab, SlabLayout};
+
+/// A slab whose slots can be claimed for writing.
+#[derive(Clone, Debug)]
+pub struct OpenSlab(Arc<Open>);
+
+#[derive(Debug)]
+struct Open {
+    memory: Option<Allocation>,
+    claimed: Box<[AtomicBool]>,
+    pool: Arc<PoolInner>,
+}
+
+impl OpenSlab {
+    pub(crate) fn new(memory: Allocation, pool: Arc<PoolInner>) -> Self {
+        let claimed = (0..pool.layout.slots()).map(|_| AtomicBool::new(false)).collect();
+        Self(Arc::new(Open { memory: Some(memory), claimed, pool }))
+    }
+
+    /// The layout of the slab.
+    pub fn layout(&self) -> &SlabLayout {
+        &self.0.pool.layout
+    }
+
+    /// Claims `slots` for one writer; `None` if any of them was claimed before.
+    pub fn claim(&self, slots: Range<usize>) -> Option<SlotWriter> {
+        for slot in slots.clone() {
+            if self.0.claimed[slot].swap(true, Ordering::AcqRel) {
+                return None;
+            }
+        }
+        Some(SlotWriter { open: Arc::clone(&self.0), slots })
+    }
+
+    /// Turns the slab into one that can be handed over; gives it back if a writer or another reference still exists.
+    pub fn seal(self) -> Result<Slab, Self> {
+        match Arc::try_unwrap(self.0) {
+            Ok(mut open) => {
+                let memory = open.memory.take().expect("memory leaves an open slab only here or in drop");
+                Ok(Slab::new(memory, Arc::clone(&open.pool)))
+            }
+            Err(open) => Err(Self(open)),
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take() {
+            self.pool.put_back(memory);
+        }
+    }
+}
+
+/// The only way to write the slots it claimed.
+#[derive(Debug)]
+pub struct SlotWriter {
+    open: Arc<Open>,
+    slots: Range<usize>,
+}
+
+impl SlotWriter {
+    /// The slots this writer has claimed.
+    pub fn slots(&self) -> Range<usize> {
+        self.slots.clone()
+    }
+
+    /// The bytes of slot `slot`, one slice per region in the order of the layout.
+    pub fn slot_mut(&mut self, slot: usize) -> Vec<&mut [u8]> {
+        assert!(self.slots.contains(&slot), "slot {slot} was not claimed by this writer ({:?})", self.slots);
+        let memory = self.open.memory.as_ref().expect("memory stays while a writer exists: M4");
+        let layout = &self.open.pool.layout;
+        (0..layout.regions())
+            .map(|region| {
+                let range = layout.slot_range(region, slot);
+                // SAFETY: M2 keeps the range inside the allocation.
+                let start = unsafe { memory.start().add(range.start) };
+                // SAFETY: M2 and M3: the slices of different regions are disjoint and no other writer reaches this slot;
+                // `&mut self` keeps this writer from giving them out twice.
+                unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), range.len()) }
+            })
+            .collect()
+    }
+}

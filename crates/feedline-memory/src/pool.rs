@@ -1,0 +1,117 @@
+//! Slabs of one layout, used again and again.
+//!
+//! In: dropped slabs. Out: open slabs. Always true: at most `spare` allocations wait here; the pool never waits and never
+//! refuses, the engine's budget decides how many slabs are open.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::{Allocation, OpenSlab, SlabLayout};
+
+/// Gives out slabs and takes their memory back.
+#[derive(Clone, Debug)]
+pub struct Pool(Arc<PoolInner>);
+
+#[derive(Debug)]
+pub(crate) struct PoolInner {
+    pub(crate) layout: SlabLayout,
+    spare: usize,
+    waiting: Mutex<Vec<Allocation>>,
+}
+
+impl Pool {
+    /// A pool that keeps at most `spare` allocations for later use.
+    pub fn new(layout: SlabLayout, spare: usize) -> Self {
+        Self(Arc::new(PoolInner { layout, spare, waiting: Mutex::default() }))
+    }
+
+    /// Opens a slab. Memory that was used before holds old bytes: whoever seals the slab has written every slot.
+    pub fn open(&self) -> OpenSlab {
+        let memory = self.0.take().unwrap_or_else(|| Allocation::zeroed(self.0.layout.total_bytes()));
+        OpenSlab::new(memory, Arc::clone(&self.0))
+    }
+
+    /// The layout of all its slabs.
+    pub fn layout(&self) -> &SlabLayout {
+        &self.0.layout
+    }
+
+    /// Bytes that wait for use.
+    pub fn spare_bytes(&self) -> usize {
+        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).len() * self.0.layout.total_bytes()
+    }
+}
+
+impl PoolInner {
+    fn take(&self) -> Option<Allocation> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    pub(crate) fn put_back(&self, memory: Allocation) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.len() < self.spare {
+            waiting.push(memory);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    fn pool(slots: usize) -> Pool {
+        Pool::new(SlabLayout::new(slots, &[16, 4]).unwrap(), 1)
+    }
+
+    #[test]
+    fn threads_fill_disjoint_slots_and_the_sealed_slab_holds_all_of_them() {
+        let open = pool(32).open();
+        thread::scope(|scope| {
+            for first in (0..32).step_by(4) {
+                let mut writer = open.claim(first..first + 4).unwrap();
+                scope.spawn(move || {
+                    for slot in writer.slots() {
+                        for region in writer.slot_mut(slot) {
+                            region.fill(slot as u8);
+                        }
+                    }
+                });
+            }
+        });
+        let slab = open.seal().unwrap();
+        for slot in 0..32 {
+            assert!(slab.region(0)[slot * 16..][..16].iter().all(|&byte| byte == slot as u8));
+            assert!(slab.region(1)[slot * 4..][..4].iter().all(|&byte| byte == slot as u8));
+        }
+    }
+
+    #[test]
+    fn a_slot_is_claimed_once() {
+        let open = pool(4).open();
+        let writer = open.claim(1..3).unwrap();
+        assert!(open.claim(2..4).is_none());
+        drop(writer);
+        assert!(open.claim(1..2).is_none());
+    }
+
+    #[test]
+    fn a_slab_with_a_writer_cannot_be_sealed() {
+        let open = pool(4).open();
+        let writer = open.claim(0..1).unwrap();
+        let open = open.seal().unwrap_err();
+        drop(writer);
+        assert!(open.seal().is_ok());
+    }
+
+    #[test]
+    fn memory_is_used_again_but_only_as_much_as_the_pool_keeps() {
+        let pool = pool(4);
+        let first = pool.open().seal().unwrap();
+        let second = pool.open().seal().unwrap();
+        let address = first.region_start(0);
+        drop(first);
+        drop(second);
+        assert_eq!(pool.spare_bytes(), pool.layout().total_bytes());
+        assert_eq!(pool.open().seal().unwrap().region_start(0), address);
+    }
+}

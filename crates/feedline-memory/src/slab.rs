@@ -1,0 +1,57 @@
+//! A finished slab: the memory of a batch, owned by whoever holds it.
+//!
+//! Always true: M4 of the crate doc. Dropping it returns the memory to its pool.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::pool::PoolInner;
+use crate::{Allocation, SlabLayout};
+
+/// The memory of a batch.
+#[derive(Debug)]
+pub struct Slab {
+    memory: Option<Allocation>,
+    pool: Arc<PoolInner>,
+}
+
+impl Slab {
+    pub(crate) fn new(memory: Allocation, pool: Arc<PoolInner>) -> Self {
+        Self { memory: Some(memory), pool }
+    }
+
+    /// The layout of the slab.
+    pub fn layout(&self) -> &SlabLayout {
+        &self.pool.layout
+    }
+
+    /// The bytes of one region: all slots of one field.
+    pub fn region(&self, region: usize) -> &[u8] {
+        &self.memory().bytes()[self.pool.layout.region_range(region)]
+    }
+
+    /// The bytes of one region, for change.
+    pub fn region_mut(&mut self, region: usize) -> &mut [u8] {
+        let range = self.pool.layout.region_range(region);
+        &mut self.memory.as_mut().expect("memory leaves a slab only in drop").bytes_mut()[range]
+    }
+
+    /// The address of a region, for array libraries that share the memory for as long as they keep the slab alive.
+    pub fn region_start(&self, region: usize) -> NonNull<u8> {
+        let range = self.pool.layout.region_range(region);
+        // SAFETY: M2 keeps the region inside the allocation.
+        unsafe { self.memory().start().add(range.start) }
+    }
+
+    fn memory(&self) -> &Allocation {
+        self.memory.as_ref().expect("memory leaves a slab only in drop")
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take() {
+            self.pool.put_back(memory);
+        }
+    }
+}
