@@ -1,1 +1,72 @@
-//! The `feedline` command.
+//! The `feedline` command, as a library: the binary and the wheel's console script both call [`run`].
+//!
+//! In: arguments, a registry of what plans may name, a way to ask whether the user wants to stop. Out: an exit code.
+//!
+//! - 0: fine
+//! - 1: the work failed; one line on stderr says why
+//! - 2: wrong usage
+//! - 130: interrupted
+//!
+//! Always true: the process is never ended from here; a closed pipe is no error; with `--json` stdout is exactly one JSON
+//! document; environment variables are read in `environment.rs` only.
+
+#![expect(clippy::unnecessary_debug_formatting, reason = "messages give paths in {:?}, see the house style")]
+
+mod arguments;
+mod classifier;
+mod demo;
+mod environment;
+mod font;
+mod grid;
+mod interrupt;
+mod output;
+mod picture;
+mod plan;
+mod progress;
+mod report;
+mod run;
+mod show;
+mod synth;
+mod whole;
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use anyhow::Result;
+use clap::Parser as _;
+use feedline_core::Registry;
+
+use arguments::{Arguments, Command};
+use interrupt::{Interrupt, Interrupted};
+use output::Output;
+
+/// Runs one command; `arguments` begin with the program's name, `interrupted` is asked at least every 100 ms.
+pub fn run(arguments: Vec<OsString>, registry: Registry, interrupted: &dyn Fn() -> bool) -> i32 {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(usage) => return output::usage(&usage),
+    };
+    let output = Output::new(arguments.json);
+    match dispatch(arguments.command, registry, &Interrupt::new(interrupted), output) {
+        Ok(()) => 0,
+        Err(error) if error.is::<Interrupted>() => {
+            output::say("interrupted");
+            130
+        }
+        Err(error) if output::is_closed_pipe(&error) => 0,
+        Err(error) => {
+            output::say(&format!("error: {}", output::one_line(&*error)));
+            1
+        }
+    }
+}
+
+fn dispatch(command: Command, registry: Registry, interrupt: &Interrupt<'_>, output: Output) -> Result<()> {
+    let registry = Arc::new(registry);
+    match command {
+        Command::Run(arguments) => output.write(&run::run(arguments.into(), &registry, interrupt)?),
+        Command::Show(arguments) => output.write(&show::show(arguments, &registry, interrupt)?),
+        Command::Synth(arguments) => output.write(&synth::synth(&arguments.into(), interrupt)?),
+        Command::Demo(arguments) => output.write(&demo::demo(&arguments.into(), &registry, interrupt)?),
+    }
+}

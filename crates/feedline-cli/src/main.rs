@@ -1,1 +1,28 @@
-fn main() {}
+//! The `feedline` binary: the library with the ops and sources of the engine, and a handler for Ctrl-C.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use feedline_core::Registry;
+
+/// The exit code of a command that the user stopped.
+const INTERRUPTED: i32 = 130;
+
+fn main() -> ExitCode {
+    let is_interrupted = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&is_interrupted);
+    let handler = ctrlc::set_handler(move || {
+        // A second Ctrl-C does not wait for the first to be obeyed.
+        if flag.swap(true, Ordering::Relaxed) {
+            std::process::exit(INTERRUPTED);
+        }
+    });
+    if let Err(error) = handler {
+        eprintln!("error: cannot listen for Ctrl-C: {error}");
+        return ExitCode::FAILURE;
+    }
+    let code =
+        feedline_cli::run(std::env::args_os().collect(), Registry::core(), &|| is_interrupted.load(Ordering::Relaxed));
+    ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
+}

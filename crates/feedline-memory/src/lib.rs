@@ -14,12 +14,14 @@
 //! - **M4** A [`Slab`] is made only from the last reference to an open slab, so no writer exists beside it.
 
 mod allocation;
+mod copy;
 mod layout;
 mod open;
 mod pool;
 mod slab;
 
 pub use allocation::Allocation;
+pub use copy::copy_streaming;
 pub use layout::SlabLayout;
 pub use open::{OpenSlab, SlotWriter};
 pub use pool::Pool;

@@ -224,7 +224,7 @@ impl Shared {
         let batch = state.window.batches.pop_front().expect("the caller saw a complete batch");
         batch.release(&self.budget);
         if let Some(since) = state.waiting_since.take() {
-            let cause = if state.has_delivered { batch.last_phase } else { Phase::Start };
+            let cause = if state.has_delivered { batch.main_phase() } else { Phase::Start };
             self.metrics.add_stall(cause, since.elapsed());
         }
         let cursor = batch.cursor;
@@ -276,13 +276,12 @@ impl Shared {
             workspace: Preparer::workspace(&self.plan, self.cancel.clone()),
         };
         while let Some(mut task) = self.next_task() {
-            let waited = task.announced.elapsed();
             let Some(report) = preparer.run(&mut task) else { return };
             let (serial, slots) = (task.serial, task.slots.len());
             // The writer must be gone before the slots count as filled: a complete batch is sealed.
             drop(task);
             let mut state = self.lock();
-            let is_front_complete = state.window.book(serial, slots, report, waited, &self.budget);
+            let is_front_complete = state.window.book(serial, slots, report, &self.budget);
             if !state.is_closed {
                 self.refill(&mut state);
             }

@@ -2,7 +2,6 @@
 
 use std::cmp::Ordering;
 use std::ops::Range;
-use std::time::Instant;
 
 use feedline_memory::SlotWriter;
 
@@ -24,8 +23,6 @@ pub struct Task {
     pub(super) slots: Range<usize>,
     /// The way to their memory.
     pub(super) writer: SlotWriter,
-    /// When it was announced.
-    pub(super) announced: Instant,
 }
 
 impl Task {

@@ -5,7 +5,7 @@
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use feedline_memory::{OpenSlab, Pool};
 
@@ -53,13 +53,20 @@ pub(super) struct OpenBatch {
     pub failure: Option<Arc<SampleFailure>>,
     pub substitutes: Vec<Substitute>,
     held_bytes: u64,
-    /// What its last sample spent most of its time on.
-    pub last_phase: Phase,
+    /// Time its samples spent reading, in ops, and waiting for memory.
+    spent: [Duration; 3],
 }
 
 impl OpenBatch {
     pub fn is_complete(&self) -> bool {
         self.missing == 0
+    }
+
+    /// What its samples spent most of their time on.
+    pub fn main_phase(&self) -> Phase {
+        let phases = [Phase::Read, Phase::Prepare, Phase::Memory];
+        let longest = (0..3).max_by_key(|&phase| self.spent[phase]).expect("there are three");
+        phases[longest]
     }
 
     pub fn release(&self, budget: &Budget) {
@@ -114,13 +121,12 @@ impl Window {
         let held_bytes = slab.layout().total_bytes() as u64;
         budget.hold(held_bytes);
         let first_number = cursor.batches * plan.settings().batch_size as u64;
-        let announced = Instant::now();
         let tasks = (0..len)
             .step_by(group)
             .map(|first| {
                 let slots = first..(first + group).min(len);
                 let writer = slab.claim(slots.clone()).expect("a new slab's slots are free and groups are disjoint");
-                Task { serial, epoch: cursor.epoch, share, first_number, slots, writer, announced }
+                Task { serial, epoch: cursor.epoch, share, first_number, slots, writer }
             })
             .collect();
         self.batches.push_back(OpenBatch {
@@ -133,13 +139,13 @@ impl Window {
             failure: None,
             substitutes: Vec::new(),
             held_bytes,
-            last_phase: Phase::Prepare,
+            spent: [Duration::ZERO; 3],
         });
         tasks
     }
 
     /// Books a finished task; says whether the batch that the consumer needs next is now complete.
-    pub fn book(&mut self, serial: u64, slots: usize, report: Report, waited: Duration, budget: &Budget) -> bool {
+    pub fn book(&mut self, serial: u64, slots: usize, report: Report, budget: &Budget) -> bool {
         let Some(front) = self.batches.front().map(|batch| batch.serial) else { return false };
         let Some(number) = serial.checked_sub(front) else { return false };
         let Some(batch) = self.batches.get_mut(number as usize) else { return false };
@@ -158,14 +164,10 @@ impl Window {
             batch.failure = Some(failure);
         }
         batch.missing -= slots;
+        for (total, time) in batch.spent.iter_mut().zip([report.read, report.ops, report.memory]) {
+            *total += time;
+        }
         if batch.is_complete() {
-            let spent = [
-                (report.read, Phase::Read),
-                (report.ops, Phase::Prepare),
-                (report.memory, Phase::Memory),
-                (waited, Phase::Queue),
-            ];
-            batch.last_phase = spent.into_iter().max_by_key(|(time, _)| *time).expect("four phases").1;
             batch.substitutes.sort_by_key(|substitute| substitute.failure.position);
         }
         number == 0 && batch.is_complete()

@@ -22,13 +22,11 @@ pub enum Phase {
     Prepare,
     /// Waiting for room in the memory budget.
     Memory,
-    /// Waiting for a free preparer thread.
-    Queue,
 }
 
 impl Phase {
     /// All phases, in the order of the counters.
-    pub const ALL: [Self; 5] = [Self::Start, Self::Read, Self::Prepare, Self::Memory, Self::Queue];
+    pub const ALL: [Self; 4] = [Self::Start, Self::Read, Self::Prepare, Self::Memory];
 
     /// The name in snapshots.
     pub fn name(self) -> &'static str {
@@ -37,7 +35,6 @@ impl Phase {
             Self::Read => "read",
             Self::Prepare => "prepare",
             Self::Memory => "memory",
-            Self::Queue => "queue",
         }
     }
 }

@@ -32,6 +32,12 @@ impl From<On> for Vec<String> {
     }
 }
 
+impl From<Vec<String>> for On {
+    fn from(names: Vec<String>) -> Self {
+        Self(names)
+    }
+}
+
 impl Default for On {
     fn default() -> Self {
         Self(vec!["image".to_owned()])

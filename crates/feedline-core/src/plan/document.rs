@@ -56,8 +56,8 @@ impl Document {
         let config = toml::Table::try_from(&self.config).expect("settings are plain data");
         let mut nested = toml::Table::new();
         nested.insert("source".to_owned(), toml::Value::Table(self.source.clone()));
-        nested.insert("run".to_owned(), toml::Value::Table(config));
         nested.insert("ops".to_owned(), self.ops.clone().into());
+        nested.insert("run".to_owned(), toml::Value::Table(config));
         write!(text, "\n{}", as_text(&nested)).expect("a string grows");
         text
     }

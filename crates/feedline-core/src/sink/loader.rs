@@ -41,6 +41,18 @@ struct Progress {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Iteration(u64);
 
+impl Iteration {
+    /// Its number, for callers that cannot hold the type.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The iteration with this number.
+    pub fn from_number(number: u64) -> Self {
+        Self(number)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// No batch of the current epoch has been received in this iteration.

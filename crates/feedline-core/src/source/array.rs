@@ -66,8 +66,13 @@ impl ArraySource {
         Self::new(dtype, shape, Place::Memory(memory), labels)
     }
 
-    /// A `.npy` file in a store.
-    pub fn open(path: &str, store: Arc<dyn Store>, labels: Option<Labels>) -> Result<Self, SourceError> {
+    /// A `.npy` file.
+    pub fn open(path: &str, registry: &Registry, labels: Option<Labels>) -> Result<Self, PlanError> {
+        let folder = path.rsplit_once('/').map_or(".", |(folder, _)| if folder.is_empty() { "/" } else { folder });
+        Ok(Self::read(path, registry.store_for(folder)?, labels)?)
+    }
+
+    fn read(path: &str, store: Arc<dyn Store>, labels: Option<Labels>) -> Result<Self, SourceError> {
         let name = Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let object = store.open(&name)?;
         let npy = |problem: String| SourceError::Npy { path: path.to_owned(), problem };
@@ -93,8 +98,7 @@ impl ArraySource {
 
     pub(super) fn from_params(params: toml::Table, registry: &Registry) -> Result<Self, PlanError> {
         let Params { path, labels } = parameters("array", params)?;
-        let folder = path.rsplit_once('/').map_or(".", |(folder, _)| if folder.is_empty() { "/" } else { folder });
-        Ok(Self::open(&path, registry.store_for(folder)?, labels.map(Labels::from))?)
+        Self::open(&path, registry, labels.map(Labels::from))
     }
 
     fn new(dtype: Dtype, shape: &[usize], place: Place, labels: Option<Labels>) -> Result<Self, SourceError> {
@@ -180,7 +184,7 @@ impl Source for ArraySource {
 
     fn refreshed(&self) -> Result<Arc<dyn Source>, SourceError> {
         Ok(Arc::new(match &self.place {
-            Place::File { path, store, .. } => Self::open(path, Arc::clone(store), self.labels.clone())?,
+            Place::File { path, store, .. } => Self::read(path, Arc::clone(store), self.labels.clone())?,
             Place::Memory(memory) => {
                 let mut shape = vec![self.len as usize];
                 shape.extend(&self.sample_shape);

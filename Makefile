@@ -1,0 +1,65 @@
+# Everything runs in .venv and target/ of this folder; each command does its own set-up.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(CURDIR)/$(VENV)/bin
+export PATH := $(BIN):$(PATH)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+RUST := $(shell find crates -name '*.rs' -o -name '*.c' -o -name Cargo.toml) Cargo.toml Cargo.lock
+PACKAGE := $(shell find python -name '*.py' -o -name '*.pyi') pyproject.toml
+# The pictures that benchmarks read; any folder of JPEG files.
+DATA ?= ../shared/data/imagenet
+
+.PHONY: help build demo test test-rust test-python lint bench clean
+.DEFAULT_GOAL := help
+
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(VENV)/tools: tools/native.sh
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install -q 'maturin>=1.9,<2' cmake 'numpy>=1.23'
+	@sh tools/native.sh
+	@touch $@
+
+$(VENV)/dev: $(VENV)/tools pyproject.toml
+	@echo "installing torch and the test tools (a few minutes the first time)"
+	@$(BIN)/pip install -q torch torchvision pillow pytest ruff mypy
+	@touch $@
+
+$(VENV)/installed: $(VENV)/tools $(RUST) $(PACKAGE)
+	@echo "building the wheel (a few minutes the first time)"
+	@rm -rf target/wheels
+	@$(BIN)/maturin build --release --quiet --out target/wheels
+	@$(BIN)/pip install -q --force-reinstall --no-deps target/wheels/feedline-*.whl
+	@touch $@
+
+build: $(VENV)/installed  ## build the wheel and install it into .venv
+
+demo: build  ## make pictures, train a small classifier on them, print throughput and stalls
+	@test -d demo-data/train || $(BIN)/feedline synth demo-data/train --images 1500 --classes 5
+	@$(BIN)/python examples/train_classifier.py demo-data/train
+
+test: lint test-rust test-python  ## everything: lints, Rust tests, Python tests with the real torch
+
+test-rust: $(VENV)/tools
+	cargo test --workspace --quiet
+
+test-python: $(VENV)/dev $(VENV)/installed
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/dev $(VENV)/installed
+	cargo fmt --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	MYPYPATH=python $(BIN)/python -m mypy.stubtest feedline --ignore-missing-stub
+
+bench: $(VENV)/dev $(VENV)/installed  ## race the real torch DataLoader; results go to bench/results
+	$(BIN)/python -m bench.pictures $(DATA)
+	$(BIN)/python -m bench.arrays
+
+clean:  ## remove what the commands made
+	rm -rf $(VENV) target demo-data .pytest_cache .mypy_cache .ruff_cache

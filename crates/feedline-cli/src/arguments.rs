@@ -1,0 +1,164 @@
+//! The arguments as typed, with their help. Each command turns its own into what they mean.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Loads data for training: try it, look at it, measure it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "feedline",
+    version,
+    disable_help_subcommand = true,
+    after_help = "\
+Examples:
+  feedline demo                                  make pictures, train on them, show the numbers
+  feedline synth pictures --images 1000          make a picture set
+  feedline run plan.toml --json                  measure a plan
+  feedline show plan.toml samples.png            look at what a plan gives"
+)]
+pub struct Arguments {
+    /// Write exactly one JSON document to stdout.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a plan and measure it.
+    Run(RunArguments),
+    /// Draw the first samples of a plan as a grid.
+    Show(ShowArguments),
+    /// Make a set of pictures that look like photographs to a codec.
+    Synth(SynthArguments),
+    /// Make pictures, train a small classifier on them, show the numbers.
+    Demo(DemoArguments),
+}
+
+/// Arguments of `feedline run`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Nothing is done with the batches, so a stall share near 100 % is the loader at full speed.
+
+Examples:
+  feedline run plan.toml
+  feedline run plan.toml --epochs 3 --num-workers 8
+  feedline run plan.toml --batches 100 --json | jq .samples_per_second")]
+pub struct RunArguments {
+    /// The plan; relative paths in it are relative to the current folder.
+    pub plan: PathBuf,
+    /// Epochs to run.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pub epochs: u64,
+    /// Most batches to take of each epoch.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub batches: Option<u64>,
+    /// Preparer threads, in place of the plan's.
+    #[arg(long)]
+    pub num_workers: Option<usize>,
+}
+
+/// Arguments of `feedline show`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  feedline show plan.toml samples.png
+  feedline show plan.toml samples.png --samples 64 --epoch 3")]
+pub struct ShowArguments {
+    /// The plan; relative paths in it are relative to the current folder.
+    pub plan: PathBuf,
+    /// The PNG file to write.
+    pub out: PathBuf,
+    /// Samples to draw.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub samples: u16,
+    /// The epoch to take them from.
+    #[arg(long, default_value_t = 0)]
+    pub epoch: u64,
+}
+
+/// Arguments of `feedline synth`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+The same arguments give the same files, on any machine and with any number of workers.
+
+Examples:
+  feedline synth pictures --images 1000
+  feedline synth pictures --images 50000 --classes 100 --size 256-640 --seed 7
+  feedline synth large --images 200 --size 2000-4000 --quality 92")]
+pub struct SynthArguments {
+    /// The folder to fill; each class is a sub-folder.
+    pub dir: PathBuf,
+    /// Pictures to make.
+    #[arg(long)]
+    pub images: u64,
+    /// Classes.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub classes: u32,
+    /// Shortest and longest side in pixels.
+    #[arg(long, default_value = "256-640", value_name = "MIN-MAX", value_parser = parse_sides)]
+    pub size: (u32, u32),
+    /// JPEG quality.
+    #[arg(long, default_value_t = 88, value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub quality: u8,
+    /// The seed of all randomness.
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Threads; as many as there are cores if not given.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub workers: Option<u16>,
+    /// Write into a folder that is not empty; files of the same name are replaced.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Arguments of `feedline demo`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  feedline demo
+  feedline demo --images 2000 --keep demo-data")]
+pub struct DemoArguments {
+    /// Pictures to make.
+    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(20..))]
+    pub images: u64,
+    /// Keep pictures and plans in this folder, which has to be empty or new.
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
+}
+
+fn parse_sides(text: &str) -> Result<(u32, u32), String> {
+    const ALLOWED: std::ops::RangeInclusive<u32> = 16..=16_384;
+    let (shortest, longest) = text.split_once('-').unwrap_or((text, text));
+    let number = |text: &str| text.trim().parse::<u32>().map_err(|error| format!("{error}; write e.g. 256-640"));
+    let (shortest, longest) = (number(shortest)?, number(longest)?);
+    if !ALLOWED.contains(&shortest) || !ALLOWED.contains(&longest) || shortest > longest {
+        return Err(format!("sides lie between {} and {}, the shortest first", ALLOWED.start(), ALLOWED.end()));
+    }
+    Ok((shortest, longest))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_of_the_arguments_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_are_a_range_or_one_number() {
+        assert_eq!(parse_sides("256-640"), Ok((256, 640)));
+        assert_eq!(parse_sides("64"), Ok((64, 64)));
+        for wrong in ["640-256", "0-10", "a-b", "1-", "-5"] {
+            assert!(parse_sides(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The user's wish to stop, passed in by the caller and polled.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+/// Longest time between two questions.
+pub const POLL: Duration = Duration::from_millis(50);
+
+/// The user wants to stop.
+#[derive(Clone, Copy, Debug)]
+pub struct Interrupted;
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// Asks whether the user wants to stop.
+pub struct Interrupt<'a>(&'a dyn Fn() -> bool);
+
+impl<'a> Interrupt<'a> {
+    /// Asks `interrupted`.
+    pub fn new(interrupted: &'a dyn Fn() -> bool) -> Self {
+        Self(interrupted)
+    }
+
+    /// An error if the user wants to stop.
+    pub fn check(&self) -> Result<()> {
+        if (self.0)() { Err(Interrupted.into()) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,82 @@
+//! What people and programs get to see: the one place that writes to stdout and stderr.
+//!
+//! In: a report, which is data and can be written for people. Out: text or exactly one JSON document on stdout. Messages
+//! go to stderr.
+
+use std::error::Error as StdError;
+use std::fmt::Display;
+use std::io::{self, Write as _};
+
+use anyhow::{Context as _, Result};
+use feedline_core::error::chain;
+use serde::Serialize;
+
+/// Writes a report in the form that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+impl Output {
+    /// The form that `--json` asks for.
+    pub fn new(is_json: bool) -> Self {
+        if is_json { Self::Json } else { Self::Text }
+    }
+
+    /// Writes the report of a command.
+    pub fn write<R: Serialize + Display>(self, report: &R) -> Result<()> {
+        let mut text = match self {
+            Self::Text => report.to_string(),
+            Self::Json => serde_json::to_string_pretty(report).context("cannot write the report as JSON")?,
+        };
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(text.as_bytes())?;
+        Ok(stdout.flush()?)
+    }
+}
+
+/// Writes a line to stderr. Where that is closed, nobody listens, and the exit code says the rest.
+pub fn say(line: &str) {
+    writeln!(io::stderr().lock(), "{line}").unwrap_or_default();
+}
+
+/// Prints help, the version or what is wrong with the arguments; gives the exit code.
+pub fn usage(usage: &clap::Error) -> i32 {
+    match usage.print() {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => 1,
+        _ => usage.exit_code(),
+    }
+}
+
+/// Whether nobody reads stdout any more.
+pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// An error and its causes in one line.
+pub fn one_line(error: &(dyn StdError + 'static)) -> String {
+    let text = chain(error);
+    let is_excerpt = |line: &str| line.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start().starts_with('|');
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty() && !is_excerpt(line)).collect();
+    lines.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_with_an_excerpt_becomes_one_line_that_keeps_the_problem() {
+        let error = toml::from_str::<toml::Table>("a = 1\nb = oops\n").unwrap_err();
+        let line = one_line(&error);
+        assert!(line.contains("line 2"), "{line}");
+        assert!(!line.contains(['\n', '|', '^']), "{line}");
+        assert!(line.len() > "TOML parse error at line 2, column 5".len() + 3, "{line}");
+    }
+}

@@ -1,0 +1,61 @@
+//! From a plan's file to a checked plan, and its batches one after the other, all of it interruptible.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+
+use anyhow::{Context as _, Result, bail};
+use feedline_core::batch::Batch;
+use feedline_core::sink::Iteration;
+use feedline_core::{Document, Loader, Next, Plan, Registry};
+
+use crate::environment;
+use crate::interrupt::{Interrupt, POLL};
+
+/// Reads a plan as it is written.
+pub fn read(path: &Path) -> Result<Document> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read plan {path:?}"))?;
+    Document::parse(&text).with_context(|| format!("in plan {path:?}"))
+}
+
+/// Opens the source of a plan and checks it.
+pub fn open(document: Document, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Arc<Plan>> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let registry = Arc::clone(registry);
+    // To list a large folder takes long and cannot be stopped: after Ctrl-C the thread is left to the process's end.
+    let opener = thread::Builder::new().name("feedline-open".to_owned());
+    let opener = opener.spawn(move || {
+        // Without a receiver the user has stopped, and nobody wants the plan.
+        sender.send(document.open(&registry)).unwrap_or_default();
+    });
+    let opener = opener.context("cannot start a thread")?;
+    loop {
+        match receiver.recv_timeout(POLL) {
+            Ok(plan) => return Ok(Arc::new(plan?)),
+            Err(RecvTimeoutError::Timeout) => interrupt.check()?,
+            Err(RecvTimeoutError::Disconnected) => match opener.join() {
+                Ok(()) => bail!("the plan was opened, but not handed over"),
+                Err(panic) => std::panic::resume_unwind(panic),
+            },
+        }
+    }
+}
+
+/// A loader with the memory of this machine.
+pub fn loader(plan: Arc<Plan>) -> Loader {
+    Loader::new(plan, environment::memory_bytes())
+}
+
+/// Waits for the next batch; none at the end of the epoch.
+pub fn next(loader: &Loader, iteration: Iteration, interrupt: &Interrupt<'_>) -> Result<Option<Batch>> {
+    loop {
+        interrupt.check()?;
+        match loader.next_within(iteration, POLL)? {
+            Next::Batch(batch) => return Ok(Some(*batch)),
+            Next::End => return Ok(None),
+            Next::NotYet => {}
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Progress bars: on stderr, and only where that is a terminal.
+
+use std::io::{self, IsTerminal as _};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// A bar, removed when dropped.
+#[derive(Debug)]
+pub struct Progress(ProgressBar);
+
+impl Progress {
+    /// A bar over `len` things of work called `what`.
+    pub fn new(what: &'static str, len: u64) -> Self {
+        let target =
+            if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let style = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len} {msg} ({eta} left)")
+            .expect("the template is valid: see the test")
+            .progress_chars("=> ");
+        Self(ProgressBar::with_draw_target(Some(len), target).with_style(style).with_prefix(what))
+    }
+
+    /// One more is done.
+    pub fn advance(&self) {
+        self.0.inc(1);
+    }
+
+    /// Shows numbers behind the bar; `text` is called only if somebody can see it.
+    pub fn show(&self, text: impl FnOnce() -> String) {
+        if !self.0.is_hidden() {
+            self.0.set_message(text());
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_that_nobody_sees_asks_for_no_text() {
+        let progress = Progress::new("pictures", 3);
+        progress.advance();
+        if !io::stderr().is_terminal() {
+            progress.show(|| panic!("nobody sees this"));
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The numbers of a run, for people and for programs. The names of the fields are part of the interface.
+
+use std::fmt::{self, Write as _};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use feedline_core::metrics::{Phase, Snapshot};
+use feedline_core::plan::ByteSize;
+use serde::Serialize;
+
+/// A run in numbers. MB are 10^6 bytes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    plan: PathBuf,
+    samples: u64,
+    batches: u64,
+    seconds: f64,
+    samples_per_second: f64,
+    store_mb_per_second: f64,
+    delivered_mb_per_second: f64,
+    /// Share of the time after the start in which the consumer waited.
+    stall_share: f64,
+    /// Seconds until the first batch; none if there was none.
+    first_batch_seconds: Option<f64>,
+    epochs: Vec<EpochReport>,
+    snapshot: Snapshot,
+}
+
+/// One epoch in numbers.
+#[derive(Clone, Debug, Serialize)]
+pub struct EpochReport {
+    /// Its number.
+    pub epoch: u64,
+    /// Batches received.
+    pub batches: u64,
+    /// Samples received.
+    pub samples: u64,
+    /// From its first question for a batch to its last batch.
+    pub seconds: f64,
+    /// `samples / seconds`.
+    pub samples_per_second: f64,
+    /// Share of the time after the start in which the consumer waited.
+    pub stall_share: f64,
+}
+
+impl EpochReport {
+    /// The numbers between two snapshots.
+    pub fn new(epoch: u64, batches: u64, samples: u64, time: Duration, before: &Snapshot, after: &Snapshot) -> Self {
+        let seconds = time.as_secs_f64();
+        let start = start_seconds(after) - start_seconds(before);
+        Self {
+            epoch,
+            batches,
+            samples,
+            seconds,
+            samples_per_second: ratio(samples as f64, seconds),
+            stall_share: ratio(after.stalled_seconds() - before.stalled_seconds(), seconds - start),
+        }
+    }
+}
+
+impl Report {
+    /// Puts the numbers together.
+    pub fn new(
+        plan: PathBuf,
+        seconds: f64,
+        first_batch: Option<Duration>,
+        epochs: Vec<EpochReport>,
+        snapshot: Snapshot,
+    ) -> Self {
+        let samples = epochs.iter().map(|epoch| epoch.samples).sum();
+        Self {
+            plan,
+            samples,
+            batches: epochs.iter().map(|epoch| epoch.batches).sum(),
+            seconds,
+            samples_per_second: ratio(samples as f64, seconds),
+            store_mb_per_second: ratio(snapshot.store.bytes as f64 / 1e6, seconds),
+            delivered_mb_per_second: ratio(snapshot.content_bytes as f64 / 1e6, seconds),
+            stall_share: ratio(snapshot.stalled_seconds(), seconds - start_seconds(&snapshot)),
+            first_batch_seconds: first_batch.map(|time| time.as_secs_f64()),
+            epochs,
+            snapshot,
+        }
+    }
+}
+
+/// Seconds that the consumer waited for the first batch after a start or a jump.
+pub fn start_seconds(snapshot: &Snapshot) -> f64 {
+    snapshot.stall_seconds.get(Phase::Start.name()).copied().unwrap_or_default()
+}
+
+/// `part / whole`, and 0 where there is nothing to divide by.
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let snapshot = &self.snapshot;
+        let mut line = |name: &str, value: String| writeln!(f, "{name:<18}{value}");
+        let epochs = match self.epochs.len() {
+            1 => "1 epoch".to_owned(),
+            count => format!("{count} epochs"),
+        };
+        line("samples", format!("{} in {} batches, {epochs}", self.samples, self.batches))?;
+        line("seconds", format!("{:.2}, {} workers", self.seconds, snapshot.num_workers))?;
+        line("samples/s", format!("{:.1}", self.samples_per_second))?;
+        line("read from store", format!("{:.1} MB/s", self.store_mb_per_second))?;
+        line("delivered", format!("{:.1} MB/s", self.delivered_mb_per_second))?;
+        line("stalled", self.stalls()?)?;
+        if let Some(seconds) = self.first_batch_seconds {
+            line("first batch", format!("{seconds:.3} s"))?;
+        }
+        let (peak, budget) = (ByteSize(snapshot.memory.peak_bytes), ByteSize(snapshot.memory.budget_bytes));
+        line("memory", format!("{peak} at most, of {budget}"))?;
+        if snapshot.substituted > 0 {
+            line("substitutes", self.substitutes())?;
+        }
+        if self.epochs.len() > 1 {
+            writeln!(f, "\n{:<18}{:>12}{:>12}{:>12}", "epoch", "seconds", "samples/s", "stalled")?;
+            for epoch in &self.epochs {
+                let stalled = format!("{:.1} %", 100.0 * epoch.stall_share);
+                let EpochReport { epoch, seconds, samples_per_second, .. } = epoch;
+                writeln!(f, "{epoch:<18}{seconds:>12.2}{samples_per_second:>12.1}{stalled:>12}")?;
+            }
+        }
+        self.write_stages(f)
+    }
+}
+
+impl Report {
+    fn stalls(&self) -> Result<String, fmt::Error> {
+        let mut text = format!("{:.1} %", 100.0 * self.stall_share);
+        let causes = self.snapshot.stall_seconds.iter().filter(|(_, seconds)| **seconds > 0.0);
+        for (number, (cause, seconds)) in causes.enumerate() {
+            write!(text, "{} {cause} {seconds:.2} s", if number == 0 { ":" } else { "," })?;
+        }
+        Ok(text)
+    }
+
+    fn substitutes(&self) -> String {
+        let first = self.snapshot.substitutes.first();
+        let example = first.map(|one| format!(", e.g. {:?} by {:?}: {}", one.bad, one.by, one.reason));
+        format!("{}{}", self.snapshot.substituted, example.unwrap_or_default())
+    }
+
+    /// Time and bytes of the store and of each op.
+    fn write_stages(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let store = &self.snapshot.store;
+        let read = ("(read)", store.busy_seconds, store.bytes);
+        let ops = self.snapshot.ops.iter().map(|op| (op.name.as_str(), op.busy_seconds, op.bytes_out));
+        let stages: Vec<_> = std::iter::once(read).chain(ops).collect();
+        let busy: f64 = stages.iter().map(|(_, seconds, _)| seconds).sum();
+        let longest = stages.iter().map(|(name, ..)| name.len()).max().unwrap_or(0).max(16);
+        writeln!(f, "\n{:<longest$}  {:>12}{:>12}{:>12}", "op", "busy s", "share", "bytes out")?;
+        for (name, seconds, bytes) in stages {
+            let share = format!("{:.1} %", 100.0 * ratio(seconds, busy));
+            writeln!(f, "{name:<longest$}  {seconds:>12.3}{share:>12}{:>12}", ByteSize(bytes).to_string())?;
+        }
+        Ok(())
+    }
+}

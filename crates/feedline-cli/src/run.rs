@@ -1,0 +1,103 @@
+//! `feedline run`: a plan at full speed, in numbers.
+//!
+//! In: a plan, how much of it to run. Out: a [`Report`]. Nothing is done with the batches, so what is measured is the
+//! loader alone.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use feedline_core::metrics::Snapshot;
+use feedline_core::plan::Workers;
+use feedline_core::{Loader, Registry};
+
+use crate::arguments::RunArguments;
+use crate::interrupt::Interrupt;
+use crate::plan;
+use crate::progress::Progress;
+use crate::report::{EpochReport, Report, start_seconds};
+
+/// Time between two changes of the numbers behind the progress bar.
+const SHOW_EVERY: Duration = Duration::from_millis(200);
+
+/// What to run.
+#[derive(Debug)]
+pub struct Run {
+    plan: PathBuf,
+    epochs: u64,
+    most_batches: u64,
+    workers: Option<Workers>,
+}
+
+impl From<RunArguments> for Run {
+    fn from(typed: RunArguments) -> Self {
+        let RunArguments { plan, epochs, batches, num_workers } = typed;
+        let workers = num_workers.map(Workers::Count);
+        Self { plan, epochs, most_batches: batches.unwrap_or(u64::MAX), workers }
+    }
+}
+
+/// Runs the plan.
+pub fn run(what: Run, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Report> {
+    let mut document = plan::read(&what.plan)?;
+    if let Some(workers) = what.workers {
+        document.config.num_workers = workers;
+    }
+    let opened = plan::open(document, registry, interrupt).with_context(|| format!("in plan {:?}", what.plan))?;
+    let batches_per_epoch = opened.batches_per_epoch().min(what.most_batches);
+    let loader = plan::loader(opened);
+    let progress = Progress::new("batches", batches_per_epoch.saturating_mul(what.epochs));
+    let mut pace = Pace { start: Instant::now(), first_batch: None, shown: Instant::now(), progress };
+    let epochs: Result<Vec<_>> =
+        (0..what.epochs).map(|_| run_epoch(&loader, what.most_batches, &mut pace, interrupt)).collect();
+    let seconds = pace.start.elapsed().as_secs_f64();
+    let snapshot = loader.snapshot();
+    loader.close();
+    Ok(Report::new(what.plan, seconds, pace.first_batch, epochs?, snapshot))
+}
+
+/// When things happened, and who is told.
+struct Pace {
+    start: Instant,
+    first_batch: Option<Duration>,
+    shown: Instant,
+    progress: Progress,
+}
+
+impl Pace {
+    fn batch_received(&mut self, loader: &Loader) {
+        self.first_batch.get_or_insert(self.start.elapsed());
+        self.progress.advance();
+        if self.shown.elapsed() > SHOW_EVERY {
+            self.shown = Instant::now();
+            let seconds = self.start.elapsed().as_secs_f64();
+            self.progress.show(|| live_numbers(&loader.snapshot(), seconds));
+        }
+    }
+}
+
+fn live_numbers(snapshot: &Snapshot, seconds: f64) -> String {
+    let running = (seconds - start_seconds(snapshot)).max(f64::MIN_POSITIVE);
+    format!(
+        "{:.0} samples/s, {:.1} MB/s, waited {:.0} %",
+        snapshot.samples as f64 / seconds,
+        snapshot.content_bytes as f64 / 1e6 / seconds,
+        100.0 * snapshot.stalled_seconds() / running
+    )
+}
+
+fn run_epoch(loader: &Loader, most_batches: u64, pace: &mut Pace, interrupt: &Interrupt<'_>) -> Result<EpochReport> {
+    let (start, before) = (Instant::now(), loader.snapshot());
+    let epoch = loader.upcoming_epoch();
+    let iteration = loader.begin()?;
+    let (mut batches, mut samples) = (0, 0);
+    while batches < most_batches
+        && let Some(batch) = plan::next(loader, iteration, interrupt)?
+    {
+        batches += 1;
+        samples += batch.len as u64;
+        pace.batch_received(loader);
+    }
+    Ok(EpochReport::new(epoch.0, batches, samples, start.elapsed(), &before, &loader.snapshot()))
+}

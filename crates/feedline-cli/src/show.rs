@@ -1,0 +1,170 @@
+//! `feedline show`: the first samples of an epoch as a picture.
+//!
+//! In: a plan. Out: a PNG with one cell per sample, its label below. Samples are taken one by one, so pictures of different
+//! sizes can be shown although they would not fit into one batch.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, anyhow};
+use feedline_codec::encode_png;
+use feedline_core::batch::{Batch, FieldData, Loose};
+use feedline_core::order::{Epoch, SampleId};
+use feedline_core::source::Source;
+use feedline_core::{Document, Plan, Registry};
+use serde::Serialize;
+
+use crate::arguments::ShowArguments;
+use crate::grid::{self, Grid};
+use crate::interrupt::Interrupt;
+use crate::picture::{Array, Picture, Scale};
+use crate::plan;
+use crate::whole::write_whole;
+
+/// What was drawn.
+#[derive(Clone, Debug, Serialize)]
+pub struct Shown {
+    path: PathBuf,
+    samples: usize,
+    epoch: u64,
+    field: String,
+    columns: usize,
+    rows: usize,
+    width: usize,
+    height: usize,
+    labels: Vec<String>,
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, samples, epoch, field, width, height, .. } = self;
+        writeln!(f, "wrote {samples} samples of epoch {epoch}, field {field:?}, to {path:?}, {width} x {height} pixels")
+    }
+}
+
+/// Draws the first samples.
+pub fn show(what: ShowArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Shown> {
+    let document = one_by_one(plan::read(&what.plan)?);
+    let opened = plan::open(document, registry, interrupt).with_context(|| format!("in plan {:?}", what.plan))?;
+    let batches = take(Arc::clone(&opened), what.epoch, usize::from(what.samples), interrupt)?;
+    let first = batches.first().ok_or_else(|| anyhow!("epoch {} has no samples", what.epoch))?;
+    let field = picture_field(first).ok_or_else(|| no_pictures(first))?;
+    let scale = normalisation(&opened, &field);
+    let labelled: Result<Vec<(Picture, String)>> = batches
+        .iter()
+        .map(|batch| {
+            let array = array_of(batch, &field).ok_or_else(|| no_pictures(batch))?;
+            let picture = Picture::new(&array, scale.as_ref()).ok_or_else(|| no_pictures(batch))?;
+            Ok((picture, label_of(batch, &**opened.source())))
+        })
+        .collect();
+    let labelled = labelled?;
+    let grid = Grid::new(labelled.iter().map(|(picture, _)| picture));
+    let pixels = grid.draw(&labelled)?;
+    write_png(&what.out, &pixels, &grid)?;
+    Ok(Shown {
+        path: what.out,
+        samples: labelled.len(),
+        epoch: what.epoch,
+        field,
+        columns: grid.columns,
+        rows: grid.rows,
+        width: grid.width(),
+        height: grid.height(),
+        labels: labelled.into_iter().map(|(_, label)| label).collect(),
+    })
+}
+
+fn write_png(path: &Path, pixels: &[u8], grid: &Grid) -> Result<()> {
+    let png = encode_png(pixels, grid.width() as u32, grid.height() as u32, grid::CHANNELS)?;
+    write_whole(path, &png).with_context(|| format!("cannot write {path:?}"))
+}
+
+/// The plan with batches of one sample, and the id and label of each beside its fields.
+fn one_by_one(mut document: Document) -> Document {
+    document.settings.batch_size = 1;
+    for name in ["index", "key"] {
+        let returns = document.settings.returns.as_mut();
+        if let Some(returns) = returns.filter(|returns| !returns.iter().any(|field| field == name)) {
+            returns.push(name.to_owned());
+        }
+    }
+    document
+}
+
+fn take(plan: Arc<Plan>, epoch: u64, samples: usize, interrupt: &Interrupt<'_>) -> Result<Vec<Batch>> {
+    let loader = plan::loader(plan);
+    loader.set_epoch(Epoch(epoch));
+    let iteration = loader.begin()?;
+    let mut batches = Vec::new();
+    while batches.len() < samples
+        && let Some(batch) = plan::next(&loader, iteration, interrupt)?
+    {
+        batches.push(batch);
+    }
+    loader.close();
+    Ok(batches)
+}
+
+/// The only sample's value of a field.
+fn array_of<'b>(batch: &'b Batch, field: &str) -> Option<Array<'b>> {
+    match batch.field(field)? {
+        data @ (FieldData::Region { dtype, shape, .. } | FieldData::Stacked { dtype, shape, .. }) => {
+            Some(Array { dtype: *dtype, shape: &shape[1..], bytes: data.bytes() })
+        }
+        FieldData::List(values) => match values.first()? {
+            Loose::Array { dtype, shape, bytes } => Some(Array { dtype: *dtype, shape, bytes }),
+            Loose::Text(_) => None,
+        },
+    }
+}
+
+/// The first field that holds pictures.
+fn picture_field(batch: &Batch) -> Option<String> {
+    let names = batch.fields.iter().map(|field| &*field.name);
+    names.into_iter().find(|name| array_of(batch, name).is_some_and(|array| array.is_picture())).map(str::to_owned)
+}
+
+fn no_pictures(batch: &Batch) -> anyhow::Error {
+    let names: Vec<String> = batch
+        .fields
+        .iter()
+        .map(|field| match array_of(batch, &field.name) {
+            Some(array) => format!("{:?} {} {:?}", field.name, array.dtype.name(), array.shape),
+            None => format!("{:?} text", field.name),
+        })
+        .collect();
+    anyhow!(
+        "no field holds pictures (height x width x 1 or 3, or channels first); there are {}; add DecodeImage to the plan",
+        names.join(", ")
+    )
+}
+
+/// What `Normalize` did to a field, from the plan's table of the op.
+fn normalisation(plan: &Plan, field: &str) -> Option<Scale> {
+    let table = plan.ops().iter().rev().filter(|op| &**op.name() == "Normalize").find_map(|op| {
+        let is_on = op.op().on().names().any(|name| name == field);
+        op.table().ok().filter(|_| is_on)
+    })?;
+    let numbers = |key: &str| -> Option<Vec<f32>> {
+        table.get(key)?.as_array()?.iter().map(|value| value.as_float().map(|float| float as f32)).collect()
+    };
+    Some(Scale { mean: numbers("mean")?, std: numbers("std")? })
+}
+
+/// The class's name, else its number, else the field "label", else the sample's name.
+fn label_of(batch: &Batch, source: &dyn Source) -> String {
+    let class = batch.ids().first().and_then(|&id| source.class_of(SampleId(id as u64)));
+    let label = class.or_else(|| array_of(batch, "label")?.as_integer());
+    let named = label.and_then(|label| source.classes().get(usize::try_from(label).ok()?));
+    let key = match batch.field("key") {
+        Some(FieldData::List(values)) => match values.first() {
+            Some(Loose::Text(key)) => Some(key.clone()),
+            _ => None,
+        },
+        _ => None,
+    };
+    let number = || batch.ids().first().map(|id| format!("#{id}"));
+    named.cloned().or_else(|| label.map(|label| label.to_string())).or(key).or_else(number).unwrap_or_default()
+}

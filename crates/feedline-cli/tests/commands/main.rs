@@ -1,0 +1,13 @@
+//! The commands as users see them: arguments in; files, text and exit codes out.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test may panic; the lint does not see that functions beside tests are of tests"
+)]
+
+mod demo;
+mod run;
+mod show;
+mod support;
+mod synth;
+mod usage;

@@ -1,0 +1,138 @@
+//! The command as a user runs it, and what is needed to run it on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use feedline_codec::{DecodeOptions, Mode, Picture, decode_into};
+use feedline_core::testing::write_pictures;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Ops that give pictures of different sizes, and of one.
+pub const DECODE: &str = "[[ops]]\nop = \"DecodeImage\"\n";
+pub const CROP: &str = "[[ops]]\nop = \"DecodeImage\"\n[[ops]]\nop = \"RandomResizedCrop\"\nsize = 24\n";
+
+/// What a command left behind.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+pub fn command(arguments: &[&str], folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_feedline"));
+    command.args(arguments).current_dir(folder).stdin(Stdio::null());
+    command
+}
+
+/// Runs `feedline` in a folder.
+pub fn feedline(arguments: &[&str], folder: &Path) -> Ran {
+    let output = command(arguments, folder).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// Runs `feedline`, which has to succeed.
+#[track_caller]
+pub fn succeed(arguments: &[&str], folder: &Path) -> Ran {
+    let ran = feedline(arguments, folder);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    ran
+}
+
+/// Runs `feedline`, which has to fail with one line that contains all of `parts`.
+#[track_caller]
+pub fn fail(arguments: &[&str], folder: &Path, parts: &[&str]) {
+    let ran = feedline(arguments, folder);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
+    assert!(ran.stderr.starts_with("error: ") && ran.stderr.trim_end().lines().count() == 1, "{ran:?}");
+    for part in parts {
+        assert!(ran.stderr.contains(part), "{part:?} is not in {:?}", ran.stderr);
+    }
+}
+
+/// Writes a plan over a folder of pictures.
+pub fn write_plan(folder: &Path, name: &str, settings: &str, ops: &str) {
+    let text = format!("{settings}\n[source]\nkind = \"folder\"\nroot = \"pictures\"\n{ops}");
+    fs::write(folder.join(name), text).unwrap();
+}
+
+/// All files below a folder, by name.
+pub fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found.sort();
+    found
+}
+
+/// A folder with 30 pictures of 3 classes.
+pub fn pictures() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    write_pictures(&folder.path().join("pictures"), 30, 3).unwrap();
+    folder
+}
+
+/// The one JSON document on the stdout of a command that has to succeed.
+#[track_caller]
+pub fn json(arguments: &[&str], folder: &Path) -> Value {
+    serde_json::from_str(&succeed(arguments, folder).stdout).unwrap()
+}
+
+/// Decodes a file, which has to be whole.
+#[track_caller]
+pub fn decode(path: &Path) -> Picture {
+    let options = DecodeOptions { mode: Mode::Rgb, exif: true, max_pixels: 1 << 26, cancel: &|| false };
+    let mut picture = Picture::default();
+    decode_into(&fs::read(path).unwrap(), &options, &mut picture).unwrap();
+    picture
+}
+
+/// Waits until something is there.
+#[track_caller]
+pub fn wait_until(is_there: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while !is_there() {
+        assert!(Instant::now() < deadline, "nothing within a minute");
+        std::thread::yield_now();
+    }
+}
+
+/// A command that runs until it is stopped, at the latest when the test ends.
+pub struct Running(Child);
+
+impl Running {
+    /// Starts a command that nobody listens to.
+    pub fn start(command: &mut Command) -> Self {
+        Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    /// Ends it without asking.
+    pub fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    /// Presses Ctrl-C, and checks that it ends soon and as it should.
+    #[track_caller]
+    pub fn interrupt(mut self) {
+        let asked = Instant::now();
+        let sent = Command::new("kill").args(["-INT", &self.0.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+        assert_eq!(self.0.wait().unwrap().code(), Some(130));
+        assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended before, which is what is wanted.
+        self.0.kill().unwrap_or_default();
+        self.0.wait().map(drop).unwrap_or_default();
+    }
+}

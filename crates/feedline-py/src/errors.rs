@@ -1,0 +1,82 @@
+//! Errors of the engine become the exception classes of `feedline.errors`.
+
+use std::error::Error as StdError;
+
+use feedline_core::Error;
+use feedline_core::error::{SampleFailure, chain};
+use feedline_core::op::OpError;
+use feedline_core::plan::PlanError;
+use feedline_core::source::SourceError;
+use feedline_core::store::StoreError;
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+use crate::map::MapFailed;
+
+/// An exception class of the package.
+fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyType>> {
+    Ok(py.import("feedline.errors")?.getattr(name)?.cast_into::<PyType>()?)
+}
+
+/// An exception of a named class; if the class itself cannot be had, that error.
+pub fn raise(py: Python<'_>, name: &str, text: String) -> PyErr {
+    match class(py, name) {
+        Ok(class) => PyErr::from_type(class, text),
+        Err(error) => error,
+    }
+}
+
+/// The exception for a plan that is refused.
+pub fn plan_error(py: Python<'_>, error: &PlanError) -> PyErr {
+    let name = match error {
+        PlanError::Source(SourceError::Store(StoreError::NotFound { .. })) => "SourceNotFoundError",
+        PlanError::Source(_) => "SourceError",
+        _ => "PlanError",
+    };
+    raise(py, name, chain(error))
+}
+
+/// The exception for a source that cannot be opened.
+pub fn source_error(py: Python<'_>, error: SourceError) -> PyErr {
+    plan_error(py, &PlanError::Source(error))
+}
+
+/// The exception for a batch that cannot be had.
+pub fn run_error(py: Python<'_>, error: &Error) -> PyErr {
+    match error {
+        Error::Sample(failure) => sample_error(py, failure).unwrap_or_else(|error| error),
+        Error::TooManyFailures { source, .. } => {
+            let raised = raise(py, "TooManyFailuresError", error.to_string());
+            raised.set_cause(py, sample_error(py, source).ok());
+            raised
+        }
+        Error::Ragged(_) => raise(py, "RaggedError", chain(error)),
+        Error::Closed => raise(py, "ClosedError", chain(error)),
+        Error::State(_) => raise(py, "StateError", chain(error)),
+        Error::Superseded | Error::Thread(_) => raise(py, "FeedlineError", chain(error)),
+    }
+}
+
+fn sample_error(py: Python<'_>, failure: &SampleFailure) -> PyResult<PyErr> {
+    let exception = class(py, "SampleError")?.call1((
+        chain(failure),
+        failure.id.0,
+        failure.key.as_str(),
+        failure.path.as_deref(),
+        failure.op.as_deref(),
+        chain(&*failure.cause),
+    ))?;
+    let raised = PyErr::from_value(exception);
+    if let Some(map) = map_failure(&*failure.cause) {
+        raised.set_cause(py, Some(map.error.clone_ref(py)));
+    }
+    Ok(raised)
+}
+
+/// The Python exception behind a failure, if a user's function raised it.
+fn map_failure<'a>(cause: &'a (dyn StdError + Send + Sync + 'static)) -> Option<&'a MapFailed> {
+    match (cause as &(dyn StdError + 'static)).downcast_ref::<OpError>()? {
+        OpError::Foreign(foreign) => foreign.downcast_ref(),
+        _ => None,
+    }
+}

@@ -1,0 +1,52 @@
+//! The Python boundary: convert, detach, delegate.
+//!
+//! Everything public to users is typed and documented in `python/feedline`; this module is private to it. One class per
+//! file, all frozen. Nothing blocks while attached to the interpreter, and importing does nothing.
+
+mod batch;
+mod buffer;
+mod convert;
+mod errors;
+mod loader;
+mod logging;
+mod map;
+mod plan;
+mod source;
+
+use pyo3::prelude::*;
+
+/// The native half of the `feedline` package.
+#[pymodule]
+mod _feedline {
+    #[pymodule_export]
+    use super::batch::Array;
+    #[pymodule_export]
+    use super::loader::Loader;
+    #[pymodule_export]
+    use super::plan::Plan;
+    #[pymodule_export]
+    use super::source::Source;
+    #[pymodule_export]
+    use super::{has_jpeg_simd, run_cli, version};
+}
+
+/// The version of the package.
+#[pyfunction]
+fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
+/// Whether the JPEG decoder was built with SIMD.
+#[pyfunction]
+fn has_jpeg_simd() -> bool {
+    feedline_codec::has_jpeg_simd()
+}
+
+/// Runs the `feedline` command with `arguments`, the program's name first; gives its exit code.
+#[pyfunction]
+fn run_cli(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> i32 {
+    py.detach(|| {
+        let is_interrupted = || Python::attach(|py| py.check_signals().is_err());
+        feedline_cli::run(arguments, plan::registry(), &is_interrupted)
+    })
+}

@@ -1,0 +1,146 @@
+//! The stream of batches, waited for in short turns so that Ctrl-C works.
+
+use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use feedline_core::order::Epoch;
+use feedline_core::sink::{Iteration, Loader as CoreLoader, Next};
+use feedline_core::{Error, State};
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use crate::batch::to_python;
+use crate::convert;
+use crate::errors::{raise, run_error};
+use crate::logging;
+use crate::plan::Plan;
+
+/// How long a wait lasts before signals are looked at.
+const SIGNAL_CHECK: Duration = Duration::from_millis(100);
+
+/// A stream of batches.
+#[pyclass(frozen, module = "feedline._feedline")]
+pub struct Loader {
+    loader: Option<CoreLoader>,
+    /// The process in which threads were started; 0 before.
+    process: AtomicU32,
+}
+
+#[pymethods]
+impl Loader {
+    /// A stream of a plan; `memory` is what the machine has, in bytes. Starts nothing.
+    #[new]
+    fn new(plan: &Bound<'_, Plan>, memory: Option<u64>) -> Self {
+        logging::install();
+        let loader = CoreLoader::new(Arc::clone(&plan.get().0), memory);
+        Self { loader: Some(loader), process: AtomicU32::new(0) }
+    }
+
+    /// Begins an iteration; gives its number.
+    fn begin(&self, py: Python<'_>) -> PyResult<u64> {
+        let loader = self.here(py)?;
+        py.detach(|| loader.begin()).map(Iteration::number).map_err(|error| run_error(py, &error))
+    }
+
+    /// The next batch of an iteration as (name, data) pairs; `None` at its end.
+    fn next<'py>(&self, py: Python<'py>, iteration: u64) -> PyResult<Option<Bound<'py, PyList>>> {
+        let loader = self.here(py)?;
+        self.process.store(process::id(), Ordering::Relaxed);
+        loop {
+            let next = py.detach(|| loader.next_within(Iteration::from_number(iteration), SIGNAL_CHECK));
+            logging::hand_over(py)?;
+            match next.map_err(|error: Error| run_error(py, &error))? {
+                Next::Batch(batch) => return to_python(py, *batch).map(Some),
+                Next::End => return Ok(None),
+                Next::NotYet => py.check_signals()?,
+            }
+        }
+    }
+
+    /// Frees what an iteration that is left early still holds.
+    fn abandon(&self, py: Python<'_>, iteration: u64) -> PyResult<()> {
+        let loader = self.here(py)?;
+        py.detach(|| loader.abandon(Iteration::from_number(iteration)));
+        logging::hand_over(py)
+    }
+
+    /// Makes an epoch the next to run.
+    fn set_epoch(&self, py: Python<'_>, epoch: u64) -> PyResult<()> {
+        let loader = self.here(py)?;
+        py.detach(|| loader.set_epoch(Epoch(epoch)));
+        Ok(())
+    }
+
+    /// The epoch that the next iteration would run.
+    #[getter]
+    fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.here(py)?.upcoming_epoch().0)
+    }
+
+    /// What has been received, as plain data.
+    fn state_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        convert::to_python(py, &self.here(py)?.state())
+    }
+
+    /// Goes on from a state.
+    fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
+        let loader = self.here(py)?;
+        let state: State = pythonize::depythonize(state)
+            .map_err(|error| raise(py, "StateError", format!("this is not a state of a Loader: {error}")))?;
+        py.detach(|| loader.load_state(&state)).map_err(|error| run_error(py, &error))
+    }
+
+    /// All that was done so far, in numbers.
+    fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let loader = self.here(py)?;
+        convert::to_python(py, &py.detach(|| loader.snapshot()))
+    }
+
+    /// Ends the threads; a closed loader cannot be used again.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_of_parent() {
+            return Ok(());
+        }
+        let loader = self.here(py)?;
+        py.detach(|| loader.close());
+        logging::hand_over(py)
+    }
+}
+
+impl Loader {
+    fn is_of_parent(&self) -> bool {
+        let process = self.process.load(Ordering::Relaxed);
+        process != 0 && process != process::id()
+    }
+
+    /// The loader, unless its threads were left behind in the parent of a fork, where its locks are, too.
+    fn here(&self, py: Python<'_>) -> PyResult<&CoreLoader> {
+        match &self.loader {
+            Some(loader) if !self.is_of_parent() => Ok(loader),
+            _ => {
+                let text = "this Loader was used before the process forked, and its threads are in the parent; \
+                            call feedline.Loader in the child";
+                Err(raise(py, "ForkError", text.to_owned()))
+            }
+        }
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        let Some(loader) = self.loader.take() else { return };
+        if self.is_of_parent() {
+            // Its threads and locks belong to the parent: there is nothing to join and nothing safe to lock.
+            std::mem::forget(loader);
+            return;
+        }
+        // Detached, because a preparer thread may be waiting to call a Python function.
+        let mut left = Some(loader);
+        let closed = Python::try_attach(|py| py.detach(|| drop(left.take())));
+        if closed.is_none() {
+            drop(left);
+        }
+    }
+}

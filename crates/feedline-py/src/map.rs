@@ -1,0 +1,231 @@
+//! `ops.Map`: a Python function in the chain, called on the engine's threads.
+
+use std::fmt;
+use std::sync::Arc;
+
+use feedline_core::batch::{Dtype, FieldTypes, Kind, Memory, Pixels, Sample, Tensor, Value};
+use feedline_core::engine::Workspace;
+use feedline_core::op::{On, Op, OpError};
+use feedline_core::order::Draw;
+use feedline_core::plan::{CheckError, PlanError, PlannedOp};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+use serde::Deserialize;
+
+use crate::batch::Array;
+
+/// The name in plans.
+pub const NAME: &str = "Map";
+
+/// A Python function as an op.
+#[derive(Clone)]
+pub struct Map {
+    function: Arc<Py<PyAny>>,
+    on: On,
+    deterministic: bool,
+    version: u64,
+    /// `module:function` where the function can be found again; else why not, and its place in the chain.
+    name: Result<String, Nameless>,
+}
+
+#[derive(Clone, Debug)]
+struct Nameless {
+    place: usize,
+    what: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    r#fn: String,
+    #[serde(default)]
+    on: On,
+    #[serde(default)]
+    deterministic: bool,
+    #[serde(default)]
+    version: u64,
+}
+
+/// A Python exception that ended a function.
+#[derive(Debug)]
+pub struct MapFailed {
+    /// The exception.
+    pub error: PyErr,
+    text: String,
+}
+
+impl fmt::Display for MapFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for MapFailed {}
+
+impl MapFailed {
+    fn raised(py: Python<'_>, error: PyErr) -> OpError {
+        let name = error.get_type(py).name().map_or_else(|_| "an exception".to_owned(), |name| name.to_string());
+        let text = format!("the function raised {name}: {}", error.value(py));
+        OpError::Foreign(Box::new(Self { error, text }))
+    }
+}
+
+/// Builds the op from a plan, importing the function.
+pub fn from_params(params: toml::Table) -> Result<PlannedOp, PlanError> {
+    let parameters = |source| PlanError::Parameters { of: "op Map".to_owned(), source: Box::new(source) };
+    let Params { r#fn: name, on, deterministic, version } = params.try_into().map_err(parameters)?;
+    let refuse = |problem: String| PlanError::Check(CheckError::Parameter { op: NAME, problem });
+    let Some((module, function)) = name.split_once(':') else {
+        return Err(refuse(format!("fn is {name:?}; in a plan it has the form \"module:function\"")));
+    };
+    let found = Python::attach(|py| {
+        let found = py.import(module).and_then(|module| module.getattr(function));
+        found.map(Bound::unbind).map_err(|error| format!("cannot import {name:?}: {error}"))
+    });
+    let function = Arc::new(found.map_err(refuse)?);
+    let map = Map { function, on, deterministic, version, name: Ok(name) };
+    let params = map.params();
+    Ok(PlannedOp::new(NAME, Arc::new(map), params))
+}
+
+impl Map {
+    /// A function object at place `place` of the chain.
+    pub fn new(function: Py<PyAny>, on: Vec<String>, deterministic: bool, version: u64, place: usize) -> Self {
+        let name = Python::attach(|py| importable_name(function.bind(py)));
+        let name = name.map_err(|what| Nameless { place, what });
+        Self { function: Arc::new(function), on: On::from(on), deterministic, version, name }
+    }
+
+    /// The parameters as a plan holds them.
+    pub fn params(&self) -> toml::Table {
+        let name = match &self.name {
+            Ok(name) => name.clone(),
+            Err(nameless) => format!("function at place {}", nameless.place),
+        };
+        let mut table = toml::Table::new();
+        table.insert("fn".to_owned(), name.into());
+        table.insert("on".to_owned(), self.on.names().map(str::to_owned).collect::<Vec<_>>().into());
+        table.insert("deterministic".to_owned(), self.deterministic.into());
+        table.insert("version".to_owned(), (self.version as i64).into());
+        table
+    }
+}
+
+/// `module:function`, if importing that gives the very same object; else what it is.
+fn importable_name(function: &Bound<'_, PyAny>) -> Result<String, String> {
+    let attribute = |name: &str| function.getattr(name).and_then(|value| value.extract::<String>()).ok();
+    let what = || function.repr().map_or_else(|_| "the function".to_owned(), |repr| repr.to_string());
+    let (Some(module), Some(name)) = (attribute("__module__"), attribute("__qualname__")) else {
+        return Err(what());
+    };
+    let imported = function.py().import("sys").and_then(|sys| sys.getattr("modules"));
+    let found = imported.and_then(|modules| modules.get_item(&module)).and_then(|module| module.getattr(&*name));
+    match found {
+        Ok(found) if found.is(function) && module != "__main__" => Ok(format!("{module}:{name}")),
+        _ => Err(what()),
+    }
+}
+
+impl fmt::Debug for Map {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Map").field("name", &self.name).field("on", &self.on).finish_non_exhaustive()
+    }
+}
+
+impl Op for Map {
+    fn on(&self) -> &On {
+        &self.on
+    }
+
+    fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
+        for (field, _) in self.on.kinds(NAME, types)? {
+            types.set(&field, Kind::Any);
+        }
+        Ok(())
+    }
+
+    fn is_random(&self) -> bool {
+        !self.deterministic
+    }
+
+    fn unserialisable(&self) -> Option<String> {
+        let nameless = self.name.as_ref().err()?;
+        Some(format!(
+            "{} cannot be imported by name; define it in a module and give fn=\"module:function\"",
+            nameless.what
+        ))
+    }
+
+    fn apply(&self, sample: &mut Sample<'_>, _: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
+        workspace.cancel().check()?;
+        let mut taken = Vec::new();
+        for name in self.on.names() {
+            taken.push(sample.take(name)?);
+        }
+        let results = Python::attach(|py| self.call(py, &taken).map_err(|error| MapFailed::raised(py, error)))?;
+        for ((name, old), new) in self.on.names().zip(taken).zip(results) {
+            let memory = match old {
+                Value::Bytes(memory) => Some(memory),
+                Value::Pixels(pixels) => Some(pixels.memory),
+                Value::Tensor(tensor) => Some(tensor.memory),
+                Value::Text(_) => None,
+            };
+            if let Some(memory) = memory {
+                sample.give_back(name, memory, workspace);
+            }
+            sample.put(name, new);
+        }
+        Ok(())
+    }
+}
+
+impl Map {
+    fn call(&self, py: Python<'_>, values: &[Value<'_>]) -> PyResult<Vec<Value<'static>>> {
+        let asarray = py.import("numpy")?.getattr("asarray")?;
+        let arguments: PyResult<Vec<Bound<'_, PyAny>>> =
+            values.iter().map(|value| argument(py, value, &asarray)).collect();
+        let result = self.function.bind(py).call1(PyTuple::new(py, arguments?)?)?;
+        if values.len() == 1 {
+            return Ok(vec![returned(&result, &asarray)?]);
+        }
+        let results: Vec<Bound<'_, PyAny>> = result.extract()?;
+        if results.len() != values.len() {
+            let text = format!("the function returned {} values for {} fields", results.len(), values.len());
+            return Err(pyo3::exceptions::PyValueError::new_err(text));
+        }
+        results.iter().map(|result| returned(result, &asarray)).collect()
+    }
+}
+
+/// A field as the function sees it: an array of its own, bytes, or text.
+fn argument<'py>(py: Python<'py>, value: &Value<'_>, asarray: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let array = match value {
+        Value::Bytes(memory) => return Ok(PyBytes::new(py, memory).into_any()),
+        Value::Text(text) => return Ok(text.into_pyobject(py)?.into_any()),
+        Value::Tensor(tensor) => Array::owned(tensor.dtype, tensor.shape.clone(), tensor.memory.to_vec()),
+        Value::Pixels(pixels) => {
+            let mut bytes = vec![0; pixels.packed_bytes()];
+            pixels.copy_to(&mut bytes);
+            Array::owned(Dtype::U8, pixels.shape(), bytes)
+        }
+    };
+    asarray.call1((array,))
+}
+
+/// What the function gave back: bytes of height x width x (1 or 3) are a picture, all else a tensor.
+fn returned(result: &Bound<'_, PyAny>, asarray: &Bound<'_, PyAny>) -> PyResult<Value<'static>> {
+    if let Ok(text) = result.extract::<String>() {
+        return Ok(Value::Text(text));
+    }
+    let array = asarray.call1((result,))?;
+    let dtype = crate::convert::dtype(&array.getattr("dtype")?.getattr("name")?.extract::<String>()?)?;
+    let shape: Vec<usize> = array.getattr("shape")?.extract()?;
+    let bytes: Vec<u8> = array.call_method0("tobytes")?.cast::<PyBytes>()?.as_bytes().to_vec();
+    let memory = Memory::from(bytes);
+    Ok(match (dtype, &shape[..]) {
+        (Dtype::U8, &[height, width, channels @ (1 | 3)]) if height > 0 && width > 0 => {
+            Value::Pixels(Pixels::packed(memory, width as u32, height as u32, channels as u8, false))
+        }
+        _ => Value::Tensor(Tensor::new(dtype, shape, memory)),
+    })
+}

@@ -1,0 +1,150 @@
+//! Plans: built from parts, read from and written to TOML.
+
+use std::sync::Arc;
+
+use feedline_core::Registry;
+use feedline_core::op::Facts;
+use feedline_core::order::random::{Purpose, StreamKey};
+use feedline_core::order::{Draw, Epoch, Occurrence, SampleId};
+use feedline_core::plan::{Document, Plan as CorePlan, PlanError, PlannedOp};
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+
+use crate::convert::{table, to_python};
+use crate::errors::plan_error;
+use crate::map::{self, Map};
+use crate::source::Source;
+
+/// What plans can name in this process: all of core, and Python functions.
+pub fn registry() -> Registry {
+    let mut registry = Registry::core();
+    registry.op_with(map::NAME, map::from_params);
+    registry
+}
+
+/// A checked plan.
+#[pyclass(frozen, module = "feedline._feedline")]
+pub struct Plan(pub Arc<CorePlan>);
+
+/// An op as Python gives it: the table of a plan, or a function with how it is called.
+#[derive(FromPyObject)]
+enum OpParts<'py> {
+    Function {
+        function: Py<PyAny>,
+        on: Vec<String>,
+        deterministic: bool,
+        version: u64,
+    },
+    #[pyo3(transparent)]
+    Table(Bound<'py, PyAny>),
+}
+
+#[pymethods]
+impl Plan {
+    /// Checks that source, ops and settings fit together.
+    #[new]
+    fn new(
+        py: Python<'_>,
+        source: &Bound<'_, Source>,
+        ops: Vec<OpParts<'_>>,
+        settings: &Bound<'_, PyAny>,
+        config: &Bound<'_, PyAny>,
+    ) -> PyResult<Self> {
+        let registry = registry();
+        let refuse = |error: PlanError| plan_error(py, &error);
+        let parameters = |source| refuse(PlanError::Parameters { of: "Loader".to_owned(), source: Box::new(source) });
+        let build = |(number, parts)| match parts {
+            OpParts::Function { function, on, deterministic, version } => {
+                let map = Map::new(function, on, deterministic, version, number);
+                Ok(PlannedOp::new(map::NAME, Arc::new(map.clone()), map.params()))
+            }
+            OpParts::Table(params) => registry.build_op(table(&params)?).map_err(refuse),
+        };
+        let ops: PyResult<Vec<PlannedOp>> = ops.into_iter().enumerate().map(build).collect();
+        let settings = table(settings)?.try_into().map_err(parameters)?;
+        let config = table(config)?.try_into().map_err(parameters)?;
+        let (source, ops) = (Arc::clone(&source.get().0), ops?);
+        let checked = py.detach(|| CorePlan::new(source, ops, settings, config));
+        Ok(Self(Arc::new(checked.map_err(refuse)?)))
+    }
+
+    /// Reads a plan and opens its source; a launcher's rank and world size apply where the plan names none.
+    #[staticmethod]
+    fn from_toml(py: Python<'_>, text: &str, launched: Option<(u32, u32)>) -> PyResult<Self> {
+        let opened = py.detach(|| {
+            let mut document = Document::parse(text)?;
+            if document.config.world_size.is_none() {
+                (document.config.rank, document.config.world_size) = launched.unzip();
+            }
+            document.open(&registry())
+        });
+        Ok(Self(Arc::new(opened.map_err(|error| plan_error(py, &error))?)))
+    }
+
+    /// Writes the plan.
+    fn to_toml(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.0.document().map_err(|error| plan_error(py, &error))?.to_toml())
+    }
+
+    /// The same plan over the source as it is now.
+    fn refreshed(&self, py: Python<'_>) -> PyResult<Self> {
+        let plan = Arc::clone(&self.0);
+        let opened = py.detach(|| plan.refreshed());
+        Ok(Self(Arc::new(opened.map_err(|error| plan_error(py, &error))?)))
+    }
+
+    /// The source.
+    #[getter]
+    fn source(&self) -> Source {
+        Source(Arc::clone(self.0.source()))
+    }
+
+    /// The settings of the stream.
+    #[getter]
+    fn settings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        to_python(py, self.0.settings())
+    }
+
+    /// The settings of the execution.
+    #[getter]
+    fn config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        to_python(py, self.0.config())
+    }
+
+    /// Hashes of listing, values, order and run.
+    #[getter]
+    fn fingerprints(&self) -> std::collections::BTreeMap<&'static str, String> {
+        let prints = self.0.fingerprints();
+        let entries =
+            [("listing", prints.listing), ("values", prints.values), ("order", prints.order), ("run", prints.run)];
+        entries.into_iter().map(|(name, print)| (name, print.to_string())).collect()
+    }
+
+    /// Batches per epoch of this rank.
+    #[getter]
+    fn batches_per_epoch(&self) -> u64 {
+        self.0.batches_per_epoch()
+    }
+
+    /// The ids of an epoch in the order of delivery.
+    fn ids(&self, epoch: u64) -> Vec<u64> {
+        self.0.ids(Epoch(epoch), u64::MAX)
+    }
+
+    /// What op `number` will do to a picture of this size, before any data: its parameters by name.
+    fn resolve(
+        &self,
+        number: usize,
+        epoch: u64,
+        id: u64,
+        width: u32,
+        height: u32,
+    ) -> PyResult<Vec<(&'static str, f64)>> {
+        let Some(planned) = self.0.ops().get(number) else {
+            return Err(PyIndexError::new_err(format!("the plan has {} ops", self.0.ops().len())));
+        };
+        let key = StreamKey::new(self.0.settings().seed, Epoch(epoch), Purpose::Op(number as u32));
+        let draw = Draw::new(key, SampleId(id), Occurrence(0));
+        Ok(planned.op().resolve(&draw, Facts { width, height }))
+    }
+}

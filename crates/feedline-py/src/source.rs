@@ -1,0 +1,111 @@
+//! Sources, opened while detached.
+
+use std::sync::Arc;
+
+use feedline_core::order::SampleId;
+use feedline_core::source::{ArraySource, FilesSource, Part, Source as CoreSource, SubsetSource, SyntheticSource};
+use pyo3::prelude::*;
+
+use crate::buffer::BorrowedArray;
+use crate::convert::{LabelParts, dtype, labels, table};
+use crate::errors::{plan_error, source_error};
+use crate::plan::registry;
+
+/// A source of samples.
+#[pyclass(frozen, module = "feedline._feedline")]
+pub struct Source(pub Arc<dyn CoreSource>);
+
+#[pymethods]
+impl Source {
+    /// Opens a source that a plan can name.
+    #[staticmethod]
+    fn open(py: Python<'_>, params: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let params = table(params)?;
+        let opened = py.detach(|| registry().open_source(params));
+        Ok(Self(opened.map_err(|error| plan_error(py, &error))?))
+    }
+
+    /// Samples of listed files.
+    #[staticmethod]
+    fn files(py: Python<'_>, fields: Vec<(String, Vec<String>)>, label_parts: Option<LabelParts>) -> PyResult<Self> {
+        let labels = labels(py, label_parts)?;
+        let opened = py.detach(|| FilesSource::new(fields, labels));
+        Ok(Self(Arc::new(opened.map_err(|error| source_error(py, error))?)))
+    }
+
+    /// Samples of a `.npy` file.
+    #[staticmethod]
+    fn array_file(py: Python<'_>, path: &str, label_parts: Option<LabelParts>) -> PyResult<Self> {
+        let labels = labels(py, label_parts)?;
+        let opened = py.detach(|| ArraySource::open(path, &registry(), labels));
+        Ok(Self(Arc::new(opened.map_err(|error| plan_error(py, &error))?)))
+    }
+
+    /// Samples of an array in memory: `owner` keeps the `len` bytes at `address` alive.
+    #[staticmethod]
+    #[expect(clippy::needless_pass_by_value, reason = "Python lists are converted to vectors")]
+    fn array_memory(
+        py: Python<'_>,
+        owner: Py<PyAny>,
+        address: usize,
+        len: usize,
+        dtype_name: &str,
+        shape: Vec<usize>,
+        label_parts: Option<LabelParts>,
+    ) -> PyResult<Self> {
+        let memory = Arc::new(BorrowedArray::new(owner, address, len));
+        let opened = ArraySource::in_memory(memory, dtype(dtype_name)?, &shape, labels(py, label_parts)?);
+        Ok(Self(Arc::new(opened.map_err(|error| source_error(py, error))?)))
+    }
+
+    /// Samples made from their number.
+    #[staticmethod]
+    fn synthetic(py: Python<'_>, samples: u64, shape: Vec<usize>) -> PyResult<Self> {
+        let opened = SyntheticSource::new(samples, shape);
+        Ok(Self(Arc::new(opened.map_err(|error| source_error(py, error))?)))
+    }
+
+    /// The samples with these ids.
+    fn subset(&self, py: Python<'_>, ids: Vec<u64>) -> PyResult<Self> {
+        self.part(py, Part::Ids { ids })
+    }
+
+    /// The share `start..end` of a random division.
+    fn share(&self, py: Python<'_>, seed: u64, start: f64, end: f64) -> PyResult<Self> {
+        self.part(py, Part::Share { seed, from: start, to: end })
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.len() as usize
+    }
+
+    /// Names of the classes.
+    #[getter]
+    fn classes(&self) -> Vec<String> {
+        self.0.classes().to_vec()
+    }
+
+    /// Names of the fields.
+    #[getter]
+    fn fields(&self) -> Vec<String> {
+        self.0.fields().iter().map(|(name, _)| name.to_string()).collect()
+    }
+
+    /// The ids of the samples, in the source's order.
+    fn ids(&self) -> Vec<u64> {
+        (0..self.0.len()).map(|ordinal| self.0.id_at(ordinal).0).collect()
+    }
+
+    /// The name of a sample; `None` if there is no such sample.
+    fn key(&self, id: u64) -> Option<String> {
+        self.0.ordinal_of(SampleId(id)).map(|_| self.0.key(SampleId(id)).into_owned())
+    }
+}
+
+impl Source {
+    fn part(&self, py: Python<'_>, part: Part) -> PyResult<Self> {
+        let parent = Arc::clone(&self.0);
+        let opened = py.detach(|| SubsetSource::new(parent, part));
+        Ok(Self(Arc::new(opened.map_err(|error| source_error(py, error))?)))
+    }
+}

@@ -1,0 +1,61 @@
+"""Feedline keeps accelerators fed: prepared batches in a reproducible, resumable order, from one Rust engine.
+
+>>> import feedline as fl
+>>> from feedline import ops
+>>> loader = fl.Loader(fl.folder("data/train"), [ops.DecodeImage(), ops.RandomResizedCrop(224), ops.Normalize()],
+...                    batch_size=64, shuffle=True, seed=0)            # doctest: +SKIP
+>>> for batch in loader:                                               # doctest: +SKIP
+...     batch["image"], batch["label"], batch["index"]
+"""
+
+from feedline import errors, ops
+from feedline._feedline import has_jpeg_simd
+from feedline._feedline import version as _version
+from feedline.errors import (
+    ClosedError,
+    FeedlineError,
+    ForkError,
+    PlanError,
+    RaggedError,
+    SampleError,
+    SourceError,
+    SourceNotFoundError,
+    StateError,
+    TooManyFailuresError,
+)
+from feedline.loader import Loader
+from feedline.plan import Plan
+from feedline.policy import Skip, skip
+from feedline.sampler import ClassBalanced, Weighted, class_balanced, weighted
+from feedline.source import Source, array, files, folder, synthetic
+
+__version__ = _version()
+
+__all__ = [
+    "ClassBalanced",
+    "ClosedError",
+    "FeedlineError",
+    "ForkError",
+    "Loader",
+    "Plan",
+    "PlanError",
+    "RaggedError",
+    "SampleError",
+    "Skip",
+    "Source",
+    "SourceError",
+    "SourceNotFoundError",
+    "StateError",
+    "TooManyFailuresError",
+    "Weighted",
+    "array",
+    "class_balanced",
+    "errors",
+    "files",
+    "folder",
+    "has_jpeg_simd",
+    "ops",
+    "skip",
+    "synthetic",
+    "weighted",
+]

@@ -1,0 +1,47 @@
+"""All environment variables that Feedline reads, and what the machine offers."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+_log = logging.getLogger("feedline")
+
+RANK_VARIABLES = (
+    ("torchrun", "RANK", "WORLD_SIZE"),
+    ("SLURM", "SLURM_PROCID", "SLURM_NTASKS"),
+    ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("MPI", "PMI_RANK", "PMI_SIZE"),
+)
+"""Launchers and the variables in which they tell a process its rank and the number of processes, in order."""
+
+SLURM_STEP = "SLURM_STEP_ID"
+"""Set only inside a job step: a plain batch script also has SLURM_PROCID, but is one process."""
+
+
+def launched_rank() -> tuple[int, int] | None:
+    """Give the rank and world size that a launcher set, and log it; ``None`` if none did."""
+    for launcher, rank_name, world_name in RANK_VARIABLES:
+        rank, world = os.environ.get(rank_name), os.environ.get(world_name)
+        if launcher == "SLURM" and os.environ.get(SLURM_STEP) is None:
+            continue
+        if rank is not None and world is not None and rank.isdecimal() and world.isdecimal():
+            _log.info("rank %s of %s, from the environment of %s", rank, world, launcher)
+            return int(rank), int(world)
+    return None
+
+
+def memory_bytes() -> int | None:
+    """Give the memory this process may use: the machine's, or its cgroup's limit if that is less."""
+    limits = []
+    try:
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (ValueError, OSError):
+        pass
+    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            limits.append(int(Path(name).read_text()))
+        except (OSError, ValueError):
+            continue
+    return min(limits) if limits else None

@@ -1,0 +1,67 @@
+"""Exceptions. All derive from :class:`FeedlineError`; each also from the builtin one would expect."""
+
+from __future__ import annotations
+
+
+class FeedlineError(Exception):
+    """Anything that Feedline raises."""
+
+
+class PlanError(FeedlineError, ValueError):
+    """Source, ops and settings do not fit together."""
+
+
+class SourceError(FeedlineError, ValueError):
+    """A source cannot be opened."""
+
+
+class SourceNotFoundError(SourceError, FileNotFoundError):
+    """A file or folder of a source does not exist."""
+
+    def __str__(self) -> str:
+        """Give the message alone, without the fields of an operating-system error."""
+        return str(self.args[0])
+
+
+class StateError(FeedlineError, ValueError):
+    """A state does not belong to this loader's stream."""
+
+
+class ClosedError(FeedlineError, RuntimeError):
+    """The loader is closed."""
+
+
+class ForkError(FeedlineError, RuntimeError):
+    """The loader was used before the process forked."""
+
+
+class RaggedError(FeedlineError, ValueError):
+    """Samples of one batch differ in shape."""
+
+
+class TooManyFailuresError(FeedlineError, RuntimeError):
+    """More samples were bad than ``fl.skip`` allows."""
+
+
+class SampleError(FeedlineError, RuntimeError):
+    """A sample could not be prepared. If a function of ``ops.Map`` raised, that exception is the cause."""
+
+    index: int
+    """The sample's id."""
+    key: str
+    """Its name in the source."""
+    path: str | None
+    """The file it was read from."""
+    op: str | None
+    """The op that could not do its work; ``None`` if the sample could not be loaded."""
+    reason: str
+    """What was wrong."""
+
+    def __init__(self, message: str, index: int, key: str, path: str | None, op: str | None, reason: str) -> None:
+        """Keep the facts beside the message."""
+        super().__init__(message, index, key, path, op, reason)
+        self.index, self.key, self.path, self.op, self.reason = index, key, path, op, reason
+
+    def __str__(self) -> str:
+        """Give the message alone."""
+        return str(self.args[0])

@@ -1,0 +1,261 @@
+"""The loader: an iterable of batches."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+
+from feedline import _feedline, environment, sampler as samplers
+from feedline.errors import PlanError
+from feedline.ops import Op
+from feedline.plan import Plan
+from feedline.policy import Skip
+from feedline.source import Source
+
+Batch = dict[str, Any] | tuple[Any, ...]
+
+_log = logging.getLogger("feedline")
+_open_loaders: weakref.WeakSet[Loader] = weakref.WeakSet()
+
+
+class Loader:
+    """Batches of prepared samples, in an order that depends on nothing but the plan and the seed.
+
+    >>> loader = fl.Loader(fl.folder("train"), [ops.DecodeImage(), ops.RandomResizedCrop(224), ops.Normalize()],
+    ...                    batch_size=64, shuffle=True)                                     # doctest: +SKIP
+
+    Iterating gives one epoch; iterating again, also after a ``break``, gives the next. Arrays of a batch are yours:
+    writable, and unchanged by whatever the loader does next.
+
+    Args:
+        source: where samples come from: ``fl.folder``, ``fl.files``, ``fl.array``, ``fl.synthetic``.
+        ops: what is done to each sample, in order.
+        batch_size: samples per batch.
+        shuffle: a new random order each epoch, without memory for any number of samples.
+        sampler: a sequence of ids instead: a list, ``fl.weighted(...)`` or ``fl.class_balanced()``.
+        seed: all randomness follows from it.
+        num_workers: preparer threads (not processes); ``"auto"`` takes as many as the process may use cores.
+        drop_last: drop what does not fill a batch on every rank. Without it the last batch may be short, and ranks are
+            evened out by repeats marked in ``batch["padded"]``.
+        order: ``None`` or ``"strict"``: the sampler's order, whatever runs when.
+        rank: this process among ``world_size``; both default to torchrun's, a SLURM job step's or MPI's environment.
+        world_size: see ``rank``.
+        prefetch_batches: batches prepared ahead; by default as many as are useful and memory allows.
+        memory_budget: bytes in flight, a number or a text such as ``"512MB"``; by default an eighth of the memory, at
+            most 2 GB. Samples larger than it run alone.
+        on_error: ``"raise"``, or ``fl.skip(max_fraction)`` to replace bad samples.
+        framework: ``"numpy"`` or ``"torch"`` (tensors over the same memory).
+        returns: names of the fields to deliver, as tuples in this order; by default a dict of all. ``"key"`` gives names.
+        ragged: fields to deliver as lists of arrays, each with its own shape.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        ops: Sequence[Op] = (),
+        *,
+        batch_size: int,
+        shuffle: bool = False,
+        sampler: samplers.Sampler | None = None,
+        seed: int = 0,
+        num_workers: int | Literal["auto"] = "auto",
+        drop_last: bool = False,
+        order: Literal["strict"] | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        prefetch_batches: int | None = None,
+        memory_budget: int | str | None = None,
+        on_error: Literal["raise"] | Skip = "raise",
+        framework: Literal["numpy", "torch"] = "numpy",
+        returns: Sequence[str] | None = None,
+        ragged: Sequence[str] = (),
+    ) -> None:
+        """Check everything at once; read and start nothing before the first batch is asked for."""
+        if not isinstance(source, Source):
+            raise PlanError(f"source is {type(source).__name__}; it is made by fl.folder, fl.files, fl.array or fl.synthetic")
+        wrong = [op for op in ops if not isinstance(op, Op)]
+        if wrong:
+            raise PlanError(f"ops has {wrong[0]!r}; it takes ops of feedline.ops, functions go into ops.Map(fn)")
+        _whole("batch_size", batch_size, 1)
+        _whole("seed", seed, 0)
+        _one_of("order", order, (None, "strict"))
+        if num_workers != "auto":
+            _whole("num_workers", num_workers, 1)
+        if on_error != "raise" and not isinstance(on_error, Skip):
+            raise PlanError(f'on_error is {on_error!r}; it is "raise" or fl.skip(max_fraction)')
+        ranks = environment.launched_rank() if rank is None and world_size is None else _rank(rank, world_size)
+        settings: dict[str, Any] = {
+            "batch_size": batch_size,
+            "shuffle": bool(shuffle),
+            "seed": seed,
+            "drop_last": bool(drop_last),
+            "on_error": {"max_fraction": on_error.max_fraction} if isinstance(on_error, Skip) else "raise",
+            "ragged": _names("ragged", ragged),
+        }
+        if sampler is not None:
+            settings["sampler"] = samplers.to_plan(sampler)
+        if returns is not None:
+            settings["returns"] = _names("returns", returns)
+        config: dict[str, Any] = {"num_workers": num_workers}
+        if ranks is not None:
+            config["rank"], config["world_size"] = ranks
+        if prefetch_batches is not None:
+            config["prefetch_batches"] = _whole("prefetch_batches", prefetch_batches, 1)
+        if memory_budget is not None:
+            config["memory_budget"] = memory_budget
+        native = _feedline.Plan(source._native, [op._to_native() for op in ops], settings, config)
+        self._start(Plan(native), framework)
+
+    @classmethod
+    def from_plan(cls, plan: Plan, *, framework: Literal["numpy", "torch"] = "numpy") -> Loader:
+        """Make a loader of a plan, for example one read from TOML."""
+        loader = cls.__new__(cls)
+        loader._start(plan, framework)
+        return loader
+
+    def _start(self, plan: Plan, framework: str) -> None:
+        _one_of("framework", framework, ("numpy", "torch"))
+        self.plan = plan
+        self._framework: Literal["numpy", "torch"] = "torch" if framework == "torch" else "numpy"
+        self._to_array = _converter(self._framework)
+        self._returns: list[str] | None = plan._native.settings.get("returns")
+        self._native = _feedline.Loader(plan._native, environment.memory_bytes())
+        if not _open_loaders:
+            atexit.register(_close_all)
+        _open_loaders.add(self)
+
+    @property
+    def source(self) -> Source:
+        """The source; ``loader.source.classes`` are its class names."""
+        return self.plan.source
+
+    def __len__(self) -> int:
+        """Give the number of batches of an epoch, the same on every rank."""
+        return self.plan._native.batches_per_epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begin an epoch. Cheap: work starts when the first batch is asked for."""
+        return _Iteration(self, self._native.begin())
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make ``epoch`` the next to run. Nothing changes if it would come anyway; else prepared work is dropped."""
+        self._native.set_epoch(_whole("epoch", epoch, 0))
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next iteration will run."""
+        return self._native.epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Say what has been received, as small JSON-able data; cheap enough for every step."""
+        return self._native.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state, exactly; also with other num_workers, world_size or batch_size."""
+        self._native.load_state_dict(state)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Give the run in numbers: time and bytes per op, store, queue, memory, stalls by cause, substitutes."""
+        return self._native.snapshot()
+
+    def refreshed(self) -> Loader:
+        """Give a loader like this one over the source as it is now, for growing data; it starts at this one's epoch."""
+        loader = Loader.from_plan(Plan(self.plan._native.refreshed()), framework=self._framework)
+        loader.set_epoch(self.epoch)
+        return loader
+
+    def close(self) -> None:
+        """End all threads and free all memory, within a second. Also done by ``with``, ``del`` and at exit."""
+        self._native.close()
+
+    def __enter__(self) -> Loader:
+        """Give the loader itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Close."""
+        self.close()
+
+    def _batch(self, fields: list[tuple[str, Any]]) -> Batch:
+        convert = self._to_array
+        batch = {
+            name: [value if isinstance(value, str) else convert(value) for value in data]
+            if isinstance(data, list)
+            else convert(data)
+            for name, data in fields
+        }
+        return batch if self._returns is None else tuple(batch[name] for name in self._returns)
+
+
+class _Iteration:
+    """One epoch of a loader."""
+
+    def __init__(self, loader: Loader, number: int) -> None:
+        self._loader, self._number, self._is_open = loader, number, True
+
+    def __iter__(self) -> _Iteration:
+        return self
+
+    def __next__(self) -> Batch:
+        fields = self._loader._native.next(self._number)
+        if fields is None:
+            self._is_open = False
+            raise StopIteration
+        return self._loader._batch(fields)
+
+    def __del__(self) -> None:
+        # Left early: free what was prepared for it. Threads of a forked child's parent are none of our business.
+        if getattr(self, "_is_open", False):
+            try:
+                self._loader._native.abandon(self._number)
+            except Exception:
+                _log.debug("an iterator was dropped after its loader had gone", exc_info=True)
+
+
+def _converter(framework: Literal["numpy", "torch"]) -> Callable[[_feedline.Array], Any]:
+    if framework == "torch":
+        from feedline.torch import to_tensor
+
+        return to_tensor
+    return _to_numpy
+
+
+def _to_numpy(array: _feedline.Array) -> Any:
+    if array.dtype == "bfloat16":
+        raise PlanError('NumPy has no bfloat16; take framework="torch", or dtype="float16" or "float32"')
+    return np.asarray(array)
+
+
+def _rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    if rank is None or world_size is None:
+        raise PlanError("give both rank and world_size, or neither")
+    return _whole("rank", rank, 0), _whole("world_size", world_size, 1)
+
+
+def _whole(name: str, value: int, least: int) -> int:
+    is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_whole or not least <= value < 2**63:
+        raise PlanError(f"{name} is {value!r}; it is a whole number from {least} on")
+    return int(value)
+
+
+def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    if value not in allowed:
+        raise PlanError(f"{name} is {value!r}; it is one of {', '.join(map(repr, allowed))}")
+
+
+def _names(name: str, names: Sequence[str]) -> list[str]:
+    if isinstance(names, str) or not all(isinstance(entry, str) for entry in names):
+        raise PlanError(f'{name} is {names!r}; it is a sequence of field names such as ("image", "label")')
+    return list(names)
+
+
+def _close_all() -> None:
+    for loader in list(_open_loaders):
+        loader.close()

@@ -1,0 +1,206 @@
+"""Ops: what is done to each sample. Names, parameters, defaults and distributions are torchvision's.
+
+An op takes fields by name: ``on=("image", "mask")`` makes one draw for both. Masks (see :class:`DecodeImage`) are always
+resized by nearest neighbour. Where an op differs from torchvision, ``docs/guide/ops.md`` says so.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from feedline.errors import PlanError
+
+Size = int | tuple[int, int]
+Interpolation = Literal["nearest", "bilinear", "bicubic"]
+Layout = Literal["CHW", "HWC"]
+Dtype = Literal["uint8", "float16", "bfloat16", "float32"]
+On = str | tuple[str, ...]
+
+
+class Op:
+    """Something done to samples. Ops are plain data: equal parameters are equal ops."""
+
+    def _to_native(self) -> Any:
+        """Give the op as a table of a plan; parameters left at ``None`` are left out."""
+        table: dict[str, Any] = {"op": type(self).__name__}
+        for parameter in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, parameter.name)
+            if value is not None:
+                table[parameter.name] = _plain(value)
+        return table
+
+
+def _plain(value: Any) -> Any:
+    """Turn tuples into lists, enums into their values, and NumPy or torch names into text."""
+    if isinstance(value, enum.Enum):
+        return str(value.value)
+    if isinstance(value, (tuple, list)):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    name = getattr(value, "__name__", None) or str(value)
+    return name.removeprefix("torch.")
+
+
+@dataclass(frozen=True)
+class DecodeImage(Op):
+    """Decode JPEG, PNG, WebP, BMP or the first frame of a GIF, known by content, to 8-bit pixels.
+
+    Grey, palette, CMYK, alpha (dropped) and 16 bit (high byte) become RGB. ``mode="auto"`` decodes fields called ``mask``
+    or ``..._mask`` to one channel of labels (palette index or grey value), all others to RGB. ``exif`` turns pictures as
+    their EXIF orientation says. Pictures of more than ``max_pixels`` are refused before memory is taken.
+    """
+
+    on: On = "image"
+    exif: bool = True
+    mode: Literal["auto", "rgb", "grey", "mask"] = "auto"
+    max_pixels: int = 178_956_970
+
+
+@dataclass(frozen=True)
+class Resize(Op):
+    """Resize, antialiased: one number is the shorter side, two are height and width."""
+
+    size: Size
+    interpolation: Interpolation = "bilinear"
+    max_size: int | None = None
+    on: On = "image"
+
+
+@dataclass(frozen=True)
+class CenterCrop(Op):
+    """Take the middle; pictures that are smaller are padded with zeros."""
+
+    size: Size
+    on: On = "image"
+
+
+@dataclass(frozen=True)
+class RandomCrop(Op):
+    """Take a part of fixed size at a random place."""
+
+    size: Size
+    padding: int | Sequence[int] | None = None
+    pad_if_needed: bool = False
+    fill: int = 0
+    padding_mode: Literal["constant", "edge", "reflect", "symmetric"] = "constant"
+    on: On = "image"
+
+
+@dataclass(frozen=True)
+class RandomResizedCrop(Op):
+    """Take a part of random area and aspect ratio and resize it."""
+
+    size: Size
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    interpolation: Interpolation = "bilinear"
+    on: On = "image"
+
+
+@dataclass(frozen=True)
+class RandomHorizontalFlip(Op):
+    """Mirror left and right with probability ``p``."""
+
+    p: float = 0.5
+    on: On = "image"
+
+
+@dataclass(frozen=True)
+class RandomVerticalFlip(Op):
+    """Mirror top and bottom with probability ``p``."""
+
+    p: float = 0.5
+    on: On = "image"
+
+
+@dataclass(frozen=True)
+class ColorJitter(Op):
+    """Change brightness, contrast, saturation and hue at random, in random order.
+
+    A number ``v`` means a factor between ``1 - v`` and ``1 + v`` (for hue a turn between ``-v`` and ``v``, at most 0.5); a
+    pair gives the ends themselves.
+    """
+
+    brightness: float | tuple[float, float] = 0.0
+    contrast: float | tuple[float, float] = 0.0
+    saturation: float | tuple[float, float] = 0.0
+    hue: float | tuple[float, float] = 0.0
+    on: On = "image"
+
+
+@dataclass(frozen=True)
+class Grayscale(Op):
+    """Turn to grey, with one channel or three equal ones."""
+
+    num_output_channels: int = 1
+    on: On = "image"
+
+
+@dataclass(frozen=True)
+class RandomErasing(Op):
+    """Blot out a random rectangle with probability ``p``; ``value`` is a number, one per channel, or ``"random"``."""
+
+    p: float = 0.5
+    scale: tuple[float, float] = (0.02, 0.33)
+    ratio: tuple[float, float] = (0.3, 3.3)
+    value: float | Sequence[float] | Literal["random"] = 0.0
+    on: On = "image"
+
+
+@dataclass(frozen=True)
+class ToTensor(Op):
+    """Turn pixels into a tensor: floats in [0, 1], or the bytes themselves for ``dtype="uint8"``."""
+
+    dtype: Dtype = "float32"
+    layout: Layout = "CHW"
+    on: On = "image"
+
+
+@dataclass(frozen=True)
+class Normalize(Op):
+    """Subtract ``mean`` and divide by ``std`` per channel (default: ImageNet's). Pixels become a tensor first."""
+
+    mean: Sequence[float] = (0.485, 0.456, 0.406)
+    std: Sequence[float] = (0.229, 0.224, 0.225)
+    dtype: Literal["float16", "bfloat16", "float32"] = "float32"
+    layout: Layout = "CHW"
+    on: On = "image"
+
+
+@dataclass(frozen=True)
+class Map(Op):
+    """Call a Python function on the engine's threads: one argument per field of ``on``, one result for each.
+
+    Pictures are uint8 arrays of height x width x channels, encoded fields are ``bytes``; results are arrays of any dtype
+    and shape. ``fn="module:function"`` (or a function that can be imported by name) can be written into a plan; a lambda
+    cannot, and says so. Declare ``deterministic=True`` if the same input always gives the same output, and change
+    ``version`` when the function changes. Functions share the interpreter's lock: a slow one slows all threads.
+    """
+
+    fn: str | Callable[..., Any]
+    on: On = "image"
+    deterministic: bool = False
+    version: int = 0
+
+    def _to_native(self) -> Any:
+        """Give a table for a named function, and what the engine calls otherwise."""
+        if isinstance(self.fn, str):
+            return super()._to_native()
+        if not callable(self.fn):
+            raise PlanError(f'ops.Map takes a function or "module:function", not {self.fn!r}')
+        on = [self.on] if isinstance(self.on, str) else list(self.on)
+        return _Function(self.fn, on, bool(self.deterministic), int(self.version))
+
+
+@dataclass(frozen=True)
+class _Function:
+    """A function and how it is called, as the native module takes it."""
+
+    function: Callable[..., Any]
+    on: list[str]
+    deterministic: bool
+    version: int

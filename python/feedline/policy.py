@@ -1,0 +1,22 @@
+"""What to do with bad samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Skip:
+    """Replace bad samples by others; see :func:`skip`."""
+
+    max_fraction: float
+
+
+def skip(max_fraction: float = 0.001) -> Skip:
+    """Replace a bad sample by another of the same rank's share, up to a fraction of the epoch.
+
+    The substitute follows from (seed, epoch, position, attempt), so the stream stays the same for any number of
+    workers. ``batch["index"]`` shows the substitute's id, ``loader.snapshot()["substitutes"]`` lists the pairs. One
+    sample per epoch is always allowed; past the fraction :class:`feedline.TooManyFailuresError` is raised.
+    """
+    return Skip(max_fraction)

@@ -1,0 +1,54 @@
+"""Sequences of samples other than "each once": a list of ids given as ``sampler=[...]``, or draws by weight."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Union
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """Draws with replacement in proportion to weights; see :func:`weighted`."""
+
+    weights: tuple[float, ...]
+    num_samples: int | None = None
+
+
+@dataclass(frozen=True)
+class ClassBalanced:
+    """Draws with replacement, each class equally likely; see :func:`class_balanced`."""
+
+    num_samples: int | None = None
+
+
+Sampler = Union[Sequence[int], "npt.NDArray[np.integer[Any]]", Weighted, ClassBalanced]
+
+
+def weighted(weights: Sequence[float] | npt.NDArray[np.floating[Any]], num_samples: int | None = None) -> Weighted:
+    """Draw ``num_samples`` samples per epoch (default: as many as there are), in proportion to ``weights``.
+
+    One weight per sample of the source, in its order. A sample drawn again in the same epoch gets its own augmentation.
+    """
+    return Weighted(tuple(float(weight) for weight in weights), num_samples)
+
+
+def class_balanced(num_samples: int | None = None) -> ClassBalanced:
+    """Draw ``num_samples`` samples per epoch (default: as many as there are) so that each class is equally likely."""
+    return ClassBalanced(num_samples)
+
+
+def to_plan(sampler: Sampler) -> dict[str, Any]:
+    """Give the sampler as a table of a plan."""
+    if isinstance(sampler, Weighted):
+        table: dict[str, Any] = {"kind": "weighted", "weights": list(sampler.weights)}
+    elif isinstance(sampler, ClassBalanced):
+        table = {"kind": "class_balanced"}
+    else:
+        return {"kind": "list", "ids": [int(index) for index in sampler]}
+    if sampler.num_samples is not None:
+        table["num_samples"] = int(sampler.num_samples)
+    return table

@@ -1,0 +1,121 @@
+"""Sources: where samples come from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from feedline import _feedline
+from feedline.errors import SourceError
+
+Labels = Sequence[Any] | npt.NDArray[Any]
+
+
+class Source:
+    """A numbered set of samples; made by :func:`folder`, :func:`files`, :func:`array` and :func:`synthetic`."""
+
+    def __init__(self, native: _feedline.Source) -> None:
+        """Hold an opened source; users call the functions of this module."""
+        self._native = native
+
+    def __len__(self) -> int:
+        """Give the number of samples."""
+        return len(self._native)
+
+    def __repr__(self) -> str:
+        """Show size and fields."""
+        return f"<feedline.Source of {len(self)} samples with {', '.join(self.fields)}>"
+
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes: ``classes[label]``. Empty if the source has none."""
+        return self._native.classes
+
+    @property
+    def fields(self) -> list[str]:
+        """The names of the samples' fields."""
+        return self._native.fields
+
+    @property
+    def ids(self) -> list[int]:
+        """The ids of the samples, in the source's order."""
+        return self._native.ids()
+
+    def key(self, index: int) -> str:
+        """Give the name of the sample with id ``index``."""
+        key = self._native.key(index)
+        if key is None:
+            raise IndexError(f"there is no sample {index} in {self!r}")
+        return key
+
+    def subset(self, ids: Sequence[int] | npt.NDArray[np.integer[Any]]) -> Source:
+        """Give the part with these ids, which keep their numbers."""
+        return Source(self._native.subset([int(index) for index in ids]))
+
+    def split(self, parts: Mapping[str, float], seed: int = 0) -> dict[str, Source]:
+        """Divide at random: ``split({"train": 0.9, "val": 0.1})``. Samples keep their ids; the same seed divides alike."""
+        total = sum(parts.values())
+        if not parts or min(parts.values()) <= 0 or total > 1 + 1e-9:
+            raise SourceError(f"split() takes fractions above 0 that add up to at most 1, not {dict(parts)}")
+        sources: dict[str, Source] = {}
+        start = 0.0
+        for name, fraction in parts.items():
+            end = min(start + fraction, 1.0)
+            end = 1.0 if abs(end - 1.0) < 1e-9 else end
+            sources[name] = Source(self._native.share(seed, start, end))
+            start = end
+        return sources
+
+
+def folder(root: str | os.PathLike[str]) -> Source:
+    """List a folder of pictures: each sub-folder is a class, in sorted order; a flat folder has label -1.
+
+    Fields: ``image`` (encoded; add ``ops.DecodeImage()``) and ``label`` (int64). Pictures are JPEG, PNG, WebP, BMP and GIF.
+    The listing is fixed for the life of the source; see :meth:`feedline.Loader.refreshed`.
+    """
+    return Source(_feedline.Source.open({"kind": "folder", "root": os.fspath(root)}))
+
+
+def files(fields: Mapping[str, Sequence[str | os.PathLike[str]]], labels: Labels | None = None) -> Source:
+    """Take lists of files, several per sample: ``files({"image": [...], "mask": [...]}, labels=[...])``.
+
+    All lists have one length; ``labels`` are of any dtype and shape, one per sample.
+    """
+    lists = [(name, [os.fspath(path) for path in paths]) for name, paths in fields.items()]
+    return Source(_feedline.Source.files(lists, _label_parts(labels)))
+
+
+def array(data: npt.NDArray[Any] | str | os.PathLike[str], labels: Labels | None = None) -> Source:
+    """Take an array, or a ``.npy`` file, whose first axis counts the samples. Its field is called ``data``.
+
+    An array in memory is not copied: do not change it while a loader reads it.
+    """
+    if isinstance(data, (str, os.PathLike)):
+        return Source(_feedline.Source.array_file(os.fspath(data), _label_parts(labels)))
+    contiguous = np.ascontiguousarray(data)
+    if contiguous.dtype.byteorder == ">":
+        contiguous = contiguous.astype(contiguous.dtype.newbyteorder("<"))
+    address: int = contiguous.__array_interface__["data"][0]
+    shape = list(np.shape(data))
+    name = contiguous.dtype.name
+    native = _feedline.Source.array_memory(contiguous, address, contiguous.nbytes, name, shape, _label_parts(labels))
+    return Source(native)
+
+
+def synthetic(n: int, shape: Sequence[int]) -> Source:
+    """Make ``n`` samples of random bytes from their ids, without I/O; field ``data``, uint8."""
+    return Source(_feedline.Source.synthetic(n, list(shape)))
+
+
+def _label_parts(labels: Labels | None) -> tuple[str, list[int], bytes] | None:
+    if labels is None:
+        return None
+    values = np.asarray(labels)
+    if values.dtype == object or values.dtype.kind in "US":
+        raise SourceError(f"labels are {values.dtype}; they have to be numbers, all of one shape")
+    values = np.ascontiguousarray(values)
+    return values.dtype.name, list(values.shape[1:]), values.tobytes()

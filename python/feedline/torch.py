@@ -1,0 +1,16 @@
+"""PyTorch tensors over the engine's memory; imported only when asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from feedline import _feedline
+
+
+def to_tensor(array: _feedline.Array) -> Any:
+    """Give a tensor that shares the array's memory."""
+    tensor = torch.from_numpy(np.asarray(array))
+    return tensor.view(torch.bfloat16) if array.dtype == "bfloat16" else tensor

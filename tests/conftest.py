@@ -1,0 +1,86 @@
+"""Fixtures that several test files share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from making import folder_of
+
+LAUNCHER_VARIABLES = (
+    "RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID",
+    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests see no rank of whatever started them."""
+    for name in LAUNCHER_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Callable[..., Path]:
+    """Make a folder of PNG pictures: ``pictures(12, classes=("cat", "dog"), size=(24, 32))``."""
+
+    def make(
+        count: int, classes: tuple[str, ...] = ("cat", "dog"), size: tuple[int, int] = (24, 32), name: str = "pictures"
+    ) -> Path:
+        return folder_of(tmp_path / name, count, classes, size)
+
+    return make
+
+
+@pytest.fixture
+def wait_until() -> Callable[..., None]:
+    """Poll a condition until it holds: ``wait_until(lambda: ..., "what", seconds=5)``."""
+
+    def wait(condition: Callable[[], bool], what: str, seconds: float = 5.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+            time.sleep(0.005)
+
+    return wait
+
+
+@pytest.fixture
+def start_python(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
+    """Start a Python process that runs ``code``; it is killed at the end of the test if it still runs."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(code: str, *arguments: object) -> subprocess.Popen[str]:
+        script = tmp_path / f"script{len(started)}.py"
+        script.write_text(code)
+        environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "PYTHONUNBUFFERED": "1"}
+        process = subprocess.Popen(
+            [sys.executable, str(script), *map(str, arguments)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+        )  # fmt: skip
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def run_python(start_python: Callable[..., subprocess.Popen[str]]) -> Callable[..., str]:
+    """Run ``code`` in a Python process of its own; it has to end well and silently. Gives what it printed."""
+
+    def run(code: str, *arguments: object, seconds: float = 30.0) -> str:
+        process = start_python(code, *arguments)
+        out, err = process.communicate(timeout=seconds)
+        assert (process.returncode, err) == (0, ""), f"exit code {process.returncode}\n{out}\n{err}"
+        return out
+
+    return run

@@ -1,0 +1,201 @@
+"""DecodeImage against Pillow, the decoder behind torchvision's datasets: within 1/255 for every kind of file."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from making import natural, save
+from PIL import Image, ImageOps
+
+import feedline as fl
+from feedline import ops
+
+
+def decoded(path: Path, **options: object) -> np.ndarray:
+    loader = fl.Loader(fl.files({"image": [path]}), [ops.DecodeImage(**options)], batch_size=1)
+    return next(iter(loader))["image"][0]
+
+
+def check(path: Path, expected: np.ndarray, tolerance: int = 1, **options: object) -> None:
+    found = decoded(path, **options)
+    assert found.shape == expected.shape
+    assert found.dtype == np.uint8
+    difference = np.abs(found.astype(int) - expected.astype(int))
+    assert difference.max() <= tolerance, f"differs by up to {difference.max()}, in {np.mean(difference > 0):.2%}"
+
+
+def by_pillow(path: Path) -> np.ndarray:
+    return np.asarray(Image.open(path).convert("RGB"))
+
+
+@pytest.mark.parametrize("size", [(61, 83), (64, 64), (16, 8), (1, 1), (1, 40), (40, 1)])
+@pytest.mark.parametrize("subsampling", [0, 1, 2], ids=["4:4:4", "4:2:2", "4:2:0"])
+@pytest.mark.parametrize("progressive", [False, True], ids=["baseline", "progressive"])
+def test_jpeg_is_as_pillow_decodes_it(
+    tmp_path: Path, size: tuple[int, int], subsampling: int, progressive: bool
+) -> None:
+    path = save(tmp_path / "x.jpg", natural(*size), quality=90, subsampling=subsampling, progressive=progressive)
+    check(path, by_pillow(path))
+
+
+@pytest.mark.parametrize("quality", [5, 50, 100])
+def test_jpeg_of_any_quality_is_as_pillow_decodes_it(tmp_path: Path, quality: int) -> None:
+    path = save(tmp_path / "x.jpg", natural(97, 130, seed=3), quality=quality)
+    check(path, by_pillow(path))
+
+
+def test_jpeg_with_restart_markers_is_as_pillow_decodes_it(tmp_path: Path) -> None:
+    path = save(tmp_path / "x.jpg", natural(97, 130), quality=80, restart_marker_blocks=3)
+    check(path, by_pillow(path))
+
+
+def test_grey_jpeg_becomes_three_equal_channels(tmp_path: Path) -> None:
+    path = save(tmp_path / "x.jpg", natural(33, 47, channels=1), quality=90)
+    check(path, by_pillow(path))
+
+
+def test_cmyk_jpeg_is_as_pillow_converts_it(tmp_path: Path) -> None:
+    path = tmp_path / "x.jpg"
+    Image.fromarray(natural(40, 56, channels=4), mode="CMYK").save(path, quality=95)
+    assert Image.open(path).mode == "CMYK"
+    check(path, by_pillow(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "options"),
+    [
+        ("rgb.png", "RGB", {}),
+        ("grey.png", "L", {}),
+        ("palette.png", "P", {}),
+        ("palette_4_bits.png", "P", {"bits": 4}),
+        ("one_bit.png", "1", {}),
+        ("alpha.png", "RGBA", {}),
+        ("grey_alpha.png", "LA", {}),
+        ("rgb.bmp", "RGB", {}),
+        ("grey.bmp", "L", {}),
+        ("palette.bmp", "P", {}),
+        ("grey.gif", "L", {}),
+        ("palette.gif", "P", {}),
+        ("lossless.webp", "RGB", {"lossless": True}),
+        ("lossless_alpha.webp", "RGBA", {"lossless": True, "exact": True}),
+    ],
+)
+def test_lossless_files_give_exactly_what_pillow_gives(tmp_path: Path, name: str, mode: str, options: dict) -> None:
+    path = tmp_path / name
+    if mode in ("RGBA", "LA"):
+        pixels = natural(31, 45, channels=len(mode))
+        picture = Image.fromarray(pixels if mode == "RGBA" else pixels[..., :2], mode=mode)
+    elif mode == "P":
+        picture = Image.fromarray(natural(31, 45)).quantize(2 ** options.get("bits", 8))
+    else:
+        picture = Image.fromarray(natural(31, 45)).convert(mode)
+    picture.save(path, **options)
+    check(path, by_pillow(path), tolerance=0)
+
+
+@pytest.mark.parametrize("quality", [20, 75, 95])
+def test_lossy_webp_is_as_pillow_decodes_it(tmp_path: Path, quality: int) -> None:
+    path = save(tmp_path / "x.webp", natural(61, 83), quality=quality)
+    check(path, by_pillow(path))
+
+
+def test_lossy_webp_with_alpha_drops_the_alpha(tmp_path: Path) -> None:
+    path = tmp_path / "x.webp"
+    Image.fromarray(natural(40, 50, channels=4), mode="RGBA").save(path, quality=90, exact=True)
+    check(path, by_pillow(path))
+
+
+def test_interlaced_png_gives_exactly_what_was_stored(tmp_path: Path) -> None:
+    pixels = natural(21, 19)
+    (tmp_path / "x.png").write_bytes(adam7_png(pixels))
+    assert np.array_equal(by_pillow(tmp_path / "x.png"), pixels)
+    check(tmp_path / "x.png", pixels, tolerance=0)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_16_bit_png_gives_the_high_byte(tmp_path: Path, channels: int) -> None:
+    wide = np.random.default_rng(1).integers(0, 65536, (23, 31, channels), dtype=np.uint16)
+    (tmp_path / "x.png").write_bytes(png(wide.astype(">u2").tobytes(), 31, 23, 16, {1: 0, 3: 2}[channels]))
+    check(tmp_path / "x.png", np.broadcast_to((wide >> 8).astype(np.uint8), (23, 31, 3)), tolerance=0)
+
+
+def test_an_animated_gif_gives_its_first_frame(tmp_path: Path) -> None:
+    frames = [Image.fromarray(natural(20, 30, seed)).quantize(64) for seed in (1, 2, 3)]
+    path = tmp_path / "x.gif"
+    frames[0].save(path, save_all=True, append_images=frames[1:])
+    check(path, np.asarray(frames[0].convert("RGB")), tolerance=0)
+
+
+def test_an_animated_webp_gives_its_first_frame(tmp_path: Path) -> None:
+    frames = [Image.fromarray(natural(20, 30, seed)) for seed in (1, 2)]
+    path = tmp_path / "x.webp"
+    frames[0].save(path, save_all=True, append_images=frames[1:], lossless=True)
+    check(path, natural(20, 30, 1), tolerance=0)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("ending", ["jpg", "png", "webp"])
+def test_exif_orientation_turns_as_pillow_does(tmp_path: Path, orientation: int, ending: str) -> None:
+    picture = Image.fromarray(natural(30, 46))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = tmp_path / f"x.{ending}"
+    picture.save(path, exif=exif, **({"quality": 95} if ending == "jpg" else {"lossless": True}))
+    check(path, np.asarray(ImageOps.exif_transpose(Image.open(path)).convert("RGB")))
+
+
+def test_exif_orientation_is_left_alone_if_asked(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    path = save(tmp_path / "x.jpg", natural(30, 46), exif=exif)
+    check(path, by_pillow(path), exif=False)
+
+
+@pytest.mark.parametrize("ending", ["jpg", "png"])
+def test_mode_grey_is_as_pillow_gives_l(tmp_path: Path, ending: str) -> None:
+    path = save(tmp_path / f"x.{ending}", natural(30, 46))
+    with Image.open(path) as picture:
+        picture.draft("L", picture.size)  # A JPEG's own luma, not the way over clipped RGB.
+        expected = np.asarray(picture.convert("L"))[..., None]
+    check(path, expected, tolerance=1 if ending == "jpg" else 0, mode="grey")
+
+
+def test_mode_mask_gives_palette_indices_without_a_channel_axis(tmp_path: Path) -> None:
+    indices = np.random.default_rng(2).integers(0, 21, (12, 17), dtype=np.uint8)
+    picture = Image.fromarray(indices, mode="P")
+    picture.putpalette(np.random.default_rng(3).integers(0, 256, 63, dtype=np.uint8).tobytes())
+    picture.save(tmp_path / "x.png")
+    check(tmp_path / "x.png", indices, tolerance=0, mode="mask")
+
+
+def test_the_format_is_known_by_content_not_by_name(tmp_path: Path) -> None:
+    path = save(tmp_path / "x.png", natural(12, 14))
+    check(path.rename(tmp_path / "x.jpg"), natural(12, 14), tolerance=0)
+
+
+def png(rows: bytes, width: int, height: int, bits: int, colour: int, interlace: int = 0) -> bytes:
+    """A PNG file of rows without filter, as Pillow cannot write it."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    if not interlace:
+        stride = len(rows) // height
+        rows = b"".join(b"\0" + rows[start : start + stride] for start in range(0, len(rows), stride))
+    header = struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, interlace)
+    parts = (chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+def adam7_png(pixels: np.ndarray) -> bytes:
+    rows = io.BytesIO()
+    for x, y, dx, dy in ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)):
+        for row in pixels[y::dy, x::dx]:
+            if row.size:
+                rows.write(b"\0" + row.tobytes())
+    return png(rows.getvalue(), pixels.shape[1], pixels.shape[0], 8, 2, interlace=1)
