@@ -80,7 +80,7 @@ def test_arrays_are_the_users_own_and_never_change_after_delivery(framework: str
         loader.set_epoch(epoch)
         for batch in loader:
             kept.append(batch)
-            copies.append({name: np.array(array) for name, array in batch.items()})
+            copies.append({name: np.asarray(array).copy() for name, array in batch.items()})
     loader.close()
     for batch, copy in zip(kept, copies, strict=True):
         for name, array in batch.items():

@@ -81,14 +81,13 @@ fn write_png(path: &Path, pixels: &[u8], grid: &Grid) -> Result<()> {
     write_whole(path, &png).with_context(|| format!("cannot write {path:?}"))
 }
 
-/// The plan with batches of one sample, and the id and label of each beside its fields.
+/// The plan with batches of one sample, and the id of each beside its fields.
 fn one_by_one(mut document: Document) -> Document {
     document.settings.batch_size = 1;
-    for name in ["index", "key"] {
-        let returns = document.settings.returns.as_mut();
-        if let Some(returns) = returns.filter(|returns| !returns.iter().any(|field| field == name)) {
-            returns.push(name.to_owned());
-        }
+    if let Some(returns) = &mut document.settings.returns
+        && !returns.iter().any(|field| field == "index")
+    {
+        returns.push("index".to_owned());
     }
     document
 }
@@ -153,18 +152,17 @@ fn normalisation(plan: &Plan, field: &str) -> Option<Scale> {
     Some(Scale { mean: numbers("mean")?, std: numbers("std")? })
 }
 
-/// The class's name, else its number, else the field "label", else the sample's name.
+/// The class's name, else its number, else the field "label", else the sample's own name.
 fn label_of(batch: &Batch, source: &dyn Source) -> String {
-    let class = batch.ids().first().and_then(|&id| source.class_of(SampleId(id as u64)));
-    let label = class.or_else(|| array_of(batch, "label")?.as_integer());
+    let id = batch.ids().first().map(|&id| SampleId(id as u64));
+    let class = id.and_then(|id| source.class_of(id));
+    // Samples without a class have a negative one.
+    let label = class.or_else(|| array_of(batch, "label")?.as_integer()).filter(|label| *label >= 0);
     let named = label.and_then(|label| source.classes().get(usize::try_from(label).ok()?));
-    let key = match batch.field("key") {
-        Some(FieldData::List(values)) => match values.first() {
-            Some(Loose::Text(key)) => Some(key.clone()),
-            _ => None,
-        },
-        _ => None,
-    };
-    let number = || batch.ids().first().map(|id| format!("#{id}"));
-    named.cloned().or_else(|| label.map(|label| label.to_string())).or(key).or_else(number).unwrap_or_default()
+    match (named, label, id) {
+        (Some(name), ..) => name.clone(),
+        (None, Some(label), _) => label.to_string(),
+        (None, None, Some(id)) => source.key(id).into_owned(),
+        (None, None, None) => String::new(),
+    }
 }

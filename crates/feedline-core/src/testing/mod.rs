@@ -1,7 +1,10 @@
-//! For tests and benchmarks of Feedline itself and of code built on it: generated pictures and streams to compare.
+//! For tests and benchmarks of Feedline itself and of code built on it: generated pictures, streams to compare,
+//! and the suites that every source, store and op passes.
 
+mod conformance;
 mod pictures;
 mod stream;
 
+pub use conformance::{check_op, check_source, check_store};
 pub use pictures::{picture, write_pictures};
 pub use stream::{collect, open, take};
