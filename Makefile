@@ -55,7 +55,7 @@ lint: $(VENV)/dev $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	MYPYPATH=python $(BIN)/python -m mypy.stubtest feedline --ignore-missing-stub
+	MYPYPATH=python $(BIN)/python -m mypy.stubtest feedline._feedline
 
 bench: $(VENV)/dev $(VENV)/installed  ## race the real torch DataLoader; results go to bench/results
 	$(BIN)/python -m bench.pictures $(DATA)

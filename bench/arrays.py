@@ -1,8 +1,8 @@
 """Loader overhead alone: 224x224x3 bytes a sample, no ops, batch 256, two workers.
 
-`python -m bench.arrays [--samples 4096] [--runs 3]` races `fl.array` in memory against a plain two-thread memcpy gather,
-`fl.array` of a file against a plain two-thread pread gather, and both against torch DataLoader over a memmap. Contents are
-compared with the source over a whole epoch before the window opens.
+`python -m bench.arrays [--samples 4096] [--runs 3]` races `fl.array` in memory against a plain two-thread memcpy
+gather, `fl.array` of a file against a plain two-thread pread gather, and both against torch DataLoader over a memmap.
+Contents are compared with the source over a whole epoch before the window opens.
 """
 
 from __future__ import annotations

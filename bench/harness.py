@@ -1,8 +1,9 @@
 """Measures loaders side by side.
 
 Each contender runs in a process of its own (`python -m bench.contender NAME ...`), several times, alternating, so that
-noise of the machine meets all alike. Inside, a window opens after a warm-up and counts samples, wall time and the CPU time
-of the whole process tree; outside, peak memory (PSS of the tree) is sampled. The best run of each contender counts.
+noise of the machine meets all alike. Inside, a window opens after a warm-up and counts samples, wall time and the CPU
+time of the whole process tree; outside, peak memory (PSS of the tree) is sampled. The best run of each
+contender counts.
 """
 
 from __future__ import annotations
@@ -139,7 +140,8 @@ def setup() -> dict[str, Any]:
         (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
         platform.machine(),
     )
-    return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version(), "date": time.strftime("%Y-%m-%d")}
+    versions = {"python": platform.python_version(), "date": time.strftime("%Y-%m-%d")}
+    return {"cpu": model, "cores": os.cpu_count(), **versions}
 
 
 def finish(name: str, title: str, results: dict[str, dict[str, Any]], ratios: dict[str, float], **more: Any) -> None:

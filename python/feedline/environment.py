@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from pathlib import Path
@@ -35,10 +36,8 @@ def launched_rank() -> tuple[int, int] | None:
 def memory_bytes() -> int | None:
     """Give the memory this process may use: the machine's, or its cgroup's limit if that is less."""
     limits = []
-    try:
+    with contextlib.suppress(ValueError, OSError):
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (ValueError, OSError):
-        pass
     for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
             limits.append(int(Path(name).read_text()))

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from feedline import _feedline, environment, sampler as samplers
+from feedline import _feedline, environment
+from feedline import sampler as samplers
 from feedline.errors import PlanError
 from feedline.ops import Op
 from feedline.plan import Plan
@@ -51,7 +52,8 @@ class Loader:
             most 2 GB. Samples larger than it run alone.
         on_error: ``"raise"``, or ``fl.skip(max_fraction)`` to replace bad samples.
         framework: ``"numpy"`` or ``"torch"`` (tensors over the same memory).
-        returns: names of the fields to deliver, as tuples in this order; by default a dict of all. ``"key"`` gives names.
+        returns: names of the fields to deliver, as tuples in this order; by default a dict of all. ``"key"`` is the
+            sample's name.
         ragged: fields to deliver as lists of arrays, each with its own shape.
     """
 
@@ -78,7 +80,8 @@ class Loader:
     ) -> None:
         """Check everything at once; read and start nothing before the first batch is asked for."""
         if not isinstance(source, Source):
-            raise PlanError(f"source is {type(source).__name__}; it is made by fl.folder, fl.files, fl.array or fl.synthetic")
+            makers = "fl.folder, fl.files, fl.array or fl.synthetic"
+            raise PlanError(f"source is {type(source).__name__}; it is made by {makers}")
         wrong = [op for op in ops if not isinstance(op, Op)]
         if wrong:
             raise PlanError(f"ops has {wrong[0]!r}; it takes ops of feedline.ops, functions go into ops.Map(fn)")
@@ -178,7 +181,9 @@ class Loader:
         """Give the loader itself."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Close."""
         self.close()
 

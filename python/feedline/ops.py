@@ -1,7 +1,7 @@
 """Ops: what is done to each sample. Names, parameters, defaults and distributions are torchvision's.
 
-An op takes fields by name: ``on=("image", "mask")`` makes one draw for both. Masks (see :class:`DecodeImage`) are always
-resized by nearest neighbour. Where an op differs from torchvision, ``docs/guide/ops.md`` says so.
+An op takes fields by name: ``on=("image", "mask")`` makes one draw for both. Masks (see :class:`DecodeImage`) are
+always resized by nearest neighbour. Where an op differs from torchvision, ``docs/guide/ops.md`` says so.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def _plain(value: Any) -> Any:
 class DecodeImage(Op):
     """Decode JPEG, PNG, WebP, BMP or the first frame of a GIF, known by content, to 8-bit pixels.
 
-    Grey, palette, CMYK, alpha (dropped) and 16 bit (high byte) become RGB. ``mode="auto"`` decodes fields called ``mask``
-    or ``..._mask`` to one channel of labels (palette index or grey value), all others to RGB. ``exif`` turns pictures as
-    their EXIF orientation says. Pictures of more than ``max_pixels`` are refused before memory is taken.
+    Grey, palette, CMYK, alpha (dropped) and 16 bit (high byte) become RGB. ``mode="auto"`` decodes fields called
+    ``mask`` or ``..._mask`` to one channel of labels (palette index or grey value), all others to RGB. ``exif`` turns
+    pictures as their EXIF orientation says. Pictures of more than ``max_pixels`` are refused before memory is taken.
     """
 
     on: On = "image"
@@ -121,8 +121,8 @@ class RandomVerticalFlip(Op):
 class ColorJitter(Op):
     """Change brightness, contrast, saturation and hue at random, in random order.
 
-    A number ``v`` means a factor between ``1 - v`` and ``1 + v`` (for hue a turn between ``-v`` and ``v``, at most 0.5); a
-    pair gives the ends themselves.
+    A number ``v`` means a factor between ``1 - v`` and ``1 + v`` (for hue a turn between ``-v`` and ``v``, at most
+    0.5); a pair gives the ends themselves.
     """
 
     brightness: float | tuple[float, float] = 0.0
@@ -175,10 +175,10 @@ class Normalize(Op):
 class Map(Op):
     """Call a Python function on the engine's threads: one argument per field of ``on``, one result for each.
 
-    Pictures are uint8 arrays of height x width x channels, encoded fields are ``bytes``; results are arrays of any dtype
-    and shape. ``fn="module:function"`` (or a function that can be imported by name) can be written into a plan; a lambda
-    cannot, and says so. Declare ``deterministic=True`` if the same input always gives the same output, and change
-    ``version`` when the function changes. Functions share the interpreter's lock: a slow one slows all threads.
+    Pictures are uint8 arrays of height x width x channels, encoded fields are ``bytes``; results are arrays of any
+    dtype and shape. ``fn="module:function"`` (or a function that can be imported by name) can be written into a plan; a
+    lambda cannot, and says so. Declare ``deterministic=True`` if the same input always gives the same output, and
+    change ``version`` when the function changes. Functions share the interpreter's lock: a slow one slows all threads.
     """
 
     fn: str | Callable[..., Any]

@@ -57,7 +57,7 @@ class Source:
         return Source(self._native.subset([int(index) for index in ids]))
 
     def split(self, parts: Mapping[str, float], seed: int = 0) -> dict[str, Source]:
-        """Divide at random: ``split({"train": 0.9, "val": 0.1})``. Samples keep their ids; the same seed divides alike."""
+        """Divide at random: ``split({"train": 0.9, "val": 0.1})``. Ids are kept; the same seed divides alike."""
         total = sum(parts.values())
         if not parts or min(parts.values()) <= 0 or total > 1 + 1e-9:
             raise SourceError(f"split() takes fractions above 0 that add up to at most 1, not {dict(parts)}")
@@ -74,8 +74,8 @@ class Source:
 def folder(root: str | os.PathLike[str]) -> Source:
     """List a folder of pictures: each sub-folder is a class, in sorted order; a flat folder has label -1.
 
-    Fields: ``image`` (encoded; add ``ops.DecodeImage()``) and ``label`` (int64). Pictures are JPEG, PNG, WebP, BMP and GIF.
-    The listing is fixed for the life of the source; see :meth:`feedline.Loader.refreshed`.
+    Fields: ``image`` (encoded; add ``ops.DecodeImage()``) and ``label`` (int64). Pictures are JPEG, PNG, WebP,
+    BMP and GIF. The listing is fixed for the life of the source; see :meth:`feedline.Loader.refreshed`.
     """
     return Source(_feedline.Source.open({"kind": "folder", "root": os.fspath(root)}))
 

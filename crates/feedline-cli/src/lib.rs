@@ -10,8 +10,6 @@
 //! Always true: the process is never ended from here; a closed pipe is no error; with `--json` stdout is exactly one JSON
 //! document; environment variables are read in `environment.rs` only.
 
-#![expect(clippy::unnecessary_debug_formatting, reason = "messages give paths in {:?}, see the house style")]
-
 mod arguments;
 mod classifier;
 mod demo;

@@ -13,7 +13,7 @@ impl Progress {
     pub fn new(what: &'static str, len: u64) -> Self {
         let target =
             if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let style = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len} {msg} ({eta} left)")
+        let style = ProgressStyle::with_template("{prefix} [{bar:12}] {pos}/{len} {eta} left {wide_msg}")
             .expect("the template is valid: see the test")
             .progress_chars("=> ");
         Self(ProgressBar::with_draw_target(Some(len), target).with_style(style).with_prefix(what))

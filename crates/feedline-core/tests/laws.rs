@@ -129,6 +129,27 @@ fn law_2_a_samplers_sequence_is_the_epoch_and_repeats_are_drawn_anew() {
 }
 
 #[test]
+fn law_2_a_new_iterator_takes_over_without_losing_a_batch() {
+    let folder = pictures(24);
+    for _ in 0..20 {
+        let loader = loader(&folder, "batch_size = 2", "num_workers = 2");
+        let first = loader.begin().unwrap();
+        let by_first = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| loader.next_within(first, Duration::from_secs(30)));
+            let second = loader.begin().unwrap();
+            let received = waiting.join().unwrap();
+            let mut ids: Vec<i64> = Vec::new();
+            while let Next::Batch(batch) = loader.next_within(second, Duration::from_secs(30)).unwrap() {
+                ids.extend(batch.ids());
+            }
+            assert_eq!(ids.len(), 24, "the iterator that took over sees a whole epoch");
+            received
+        });
+        assert!(matches!(by_first, Ok(Next::Batch(_)) | Err(Error::Superseded)), "{by_first:?}");
+    }
+}
+
+#[test]
 fn law_3_strict_order_is_the_plans_order() {
     let folder = pictures(30);
     let plan = plan(folder.path(), "batch_size = 7", "num_workers = 4");

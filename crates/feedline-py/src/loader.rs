@@ -32,6 +32,7 @@ pub struct Loader {
 impl Loader {
     /// A stream of a plan; `memory` is what the machine has, in bytes. Starts nothing.
     #[new]
+    #[pyo3(signature = (plan, memory))]
     fn new(plan: &Bound<'_, Plan>, memory: Option<u64>) -> Self {
         logging::install();
         let loader = CoreLoader::new(Arc::clone(&plan.get().0), memory);

@@ -29,7 +29,7 @@ pub(super) struct ColorJitter {
 
 /// A strength `v`, meaning `1 - v` to `1 + v` (for hue `-v` to `v`), or the two ends themselves.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a strength is a number, or the two ends of a range")]
 enum Span {
     Strength(f64),
     Ends([f64; 2]),

@@ -11,7 +11,7 @@ use crate::plan::CheckError;
 pub struct On(Vec<String>);
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "on is the name of a field, or several")]
 enum OneOrMany {
     One(String),
     Many(Vec<String>),

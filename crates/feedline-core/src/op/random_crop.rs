@@ -30,7 +30,7 @@ pub(super) struct RandomCrop {
 
 /// All sides; left and right, top and bottom; or left, top, right, bottom.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "padding is one whole number, two or four")]
 enum Sides {
     All(u32),
     Two([u32; 2]),

@@ -31,7 +31,7 @@ pub(super) struct RandomErasing {
 
 /// What stands in the rectangle.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "value is a number, one number per channel, or \"random\"")]
 enum Filling {
     One(f64),
     PerChannel(Vec<f64>),

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Rows and columns of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "size is a whole number, or height and width")]
 pub(super) enum Size {
     /// A square.
     Square(u32),

@@ -35,7 +35,7 @@ impl ByteSize {
 impl<'de> Deserialize<'de> for ByteSize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        #[serde(untagged)]
+        #[serde(untagged, expecting = "a size is a number of bytes, or a text such as \"512MB\"")]
         enum Typed {
             Number(u64),
             Text(String),

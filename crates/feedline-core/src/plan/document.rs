@@ -27,13 +27,11 @@ impl Document {
         let mut table: toml::Table = toml::from_str(text).map_err(toml)?;
         match table.remove("feedline") {
             None | Some(toml::Value::Integer(FORMAT)) => {}
-            Some(found) => {
-                return Err(PlanError::Version { found: found.as_integer().unwrap_or_default(), known: FORMAT });
-            }
+            Some(found) => return Err(PlanError::Version { found: found.to_string(), known: FORMAT }),
         }
         let mut part = |key: &'static str| table.remove(key);
         let Some(toml::Value::Table(source)) = part("source") else {
-            return Err(PlanError::NoName { of: "the plan".to_owned(), key: "source" });
+            return Err(PlanError::NoSource);
         };
         let parameters = |of: &str, source| PlanError::Parameters { of: of.to_owned(), source: Box::new(source) };
         let ops = match part("ops") {

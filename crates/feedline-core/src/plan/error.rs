@@ -59,7 +59,9 @@ pub enum PlanError {
     #[error("{0}")]
     TooLarge(String),
     #[error("this is a plan of format {found}, but this version reads format {known}; update feedline")]
-    Version { found: i64, known: i64 },
+    Version { found: String, known: i64 },
+    #[error("the plan has no [source] table")]
+    NoSource,
     #[error("the plan is not valid TOML")]
     Toml(#[source] Box<toml::de::Error>),
     #[error("op {op} cannot be written into a plan: {why}")]

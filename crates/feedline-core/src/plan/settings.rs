@@ -65,7 +65,7 @@ pub enum Order {
 
 /// What to do with a sample that cannot be prepared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase", from = "OnErrorForm")]
 pub enum OnError {
     /// Raise an error that names it.
     #[default]
@@ -76,6 +76,34 @@ pub enum OnError {
         /// The fraction of a rank's samples that may be replaced in one epoch.
         max_fraction: f64,
     },
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "on_error is \"raise\" or { max_fraction = 0.001 }")]
+enum OnErrorForm {
+    Raise(RaiseWord),
+    Skip(SkipTable),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum RaiseWord {
+    Raise,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SkipTable {
+    max_fraction: f64,
+}
+
+impl From<OnErrorForm> for OnError {
+    fn from(form: OnErrorForm) -> Self {
+        match form {
+            OnErrorForm::Raise(RaiseWord::Raise) => Self::Raise,
+            OnErrorForm::Skip(SkipTable { max_fraction }) => Self::Skip { max_fraction },
+        }
+    }
 }
 
 /// What decides how a run is executed, but no byte of its stream.
@@ -133,7 +161,7 @@ impl RunConfig {
 
 /// Number of preparer threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase", from = "WorkersForm")]
 pub enum Workers {
     /// As many as the process may use cores.
     #[default]
@@ -141,6 +169,28 @@ pub enum Workers {
     /// This many.
     #[serde(untagged)]
     Count(usize),
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "num_workers is \"auto\" or a whole number")]
+enum WorkersForm {
+    Auto(AutoWord),
+    Count(usize),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum AutoWord {
+    Auto,
+}
+
+impl From<WorkersForm> for Workers {
+    fn from(form: WorkersForm) -> Self {
+        match form {
+            WorkersForm::Auto(AutoWord::Auto) => Self::Auto,
+            WorkersForm::Count(count) => Self::Count(count),
+        }
+    }
 }
 
 impl Workers {

@@ -24,7 +24,8 @@ pub struct Loader {
     metrics: Arc<Metrics>,
     budget: Arc<Budget>,
     progress: Mutex<Progress>,
-    /// Held while a consumer waits, so that batches are received one after the other.
+    /// Held while a consumer waits and while the place in the stream changes: a batch is taken from the run and booked as
+    /// received in one turn, so none is lost between the two.
     turn: Mutex<()>,
 }
 
@@ -101,6 +102,7 @@ impl Loader {
 
     /// Begins an iteration: the epoch of a loaded state or of `set_epoch`, else the one after the last. Starts nothing.
     pub fn begin(&self) -> Result<Iteration, Error> {
+        let _turn = self.turn();
         let mut progress = self.lock();
         if progress.is_closed {
             return Err(Error::Closed);
@@ -120,7 +122,7 @@ impl Loader {
 
     /// Waits up to `timeout` for the next batch of an iteration.
     pub fn next_within(&self, iteration: Iteration, timeout: Duration) -> Result<Next, Error> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn();
         let run = {
             let mut progress = self.lock();
             match progress.stage {
@@ -137,9 +139,6 @@ impl Loader {
         };
         let Some(delivery) = run.next_within(timeout)? else { return Ok(Next::NotYet) };
         let mut progress = self.lock();
-        if progress.iteration != iteration {
-            return Err(Error::Superseded);
-        }
         let is_last = delivery.after.epoch != delivery.batch.epoch;
         progress.received = delivery.after;
         progress.stage = if is_last { Stage::Ended } else { Stage::Under };
@@ -153,6 +152,7 @@ impl Loader {
 
     /// Makes `epoch` the next to run; changes nothing if it is that anyway, else drops prepared work.
     pub fn set_epoch(&self, epoch: Epoch) {
+        let _turn = self.turn();
         let mut progress = self.lock();
         if progress.upcoming_epoch() != epoch {
             progress.jump(Cursor::start_of(epoch));
@@ -168,6 +168,7 @@ impl Loader {
     /// Goes on from a state, in the epoch it was taken in.
     pub fn load_state(&self, state: &State) -> Result<(), Error> {
         let cursor = state.to_cursor(&self.plan)?;
+        let _turn = self.turn();
         let mut progress = self.lock();
         progress.jump(cursor);
         progress.iteration.0 += 1;
@@ -182,6 +183,7 @@ impl Loader {
 
     /// Ends an iteration early: its prepared work, memory and threads are freed. The next one starts anew.
     pub fn abandon(&self, iteration: Iteration) {
+        let _turn = self.turn();
         let run = {
             let mut progress = self.lock();
             if progress.iteration != iteration || progress.stage == Stage::Ended {
@@ -218,6 +220,10 @@ impl Loader {
         )?);
         progress.run = Some(Arc::clone(&run));
         Ok(run)
+    }
+
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, Progress> {

@@ -13,7 +13,7 @@ use crate::order::{Epoch, Permutation, SampleId, Seed};
 use crate::plan::{PlanError, Registry};
 
 /// Which part.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Part {
     /// The samples with these ids.
@@ -41,10 +41,13 @@ pub struct SubsetSource {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Params {
     of: toml::Table,
-    #[serde(flatten)]
-    part: Part,
+    ids: Option<Vec<u64>>,
+    seed: Option<u64>,
+    from: Option<f64>,
+    to: Option<f64>,
 }
 
 impl SubsetSource {
@@ -70,7 +73,15 @@ impl SubsetSource {
     }
 
     pub(super) fn from_params(params: toml::Table, registry: &Registry) -> Result<Self, PlanError> {
-        let Params { of, part } = parameters("subset", params)?;
+        let Params { of, ids, seed, from, to } = parameters("subset", params)?;
+        let part = match (ids, from, to) {
+            (Some(ids), None, None) => Part::Ids { ids },
+            (None, Some(from), Some(to)) => Part::Share { seed: seed.unwrap_or(0), from, to },
+            _ => {
+                let text = "a subset has either ids, or from and to (and a seed)";
+                return Err(SourceError::Parameter(text.to_owned()).into());
+            }
+        };
         Ok(Self::new(registry.open_source(of)?, part)?)
     }
 }

@@ -1,0 +1,353 @@
+"""Law 7: nothing hangs and nothing is left behind, whoever ends what and when."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import feedline as fl
+from feedline import ops
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+SETUP = """
+import os, signal, sys, threading, time
+import numpy as np
+import feedline as fl
+from feedline import ops
+
+def slow(data, seconds=5.0):
+    time.sleep(seconds)
+    return data
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+"""
+
+
+def threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def read_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def check_ends(process: subprocess.Popen[str], within: float) -> tuple[int, str]:
+    """The process ends within ``within`` seconds; gives its exit code and what it wrote to stderr."""
+    began = time.monotonic()
+    try:
+        _, err = process.communicate(timeout=20)
+    except subprocess.TimeoutExpired:
+        pytest.fail("the process hangs")
+    took = time.monotonic() - began
+    assert took < within, f"it took {took:.2f} s\n{err}"
+    return process.returncode, err
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for _ in iter(int, 1):\n    for batch in loader: pass",
+        "for batch in loader: time.sleep(0.01)",
+        "next(iter(blocked))",
+    ],
+    ids=["while iterating", "while training", "while a batch is awaited"],
+)
+def test_ctrl_c_ends_within_a_second_with_keyboard_interrupt(start_python: Start, body: str) -> None:
+    code = f"""{SETUP}
+gate = threading.Event()
+def wait(data):
+    while not gate.wait(0.02): pass
+    return data
+loader = fl.Loader(fl.synthetic(10**6, (64, 64, 3)), batch_size=8)
+blocked = fl.Loader(fl.synthetic(8, (4, 4, 3)), [ops.Map(wait, on="data")], batch_size=8)
+print("ready")
+try:
+{chr(10).join("    " + line for line in body.splitlines())}
+except KeyboardInterrupt:
+    print("interrupted")
+    gate.set()
+    raise
+"""
+    process = start_python(code)
+    assert read_line(process) == "ready"
+    time.sleep(0.3)  # Not for a condition: the signal shall arrive in the middle of the work.
+    process.send_signal(signal.SIGINT)
+    code, err = check_ends(process, within=1.5)
+    assert code in (-signal.SIGINT, 130)
+    assert err.strip().endswith("KeyboardInterrupt")
+
+
+def test_a_loader_goes_on_after_ctrl_c_was_caught() -> None:
+    loader = fl.Loader(fl.synthetic(400, (8, 8, 3)), [ops.Map(lambda data: (time.sleep(0.002), data)[1], on="data")], batch_size=100)
+    found = []
+    iterator = iter(loader)
+    timer = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    interrupted = 0
+    while len(found) < 4:
+        try:
+            found.append(next(iterator)["index"].tolist())
+        except KeyboardInterrupt:
+            interrupted += 1
+    assert interrupted == 1
+    assert sum(found, []) == list(range(400))
+
+
+def test_dropping_an_iterator_mid_epoch_frees_threads_and_memory(wait_until: Callable[..., None]) -> None:
+    before = threads()
+    loader = fl.Loader(fl.synthetic(1000, (256, 256, 3)), batch_size=8, num_workers=4)
+    for _ in range(3):
+        for _ in loader:
+            break
+        wait_until(lambda: threads() == before, "threads are gone")
+        memory = loader.snapshot()["memory"]
+        assert memory["used_bytes"] == 0
+        assert memory["peak_bytes"] > 0
+
+
+def test_a_loader_that_nobody_holds_frees_its_threads(wait_until: Callable[..., None]) -> None:
+    before = threads()
+    loader = fl.Loader(fl.synthetic(1000, (64, 64, 3)), batch_size=8, num_workers=4)
+    iterator = iter(loader)
+    next(iterator)
+    assert threads() == before + 4
+    del loader, iterator
+    gc.collect()
+    wait_until(lambda: threads() == before, "threads are gone")
+
+
+@pytest.mark.parametrize("ending", ["close", "with", "del"])
+def test_200_loaders_leave_no_thread_no_descriptor_and_no_memory(
+    ending: str, pictures: Callable[..., Path], wait_until: Callable[..., None]
+) -> None:
+    source = fl.folder(pictures(8, size=(64, 64)))
+    chain = [ops.DecodeImage(), ops.RandomResizedCrop(64), ops.Normalize()]
+
+    def use() -> None:
+        loader = fl.Loader(source, chain, batch_size=4, num_workers=2)
+        if ending == "with":
+            with loader:
+                next(iter(loader))
+            return
+        iterator = iter(loader)
+        next(iterator)
+        if ending == "close":
+            loader.close()
+
+    for _ in range(30):
+        use()
+    gc.collect()
+    before = (threads(), descriptors(), resident_bytes())
+    for _ in range(200):
+        use()
+    gc.collect()
+    wait_until(lambda: threads() <= before[0], "threads are gone")
+    assert descriptors() <= before[1]
+    assert resident_bytes() - before[2] < 5_000_000
+
+
+def test_close_is_quick_and_a_closed_loader_raises() -> None:
+    loader = fl.Loader(fl.synthetic(1000, (8,)), batch_size=4)
+    iterator = iter(loader)
+    next(iterator)
+    before = threads()
+    began = time.monotonic()
+    loader.close()
+    assert time.monotonic() - began < 1
+    assert threads() < before
+    loader.close()
+    for use in (lambda: next(iterator), lambda: iter(loader), lambda: list(loader)):
+        with pytest.raises(fl.ClosedError, match="the loader is closed"):
+            use()
+
+
+def test_a_closed_loader_that_never_ran_raises_too() -> None:
+    loader = fl.Loader(fl.synthetic(10, (8,)), batch_size=4)
+    loader.close()
+    with pytest.raises(fl.ClosedError):
+        iter(loader)
+
+
+def test_close_returns_within_a_second_while_a_function_is_busy(wait_until: Callable[..., None]) -> None:
+    entered, gate = threading.Event(), threading.Event()
+
+    def busy(data: np.ndarray) -> np.ndarray:
+        entered.set()
+        gate.wait(5)
+        return data
+
+    before = threads()
+    loader = fl.Loader(fl.synthetic(100, (8,)), [ops.Map(busy, on="data")], batch_size=4, num_workers=2)
+    waiting = threading.Thread(target=lambda: pytest.raises(fl.ClosedError, next, iter(loader)))
+    waiting.start()
+    assert entered.wait(5)
+    began = time.monotonic()
+    loader.close()
+    assert time.monotonic() - began < 1.2
+    waiting.join(2)
+    assert not waiting.is_alive(), "a consumer that waits is woken"
+    gate.set()
+    wait_until(lambda: threads() <= before, "the thread of the function ends by itself")
+
+
+def test_close_from_another_thread_wakes_the_consumer() -> None:
+    gate = threading.Event()
+    loader = fl.Loader(fl.synthetic(8, (8,)), [ops.Map(lambda data: (gate.wait(5), data)[1], on="data")], batch_size=4)
+    threading.Timer(0.2, loader.close).start()
+    began = time.monotonic()
+    with pytest.raises(fl.ClosedError):
+        next(iter(loader))
+    assert time.monotonic() - began < 2
+    gate.set()
+
+
+def test_a_loader_can_be_used_from_another_thread() -> None:
+    loader = fl.Loader(fl.array(np.arange(100)), batch_size=7)
+    found: list[int] = []
+
+    def use() -> None:
+        found.extend(value for batch in loader for value in batch["data"].tolist())
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join(10)
+    assert found == list(range(100))
+
+
+def test_threads_that_share_an_iterator_get_each_batch_once() -> None:
+    iterator = iter(fl.Loader(fl.array(np.arange(4000)), batch_size=4, num_workers=2))
+    parts: list[list[int]] = [[] for _ in range(4)]
+
+    def use(part: list[int]) -> None:
+        for batch in iterator:
+            part.extend(batch["data"].tolist())
+
+    users = [threading.Thread(target=use, args=(part,)) for part in parts]
+    for user in users:
+        user.start()
+    for user in users:
+        user.join(20)
+    assert sorted(sum(parts, [])) == list(range(4000))
+
+
+def test_of_two_iterators_the_newer_has_the_stream_and_the_older_says_so() -> None:
+    loader = fl.Loader(fl.array(np.arange(40)), batch_size=4, shuffle=True)
+    older = iter(loader)
+    next(older)
+    newer = iter(loader)
+    with pytest.raises(fl.FeedlineError, match="newer iterator"):
+        next(older)
+    assert [value for batch in newer for value in batch["data"].tolist()] == loader.plan.ids(1)
+    del older
+    assert [value for batch in loader for value in batch["data"].tolist()] == loader.plan.ids(2)
+
+
+def test_dropping_an_older_iterator_does_not_disturb_the_newer() -> None:
+    loader = fl.Loader(fl.array(np.arange(40)), batch_size=4)
+    older = iter(loader)
+    next(older)
+    newer = iter(loader)
+    first = next(newer)
+    del older
+    gc.collect()
+    assert first["data"].tolist() + [value for batch in newer for value in batch["data"].tolist()] == list(range(40))
+
+
+def forked(child: Callable[[], Any]) -> Any:
+    """Run ``child`` after a fork; gives its result."""
+    reading, writing = os.pipe()
+    process = os.fork()
+    if process == 0:
+        try:
+            os.write(writing, json.dumps(child()).encode())
+        except BaseException as error:
+            os.write(writing, json.dumps(f"{type(error).__name__}: {error}").encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    deadline = time.monotonic() + 10
+    while os.waitpid(process, os.WNOHANG) == (0, 0):
+        if time.monotonic() > deadline:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+            pytest.fail("the child hangs")
+        time.sleep(0.01)
+    with os.fdopen(reading, "rb") as pipe:
+        return json.loads(pipe.read())
+
+
+def numbers() -> fl.Loader:
+    return fl.Loader(fl.array(np.arange(40)), batch_size=4, num_workers=2)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda loader, iterator: next(iterator), lambda loader, _: list(loader), lambda loader, _: iter(loader),
+        lambda loader, _: loader.state_dict(), lambda loader, _: loader.snapshot(), lambda loader, _: loader.set_epoch(3),
+    ],
+    ids=["next", "list", "iter", "state_dict", "snapshot", "set_epoch"],
+)  # fmt: skip
+def test_a_loader_used_before_a_fork_raises_in_the_child_and_goes_on_in_the_parent(use: Any) -> None:
+    loader = numbers()
+    iterator = iter(loader)
+    found = next(iterator)["data"].tolist()
+    said = forked(lambda: use(loader, iterator))
+    assert said.startswith("ForkError: this Loader was used before the process forked")
+    assert "call feedline.Loader in the child" in said
+    assert found + [value for batch in iterator for value in batch["data"].tolist()] == list(range(40))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_can_make_its_own_loader_and_drop_the_parents() -> None:
+    held = [numbers()]
+    iterators = [iter(held[0])]
+    next(iterators[0])
+
+    def child() -> list[int]:
+        held.clear()
+        iterators.clear()
+        gc.collect()
+        with numbers() as own:
+            return [value for batch in own for value in batch["data"].tolist()]
+
+    assert forked(child) == list(range(40))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_loader_made_but_not_used_before_a_fork_works_in_both() -> None:
+    loader = numbers()
+    assert forked(lambda: [value for batch in loader for value in batch["data"].tolist()]) == list(range(40))
+    assert [value for batch in loader for value in batch["data"].tolist()] == list(range(40))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_closes_the_parents_loader_without_effect() -> None:
+    loader = numbers()
+    iterator = iter(loader)
+    next(iterator)
+    assert forked(lambda: loader.close()) is None
+    assert len(list(iterator)) == 9

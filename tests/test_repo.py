@@ -1,0 +1,132 @@
+"""Facts that must stand in two places agree."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import feedline as fl
+from feedline import ops
+
+ROOT = Path(__file__).parent.parent
+CORE = ROOT / "crates/feedline-core/src"
+OPS = [op for op in vars(ops).values() if isinstance(op, type) and issubclass(op, ops.Op) and op is not ops.Op]
+SIZED = ("Resize", "CenterCrop", "RandomCrop", "RandomResizedCrop")
+
+
+def tracked(*endings: str) -> list[Path]:
+    names = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\n")
+    return [ROOT / name for name in names if name.endswith(endings) and (ROOT / name).is_file()]
+
+
+def example(op: type[ops.Op]) -> ops.Op:
+    arguments = {"Map": ("numpy:flip",)}.get(op.__name__, (8,) if op.__name__ in SIZED else ())
+    return op(*arguments)
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.__name__)
+def test_python_and_rust_agree_on_the_parameters_and_defaults_of_each_op(op: type[ops.Op]) -> None:
+    given = example(op)
+    tensor_op = op.__name__ in ("ToTensor", "Normalize")
+    chain = [given] if op is ops.DecodeImage else [ops.DecodeImage(), given]
+    native = fl.Loader(fl.files({"image": ["x.jpg"]}), chain, batch_size=1, ragged=() if tensor_op else ("image",))
+    written = native.plan.to_toml()
+    table = written.split("[[ops]]")[len(chain)].split("\n[run]")[0].split("\n\n")[0]
+    in_rust = {line.split(" = ")[0] for line in table.strip().splitlines()} - {"op"}
+    in_python = {field.name for field in dataclasses.fields(given) if getattr(given, field.name) is not None}  # type: ignore[arg-type]
+    assert in_rust == in_python
+    bare = 'batch_size = 1\nragged = ["image"]\n[source]\nkind = "files"\nfields = { image = ["x.jpg"] }\n'
+    required = 'fn = "numpy:flip"\n' if op is ops.Map else "size = 8\n" if op.__name__ in SIZED else ""
+    decode = "" if op is ops.DecodeImage else '[[ops]]\nop = "DecodeImage"\n'
+    defaults = fl.Plan.from_toml(f'{bare}{decode}[[ops]]\nop = "{op.__name__}"\n{required}')
+    assert defaults.fingerprints["values"] == native.plan.fingerprints["values"], "a default differs"
+
+
+def test_every_op_of_the_registry_has_a_python_class() -> None:
+    with pytest.raises(fl.PlanError) as caught:
+        fl.Plan.from_toml(
+            'batch_size = 1\n[source]\nkind = "synthetic"\nn = 1\nshape = [1]\n[[ops]]\nop = "NoSuchOp"\n'
+        )
+    known = str(caught.value).split("there are ")[1].split(", ")
+    assert sorted(known) == sorted(op.__name__ for op in OPS)
+
+
+def test_the_architecture_page_names_every_crate_and_folder() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    crates = [f"crates/{path.name}" for path in (ROOT / "crates").iterdir()]
+    folders = [f"{path.name}/" for path in CORE.iterdir() if path.is_dir()]
+    missing = [name for name in crates + folders if f"`{name}`" not in text]
+    assert not missing
+
+
+def test_every_law_is_held_by_a_test_that_names_it() -> None:
+    source = "".join(path.read_text() for path in tracked(".rs", ".py"))
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    for law in range(1, 9):
+        assert re.search(rf"fn law_{law}_\w+\(", source), f"law {law} has no test"
+        assert f"`law_{law}_*`" in page
+
+
+def test_every_op_stands_in_the_guide() -> None:
+    guide = (ROOT / "docs/guide/ops.md").read_text()
+    assert [op.__name__ for op in OPS if f"`{op.__name__}(" not in guide] == []
+
+
+def test_every_decision_is_listed_and_short() -> None:
+    index = (ROOT / "docs/adr/README.md").read_text()
+    for page in (ROOT / "docs/adr").glob("0*.md"):
+        assert page.name in index
+        assert len(page.read_text().splitlines()) <= 40
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for page in tracked(".md"):
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
+
+
+def test_files_stay_readable() -> None:
+    long = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in tracked(".rs", ".py")}
+    assert {name: lines for name, lines in long.items() if lines > 500} == {}
+
+
+def test_unsafe_code_stays_where_it_is_allowed() -> None:
+    allowed = ("crates/feedline-memory/", "crates/feedline-codec/", "crates/feedline-py/src/buffer.rs")
+    for path in tracked(".rs"):
+        if not str(path.relative_to(ROOT)).startswith(allowed):
+            assert not re.search(r"\bunsafe\s*(\{|fn|impl)", path.read_text()), path
+
+
+def test_every_python_class_of_the_native_module_is_frozen() -> None:
+    declared = [line for path in tracked(".rs") for line in path.read_text().splitlines() if "#[pyclass" in line]
+    assert declared
+    assert [line for line in declared if "frozen" not in line] == []
+
+
+def test_importing_starts_nothing() -> None:
+    code = "import os, feedline; print(len(os.listdir('/proc/self/task')), len(os.listdir('/proc/self/fd')))"
+    plain = "import os, numpy; print(len(os.listdir('/proc/self/task')), len(os.listdir('/proc/self/fd')))"
+    run = [subprocess.run([sys.executable, "-c", text], capture_output=True).stdout for text in (code, plain)]
+    assert run[0] == run[1]
+
+
+def test_figures_of_the_readme_are_those_of_the_committed_results() -> None:
+    readme = (ROOT / "README.md").read_text()
+    results = json.loads((ROOT / "bench/results/pictures.json").read_text())["results"]
+    for name, result in results.items():
+        row = next(line for line in readme.splitlines() if f"`{name}`" in line)
+        figures = [cell.strip() for cell in row.split("|")[2:-1]]
+        expected = [
+            f"{result['samples_per_second']:.0f}",
+            f"{result['cpu_ms_per_sample']:.2f}",
+            f"{result['peak_mb']}",
+            f"{result['first_batch_seconds']:.2f}",
+        ]
+        assert figures == expected, name
