@@ -159,7 +159,10 @@ def test_arguments_after_ops_are_keyword_only() -> None:
         (ops.RandomResizedCrop(4, scale=(1.0, 0.5), on="data"), "RandomResizedCrop: scale is .*low <= high"),
         (ops.RandomResizedCrop(4, ratio=(0.0, 1.0), on="data"), "RandomResizedCrop: ratio"),
         (ops.RandomResizedCrop(4, scale=(0.5,), on="data"), "RandomResizedCrop"),  # type: ignore[arg-type]
-        (ops.RandomHorizontalFlip(1.5, on="data"), "RandomHorizontalFlip: p is 1.5; a probability lies between 0 and 1"),
+        (
+            ops.RandomHorizontalFlip(1.5, on="data"),
+            "RandomHorizontalFlip: p is 1.5; a probability lies between 0 and 1",
+        ),
         (ops.RandomVerticalFlip(-0.5, on="data"), "RandomVerticalFlip: p is -0.5"),
         (ops.RandomVerticalFlip("often", on="data"), "RandomVerticalFlip"),  # type: ignore[arg-type]
         (ops.ColorJitter(brightness=-1, on="data"), "ColorJitter: brightness"),

@@ -26,7 +26,12 @@ def bomb_png(width: int, height: int) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" * 1000)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b"\0" * 1000))
+        + chunk(b"IEND", b"")
+    )
 
 
 def cut(path: Path, keep: float) -> None:
@@ -41,7 +46,7 @@ def check_bad(root: Path, bad: Path, words: str, op: str | None = "DecodeImage",
     number = [source.key(index) for index in source.ids].index(key)
     loader = fl.Loader(source, DECODE, batch_size=2, **options)
     received: list[int] = []
-    with pytest.raises(fl.SampleError, match=words) as caught:
+    with pytest.raises(fl.SampleError, match=words) as caught:  # noqa: PT012
         for batch in loader:
             received += batch["index"].tolist()
     error = caught.value
@@ -130,7 +135,7 @@ def test_damaged_bytes_inside_a_jpeg_never_take_the_process_down(tmp_path: Path)
             batches = list(fl.Loader(fl.files({"image": [path]}), DECODE, batch_size=1))
             assert batches[0]["image"].shape == (1, 16, 16, 3)
         except fl.SampleError as error:
-            assert error.path == str(path)
+            assert error.path == str(path)  # noqa: PT017
 
 
 @pytest.mark.parametrize(
@@ -150,7 +155,8 @@ def test_damaged_bytes_inside_a_jpeg_never_take_the_process_down(tmp_path: Path)
         ("0002x.png", bomb_png(10_000, 10_000), "end too early|damaged"),
     ],
     ids=[
-        "zero bytes", "text", "only JPEG magic", "only PNG magic", "only WebP magic", "only GIF magic", "only BMP magic",
+        "zero bytes", "text", "only JPEG magic", "only PNG magic", "only WebP magic", "only GIF magic",
+        "only BMP magic",
         "a web page", "no height", "too many pixels", "most pixels", "a promise not kept",
     ],
 )  # fmt: skip
@@ -165,7 +171,9 @@ def test_a_picture_of_20000x20000_is_refused_by_default_and_read_if_allowed(tmp_
     path = tmp_path / "x.png"
     Image.new("1", (20_000, 20_000)).save(path)
     loader = fl.Loader(fl.files({"image": [path]}), [ops.DecodeImage(mode="grey"), ops.CenterCrop(8)], batch_size=1)
-    with pytest.raises(fl.SampleError, match="20000 x 20000 pixels are more than the limit of 178956970; raise max_pixels"):
+    with pytest.raises(
+        fl.SampleError, match="20000 x 20000 pixels are more than the limit of 178956970; raise max_pixels"
+    ):
         list(loader)
     chain = [ops.DecodeImage(mode="grey", max_pixels=400_000_000), ops.CenterCrop(8)]
     (batch,) = list(fl.Loader(fl.files({"image": [path]}), chain, batch_size=1))
@@ -196,7 +204,7 @@ def test_a_file_deleted_after_listing_is_a_bad_sample(pictures: Callable[..., Pa
     (root / "0003.png").unlink()
     loader = fl.Loader(source, DECODE, batch_size=1)
     received = []
-    with pytest.raises(fl.SampleError, match=r"0003\.png.*could not be loaded") as caught:
+    with pytest.raises(fl.SampleError, match=r"0003\.png.*could not be loaded") as caught:  # noqa: PT012
         for batch in loader:
             received += batch["index"].tolist()
     assert (received, caught.value.index, caught.value.op) == ([0, 1, 2], 3, None)
@@ -216,7 +224,7 @@ def test_an_array_truncated_after_opening_is_a_bad_sample_not_a_crash(tmp_path: 
     cut(tmp_path / "x.npy", 0.5)
     loader = fl.Loader(source, batch_size=1)
     received = []
-    with pytest.raises(fl.SampleError, match=r"x\.npy"):
+    with pytest.raises(fl.SampleError, match=r"x\.npy"):  # noqa: PT012
         for batch in loader:
             received.append(batch)
     assert len(received) == 4
@@ -258,10 +266,13 @@ def test_an_op_chain_that_does_not_type_check_says_which_op_needs_what(pictures:
 
 def test_an_image_and_a_mask_of_other_sizes_are_a_bad_sample(tmp_path: Path) -> None:
     source = fl.files(
-        {"image": [save(tmp_path / "a.png", natural(20, 30))], "mask": [save(tmp_path / "b.png", natural(20, 31, 0, 1))]}
+        {
+            "image": [save(tmp_path / "a.png", natural(20, 30))],
+            "mask": [save(tmp_path / "b.png", natural(20, 31, 0, 1))],
+        }
     )
     both = ("image", "mask")
-    with pytest.raises(fl.SampleError, match='"image" and "mask" differ in size .30x20 and 31x20'):
+    with pytest.raises(fl.SampleError, match=r'"image" and "mask" differ in size .30x20 and 31x20'):
         list(fl.Loader(source, [ops.DecodeImage(on=both), ops.RandomCrop(8, on=both)], batch_size=1))
 
 
@@ -273,7 +284,7 @@ def test_a_colour_picture_as_mask_is_a_bad_sample(tmp_path: Path) -> None:
 
 def test_a_crop_larger_than_the_picture_is_a_bad_sample_that_says_both_sizes(pictures: Callable[..., Path]) -> None:
     loader = fl.Loader(fl.folder(pictures(2)), [ops.DecodeImage(), ops.RandomCrop((25, 10))], batch_size=2)
-    with pytest.raises(fl.SampleError, match="RandomCrop.*10x25 does not fit in a picture of 32x24"):
+    with pytest.raises(fl.SampleError, match=r"RandomCrop.*10x25 does not fit in a picture of 32x24"):
         list(loader)
 
 
@@ -281,7 +292,9 @@ def test_shapes_that_differ_name_the_op_to_add_and_ragged_gives_a_list(tmp_path:
     paths = [save(tmp_path / f"{n}.png", natural(10 + n, 12)) for n in range(4)]
     source = fl.files({"image": paths}, labels=range(4))
     loader = fl.Loader(source, [ops.DecodeImage()], batch_size=4)
-    with pytest.raises(fl.RaggedError, match=r'"image" has shape \[10, 12, 3\].*\[11, 12, 3\].*ops.RandomResizedCrop.*ragged='):
+    with pytest.raises(
+        fl.RaggedError, match=r'"image" has shape \[10, 12, 3\].*\[11, 12, 3\].*ops.RandomResizedCrop.*ragged='
+    ):
         list(loader)
     (batch,) = list(fl.Loader(source, [ops.DecodeImage()], batch_size=4, ragged=("image",)))
     assert isinstance(batch["image"], list)

@@ -28,18 +28,24 @@ def source():
     return fl.synthetic(10**6, (64, 64, 3))
 """
 
+# fmt: off
 EXITS = {
     "a running loader": "it = iter(fl.Loader(source(), batch_size=8)); next(it)",
     "a loader never used": "loader = fl.Loader(source(), batch_size=8)",
     "a loop left by break": "loader = fl.Loader(source(), batch_size=8)\nfor b in loader: break",
     "a Map running": "it = iter(fl.Loader(source(), [ops.Map(quick, on='data')], batch_size=8)); next(it)",
-    "a Map running, never joined": "it = iter(fl.Loader(source(), [ops.Map(quick, on='data')], batch_size=8, num_workers=8)); next(it)",
-    "a loader in a cycle": "class A: pass\na = A(); a.a = a; a.it = iter(fl.Loader(source(), batch_size=8)); next(a.it)",
-    "an iterator in a module": "import builtins; builtins.kept = iter(fl.Loader(source(), batch_size=8)); next(builtins.kept)",
-    "batches that outlive the loader": "loader = fl.Loader(source(), batch_size=8); kept = [b for b, _ in zip(loader, range(5))]; del loader",
+    "a Map running on many threads":
+        "it = iter(fl.Loader(source(), [ops.Map(quick, on='data')], batch_size=8, num_workers=8)); next(it)",
+    "a loader in a cycle":
+        "class A: pass\na = A(); a.a = a; a.it = iter(fl.Loader(source(), batch_size=8)); next(a.it)",
+    "an iterator in a module":
+        "import builtins; builtins.kept = iter(fl.Loader(source(), batch_size=8)); next(builtins.kept)",
+    "batches that outlive the loader":
+        "loader = fl.Loader(source(), batch_size=8); kept = [b for b, _ in zip(loader, range(5))]; del loader",
     "many loaders": "its = [iter(fl.Loader(source(), batch_size=8)) for _ in range(20)]; [next(it) for it in its]",
     "sys.exit(0) in a loop": "for b in fl.Loader(source(), batch_size=8): sys.exit(0)",
 }
+# fmt: on
 
 
 def check_exit(process: subprocess.Popen[str], is_silent: bool = True) -> str:
@@ -104,7 +110,9 @@ def test_an_exception_in_the_training_loop_ends_the_process_with_it(start_python
 
 def test_kill_9_leaves_no_shared_memory_no_child_and_no_file(start_python: Start, tmp_path: Path) -> None:
     shared_before = set(os.listdir("/dev/shm"))
-    process = start_python(f"{SETUP}\nit = iter(fl.Loader(source(), batch_size=8, num_workers=4)); next(it); print('up'); time.sleep(60)")
+    process = start_python(
+        f"{SETUP}\nit = iter(fl.Loader(source(), batch_size=8, num_workers=4)); next(it); print('up'); time.sleep(60)"
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "up\n"
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
@@ -132,3 +140,27 @@ assert logging.getLogger("feedline").level == logging.NOTSET
 print(after[1] - before[1])
 """
     assert run_python(code).strip() == "0"
+
+
+def test_a_forked_child_that_holds_the_parents_loader_exits_cleanly(run_python: Callable[..., str]) -> None:
+    code = (
+        SETUP
+        + """
+import multiprocessing
+loader = fl.Loader(source(), batch_size=8)
+it = iter(loader)
+next(it)
+def child():
+    try:
+        next(it)
+    except fl.ForkError:
+        with fl.Loader(fl.synthetic(8, (4,)), batch_size=8) as own:
+            sys.exit(10 + len(list(own)))
+process = multiprocessing.get_context("fork").Process(target=child)
+process.start()
+process.join(10)
+next(it)
+print(process.exitcode)
+"""
+    )
+    assert run_python(code).strip() == "11"

@@ -81,7 +81,20 @@ def test_encoded_bytes_can_be_decoded_by_a_function(pictures: Callable[..., Path
     assert np.array_equal(found["image"], expected["image"])
 
 
-DTYPES = ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64"]
+DTYPES = [
+    "bool",
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "uint32",
+    "int32",
+    "uint64",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -154,7 +167,9 @@ def test_a_plan_refuses_a_lambda_and_says_what_to_give() -> None:
 
 @pytest.mark.parametrize("fn", [mapped.invert, "mapped:invert"])
 def test_a_plan_names_a_function_that_can_be_imported(fn: Any) -> None:
-    loader = fl.Loader(fl.synthetic(4, (4, 4, 3)), [ops.Map(fn, on="data", deterministic=True, version=3)], batch_size=4)
+    loader = fl.Loader(
+        fl.synthetic(4, (4, 4, 3)), [ops.Map(fn, on="data", deterministic=True, version=3)], batch_size=4
+    )
     text = loader.plan.to_toml()
     assert 'fn = "mapped:' in text
     read = fl.Loader.from_plan(fl.Plan.from_toml(text))
@@ -256,7 +271,9 @@ def test_an_empty_result_is_delivered() -> None:
     assert run(lambda image: np.zeros((0, 4), np.float32))["data"].shape == (8, 0, 4)
 
 
-@pytest.mark.parametrize("result", [np.zeros((4, 4), np.float32), np.zeros((4, 4, 4), np.uint8), np.zeros((0, 4, 3), np.uint8)])
+@pytest.mark.parametrize(
+    "result", [np.zeros((4, 4), np.float32), np.zeros((4, 4, 4), np.uint8), np.zeros((0, 4, 3), np.uint8)]
+)
 def test_what_is_no_picture_before_an_op_of_pictures_is_a_bad_sample(result: np.ndarray) -> None:
     with pytest.raises(fl.SampleError, match="pixels") as caught:
         run(lambda image: result, chain=(ops.Resize((4, 4), on="data"),))
@@ -270,7 +287,7 @@ def test_a_grey_result_before_normalising_three_channels_is_a_bad_sample_not_a_w
 
 
 def test_a_grey_result_before_color_jitter_is_a_bad_sample_not_a_wrong_one() -> None:
-    with pytest.raises(fl.SampleError, match="RGB|channel"):
+    with pytest.raises(fl.SampleError, match=r"RGB|channel"):
         run(lambda image: image[..., :1], chain=(ops.ColorJitter(0.5, on="data"),))
 
 

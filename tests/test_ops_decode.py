@@ -194,7 +194,15 @@ def png(rows: bytes, width: int, height: int, bits: int, colour: int, interlace:
 
 def adam7_png(pixels: np.ndarray) -> bytes:
     rows = io.BytesIO()
-    for x, y, dx, dy in ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)):
+    for x, y, dx, dy in (
+        (0, 0, 8, 8),
+        (4, 0, 8, 8),
+        (0, 4, 4, 8),
+        (2, 0, 4, 4),
+        (0, 2, 2, 4),
+        (1, 0, 2, 2),
+        (0, 1, 1, 2),
+    ):
         for row in pixels[y::dy, x::dx]:
             if row.size:
                 rows.write(b"\0" + row.tobytes())

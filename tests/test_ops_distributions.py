@@ -1,4 +1,4 @@
-"""Drawn parameters have torchvision's distributions: mean and spread over thousands of samples agree within their errors."""
+"""Drawn parameters have torchvision's distributions: mean, spread and shape over thousands of samples agree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ COUNT = 4000
 WIDTH, HEIGHT = 500, 375
 
 
-def drawn(op: ops.Op, width: int = WIDTH, height: int = HEIGHT, epoch: int = 0, seed: int = 0) -> list[dict[str, float]]:
+def drawn(
+    op: ops.Op, width: int = WIDTH, height: int = HEIGHT, epoch: int = 0, seed: int = 0
+) -> list[dict[str, float]]:
     """What the op will do to each of ``COUNT`` samples."""
     source = fl.array(np.zeros((COUNT, 2, 2, 3), np.uint8))
     plan = fl.Loader(source, [op], batch_size=1, seed=seed).plan

@@ -1,7 +1,7 @@
 """Each op against the real torchvision, for equal draws: what ``plan.resolve`` says is given to torchvision's function.
 
-Pictures come from ``fl.array``, so that only the op itself differs. Which torchvision is meant (on a PIL picture or on a uint8
-tensor) is said where it matters; the two differ from each other by more than 1/255 for bicubic and nearest.
+Pictures come from ``fl.array``, so that only the op itself differs. Which torchvision is meant (on a PIL picture or on
+a uint8 tensor) is said where it matters; the two differ from each other by more than 1/255 for bicubic and nearest.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def check(
     tolerance: int = 1,
     **loader_options: Any,
 ) -> list[Parameters]:
-    """Prepare ``count`` pictures in two epochs and compare each with torchvision's result for the resolved parameters."""
+    """Prepare ``count`` pictures in two epochs; compare each with torchvision's result for the resolved parameters."""
     pictures = np.stack([natural(*size, seed=seed) for seed in range(count)])
     loader = fl.Loader(fl.array(pictures), [op], batch_size=count, seed=5, **loader_options)
     drawn = []
@@ -196,6 +196,40 @@ def test_grayscale_is_as_torchvision(channels: int) -> None:
             ops.Grayscale(channels, on="data"),
             lambda pixels, _, convert=convert: convert(lambda p: F.rgb_to_grayscale(p, channels), pixels),
         )
+
+
+DETERMINISTIC = [
+    ops.Resize((16, 16), on="data"),
+    ops.Resize((20, 13), on="data"),
+    ops.CenterCrop(16, on="data"),
+    ops.CenterCrop((20, 13), on="data"),
+    ops.RandomHorizontalFlip(p=1.0, on="data"),
+    ops.RandomVerticalFlip(p=1.0, on="data"),
+    ops.Grayscale(3, on="data"),
+    ops.ColorJitter(brightness=(0.5, 0.5), on="data"),
+    ops.ColorJitter(saturation=(1.5, 1.5), on="data"),
+    ops.RandomErasing(p=0.0, on="data"),
+]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_law_8_a_chain_gives_the_same_bytes_as_its_ops_one_by_one(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    chain = [DETERMINISTIC[number] for number in random.integers(0, len(DETERMINISTIC), 6)]
+    start = np.stack([natural(16, 16, seed) for seed in range(5)])
+    (together,) = list(fl.Loader(fl.array(start), chain, batch_size=5))
+    one_by_one = start
+    for op in chain:
+        (batch,) = list(fl.Loader(fl.array(one_by_one), [op], batch_size=5))
+        one_by_one = batch["data"]
+    assert np.array_equal(together["data"], one_by_one)
+
+
+@pytest.mark.parametrize("op", [ops.Resize(4, on="data"), ops.RandomResizedCrop(4, on="data")])
+def test_resolving_for_a_picture_without_pixels_is_refused(op: ops.Op) -> None:
+    plan = fl.Loader(fl.synthetic(4, (8, 8, 3)), [op], batch_size=1).plan
+    with pytest.raises(ValueError, match=r"width|height|pixels"):
+        plan.resolve(0, index=0, width=0, height=0)
 
 
 def test_image_and_mask_get_one_draw_and_the_mask_keeps_its_labels(tmp_path: Any) -> None:

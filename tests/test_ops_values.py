@@ -83,7 +83,8 @@ def test_all_factors_of_color_jitter_together_are_as_torchvision() -> None:
 
 def test_hue_leaves_grey_and_extreme_pixels_as_torchvision_does() -> None:
     colours = np.array(
-        [[0, 0, 0], [255, 255, 255], [9, 9, 9], [255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 0], [1, 0, 0]], np.uint8
+        [[0, 0, 0], [255, 255, 255], [9, 9, 9], [255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 0], [1, 0, 0]],
+        np.uint8,
     )
     pictures = np.broadcast_to(colours[None, None], (16, 1, 8, 3)).copy()
     loader, found = prepare(ops.ColorJitter(hue=0.5, on="data"), pictures)

@@ -1,4 +1,4 @@
-"""Law 4: resuming gives the rest of the stream unchanged, whatever else changed, and nothing that was delivered again."""
+"""Law 4: resuming gives the rest of the stream unchanged, whatever else changed, and nothing twice."""
 
 from __future__ import annotations
 

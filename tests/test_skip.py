@@ -1,4 +1,4 @@
-"""``on_error=fl.skip``: a bad sample's slot is filled by a named substitute, the same for any number of workers, up to a budget."""
+"""``on_error=fl.skip``: a bad sample's slot is filled by a named substitute, up to a budget."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_past_the_budget_it_raises_with_the_numbers_and_the_last_cause(pictures:
         (root / f"{number:04}.png").write_bytes(b"bad")
     loader = skipping(root, on_error=fl.skip(0.1), shuffle=False)
     received: list[int] = []
-    with pytest.raises(fl.TooManyFailuresError, match="3 bad samples in epoch 0, but at most 2") as caught:
+    with pytest.raises(fl.TooManyFailuresError, match="3 bad samples in epoch 0, but at most 2") as caught:  # noqa: PT012
         for batch in loader:
             received += batch["index"].tolist()
     assert len(received) == 12

@@ -13,7 +13,20 @@ from making import labels_mask, natural, save
 import feedline as fl
 from feedline import ops
 
-DTYPES = ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float64"]
+DTYPES = [
+    "bool",
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "uint32",
+    "int32",
+    "uint64",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+]
 DECODE = [ops.DecodeImage()]
 
 
@@ -152,7 +165,14 @@ def test_arrays_of_every_dtype_are_given_unchanged(tmp_path: Path, dtype: str, s
 
 @pytest.mark.parametrize(
     "change",
-    [lambda a: a[::2], lambda a: a[::-1], lambda a: a.T, np.asfortranarray, lambda a: a[:, 1:3], lambda a: a.astype(">f8")],
+    [
+        lambda a: a[::2],
+        lambda a: a[::-1],
+        lambda a: a.T,
+        np.asfortranarray,
+        lambda a: a[:, 1:3],
+        lambda a: a.astype(">f8"),
+    ],
     ids=["strided", "reversed", "transposed", "fortran", "sliced", "big-endian"],
 )
 def test_arrays_in_any_memory_order_are_given_unchanged(change: Callable[[np.ndarray], np.ndarray]) -> None:
@@ -200,7 +220,7 @@ def test_synthetic_samples_depend_on_their_id_alone() -> None:
     assert np.array_equal(first["data"], again["data"])
 
 
-@pytest.mark.parametrize(("n", "shape"), [(0, (3,)), (3, (0,)), (3, (2, 0))])
+@pytest.mark.parametrize(("n", "shape"), [(0, (3,)), (3, (0,)), (3, (2, 0)), (-3, (2,)), (3, (-2,)), (2.5, (2,))])
 def test_synthetic_without_samples_or_bytes_is_refused(n: int, shape: tuple[int, ...]) -> None:
     with pytest.raises(fl.SourceError, match="synthetic"):
         fl.synthetic(n, shape)
@@ -236,9 +256,18 @@ def test_samples_of_a_part_are_those_of_the_whole_under_the_same_ids(pictures: C
 
 
 @pytest.mark.parametrize(
-    ("ids", "words"), [([], "no sample"), ([3, 3], "twice"), ([0, 99], "99"), ([-1], "-1|negative|range")]
+    ("ids", "words"),
+    [
+        ([], "no sample"),
+        ([3, 3], "twice"),
+        ([0, 99], "99"),
+        ([-1], "-1"),
+        ([0.5], "0.5"),
+        (["a"], "subset"),
+        (np.array([True, False]), "subset.*whole numbers"),
+    ],
 )
-def test_subsets_that_cannot_be_are_refused(ids: list[int], words: str) -> None:
+def test_subsets_that_cannot_be_are_refused(ids: Any, words: str) -> None:
     with pytest.raises(fl.SourceError, match=words):
         fl.synthetic(9, (1,)).subset(ids)
 
@@ -292,6 +321,7 @@ def test_an_array_in_memory_or_labels_of_floats_cannot_be_written_and_say_so(tmp
         ({"image": []}, "empty"),
         ({"image": ["a"], "mask": []}, '"mask" has 0 files, but "image" has 1'),
         ({"label": ["a"]}, "label"),
+        ({"image": "abc"}, "image.*list"),
     ],
 )
 def test_lists_of_files_that_do_not_fit_are_refused(fields: dict[str, list[str]], words: str) -> None:

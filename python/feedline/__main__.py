@@ -1,12 +1,14 @@
 """The ``feedline`` command."""
 
+import os
 import sys
 
 from feedline._feedline import run_cli
 
 
 def main() -> int:
-    """Run the command line; give its exit code."""
+    """Run the command line; give its exit code. Functions that plans name may lie in the current folder."""
+    sys.path.append(os.getcwd())
     return run_cli(["feedline", *sys.argv[1:]])
 
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use feedline_core::Registry;
+use feedline_core::plan::{CheckError, PlanError};
 
 /// The exit code of a command that the user stopped.
 const INTERRUPTED: i32 = 130;
@@ -22,7 +23,16 @@ fn main() -> ExitCode {
         eprintln!("error: cannot listen for Ctrl-C: {error}");
         return ExitCode::FAILURE;
     }
-    let code =
-        feedline_cli::run(std::env::args_os().collect(), Registry::core(), &|| is_interrupted.load(Ordering::Relaxed));
+    let code = feedline_cli::run(std::env::args_os().collect(), registry(), &|| is_interrupted.load(Ordering::Relaxed));
     ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
+}
+
+/// Everything that needs no interpreter; plans with Python functions are told where they run.
+fn registry() -> Registry {
+    let mut registry = Registry::core();
+    registry.op_with("Map", |_| {
+        let problem = "this binary has no Python; run the plan with the feedline command of the wheel (pip install feedline)";
+        Err(PlanError::Check(CheckError::Parameter { op: "Map", problem: problem.to_owned() }))
+    });
+    registry
 }

@@ -97,3 +97,11 @@ fn an_interrupted_run_ends_within_a_second_with_130() {
     assert_eq!(code, 130);
     assert!(asked_at.get().unwrap().elapsed() < Duration::from_secs(1));
 }
+
+#[test]
+fn a_plan_with_a_python_function_is_sent_to_the_wheel() {
+    let folder = pictures();
+    let ops = format!("{DECODE}\n[[ops]]\nop = \"Map\"\nfn = \"module:function\"\n");
+    write_plan(folder.path(), "plan.toml", "batch_size = 4", &ops);
+    fail(&["run", "plan.toml"], folder.path(), &["Map", "pip install feedline"]);
+}

@@ -156,6 +156,39 @@ mod tests {
         assert_eq!(by_name, [("a-b/1.jpg", 1), ("a-b/3.jpg", 1), ("a/1.jpg", 0), ("a/deep/2.jpg", 0), ("z.jpg", -1)]);
     }
 
+    /// A store of as many files as `ImageNet` has.
+    #[derive(Debug)]
+    struct Simulated;
+
+    impl Store for Simulated {
+        fn list(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, crate::store::StoreError> {
+            let names: Vec<String> =
+                (0..1_300_000).map(|n| format!("n{:08}/n{:08}_{n}.JPEG", n % 1000, n % 1000)).collect();
+            Ok(names.iter().map(String::as_str).filter(|name| accept(name)).collect())
+        }
+
+        fn read(&self, _: &str, _: &mut dyn crate::store::Room) -> Result<(), crate::store::StoreError> {
+            unreachable!("listing reads no file")
+        }
+
+        fn open(&self, _: &str) -> Result<Arc<dyn crate::store::Object>, crate::store::StoreError> {
+            unreachable!("listing opens no file")
+        }
+
+        fn address(&self, name: &str) -> String {
+            name.to_owned()
+        }
+    }
+
+    #[test]
+    fn a_listing_of_1_3_million_files_takes_under_100_bytes_a_sample_beyond_the_names() {
+        let source = FolderSource::open("simulated", Arc::new(Simulated)).unwrap();
+        assert_eq!((source.len(), source.classes().len()), (1_300_000, 1000));
+        let names: usize = source.names.iter().map(str::len).sum();
+        let beyond = source.memory_bytes() - names;
+        assert!(beyond < 100 * 1_300_000, "{} bytes a sample", beyond / 1_300_000);
+    }
+
     #[test]
     fn pictures_are_known_by_their_ending_in_any_case() {
         for name in ["x.JPEG", "d/y.Png", "é.webp"] {
