@@ -106,22 +106,54 @@ except KeyboardInterrupt:
     assert err.strip().endswith("KeyboardInterrupt")
 
 
-def test_a_loader_goes_on_after_ctrl_c_was_caught() -> None:
-    loader = fl.Loader(
-        fl.synthetic(400, (8, 8, 3)), [ops.Map(lambda data: (time.sleep(0.002), data)[1], on="data")], batch_size=100
-    )
-    found = []
+def check_nothing_lost(
+    loader: fl.Loader, caught: Callable[[], None] = lambda: None, arrived: Callable[[], None] = lambda: None
+) -> None:
+    """Four batches of 100 all arrive, though one Ctrl-C comes in between and the state is looked at then."""
+    found: list[list[int]] = []
+    interrupts = 0
     iterator = iter(loader)
-    timer = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
-    interrupted = 0
     while len(found) < 4:
         try:
             found.append(next(iterator)["index"].tolist())
+            arrived()
         except KeyboardInterrupt:
-            interrupted += 1
-    assert interrupted == 1
+            interrupts += 1
+            assert loader.state_dict()["batches"] == len(found), "the state says what was received"
+            caught()
+    assert interrupts == 1
     assert sum(found, []) == list(range(400))
+
+
+def test_a_loader_goes_on_after_ctrl_c_while_a_batch_was_awaited() -> None:
+    arrived, gate = threading.Event(), threading.Event()
+
+    def wait(data: np.ndarray) -> np.ndarray:
+        if data == 150:
+            gate.wait(10)
+        return data
+
+    def interrupt() -> None:
+        arrived.wait(10)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    loader = fl.Loader(fl.array(np.arange(400)), [ops.Map(wait, on="data")], batch_size=100)
+    threading.Thread(target=interrupt).start()
+    check_nothing_lost(loader, gate.set, arrived.set)
+
+
+def test_ctrl_c_just_before_a_batch_is_ready_does_not_lose_it() -> None:
+    is_sent = threading.Event()
+
+    def interrupt(data: np.ndarray) -> np.ndarray:
+        if data == 199 and not is_sent.is_set():
+            is_sent.set()
+            os.kill(os.getpid(), signal.SIGINT)
+        return data
+
+    chain = [ops.Map(interrupt, on="data")]
+    loader = fl.Loader(fl.array(np.arange(400)), chain, batch_size=100, num_workers=1, prefetch_batches=1)
+    check_nothing_lost(loader)
 
 
 def test_a_log_handler_that_raises_loses_no_batch(pictures: Callable[..., Path]) -> None:

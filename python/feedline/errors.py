@@ -35,6 +35,14 @@ class ForkError(FeedlineError, RuntimeError):
     """The loader was used before the process forked."""
 
 
+class SupersededError(FeedlineError, RuntimeError):
+    """A newer iterator of the same loader has taken over: one loader has one stream."""
+
+
+class OutOfMemoryError(FeedlineError, MemoryError):
+    """The system has no memory for a batch."""
+
+
 class RaggedError(FeedlineError, ValueError):
     """Samples of one batch differ in shape."""
 

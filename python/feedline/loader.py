@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import logging
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -82,22 +83,22 @@ class Loader:
         if not isinstance(source, Source):
             makers = "fl.folder, fl.files, fl.array or fl.synthetic"
             raise PlanError(f"source is {type(source).__name__}; it is made by {makers}")
+        if not isinstance(ops, Sequence):
+            raise PlanError(f"ops is {ops!r}; it is a list of ops, e.g. [ops.DecodeImage(), ops.Resize((224, 224))]")
         wrong = [op for op in ops if not isinstance(op, Op)]
         if wrong:
             raise PlanError(f"ops has {wrong[0]!r}; it takes ops of feedline.ops, functions go into ops.Map(fn)")
-        _whole("batch_size", batch_size, 1)
-        _whole("seed", seed, 0)
         _one_of("order", order, (None, "strict"))
         if num_workers != "auto":
-            _whole("num_workers", num_workers, 1)
+            num_workers = _whole("num_workers", num_workers, 1, 'or "auto"')
         if on_error != "raise" and not isinstance(on_error, Skip):
             raise PlanError(f'on_error is {on_error!r}; it is "raise" or fl.skip(max_fraction)')
         ranks = environment.launched_rank() if rank is None and world_size is None else _rank(rank, world_size)
         settings: dict[str, Any] = {
-            "batch_size": batch_size,
-            "shuffle": bool(shuffle),
-            "seed": seed,
-            "drop_last": bool(drop_last),
+            "batch_size": _whole("batch_size", batch_size, 1),
+            "shuffle": _truth("shuffle", shuffle),
+            "seed": _whole("seed", seed, 0),
+            "drop_last": _truth("drop_last", drop_last),
             "on_error": {"max_fraction": on_error.max_fraction} if isinstance(on_error, Skip) else "raise",
             "ragged": _names("ragged", ragged),
         }
@@ -111,7 +112,10 @@ class Loader:
         if prefetch_batches is not None:
             config["prefetch_batches"] = _whole("prefetch_batches", prefetch_batches, 1)
         if memory_budget is not None:
-            config["memory_budget"] = memory_budget
+            is_text = isinstance(memory_budget, str)
+            config["memory_budget"] = (
+                memory_budget if is_text else _whole("memory_budget", memory_budget, 1, 'or a text such as "512MB"')
+            )
         native = _feedline.Plan(source._native, [op._to_native() for op in ops], settings, config)
         self._start(Plan(native), framework)
 
@@ -124,14 +128,15 @@ class Loader:
 
     def _start(self, plan: Plan, framework: str) -> None:
         _one_of("framework", framework, ("numpy", "torch"))
+        if framework == "numpy" and plan._native.bfloat16_fields:
+            names = ", ".join(plan._native.bfloat16_fields)
+            raise PlanError(f'{names}: NumPy has no bfloat16; take framework="torch", or another dtype')
         self.plan = plan
         self._framework: Literal["numpy", "torch"] = "torch" if framework == "torch" else "numpy"
         self._to_array = _converter(self._framework)
         self._returns: list[str] | None = plan._native.settings.get("returns")
         self._native = _feedline.Loader(plan._native, environment.memory_bytes())
-        if not _open_loaders:
-            atexit.register(_close_all)
-        _open_loaders.add(self)
+        _close_at_exit(self)
 
     @property
     def source(self) -> Source:
@@ -172,6 +177,11 @@ class Loader:
         loader = Loader.from_plan(Plan(self.plan._native.refreshed()), framework=self._framework)
         loader.set_epoch(self.epoch)
         return loader
+
+    def __repr__(self) -> str:
+        """Show the source, the ops and the size of an epoch."""
+        names = ", ".join(self.plan.ops)
+        return f"<feedline.Loader of {len(self)} batches over {self.source!r}: {names or 'no ops'}>"
 
     def close(self) -> None:
         """End all threads and free all memory, within a second. Also done by ``with``, ``del`` and at exit."""
@@ -228,13 +238,7 @@ def _converter(framework: Literal["numpy", "torch"]) -> Callable[[_feedline.Arra
         from feedline.torch import to_tensor
 
         return to_tensor
-    return _to_numpy
-
-
-def _to_numpy(array: _feedline.Array) -> Any:
-    if array.dtype == "bfloat16":
-        raise PlanError('NumPy has no bfloat16; take framework="torch", or dtype="float16" or "float32"')
-    return np.asarray(array)
+    return np.asarray
 
 
 def _rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
@@ -243,11 +247,17 @@ def _rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
     return _whole("rank", rank, 0), _whole("world_size", world_size, 1)
 
 
-def _whole(name: str, value: int, least: int) -> int:
+def _whole(name: str, value: Any, least: int, otherwise: str = "") -> int:
     is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not is_whole or not least <= value < 2**63:
-        raise PlanError(f"{name} is {value!r}; it is a whole number from {least} on")
+        raise PlanError(f"{name} is {value!r}; it is a whole number from {least} on {otherwise}".rstrip())
     return int(value)
+
+
+def _truth(name: str, value: bool) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise PlanError(f"{name} is {value!r}; it is True or False")
+    return bool(value)
 
 
 def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
@@ -256,11 +266,22 @@ def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
 
 
 def _names(name: str, names: Sequence[str]) -> list[str]:
-    if isinstance(names, str) or not all(isinstance(entry, str) for entry in names):
+    is_sequence = isinstance(names, Sequence) and not isinstance(names, str)
+    if not is_sequence or not all(isinstance(entry, str) for entry in names):
         raise PlanError(f'{name} is {names!r}; it is a sequence of field names such as ("image", "label")')
     return list(names)
+
+
+@functools.cache
+def _register_exit() -> None:
+    atexit.register(_close_all)
 
 
 def _close_all() -> None:
     for loader in list(_open_loaders):
         loader.close()
+
+
+def _close_at_exit(loader: Loader) -> None:
+    _register_exit()
+    _open_loaders.add(loader)

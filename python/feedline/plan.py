@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from feedline import _feedline, environment
+from feedline.errors import PlanError
 from feedline.source import Source
 
 
@@ -22,6 +25,19 @@ class Plan:
         """Write the plan as TOML; a function without a name or an array in memory cannot be written and says so."""
         return self._native.to_toml()
 
+    def __repr__(self) -> str:
+        """Show source and ops."""
+        return f"<feedline.Plan over {self.source!r}: {', '.join(self.ops) or 'no ops'}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as TOML: the process that unpickles opens the source itself."""
+        return Plan.from_toml, (self.to_toml(),)
+
+    @property
+    def ops(self) -> list[str]:
+        """The names of the ops, in order."""
+        return self._native.ops
+
     @property
     def source(self) -> Source:
         """The source."""
@@ -38,4 +54,6 @@ class Plan:
 
     def resolve(self, op: int, *, index: int, width: int, height: int, epoch: int = 0) -> list[tuple[str, float]]:
         """Say what op number ``op`` will do to sample ``index``, a picture of this size, before any data is there."""
+        if width < 1 or height < 1:
+            raise PlanError(f"a picture of {width} x {height} has no pixels")
         return self._native.resolve(op, epoch, index, width, height)

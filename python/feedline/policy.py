@@ -16,7 +16,7 @@ def skip(max_fraction: float = 0.001) -> Skip:
     """Replace a bad sample by another of the same rank's share, up to a fraction of the epoch.
 
     The substitute follows from (seed, epoch, position, attempt), so the stream stays the same for any number of
-    workers. ``batch["index"]`` shows the substitute's id, ``loader.snapshot()["substitutes"]`` lists the pairs. One
-    sample per epoch is always allowed; past the fraction :class:`feedline.TooManyFailuresError` is raised.
+    workers. ``batch["index"]`` shows the substitute's id, ``loader.snapshot()["substitutes"]`` lists the pairs. The
+    number allowed is rounded up; past it :class:`feedline.TooManyFailuresError` is raised.
     """
     return Skip(max_fraction)

@@ -9,6 +9,8 @@ from typing import Any, Union
 import numpy as np
 import numpy.typing as npt
 
+from feedline.errors import PlanError
+
 
 @dataclass(frozen=True)
 class Weighted:
@@ -41,6 +43,16 @@ def class_balanced(num_samples: int | None = None) -> ClassBalanced:
     return ClassBalanced(num_samples)
 
 
+def whole_numbers(name: str, values: Sequence[int] | npt.NDArray[np.integer[Any]]) -> list[int]:
+    """Give sample ids as plain numbers; anything else is refused."""
+    is_sequence = isinstance(values, (Sequence, np.ndarray)) and not isinstance(values, (str, bytes))
+    if not is_sequence or not all(
+        isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 0 for value in values
+    ):
+        raise PlanError(f"{name} is {values!r}; it is a sequence of sample ids, whole numbers from 0 on")
+    return [int(value) for value in values]
+
+
 def to_plan(sampler: Sampler) -> dict[str, Any]:
     """Give the sampler as a table of a plan."""
     if isinstance(sampler, Weighted):
@@ -48,7 +60,9 @@ def to_plan(sampler: Sampler) -> dict[str, Any]:
     elif isinstance(sampler, ClassBalanced):
         table = {"kind": "class_balanced"}
     else:
-        return {"kind": "list", "ids": [int(index) for index in sampler]}
+        return {"kind": "list", "ids": whole_numbers("sampler", sampler)}
     if sampler.num_samples is not None:
+        if sampler.num_samples < 1:
+            raise PlanError(f"num_samples is {sampler.num_samples}; it is a whole number from 1 on")
         table["num_samples"] = int(sampler.num_samples)
     return table

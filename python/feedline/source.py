@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from feedline import _feedline
-from feedline.errors import SourceError
+from feedline.errors import PlanError, SourceError
+from feedline.sampler import whole_numbers
 
 Labels = Sequence[Any] | npt.NDArray[Any]
 
@@ -54,7 +55,11 @@ class Source:
 
     def subset(self, ids: Sequence[int] | npt.NDArray[np.integer[Any]]) -> Source:
         """Give the part with these ids, which keep their numbers."""
-        return Source(self._native.subset([int(index) for index in ids]))
+        try:
+            numbers = whole_numbers("subset()", ids)
+        except PlanError as error:
+            raise SourceError(str(error)) from None
+        return Source(self._native.subset(numbers))
 
     def split(self, parts: Mapping[str, float], seed: int = 0) -> dict[str, Source]:
         """Divide at random: ``split({"train": 0.9, "val": 0.1})``. Ids are kept; the same seed divides alike."""
@@ -85,6 +90,10 @@ def files(fields: Mapping[str, Sequence[str | os.PathLike[str]]], labels: Labels
 
     All lists have one length; ``labels`` are of any dtype and shape, one per sample.
     """
+    if not isinstance(fields, Mapping) or any(
+        isinstance(paths, (str, bytes, os.PathLike)) for paths in fields.values()
+    ):
+        raise SourceError('files() takes lists of paths by field name: {"image": ["a.jpg", "b.jpg"]}')
     lists = [(name, [os.fspath(path) for path in paths]) for name, paths in fields.items()]
     return Source(_feedline.Source.files(lists, _label_parts(labels)))
 
@@ -96,9 +105,7 @@ def array(data: npt.NDArray[Any] | str | os.PathLike[str], labels: Labels | None
     """
     if isinstance(data, (str, os.PathLike)):
         return Source(_feedline.Source.array_file(os.fspath(data), _label_parts(labels)))
-    contiguous = np.ascontiguousarray(data)
-    if contiguous.dtype.byteorder == ">":
-        contiguous = contiguous.astype(contiguous.dtype.newbyteorder("<"))
+    contiguous = _plain_array("array()", data)
     address: int = contiguous.__array_interface__["data"][0]
     shape = list(np.shape(data))
     name = contiguous.dtype.name
@@ -108,14 +115,24 @@ def array(data: npt.NDArray[Any] | str | os.PathLike[str], labels: Labels | None
 
 def synthetic(n: int, shape: Sequence[int]) -> Source:
     """Make ``n`` samples of random bytes from their ids, without I/O; field ``data``, uint8."""
-    return Source(_feedline.Source.synthetic(n, list(shape)))
+    if not all(isinstance(number, (int, np.integer)) and number > 0 for number in (n, *shape)):
+        raise SourceError(f"synthetic({n}, {tuple(shape)}): there have to be samples, and bytes in each")
+    return Source(_feedline.Source.synthetic(int(n), [int(side) for side in shape]))
 
 
 def _label_parts(labels: Labels | None) -> tuple[str, list[int], bytes] | None:
     if labels is None:
         return None
-    values = np.asarray(labels)
-    if values.dtype == object or values.dtype.kind in "US":
-        raise SourceError(f"labels are {values.dtype}; they have to be numbers, all of one shape")
-    values = np.ascontiguousarray(values)
+    values = _plain_array("labels", labels)
     return values.dtype.name, list(values.shape[1:]), values.tobytes()
+
+
+def _plain_array(what: str, values: Any) -> npt.NDArray[Any]:
+    """Give an array of numbers in C order and in this machine's byte order, without a copy where it is that already."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise SourceError(f"{what}: {error}") from error
+    if array.dtype.kind not in "biuf":
+        raise SourceError(f"{what} has elements of {array.dtype}; they have to be numbers, all of one shape")
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))

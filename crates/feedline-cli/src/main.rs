@@ -31,7 +31,8 @@ fn main() -> ExitCode {
 fn registry() -> Registry {
     let mut registry = Registry::core();
     registry.op_with("Map", |_| {
-        let problem = "this binary has no Python; run the plan with the feedline command of the wheel (pip install feedline)";
+        let problem =
+            "this binary has no Python; run the plan with the feedline command of the wheel (pip install feedline)";
         Err(PlanError::Check(CheckError::Parameter { op: "Map", problem: problem.to_owned() }))
     });
     registry

@@ -161,6 +161,9 @@ pub(crate) fn grow(memory: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8], CodecE
     Ok(&mut memory[..len])
 }
 
+/// Work memory that a thread keeps; what a larger picture needed is freed.
+const MOST_SCRATCH: usize = 1 << 20;
+
 /// Lends this thread's work memory, which keeps its size from picture to picture.
 pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     thread_local! {
@@ -170,7 +173,9 @@ pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         // Taken, not borrowed: a nested call finds an empty vector instead of a panic.
         let mut scratch = cell.take();
         let result = work(&mut scratch);
-        cell.set(scratch);
+        if scratch.capacity() <= MOST_SCRATCH {
+            cell.set(scratch);
+        }
         result
     })
 }

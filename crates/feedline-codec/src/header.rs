@@ -49,13 +49,36 @@ pub struct Header {
     pub height: u32,
     /// From EXIF; [`Orientation::IDENTITY`] where there is none.
     pub orientation: Orientation,
+    /// Whether a JPEG comes in several passes over the whole picture, whose coefficients are all held until the last.
+    pub is_progressive: bool,
+}
+
+impl Header {
+    /// About how many bytes decoding takes at its peak: the pixels, and what the decoder holds beside them.
+    pub fn decode_bytes(&self, channels: u8, exif: bool) -> u64 {
+        let area = u64::from(self.width) * u64::from(self.height);
+        let pixels = area * u64::from(channels);
+        let beside = match self.format {
+            Format::Jpeg if self.is_progressive => 6 * area,
+            Format::Jpeg => 0,
+            Format::Png => 3 * area,
+            Format::WebP => 6 * area,
+            Format::Bmp | Format::Gif => 5 * area,
+        };
+        let turned = if exif && self.orientation != Orientation::IDENTITY { pixels } else { 0 };
+        pixels + beside + turned
+    }
 }
 
 /// Reads format, size and orientation.
 pub fn read_header(bytes: &[u8]) -> Result<Header, CodecError> {
     let format = sniff(bytes)?;
+    let mut is_progressive = false;
     let found = match format {
-        Format::Jpeg => jpeg(bytes)?,
+        Format::Jpeg => jpeg(bytes)?.map(|(found, progressive)| {
+            is_progressive = progressive;
+            found
+        }),
         Format::Png => png(bytes),
         Format::WebP => webp(bytes),
         Format::Bmp => bmp(bytes),
@@ -66,7 +89,8 @@ pub fn read_header(bytes: &[u8]) -> Result<Header, CodecError> {
     if width == 0 || height == 0 {
         return Err(CodecError::damaged(format, format!("the size is {width} x {height}")));
     }
-    Ok(Header { format, width, height, orientation: exif.map_or(Orientation::IDENTITY, Orientation::from_tiff) })
+    let orientation = exif.map_or(Orientation::IDENTITY, Orientation::from_tiff);
+    Ok(Header { format, width, height, orientation, is_progressive })
 }
 
 /// Width, height and the EXIF block.
@@ -88,8 +112,8 @@ fn sniff(bytes: &[u8]) -> Result<Format, CodecError> {
     }
 }
 
-/// Walks the segments up to the frame header; EXIF comes before it in all files seen, so nothing behind is read.
-fn jpeg(bytes: &[u8]) -> Result<Option<Found<'_>>, CodecError> {
+/// Walks the segments up to the frame header, which also says whether the file is progressive; EXIF comes before it in all files seen, so nothing behind is read.
+fn jpeg(bytes: &[u8]) -> Result<Option<(Found<'_>, bool)>, CodecError> {
     let mut at = 2;
     let mut exif = None;
     loop {
@@ -114,7 +138,10 @@ fn jpeg(bytes: &[u8]) -> Result<Option<Found<'_>>, CodecError> {
         let segment = bytes.get(at + 2..at + (length as usize).max(2)).unwrap_or_default();
         match marker {
             0xc0..=0xcf if !matches!(marker, 0xc4 | 0xc8 | 0xcc) => {
-                return Ok(all((u16_be(bytes, at + 5), u16_be(bytes, at + 3), exif)));
+                let is_progressive = marker & 0x03 == 0x02;
+                return Ok(
+                    all((u16_be(bytes, at + 5), u16_be(bytes, at + 3), exif)).map(|found| (found, is_progressive))
+                );
             }
             0xe1 if exif.is_none() => exif = segment.strip_prefix(b"Exif\0\0"),
             _ => {}

@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::batch::RaggedError;
@@ -17,6 +18,8 @@ pub struct SampleFailure {
     pub key: String,
     /// Where its bytes are.
     pub path: Option<String>,
+    /// The bytes of that file, if they are not all of it.
+    pub range: Option<Range<u64>>,
     /// The epoch.
     pub epoch: Epoch,
     /// The position in the epoch.
@@ -32,6 +35,9 @@ impl fmt::Display for SampleFailure {
         write!(f, "sample {} ({:?}", self.id.0, self.key)?;
         if let Some(path) = &self.path {
             write!(f, ", {path:?}")?;
+        }
+        if let Some(range) = &self.range {
+            write!(f, ", bytes {range:?}")?;
         }
         match &self.op {
             Some(op) => write!(f, ") could not be prepared by {op}"),
@@ -62,6 +68,10 @@ pub enum Error {
     Superseded,
     #[error(transparent)]
     State(#[from] StateError),
+    #[error("the system has no {bytes} bytes left for a batch; lower batch_size or prefetch_batches")]
+    OutOfMemory { bytes: usize },
+    #[error("a preparer thread panicked, which is a bug; please report it")]
+    Panicked,
     #[error("cannot start a preparer thread")]
     Thread(#[source] std::io::Error),
 }

@@ -23,19 +23,19 @@ unsafe impl Send for Allocation {}
 unsafe impl Sync for Allocation {}
 
 impl Allocation {
-    /// Takes `len` zeroed bytes from the heap; aborts like every Rust collection when there are none.
-    pub fn zeroed(len: usize) -> Self {
+    /// Takes `len` zeroed bytes from the heap; `None` if the system does not have them.
+    pub fn zeroed(len: usize) -> Option<Self> {
         let alignment = if len >= HUGE_PAGE { HUGE_PAGE } else { SMALL_ALIGNMENT };
-        let layout = Layout::from_size_align(len.max(1), alignment).expect("a slab is smaller than the address space");
+        let layout = Layout::from_size_align(len.max(1), alignment).ok()?;
         // SAFETY: the layout's size is at least 1.
         let start = unsafe { alloc::alloc_zeroed(layout) };
-        let start = NonNull::new(start).unwrap_or_else(|| alloc::handle_alloc_error(layout));
+        let start = NonNull::new(start)?;
         if len >= HUGE_PAGE {
             // SAFETY: M1; the range is ours and the advice changes no contents. Refusal is harmless: ordinary pages serve.
             unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, rustix::mm::Advice::LinuxHugepage) }
                 .unwrap_or_default();
         }
-        Self { start, layout }
+        Some(Self { start, layout })
     }
 
     /// Number of bytes.
@@ -80,10 +80,15 @@ mod tests {
     #[test]
     fn memory_is_zeroed_and_aligned() {
         for len in [0, 1, 63, 4096, HUGE_PAGE, HUGE_PAGE + 17] {
-            let memory = Allocation::zeroed(len);
+            let memory = Allocation::zeroed(len).unwrap();
             assert!(memory.bytes().iter().all(|&byte| byte == 0));
             assert_eq!(memory.start().as_ptr() as usize % SMALL_ALIGNMENT, 0);
             assert_eq!(memory.len(), len.max(1));
         }
+    }
+
+    #[test]
+    fn memory_that_does_not_exist_is_refused() {
+        assert!(Allocation::zeroed(isize::MAX as usize - HUGE_PAGE).is_none());
     }
 }

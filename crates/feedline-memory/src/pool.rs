@@ -25,9 +25,11 @@ impl Pool {
     }
 
     /// Opens a slab. Memory that was used before holds old bytes: whoever seals the slab has written every slot.
-    pub fn open(&self) -> OpenSlab {
-        let memory = self.0.take().unwrap_or_else(|| Allocation::zeroed(self.0.layout.total_bytes()));
-        OpenSlab::new(memory, Arc::clone(&self.0))
+    ///
+    /// `None` if the system has no memory left.
+    pub fn open(&self) -> Option<OpenSlab> {
+        let memory = self.0.take().or_else(|| Allocation::zeroed(self.0.layout.total_bytes()))?;
+        Some(OpenSlab::new(memory, Arc::clone(&self.0)))
     }
 
     /// The layout of all its slabs.
@@ -65,7 +67,7 @@ mod tests {
 
     #[test]
     fn threads_fill_disjoint_slots_and_the_sealed_slab_holds_all_of_them() {
-        let open = pool(32).open();
+        let open = pool(32).open().unwrap();
         thread::scope(|scope| {
             for first in (0..32).step_by(4) {
                 let mut writer = open.claim(first..first + 4).unwrap();
@@ -87,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_slot_is_claimed_once() {
-        let open = pool(4).open();
+        let open = pool(4).open().unwrap();
         let writer = open.claim(1..3).unwrap();
         assert!(open.claim(2..4).is_none());
         drop(writer);
@@ -96,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_slab_with_a_writer_cannot_be_sealed() {
-        let open = pool(4).open();
+        let open = pool(4).open().unwrap();
         let writer = open.claim(0..1).unwrap();
         let open = open.seal().unwrap_err();
         drop(writer);
@@ -106,12 +108,12 @@ mod tests {
     #[test]
     fn memory_is_used_again_but_only_as_much_as_the_pool_keeps() {
         let pool = pool(4);
-        let first = pool.open().seal().unwrap();
-        let second = pool.open().seal().unwrap();
+        let first = pool.open().unwrap().seal().unwrap();
+        let second = pool.open().unwrap().seal().unwrap();
         let address = first.region_start(0);
         drop(first);
         drop(second);
         assert_eq!(pool.spare_bytes(), pool.layout().total_bytes());
-        assert_eq!(pool.open().seal().unwrap().region_start(0), address);
+        assert_eq!(pool.open().unwrap().seal().unwrap().region_start(0), address);
     }
 }

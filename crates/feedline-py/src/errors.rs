@@ -53,7 +53,9 @@ pub fn run_error(py: Python<'_>, error: &Error) -> PyErr {
         Error::Ragged(_) => raise(py, "RaggedError", chain(error)),
         Error::Closed => raise(py, "ClosedError", chain(error)),
         Error::State(_) => raise(py, "StateError", chain(error)),
-        Error::Superseded | Error::Thread(_) => raise(py, "FeedlineError", chain(error)),
+        Error::Superseded => raise(py, "SupersededError", chain(error)),
+        Error::OutOfMemory { .. } => raise(py, "OutOfMemoryError", chain(error)),
+        Error::Panicked | Error::Thread(_) => raise(py, "FeedlineError", chain(error)),
     }
 }
 

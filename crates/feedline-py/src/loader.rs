@@ -50,12 +50,18 @@ impl Loader {
         let loader = self.here(py)?;
         self.process.store(process::id(), Ordering::Relaxed);
         loop {
-            let next = py.detach(|| loader.next_within(Iteration::from_number(iteration), SIGNAL_CHECK));
+            let waited = py.detach(|| loader.wait_within(Iteration::from_number(iteration), SIGNAL_CHECK));
+            // Whatever may raise comes before the batch is taken: one that is taken counts as received.
             logging::hand_over(py)?;
-            match next.map_err(|error: Error| run_error(py, &error))? {
+            py.check_signals()?;
+            if !waited.map_err(|error: Error| run_error(py, &error))? {
+                continue;
+            }
+            let next = py.detach(|| loader.take(Iteration::from_number(iteration)));
+            match next.map_err(|error| run_error(py, &error))? {
                 Next::Batch(batch) => return to_python(py, *batch).map(Some),
                 Next::End => return Ok(None),
-                Next::NotYet => py.check_signals()?,
+                Next::NotYet => {}
             }
         }
     }

@@ -80,7 +80,8 @@ pub fn from_params(params: toml::Table) -> Result<PlannedOp, PlanError> {
     };
     let found = Python::attach(|py| {
         let found = py.import(module).and_then(|module| module.getattr(function));
-        found.map(Bound::unbind).map_err(|error| format!("cannot import {name:?}: {error}"))
+        let found = found.map_err(|error| format!("cannot import {name:?}: {error}"))?;
+        if found.is_callable() { Ok(found.unbind()) } else { Err(format!("{name:?} is not a function")) }
     });
     let function = Arc::new(found.map_err(refuse)?);
     let map = Map { function, on, deterministic, version, name: Ok(name) };
@@ -162,6 +163,8 @@ impl Op for Map {
         for name in self.on.names() {
             taken.push(sample.take(name)?);
         }
+        // The function's arguments and results are copies.
+        workspace.reserve(2 * taken.iter().map(Value::content_bytes).sum::<usize>())?;
         let results = Python::attach(|py| self.call(py, &taken).map_err(|error| MapFailed::raised(py, error)))?;
         for ((name, old), new) in self.on.names().zip(taken).zip(results) {
             let memory = match old {
@@ -185,15 +188,16 @@ impl Map {
         let arguments: PyResult<Vec<Bound<'_, PyAny>>> =
             values.iter().map(|value| argument(py, value, &asarray)).collect();
         let result = self.function.bind(py).call1(PyTuple::new(py, arguments?)?)?;
-        if values.len() == 1 {
-            return Ok(vec![returned(&result, &asarray)?]);
+        let is_mask = |value: &Value<'_>| matches!(value, Value::Pixels(pixels) if pixels.is_mask);
+        if let [value] = values {
+            return Ok(vec![returned(&result, &asarray, is_mask(value))?]);
         }
         let results: Vec<Bound<'_, PyAny>> = result.extract()?;
         if results.len() != values.len() {
             let text = format!("the function returned {} values for {} fields", results.len(), values.len());
             return Err(pyo3::exceptions::PyValueError::new_err(text));
         }
-        results.iter().map(|result| returned(result, &asarray)).collect()
+        results.iter().zip(values).map(|(result, value)| returned(result, &asarray, is_mask(value))).collect()
     }
 }
 
@@ -212,19 +216,27 @@ fn argument<'py>(py: Python<'py>, value: &Value<'_>, asarray: &Bound<'py, PyAny>
     asarray.call1((array,))
 }
 
-/// What the function gave back: bytes of height x width x (1 or 3) are a picture, all else a tensor.
-fn returned(result: &Bound<'_, PyAny>, asarray: &Bound<'_, PyAny>) -> PyResult<Value<'static>> {
+/// What the function gave back: bytes that look like a picture are one, bytes of height x width for a mask stay a mask, all
+/// else is a tensor.
+fn returned(result: &Bound<'_, PyAny>, asarray: &Bound<'_, PyAny>, was_mask: bool) -> PyResult<Value<'static>> {
     if let Ok(text) = result.extract::<String>() {
         return Ok(Value::Text(text));
     }
-    let array = asarray.call1((result,))?;
+    let mut array = asarray.call1((result,))?;
+    let order = array.getattr("dtype")?;
+    if !order.getattr("isnative")?.extract::<bool>()? {
+        array = array.call_method1("astype", (order.call_method1("newbyteorder", ("=",))?,))?;
+    }
     let dtype = crate::convert::dtype(&array.getattr("dtype")?.getattr("name")?.extract::<String>()?)?;
     let shape: Vec<usize> = array.getattr("shape")?.extract()?;
     let bytes: Vec<u8> = array.call_method0("tobytes")?.cast::<PyBytes>()?.as_bytes().to_vec();
     let memory = Memory::from(bytes);
-    Ok(match (dtype, &shape[..]) {
-        (Dtype::U8, &[height, width, channels @ (1 | 3)]) if height > 0 && width > 0 => {
-            Value::Pixels(Pixels::packed(memory, width as u32, height as u32, channels as u8, false))
+    Ok(match (Kind::of_array(dtype, &shape), &shape[..]) {
+        (Kind::Pixels(kind), &[height, width, _]) => {
+            Value::Pixels(Pixels::packed(memory, width as u32, height as u32, kind.channels, false))
+        }
+        (_, &[height, width]) if was_mask && dtype == Dtype::U8 => {
+            Value::Pixels(Pixels::packed(memory, width as u32, height as u32, 1, true))
         }
         _ => Value::Tensor(Tensor::new(dtype, shape, memory)),
     })

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use feedline_core::Registry;
+use feedline_core::batch::{Dtype, Kind};
 use feedline_core::op::Facts;
-use feedline_core::order::random::{Purpose, StreamKey};
-use feedline_core::order::{Draw, Epoch, Occurrence, SampleId};
+use feedline_core::order::{Epoch, Occurrence, SampleId};
 use feedline_core::plan::{Document, Plan as CorePlan, PlanError, PlannedOp};
+use feedline_core::supply::Wanted;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 
@@ -93,6 +94,12 @@ impl Plan {
         Ok(Self(Arc::new(opened.map_err(|error| plan_error(py, &error))?)))
     }
 
+    /// The names of the ops.
+    #[getter]
+    fn ops(&self) -> Vec<String> {
+        self.0.ops().iter().map(|op| op.name().to_string()).collect()
+    }
+
     /// The source.
     #[getter]
     fn source(&self) -> Source {
@@ -120,6 +127,13 @@ impl Plan {
         entries.into_iter().map(|(name, print)| (name, print.to_string())).collect()
     }
 
+    /// Names of fields that batches hold as bfloat16, which `NumPy` lacks.
+    #[getter]
+    fn bfloat16_fields(&self) -> Vec<String> {
+        let is_bfloat16 = |kind: &Kind| matches!(kind, Kind::Tensor { dtype: Dtype::BF16, .. });
+        self.0.types().iter().filter(|(_, kind)| is_bfloat16(kind)).map(|(name, _)| name.to_string()).collect()
+    }
+
     /// Batches per epoch of this rank.
     #[getter]
     fn batches_per_epoch(&self) -> u64 {
@@ -143,8 +157,7 @@ impl Plan {
         let Some(planned) = self.0.ops().get(number) else {
             return Err(PyIndexError::new_err(format!("the plan has {} ops", self.0.ops().len())));
         };
-        let key = StreamKey::new(self.0.settings().seed, Epoch(epoch), Purpose::Op(number as u32));
-        let draw = Draw::new(key, SampleId(id), Occurrence(0));
-        Ok(planned.op().resolve(&draw, Facts { width, height }))
+        let wanted = Wanted { id: SampleId(id), epoch: Epoch(epoch), occurrence: Occurrence(0) };
+        Ok(planned.op().resolve(&self.0.draw(number, wanted), Facts { width, height }))
     }
 }

@@ -98,8 +98,12 @@ impl Batch {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error(
     "field {field:?} has shape {first_shape:?} ({first_dtype}) in sample {first} of the batch, but {other_shape:?} \
-     ({other_dtype}) in sample {other}; give all one size, e.g. add ops.RandomResizedCrop(224) or ops.Resize((224, 224)), \
-     or ask for a list of arrays with ragged=({field:?},)"
+     ({other_dtype}) in sample {other}; {advice}, or ask for a list of arrays with ragged=({field:?},)",
+    advice = if first_dtype == other_dtype {
+        "give all one size, e.g. add ops.RandomResizedCrop(224) or ops.Resize((224, 224))"
+    } else {
+        "give all one element type"
+    }
 )]
 #[expect(missing_docs, reason = "the message names the fields")]
 pub struct RaggedError {

@@ -25,7 +25,32 @@ pub enum Kind {
         dtype: Dtype,
         /// Sides, outermost first.
         shape: Vec<Option<usize>>,
+        /// What the sides are.
+        axes: Axes,
     },
+}
+
+/// What the sides of an array are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Axes {
+    /// Not said; a picture is told by which side is 1 or 3.
+    #[default]
+    Unknown,
+    /// Channels, rows, columns.
+    Chw,
+    /// Rows, columns, channels.
+    Hwc,
+}
+
+impl Axes {
+    /// Whether channels come first, and how many there are, if the array is a picture of 1 or 3 channels.
+    pub fn channels(self, shape: &[Option<usize>]) -> Option<(Self, usize)> {
+        match (*shape.first_chunk::<3>()?, shape.len()) {
+            ([Some(channels @ (1 | 3)), _, _], 3) if self != Self::Hwc => Some((Self::Chw, channels)),
+            ([_, _, Some(channels @ (1 | 3))], 3) if self != Self::Chw => Some((Self::Hwc, channels)),
+            _ => None,
+        }
+    }
 }
 
 /// What is known of a picture.
@@ -44,7 +69,7 @@ pub struct PixelKind {
 impl Kind {
     /// A tensor of known shape.
     pub fn tensor(dtype: Dtype, shape: &[usize]) -> Self {
-        Self::Tensor { dtype, shape: shape.iter().copied().map(Some).collect() }
+        Self::Tensor { dtype, shape: shape.iter().copied().map(Some).collect(), axes: Axes::Unknown }
     }
 
     /// An array of known shape; bytes of height x width x (1 or 3) are taken as a picture, so that ops of pictures apply.
@@ -69,7 +94,7 @@ impl Kind {
                     pixel_shape(pixels.height? as usize, pixels.width? as usize, pixels.channels, pixels.is_mask);
                 Some((Dtype::U8, sides))
             }
-            Self::Tensor { dtype, shape } => Some((*dtype, shape.iter().copied().collect::<Option<Vec<_>>>()?)),
+            Self::Tensor { dtype, shape, .. } => Some((*dtype, shape.iter().copied().collect::<Option<Vec<_>>>()?)),
         }
     }
 }
@@ -87,7 +112,7 @@ impl fmt::Display for Kind {
             Self::Any => f.write_str("what a function returns"),
             Self::Pixels(pixels) if pixels.is_mask => f.write_str("a mask"),
             Self::Pixels(_) => f.write_str("pixels"),
-            Self::Tensor { dtype, shape } => {
+            Self::Tensor { dtype, shape, .. } => {
                 write!(f, "a {} tensor [", dtype.name())?;
                 for (number, side) in shape.iter().enumerate() {
                     let comma = if number == 0 { "" } else { ", " };

@@ -12,7 +12,7 @@ mod value;
 
 pub use delivered::{Batch, BatchField, FieldData, RaggedError, stack};
 pub use dtype::{Dtype, array_bytes};
-pub use kind::{FieldTypes, Kind, PixelKind};
+pub use kind::{Axes, FieldTypes, Kind, PixelKind};
 pub use layout::{BatchLayout, FieldForm};
 pub use sample::{FieldError, Loose, OutputError, Sample, Slot};
 pub use value::{Buffer, Memory, Pixels, Tensor, Value};

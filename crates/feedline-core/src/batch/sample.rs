@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::{Dtype, Memory, Pixels, Tensor, Value, array_bytes};
-use crate::engine::{Cancelled, Workspace};
+use crate::engine::{NoMemory, Workspace};
 
 /// A sample in preparation.
 #[derive(Debug, Default)]
@@ -66,6 +66,8 @@ pub enum FieldError {
     Missing { name: String },
     #[error("field {name:?} is {has}, not {needs}")]
     Kind { name: String, has: &'static str, needs: &'static str },
+    #[error("field {name:?} is {has}, but the op needs {needs}")]
+    Unfit { name: String, has: String, needs: &'static str },
     #[error("field {name:?} is {has_dtype} {has_shape:?}, but the plan promised {dtype} {shape:?}")]
     Promise { name: String, has_dtype: &'static str, has_shape: Vec<usize>, dtype: &'static str, shape: Vec<usize> },
     #[error("an array of {dtype} {shape:?} does not fit in memory")]
@@ -186,7 +188,7 @@ pub enum OutputError {
     #[error(transparent)]
     Field(#[from] FieldError),
     #[error(transparent)]
-    Cancelled(#[from] Cancelled),
+    Memory(#[from] NoMemory),
 }
 
 fn deliver(name: &str, value: Value<'_>, slot: Slot<'_>, workspace: &mut Workspace) -> Result<(), FieldError> {

@@ -7,7 +7,7 @@ use std::ops::{Deref, DerefMut};
 use feedline_codec::View;
 
 use super::kind::pixel_shape;
-use super::{Dtype, array_bytes};
+use super::{Axes, Dtype, array_bytes};
 
 /// Heap memory that is used again: it may be longer than what it holds, so growing it never clears what will be
 /// overwritten.
@@ -18,12 +18,13 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// `len` bytes of unspecified (old) content in the memory of `bytes`.
-    pub fn reusing(mut bytes: Vec<u8>, len: usize) -> Self {
+    /// `len` bytes of unspecified (old) content in the memory of `bytes`; `None` if it has to grow and cannot.
+    pub fn reusing(mut bytes: Vec<u8>, len: usize) -> Option<Self> {
         if bytes.len() < len {
+            bytes.try_reserve_exact(len - bytes.len()).ok()?;
             bytes.resize(len, 0);
         }
-        Self { bytes, len }
+        Some(Self { bytes, len })
     }
 
     /// What it holds.
@@ -172,6 +173,8 @@ pub struct Tensor<'s> {
     pub dtype: Dtype,
     /// Sides, outermost first.
     pub shape: Vec<usize>,
+    /// What the sides are.
+    pub axes: Axes,
     /// The elements, native-endian.
     pub memory: Memory<'s>,
 }
@@ -180,7 +183,19 @@ impl<'s> Tensor<'s> {
     /// A tensor over memory of its size.
     pub fn new(dtype: Dtype, shape: Vec<usize>, memory: Memory<'s>) -> Self {
         assert_eq!(array_bytes(dtype, &shape), Some(memory.len()), "memory of a tensor has its size");
-        Self { dtype, shape, memory }
+        Self { dtype, shape, axes: Axes::Unknown, memory }
+    }
+
+    /// The same tensor, its sides named.
+    #[must_use]
+    pub fn with_axes(self, axes: Axes) -> Self {
+        Self { axes, ..self }
+    }
+
+    /// Where its channels are and how many, if it is a picture of 1 or 3 channels.
+    pub fn channels(&self) -> Option<(Axes, usize)> {
+        let shape: Vec<Option<usize>> = self.shape.iter().copied().map(Some).collect();
+        self.axes.channels(&shape)
     }
 }
 

@@ -1,11 +1,11 @@
 //! Bytes in flight, bounded.
 //!
-//! In: requests for memory, by batches (slabs and loose values) and by samples in preparation. Out: grants. A sample that
-//! does not fit waits until others have finished; one that could never fit runs alone.
+//! In: requests for memory, by batches (slabs) and by samples in preparation. Out: grants. A sample that does not fit
+//! waits until others have finished; one that could never fit runs alone, once the consumer needs its batch next.
 //!
-//! Always true: `used <= limit`, except for the one head sample that runs alone and the one batch that the consumer
-//! needs next (law 5). No deadlock: a sample in preparation either runs, and will finish, or waits here, and when all
-//! wait the earliest is granted.
+//! Always true: `used <= limit`, except for the slab of the batch that the consumer needs next and for one sample of that
+//! batch at a time (law 5). No deadlock: nobody waits while holding memory, so whoever holds some will finish; if nobody
+//! does, the earliest sample of the next batch is granted, and if that batch is complete, taking it frees memory.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,27 +20,51 @@ const MOST_UNASKED: u64 = 2_000_000_000;
 /// How often a waiting sample looks at the cancel token.
 const CANCEL_POLL: Duration = Duration::from_millis(50);
 
-/// The place of a sample in the stream: batches in order, slots in order. Smaller is needed sooner.
-pub type Need = (u64, usize);
+/// A batch among all that use one budget: the run, and the batch's number in it. Smaller is needed sooner.
+pub type BatchNeed = (u64, u64);
+
+/// Why memory cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum NoMemory {
+    #[error(transparent)]
+    Cancelled(#[from] Cancelled),
+    /// Others use what is needed: give back what you hold, and come again asking for `bytes` at once.
+    #[error("{bytes} bytes are not free now")]
+    Crowded { bytes: u64 },
+    #[error("{bytes} bytes are needed at once, but the machine has {memory}")]
+    TooLarge { bytes: u64, memory: u64 },
+    #[error("the system has no {bytes} bytes left")]
+    Exhausted { bytes: u64 },
+}
 
 /// The account of memory in flight.
 #[derive(Debug)]
 pub struct Budget {
     limit: u64,
-    state: Mutex<State>,
+    machine_memory: u64,
+    account: Mutex<Account>,
     released: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Account {
     used: u64,
     peak: u64,
-    active: BTreeMap<Need, Active>,
+    runs: u64,
+    tickets: u64,
+    front: BatchNeed,
+    active: BTreeMap<Ticket, Active>,
 }
+
+/// A sample in preparation: its batch, its slot, and a number of its own.
+type Ticket = (BatchNeed, usize, u64);
 
 #[derive(Debug, Default)]
 struct Active {
     granted: u64,
+    /// What of the grant the sample has taken.
+    drawn: u64,
     is_waiting: bool,
 }
 
@@ -56,20 +80,43 @@ pub struct BudgetSnapshot {
 }
 
 impl Budget {
-    /// An account of `limit` bytes.
+    /// An account of `limit` bytes on a machine without end.
     pub fn new(limit: u64) -> Arc<Self> {
-        Arc::new(Self { limit, state: Mutex::default(), released: Condvar::new() })
+        Self::asked_or_default(Some(limit), None)
     }
 
     /// An account of `asked` bytes; if none is asked for, an eighth of the machine's memory within bounds.
     pub fn asked_or_default(asked: Option<u64>, machine_memory: Option<u64>) -> Arc<Self> {
         let unasked = || machine_memory.map_or(FALLBACK, |bytes| (bytes / 8).min(MOST_UNASKED));
-        Self::new(asked.unwrap_or_else(unasked))
+        Arc::new(Self {
+            limit: asked.unwrap_or_else(unasked),
+            machine_memory: machine_memory.unwrap_or(u64::MAX),
+            account: Mutex::default(),
+            released: Condvar::new(),
+        })
     }
 
-    /// Whether a batch of `bytes` may be opened beside what is in use.
-    pub fn has_room(&self, bytes: u64) -> bool {
-        self.lock().used.saturating_add(bytes) <= self.limit
+    /// Bytes allowed.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// A number for a run, greater than those of all runs before.
+    pub fn number_run(&self) -> u64 {
+        let mut account = self.lock();
+        account.runs += 1;
+        account.runs
+    }
+
+    /// Says which batch the consumer needs next.
+    pub fn set_front(&self, front: BatchNeed) {
+        self.lock().front = front;
+        self.released.notify_all();
+    }
+
+    /// Whether a batch of `bytes` may be opened ahead: a quarter of the budget stays for samples in preparation.
+    pub fn has_room_ahead(&self, bytes: u64) -> bool {
+        self.lock().used.saturating_add(bytes).saturating_add(self.limit / 4) <= self.limit
     }
 
     /// Books bytes that a batch holds until [`Budget::release`].
@@ -83,38 +130,42 @@ impl Budget {
         self.released.notify_all();
     }
 
-    /// Begins the preparation of a sample.
-    pub fn begin(self: &Arc<Self>, need: Need) -> Working {
-        self.lock().active.insert(need, Active::default());
-        Working { budget: Arc::clone(self), need }
+    /// Begins the preparation of the sample in `slot` of a batch.
+    pub fn begin(self: &Arc<Self>, batch: BatchNeed, slot: usize) -> Working {
+        let mut account = self.lock();
+        account.tickets += 1;
+        let ticket = (batch, slot, account.tickets);
+        account.active.insert(ticket, Active::default());
+        Working { budget: Arc::clone(self), ticket }
     }
 
     /// The account in numbers.
     pub fn snapshot(&self) -> BudgetSnapshot {
-        let state = self.lock();
-        BudgetSnapshot { limit: self.limit, used: state.used, peak: state.peak }
+        let account = self.lock();
+        BudgetSnapshot { limit: self.limit, used: account.used, peak: account.peak }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Account> {
+        self.account.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl Account {
     fn take(&mut self, bytes: u64) {
         self.used += bytes;
         self.peak = self.peak.max(self.used);
     }
 
-    fn may_grant(&self, need: Need, bytes: u64, limit: u64) -> bool {
-        let is_first_in_line = !self.active.range(..need).any(|(_, active)| active.is_waiting);
+    fn may_grant(&self, ticket: Ticket, bytes: u64, limit: u64) -> bool {
+        let is_first_in_line = !self.active.range(..ticket).any(|(_, active)| active.is_waiting);
         let fits = self.used.saturating_add(bytes) <= limit;
-        let runs_alone = || self.active.iter().all(|(other, active)| *other == need || active.is_waiting);
-        is_first_in_line && (fits || runs_alone())
+        let is_due = ticket.0 <= self.front;
+        let runs_alone = || self.active.iter().all(|(other, active)| *other == ticket || active.is_waiting);
+        is_first_in_line && (fits || (is_due && runs_alone()))
     }
 
-    fn entry(&mut self, need: Need) -> &mut Active {
-        self.active.get_mut(&need).expect("a sample is active until its Working is dropped")
+    fn entry(&mut self, ticket: Ticket) -> &mut Active {
+        self.active.get_mut(&ticket).expect("a ticket is active until its Working is dropped")
     }
 }
 
@@ -122,40 +173,76 @@ impl State {
 #[derive(Debug)]
 pub struct Working {
     budget: Arc<Budget>,
-    need: Need,
+    ticket: Ticket,
 }
 
 impl Working {
-    /// Waits until `bytes` more may be used; says how long that took.
-    pub fn reserve(&self, bytes: u64, cancel: &Cancel) -> Result<Duration, Cancelled> {
-        let mut state = self.budget.lock();
+    /// Takes `bytes` more: of what was granted, else of what is free, else by waiting if the sample holds nothing yet.
+    pub fn reserve(&self, bytes: u64, cancel: &Cancel) -> Result<Duration, NoMemory> {
+        let mut account = self.budget.lock();
+        let entry = account.entry(self.ticket);
+        let (granted, needed) = (entry.granted, entry.drawn.saturating_add(bytes));
+        if needed <= granted {
+            entry.drawn = needed;
+            return Ok(Duration::ZERO);
+        }
+        let missing = needed - granted;
+        if granted > 0 && !account.may_grant(self.ticket, missing, self.budget.limit) {
+            return Err(NoMemory::Crowded { bytes: needed });
+        }
+        drop(account);
+        let waited = self.grant(missing, cancel)?;
+        self.budget.lock().entry(self.ticket).drawn = needed;
+        Ok(waited)
+    }
+
+    /// Waits until `bytes` more may be used, to be taken by [`Working::reserve`]; says how long that took.
+    pub fn grant(&self, bytes: u64, cancel: &Cancel) -> Result<Duration, NoMemory> {
+        cancel.check()?;
+        if bytes == 0 {
+            return Ok(Duration::ZERO);
+        }
+        if bytes > self.budget.machine_memory {
+            return Err(NoMemory::TooLarge { bytes, memory: self.budget.machine_memory });
+        }
+        let mut account = self.budget.lock();
         let mut since = None;
-        while !state.may_grant(self.need, bytes, self.budget.limit) {
+        while !account.may_grant(self.ticket, bytes, self.budget.limit) {
             if cancel.is_cancelled() {
-                state.entry(self.need).is_waiting = false;
-                return Err(Cancelled);
+                account.entry(self.ticket).is_waiting = false;
+                return Err(Cancelled.into());
             }
             since.get_or_insert_with(Instant::now);
-            state.entry(self.need).is_waiting = true;
-            // Another waiter may now be the one that runs alone.
-            self.budget.released.notify_all();
-            state = self.budget.released.wait_timeout(state, CANCEL_POLL).unwrap_or_else(PoisonError::into_inner).0;
+            if !std::mem::replace(&mut account.entry(self.ticket).is_waiting, true) {
+                // Another waiter may now be the one that runs alone.
+                self.budget.released.notify_all();
+            }
+            account = self.budget.released.wait_timeout(account, CANCEL_POLL).unwrap_or_else(PoisonError::into_inner).0;
         }
-        state.take(bytes);
-        let entry = state.entry(self.need);
+        account.take(bytes);
+        let entry = account.entry(self.ticket);
         entry.is_waiting = false;
         entry.granted += bytes;
         Ok(since.map(|since| since.elapsed()).unwrap_or_default())
+    }
+
+    /// Ends the preparation; `kept` bytes of what was granted stay in use, now held by the batch.
+    pub fn end_keeping(self, kept: u64) {
+        let mut account = self.budget.lock();
+        let entry = account.entry(self.ticket);
+        let missing = kept.saturating_sub(entry.granted);
+        entry.granted = entry.granted.saturating_sub(kept);
+        account.take(missing);
     }
 }
 
 impl Drop for Working {
     fn drop(&mut self) {
-        let mut state = self.budget.lock();
-        if let Some(active) = state.active.remove(&self.need) {
-            state.used -= active.granted;
+        let mut account = self.budget.lock();
+        if let Some(active) = account.active.remove(&self.ticket) {
+            account.used -= active.granted;
         }
-        drop(state);
+        drop(account);
         self.budget.released.notify_all();
     }
 }
@@ -169,33 +256,42 @@ mod tests {
     #[test]
     fn law_5_many_threads_stay_within_the_limit_and_all_finish() {
         let budget = Budget::new(100);
+        budget.set_front((0, 0));
         thread::scope(|scope| {
-            for number in 0..8 {
+            for slot in 0..8 {
                 let budget = &budget;
                 scope.spawn(move || {
-                    for round in 0..50 {
-                        let working = budget.begin((round, number));
-                        working.reserve(20, &Cancel::default()).unwrap();
-                        working.reserve(30, &Cancel::default()).unwrap();
+                    for _ in 0..50 {
+                        let mut allotment = 0;
+                        loop {
+                            let working = budget.begin((0, 0), slot);
+                            working.grant(allotment, &Cancel::default()).unwrap();
+                            working.reserve(20, &Cancel::default()).unwrap();
+                            match working.reserve(30, &Cancel::default()) {
+                                Ok(_) => break,
+                                Err(NoMemory::Crowded { bytes }) => allotment = bytes,
+                                Err(other) => panic!("{other}"),
+                            }
+                        }
                     }
                 });
             }
         });
         let snapshot = budget.snapshot();
         assert_eq!(snapshot.used, 0);
-        // Two samples that each hold 20 and wait for 30 are the case for which the first is let through alone.
-        assert!(snapshot.peak <= 100 + 30, "peak {}", snapshot.peak);
+        assert!(snapshot.peak <= 100, "peak {}", snapshot.peak);
     }
 
     #[test]
     fn a_sample_larger_than_the_limit_waits_for_the_others_and_runs_alone() {
         let budget = Budget::new(100);
-        let other = budget.begin((0, 1));
+        budget.set_front((0, 0));
+        let other = budget.begin((0, 0), 1);
         other.reserve(60, &Cancel::default()).unwrap();
         let (granted, is_granted) = mpsc::channel();
         thread::scope(|scope| {
             scope.spawn(|| {
-                let giant = budget.begin((0, 0));
+                let giant = budget.begin((0, 0), 0);
                 giant.reserve(500, &Cancel::default()).unwrap();
                 granted.send(budget.snapshot().used).unwrap();
             });
@@ -207,12 +303,56 @@ mod tests {
     }
 
     #[test]
-    fn waiting_ends_when_cancelled() {
-        let budget = Budget::new(10);
-        let running = budget.begin((0, 0));
+    fn law_5_only_the_batch_that_is_due_may_exceed_the_limit() {
+        let budget = Budget::new(100);
+        budget.set_front((0, 0));
+        let later = budget.begin((0, 1), 0);
+        let (granted, is_granted) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                later.reserve(500, &Cancel::default()).unwrap();
+                granted.send(()).unwrap();
+            });
+            assert!(is_granted.recv_timeout(Duration::from_millis(80)).is_err(), "granted to a batch that can wait");
+            budget.set_front((0, 1));
+            is_granted.recv_timeout(Duration::from_secs(10)).unwrap();
+        });
+    }
+
+    #[test]
+    fn what_a_batch_keeps_stays_booked() {
+        let budget = Budget::new(100);
+        let working = budget.begin((0, 0), 0);
+        working.reserve(60, &Cancel::default()).unwrap();
+        working.end_keeping(20);
+        assert_eq!(budget.snapshot().used, 20);
+        budget.release(20);
+        assert_eq!(budget.snapshot().used, 0);
+    }
+
+    #[test]
+    fn samples_of_different_runs_in_the_same_slot_do_not_meet() {
+        let budget = Budget::new(100);
+        let (first, second) = (budget.begin((1, 0), 0), budget.begin((1, 0), 0));
+        first.reserve(10, &Cancel::default()).unwrap();
+        drop(second);
+        assert_eq!(budget.snapshot().used, 10);
+        drop(first);
+        assert_eq!(budget.snapshot().used, 0);
+    }
+
+    #[test]
+    fn waiting_ends_when_cancelled_and_the_impossible_is_refused_at_once() {
+        let budget = Budget::asked_or_default(Some(10), Some(1000));
+        let running = budget.begin((0, 0), 0);
         running.reserve(10, &Cancel::default()).unwrap();
+        assert_eq!(
+            budget.begin((0, 0), 7).reserve(1001, &Cancel::default()),
+            Err(NoMemory::TooLarge { bytes: 1001, memory: 1000 })
+        );
+        assert_eq!(running.reserve(1, &Cancel::default()), Err(NoMemory::Crowded { bytes: 11 }));
         let cancel = Cancel::default();
         cancel.cancel();
-        assert_eq!(budget.begin((0, 1)).reserve(1, &cancel), Err(Cancelled));
+        assert_eq!(budget.begin((0, 0), 1).reserve(1, &cancel), Err(NoMemory::Cancelled(Cancelled)));
     }
 }

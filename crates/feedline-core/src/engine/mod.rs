@@ -13,7 +13,7 @@ mod threads;
 mod window;
 mod workspace;
 
-pub use budget::{Budget, BudgetSnapshot, Working};
+pub use budget::{BatchNeed, Budget, BudgetSnapshot, NoMemory, Working};
 pub use cancel::{Cancel, Cancelled};
 pub use run::{Delivery, Run};
 pub use task::Task;

@@ -8,15 +8,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Budget, Cancel, Cancelled, Task, Workspace};
+use super::{Budget, Cancel, NoMemory, Task, Workspace};
 use crate::batch::{Dtype, FieldForm, Loose, Sample, Slot, Tensor, Value};
 use crate::error::{SampleFailure, chain};
 use crate::metrics::{Metrics, Substitute};
 use crate::op::OpError;
-use crate::order::random::{Purpose, StreamKey};
-use crate::order::{Draw, Epoch, EpochSequence, Place, SampleId};
+use crate::order::{Epoch, EpochSequence, Place, SampleId};
 use crate::plan::{OnError, Plan};
-use crate::supply::{Supply, SupplyError};
+use crate::supply::{Supply, Wanted};
 
 /// Substitutes that are tried for one bad sample.
 const SUBSTITUTE_ATTEMPTS: u32 = 100;
@@ -37,6 +36,8 @@ pub(super) struct Report {
     pub read: Duration,
     pub ops: Duration,
     pub memory: Duration,
+    /// Bytes of loose values, which stay booked until the batch is delivered.
+    pub kept_bytes: u64,
 }
 
 /// A preparer: one per thread.
@@ -47,23 +48,29 @@ pub(super) struct Preparer {
     pub metrics: Arc<Metrics>,
     pub budget: Arc<Budget>,
     pub workspace: Workspace,
+    pub run: u64,
+    /// The op at work, for failures that do not come back as errors.
+    pub current_op: Option<usize>,
 }
 
 /// Why one attempt ended.
 enum Stop {
     Cancelled,
+    /// Memory is short: start again, asking for this many bytes at once.
+    Crowded(u64),
     Failed(Arc<SampleFailure>),
 }
 
-impl From<Cancelled> for Stop {
-    fn from(_: Cancelled) -> Self {
-        Self::Cancelled
-    }
-}
-
 impl Preparer {
-    pub fn workspace(plan: &Plan, cancel: Cancel) -> Workspace {
-        if plan.config().simd { Workspace::new(cancel) } else { Workspace::without_simd(cancel) }
+    /// The tools of one of `workers` threads; an eighth of the budget is memory that they keep for use again.
+    pub fn workspace(plan: &Plan, budget: &Budget, cancel: Cancel) -> Workspace {
+        let workers = plan.config().num_workers.count() as u64;
+        let spare_limit = usize::try_from(budget.limit() / 8 / workers).unwrap_or(usize::MAX);
+        if plan.config().simd {
+            Workspace::new(cancel, spare_limit)
+        } else {
+            Workspace::without_simd(cancel, spare_limit)
+        }
     }
 
     /// Prepares all slots of a task; `None` if the run was closed meanwhile.
@@ -74,7 +81,10 @@ impl Preparer {
         for slot in task.slots.clone() {
             match self.fill(task, slot, &visits, &mut report) {
                 Ok(prepared) => report.prepared.push(prepared),
-                Err(Stop::Cancelled) => return None,
+                Err(Stop::Cancelled | Stop::Crowded(_)) => {
+                    self.budget.release(report.kept_bytes);
+                    return None;
+                }
                 Err(Stop::Failed(failure)) => {
                     report.failure = Some(failure);
                     break;
@@ -121,6 +131,7 @@ impl Preparer {
         Err(Stop::Failed(first))
     }
 
+    /// Prepares a sample, from the beginning again with more memory where that was short.
     fn attempt(
         &mut self,
         task: &mut Task,
@@ -129,18 +140,41 @@ impl Preparer {
         visits: &EpochSequence,
         report: &mut Report,
     ) -> Result<Vec<Loose>, Stop> {
-        self.workspace.begin(self.budget.begin((task.serial, slot)));
+        let mut allotment = 0;
+        loop {
+            match self.attempt_with(allotment, task, slot, place, visits, report) {
+                Err(Stop::Crowded(bytes)) => allotment = bytes,
+                other => return other,
+            }
+        }
+    }
+
+    fn attempt_with(
+        &mut self,
+        allotment: u64,
+        task: &mut Task,
+        slot: usize,
+        place: Place,
+        visits: &EpochSequence,
+        report: &mut Report,
+    ) -> Result<Vec<Loose>, Stop> {
+        self.current_op = None;
+        let working = self.budget.begin((self.run, task.serial), slot);
+        let wanted = self.plan.wanted(task.epoch, visits, place.position);
+        self.workspace.begin(working, allotment).map_err(|error| self.no_memory(error, wanted, place))?;
         let (epoch, writer) = (task.epoch, &mut task.writer);
         let outcome =
             catch_unwind(AssertUnwindSafe(|| self.prepare(writer.slot_mut(slot), place, epoch, visits, report)));
-        report.memory += self.workspace.end();
+        let kept = outcome.as_ref().ok().and_then(|result| result.as_ref().ok());
+        let kept: usize = kept.map_or(0, |loose| loose.iter().map(Loose::content_bytes).sum());
+        report.kept_bytes += kept as u64;
+        report.memory += self.workspace.end_keeping(kept);
         outcome.unwrap_or_else(|panic| {
-            self.workspace = Self::workspace(&self.plan, self.workspace.cancel().clone());
+            self.workspace = Self::workspace(&self.plan, &self.budget, self.workspace.cancel().clone());
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
             let text = format!("an op panicked, which is a bug: {}", text.unwrap_or_default());
-            let id = self.plan.source().id_at(visits.at(place.position).ordinal);
-            Err(self.failure(id, place, epoch, None, text.into()))
+            Err(self.failure(wanted, place, text.into()))
         })
     }
 
@@ -153,8 +187,7 @@ impl Preparer {
         report: &mut Report,
     ) -> Result<Vec<Loose>, Stop> {
         let plan = Arc::clone(&self.plan);
-        let visit = visits.at(place.position);
-        let id = plan.source().id_at(visit.ordinal);
+        let wanted = plan.wanted(epoch, visits, place.position);
         let mut sample = Sample::new();
         let mut regions: Vec<Option<&mut [u8]>> = regions.into_iter().map(Some).collect();
         for (name, form) in plan.layout().fields() {
@@ -167,19 +200,20 @@ impl Preparer {
             sample.declare(name, slot);
         }
         let began = Instant::now();
-        let loaded = self.supply.load(id, &mut sample, &mut self.workspace, &self.metrics.read);
+        let loaded = self.supply.load(wanted, &mut sample, &mut self.workspace, &self.metrics.read);
         let cut = loaded.map_err(|error| match error {
-            SupplyError::Cancelled(_) => Stop::Cancelled,
-            other => self.failure(id, place, epoch, None, Box::new(other)),
+            error if let Some(memory) = error.no_memory() => self.no_memory(memory, wanted, place),
+            other => self.failure(wanted, place, Box::new(other)),
         })?;
         let mut before = Instant::now();
         report.read += before - began;
         for (number, planned) in plan.ops().iter().enumerate().skip(cut.0) {
-            let key = StreamKey::new(plan.settings().seed, epoch, Purpose::Op(number as u32));
-            let draw = Draw::new(key, id, visit.occurrence);
+            self.current_op = Some(number);
+            let draw = plan.draw(number, wanted);
             planned.op().apply(&mut sample, &draw, &mut self.workspace).map_err(|error| match error {
                 OpError::Cancelled(_) | OpError::Codec(feedline_codec::CodecError::Cancelled) => Stop::Cancelled,
-                other => self.failure(id, place, epoch, Some(planned.name()), Box::new(other)),
+                OpError::Memory(memory) => self.no_memory(memory, wanted, place),
+                other => self.failure(wanted, place, Box::new(other)),
             })?;
             let now = Instant::now();
             let bytes = planned.op().on().names().filter_map(|name| sample.get(name).ok().map(|v| v.content_bytes()));
@@ -187,7 +221,7 @@ impl Preparer {
             report.ops += now - before;
             before = now;
         }
-        self.finish(sample, id, place).map_err(|error| self.failure(id, place, epoch, None, Box::new(error)))
+        self.finish(sample, wanted.id, place).map_err(|error| self.failure(wanted, place, Box::new(error)))
     }
 
     /// Adds the engine's own fields and moves everything to where it is delivered.
@@ -209,22 +243,25 @@ impl Preparer {
         sample.finish(&mut self.workspace)
     }
 
-    fn failure(
-        &self,
-        id: SampleId,
-        place: Place,
-        epoch: Epoch,
-        op: Option<&Arc<str>>,
-        cause: Box<dyn StdError + Send + Sync>,
-    ) -> Stop {
-        let source = self.plan.source();
+    fn no_memory(&self, error: NoMemory, wanted: Wanted, place: Place) -> Stop {
+        match error {
+            NoMemory::Cancelled(_) => Stop::Cancelled,
+            NoMemory::Crowded { bytes } => Stop::Crowded(bytes),
+            other => self.failure(wanted, place, Box::new(other)),
+        }
+    }
+
+    fn failure(&self, wanted: Wanted, place: Place, cause: Box<dyn StdError + Send + Sync>) -> Stop {
+        let (source, id) = (self.plan.source(), wanted.id);
+        let (path, range) = source.address(id).unzip();
         Stop::Failed(Arc::new(SampleFailure {
             id,
             key: source.key(id).into_owned(),
-            path: source.address(id),
-            epoch,
+            path,
+            range: range.flatten(),
+            epoch: wanted.epoch,
             position: place.position,
-            op: op.cloned(),
+            op: self.current_op.map(|number| Arc::clone(self.plan.ops()[number].name())),
             cause: cause.into(),
         }))
     }

@@ -3,6 +3,7 @@
 //! In: a plan and a cursor. Out: batches, in the order of the plan from the cursor on, epoch after epoch without a seam.
 //! Dropping a run ends its threads and frees everything (law 7).
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use feedline_memory::Pool;
 
 use super::prepare::Preparer;
 use super::threads::Threads;
-use super::window::{Window, group_size};
+use super::window::{OpenBatch, Window, group_size};
 use super::{Budget, Cancel, Task};
 use crate::batch::{Batch, RaggedError};
 use crate::cursor::Cursor;
@@ -19,7 +20,7 @@ use crate::error::{Error, SampleFailure};
 use crate::metrics::{Metrics, Phase, QueueSnapshot};
 use crate::order::Epoch;
 use crate::plan::Plan;
-use crate::supply::Supply;
+use crate::supply::{Ready, Supply};
 
 /// How long [`Run::close`] waits for threads.
 const CLOSE_TIME: Duration = Duration::from_millis(800);
@@ -48,29 +49,34 @@ struct Shared {
     budget: Arc<Budget>,
     pool: Pool,
     cancel: Cancel,
+    /// Its number among the runs that use the budget.
+    number: u64,
     workers: usize,
     limit_batches: usize,
-    state: Mutex<State>,
+    progress: Mutex<Progress>,
     has_tasks: Condvar,
     has_batch: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct Progress {
     window: Window,
     stuck: Option<Stuck>,
     substituted: (Epoch, u64),
-    waiting_since: Option<Instant>,
+    /// How long the consumer has waited for the batch that is due.
+    waited: Duration,
     has_delivered: bool,
     is_closed: bool,
 }
 
-/// A batch that cannot be delivered: the stream stays before it.
+/// Why the next batch cannot be delivered: the stream stays before it.
 #[derive(Debug)]
 enum Stuck {
     Ragged(Box<RaggedError>),
     Failure(Arc<SampleFailure>),
     TooMany { replaced: u64, epoch: Epoch, source: Arc<SampleFailure> },
+    OutOfMemory,
+    Panicked,
 }
 
 impl Run {
@@ -86,75 +92,102 @@ impl Run {
     ) -> Result<Self, Error> {
         let config = plan.config();
         let workers = config.num_workers.count();
-        let limit = budget.snapshot().limit;
         let slab_bytes = plan.layout().slab().total_bytes() as u64;
         let limit_batches = config.prefetch_batches.unwrap_or_else(|| {
             let useful = 2.max(1 + (4 * workers).div_ceil(plan.settings().batch_size));
-            let affordable = (limit / 2).checked_div(slab_bytes).unwrap_or(u64::MAX);
+            let affordable = (budget.limit() / 2).checked_div(slab_bytes).unwrap_or(u64::MAX);
             useful.min(usize::try_from(affordable).unwrap_or(usize::MAX)).max(1)
         });
         let shared = Arc::new(Shared {
-            metrics,
-            budget,
             pool: Pool::new(plan.layout().slab().clone(), limit_batches + 1),
             cancel: Cancel::default(),
+            number: budget.number_run(),
             workers,
             limit_batches,
-            state: Mutex::new(State {
+            progress: Mutex::new(Progress {
                 window: Window::new(cursor),
                 stuck: None,
                 substituted: (cursor.epoch, cursor.substituted),
-                waiting_since: None,
+                waited: Duration::ZERO,
                 has_delivered: false,
                 is_closed: false,
             }),
             has_tasks: Condvar::new(),
             has_batch: Condvar::new(),
+            metrics,
+            budget,
             plan,
             supply,
         });
+        shared.budget.set_front((shared.number, 0));
         let run = Self { shared, threads: Threads::new() };
         for number in 0..workers {
             let shared = Arc::clone(&run.shared);
-            run.threads.start(format!("feedline-{number}"), move || shared.work()).map_err(Error::Thread)?;
+            let body = move || {
+                if catch_unwind(AssertUnwindSafe(|| shared.work())).is_err() {
+                    shared.lock().stuck = Some(Stuck::Panicked);
+                    shared.has_batch.notify_all();
+                }
+            };
+            run.threads.start(format!("feedline-{number}"), body).map_err(Error::Thread)?;
         }
-        tracing::debug!(workers, limit_batches, budget_bytes = limit, "started a run");
+        tracing::debug!(workers, limit_batches, budget_bytes = run.shared.budget.limit(), "started a run");
         Ok(run)
     }
 
-    /// Waits up to `timeout` for the next batch.
-    pub fn next_within(&self, timeout: Duration) -> Result<Option<Delivery>, Error> {
-        let shared = &*self.shared;
-        let deadline = Instant::now() + timeout;
-        let mut state = shared.lock();
+    /// Waits up to `timeout` until the next batch can be taken; says whether it can.
+    pub fn wait_within(&self, timeout: Duration) -> Result<bool, Error> {
+        let shared = &self.shared;
+        let began = Instant::now();
+        let mut progress = shared.lock();
         loop {
-            if state.is_closed {
+            if progress.is_closed {
                 return Err(Error::Closed);
             }
-            if let Some(stuck) = &state.stuck {
+            if let Some(stuck) = &progress.stuck {
                 return Err(stuck.error(&shared.plan));
             }
-            shared.refill(&mut state);
-            if state.window.batches.front().is_some_and(super::window::OpenBatch::is_complete) {
-                return shared.deliver(state).map(Some);
+            let waited = began.elapsed();
+            if progress.window.batches.front().is_some_and(OpenBatch::is_complete) {
+                progress.waited += waited;
+                return Ok(true);
             }
-            let now = Instant::now();
-            state.waiting_since.get_or_insert(now);
-            if now >= deadline {
-                return Ok(None);
+            let tasks = shared.open_ahead(&mut progress);
+            if !tasks.is_empty() {
+                drop(progress);
+                shared.request(tasks);
+                progress = shared.lock();
+                continue;
             }
-            state = shared.has_batch.wait_timeout(state, deadline - now).unwrap_or_else(PoisonError::into_inner).0;
+            if waited >= timeout {
+                progress.waited += waited;
+                return Ok(false);
+            }
+            let turn = timeout.saturating_sub(waited);
+            progress = shared.has_batch.wait_timeout(progress, turn).unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Takes the next batch, if it can be taken.
+    pub fn take(&self) -> Result<Option<Delivery>, Error> {
+        if !self.wait_within(Duration::ZERO)? {
+            return Ok(None);
+        }
+        self.shared.deliver(self.shared.lock())
     }
 
     /// Drops prepared work and goes on from `cursor`.
     pub fn seek(&self, cursor: Cursor) {
-        let mut state = self.shared.lock();
-        state.window.reset(cursor, &self.shared.budget);
-        state.stuck = None;
-        state.substituted = (cursor.epoch, cursor.substituted);
-        state.waiting_since = None;
-        state.has_delivered = false;
+        let mut progress = self.shared.lock();
+        let dropped = progress.window.reset(cursor, &self.shared.budget);
+        progress.stuck = None;
+        progress.substituted = (cursor.epoch, cursor.substituted);
+        progress.waited = Duration::ZERO;
+        progress.has_delivered = false;
+        let front = progress.window.front_serial();
+        drop(progress);
+        self.shared.budget.set_front((self.shared.number, front));
+        drop(dropped);
     }
 
     /// Whether the next batch cannot be delivered.
@@ -164,13 +197,12 @@ impl Run {
 
     /// What waits to be taken.
     pub fn queue(&self) -> QueueSnapshot {
-        let shared = &*self.shared;
-        let state = shared.lock();
+        let progress = self.shared.lock();
         QueueSnapshot {
-            ready_batches: state.window.batches.iter().take_while(|batch| batch.is_complete()).count(),
-            open_batches: state.window.batches.len(),
-            limit_batches: shared.limit_batches,
-            waiting_samples: state.window.waiting.0.iter().map(|task| task.slots.len()).sum(),
+            ready_batches: progress.window.batches.iter().take_while(|batch| batch.is_complete()).count(),
+            open_batches: progress.window.batches.len(),
+            limit_batches: self.shared.limit_batches,
+            waiting_samples: progress.window.waiting.iter().map(|task| task.slots.len()).sum(),
         }
     }
 
@@ -178,10 +210,13 @@ impl Run {
     pub fn close(&self) {
         let shared = &*self.shared;
         shared.cancel.cancel();
-        let mut state = shared.lock();
-        state.is_closed = true;
-        state.window.reset(Cursor::default(), &shared.budget);
-        drop(state);
+        let mut progress = shared.lock();
+        if std::mem::replace(&mut progress.is_closed, true) {
+            return;
+        }
+        let dropped = progress.window.reset(Cursor::default(), &shared.budget);
+        drop(progress);
+        drop(dropped);
         shared.has_tasks.notify_all();
         shared.has_batch.notify_all();
         let left = self.threads.join_within(CLOSE_TIME);
@@ -198,37 +233,43 @@ impl Drop for Run {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens batches while there is room for them; the first is always opened.
-    fn refill(&self, state: &mut State) {
+    /// Opens batches while there is room for them, the first always; gives their tasks, to be requested without the lock.
+    fn open_ahead(&self, progress: &mut Progress) -> Vec<Task> {
         let slab_bytes = self.plan.layout().slab().total_bytes() as u64;
-        let mut has_new = false;
-        while state.window.batches.len() < self.limit_batches
-            && (state.window.batches.is_empty() || self.budget.has_room(slab_bytes))
+        let mut tasks = Vec::new();
+        while !progress.is_closed
+            && progress.stuck.is_none()
+            && progress.window.batches.len() < self.limit_batches
+            && (progress.window.batches.is_empty() || self.budget.has_room_ahead(slab_bytes))
         {
-            let batch_size = self.plan.settings().batch_size;
-            let group = group_size(self.metrics.mean_sample_time(), batch_size, self.workers);
-            let tasks = state.window.open_next(&self.plan, &self.pool, &self.budget, group);
-            self.supply.request(tasks, &mut state.window.waiting);
-            has_new = true;
+            let group = group_size(self.metrics.mean_sample_time(), self.plan.settings().batch_size, self.workers);
+            match progress.window.open_next(&self.plan, &self.pool, &self.budget, group) {
+                Some(opened) => tasks.extend(opened),
+                None if progress.window.batches.is_empty() => progress.stuck = Some(Stuck::OutOfMemory),
+                None => break,
+            }
         }
-        if has_new {
-            self.has_tasks.notify_all();
+        tasks
+    }
+
+    fn request(self: &Arc<Self>, tasks: Vec<Task>) {
+        if !tasks.is_empty() {
+            let ready: Arc<dyn Ready> = Arc::clone(self) as Arc<dyn Ready>;
+            self.supply.request(tasks, &ready);
         }
     }
 
-    fn deliver(&self, mut state: MutexGuard<'_, State>) -> Result<Delivery, Error> {
-        let batch = state.window.batches.pop_front().expect("the caller saw a complete batch");
+    fn deliver(self: &Arc<Self>, mut progress: MutexGuard<'_, Progress>) -> Result<Option<Delivery>, Error> {
+        let Some(batch) = progress.window.batches.pop_front_if(|batch| batch.is_complete()) else { return Ok(None) };
         batch.release(&self.budget);
-        if let Some(since) = state.waiting_since.take() {
-            let cause = if state.has_delivered { batch.main_phase() } else { Phase::Start };
-            self.metrics.add_stall(cause, since.elapsed());
-        }
+        let cause = if progress.has_delivered { batch.main_phase() } else { Phase::Start };
+        self.metrics.add_stall(cause, std::mem::take(&mut progress.waited));
         let cursor = batch.cursor;
-        let already = if state.substituted.0 == cursor.epoch { state.substituted.1 } else { 0 };
+        let already = if progress.substituted.0 == cursor.epoch { progress.substituted.1 } else { 0 };
         let replaced = already + batch.substitutes.len() as u64;
         let stuck = match (&batch.failure, batch.substitutes.last()) {
             (Some(failure), _) => Some(Stuck::Failure(Arc::clone(failure))),
@@ -240,69 +281,87 @@ impl Shared {
         };
         if let Some(stuck) = stuck {
             let error = stuck.error(&self.plan);
-            state.stuck = Some(stuck);
+            progress.stuck = Some(stuck);
             return Err(error);
         }
-        self.refill(&mut state);
-        drop(state);
+        let tasks = self.open_ahead(&mut progress);
+        let front = progress.window.front_serial();
+        drop(progress);
+        self.budget.set_front((self.number, front));
+        self.request(tasks);
         let substitutes = batch.substitutes.clone();
         let assembled = batch.assemble(&self.plan);
-        let mut state = self.lock();
+        let mut progress = self.lock();
         let batch = match assembled {
             Ok(batch) => batch,
             Err(ragged) => {
-                state.stuck = Some(Stuck::Ragged(ragged.clone()));
+                progress.stuck = Some(Stuck::Ragged(ragged.clone()));
                 return Err(Error::Ragged(ragged));
             }
         };
-        state.substituted = (cursor.epoch, replaced);
-        state.has_delivered = true;
-        drop(state);
+        progress.substituted = (cursor.epoch, replaced);
+        progress.has_delivered = true;
+        drop(progress);
         self.metrics.add_substitutes(&substitutes);
         self.metrics.batches.fetch_add(1, Ordering::Relaxed);
         self.metrics.samples.fetch_add(batch.len as u64, Ordering::Relaxed);
         self.metrics.content_bytes.fetch_add(batch.content_bytes() as u64, Ordering::Relaxed);
         let after = Cursor { batches: cursor.batches + 1, substituted: replaced, ..cursor };
-        Ok(Delivery { batch, after: after.normalised(&self.plan) })
+        Ok(Some(Delivery { batch, after: after.normalised(&self.plan) }))
     }
 
     /// The life of a preparer thread.
-    fn work(&self) {
+    fn work(self: &Arc<Self>) {
         let mut preparer = Preparer {
             plan: Arc::clone(&self.plan),
             supply: Arc::clone(&self.supply),
             metrics: Arc::clone(&self.metrics),
             budget: Arc::clone(&self.budget),
-            workspace: Preparer::workspace(&self.plan, self.cancel.clone()),
+            workspace: Preparer::workspace(&self.plan, &self.budget, self.cancel.clone()),
+            run: self.number,
+            current_op: None,
         };
         while let Some(mut task) = self.next_task() {
             let Some(report) = preparer.run(&mut task) else { return };
             let (serial, slots) = (task.serial, task.slots.len());
             // The writer must be gone before the slots count as filled: a complete batch is sealed.
             drop(task);
-            let mut state = self.lock();
-            let is_front_complete = state.window.book(serial, slots, report, &self.budget);
-            if !state.is_closed {
-                self.refill(&mut state);
-            }
-            drop(state);
+            let mut progress = self.lock();
+            let is_front_complete = progress.window.book(serial, slots, report, &self.budget);
+            let tasks = self.open_ahead(&mut progress);
+            drop(progress);
             if is_front_complete {
                 self.has_batch.notify_all();
             }
+            self.request(tasks);
         }
     }
 
     fn next_task(&self) -> Option<Task> {
-        let mut state = self.lock();
+        let mut progress = self.lock();
         loop {
-            if state.is_closed {
+            if progress.is_closed {
                 return None;
             }
-            if let Some(task) = state.window.waiting.0.pop() {
+            if let Some(task) = progress.window.waiting.pop() {
                 return Some(task);
             }
-            state = self.has_tasks.wait(state).unwrap_or_else(PoisonError::into_inner);
+            progress = self.has_tasks.wait(progress).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+}
+
+impl Ready for Shared {
+    fn ready(&self, tasks: Vec<Task>) {
+        let mut progress = self.lock();
+        if progress.is_closed {
+            return;
+        }
+        // Tasks of batches that were dropped by a jump have nobody waiting for them.
+        let front = progress.window.front_serial();
+        progress.window.waiting.extend(tasks.into_iter().filter(|task| task.serial >= front));
+        drop(progress);
+        self.has_tasks.notify_all();
     }
 }
 
@@ -317,6 +376,8 @@ impl Stuck {
                 epoch: *epoch,
                 source: Arc::clone(source),
             },
+            Self::OutOfMemory => Error::OutOfMemory { bytes: plan.layout().slab().total_bytes() },
+            Self::Panicked => Error::Panicked,
         }
     }
 }

@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use feedline_memory::SlotWriter;
 
-use super::budget::Need;
 use crate::order::{Epoch, Share};
+use crate::plan::Plan;
+use crate::supply::Wanted;
 
 /// Work for a preparer thread.
 #[derive(Debug)]
@@ -26,8 +27,15 @@ pub struct Task {
 }
 
 impl Task {
-    /// Its place in the stream.
-    pub fn need(&self) -> Need {
+    /// The samples it is about, in the order of its slots.
+    pub fn wanted(&self, plan: &Plan) -> Vec<Wanted> {
+        let visits = plan.sequence().epoch(self.epoch);
+        let numbers = self.slots.clone().map(|slot| self.first_number + slot as u64);
+        numbers.map(|number| plan.wanted(self.epoch, &visits, self.share.place(number).position)).collect()
+    }
+
+    /// Its place in the stream: batches in order, slots in order. Smaller is needed sooner.
+    pub fn need(&self) -> (u64, usize) {
         (self.serial, self.slots.start)
     }
 }

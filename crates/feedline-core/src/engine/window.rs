@@ -16,7 +16,6 @@ use crate::cursor::Cursor;
 use crate::error::SampleFailure;
 use crate::metrics::{Phase, Substitute};
 use crate::plan::Plan;
-use crate::supply::Ready;
 
 /// A task is made long enough to last about this long, so that taking it costs little beside it.
 const TASK_TIME: Duration = Duration::from_micros(100);
@@ -25,19 +24,10 @@ const TASK_TIME: Duration = Duration::from_micros(100);
 #[derive(Debug)]
 pub(super) struct Window {
     pub batches: VecDeque<OpenBatch>,
-    pub waiting: Waiting,
+    /// Tasks that can be loaded, soonest needed first.
+    pub waiting: BinaryHeap<Task>,
     upcoming: Cursor,
     next_serial: u64,
-}
-
-/// Tasks that can be loaded, soonest needed first.
-#[derive(Debug, Default)]
-pub(super) struct Waiting(pub BinaryHeap<Task>);
-
-impl Ready for Waiting {
-    fn push(&mut self, task: Task) {
-        self.0.push(task);
-    }
 }
 
 /// A batch in preparation.
@@ -98,26 +88,31 @@ impl OpenBatch {
 
 impl Window {
     pub fn new(cursor: Cursor) -> Self {
-        Self { batches: VecDeque::new(), waiting: Waiting::default(), upcoming: cursor, next_serial: 0 }
+        Self { batches: VecDeque::new(), waiting: BinaryHeap::new(), upcoming: cursor, next_serial: 0 }
     }
 
-    /// Drops everything and goes on from `cursor`.
-    pub fn reset(&mut self, cursor: Cursor, budget: &Budget) {
-        for batch in self.batches.drain(..) {
+    /// Goes on from `cursor`; gives what was open, to be dropped without the lock.
+    pub fn reset(&mut self, cursor: Cursor, budget: &Budget) -> (VecDeque<OpenBatch>, BinaryHeap<Task>) {
+        for batch in &self.batches {
             batch.release(budget);
         }
-        self.waiting.0.clear();
         self.upcoming = cursor;
+        (std::mem::take(&mut self.batches), std::mem::take(&mut self.waiting))
     }
 
-    /// Opens the next batch; gives its tasks of `group` slots each.
-    pub fn open_next(&mut self, plan: &Plan, pool: &Pool, budget: &Budget, group: usize) -> Vec<Task> {
+    /// The number of the batch that the consumer needs next.
+    pub fn front_serial(&self) -> u64 {
+        self.batches.front().map_or(self.next_serial, |batch| batch.serial)
+    }
+
+    /// Opens the next batch; gives its tasks of `group` slots each, or nothing if the system has no memory left.
+    pub fn open_next(&mut self, plan: &Plan, pool: &Pool, budget: &Budget, group: usize) -> Option<Vec<Task>> {
+        let slab = pool.open()?;
         let cursor = self.upcoming.normalised(plan);
         self.upcoming = Cursor { batches: cursor.batches + 1, ..cursor };
         let share = plan.share(cursor.offset);
         let (serial, len) = (self.next_serial, share.batch_len(cursor.batches));
         self.next_serial += 1;
-        let slab = pool.open();
         let held_bytes = slab.layout().total_bytes() as u64;
         budget.hold(held_bytes);
         let first_number = cursor.batches * plan.settings().batch_size as u64;
@@ -141,20 +136,18 @@ impl Window {
             held_bytes,
             spent: [Duration::ZERO; 3],
         });
-        tasks
+        Some(tasks)
     }
 
     /// Books a finished task; says whether the batch that the consumer needs next is now complete.
     pub fn book(&mut self, serial: u64, slots: usize, report: Report, budget: &Budget) -> bool {
-        let Some(front) = self.batches.front().map(|batch| batch.serial) else { return false };
-        let Some(number) = serial.checked_sub(front) else { return false };
-        let Some(batch) = self.batches.get_mut(number as usize) else { return false };
+        let number = serial.checked_sub(self.front_serial());
+        let Some(batch) = number.and_then(|number| self.batches.get_mut(number as usize)) else {
+            budget.release(report.kept_bytes);
+            return false;
+        };
+        batch.held_bytes += report.kept_bytes;
         for prepared in report.prepared {
-            let bytes: usize = prepared.loose.iter().map(Loose::content_bytes).sum();
-            if bytes > 0 {
-                budget.hold(bytes as u64);
-                batch.held_bytes += bytes as u64;
-            }
             batch.loose[prepared.slot] = Some(prepared.loose);
             batch.substitutes.extend(prepared.substitute);
         }
@@ -170,7 +163,7 @@ impl Window {
         if batch.is_complete() {
             batch.substitutes.sort_by_key(|substitute| substitute.failure.position);
         }
-        number == 0 && batch.is_complete()
+        number == Some(0) && batch.is_complete()
     }
 }
 

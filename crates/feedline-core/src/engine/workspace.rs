@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use feedline_codec::{Resampler, Simd};
 
-use super::{Cancel, Cancelled, Working};
+use super::{Cancel, NoMemory, Working};
 use crate::batch::Buffer;
 
 /// Buffers kept per thread.
 const SPARE_BUFFERS: usize = 6;
-/// Larger buffers go back to the system, so that one giant picture does not stay in memory.
-const SPARE_BYTES_EACH: usize = 16 << 20;
+/// Most memory kept per thread, however large the budget: one giant picture does not stay.
+const MOST_SPARE_BYTES: usize = 32 << 20;
 
 /// What an op works with besides its sample.
 pub struct Workspace {
@@ -22,6 +22,7 @@ pub struct Workspace {
     pub simd: Simd,
     cancel: Cancel,
     spare: Vec<Vec<u8>>,
+    spare_limit: usize,
     working: Option<Working>,
     memory_wait: Duration,
 }
@@ -33,21 +34,22 @@ impl std::fmt::Debug for Workspace {
 }
 
 impl Workspace {
-    /// Tools of the fastest kind that this machine has.
-    pub fn new(cancel: Cancel) -> Self {
+    /// Tools of the fastest kind that this machine has; at most `spare_limit` bytes are kept for use again.
+    pub fn new(cancel: Cancel, spare_limit: usize) -> Self {
         Self {
             resampler: Resampler::new(),
             simd: Simd::detect(),
             cancel,
             spare: Vec::new(),
+            spare_limit: spare_limit.min(MOST_SPARE_BYTES),
             working: None,
             memory_wait: Duration::ZERO,
         }
     }
 
     /// The same results from plain code.
-    pub fn without_simd(cancel: Cancel) -> Self {
-        Self { resampler: Resampler::without_simd(), simd: Simd::none(), ..Self::new(cancel) }
+    pub fn without_simd(cancel: Cancel, spare_limit: usize) -> Self {
+        Self { resampler: Resampler::without_simd(), simd: Simd::none(), ..Self::new(cancel, spare_limit) }
     }
 
     /// The token to poll in long work.
@@ -55,33 +57,37 @@ impl Workspace {
         &self.cancel
     }
 
-    /// Books what is taken from now on to one sample, until [`Workspace::end`].
-    pub fn begin(&mut self, working: Working) {
+    /// Books what is taken from now on to one sample, until [`Workspace::end_keeping`]; waits for `allotment` bytes first.
+    pub fn begin(&mut self, working: Working, allotment: u64) -> Result<(), NoMemory> {
+        self.memory_wait = working.grant(allotment, &self.cancel)?;
         self.working = Some(working);
-        self.memory_wait = Duration::ZERO;
+        Ok(())
     }
 
-    /// Returns what the sample had booked; says how long it waited for memory.
-    pub fn end(&mut self) -> Duration {
-        self.working = None;
+    /// Returns what the sample had booked, but for `kept` bytes that its batch holds from now on; says how long it waited
+    /// for memory.
+    pub fn end_keeping(&mut self, kept: usize) -> Duration {
+        if let Some(working) = self.working.take() {
+            working.end_keeping(kept as u64);
+        }
         self.memory_wait
     }
 
     /// Waits until the budget has room for `bytes`, of which the caller takes the memory itself.
-    pub fn reserve(&mut self, bytes: usize) -> Result<(), Cancelled> {
+    pub fn reserve(&mut self, bytes: usize) -> Result<(), NoMemory> {
         match &self.working {
             Some(working) => {
                 self.memory_wait += working.reserve(bytes as u64, &self.cancel)?;
                 Ok(())
             }
-            None => self.cancel.check(),
+            None => Ok(self.cancel.check()?),
         }
     }
 
     /// `len` bytes of unspecified content; waits until the budget has room for them.
-    pub fn buffer(&mut self, len: usize) -> Result<Buffer, Cancelled> {
+    pub fn buffer(&mut self, len: usize) -> Result<Buffer, NoMemory> {
         self.reserve(len)?;
-        Ok(Buffer::reusing(self.spare_memory(len), len))
+        Buffer::reusing(self.spare_memory(len), len).ok_or(NoMemory::Exhausted { bytes: len as u64 })
     }
 
     /// Memory to grow into: the smallest spare piece that holds `len`, else the largest, else a new one.
@@ -94,7 +100,9 @@ impl Workspace {
     /// Takes memory back for later use.
     pub fn recycle(&mut self, buffer: Buffer) {
         let bytes = buffer.into_inner();
-        if bytes.capacity() > 0 && bytes.capacity() <= SPARE_BYTES_EACH && self.spare.len() < SPARE_BUFFERS {
+        let kept: usize = self.spare.iter().map(Vec::capacity).sum();
+        let has_room = self.spare.len() < SPARE_BUFFERS && kept + bytes.capacity() <= self.spare_limit;
+        if bytes.capacity() > 0 && has_room {
             self.spare.push(bytes);
         }
     }

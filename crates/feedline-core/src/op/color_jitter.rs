@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pixels::pack;
 use super::{Facts, NamedOp, On, Op, OpError};
-use crate::batch::{FieldTypes, Kind, Pixels, Sample, Value};
+use crate::batch::{FieldError, FieldTypes, Kind, Pixels, Sample, Value};
 use crate::engine::{Cancel, Workspace};
 use crate::order::Draw;
 use crate::plan::CheckError;
@@ -122,21 +122,16 @@ fn blend(value: u8, other: f32, factor: f32) -> u8 {
     (factor * f32::from(value) + (1.0 - factor) * other).clamp(0.0, 255.0) as u8
 }
 
+/// Luminance, cut off to a whole number.
 fn luma(pixel: [u8; 3]) -> f32 {
-    0.2989 * f32::from(pixel[0]) + 0.587 * f32::from(pixel[1]) + 0.114 * f32::from(pixel[2])
+    (0.2989 * f32::from(pixel[0]) + 0.587 * f32::from(pixel[1]) + 0.114 * f32::from(pixel[2])).floor()
 }
 
 /// The mean over a picture, summed in whole numbers so that no order of summing matters.
 fn mean_luma(rgb: &[u8]) -> f32 {
-    let mut sums = [0u64; 3];
     let pixels = rgb.as_chunks::<3>().0;
-    for pixel in pixels {
-        for (sum, value) in sums.iter_mut().zip(pixel) {
-            *sum += u64::from(*value);
-        }
-    }
-    let [red, green, blue] = sums.map(|sum| sum as f64);
-    ((0.2989 * red + 0.587 * green + 0.114 * blue) / pixels.len().max(1) as f64) as f32
+    let sum: u64 = pixels.iter().map(|pixel| luma(*pixel) as u64).sum();
+    (sum as f64 / pixels.len().max(1) as f64) as f32
 }
 
 #[expect(clippy::float_cmp, reason = "the greatest of three is one of them")]
@@ -200,7 +195,12 @@ impl Op for ColorJitter {
             return Err(CheckError::Parameter { op: Self::NAME, problem });
         }
         for (field, kind) in self.on.kinds(Self::NAME, types)? {
-            if !matches!(kind, Kind::Pixels(pixels) if !pixels.is_mask && pixels.channels == 3) {
+            let fits = match kind {
+                Kind::Pixels(pixels) => !pixels.is_mask && pixels.channels == 3,
+                Kind::Any => true,
+                _ => false,
+            };
+            if !fits {
                 return Err(CheckError::Needs { op: Self::NAME, needs: "RGB pixels", field, has: kind });
             }
         }
@@ -227,6 +227,14 @@ impl Op for ColorJitter {
         let steps = self.steps(draw);
         for name in self.on.names() {
             let source = sample.take_pixels(name)?;
+            if source.channels != 3 {
+                return Err(FieldError::Unfit {
+                    name: name.to_owned(),
+                    has: "grey pixels".to_owned(),
+                    needs: "RGB pixels",
+                }
+                .into());
+            }
             let mut pixels: Pixels<'_> = pack(sample, name, source, workspace)?;
             for step in &steps {
                 step.apply(&mut pixels.memory, workspace.cancel())?;

@@ -94,9 +94,11 @@ impl Op for DecodeImage {
             let mode = self.mode_of(name);
             let header = read_header(&encoded)?;
             let channels = if matches!(mode, Mode::Rgb) { 3 } else { 1 };
-            let pixels = u64::from(header.width) * u64::from(header.height);
-            let bytes = pixels.min(self.max_pixels) as usize * channels;
-            workspace.reserve(bytes)?;
+            let area = u64::from(header.width) * u64::from(header.height);
+            let bytes = area.min(self.max_pixels) as usize * usize::from(channels);
+            if area <= self.max_pixels {
+                workspace.reserve(header.decode_bytes(channels, self.exif) as usize)?;
+            }
             let mut picture = Picture { width: 0, height: 0, channels: 0, pixels: workspace.spare_memory(bytes) };
             let cancel = workspace.cancel().clone();
             let options =
@@ -104,7 +106,7 @@ impl Op for DecodeImage {
             decode_into(&encoded, &options, &mut picture)?;
             let Picture { width, height, channels, pixels } = picture;
             let len = width as usize * height as usize * usize::from(channels);
-            let memory = Memory::Heap(Buffer::reusing(pixels, len));
+            let memory = Memory::Heap(Buffer::reusing(pixels, len).expect("the decoder has made room"));
             sample.give_back(name, encoded, workspace);
             let is_mask = matches!(mode, Mode::Mask);
             sample.put(name, Value::Pixels(Pixels::packed(memory, width, height, channels, is_mask)));

@@ -46,6 +46,7 @@ impl Op for Grayscale {
                 Kind::Pixels(kind) if !kind.is_mask => {
                     types.set(&field, Kind::Pixels(PixelKind { channels: self.num_output_channels, ..kind }));
                 }
+                Kind::Any => {}
                 has => return Err(CheckError::Needs { op: Self::NAME, needs: "pixels", field, has }),
             }
         }

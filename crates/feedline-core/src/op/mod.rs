@@ -30,7 +30,7 @@ use serde::de::DeserializeOwned;
 pub use on::On;
 
 use crate::batch::{FieldError, FieldTypes, OutputError, Sample};
-use crate::engine::{Cancelled, Workspace};
+use crate::engine::{Cancelled, NoMemory, Workspace};
 use crate::order::Draw;
 use crate::plan::{CheckError, Registry};
 
@@ -94,16 +94,27 @@ pub enum OpError {
     NoPixels,
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
+    #[error(transparent)]
+    Memory(NoMemory),
     /// An op from outside this crate, such as a Python function.
     #[error(transparent)]
     Foreign(#[from] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl From<NoMemory> for OpError {
+    fn from(memory: NoMemory) -> Self {
+        match memory {
+            NoMemory::Cancelled(cancelled) => Self::Cancelled(cancelled),
+            other => Self::Memory(other),
+        }
+    }
 }
 
 impl From<OutputError> for OpError {
     fn from(error: OutputError) -> Self {
         match error {
             OutputError::Field(field) => Self::Field(field),
-            OutputError::Cancelled(cancelled) => Self::Cancelled(cancelled),
+            OutputError::Memory(memory) => memory.into(),
         }
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::to_tensor::{Layout, check_dtype, convert, float32};
 use super::{NamedOp, On, Op, OpError};
-use crate::batch::{Dtype, FieldTypes, Kind, Sample, Tensor, Value};
+use crate::batch::{Axes, Dtype, FieldError, FieldTypes, Kind, Sample, Tensor, Value};
 use crate::engine::Workspace;
 use crate::order::Draw;
 use crate::plan::CheckError;
@@ -51,21 +51,16 @@ impl Normalize {
         }
     }
 
+    fn fits(&self, channels: usize) -> bool {
+        self.mean.len() == channels || self.mean.len() == 1
+    }
+
     fn check_channels(&self, channels: usize) -> Result<(), CheckError> {
-        if self.mean.len() == channels || self.mean.len() == 1 {
+        if self.fits(channels) {
             return Ok(());
         }
         let problem = format!("mean and std have {} channels, the picture has {channels}", self.mean.len());
         Err(CheckError::Parameter { op: Self::NAME, problem })
-    }
-
-    /// The layout of a tensor of shape `[C, H, W]` or `[H, W, C]`, told by which side is 1 or 3.
-    fn tensor_layout(shape: &[Option<usize>]) -> Option<(Layout, usize)> {
-        match *shape {
-            [Some(channels @ (1 | 3)), _, _] => Some((Layout::Chw, channels)),
-            [_, _, Some(channels @ (1 | 3))] => Some((Layout::Hwc, channels)),
-            _ => None,
-        }
     }
 }
 
@@ -96,13 +91,14 @@ impl Op for Normalize {
                     self.check_channels(pixels.channels.into())?;
                     types.set(&field, self.layout.kind(self.dtype, *pixels));
                 }
-                Kind::Tensor { dtype, shape } if FLOATS.contains(dtype) => {
-                    let Some((_, channels)) = Self::tensor_layout(shape) else {
+                Kind::Tensor { dtype, shape, axes } if FLOATS.contains(dtype) => {
+                    let Some((_, channels)) = axes.channels(shape) else {
                         let needs = "a tensor with 1 or 3 channels";
                         return Err(CheckError::Needs { op: Self::NAME, needs, field, has: kind });
                     };
                     self.check_channels(channels)?;
                 }
+                Kind::Any => {}
                 _ => return Err(CheckError::Needs { op: Self::NAME, needs: "pixels", field, has: kind }),
             }
         }
@@ -112,13 +108,24 @@ impl Op for Normalize {
     fn apply(&self, sample: &mut Sample<'_>, _: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
         let affine = self.affine();
         for name in self.on.names() {
-            if matches!(sample.get(name)?, Value::Pixels(_)) {
+            if let Value::Pixels(pixels) = sample.get(name)? {
+                if !self.fits(pixels.channels.into()) {
+                    let has = format!("pixels of {} channels", pixels.channels);
+                    return Err(
+                        FieldError::Unfit { name: name.to_owned(), has, needs: "as many as mean and std" }.into()
+                    );
+                }
                 convert(sample, name, (self.dtype, self.layout), Some(&affine), workspace)?;
             } else {
                 let mut tensor = sample.take_tensor(name)?;
-                let shape: Vec<Option<usize>> = tensor.shape.iter().copied().map(Some).collect();
-                let (layout, channels) = Self::tensor_layout(&shape).expect("check() has seen this shape");
-                scale_in_place(&mut tensor, layout, channels, &affine);
+                let is_float = FLOATS.contains(&tensor.dtype);
+                let Some((axes, channels)) = tensor.channels().filter(|(_, channels)| is_float && self.fits(*channels))
+                else {
+                    let has = format!("a {} tensor {:?}", tensor.dtype.name(), tensor.shape);
+                    let needs = "pixels, or a float tensor with the channels of mean and std";
+                    return Err(FieldError::Unfit { name: name.to_owned(), has, needs }.into());
+                };
+                scale_in_place(&mut tensor, axes, channels, &affine);
                 sample.put(name, Value::Tensor(tensor));
             }
         }
@@ -126,12 +133,12 @@ impl Op for Normalize {
     }
 }
 
-fn scale_in_place(tensor: &mut Tensor<'_>, layout: Layout, channels: usize, affine: &Affine) {
+fn scale_in_place(tensor: &mut Tensor<'_>, axes: Axes, channels: usize, affine: &Affine) {
     let elements = tensor.shape.iter().product::<usize>();
     let plane = elements / channels;
-    let channel_of = |element: usize| match layout {
-        Layout::Chw => element / plane.max(1),
-        Layout::Hwc => element % channels,
+    let channel_of = |element: usize| match axes {
+        Axes::Hwc => element % channels,
+        Axes::Chw | Axes::Unknown => element / plane.max(1),
     };
     let change = |element: usize, value: f32| {
         let channel = channel_of(element);
@@ -153,6 +160,6 @@ fn scale_in_place(tensor: &mut Tensor<'_>, layout: Layout, channels: usize, affi
                 *bytes = bf16::from_f32(change(element, bf16::from_ne_bytes(*bytes).to_f32())).to_ne_bytes();
             }
         }
-        _ => unreachable!("check() allows floats only"),
+        _ => unreachable!("the caller has looked at the element type"),
     }
 }

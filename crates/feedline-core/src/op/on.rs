@@ -55,14 +55,12 @@ impl On {
         if self.0.is_empty() {
             return Err(CheckError::NoFields { op });
         }
+        if let Some(twice) = self.0.iter().enumerate().find(|(number, name)| self.0[..*number].contains(name)) {
+            return Err(CheckError::Parameter { op, problem: format!("on names field {:?} twice", twice.1) });
+        }
         self.0
             .iter()
             .map(|name| match types.get(name) {
-                // What a function returns is taken as a picture, and looked at when it is there.
-                Some(Kind::Any) => {
-                    let unknown = PixelKind { channels: 3, height: None, width: None, is_mask: false };
-                    Ok((name.clone(), Kind::Pixels(unknown)))
-                }
                 Some(kind) => Ok((name.clone(), kind.clone())),
                 None => Err(CheckError::NoSuchField { op, field: name.clone(), has: types.names() }),
             })
@@ -79,6 +77,8 @@ impl On {
         for (field, kind) in self.kinds(op, types)? {
             match kind {
                 Kind::Pixels(pixels) => types.set(&field, Kind::Pixels(change(pixels))),
+                // What a function returns is looked at when it is there.
+                Kind::Any => {}
                 has => return Err(CheckError::Needs { op, needs: "pixels", field, has }),
             }
         }

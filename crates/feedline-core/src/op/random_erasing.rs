@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pixels::{Rect, pack};
 use super::{Facts, NamedOp, On, Op, OpError};
-use crate::batch::{Dtype, FieldTypes, Kind, Sample, Value};
+use crate::batch::{Axes, Dtype, FieldError, FieldTypes, Kind, Sample, Tensor, Value};
 use crate::engine::Workspace;
 use crate::order::Draw;
 use crate::plan::CheckError;
@@ -12,6 +12,8 @@ use crate::plan::CheckError;
 const ATTEMPTS: u32 = 10;
 /// Draws of noise begin here, behind those of the rectangle.
 const FIRST_NOISE: u32 = 1000;
+/// What it works on.
+const NEEDS: &str = "pixels, or a float32 or uint8 tensor with 1 or 3 channels";
 
 /// Erases at random.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -99,8 +101,8 @@ fn normal(draw: &Draw, number: u32) -> f32 {
     (libm::sqrt(-2.0 * libm::log(radius)) * libm::cos(angle)) as f32
 }
 
-/// Where the axes of an array of shape `[C, H, W]` or `[H, W, C]` are, in elements.
-struct Axes {
+/// Where the sides of a picture are, in elements.
+struct Strides {
     height: usize,
     width: usize,
     channels: usize,
@@ -109,14 +111,16 @@ struct Axes {
     channel: usize,
 }
 
-impl Axes {
-    fn of(shape: &[usize]) -> Option<Self> {
-        match *shape {
-            [channels @ (1 | 3), height, width] => {
+impl Strides {
+    fn of_pixels(height: usize, width: usize, channels: usize) -> Self {
+        Self { height, width, channels, row: width * channels, column: channels, channel: 1 }
+    }
+
+    fn of_tensor(tensor: &Tensor<'_>) -> Option<Self> {
+        match (tensor.channels()?, &tensor.shape[..]) {
+            ((Axes::Hwc, channels), &[height, width, _]) => Some(Self::of_pixels(height, width, channels)),
+            ((_, channels), &[_, height, width]) => {
                 Some(Self { height, width, channels, row: width, column: 1, channel: width * height })
-            }
-            [height, width, channels @ (1 | 3)] => {
-                Some(Self { height, width, channels, row: width * channels, column: channels, channel: 1 })
             }
             _ => None,
         }
@@ -155,14 +159,12 @@ impl Op for RandomErasing {
         for (field, kind) in self.on.kinds(Self::NAME, types)? {
             let fits = match &kind {
                 Kind::Pixels(pixels) => !pixels.is_mask,
-                Kind::Tensor { dtype: Dtype::U8 | Dtype::F32, shape } => {
-                    matches!(shape[..], [Some(1 | 3), _, _] | [_, _, Some(1 | 3)])
-                }
+                Kind::Any => true,
+                Kind::Tensor { dtype: Dtype::U8 | Dtype::F32, shape, axes } => axes.channels(shape).is_some(),
                 _ => false,
             };
             if !fits {
-                let needs = "pixels, or a float32 or uint8 tensor with 1 or 3 channels";
-                return Err(CheckError::Needs { op: Self::NAME, needs, field, has: kind });
+                return Err(CheckError::Needs { op: Self::NAME, needs: NEEDS, field, has: kind });
             }
         }
         Ok(())
@@ -193,20 +195,27 @@ impl Op for RandomErasing {
                 Value::Pixels(pixels) => Value::Pixels(pack(sample, name, pixels, workspace)?),
                 other => other,
             };
-            let (memory, dtype, axes) = match &mut value {
+            let (memory, dtype, strides) = match &mut value {
                 Value::Pixels(pixels) => {
-                    let axes = Axes::of(&[pixels.height as usize, pixels.width as usize, pixels.channels.into()]);
-                    (&mut pixels.memory, Dtype::U8, axes)
+                    let strides =
+                        Strides::of_pixels(pixels.height as usize, pixels.width as usize, pixels.channels.into());
+                    (&mut pixels.memory, Dtype::U8, strides)
                 }
-                Value::Tensor(tensor) => (&mut tensor.memory, tensor.dtype, Axes::of(&tensor.shape)),
+                Value::Tensor(tensor) => {
+                    let strides = Strides::of_tensor(tensor);
+                    let Some(strides) = strides.filter(|_| [Dtype::U8, Dtype::F32].contains(&tensor.dtype)) else {
+                        let has = format!("a {} tensor {:?}", tensor.dtype.name(), tensor.shape);
+                        return Err(FieldError::Unfit { name: name.to_owned(), has, needs: NEEDS }.into());
+                    };
+                    (&mut tensor.memory, tensor.dtype, strides)
+                }
                 other => {
                     let (has, needs) = (other.describe(), "pixels");
-                    return Err(crate::batch::FieldError::Kind { name: name.to_owned(), has, needs }.into());
+                    return Err(FieldError::Kind { name: name.to_owned(), has, needs }.into());
                 }
             };
-            let axes = axes.ok_or(OpError::NoPixels)?;
-            if let Some(rect) = self.rect(draw, axes.width as u32, axes.height as u32) {
-                self.erase(memory, dtype, &axes, rect, draw);
+            if let Some(rect) = self.rect(draw, strides.width as u32, strides.height as u32) {
+                self.erase(memory, dtype, &strides, rect, draw);
             }
             sample.put(name, value);
         }
@@ -215,12 +224,12 @@ impl Op for RandomErasing {
 }
 
 impl RandomErasing {
-    fn erase(&self, memory: &mut [u8], dtype: Dtype, axes: &Axes, rect: Rect, draw: &Draw) {
+    fn erase(&self, memory: &mut [u8], dtype: Dtype, strides: &Strides, rect: Rect, draw: &Draw) {
         let mut number = 0;
-        for channel in 0..axes.channels {
+        for channel in 0..strides.channels {
             for y in rect.top as usize..(rect.top + rect.height) as usize {
                 for x in rect.left as usize..(rect.left + rect.width) as usize {
-                    let element = channel * axes.channel + y * axes.row + x * axes.column;
+                    let element = channel * strides.channel + y * strides.row + x * strides.column;
                     let value = self.value(draw, channel, number);
                     number += 1;
                     match dtype {

@@ -54,10 +54,14 @@ impl Op for Resize {
 
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
         self.size.check(Self::NAME)?;
-        if let (Size::Square(side), Some(limit)) = (self.size, self.max_size)
-            && limit <= side
-        {
-            let problem = format!("max_size is {limit}, but has to exceed size, which is {side}");
+        let problem = match (self.size, self.max_size) {
+            (Size::Square(side), Some(limit)) if limit <= side => {
+                Some(format!("max_size is {limit}, but has to exceed size, which is {side}"))
+            }
+            (Size::Sides(_), Some(_)) => Some("max_size goes with one number for size, the shorter side".to_owned()),
+            _ => None,
+        };
+        if let Some(problem) = problem {
             return Err(CheckError::Parameter { op: Self::NAME, problem });
         }
         self.on.change_pixels(Self::NAME, types, |kind| match self.size {

@@ -4,7 +4,7 @@ use feedline_codec::{self as kernels, Affine, Simd, View};
 use serde::{Deserialize, Serialize};
 
 use super::{NamedOp, On, Op, OpError};
-use crate::batch::{Dtype, FieldTypes, Kind, PixelKind, Sample, Tensor, Value};
+use crate::batch::{Axes, Dtype, FieldTypes, Kind, PixelKind, Sample, Tensor, Value};
 use crate::engine::Workspace;
 use crate::order::Draw;
 use crate::plan::CheckError;
@@ -50,7 +50,15 @@ impl Layout {
             Self::Chw => vec![channels, height, width],
             Self::Hwc => vec![height, width, channels],
         };
-        Kind::Tensor { dtype, shape }
+        Kind::Tensor { dtype, shape, axes: self.axes() }
+    }
+
+    /// The sides of a tensor in this layout.
+    fn axes(self) -> Axes {
+        match self {
+            Self::Chw => Axes::Chw,
+            Self::Hwc => Axes::Hwc,
+        }
     }
 }
 
@@ -80,7 +88,7 @@ pub(super) fn convert(
     let mut memory = sample.output(name, dtype, &shape, workspace)?;
     write(source.view(), (dtype, layout), affine, workspace.simd, &mut memory);
     sample.give_back(name, source.memory, workspace);
-    sample.put(name, Value::Tensor(Tensor::new(dtype, shape, memory)));
+    sample.put(name, Value::Tensor(Tensor::new(dtype, shape, memory).with_axes(layout.axes())));
     Ok(())
 }
 
@@ -117,6 +125,7 @@ impl Op for ToTensor {
         for (field, kind) in self.on.kinds(Self::NAME, types)? {
             match kind {
                 Kind::Pixels(pixels) => types.set(&field, self.layout.kind(self.dtype, pixels)),
+                Kind::Any => {}
                 has => return Err(CheckError::Needs { op: Self::NAME, needs: "pixels", field, has }),
             }
         }

@@ -1,14 +1,12 @@
 //! Sequences of samples that a user chooses: a list of ids, or draws by weight.
 //!
 //! In: a rule. Out: for an epoch, the ordinal at each position and how often it came before. The sequence, repeats
-//! included, *is* the epoch (law 2). Unlike a permutation it is laid out in memory for one epoch at a time (12 bytes a
+//! included, *is* the epoch (law 2). Unlike a permutation it is laid out in memory for an epoch at a time (16 bytes a
 //! position), because how often a sample came before cannot be computed for one position alone.
-
-use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::random::{Purpose, StreamKey, unit};
+use super::random::{Purpose, StreamKey, below, unit};
 use super::{Epoch, Occurrence, Seed};
 
 /// The user's rule for the sequence of samples.
@@ -39,27 +37,60 @@ pub enum Sampler {
 /// One epoch of a sampler: (ordinal in the source, occurrence) by position.
 pub(super) type Drawn = Vec<(u64, Occurrence)>;
 
-/// A fixed sequence of ordinals with occurrences.
-pub(super) fn listed(ordinals: impl Iterator<Item = u64>) -> Drawn {
-    let mut seen: HashMap<u64, u32> = HashMap::new();
+/// A sequence of ordinals below `len` with their occurrences.
+pub(super) fn counted(ordinals: impl Iterator<Item = u64>, len: u64) -> Drawn {
+    let mut seen = vec![0u32; len as usize];
     ordinals
         .map(|ordinal| {
-            let count = seen.entry(ordinal).or_default();
+            let count = &mut seen[ordinal as usize];
             *count += 1;
             (ordinal, Occurrence(*count - 1))
         })
         .collect()
 }
 
-/// `len` draws in proportion to the steps of `cumulative`, for one epoch.
-pub(super) fn weighted(cumulative: &[f64], len: u64, seed: Seed, epoch: Epoch) -> Drawn {
-    let key = StreamKey::new(seed, epoch, Purpose::Sampler);
-    let total = cumulative.last().copied().unwrap_or_default();
-    listed((0..len).map(|position| {
-        let target = unit(key.bits(position, 0, 0)) * total;
-        let ordinal = cumulative.partition_point(|&sum| sum <= target);
-        ordinal.min(cumulative.len() - 1) as u64
-    }))
+/// Draws in proportion to weights in constant time: Vose's alias method. Each place holds its own number with some
+/// probability, and one other number else.
+#[derive(Debug)]
+pub(super) struct AliasTable(Vec<(f64, u64)>);
+
+impl AliasTable {
+    /// A table of weights that are finite, not negative and not all zero.
+    pub fn new(weights: &[f64]) -> Self {
+        let scale = weights.len() as f64 / weights.iter().sum::<f64>();
+        let mut table: Vec<(f64, u64)> =
+            weights.iter().enumerate().map(|(number, weight)| (weight * scale, number as u64)).collect();
+        let (mut small, mut large): (Vec<usize>, Vec<usize>) = (0..table.len()).partition(|&n| table[n].0 < 1.0);
+        while let (Some(low), Some(&high)) = (small.pop(), large.last()) {
+            table[low].1 = high as u64;
+            table[high].0 -= 1.0 - table[low].0;
+            if table[high].0 < 1.0 {
+                large.pop();
+                small.push(high);
+            }
+        }
+        // What is left differs from 1 by rounding alone.
+        for number in small.into_iter().chain(large).filter(|&n| weights[n] > 0.0) {
+            table[number].0 = 1.0;
+        }
+        Self(table)
+    }
+
+    /// Number of weights.
+    pub fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    /// `len` draws for one epoch.
+    pub fn draw(&self, len: u64, seed: Seed, epoch: Epoch) -> Drawn {
+        let key = StreamKey::new(seed, epoch, Purpose::Sampler);
+        let one = |position| {
+            let place = below(key.bits(position, 0, 0), self.len());
+            let (probability, other) = self.0[place as usize];
+            if unit(key.bits(position, 0, 1)) < probability { place } else { other }
+        };
+        counted((0..len).map(one), self.len())
+    }
 }
 
 #[cfg(test)]
@@ -68,16 +99,21 @@ mod tests {
 
     #[test]
     fn occurrences_count_earlier_visits_of_the_same_sample() {
-        let drawn = listed([4, 2, 4, 4].into_iter());
+        let drawn = counted([4, 2, 4, 4].into_iter(), 5);
         assert_eq!(drawn.iter().map(|(_, occurrence)| occurrence.0).collect::<Vec<_>>(), [0, 0, 1, 2]);
     }
 
     #[test]
     fn draws_follow_the_weights_and_never_take_a_weight_of_zero() {
-        let drawn = weighted(&[1.0, 1.0, 4.0], 10_000, Seed(1), Epoch(0));
-        let count = |ordinal| drawn.iter().filter(|(drawn, _)| *drawn == ordinal).count();
-        assert_eq!(count(1), 0);
-        assert!((count(2) as f64 / 10_000.0 - 0.75).abs() < 0.02);
-        assert_ne!(drawn, weighted(&[1.0, 1.0, 4.0], 10_000, Seed(1), Epoch(1)));
+        let weights = [1.0, 0.0, 3.0, 0.0, 12.0, 0.5];
+        let table = AliasTable::new(&weights);
+        let drawn = table.draw(40_000, Seed(1), Epoch(0));
+        for (ordinal, weight) in weights.into_iter().enumerate() {
+            let count = drawn.iter().filter(|(drawn, _)| *drawn == ordinal as u64).count();
+            let (share, expected) = (count as f64 / 40_000.0, weight / 16.5);
+            assert!((share - expected).abs() < 0.01, "{ordinal}: {share} instead of {expected}");
+            assert!(weight > 0.0 || count == 0, "{ordinal} has no weight");
+        }
+        assert_ne!(drawn, table.draw(40_000, Seed(1), Epoch(1)));
     }
 }

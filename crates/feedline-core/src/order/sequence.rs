@@ -2,11 +2,15 @@
 //!
 //! In: an epoch and a position. Out: a [`Visit`]. What is *not* done here: dividing positions over ranks ([`super::Share`]).
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::random::{Purpose, StreamKey, below};
-use super::sampler::{self, Drawn};
+use super::sampler::{self, AliasTable, Drawn};
 use super::{Epoch, Occurrence, Permutation, Position, Sampler, Seed, Share};
+
+/// Epochs of a drawn sequence that are kept: the window reaches from one into the next.
+const KEPT_EPOCHS: usize = 2;
 
 /// The visit of a sample: its ordinal in the source and how often it came before in the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +33,7 @@ enum Rule {
     InOrder { len: u64 },
     Shuffled { len: u64 },
     Listed(Arc<Drawn>),
-    Weighted { cumulative: Vec<f64>, len: u64, drawn: Mutex<Option<(Epoch, Arc<Drawn>)>> },
+    Weighted { table: AliasTable, len: u64, drawn: Mutex<VecDeque<(Epoch, Arc<Drawn>)>> },
 }
 
 /// Why a sampler does not fit its source.
@@ -71,7 +75,7 @@ impl Sequence {
             Sampler::List { ids } => {
                 let ordinals: Result<Vec<u64>, SamplerError> =
                     ids.iter().map(|&id| ordinal_of(id).ok_or(SamplerError::UnknownId { id, len })).collect();
-                Rule::Listed(Arc::new(sampler::listed(ordinals?.into_iter())))
+                Rule::Listed(Arc::new(sampler::counted(ordinals?.into_iter(), len)))
             }
             Sampler::Weighted { weights, num_samples } => {
                 if weights.len() as u64 != len {
@@ -111,14 +115,14 @@ impl Sequence {
                 EpochSequence::Shuffled(Permutation::new(StreamKey::new(self.seed, epoch, Purpose::Shuffle), *len))
             }
             Rule::Listed(drawn) => EpochSequence::Drawn(Arc::clone(drawn)),
-            Rule::Weighted { cumulative, len, drawn } => {
+            Rule::Weighted { table, len, drawn } => {
                 let mut kept = drawn.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some((of, drawn)) = kept.as_ref().filter(|(of, _)| *of == epoch) {
-                    debug_assert_eq!(*of, epoch);
+                if let Some((_, drawn)) = kept.iter().find(|(of, _)| *of == epoch) {
                     return EpochSequence::Drawn(Arc::clone(drawn));
                 }
-                let fresh = Arc::new(sampler::weighted(cumulative, *len, self.seed, epoch));
-                *kept = Some((epoch, Arc::clone(&fresh)));
+                let fresh = Arc::new(table.draw(*len, self.seed, epoch));
+                kept.truncate(KEPT_EPOCHS - 1);
+                kept.push_front((epoch, Arc::clone(&fresh)));
                 EpochSequence::Drawn(fresh)
             }
         }
@@ -136,18 +140,11 @@ impl Rule {
         if let Some((number, &weight)) = weights.iter().enumerate().find(|(_, w)| !w.is_finite() || **w < 0.0) {
             return Err(SamplerError::BadWeight { number, weight });
         }
-        let mut sum = 0.0;
-        let cumulative: Vec<f64> = weights
-            .iter()
-            .map(|weight| {
-                sum += weight;
-                sum
-            })
-            .collect();
-        if sum <= 0.0 {
-            return Err(SamplerError::BadWeight { number: 0, weight: 0.0 });
+        let sum: f64 = weights.iter().sum();
+        if !(sum > 0.0 && sum.is_finite()) {
+            return Err(SamplerError::BadWeight { number: 0, weight: weights.first().copied().unwrap_or_default() });
         }
-        Ok(Self::Weighted { cumulative, len, drawn: Mutex::default() })
+        Ok(Self::Weighted { table: AliasTable::new(weights), len, drawn: Mutex::default() })
     }
 }
 

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use super::{ByteSize, Document, Fingerprints, OnError, PlanError, PlannedOp, RunConfig, Settings};
 use crate::batch::{BatchLayout, Dtype, FieldTypes, Kind};
-use crate::order::{Epoch, Sequence, Share};
+use crate::order::random::{Purpose, StreamKey};
+use crate::order::{Draw, Epoch, EpochSequence, Position, Sequence, Share, Visit};
 use crate::source::Source;
+use crate::supply::Wanted;
 
 /// A checked plan.
 #[derive(Debug)]
@@ -17,6 +19,7 @@ pub struct Plan {
     sequence: Sequence,
     loaded: FieldTypes,
     delivered: Vec<Arc<str>>,
+    types: FieldTypes,
     layout: BatchLayout,
     fingerprints: Fingerprints,
 }
@@ -41,12 +44,14 @@ impl Plan {
         for (name, kind) in source.fields().iter().filter(|(name, _)| needed(name)) {
             loaded.set(name, kind.clone());
         }
-        let layout = BatchLayout::new(&types, &settings.ragged, settings.batch_size)
-            .map_err(|error| PlanError::TooLarge(error.to_string()))?;
         let sequence = sequence(&*source, &settings)?;
+        let share = Share::new(sequence.len(), 0, config.rank(), settings.batch_size, settings.drop_last);
+        let slots = settings.batch_size.min(usize::try_from(share.samples().max(1)).unwrap_or(usize::MAX));
+        let layout = BatchLayout::new(&types, &settings.ragged, slots)
+            .map_err(|error| PlanError::TooLarge(error.to_string()))?;
         let fingerprints = Fingerprints::new(source.identity(), &ops, &settings, &config);
         let delivered = types.iter().map(|(name, _)| Arc::clone(name)).collect();
-        Ok(Self { source, ops, settings, config, sequence, loaded, delivered, layout, fingerprints })
+        Ok(Self { source, ops, settings, config, sequence, loaded, delivered, types, layout, fingerprints })
     }
 
     /// The source.
@@ -82,6 +87,11 @@ impl Plan {
     /// The names of the fields of a batch.
     pub fn delivered(&self) -> &[Arc<str>] {
         &self.delivered
+    }
+
+    /// The fields of a batch and their kinds.
+    pub fn types(&self) -> &FieldTypes {
+        &self.types
     }
 
     /// How the fields of a batch lie in memory.
@@ -127,6 +137,18 @@ impl Plan {
     /// The same plan over the source as it is now.
     pub fn refreshed(&self) -> Result<Self, PlanError> {
         Self::new(self.source.refreshed()?, self.ops.clone(), self.settings.clone(), self.config.clone())
+    }
+
+    /// The sample at a position of an epoch, with all that its bytes depend on.
+    pub fn wanted(&self, epoch: Epoch, visits: &EpochSequence, position: Position) -> Wanted {
+        let Visit { ordinal, occurrence } = visits.at(position);
+        Wanted { id: self.source.id_at(ordinal), epoch, occurrence }
+    }
+
+    /// The random numbers of op number `op` for a sample.
+    pub fn draw(&self, op: usize, wanted: Wanted) -> Draw {
+        let key = StreamKey::new(self.settings.seed, wanted.epoch, Purpose::Op(op as u32));
+        Draw::new(key, wanted.id, wanted.occurrence)
     }
 
     /// The first ids of an epoch in the order of delivery, for people who want to look.

@@ -15,12 +15,13 @@ use crate::error::Error;
 use crate::metrics::{Metrics, Snapshot};
 use crate::order::Epoch;
 use crate::plan::Plan;
-use crate::supply::LocalSupply;
+use crate::supply::{LocalSupply, Supply};
 
 /// A stream of batches.
 #[derive(Debug)]
 pub struct Loader {
     plan: Arc<Plan>,
+    supply: Arc<dyn Supply>,
     metrics: Arc<Metrics>,
     budget: Arc<Budget>,
     progress: Mutex<Progress>,
@@ -76,8 +77,14 @@ pub enum Next {
 }
 
 impl Loader {
-    /// A stream of `plan`; `memory` is what the machine has, in bytes, for the default budget.
+    /// A stream of `plan` from its own source; `memory` is what the machine has, in bytes, for the default budget.
     pub fn new(plan: Arc<Plan>, memory: Option<u64>) -> Self {
+        let supply = Arc::new(LocalSupply::new(Arc::clone(plan.source()), plan.loaded()));
+        Self::with_supply(plan, supply, memory)
+    }
+
+    /// A stream of `plan` whose samples come from `supply`.
+    pub fn with_supply(plan: Arc<Plan>, supply: Arc<dyn Supply>, memory: Option<u64>) -> Self {
         let progress = Progress {
             run: None,
             received: Cursor::default(),
@@ -90,6 +97,7 @@ impl Loader {
             metrics: Arc::new(Metrics::new(&plan)),
             budget: Budget::asked_or_default(asked, memory),
             plan,
+            supply,
             progress: Mutex::new(progress),
             turn: Mutex::default(),
         }
@@ -120,24 +128,25 @@ impl Loader {
         Ok(progress.iteration)
     }
 
-    /// Waits up to `timeout` for the next batch of an iteration.
+    /// Waits up to `timeout` for the next batch of an iteration, and takes it.
     pub fn next_within(&self, iteration: Iteration, timeout: Duration) -> Result<Next, Error> {
+        if self.wait_within(iteration, timeout)? { self.take(iteration) } else { Ok(Next::NotYet) }
+    }
+
+    /// Waits up to `timeout` until [`Loader::take`] has an answer; says whether it has. What is not taken is not received.
+    pub fn wait_within(&self, iteration: Iteration, timeout: Duration) -> Result<bool, Error> {
         let _turn = self.turn();
-        let run = {
-            let mut progress = self.lock();
-            match progress.stage {
-                _ if progress.is_closed => return Err(Error::Closed),
-                _ if progress.iteration != iteration => return Err(Error::Superseded),
-                Stage::Ended => return Ok(Next::End),
-                Stage::Fresh if self.plan.batches_per_epoch() == 0 => {
-                    progress.received = Cursor::start_of(Epoch(progress.received.epoch.0 + 1));
-                    progress.stage = Stage::Ended;
-                    return Ok(Next::End);
-                }
-                Stage::Fresh | Stage::Under => self.running(&mut progress)?,
-            }
-        };
-        let Some(delivery) = run.next_within(timeout)? else { return Ok(Next::NotYet) };
+        match self.run_of(iteration)? {
+            Some(run) => run.wait_within(timeout),
+            None => Ok(true),
+        }
+    }
+
+    /// Takes the next batch of an iteration, if it is ready.
+    pub fn take(&self, iteration: Iteration) -> Result<Next, Error> {
+        let _turn = self.turn();
+        let Some(run) = self.run_of(iteration)? else { return Ok(Next::End) };
+        let Some(delivery) = run.take()? else { return Ok(Next::NotYet) };
         let mut progress = self.lock();
         let is_last = delivery.after.epoch != delivery.batch.epoch;
         progress.received = delivery.after;
@@ -199,10 +208,26 @@ impl Loader {
         let run = {
             let mut progress = self.lock();
             progress.is_closed = true;
-            progress.run.clone()
+            progress.run.take()
         };
         if let Some(run) = run {
             run.close();
+        }
+    }
+
+    /// The run that feeds an iteration, started if need be; none if the iteration has ended.
+    fn run_of(&self, iteration: Iteration) -> Result<Option<Arc<Run>>, Error> {
+        let mut progress = self.lock();
+        match progress.stage {
+            _ if progress.is_closed => Err(Error::Closed),
+            _ if progress.iteration != iteration => Err(Error::Superseded),
+            Stage::Ended => Ok(None),
+            Stage::Fresh if self.plan.batches_per_epoch() == 0 => {
+                progress.received = Cursor::start_of(Epoch(progress.received.epoch.0 + 1));
+                progress.stage = Stage::Ended;
+                Ok(None)
+            }
+            Stage::Fresh | Stage::Under => self.running(&mut progress).map(Some),
         }
     }
 
@@ -210,10 +235,9 @@ impl Loader {
         if let Some(run) = &progress.run {
             return Ok(Arc::clone(run));
         }
-        let supply = Arc::new(LocalSupply::new(Arc::clone(self.plan.source()), self.plan.loaded()));
         let run = Arc::new(Run::start(
             Arc::clone(&self.plan),
-            supply,
+            Arc::clone(&self.supply),
             progress.received,
             Arc::clone(&self.metrics),
             Arc::clone(&self.budget),

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use xxhash_rust::xxh3::xxh3_128;
+use xxhash_rust::xxh3::Xxh3;
 
 use super::labels::PlainLabels;
 use super::npy::{PREFIX_BYTES, header_range, parse};
@@ -16,6 +16,10 @@ use crate::order::SampleId;
 use crate::plan::{PlanError, Registry};
 use crate::store::{Object, Store};
 
+/// An array has no names, so its identity is a hash of some of its content: this many samples, evenly spread,
+const HASHED_PIECES: usize = 64;
+/// and of each at most this many bytes.
+const HASHED_PIECE_BYTES: usize = 64 << 10;
 /// The name of the array's field.
 const FIELD: &str = "data";
 
@@ -40,6 +44,7 @@ pub struct ArraySource {
     len: u64,
     place: Place,
     labels: Option<Labels>,
+    identity: u128,
 }
 
 #[derive(Debug)]
@@ -52,7 +57,8 @@ enum Place {
 #[serde(deny_unknown_fields)]
 struct Params {
     path: String,
-    labels: Option<PlainLabels>,
+    labels: Option<Vec<i64>>,
+    label_dtype: Option<Dtype>,
 }
 
 impl ArraySource {
@@ -83,7 +89,8 @@ impl ArraySource {
         object.read_at(range.start as u64, &mut text)?;
         let text = String::from_utf8(text).map_err(|_| npy("its header is not text".to_owned()))?;
         let header = parse(&text, range.end as u64).map_err(npy)?;
-        let wants = array_bytes(header.dtype, &header.shape).map(|bytes| bytes as u64 + header.data_offset);
+        let wants =
+            array_bytes(header.dtype, &header.shape).and_then(|bytes| header.data_offset.checked_add(bytes as u64));
         if wants.is_none_or(|wants| wants > object.len()) {
             return Err(npy(format!(
                 "its header promises {} {:?}, but the file has {} bytes",
@@ -97,8 +104,8 @@ impl ArraySource {
     }
 
     pub(super) fn from_params(params: toml::Table, registry: &Registry) -> Result<Self, PlanError> {
-        let Params { path, labels } = parameters("array", params)?;
-        Self::open(&path, registry, labels.map(Labels::from))
+        let Params { path, labels, label_dtype } = parameters("array", params)?;
+        Self::open(&path, registry, PlainLabels { labels, label_dtype }.open()?)
     }
 
     fn new(dtype: Dtype, shape: &[usize], place: Place, labels: Option<Labels>) -> Result<Self, SourceError> {
@@ -112,7 +119,24 @@ impl ArraySource {
             labels.check_len(len as u64)?;
         }
         let sample_shape = sample_shape.to_vec();
-        Ok(Self { dtype, sample_shape, sample_bytes, len: len as u64, place, labels })
+        let mut hasher = Xxh3::new();
+        hasher.update(format!("array {} {len} {sample_shape:?}", dtype.name()).as_bytes());
+        for piece in 0..HASHED_PIECES.min(len) {
+            let sample = piece * len / HASHED_PIECES.min(len);
+            let mut bytes = vec![0; sample_bytes.min(HASHED_PIECE_BYTES)];
+            match &place {
+                Place::Memory(memory) => memory.copy_to(sample * sample_bytes, &mut bytes),
+                Place::File { object, data_offset, .. } => {
+                    object.read_at(data_offset + (sample * sample_bytes) as u64, &mut bytes)?;
+                }
+            }
+            hasher.update(&bytes);
+        }
+        if let Some(labels) = &labels {
+            hasher.update(&labels.identity().to_le_bytes());
+        }
+        let identity = hasher.digest128();
+        Ok(Self { dtype, sample_shape, sample_bytes, len: len as u64, place, labels, identity })
     }
 }
 
@@ -134,7 +158,7 @@ impl Source for ArraySource {
         match &self.place {
             Place::File { object, data_offset, .. } if field == FIELD => {
                 let start = data_offset + id.0 * self.sample_bytes as u64;
-                Origin::Part { object, range: start..start + self.sample_bytes as u64 }
+                Origin::Part { object: Arc::clone(object), range: start..start + self.sample_bytes as u64 }
             }
             _ => Origin::Made,
         }
@@ -152,19 +176,12 @@ impl Source for ArraySource {
         format!("{:08}", id.0).into()
     }
 
-    fn address(&self, _id: SampleId) -> Option<String> {
-        match &self.place {
-            Place::File { path, .. } => Some(path.clone()),
-            Place::Memory(_) => None,
-        }
-    }
-
     fn class_of(&self, id: SampleId) -> Option<i64> {
         self.labels.as_ref()?.class_of(id)
     }
 
     fn identity(&self) -> u128 {
-        xxh3_128(format!("array {} {} {:?}", self.dtype.name(), self.len, self.sample_shape).as_bytes())
+        self.identity
     }
 
     fn spec(&self) -> Result<toml::Table, SourceError> {
@@ -177,7 +194,7 @@ impl Source for ArraySource {
         table.insert("kind".to_owned(), "array".into());
         table.insert("path".to_owned(), path.clone().into());
         if let Some(labels) = &self.labels {
-            table.insert("labels".to_owned(), labels.plain()?.0.into());
+            labels.plain()?.add_to(&mut table);
         }
         Ok(table)
     }

@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::labels::PlainLabels;
 use super::{Labels, Origin, Source, SourceError, parameters};
-use crate::batch::{FieldTypes, Kind};
+use crate::batch::{Dtype, FieldTypes, Kind};
 use crate::order::SampleId;
 use crate::plan::PlanError;
 use crate::store::DiskStore;
@@ -26,7 +26,8 @@ pub struct FilesSource {
 #[serde(deny_unknown_fields)]
 struct Params {
     fields: BTreeMap<String, Vec<String>>,
-    labels: Option<PlainLabels>,
+    labels: Option<Vec<i64>>,
+    label_dtype: Option<Dtype>,
 }
 
 impl FilesSource {
@@ -54,8 +55,8 @@ impl FilesSource {
     }
 
     pub(super) fn from_params(params: toml::Table) -> Result<Self, PlanError> {
-        let Params { fields, labels } = parameters("files", params)?;
-        Ok(Self::new(fields.into_iter().collect(), labels.map(Labels::from))?)
+        let Params { fields, labels, label_dtype } = parameters("files", params)?;
+        Ok(Self::new(fields.into_iter().collect(), PlainLabels { labels, label_dtype }.open()?)?)
     }
 
     /// The folder that all paths have in common, with its last slash.
@@ -118,6 +119,9 @@ impl Source for FilesSource {
                 hasher.update(&[0]);
             }
         }
+        if let Some(labels) = &self.labels {
+            hasher.update(&labels.identity().to_le_bytes());
+        }
         hasher.digest128()
     }
 
@@ -127,7 +131,7 @@ impl Source for FilesSource {
         let fields = self.fields.iter().map(|(field, paths)| (field.clone(), paths.clone().into()));
         table.insert("fields".to_owned(), toml::Value::Table(fields.collect()));
         if let Some(labels) = &self.labels {
-            table.insert("labels".to_owned(), labels.plain()?.0.into());
+            labels.plain()?.add_to(&mut table);
         }
         Ok(table)
     }

@@ -1,6 +1,7 @@
 //! Labels of any element type and shape, one per sample.
 
 use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_128;
 
 use super::SourceError;
 use crate::batch::{Dtype, Kind, array_bytes};
@@ -15,10 +16,44 @@ pub struct Labels {
     stride: usize,
 }
 
-/// Labels that a plan can hold: one whole number per sample.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(transparent)]
-pub(super) struct PlainLabels(pub Vec<i64>);
+/// Labels that a plan can hold: one whole number per sample, int64 unless said otherwise.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct PlainLabels {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<Vec<i64>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_dtype: Option<Dtype>,
+}
+
+impl PlainLabels {
+    /// The labels, if there are any.
+    pub fn open(self) -> Result<Option<Labels>, SourceError> {
+        let Some(labels) = self.labels else { return Ok(None) };
+        let dtype = self.label_dtype.unwrap_or(Dtype::I64);
+        let bytes: Option<Vec<Vec<u8>>> = labels.iter().map(|&label| encode(dtype, label)).collect();
+        let bytes = bytes.ok_or_else(|| SourceError::Parameter(format!("a label is not of {}", dtype.name())))?;
+        Labels::new(dtype, Vec::new(), bytes.concat()).map(Some)
+    }
+
+    /// Adds the labels to the table of a source.
+    pub fn add_to(&self, table: &mut toml::Table) {
+        table.extend(toml::Table::try_from(self).expect("labels are plain data"));
+    }
+}
+
+fn encode(dtype: Dtype, label: i64) -> Option<Vec<u8>> {
+    Some(match dtype {
+        Dtype::Bool | Dtype::U8 => vec![u8::try_from(label).ok()?],
+        Dtype::I8 => i8::try_from(label).ok()?.to_ne_bytes().to_vec(),
+        Dtype::U16 => u16::try_from(label).ok()?.to_ne_bytes().to_vec(),
+        Dtype::I16 => i16::try_from(label).ok()?.to_ne_bytes().to_vec(),
+        Dtype::U32 => u32::try_from(label).ok()?.to_ne_bytes().to_vec(),
+        Dtype::I32 => i32::try_from(label).ok()?.to_ne_bytes().to_vec(),
+        Dtype::U64 => u64::try_from(label).ok()?.to_ne_bytes().to_vec(),
+        Dtype::I64 => label.to_ne_bytes().to_vec(),
+        Dtype::F16 | Dtype::BF16 | Dtype::F32 | Dtype::F64 => return None,
+    })
+}
 
 impl Labels {
     /// Labels of `shape` each, in one array over all samples.
@@ -76,19 +111,19 @@ impl Labels {
         }
     }
 
+    /// A hash of all labels.
+    pub fn identity(&self) -> u128 {
+        xxh3_128(format!("{} {:?}", self.dtype.name(), self.shape).as_bytes()) ^ xxh3_128(&self.bytes)
+    }
+
     /// The labels as a plan holds them, if they are plain whole numbers.
     pub(super) fn plain(&self) -> Result<PlainLabels, SourceError> {
         let labels: Option<Vec<i64>> = (0..self.len() as u64).map(|id| self.class_of(SampleId(id))).collect();
-        labels.map(PlainLabels).ok_or_else(|| {
-            let dtype = self.dtype.name();
+        let dtype = self.dtype.name();
+        let labels = labels.ok_or_else(|| {
             SourceError::Unserialisable(format!("labels of {dtype} {:?} are not plain whole numbers", self.shape))
-        })
-    }
-}
-
-impl From<PlainLabels> for Labels {
-    fn from(labels: PlainLabels) -> Self {
-        let bytes = labels.0.into_iter().flat_map(i64::to_ne_bytes).collect();
-        Self { dtype: Dtype::I64, shape: Vec::new(), bytes, stride: 8 }
+        })?;
+        let label_dtype = (self.dtype != Dtype::I64).then_some(self.dtype);
+        Ok(PlainLabels { labels: Some(labels), label_dtype })
     }
 }

@@ -60,12 +60,13 @@ pub trait Source: Send + Sync + Debug {
     /// The name of a sample, for people.
     fn key(&self, id: SampleId) -> Cow<'_, str>;
 
-    /// The path or address of a sample's first stored field, for messages.
-    fn address(&self, id: SampleId) -> Option<String> {
+    /// The path or address of a sample's first stored field, and its bytes there if they are not all, for messages.
+    fn address(&self, id: SampleId) -> Option<(String, Option<Range<u64>>)> {
         let types = self.fields();
         types.iter().find_map(|(field, _)| match self.origin(id, field) {
-            Origin::Whole { store, name } => Some(store.address(name)),
-            Origin::Part { .. } | Origin::Made => None,
+            Origin::Whole { store, name } => Some((store.address(name), None)),
+            Origin::Part { object, range } => Some((object.address(), Some(range))),
+            Origin::Made => None,
         })
     }
 
@@ -100,7 +101,7 @@ pub enum Origin<'a> {
     /// They are part of an open object.
     Part {
         /// The object.
-        object: &'a Arc<dyn Object>,
+        object: Arc<dyn Object>,
         /// The bytes.
         range: Range<u64>,
     },

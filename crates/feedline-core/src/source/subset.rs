@@ -125,10 +125,6 @@ impl Source for SubsetSource {
         self.parent.key(id)
     }
 
-    fn address(&self, id: SampleId) -> Option<String> {
-        self.parent.address(id)
-    }
-
     fn class_of(&self, id: SampleId) -> Option<i64> {
         self.parent.class_of(id)
     }

@@ -2,9 +2,9 @@
 //!
 //! Reads with `pread`, lists folders with several threads. Hidden files and folders (".name") are left out.
 
-use std::fs::{File, read_dir};
+use std::fs::{File, OpenOptions, read_dir};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
@@ -35,10 +35,13 @@ impl DiskStore {
 
     fn open_file(&self, name: &str) -> Result<(File, u64), StoreError> {
         let path = self.path(name);
-        let file = File::open(&path).map_err(|source| read_error(&path, source))?;
+        // Not to wait for a writer if it is a pipe; regular files do not care.
+        let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&path);
+        let file = opened.map_err(|source| read_error(&path, source))?;
         let meta = file.metadata().map_err(|source| read_error(&path, source))?;
-        if meta.is_dir() {
-            return Err(read_error(&path, io::ErrorKind::IsADirectory.into()));
+        if !meta.is_file() {
+            let what = if meta.is_dir() { "a folder" } else { "a pipe or device" };
+            return Err(StoreError::NotAFile { path: path.display().to_string(), what });
         }
         Ok((file, meta.len()))
     }
@@ -76,6 +79,10 @@ struct DiskObject {
 impl Object for DiskObject {
     fn len(&self) -> u64 {
         self.len
+    }
+
+    fn address(&self) -> String {
+        self.path.display().to_string()
     }
 
     fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
@@ -246,7 +253,7 @@ mod tests {
     fn missing_files_and_folders_are_named() {
         let (_folder, store) = tree(&["x/y"]);
         assert!(store.read("nothing", &mut Vec::new()).unwrap_err().to_string().contains("nothing"));
-        assert!(store.read("x", &mut Vec::new()).unwrap_err().to_string().contains("cannot read"));
+        assert!(store.read("x", &mut Vec::new()).unwrap_err().to_string().contains("a folder"));
         assert!(DiskStore::new("/no/such/folder").list(&|_| true).unwrap_err().to_string().contains("no such"));
     }
 }

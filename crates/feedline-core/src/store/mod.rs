@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub use disk::DiskStore;
 pub use names::Names;
 
-use crate::engine::Cancelled;
+use crate::engine::NoMemory;
 
 /// A place that holds named objects.
 pub trait Store: Send + Sync + Debug {
@@ -35,6 +35,9 @@ pub trait Object: Send + Sync + Debug {
     /// Bytes in it when it was opened.
     fn len(&self) -> u64;
 
+    /// Its full path or address, for messages.
+    fn address(&self) -> String;
+
     /// Whether it was empty when it was opened.
     fn is_empty(&self) -> bool {
         self.len() == 0
@@ -47,11 +50,11 @@ pub trait Object: Send + Sync + Debug {
 /// Memory that a reader asks for when it knows how much it needs.
 pub trait Room {
     /// Exactly `len` bytes to be filled.
-    fn room(&mut self, len: usize) -> Result<&mut [u8], Cancelled>;
+    fn room(&mut self, len: usize) -> Result<&mut [u8], NoMemory>;
 }
 
 impl Room for Vec<u8> {
-    fn room(&mut self, len: usize) -> Result<&mut [u8], Cancelled> {
+    fn room(&mut self, len: usize) -> Result<&mut [u8], NoMemory> {
         self.resize(len, 0);
         Ok(self)
     }
@@ -71,6 +74,8 @@ pub enum StoreError {
     Name { folder: String, name: String },
     #[error("{path:?} is more than {limit} folders deep: a symbolic link that leads back?")]
     TooDeep { path: String, limit: usize },
+    #[error("{path:?} is not a file that can be read, but {what}")]
+    NotAFile { path: String, what: &'static str },
     #[error(transparent)]
-    Cancelled(#[from] Cancelled),
+    Memory(#[from] NoMemory),
 }

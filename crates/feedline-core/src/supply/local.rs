@@ -4,11 +4,10 @@
 
 use std::sync::Arc;
 
-use super::{Cut, Ready, Supply, SupplyError};
+use super::{Cut, Ready, Supply, SupplyError, Wanted};
 use crate::batch::{Buffer, Dtype, FieldTypes, Kind, Memory, Pixels, Sample, Tensor, Value};
-use crate::engine::{Cancelled, Task, Workspace};
+use crate::engine::{NoMemory, Task, Workspace};
 use crate::metrics::ReadMeter;
-use crate::order::SampleId;
 use crate::source::{Origin, Source};
 use crate::store::Room;
 
@@ -39,27 +38,30 @@ impl LocalSupply {
 }
 
 impl Supply for LocalSupply {
-    fn request(&self, tasks: Vec<Task>, ready: &mut dyn Ready) {
-        for task in tasks {
-            ready.push(task);
-        }
+    fn request(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
+        ready.ready(tasks);
     }
 
     fn load(
         &self,
-        id: SampleId,
+        wanted: Wanted,
         sample: &mut Sample<'_>,
         workspace: &mut Workspace,
         meter: &ReadMeter,
     ) -> Result<Cut, SupplyError> {
+        let id = wanted.id;
         for LoadedField { name, kind, fixed } in &self.fields {
             let origin = self.source.origin(id, name);
             let Some((dtype, shape)) = fixed else {
-                let Origin::Whole { store, name: object } = origin else {
-                    unreachable!("only stored fields have no fixed shape");
-                };
                 let mut room = BufferRoom { workspace, buffer: None };
-                meter.time(|| store.read(object, &mut room))?;
+                meter.time(|| match origin {
+                    Origin::Whole { store, name } => store.read(name, &mut room),
+                    Origin::Part { object, range } => {
+                        let len = range.end.saturating_sub(range.start) as usize;
+                        object.read_at(range.start, room.room(len)?)
+                    }
+                    Origin::Made => unreachable!("what a source makes has a fixed shape: see check_source"),
+                })?;
                 let memory = Memory::Heap(room.buffer.unwrap_or_default());
                 meter.add_bytes(memory.len());
                 sample.put(name, Value::Bytes(memory));
@@ -97,7 +99,7 @@ struct BufferRoom<'a> {
 }
 
 impl Room for BufferRoom<'_> {
-    fn room(&mut self, len: usize) -> Result<&mut [u8], Cancelled> {
+    fn room(&mut self, len: usize) -> Result<&mut [u8], NoMemory> {
         let buffer = self.buffer.insert(self.workspace.buffer(len)?);
         Ok(buffer.as_mut_slice())
     }

@@ -1,44 +1,56 @@
 //! Supplies: samples at a given cut of the op chain.
 //!
-//! In: tasks, announced in the order of need. Out: each task once on the [`Ready`] queue, when its samples can be loaded
-//! without waiting for a peer; then, in a preparer thread, the samples themselves. A supply of many requests in flight
-//! (an object store, a storage server) answers as they complete; the local one answers at once.
+//! In: tasks, announced in the order of need. Out: each task once to [`Ready`], when its samples can be loaded without
+//! waiting for a peer; then, in a preparer thread, the samples themselves. A supply with many requests in flight answers as
+//! they complete, from threads of its own; the local one answers at once.
 
 mod local;
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 pub use local::LocalSupply;
 
-use crate::batch::Sample;
-use crate::engine::{Task, Workspace};
+use crate::batch::{OutputError, Sample};
+use crate::engine::{NoMemory, Task, Workspace};
 use crate::metrics::ReadMeter;
-use crate::order::SampleId;
+use crate::order::{Epoch, Occurrence, SampleId};
 use crate::store::StoreError;
 
 /// Gives samples.
 pub trait Supply: Send + Sync + Debug {
-    /// Announces samples that will be needed; returns at once.
-    fn request(&self, tasks: Vec<Task>, ready: &mut dyn Ready);
+    /// Announces samples that will be needed; returns at once. [`Task::wanted`] names them.
+    fn request(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>);
 
     /// Loads one sample of a task that is ready; says how many ops of the chain have been done already.
     fn load(
         &self,
-        id: SampleId,
+        wanted: Wanted,
         sample: &mut Sample<'_>,
         workspace: &mut Workspace,
         meter: &ReadMeter,
     ) -> Result<Cut, SupplyError>;
 }
 
+/// A sample and all that its bytes depend on besides the plan: enough to prepare it elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Wanted {
+    /// The sample.
+    pub id: SampleId,
+    /// The epoch it is drawn for.
+    pub epoch: Epoch,
+    /// How often it came before in the epoch.
+    pub occurrence: Occurrence,
+}
+
 /// The place in the op chain where work changes hands: ops before it are done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cut(pub usize);
 
-/// Where a supply puts tasks whose samples can be loaded.
-pub trait Ready {
-    /// Hands a task to the preparers.
-    fn push(&mut self, task: Task);
+/// Where a supply puts tasks whose samples can be loaded. Tasks that nobody needs any more are dropped there.
+pub trait Ready: Send + Sync {
+    /// Hands tasks to the preparers.
+    fn ready(&self, tasks: Vec<Task>);
 }
 
 /// Why a sample could not be had.
@@ -48,7 +60,15 @@ pub enum SupplyError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
-    Output(#[from] crate::batch::OutputError),
-    #[error(transparent)]
-    Cancelled(#[from] crate::engine::Cancelled),
+    Output(#[from] OutputError),
+}
+
+impl SupplyError {
+    /// Why there was no memory, if that was the reason.
+    pub fn no_memory(&self) -> Option<NoMemory> {
+        match self {
+            Self::Store(StoreError::Memory(memory)) | Self::Output(OutputError::Memory(memory)) => Some(*memory),
+            _ => None,
+        }
+    }
 }
