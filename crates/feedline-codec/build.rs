@@ -7,6 +7,7 @@ use std::path::PathBuf;
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=src/shim.c");
+    println!("cargo::rerun-if-changed=src/jpeg_memory.c");
     println!("cargo::rustc-check-cfg=cfg(jpeg_simd)");
 
     // turbojpeg-sys has `links = "turbojpeg"` and exports its include folders, separated by commas.

@@ -7,6 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use feedline_core::Registry;
 use feedline_core::plan::{CheckError, PlanError};
 
+/// Large memory of the engine goes back to the system when it is freed.
+#[global_allocator]
+static ALLOCATOR: feedline_memory::MappingAllocator = feedline_memory::MappingAllocator;
+
 /// The exit code of a command that the user stopped.
 const INTERRUPTED: i32 = 130;
 

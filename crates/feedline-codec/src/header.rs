@@ -49,7 +49,7 @@ pub struct Header {
     pub height: u32,
     /// From EXIF; [`Orientation::IDENTITY`] where there is none.
     pub orientation: Orientation,
-    /// Whether a JPEG comes in several passes over the whole picture, whose coefficients are all held until the last.
+    /// Whether the file holds several passes over the whole picture (progressive JPEG, interlaced PNG).
     pub is_progressive: bool,
 }
 
@@ -60,8 +60,9 @@ impl Header {
         let pixels = area * u64::from(channels);
         let beside = match self.format {
             Format::Jpeg if self.is_progressive => 6 * area,
-            Format::Jpeg => 0,
-            Format::Png => 3 * area,
+            Format::Png if self.is_progressive => 4 * area,
+            // Rows go straight to their place.
+            Format::Jpeg | Format::Png => 0,
             Format::WebP => 6 * area,
             Format::Bmp | Format::Gif => 5 * area,
         };
@@ -79,7 +80,10 @@ pub fn read_header(bytes: &[u8]) -> Result<Header, CodecError> {
             is_progressive = progressive;
             found
         }),
-        Format::Png => png(bytes),
+        Format::Png => {
+            is_progressive = bytes.get(28) == Some(&1);
+            png(bytes)
+        }
         Format::WebP => webp(bytes),
         Format::Bmp => bmp(bytes),
         Format::Gif => Some((u16_le(bytes, 6), u16_le(bytes, 8), None)).and_then(all),

@@ -16,6 +16,8 @@
 #include <jpeglib.h>
 #include <jerror.h>
 
+#include "jpeg_memory.c"
+
 /* Kept equal to `Status` in formats/jpeg.rs. */
 enum { FL_OK = 0, FL_DAMAGED = 1, FL_TRUNCATED = 2, FL_UNSUPPORTED = 3, FL_OUT_OF_MEMORY = 4 };
 

@@ -14,6 +14,7 @@
 //! - **M4** A [`Slab`] is made only from the last reference to an open slab, so no writer exists beside it.
 
 mod allocation;
+mod allocator;
 mod copy;
 mod layout;
 mod open;
@@ -21,6 +22,7 @@ mod pool;
 mod slab;
 
 pub use allocation::Allocation;
+pub use allocator::{LEAST_MAPPED, MappingAllocator};
 pub use copy::copy_streaming;
 pub use layout::SlabLayout;
 pub use open::{OpenSlab, SlotWriter};

@@ -15,6 +15,10 @@ mod source;
 
 use pyo3::prelude::*;
 
+/// Large memory of the engine goes back to the system when it is freed.
+#[global_allocator]
+static ALLOCATOR: feedline_memory::MappingAllocator = feedline_memory::MappingAllocator;
+
 /// The native half of the `feedline` package.
 #[pymodule]
 mod _feedline {

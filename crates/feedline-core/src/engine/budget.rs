@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn waiting_ends_when_cancelled_and_the_impossible_is_refused_at_once() {
         let budget = Budget::asked_or_default(Some(10), Some(1000));
-        let running = budget.begin((0, 0), 0);
+        let running = budget.begin((0, 1), 0);
         running.reserve(10, &Cancel::default()).unwrap();
         assert_eq!(
             budget.begin((0, 0), 7).reserve(1001, &Cancel::default()),
