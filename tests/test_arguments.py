@@ -29,7 +29,6 @@ def check(words: str, chain: Any = (), source: Any = SOURCE, **options: Any) -> 
         ("batch_size", "3", "batch_size is '3'"),
         ("batch_size", True, "batch_size is True"),
         ("batch_size", None, "batch_size is None"),
-        ("batch_size", 2**62, "batch"),
         ("shuffle", "no", "shuffle is 'no'.*True or False"),
         ("shuffle", 3, "shuffle is 3.*True or False"),
         ("drop_last", "no", "drop_last is 'no'.*True or False"),

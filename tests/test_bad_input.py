@@ -98,7 +98,7 @@ def test_a_folder_with_the_name_of_a_picture_is_no_sample(pictures: Callable[...
 def test_a_path_that_is_a_folder_is_a_bad_sample(tmp_path: Path) -> None:
     (tmp_path / "x.jpg").mkdir()
     loader = fl.Loader(fl.files({"image": [tmp_path / "x.jpg"]}), DECODE, batch_size=1)
-    with pytest.raises(fl.SampleError, match=r"x\.jpg.*(?i:directory)") as caught:
+    with pytest.raises(fl.SampleError, match=r"x\.jpg.*a folder") as caught:
         list(loader)
     assert caught.value.op is None
 

@@ -143,17 +143,18 @@ def test_a_loader_goes_on_after_ctrl_c_while_a_batch_was_awaited() -> None:
 
 
 def test_ctrl_c_just_before_a_batch_is_ready_does_not_lose_it() -> None:
-    is_sent = threading.Event()
+    is_sent, arrived = threading.Event(), threading.Event()
 
     def interrupt(data: np.ndarray) -> np.ndarray:
         if data == 199 and not is_sent.is_set():
             is_sent.set()
+            arrived.wait(10)
             os.kill(os.getpid(), signal.SIGINT)
         return data
 
     chain = [ops.Map(interrupt, on="data")]
     loader = fl.Loader(fl.array(np.arange(400)), chain, batch_size=100, num_workers=1, prefetch_batches=1)
-    check_nothing_lost(loader)
+    check_nothing_lost(loader, arrived=arrived.set)
 
 
 def test_a_log_handler_that_raises_loses_no_batch(pictures: Callable[..., Path]) -> None:

@@ -90,10 +90,11 @@ def files(fields: Mapping[str, Sequence[str | os.PathLike[str]]], labels: Labels
 
     All lists have one length; ``labels`` are of any dtype and shape, one per sample.
     """
-    if not isinstance(fields, Mapping) or any(
-        isinstance(paths, (str, bytes, os.PathLike)) for paths in fields.values()
-    ):
+    if not isinstance(fields, Mapping):
         raise SourceError('files() takes lists of paths by field name: {"image": ["a.jpg", "b.jpg"]}')
+    for name, paths in fields.items():
+        if isinstance(paths, (str, bytes, os.PathLike)):
+            raise SourceError(f"files(): {name!r} is {paths!r}; it takes a list of paths")
     lists = [(name, [os.fspath(path) for path in paths]) for name, paths in fields.items()]
     return Source(_feedline.Source.files(lists, _label_parts(labels)))
 

@@ -59,10 +59,10 @@ impl Span {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Step {
-    Brightness(f32),
-    Contrast(f32),
-    Saturation(f32),
-    Hue(f32),
+    Brightness(f64),
+    Contrast(f64),
+    Saturation(f64),
+    Hue(f64),
 }
 
 /// Pixels between two looks at the cancel token.
@@ -73,14 +73,14 @@ impl ColorJitter {
     fn steps(&self, draw: &Draw) -> Vec<Step> {
         let factor = |number, span: Span| {
             let [low, high] = span.factors();
-            draw.between(number, low, high) as f32
+            draw.between(number, low, high)
         };
         let [low, high] = self.hue.turns();
         let mut steps = [
             Step::Brightness(factor(4, self.brightness)),
             Step::Contrast(factor(5, self.contrast)),
             Step::Saturation(factor(6, self.saturation)),
-            Step::Hue(draw.between(7, low, high) as f32),
+            Step::Hue(draw.between(7, low, high)),
         ];
         for last in (1..steps.len()).rev() {
             steps.swap(last, draw.below(last as u32, last as u64 + 1) as usize);
@@ -110,7 +110,7 @@ impl Step {
                         let grey = luma(*pixel);
                         pixel.map(|value| blend(value, grey, factor))
                     }
-                    Self::Hue(turn) => turn_hue(*pixel, turn),
+                    Self::Hue(turn) => turn_hue(*pixel, turn as f32),
                 };
             }
         }
@@ -118,13 +118,19 @@ impl Step {
     }
 }
 
-fn blend(value: u8, other: f32, factor: f32) -> u8 {
-    (factor * f32::from(value) + (1.0 - factor) * other).clamp(0.0, 255.0) as u8
+fn blend(value: u8, other: f32, factor: f64) -> u8 {
+    fused(other, (1.0 - factor) as f32, factor as f32 * f32::from(value)).clamp(0.0, 255.0) as u8
+}
+
+/// `a * b + c` rounded once, as torch's kernels compute it; the product of two float32 is exact in float64.
+fn fused(a: f32, b: f32, c: f32) -> f32 {
+    (f64::from(a) * f64::from(b) + f64::from(c)) as f32
 }
 
 /// Luminance, cut off to a whole number.
 fn luma(pixel: [u8; 3]) -> f32 {
-    (0.2989 * f32::from(pixel[0]) + 0.587 * f32::from(pixel[1]) + 0.114 * f32::from(pixel[2])).floor()
+    let [red, green, blue] = pixel.map(f32::from);
+    fused(blue, 0.114, fused(green, 0.587, 0.2989 * red)).floor()
 }
 
 /// The mean over a picture, summed in whole numbers so that no order of summing matters.
@@ -215,10 +221,10 @@ impl Op for ColorJitter {
         self.steps(draw)
             .into_iter()
             .map(|step| match step {
-                Step::Brightness(factor) => ("brightness", f64::from(factor)),
-                Step::Contrast(factor) => ("contrast", f64::from(factor)),
-                Step::Saturation(factor) => ("saturation", f64::from(factor)),
-                Step::Hue(turn) => ("hue", f64::from(turn)),
+                Step::Brightness(factor) => ("brightness", factor),
+                Step::Contrast(factor) => ("contrast", factor),
+                Step::Saturation(factor) => ("saturation", factor),
+                Step::Hue(turn) => ("hue", turn),
             })
             .collect()
     }
