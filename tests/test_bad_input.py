@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 from collections.abc import Callable
@@ -307,3 +308,26 @@ def test_ragged_gives_the_encoded_bytes_of_an_undecoded_field(pictures: Callable
     (batch,) = list(fl.Loader(source, batch_size=4, ragged=("image",)))
     for index, data in enumerate(batch["image"]):
         assert data.tobytes() == (root / source.key(index)).read_bytes()
+
+
+def test_a_pipe_named_like_a_picture_is_a_bad_sample_and_does_not_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.jpg")
+    loader = fl.Loader(fl.folder(tmp_path), DECODE, batch_size=1)
+    with pytest.raises(fl.SampleError, match="pipe or device"):
+        list(loader)
+
+
+def test_a_file_larger_than_the_machine_is_a_bad_sample_and_not_the_end_of_the_process(tmp_path: Path) -> None:
+    with open(tmp_path / "huge.jpg", "wb") as file:
+        file.truncate(8 << 40)
+    loader = fl.Loader(fl.folder(tmp_path), DECODE, batch_size=1)
+    with pytest.raises(fl.SampleError, match="the machine has"):
+        list(loader)
+
+
+def test_a_batch_that_no_machine_can_hold_is_refused() -> None:
+    with pytest.raises(fl.PlanError, match="address space"):
+        fl.Loader(fl.synthetic(1 << 40, (1 << 24,)), batch_size=1 << 40)
+    loader = fl.Loader(fl.synthetic(1 << 40, (1 << 20,)), batch_size=1 << 26)
+    with pytest.raises(fl.OutOfMemoryError, match="batch_size"):
+        next(iter(loader))

@@ -368,3 +368,33 @@ def test_dropping_an_older_iterator_does_not_disturb_the_newer() -> None:
     del older
     gc.collect()
     assert first["data"].tolist() + [value for batch in newer for value in batch["data"].tolist()] == list(range(40))
+
+
+def test_a_function_left_behind_by_a_break_does_not_disturb_the_next_epoch() -> None:
+    gate = threading.Event()
+
+    def linger(data: np.ndarray) -> np.ndarray:
+        if data[0] == 9 and not gate.is_set():
+            gate.wait(10)
+        return data
+
+    source = fl.array(np.arange(40).reshape(40, 1))
+    loader = fl.Loader(source, [ops.Map(linger, on="data")], batch_size=4, num_workers=2)
+    for _batch in loader:
+        break
+    gate.set()
+    assert sorted(index for batch in loader for index in batch["index"]) == list(range(40))
+    loader.close()
+    assert loader.snapshot()["memory"]["used_bytes"] == 0
+
+
+def test_closing_twice_is_quick_and_frees_the_memory(wait_until: Callable[..., None]) -> None:
+    loader = fl.Loader(fl.synthetic(400, (512, 512, 3)), batch_size=16)
+    iterator = iter(loader)
+    next(iterator)
+    loader.close()
+    began = time.monotonic()
+    loader.close()
+    del iterator
+    assert time.monotonic() - began < 0.5
+    wait_until(lambda: loader.snapshot()["memory"]["used_bytes"] == 0, "all memory is returned")

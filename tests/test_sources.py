@@ -334,3 +334,13 @@ def test_a_missing_folder_or_array_is_a_file_not_found_error(tmp_path: Path) -> 
         with pytest.raises(FileNotFoundError, match="nowhere") as caught:
             make()
         assert isinstance(caught.value, fl.SourceNotFoundError)
+
+
+def test_arrays_of_other_content_or_labels_are_other_data() -> None:
+    def prints(source: fl.Source) -> dict[str, str]:
+        return fl.Loader(source, batch_size=1).plan.fingerprints
+
+    zeros, ones = np.zeros((4, 3), np.uint8), np.ones((4, 3), np.uint8)
+    found = [prints(fl.array(zeros)), prints(fl.array(ones)), prints(fl.array(zeros, labels=[0, 1, 2, 3]))]
+    assert len({entry["values"] for entry in found}) == 3
+    assert prints(fl.array(zeros.copy())) == found[0]
