@@ -8,6 +8,7 @@ mod budget;
 mod cancel;
 mod prepare;
 mod run;
+mod stuck;
 mod task;
 mod threads;
 mod window;

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use feedline_memory::Pool;
 
 use super::prepare::Preparer;
+use super::stuck::Stuck;
 use super::threads::Threads;
 use super::window::{OpenBatch, Window, group_size};
 use super::{Budget, Cancel, Task};
-use crate::batch::{Batch, RaggedError};
+use crate::batch::Batch;
 use crate::cursor::Cursor;
-use crate::error::{Error, SampleFailure};
+use crate::error::Error;
 use crate::metrics::{Metrics, Phase, QueueSnapshot};
 use crate::order::Epoch;
 use crate::plan::Plan;
@@ -67,16 +68,6 @@ struct Progress {
     waited: Duration,
     has_delivered: bool,
     is_closed: bool,
-}
-
-/// Why the next batch cannot be delivered: the stream stays before it.
-#[derive(Debug)]
-enum Stuck {
-    Ragged(Box<RaggedError>),
-    Failure(Arc<SampleFailure>),
-    TooMany { replaced: u64, epoch: Epoch, source: Arc<SampleFailure> },
-    OutOfMemory,
-    Panicked,
 }
 
 impl Run {
@@ -362,22 +353,5 @@ impl Ready for Shared {
         progress.window.waiting.extend(tasks.into_iter().filter(|task| task.serial >= front));
         drop(progress);
         self.has_tasks.notify_all();
-    }
-}
-
-impl Stuck {
-    fn error(&self, plan: &Plan) -> Error {
-        match self {
-            Self::Ragged(ragged) => Error::Ragged(ragged.clone()),
-            Self::Failure(failure) => Error::Sample(Arc::clone(failure)),
-            Self::TooMany { replaced, epoch, source } => Error::TooManyFailures {
-                replaced: *replaced,
-                allowed: plan.substitutes_allowed(),
-                epoch: *epoch,
-                source: Arc::clone(source),
-            },
-            Self::OutOfMemory => Error::OutOfMemory { bytes: plan.layout().slab().total_bytes() },
-            Self::Panicked => Error::Panicked,
-        }
     }
 }

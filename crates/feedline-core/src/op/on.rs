@@ -67,6 +67,16 @@ impl On {
             .collect()
     }
 
+    /// Checks that all fields are pictures or masks, which have the given size after the op.
+    pub fn fix_size(
+        &self,
+        op: &'static str,
+        types: &mut FieldTypes,
+        (height, width): (u32, u32),
+    ) -> Result<(), CheckError> {
+        self.change_pixels(op, types, |kind| PixelKind { height: Some(height), width: Some(width), ..kind })
+    }
+
     /// Checks that all fields are pictures or masks, and gives each its kind after the op.
     pub fn change_pixels(
         &self,

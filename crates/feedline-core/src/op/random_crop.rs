@@ -6,7 +6,7 @@ use super::pad::{Padding, PaddingMode, pad};
 use super::pixels::{Rect, common_size, crop};
 use super::size::{MAX_SIDE, Size};
 use super::{Facts, NamedOp, On, Op, OpError};
-use crate::batch::{FieldTypes, PixelKind, Sample, Value};
+use crate::batch::{FieldTypes, Sample, Value};
 use crate::engine::Workspace;
 use crate::order::Draw;
 use crate::plan::CheckError;
@@ -85,8 +85,7 @@ impl Op for RandomCrop {
             let problem = format!("padding exceeds {MAX_SIDE}");
             return Err(CheckError::Parameter { op: Self::NAME, problem });
         }
-        let (height, width) = self.size.height_width();
-        self.on.change_pixels(Self::NAME, types, |kind| PixelKind { height: Some(height), width: Some(width), ..kind })
+        self.on.fix_size(Self::NAME, types, self.size.height_width())
     }
 
     fn is_random(&self) -> bool {

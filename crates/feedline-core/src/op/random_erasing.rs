@@ -150,12 +150,8 @@ impl Op for RandomErasing {
         if let Some(problem) = problem {
             return Err(CheckError::Parameter { op: Self::NAME, problem });
         }
-        for (name, [low, high]) in [("scale", self.scale), ("ratio", self.ratio)] {
-            if !(low > 0.0 && low <= high && high.is_finite()) {
-                let problem = format!("{name} is ({low}, {high}); it has to be (low, high) with 0 < low <= high");
-                return Err(CheckError::Parameter { op: Self::NAME, problem });
-            }
-        }
+        CheckError::range(Self::NAME, "scale", self.scale)?;
+        CheckError::range(Self::NAME, "ratio", self.ratio)?;
         for (field, kind) in self.on.kinds(Self::NAME, types)? {
             let fits = match &kind {
                 Kind::Pixels(pixels) => !pixels.is_mask,

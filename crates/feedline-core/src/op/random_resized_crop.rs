@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::pixels::{Interpolation, Rect, common_size, crop, resize};
 use super::size::Size;
 use super::{Facts, NamedOp, On, Op, OpError};
-use crate::batch::{FieldTypes, PixelKind, Sample};
+use crate::batch::{FieldTypes, Sample};
 use crate::engine::Workspace;
 use crate::order::Draw;
 use crate::plan::CheckError;
@@ -87,14 +87,9 @@ impl Op for RandomResizedCrop {
 
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
         self.size.check(Self::NAME)?;
-        for (name, [low, high]) in [("scale", self.scale), ("ratio", self.ratio)] {
-            if !(low > 0.0 && low <= high && high.is_finite()) {
-                let problem = format!("{name} is ({low}, {high}); it has to be (low, high) with 0 < low <= high");
-                return Err(CheckError::Parameter { op: Self::NAME, problem });
-            }
-        }
-        let (height, width) = self.size.height_width();
-        self.on.change_pixels(Self::NAME, types, |kind| PixelKind { height: Some(height), width: Some(width), ..kind })
+        CheckError::range(Self::NAME, "scale", self.scale)?;
+        CheckError::range(Self::NAME, "ratio", self.ratio)?;
+        self.on.fix_size(Self::NAME, types, self.size.height_width())
     }
 
     fn is_random(&self) -> bool {

@@ -25,6 +25,15 @@ fn hint(has: &Kind) -> &'static str {
 }
 
 impl CheckError {
+    /// Refuses a pair that is not a range of numbers above 0.
+    pub fn range(op: &'static str, name: &str, [low, high]: [f64; 2]) -> Result<(), Self> {
+        if low > 0.0 && low <= high && high.is_finite() {
+            return Ok(());
+        }
+        let problem = format!("{name} is ({low}, {high}); it has to be (low, high) with 0 < low <= high");
+        Err(Self::Parameter { op, problem })
+    }
+
     /// Refuses what is not a probability.
     pub fn probability(op: &'static str, p: f64) -> Result<(), Self> {
         if (0.0..=1.0).contains(&p) {
