@@ -2,7 +2,7 @@
 //!
 //! In: a [`Sample`] and the op's [`Draw`] for it. Out: the sample, changed. Parameters are data (they deserialise from a
 //! plan and serialise into its fingerprint), behaviour is code behind the [`Op`] trait; a new op is one file here, one
-//! line in [`register`], and one typed class in Python.
+//! line in `register`, and one typed class in Python.
 //!
 //! Always true: an op's result depends on its parameters, the sample and the draw alone (law 1).
 
