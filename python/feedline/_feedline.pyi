@@ -1,6 +1,8 @@
 from collections.abc import Sequence
 from typing import Any, final
 
+__all__ = ["Array", "Loader", "Plan", "Source", "has_jpeg_simd", "run_cli", "version"]
+
 _LabelParts = tuple[str, list[int], bytes]
 
 def version() -> str: ...
