@@ -51,10 +51,6 @@ def check(words: str, chain: Any = (), source: Any = SOURCE, **options: Any) -> 
         ("memory_budget", "12 parsecs", "512MB"),
         ("on_error", "skip", r"on_error is 'skip'; it is \"raise\" or fl.skip"),
         ("on_error", None, "on_error is None"),
-        ("on_error", fl.skip(2.0), "max_fraction is 2; it has to lie between 0 and 1"),
-        ("on_error", fl.skip(-0.1), "max_fraction is -0.1"),
-        ("on_error", fl.skip(float("nan")), "max_fraction is NaN"),
-        ("on_error", fl.skip("all"), "max_fraction"),  # type: ignore[arg-type]
         ("framework", "jax", "framework is 'jax'; it is one of 'numpy', 'torch'"),
         ("framework", None, "framework is None"),
         ("returns", "data", "returns is 'data'; it is a sequence of field names"),
@@ -233,3 +229,9 @@ def test_a_wrong_epoch_is_refused(epoch: Any) -> None:
 def test_plans_that_cannot_be_read_are_refused_with_a_reason(text: str, words: str) -> None:
     with pytest.raises(fl.PlanError, match=f"(?s){words}"):
         fl.Plan.from_toml(text)
+
+
+@pytest.mark.parametrize("fraction", [2.0, -0.1, float("nan"), "all"])
+def test_a_fraction_that_is_none_is_refused_by_skip_itself(fraction: Any) -> None:
+    with pytest.raises(fl.PlanError, match=r"max_fraction is .*between 0 and 1"):
+        fl.skip(fraction)

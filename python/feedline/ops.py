@@ -41,6 +41,8 @@ def _plain(value: Any) -> Any:
         return [_plain(entry) for entry in value]
     if isinstance(value, (bool, int, float, str)):
         return value
+    if hasattr(value, "tolist"):
+        return value.tolist()
     name = getattr(value, "__name__", None) or str(value)
     return name.removeprefix("torch.")
 
@@ -192,6 +194,8 @@ class Map(Op):
             return super()._to_native()
         if not callable(self.fn):
             raise PlanError(f'ops.Map takes a function or "module:function", not {self.fn!r}')
+        if not isinstance(self.version, int) or self.version < 0:
+            raise PlanError(f"ops.Map: version is {self.version!r}; it is a whole number from 0 on")
         on = [self.on] if isinstance(self.on, str) else list(self.on)
         return _Function(self.fn, on, bool(self.deterministic), int(self.version))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from feedline.errors import PlanError
+
 
 @dataclass(frozen=True)
 class Skip:
@@ -19,4 +21,6 @@ def skip(max_fraction: float = 0.001) -> Skip:
     workers. ``batch["index"]`` shows the substitute's id, ``loader.snapshot()["substitutes"]`` lists the pairs. The
     number allowed is rounded up; past it :class:`feedline.TooManyFailuresError` is raised.
     """
-    return Skip(max_fraction)
+    if isinstance(max_fraction, str) or not 0 <= max_fraction <= 1:
+        raise PlanError(f"skip(): max_fraction is {max_fraction!r}; it lies between 0 and 1")
+    return Skip(float(max_fraction))

@@ -62,7 +62,7 @@ def to_plan(sampler: Sampler) -> dict[str, Any]:
     else:
         return {"kind": "list", "ids": whole_numbers("sampler", sampler)}
     if sampler.num_samples is not None:
-        if sampler.num_samples < 1:
+        if not isinstance(sampler.num_samples, (int, np.integer)) or sampler.num_samples < 1:
             raise PlanError(f"num_samples is {sampler.num_samples}; it is a whole number from 1 on")
         table["num_samples"] = int(sampler.num_samples)
     return table

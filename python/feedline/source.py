@@ -54,7 +54,7 @@ class Source:
         return key
 
     def subset(self, ids: Sequence[int] | npt.NDArray[np.integer[Any]]) -> Source:
-        """Give the part with these ids, which keep their numbers."""
+        """Give the part with these ids, which keep their numbers and come in ascending order."""
         try:
             numbers = whole_numbers("subset()", ids)
         except PlanError as error:
@@ -63,6 +63,8 @@ class Source:
 
     def split(self, parts: Mapping[str, float], seed: int = 0) -> dict[str, Source]:
         """Divide at random: ``split({"train": 0.9, "val": 0.1})``. Ids are kept; the same seed divides alike."""
+        if not isinstance(parts, Mapping) or seed < 0:
+            raise SourceError('split() takes fractions by name, {"train": 0.9, "val": 0.1}, and a seed from 0 on')
         total = sum(parts.values())
         if not parts or min(parts.values()) <= 0 or total > 1 + 1e-9:
             raise SourceError(f"split() takes fractions above 0 that add up to at most 1, not {dict(parts)}")
@@ -88,7 +90,7 @@ def folder(root: str | os.PathLike[str]) -> Source:
 def files(fields: Mapping[str, Sequence[str | os.PathLike[str]]], labels: Labels | None = None) -> Source:
     """Take lists of files, several per sample: ``files({"image": [...], "mask": [...]}, labels=[...])``.
 
-    All lists have one length; ``labels`` are of any dtype and shape, one per sample.
+    All lists have one length; ``labels`` are numbers or bool of any dtype and shape, one per sample.
     """
     if not isinstance(fields, Mapping):
         raise SourceError('files() takes lists of paths by field name: {"image": ["a.jpg", "b.jpg"]}')
@@ -114,8 +116,9 @@ def array(data: npt.NDArray[Any] | str | os.PathLike[str], labels: Labels | None
     return Source(native)
 
 
-def synthetic(n: int, shape: Sequence[int]) -> Source:
+def synthetic(n: int, shape: int | Sequence[int]) -> Source:
     """Make ``n`` samples of random bytes from their ids, without I/O; field ``data``, uint8."""
+    shape = (shape,) if isinstance(shape, int) else shape
     if not all(isinstance(number, (int, np.integer)) and number > 0 for number in (n, *shape)):
         raise SourceError(f"synthetic({n}, {tuple(shape)}): there have to be samples, and bytes in each")
     return Source(_feedline.Source.synthetic(int(n), [int(side) for side in shape]))

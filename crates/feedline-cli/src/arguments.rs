@@ -94,7 +94,7 @@ pub struct SynthArguments {
     /// The folder to fill; each class is a sub-folder.
     pub dir: PathBuf,
     /// Pictures to make.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub images: u64,
     /// Classes.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]

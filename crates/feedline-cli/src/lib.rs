@@ -53,7 +53,7 @@ pub fn run(arguments: Vec<OsString>, registry: Registry, interrupted: &dyn Fn() 
         }
         Err(error) if output::is_closed_pipe(&error) => 0,
         Err(error) => {
-            output::say(&format!("error: {}", output::one_line(&*error)));
+            output::fail(output, &error);
             1
         }
     }

@@ -3,8 +3,7 @@
 //! In: a report, which is data and can be written for people. Out: text or exactly one JSON document on stdout. Messages
 //! go to stderr.
 
-use std::error::Error as StdError;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io::{self, Write as _};
 
 use anyhow::{Context as _, Result};
@@ -41,6 +40,25 @@ impl Output {
     }
 }
 
+/// Says that a command failed and why: a line on stderr and, for programs, a document on stdout.
+pub fn fail(output: Output, error: &anyhow::Error) {
+    #[derive(Serialize)]
+    struct Failure {
+        error: String,
+    }
+    impl Display for Failure {
+        fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+            Ok(())
+        }
+    }
+    let text = chain(&**error);
+    say(&format!("error: {text}"));
+    if output == Output::Json {
+        // Where stdout is closed, too, the exit code says the rest.
+        output.write(&Failure { error: text }).unwrap_or_default();
+    }
+}
+
 /// Writes a line to stderr. Where that is closed, nobody listens, and the exit code says the rest.
 pub fn say(line: &str) {
     writeln!(io::stderr().lock(), "{line}").unwrap_or_default();
@@ -57,26 +75,4 @@ pub fn usage(usage: &clap::Error) -> i32 {
 /// Whether nobody reads stdout any more.
 pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-}
-
-/// An error and its causes in one line.
-pub fn one_line(error: &(dyn StdError + 'static)) -> String {
-    let text = chain(error);
-    let is_excerpt = |line: &str| line.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start().starts_with('|');
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty() && !is_excerpt(line)).collect();
-    lines.join("; ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_error_with_an_excerpt_becomes_one_line_that_keeps_the_problem() {
-        let error = toml::from_str::<toml::Table>("a = 1\nb = oops\n").unwrap_err();
-        let line = one_line(&error);
-        assert!(line.contains("line 2"), "{line}");
-        assert!(!line.contains(['\n', '|', '^']), "{line}");
-        assert!(line.len() > "TOML parse error at line 2, column 5".len() + 3, "{line}");
-    }
 }

@@ -45,6 +45,9 @@ impl fmt::Display for Shown {
 
 /// Draws the first samples.
 pub fn show(what: ShowArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Shown> {
+    if what.out.extension().is_none_or(|ending| !ending.eq_ignore_ascii_case("png")) {
+        return Err(anyhow!("{:?} does not end in .png, the format that is written", what.out));
+    }
     let document = one_by_one(plan::read(&what.plan)?);
     let opened = plan::open(document, registry, interrupt).with_context(|| format!("in plan {:?}", what.plan))?;
     let batches = take(Arc::clone(&opened), what.epoch, usize::from(what.samples), interrupt)?;
@@ -94,7 +97,7 @@ fn one_by_one(mut document: Document) -> Document {
 
 fn take(plan: Arc<Plan>, epoch: u64, samples: usize, interrupt: &Interrupt<'_>) -> Result<Vec<Batch>> {
     let loader = plan::loader(plan);
-    loader.set_epoch(Epoch(epoch));
+    loader.set_epoch(Epoch(epoch))?;
     let iteration = loader.begin()?;
     let mut batches = Vec::new();
     while batches.len() < samples

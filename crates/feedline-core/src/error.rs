@@ -78,10 +78,10 @@ pub enum Error {
 
 /// An error and all its causes in one line.
 pub fn chain(error: &(dyn StdError + 'static)) -> String {
-    let mut text = error.to_string();
+    let mut text = flat(error);
     let mut cause = error.source();
     while let Some(error) = cause {
-        let next = error.to_string();
+        let next = flat(error);
         // Transparent errors repeat the text of what they hold.
         if !text.ends_with(&next) {
             text.push_str(": ");
@@ -90,4 +90,26 @@ pub fn chain(error: &(dyn StdError + 'static)) -> String {
         cause = error.source();
     }
     text
+}
+
+/// The text of an error without the excerpts that parsers put on lines of their own.
+fn flat(error: &(dyn StdError + 'static)) -> String {
+    let text = error.to_string();
+    let is_excerpt = |line: &str| line.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start().starts_with('|');
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty() && !is_excerpt(line)).collect();
+    lines.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_with_an_excerpt_becomes_one_line_that_keeps_the_problem() {
+        let error = toml::from_str::<toml::Table>("a = 1\nb = oops\n").unwrap_err();
+        let line = chain(&error);
+        assert!(line.contains("line 2"), "{line}");
+        assert!(!line.contains(['\n', '|', '^']), "{line}");
+        assert!(line.len() > "TOML parse error at line 2, column 5".len() + 3, "{line}");
+    }
 }

@@ -272,6 +272,37 @@ fn law_6_a_bad_sample_is_named_and_never_ends_the_epoch() {
 }
 
 #[test]
+fn law_6_after_an_error_iterating_goes_on_before_what_was_not_delivered() {
+    let folder = pictures(20);
+    let bad = folder.path().join("class-1/00004.jpg");
+    let good = std::fs::read(&bad).unwrap();
+    let whole = seen(&collect(&loader(&folder, "batch_size = 4", "num_workers = 2")).unwrap());
+    std::fs::write(&bad, b"not a picture").unwrap();
+    let loader = loader(&folder, "batch_size = 4", "num_workers = 2");
+    let iteration = loader.begin().unwrap();
+    let mut received = Vec::new();
+    while let Ok(Next::Batch(batch)) = loader.next_within(iteration, Duration::from_secs(30)) {
+        received.push(*batch);
+    }
+    assert!(received.len() < whole.len());
+    std::fs::write(&bad, good).unwrap();
+    received.extend(collect(&loader).unwrap());
+    assert_eq!(seen(&received), whole);
+}
+
+#[test]
+fn law_7_jumps_with_a_tiny_budget_never_hang() {
+    let folder = pictures(24);
+    let loader = loader(&folder, "batch_size = 3", "num_workers = 1\nmemory_budget = 1000\nprefetch_batches = 4");
+    for round in 0..60 {
+        if round % 3 == 0 {
+            loader.set_epoch(Epoch(round)).unwrap();
+        }
+        assert_eq!(take(&loader, 1 + round as usize % 4).unwrap().len(), 1 + round as usize % 4);
+    }
+}
+
+#[test]
 fn law_6_skipping_fills_the_slot_with_a_named_substitute_in_the_same_way_each_time() {
     let folder = pictures(20);
     std::fs::write(folder.path().join("class-1/00004.jpg"), b"").unwrap();
@@ -330,15 +361,15 @@ fn iterating_again_is_the_next_epoch_and_set_epoch_follows_the_rules() {
     let epoch_of = |batches: &[Batch]| batches[0].epoch.0;
     assert_eq!(epoch_of(&take(&loader, 1).unwrap()), 0);
     assert_eq!(epoch_of(&collect(&loader).unwrap()), 1, "after a break comes the next epoch");
-    loader.set_epoch(Epoch(2));
+    loader.set_epoch(Epoch(2)).unwrap();
     assert_eq!(epoch_of(&take(&loader, 2).unwrap()), 2);
     let state = loader.state();
-    loader.set_epoch(Epoch(3));
+    loader.set_epoch(Epoch(3)).unwrap();
     assert_eq!(loader.state(), state, "the epoch that would come anyway changes nothing");
-    loader.set_epoch(Epoch(2));
+    loader.set_epoch(Epoch(2)).unwrap();
     assert_eq!(collect(&loader).unwrap().len(), 3, "any other starts at its beginning");
     loader.load_state(&state).unwrap();
-    loader.set_epoch(Epoch(2));
+    loader.set_epoch(Epoch(2)).unwrap();
     let rest = collect(&loader).unwrap();
     assert_eq!((epoch_of(&rest), rest.len()), (2, 1), "a loaded position is kept by set_epoch of its epoch");
 }

@@ -76,8 +76,7 @@ impl Loader {
     /// Makes an epoch the next to run.
     fn set_epoch(&self, py: Python<'_>, epoch: u64) -> PyResult<()> {
         let loader = self.here(py)?;
-        py.detach(|| loader.set_epoch(Epoch(epoch)));
-        Ok(())
+        py.detach(|| loader.set_epoch(Epoch(epoch))).map_err(|error| run_error(py, &error))
     }
 
     /// The epoch that the next iteration would run.

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::fmt::{Debug, Write as _};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, Once};
 
 use pyo3::prelude::*;
 use tracing::field::{Field, Visit};
@@ -29,7 +29,10 @@ pub fn install() {
 
 /// Hands collected events to Python's logging.
 pub fn hand_over(py: Python<'_>) -> PyResult<()> {
-    let events = std::mem::take(&mut *EVENTS.lock().unwrap_or_else(PoisonError::into_inner));
+    // Tried, not waited for: after a fork the lock may be held by a thread that does not exist.
+    let Ok(mut waiting) = EVENTS.try_lock() else { return Ok(()) };
+    let events = std::mem::take(&mut *waiting);
+    drop(waiting);
     if events.is_empty() {
         return Ok(());
     }
@@ -64,7 +67,7 @@ impl Subscriber for Bridge {
             Level::INFO => 20,
             _ => 10,
         };
-        let mut events = EVENTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let Ok(mut events) = EVENTS.try_lock() else { return };
         if events.len() == KEPT {
             events.pop_front();
         }

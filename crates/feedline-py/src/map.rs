@@ -68,6 +68,11 @@ impl MapFailed {
         let text = format!("the function raised {name}: {}", error.value(py));
         OpError::Foreign(Box::new(Self { error, text }))
     }
+
+    fn returned(py: Python<'_>, error: PyErr) -> OpError {
+        let text = format!("what the function returned cannot be used: {}", error.value(py));
+        OpError::Foreign(Box::new(Self { error, text }))
+    }
 }
 
 /// Builds the op from a plan, importing the function.
@@ -165,7 +170,7 @@ impl Op for Map {
         }
         // The function's arguments and results are copies.
         workspace.reserve(2 * taken.iter().map(Value::content_bytes).sum::<usize>())?;
-        let results = Python::attach(|py| self.call(py, &taken).map_err(|error| MapFailed::raised(py, error)))?;
+        let results = Python::attach(|py| self.call(py, &taken))?;
         for ((name, old), new) in self.on.names().zip(taken).zip(results) {
             let memory = match old {
                 Value::Bytes(memory) => Some(memory),
@@ -183,21 +188,16 @@ impl Op for Map {
 }
 
 impl Map {
-    fn call(&self, py: Python<'_>, values: &[Value<'_>]) -> PyResult<Vec<Value<'static>>> {
+    fn call(&self, py: Python<'_>, values: &[Value<'_>]) -> Result<Vec<Value<'static>>, OpError> {
+        let result = self.run(py, values).map_err(|error| MapFailed::raised(py, error))?;
+        results(&result, values).map_err(|error| MapFailed::returned(py, error))
+    }
+
+    fn run<'py>(&self, py: Python<'py>, values: &[Value<'_>]) -> PyResult<Bound<'py, PyAny>> {
         let asarray = py.import("numpy")?.getattr("asarray")?;
         let arguments: PyResult<Vec<Bound<'_, PyAny>>> =
             values.iter().map(|value| argument(py, value, &asarray)).collect();
-        let result = self.function.bind(py).call1(PyTuple::new(py, arguments?)?)?;
-        let is_mask = |value: &Value<'_>| matches!(value, Value::Pixels(pixels) if pixels.is_mask);
-        if let [value] = values {
-            return Ok(vec![returned(&result, &asarray, is_mask(value))?]);
-        }
-        let results: Vec<Bound<'_, PyAny>> = result.extract()?;
-        if results.len() != values.len() {
-            let text = format!("the function returned {} values for {} fields", results.len(), values.len());
-            return Err(pyo3::exceptions::PyValueError::new_err(text));
-        }
-        results.iter().zip(values).map(|(result, value)| returned(result, &asarray, is_mask(value))).collect()
+        self.function.bind(py).call1(PyTuple::new(py, arguments?)?)
     }
 }
 
@@ -216,6 +216,21 @@ fn argument<'py>(py: Python<'py>, value: &Value<'_>, asarray: &Bound<'py, PyAny>
     asarray.call1((array,))
 }
 
+/// The new values of the fields.
+fn results(result: &Bound<'_, PyAny>, values: &[Value<'_>]) -> PyResult<Vec<Value<'static>>> {
+    let asarray = result.py().import("numpy")?.getattr("asarray")?;
+    let is_mask = |value: &Value<'_>| matches!(value, Value::Pixels(pixels) if pixels.is_mask);
+    if let [value] = values {
+        return Ok(vec![returned(result, &asarray, is_mask(value))?]);
+    }
+    let results: Vec<Bound<'_, PyAny>> = result.extract()?;
+    if results.len() != values.len() {
+        let text = format!("{} values for {} fields", results.len(), values.len());
+        return Err(pyo3::exceptions::PyValueError::new_err(text));
+    }
+    results.iter().zip(values).map(|(result, value)| returned(result, &asarray, is_mask(value))).collect()
+}
+
 /// What the function gave back: bytes that look like a picture are one, bytes of height x width for a mask stay a mask, all
 /// else is a tensor.
 fn returned(result: &Bound<'_, PyAny>, asarray: &Bound<'_, PyAny>, was_mask: bool) -> PyResult<Value<'static>> {
@@ -227,7 +242,11 @@ fn returned(result: &Bound<'_, PyAny>, asarray: &Bound<'_, PyAny>, was_mask: boo
     if !order.getattr("isnative")?.extract::<bool>()? {
         array = array.call_method1("astype", (order.call_method1("newbyteorder", ("=",))?,))?;
     }
-    let dtype = crate::convert::dtype(&array.getattr("dtype")?.getattr("name")?.extract::<String>()?)?;
+    let name = array.getattr("dtype")?.getattr("name")?.extract::<String>()?;
+    let dtype = crate::convert::dtype(&name).map_err(|_| {
+        let kind = result.get_type().name().map_or_else(|_| "something".to_owned(), |kind| kind.to_string());
+        pyo3::exceptions::PyTypeError::new_err(format!("{kind} of {name} is not an array of numbers"))
+    })?;
     let shape: Vec<usize> = array.getattr("shape")?.extract()?;
     let bytes: Vec<u8> = array.call_method0("tobytes")?.cast::<PyBytes>()?.as_bytes().to_vec();
     let memory = Memory::from(bytes);

@@ -47,7 +47,13 @@ pub fn succeed(arguments: &[&str], folder: &Path) -> Ran {
 #[track_caller]
 pub fn fail(arguments: &[&str], folder: &Path, parts: &[&str]) {
     let ran = feedline(arguments, folder);
-    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{ran:?}");
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    if arguments.contains(&"--json") {
+        let document: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(ran.stderr.trim_end(), format!("error: {}", document["error"].as_str().unwrap()));
+    } else {
+        assert_eq!(ran.stdout, "");
+    }
     assert!(ran.stderr.starts_with("error: ") && ran.stderr.trim_end().lines().count() == 1, "{ran:?}");
     for part in parts {
         assert!(ran.stderr.contains(part), "{part:?} is not in {:?}", ran.stderr);

@@ -3,8 +3,8 @@
 //! In: requests for memory, by batches (slabs) and by samples in preparation. Out: grants. A sample that does not fit
 //! waits until others have finished; one that could never fit runs alone, once the consumer needs its batch next.
 //!
-//! Always true: `used <= limit`, except for the slab of the batch that the consumer needs next and for one sample of that
-//! batch at a time (law 5). No deadlock: nobody waits while holding memory, so whoever holds some will finish; if nobody
+//! Always true: `used <= limit`, except for what the batch that the consumer needs next holds (its slab, values without a
+//! fixed shape) and for one sample of that batch at a time (law 5). No deadlock: nobody waits while holding memory, so whoever holds some will finish; if nobody
 //! does, the earliest sample of the next batch is granted, and if that batch is complete, taking it frees memory.
 
 use std::collections::BTreeMap;

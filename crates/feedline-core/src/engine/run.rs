@@ -54,6 +54,9 @@ struct Shared {
     number: u64,
     workers: usize,
     limit_batches: usize,
+    /// Held from the opening of batches until their tasks are requested, so that tasks of a batch are never behind those of a
+    /// later one: else all threads could wait for memory with samples that are not due (see [`Budget`]).
+    opening: Mutex<()>,
     progress: Mutex<Progress>,
     has_tasks: Condvar,
     has_batch: Condvar,
@@ -95,6 +98,7 @@ impl Run {
             number: budget.number_run(),
             workers,
             limit_batches,
+            opening: Mutex::default(),
             progress: Mutex::new(Progress {
                 window: Window::new(cursor),
                 stuck: None,
@@ -143,12 +147,13 @@ impl Run {
                 progress.waited += waited;
                 return Ok(true);
             }
-            let tasks = shared.open_ahead(&mut progress);
-            if !tasks.is_empty() {
+            if shared.has_room(&progress) {
                 drop(progress);
-                shared.request(tasks);
+                let has_opened = shared.open_ahead();
                 progress = shared.lock();
-                continue;
+                if has_opened {
+                    continue;
+                }
             }
             if waited >= timeout {
                 progress.waited += waited;
@@ -178,12 +183,8 @@ impl Run {
         let front = progress.window.front_serial();
         drop(progress);
         self.shared.budget.set_front((self.shared.number, front));
+        self.shared.has_batch.notify_all();
         drop(dropped);
-    }
-
-    /// Whether the next batch cannot be delivered.
-    pub fn is_stuck(&self) -> bool {
-        self.shared.lock().stuck.is_some()
     }
 
     /// What waits to be taken.
@@ -228,15 +229,21 @@ impl Shared {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens batches while there is room for them, the first always; gives their tasks, to be requested without the lock.
-    fn open_ahead(&self, progress: &mut Progress) -> Vec<Task> {
+    /// Whether a further batch may be opened; the first always.
+    fn has_room(&self, progress: &Progress) -> bool {
         let slab_bytes = self.plan.layout().slab().total_bytes() as u64;
-        let mut tasks = Vec::new();
-        while !progress.is_closed
+        !progress.is_closed
             && progress.stuck.is_none()
             && progress.window.batches.len() < self.limit_batches
             && (progress.window.batches.is_empty() || self.budget.has_room_ahead(slab_bytes))
-        {
+    }
+
+    /// Opens batches while there is room and requests their tasks; says whether there were any.
+    fn open_ahead(self: &Arc<Self>) -> bool {
+        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut progress = self.lock();
+        let mut tasks = Vec::new();
+        while self.has_room(&progress) {
             let group = group_size(self.metrics.mean_sample_time(), self.plan.settings().batch_size, self.workers);
             match progress.window.open_next(&self.plan, &self.pool, &self.budget, group) {
                 Some(opened) => tasks.extend(opened),
@@ -244,14 +251,13 @@ impl Shared {
                 None => break,
             }
         }
-        tasks
-    }
-
-    fn request(self: &Arc<Self>, tasks: Vec<Task>) {
+        let has_changed = !tasks.is_empty() || progress.stuck.is_some();
+        drop(progress);
         if !tasks.is_empty() {
             let ready: Arc<dyn Ready> = Arc::clone(self) as Arc<dyn Ready>;
             self.supply.request(tasks, &ready);
         }
+        has_changed
     }
 
     fn deliver(self: &Arc<Self>, mut progress: MutexGuard<'_, Progress>) -> Result<Option<Delivery>, Error> {
@@ -275,11 +281,10 @@ impl Shared {
             progress.stuck = Some(stuck);
             return Err(error);
         }
-        let tasks = self.open_ahead(&mut progress);
         let front = progress.window.front_serial();
         drop(progress);
         self.budget.set_front((self.number, front));
-        self.request(tasks);
+        self.open_ahead();
         let substitutes = batch.substitutes.clone();
         let assembled = batch.assemble(&self.plan);
         let mut progress = self.lock();
@@ -319,12 +324,14 @@ impl Shared {
             drop(task);
             let mut progress = self.lock();
             let is_front_complete = progress.window.book(serial, slots, report, &self.budget);
-            let tasks = self.open_ahead(&mut progress);
+            let has_room = self.has_room(&progress);
             drop(progress);
             if is_front_complete {
                 self.has_batch.notify_all();
             }
-            self.request(tasks);
+            if has_room {
+                self.open_ahead();
+            }
         }
     }
 

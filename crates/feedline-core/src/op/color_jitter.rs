@@ -35,6 +35,15 @@ enum Span {
     Ends([f64; 2]),
 }
 
+impl std::fmt::Display for Span {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Strength(strength) => write!(f, "{strength}"),
+            Self::Ends([low, high]) => write!(f, "({low}, {high})"),
+        }
+    }
+}
+
 impl Default for Span {
     fn default() -> Self {
         Self::Strength(0.0)
@@ -191,13 +200,14 @@ impl Op for ColorJitter {
             let is_bad_strength = matches!(span, Span::Strength(strength) if strength.is_nan() || strength < 0.0);
             let [low, high] = span.factors();
             if is_bad_strength || !(low >= 0.0 && low <= high && high.is_finite()) {
-                let problem = format!("{name} is {span:?}; it has to be a number or (low, high), none below 0");
+                let problem =
+                    format!("{name} is {span}; it has to be a number from 0 on, or (low, high) with 0 <= low <= high");
                 return Err(CheckError::Parameter { op: Self::NAME, problem });
             }
         }
         let [low, high] = self.hue.turns();
         if !(low >= -0.5 && low <= high && high <= 0.5) {
-            let problem = format!("hue is {:?}; it has to lie within -0.5 and 0.5", self.hue);
+            let problem = format!("hue is {}; it has to lie within -0.5 and 0.5", self.hue);
             return Err(CheckError::Parameter { op: Self::NAME, problem });
         }
         for (field, kind) in self.on.kinds(Self::NAME, types)? {

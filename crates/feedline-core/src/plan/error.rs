@@ -3,6 +3,7 @@
 use crate::batch::Kind;
 use crate::order::SamplerError;
 use crate::source::SourceError;
+use crate::store::StoreError;
 
 /// Why an op does not fit where it stands in the chain.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,6 +52,8 @@ pub enum PlanError {
     Check(#[from] CheckError),
     #[error(transparent)]
     Source(#[from] SourceError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
     #[error(transparent)]
     Sampler(#[from] SamplerError),
     #[error("parameters of {of} are wrong")]

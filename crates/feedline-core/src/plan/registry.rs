@@ -40,7 +40,7 @@ impl Registry {
         let mut registry = Self { ops: BTreeMap::new(), sources: BTreeMap::new(), stores: BTreeMap::new() };
         op::register(&mut registry);
         source::register(&mut registry);
-        registry.store(DISK, |url| Ok(Arc::new(DiskStore::new(url.strip_prefix("file://").unwrap_or(url)))));
+        registry.store(DISK, |url| Ok(Arc::new(DiskStore::below(url.strip_prefix("file://").unwrap_or(url))?)));
         registry
     }
 

@@ -3,7 +3,8 @@
 //! In: a plan. Out: batches of one epoch per iteration. The run behind it starts with the first batch asked for and goes on
 //! over the end of epochs, so there is no pause between them.
 //!
-//! Always true: to iterate again, also after a break, is the next epoch; the state says what the consumer has received.
+//! Always true: to iterate again, also after a break, is the next epoch; after an error it goes on before what could not be
+//! delivered; the state says what the consumer has received.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -63,6 +64,8 @@ enum Stage {
     Under,
     /// All have.
     Ended,
+    /// The next batch could not be delivered.
+    Stuck,
 }
 
 /// What a wait gave.
@@ -118,14 +121,15 @@ impl Loader {
         if progress.stage == Stage::Under {
             let next = Epoch(progress.received.epoch.0 + 1);
             progress.jump(Cursor::start_of(next));
-        } else if progress.run.as_ref().is_some_and(|run| run.is_stuck()) {
-            // Try what could not be delivered once more.
-            let received = progress.received;
-            progress.jump(received);
         }
+        // What could not be delivered is tried once more, by new threads.
+        let failed = if progress.stage == Stage::Stuck { progress.run.take() } else { None };
         progress.stage = Stage::Fresh;
         progress.iteration.0 += 1;
-        Ok(progress.iteration)
+        let iteration = progress.iteration;
+        drop(progress);
+        drop(failed);
+        Ok(iteration)
     }
 
     /// Waits up to `timeout` for the next batch of an iteration, and takes it.
@@ -135,10 +139,16 @@ impl Loader {
 
     /// Waits up to `timeout` until [`Loader::take`] has an answer; says whether it has. What is not taken is not received.
     pub fn wait_within(&self, iteration: Iteration, timeout: Duration) -> Result<bool, Error> {
-        let _turn = self.turn();
-        match self.run_of(iteration)? {
-            Some(run) => run.wait_within(timeout),
-            None => Ok(true),
+        // Nothing is taken here, so nobody else has to wait for this wait: `take` looks again.
+        let Some(run) = self.run_of(iteration)? else { return Ok(true) };
+        match run.wait_within(timeout) {
+            // The run was dropped for a newer one; what that means is said by the next look.
+            Err(Error::Closed) => self.run_of(iteration).map(|_| false),
+            Err(error) => {
+                self.book_stuck(iteration);
+                Err(error)
+            }
+            ready => ready,
         }
     }
 
@@ -146,7 +156,14 @@ impl Loader {
     pub fn take(&self, iteration: Iteration) -> Result<Next, Error> {
         let _turn = self.turn();
         let Some(run) = self.run_of(iteration)? else { return Ok(Next::End) };
-        let Some(delivery) = run.take()? else { return Ok(Next::NotYet) };
+        let delivery = match run.take() {
+            Ok(Some(delivery)) => delivery,
+            Ok(None) => return Ok(Next::NotYet),
+            Err(error) => {
+                self.book_stuck(iteration);
+                return Err(error);
+            }
+        };
         let mut progress = self.lock();
         let is_last = delivery.after.epoch != delivery.batch.epoch;
         progress.received = delivery.after;
@@ -160,13 +177,17 @@ impl Loader {
     }
 
     /// Makes `epoch` the next to run; changes nothing if it is that anyway, else drops prepared work.
-    pub fn set_epoch(&self, epoch: Epoch) {
+    pub fn set_epoch(&self, epoch: Epoch) -> Result<(), Error> {
         let _turn = self.turn();
         let mut progress = self.lock();
+        if progress.is_closed {
+            return Err(Error::Closed);
+        }
         if progress.upcoming_epoch() != epoch {
             progress.jump(Cursor::start_of(epoch));
             progress.iteration.0 += 1;
         }
+        Ok(())
     }
 
     /// What the consumer has received.
@@ -215,6 +236,13 @@ impl Loader {
         }
     }
 
+    fn book_stuck(&self, iteration: Iteration) {
+        let mut progress = self.lock();
+        if progress.iteration == iteration {
+            progress.stage = Stage::Stuck;
+        }
+    }
+
     /// The run that feeds an iteration, started if need be; none if the iteration has ended.
     fn run_of(&self, iteration: Iteration) -> Result<Option<Arc<Run>>, Error> {
         let mut progress = self.lock();
@@ -227,7 +255,7 @@ impl Loader {
                 progress.stage = Stage::Ended;
                 Ok(None)
             }
-            Stage::Fresh | Stage::Under => self.running(&mut progress).map(Some),
+            Stage::Fresh | Stage::Under | Stage::Stuck => self.running(&mut progress).map(Some),
         }
     }
 

@@ -51,7 +51,7 @@ impl FilesSource {
         if let Some(labels) = &labels {
             labels.check_len(paths.len() as u64)?;
         }
-        Ok(Self { store: DiskStore::new(""), fields, labels })
+        Ok(Self { store: DiskStore::below("")?, fields, labels })
     }
 
     pub(super) fn from_params(params: toml::Table) -> Result<Self, PlanError> {

@@ -24,6 +24,12 @@ pub struct DiskStore {
 }
 
 impl DiskStore {
+    /// Files below a path that may be relative to the current folder, which may change later.
+    pub fn below(path: &str) -> Result<Self, StoreError> {
+        let absolute = if path.is_empty() { std::env::current_dir() } else { std::path::absolute(path) };
+        Ok(Self::new(absolute.map_err(|source| read_error(Path::new(path), source))?))
+    }
+
     /// Files below `root`.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
