@@ -7,6 +7,22 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+DTYPES = [
+    "bool",
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "uint32",
+    "int32",
+    "uint64",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+]
+"""All element types that arrays of NumPy can have."""
+
 
 def natural(height: int, width: int, seed: int = 0, channels: int = 3) -> np.ndarray:
     """Smooth gradients, a few hard edges and noise: what resampling filters and colour maths meet in photos."""

@@ -12,7 +12,7 @@ import mapped
 import numpy as np
 import pytest
 import torch
-from making import natural
+from making import DTYPES, natural
 
 import feedline as fl
 from feedline import ops
@@ -79,22 +79,6 @@ def test_encoded_bytes_can_be_decoded_by_a_function(pictures: Callable[..., Path
     (found,) = list(fl.Loader(source, chain, batch_size=6))
     (expected,) = list(fl.Loader(source, [ops.DecodeImage(), *chain[1:]], batch_size=6))
     assert np.array_equal(found["image"], expected["image"])
-
-
-DTYPES = [
-    "bool",
-    "uint8",
-    "int8",
-    "uint16",
-    "int16",
-    "uint32",
-    "int32",
-    "uint64",
-    "int64",
-    "float16",
-    "float32",
-    "float64",
-]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

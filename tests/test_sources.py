@@ -8,25 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import labels_mask, natural, save
+from making import DTYPES, labels_mask, natural, save
 
 import feedline as fl
 from feedline import ops
 
-DTYPES = [
-    "bool",
-    "uint8",
-    "int8",
-    "uint16",
-    "int16",
-    "uint32",
-    "int32",
-    "uint64",
-    "int64",
-    "float16",
-    "float32",
-    "float64",
-]
 DECODE = [ops.DecodeImage()]
 
 

@@ -8,12 +8,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Budget, Cancel, NoMemory, Task, Workspace};
+use super::{Budget, Cancel, NoMemory, Task, Working, Workspace};
 use crate::batch::{Dtype, FieldForm, Loose, Sample, Slot, Tensor, Value};
 use crate::error::{SampleFailure, chain};
 use crate::metrics::{Metrics, Substitute};
 use crate::op::OpError;
-use crate::order::{Epoch, EpochSequence, Place, SampleId};
+use crate::order::{EpochSequence, Place, SampleId};
 use crate::plan::{OnError, Plan};
 use crate::supply::{Supply, Wanted};
 
@@ -140,9 +140,11 @@ impl Preparer {
         visits: &EpochSequence,
         report: &mut Report,
     ) -> Result<Vec<Loose>, Stop> {
+        let wanted = self.plan.wanted(task.epoch, visits, place.position);
         let mut allotment = 0;
         loop {
-            match self.attempt_with(allotment, task, slot, place, visits, report) {
+            let working = self.budget.begin((self.run, task.serial), slot);
+            match self.attempt_with(allotment, working, (wanted, place), task.writer.slot_mut(slot), report) {
                 Err(Stop::Crowded(bytes)) => allotment = bytes,
                 other => return other,
             }
@@ -152,19 +154,14 @@ impl Preparer {
     fn attempt_with(
         &mut self,
         allotment: u64,
-        task: &mut Task,
-        slot: usize,
-        place: Place,
-        visits: &EpochSequence,
+        working: Working,
+        (wanted, place): (Wanted, Place),
+        regions: Vec<&mut [u8]>,
         report: &mut Report,
     ) -> Result<Vec<Loose>, Stop> {
         self.current_op = None;
-        let working = self.budget.begin((self.run, task.serial), slot);
-        let wanted = self.plan.wanted(task.epoch, visits, place.position);
         self.workspace.begin(working, allotment).map_err(|error| self.no_memory(error, wanted, place))?;
-        let (epoch, writer) = (task.epoch, &mut task.writer);
-        let outcome =
-            catch_unwind(AssertUnwindSafe(|| self.prepare(writer.slot_mut(slot), place, epoch, visits, report)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.prepare(regions, wanted, place, report)));
         let kept = outcome.as_ref().ok().and_then(|result| result.as_ref().ok());
         let kept: usize = kept.map_or(0, |loose| loose.iter().map(Loose::content_bytes).sum());
         report.kept_bytes += kept as u64;
@@ -181,13 +178,11 @@ impl Preparer {
     fn prepare(
         &mut self,
         regions: Vec<&mut [u8]>,
+        wanted: Wanted,
         place: Place,
-        epoch: Epoch,
-        visits: &EpochSequence,
         report: &mut Report,
     ) -> Result<Vec<Loose>, Stop> {
         let plan = Arc::clone(&self.plan);
-        let wanted = plan.wanted(epoch, visits, place.position);
         let mut sample = Sample::new();
         let mut regions: Vec<Option<&mut [u8]>> = regions.into_iter().map(Some).collect();
         for (name, form) in plan.layout().fields() {
