@@ -58,12 +58,6 @@ impl Allocation {
         // SAFETY: M1; `&self` excludes writers except a slab's, which never call this while open (M4).
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.layout.size()) }
     }
-
-    /// All bytes, for change.
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: M1; `&mut self` makes this the only access.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
-    }
 }
 
 impl Drop for Allocation {

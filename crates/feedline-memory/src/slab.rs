@@ -30,12 +30,6 @@ impl Slab {
         &self.memory().bytes()[self.pool.layout.region_range(region)]
     }
 
-    /// The bytes of one region, for change.
-    pub fn region_mut(&mut self, region: usize) -> &mut [u8] {
-        let range = self.pool.layout.region_range(region);
-        &mut self.memory.as_mut().expect("memory leaves a slab only in drop").bytes_mut()[range]
-    }
-
     /// The address of a region, for array libraries that share the memory for as long as they keep the slab alive.
     pub fn region_start(&self, region: usize) -> NonNull<u8> {
         let range = self.pool.layout.region_range(region);

@@ -135,6 +135,7 @@ impl Run {
         let shared = &self.shared;
         let began = Instant::now();
         let mut progress = shared.lock();
+        let mut has_opened = false;
         loop {
             if progress.is_closed {
                 return Err(Error::Closed);
@@ -147,13 +148,14 @@ impl Run {
                 progress.waited += waited;
                 return Ok(true);
             }
-            if shared.has_room(&progress) {
+            // The lock is given up to open batches, so everything is looked at again before waiting: a batch may have been
+            // completed meanwhile. Once per wait, because there may be room but no memory.
+            if !has_opened && shared.has_room(&progress) {
                 drop(progress);
-                let has_opened = shared.open_ahead();
+                shared.open_ahead();
+                has_opened = true;
                 progress = shared.lock();
-                if has_opened {
-                    continue;
-                }
+                continue;
             }
             if waited >= timeout {
                 progress.waited += waited;
@@ -161,6 +163,7 @@ impl Run {
             }
             let turn = timeout.saturating_sub(waited);
             progress = shared.has_batch.wait_timeout(progress, turn).unwrap_or_else(PoisonError::into_inner).0;
+            has_opened = false;
         }
     }
 
@@ -238,8 +241,8 @@ impl Shared {
             && (progress.window.batches.is_empty() || self.budget.has_room_ahead(slab_bytes))
     }
 
-    /// Opens batches while there is room and requests their tasks; says whether there were any.
-    fn open_ahead(self: &Arc<Self>) -> bool {
+    /// Opens batches while there is room and requests their tasks.
+    fn open_ahead(self: &Arc<Self>) {
         let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         let mut progress = self.lock();
         let mut tasks = Vec::new();
@@ -251,13 +254,11 @@ impl Shared {
                 None => break,
             }
         }
-        let has_changed = !tasks.is_empty() || progress.stuck.is_some();
         drop(progress);
         if !tasks.is_empty() {
             let ready: Arc<dyn Ready> = Arc::clone(self) as Arc<dyn Ready>;
             self.supply.request(tasks, &ready);
         }
-        has_changed
     }
 
     fn deliver(self: &Arc<Self>, mut progress: MutexGuard<'_, Progress>) -> Result<Option<Delivery>, Error> {

@@ -37,23 +37,6 @@ pub struct Settings {
     pub ragged: Vec<String>,
 }
 
-impl Settings {
-    /// Defaults for batches of this size.
-    pub fn with_batch_size(batch_size: usize) -> Self {
-        Self {
-            batch_size,
-            shuffle: false,
-            sampler: None,
-            seed: Seed(0),
-            drop_last: false,
-            order: Order::default(),
-            on_error: OnError::default(),
-            returns: None,
-            ragged: Vec::new(),
-        }
-    }
-}
-
 /// The order in which batches are delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
