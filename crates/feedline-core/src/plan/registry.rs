@@ -1,8 +1,9 @@
-//! What plans can name: ops, sources, and stores by URL scheme.
+//! What plans can name: ops, sources, and stores by URL scheme; and where they may keep things.
 //!
 //! A value, not a global: core fills it, other crates add to it, and whoever opens a plan passes it in.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{PlanError, PlannedOp};
@@ -22,6 +23,7 @@ pub struct Registry {
     ops: BTreeMap<String, OpBuilder>,
     sources: BTreeMap<String, SourceBuilder>,
     stores: BTreeMap<String, StoreBuilder>,
+    cache_folder: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for Registry {
@@ -37,11 +39,23 @@ impl std::fmt::Debug for Registry {
 impl Registry {
     /// Everything in this crate.
     pub fn core() -> Self {
-        let mut registry = Self { ops: BTreeMap::new(), sources: BTreeMap::new(), stores: BTreeMap::new() };
+        let mut registry =
+            Self { ops: BTreeMap::new(), sources: BTreeMap::new(), stores: BTreeMap::new(), cache_folder: None };
         op::register(&mut registry);
         source::register(&mut registry);
         registry.store(DISK, |url| Ok(Arc::new(DiskStore::below(url.strip_prefix("file://").unwrap_or(url))?)));
         registry
+    }
+
+    /// The same, with a folder in which sources keep what they found out; it is made when it is needed.
+    #[must_use]
+    pub fn with_cache_folder(self, folder: PathBuf) -> Self {
+        Self { cache_folder: Some(folder), ..self }
+    }
+
+    /// The folder in which sources keep what they found out, if there is one.
+    pub fn cache_folder(&self) -> Option<&Path> {
+        self.cache_folder.as_deref()
     }
 
     /// Adds an op whose parameters are plain data.

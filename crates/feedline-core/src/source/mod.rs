@@ -81,6 +81,12 @@ pub trait Source: Send + Sync + Debug {
     /// A hash of what the samples are: their names below the root, in order.
     fn identity(&self) -> u128;
 
+    /// Reads what is kept beside the data about an encoded picture, with which the supply reads only what a crop needs; says
+    /// whether there is something.
+    fn seek_record(&self, _id: SampleId, _field: &str, _record: &mut Vec<u8>) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
     /// The source as part of a plan, or why it cannot be written down.
     fn spec(&self) -> Result<toml::Table, SourceError>;
 

@@ -2,9 +2,9 @@
 //!
 //! Reads with `pread`, lists folders with several threads. Hidden files and folders (".name") are left out.
 
-use std::fs::{File, OpenOptions, read_dir};
+use std::fs::{File, Metadata, OpenOptions, read_dir};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
@@ -39,7 +39,7 @@ impl DiskStore {
         self.root.join(name)
     }
 
-    fn open_file(&self, name: &str) -> Result<(File, u64), StoreError> {
+    fn open_file(&self, name: &str) -> Result<(File, Metadata), StoreError> {
         let path = self.path(name);
         // Not to wait for a writer if it is a pipe; regular files do not care.
         let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&path);
@@ -49,7 +49,7 @@ impl DiskStore {
             let what = if meta.is_dir() { "a folder" } else { "a pipe or device" };
             return Err(StoreError::NotAFile { path: path.display().to_string(), what });
         }
-        Ok((file, meta.len()))
+        Ok((file, meta))
     }
 }
 
@@ -59,15 +59,22 @@ impl Store for DiskStore {
         walk.run()
     }
 
+    fn list_flat(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError> {
+        let walk = Walk { root: &self.root, accept, queue: Mutex::default(), changed: Condvar::new() };
+        let mut found = NamesBuilder::default();
+        walk.list_folder("", 0, &mut found)?;
+        Ok(Names::sorted(&[found]))
+    }
+
     fn read(&self, name: &str, room: &mut dyn Room) -> Result<(), StoreError> {
-        let (file, len) = self.open_file(name)?;
-        let target = room.room(len as usize)?;
+        let (file, meta) = self.open_file(name)?;
+        let target = room.room(meta.len() as usize)?;
         read_exact(&file, &self.path(name), 0, target)
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Object>, StoreError> {
-        let (file, len) = self.open_file(name)?;
-        Ok(Arc::new(DiskObject { file, path: self.path(name), len }))
+        let (file, meta) = self.open_file(name)?;
+        Ok(Arc::new(DiskObject { file, path: self.path(name), meta }))
     }
 
     fn address(&self, name: &str) -> String {
@@ -79,12 +86,16 @@ impl Store for DiskStore {
 struct DiskObject {
     file: File,
     path: PathBuf,
-    len: u64,
+    meta: Metadata,
 }
 
 impl Object for DiskObject {
     fn len(&self) -> u64 {
-        self.len
+        self.meta.len()
+    }
+
+    fn modified_nanoseconds(&self) -> Option<i64> {
+        self.meta.mtime().checked_mul(1_000_000_000)?.checked_add(self.meta.mtime_nsec())
     }
 
     fn address(&self) -> String {
@@ -235,6 +246,12 @@ mod tests {
         std::os::unix::fs::symlink(folder.path().join("b"), folder.path().join("link")).unwrap();
         let names = store.list(&|name| !name.ends_with("txt")).unwrap();
         assert!(names.iter().eq(["a/y/z.jpg", "b/x.jpg", "c.jpg", "link/x.jpg"]));
+    }
+
+    #[test]
+    fn a_flat_listing_stays_in_the_root() {
+        let (_folder, store) = tree(&["b/x.tar", "c.tar", "a.tar", ".hidden.tar", "no.txt"]);
+        assert!(store.list_flat(&|name| name.ends_with("tar")).unwrap().iter().eq(["a.tar", "c.tar"]));
     }
 
     #[test]

@@ -20,6 +20,11 @@ pub trait Store: Send + Sync + Debug {
     /// Names of all objects below the root that `accept` takes, sorted by bytes.
     fn list(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError>;
 
+    /// Names of the objects that lie in the root itself, not in folders of it, and that `accept` takes, sorted by bytes.
+    fn list_flat(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError> {
+        self.list(&|name| !name.contains('/') && accept(name))
+    }
+
     /// Reads a whole object into memory that `room` gives once the length is known.
     fn read(&self, name: &str, room: &mut dyn Room) -> Result<(), StoreError>;
 
@@ -37,6 +42,11 @@ pub trait Object: Send + Sync + Debug {
 
     /// Its full path or address, for messages.
     fn address(&self) -> String;
+
+    /// When it was last changed before it was opened, in nanoseconds since 1970, where the store tells.
+    fn modified_nanoseconds(&self) -> Option<i64> {
+        None
+    }
 
     /// Whether it was empty when it was opened.
     fn is_empty(&self) -> bool {
@@ -76,6 +86,10 @@ pub enum StoreError {
     TooDeep { path: String, limit: usize },
     #[error("{path:?} is not a file that can be read, but {what}")]
     NotAFile { path: String, what: &'static str },
+    #[error("{path:?} {problem}")]
+    Content { path: String, problem: String },
     #[error(transparent)]
     Memory(#[from] NoMemory),
+    #[error(transparent)]
+    Earlier(#[from] Arc<StoreError>),
 }
