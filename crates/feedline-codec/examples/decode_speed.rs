@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn run(files: &[Vec<u8>]) -> Result<(), Box<dyn Error>> {
-    let options = DecodeOptions { mode: Mode::Rgb, exif: true, max_pixels: 1 << 28, cancel: &|| false };
+    let options = DecodeOptions { mode: Mode::Rgb, exif: true, max_pixels: 1 << 28, fast: None, cancel: &|| false };
     let affine = Affine { scale: [1.0 / 0.229, 1.0 / 0.224, 1.0 / 0.225], bias: [-2.118, -2.036, -1.804] };
     let simd = Simd::detect();
     let mut picture = Picture::default();

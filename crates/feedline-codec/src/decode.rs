@@ -8,7 +8,7 @@ use std::cell::Cell;
 
 use crate::error::CodecError;
 use crate::formats;
-use crate::header::{Format, read_header};
+use crate::header::{Format, Header, read_header};
 use crate::orientation::Orientation;
 use crate::view::View;
 
@@ -34,6 +34,32 @@ impl Mode {
     }
 }
 
+/// The size of decoded pixels against those stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Scale {
+    /// As stored.
+    #[default]
+    Full,
+    /// Half of each side.
+    Half,
+    /// A quarter of each side.
+    Quarter,
+    /// An eighth of each side.
+    Eighth,
+}
+
+impl Scale {
+    /// Stored pixels of one decoded pixel, along a side.
+    pub fn divisor(self) -> u32 {
+        match self {
+            Self::Full => 1,
+            Self::Half => 2,
+            Self::Quarter => 4,
+            Self::Eighth => 8,
+        }
+    }
+}
+
 /// What the caller wants of a file.
 #[derive(Clone, Copy)]
 pub struct DecodeOptions<'a> {
@@ -43,11 +69,33 @@ pub struct DecodeOptions<'a> {
     pub exif: bool,
     /// More pixels than this are an error, found before memory is taken.
     pub max_pixels: u64,
+    /// Approximate pixels of a JPEG, faster: at this scale, of each block only the coefficients whose row and column are
+    /// below 8 times the scale, by libjpeg's fast transform. Exact pixels if none.
+    pub fast: Option<Scale>,
     /// Asked every few MB of output; when true, decoding ends with [`CodecError::Cancelled`].
     pub cancel: &'a dyn Fn() -> bool,
 }
 
 impl DecodeOptions<'_> {
+    /// The scale of what comes out.
+    pub(crate) fn scale(&self) -> Scale {
+        self.fast.unwrap_or_default()
+    }
+
+    /// The orientation to apply.
+    pub(crate) fn orientation(&self, header: &Header) -> Orientation {
+        if self.exif { header.orientation } else { Orientation::IDENTITY }
+    }
+
+    /// Refuses too many pixels, before memory is taken.
+    pub(crate) fn check_header(&self, header: &Header) -> Result<(), CodecError> {
+        let Header { width, height, .. } = *header;
+        if u64::from(width) * u64::from(height) > self.max_pixels {
+            return Err(CodecError::TooManyPixels { width, height, limit: self.max_pixels });
+        }
+        self.check_cancel()
+    }
+
     pub(crate) fn check_cancel(&self) -> Result<(), CodecError> {
         if (self.cancel)() { Err(CodecError::Cancelled) } else { Ok(()) }
     }
@@ -93,34 +141,43 @@ impl Picture {
 pub fn decode_into(bytes: &[u8], options: &DecodeOptions<'_>, picture: &mut Picture) -> Result<(), CodecError> {
     (picture.width, picture.height, picture.channels) = (0, 0, 0);
     let header = read_header(bytes)?;
-    let (width, height) = (header.width, header.height);
-    if u64::from(width) * u64::from(height) > options.max_pixels {
-        return Err(CodecError::TooManyPixels { width, height, limit: options.max_pixels });
-    }
-    options.check_cancel()?;
-
+    options.check_header(&header)?;
+    let (width, height) = header.size_at(options.scale());
     let mut target = Target { width, height, options, pixels: &mut picture.pixels };
     match header.format {
         Format::Jpeg => formats::jpeg::decode(bytes, &mut target)?,
         Format::Png => formats::png::decode(bytes, &mut target)?,
+        Format::Pnm => formats::pnm::decode(bytes, &mut target)?,
         Format::WebP | Format::Bmp | Format::Gif => formats::others::decode(bytes, header.format, &mut target)?,
     }
 
-    let channels = options.mode.channels();
-    let orientation = if options.exif { header.orientation } else { Orientation::IDENTITY };
-    if orientation != Orientation::IDENTITY {
-        options.check_cancel()?;
-        with_scratch(|scratch| {
-            if orientation.swaps_sides() {
-                grow(scratch, u64::from(width) * u64::from(height) * u64::from(channels))?;
-            }
-            orientation.apply(&mut picture.pixels, scratch, width, height, channels);
-            Ok(())
-        })?;
+    picture.turn(options, options.orientation(&header), width, height)
+}
+
+impl Picture {
+    /// Applies the orientation to pixels as stored, which then are the picture.
+    pub(crate) fn turn(
+        &mut self,
+        options: &DecodeOptions<'_>,
+        orientation: Orientation,
+        width: u32,
+        height: u32,
+    ) -> Result<(), CodecError> {
+        let channels = options.mode.channels();
+        if orientation != Orientation::IDENTITY {
+            options.check_cancel()?;
+            with_scratch(|scratch| {
+                if orientation.swaps_sides() {
+                    grow(scratch, u64::from(width) * u64::from(height) * u64::from(channels))?;
+                }
+                orientation.apply(&mut self.pixels, scratch, width, height, channels);
+                Ok::<(), CodecError>(())
+            })?;
+        }
+        (self.width, self.height) = orientation.seen_size(width, height);
+        self.channels = channels;
+        Ok(())
     }
-    (picture.width, picture.height) = orientation.seen_size(width, height);
-    picture.channels = channels;
-    Ok(())
 }
 
 /// Where a decoder writes: the size the header promised, and memory that is taken only when asked for.
@@ -128,14 +185,14 @@ pub(crate) struct Target<'a, 'o> {
     pub width: u32,
     pub height: u32,
     pub options: &'a DecodeOptions<'o>,
-    pixels: &'a mut Vec<u8>,
+    pub pixels: &'a mut Vec<u8>,
 }
 
 impl Target<'_, '_> {
-    /// The memory of the whole picture.
-    pub fn pixels(&mut self) -> Result<&mut [u8], CodecError> {
+    /// Memory for this many pixels, of the whole picture or a part of it.
+    pub fn pixels(&mut self, width: u32, height: u32) -> Result<&mut [u8], CodecError> {
         let channels = self.options.mode.channels();
-        grow(self.pixels, u64::from(self.width) * u64::from(self.height) * u64::from(channels))
+        grow(self.pixels, u64::from(width) * u64::from(height) * u64::from(channels))
     }
 
     /// A decoder that finds another size than the header has walked over other bytes than the limit was checked on.

@@ -3,6 +3,7 @@
 //! Every variant carries the facts; nothing here knows which sample or file the bytes came from, the caller adds that.
 
 use crate::header::Format;
+use crate::seek::BadIndex;
 
 /// Why bytes did not become pixels, or pixels did not become bytes.
 #[derive(Debug, thiserror::Error)]
@@ -12,7 +13,7 @@ pub enum CodecError {
     #[error("the file is empty")]
     Empty,
     /// The first bytes belong to no known format.
-    #[error("not a JPEG, PNG, WebP, BMP or GIF file: it begins with bytes {first_bytes:02x?}")]
+    #[error("not a JPEG, PNG, WebP, BMP, GIF or PNM file: it begins with bytes {first_bytes:02x?}")]
     UnknownFormat {
         /// At most eight of them.
         first_bytes: Vec<u8>,
@@ -64,6 +65,9 @@ pub enum CodecError {
     /// The caller's `cancel` returned true.
     #[error("cancelled")]
     Cancelled,
+    /// The index of a file is damaged, or belongs to another file. The file itself can be decoded without it.
+    #[error(transparent)]
+    Index(#[from] BadIndex),
     /// The allocator refused.
     #[error("no memory for {bytes} bytes of pixels")]
     OutOfMemory {

@@ -8,8 +8,11 @@
 
 use std::fmt;
 
+use crate::decode::Scale;
 use crate::error::CodecError;
+use crate::formats::pnm::Pnm;
 use crate::orientation::Orientation;
+use crate::rect::Rect;
 
 /// A file format that can be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,6 +27,8 @@ pub enum Format {
     Bmp,
     /// The first frame.
     Gif,
+    /// Binary PPM and PGM of 8 bits: pixels as they are.
+    Pnm,
 }
 
 impl fmt::Display for Format {
@@ -34,6 +39,7 @@ impl fmt::Display for Format {
             Self::WebP => "WebP",
             Self::Bmp => "BMP",
             Self::Gif => "GIF",
+            Self::Pnm => "PNM",
         })
     }
 }
@@ -54,6 +60,22 @@ pub struct Header {
 }
 
 impl Header {
+    /// Width and height as decoded at a scale, before the orientation. Only JPEG can be decoded smaller.
+    pub fn size_at(&self, scale: Scale) -> (u32, u32) {
+        let divisor = if self.format == Format::Jpeg { scale.divisor() } else { 1 };
+        (self.width.div_ceil(divisor), self.height.div_ceil(divisor))
+    }
+
+    /// The stored pixels that a rectangle of the picture decoded `divisor` times smaller is made of, neighbours included.
+    pub(crate) fn stored_rect(&self, rect: Rect, divisor: u32) -> Rect {
+        if self.format != Format::Jpeg || divisor == 1 {
+            return rect;
+        }
+        let (left, top) = (rect.left.saturating_sub(1) * divisor, rect.top.saturating_sub(1) * divisor);
+        let (right, bottom) = ((rect.right() + 1) * divisor, (rect.bottom() + 1) * divisor);
+        Rect { left, top, width: right.min(self.width) - left, height: bottom.min(self.height) - top }
+    }
+
     /// About how many bytes decoding takes at its peak: the pixels, and what the decoder holds beside them.
     pub fn decode_bytes(&self, channels: u8, exif: bool) -> u64 {
         let area = u64::from(self.width) * u64::from(self.height);
@@ -62,7 +84,7 @@ impl Header {
             Format::Jpeg if self.is_progressive => 6 * area,
             Format::Png if self.is_progressive => 4 * area,
             // Rows go straight to their place.
-            Format::Jpeg | Format::Png => 0,
+            Format::Jpeg | Format::Png | Format::Pnm => 0,
             Format::WebP => 6 * area,
             Format::Bmp | Format::Gif => 5 * area,
         };
@@ -86,6 +108,7 @@ pub fn read_header(bytes: &[u8]) -> Result<Header, CodecError> {
         }
         Format::WebP => webp(bytes),
         Format::Bmp => bmp(bytes),
+        Format::Pnm => Pnm::read(bytes).map(|pixels| (pixels.header().width, pixels.header().height, None)),
         Format::Gif => Some((u16_le(bytes, 6), u16_le(bytes, 8), None)).and_then(all),
     };
     let (width, height, exif) =
@@ -112,6 +135,7 @@ fn sniff(bytes: &[u8]) -> Result<Format, CodecError> {
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Ok(Format::WebP),
         [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Ok(Format::Gif),
         [b'B', b'M', ..] => Ok(Format::Bmp),
+        [b'P', b'5' | b'6', b' ' | b'\t' | b'\r' | b'\n' | b'#', ..] => Ok(Format::Pnm),
         _ => Err(CodecError::UnknownFormat { first_bytes: bytes[..bytes.len().min(8)].to_vec() }),
     }
 }
@@ -230,7 +254,7 @@ mod tests {
         let error = read_header(b"hello, world").unwrap_err().to_string();
         assert_eq!(
             error,
-            "not a JPEG, PNG, WebP, BMP or GIF file: it begins with bytes [68, 65, 6c, 6c, 6f, 2c, 20, 77]"
+            "not a JPEG, PNG, WebP, BMP, GIF or PNM file: it begins with bytes [68, 65, 6c, 6c, 6f, 2c, 20, 77]"
         );
     }
 

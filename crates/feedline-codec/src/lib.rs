@@ -25,10 +25,13 @@ mod formats;
 mod header;
 mod kernels;
 mod orientation;
+mod part;
+mod rect;
 mod resample;
+mod seek;
 mod view;
 
-pub use decode::{DecodeOptions, Mode, Picture, decode_into};
+pub use decode::{DecodeOptions, Mode, Picture, Scale, decode_into};
 pub use encode::{JpegCoding, Subsampling, encode_jpeg, encode_jpeg_as, encode_png};
 pub use error::CodecError;
 pub use header::{Format, Header, read_header};
@@ -37,7 +40,10 @@ pub use kernels::{
     planes_f16, planes_f32, planes_u8,
 };
 pub use orientation::Orientation;
+pub use part::{Encoded, decode_part_into};
+pub use rect::Rect;
 pub use resample::{Filter, Resampler};
+pub use seek::{BadIndex, NotSeekable, SeekIndex};
 pub use view::View;
 
 /// Names everything that decides pixels. Part of the values fingerprint: change it when output may differ.

@@ -4,6 +4,7 @@
 //! cannot be read counts as none: it is a hint, and pictures without it are the rule.
 
 use crate::kernels::{flip_horizontal, flip_vertical};
+use crate::rect::Rect;
 
 /// An EXIF orientation, 1 to 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +32,32 @@ impl Orientation {
     /// Width and height as seen, from those stored.
     pub fn seen_size(self, width: u32, height: u32) -> (u32, u32) {
         if self.swaps_sides() { (height, width) } else { (width, height) }
+    }
+
+    /// The orientation that undoes it.
+    pub(crate) fn inverse(self) -> Self {
+        match self.0 {
+            6 => Self(8),
+            8 => Self(6),
+            _ => self,
+        }
+    }
+
+    /// Where a rectangle of the stored picture of this size is seen.
+    pub(crate) fn seen_rect(self, rect: Rect, width: u32, height: u32) -> Rect {
+        let (mirrored_left, mirrored_top) = (width - rect.right(), height - rect.bottom());
+        let (left, top) = match self.0 {
+            2 => (mirrored_left, rect.top),
+            3 => (mirrored_left, mirrored_top),
+            4 => (rect.left, mirrored_top),
+            5 => (rect.top, rect.left),
+            6 => (mirrored_top, rect.left),
+            7 => (mirrored_top, mirrored_left),
+            8 => (rect.top, mirrored_left),
+            _ => (rect.left, rect.top),
+        };
+        let (width, height) = self.seen_size(rect.width, rect.height);
+        Rect { left, top, width, height }
     }
 
     /// Reads a TIFF block, as it is in JPEG's APP1 after `Exif\0\0`, PNG's eXIf and WebP's EXIF.

@@ -153,9 +153,22 @@ int fl_jpeg_header(fl_jpeg *j, const uint8_t *data, size_t length, fl_info *info
   return FL_OK;
 }
 
-/* Rows come out as RGB, grey, or CMYK as stored; `components` says which. Memory for a file of several scans is bounded
+/* libjpeg's small transforms look at some coefficients of higher frequency. To multiply these by 0 makes a smaller
+ * picture depend on its own frequencies only, so that whoever sends it may leave out the others. */
+static void drop_coefficients(struct jpeg_decompress_struct *cinfo, int kept) {
+  int table, row, column;
+  for (table = 0; table < NUM_QUANT_TBLS; table++) {
+    if (cinfo->quant_tbl_ptrs[table] == NULL) continue;
+    for (row = 0; row < 8; row++)
+      for (column = 0; column < 8; column++)
+        if (row >= kept || column >= kept) cinfo->quant_tbl_ptrs[table]->quantval[row * 8 + column] = 0;
+  }
+}
+
+/* `divisor` 0 gives exact pixels, else approximate ones of so much smaller sides, whose size is written to `info`.
+ * Rows come out as RGB, grey, or CMYK as stored; `components` says which. Memory for a file of several scans is bounded
  * by its size in pixels: two bytes for each coefficient, and padding. */
-int fl_jpeg_start(fl_jpeg *j, int wants_grey, uint32_t *components) {
+int fl_jpeg_start(fl_jpeg *j, int wants_grey, uint32_t divisor, fl_info *info, uint32_t *components) {
   struct jpeg_decompress_struct *cinfo = &j->cinfo;
   if (setjmp(j->on_error)) return j->status;
   switch (cinfo->jpeg_color_space) {
@@ -172,12 +185,19 @@ int fl_jpeg_start(fl_jpeg *j, int wants_grey, uint32_t *components) {
     snprintf(j->message, sizeof j->message, "%d components of unknown colour", cinfo->num_components);
     return j->status = FL_UNSUPPORTED;
   }
-  cinfo->dct_method = JDCT_ISLOW;
+  cinfo->dct_method = divisor == 0 ? JDCT_ISLOW : JDCT_IFAST;
+  if (divisor > 1) {
+    cinfo->scale_num = 1;
+    cinfo->scale_denom = divisor;
+    drop_coefficients(cinfo, (int)(8 / divisor));
+  }
   cinfo->do_fancy_upsampling = TRUE;
   cinfo->mem->max_memory_to_use = (long)cinfo->image_width * (long)cinfo->image_height * 8 + (64L << 20);
   j->buffered = jpeg_has_multiple_scans(cinfo);
   cinfo->buffered_image = j->buffered ? TRUE : FALSE;
   jpeg_start_decompress(cinfo);
+  info->width = cinfo->output_width;
+  info->height = cinfo->output_height;
   *components = (uint32_t)cinfo->out_color_components;
   return FL_OK;
 }
@@ -203,6 +223,19 @@ int fl_jpeg_consume(fl_jpeg *j, uint32_t steps, int *is_done) {
       return FL_OK;
     }
   }
+  return FL_OK;
+}
+
+/* Narrows the rows that come out to columns around `left` .. `left + width`, which become those of whole MCUs, and goes to
+ * row `top`. Comes after the last fl_jpeg_consume and before the first fl_jpeg_rows. */
+int fl_jpeg_region(fl_jpeg *j, uint32_t *left, uint32_t *width, uint32_t top) {
+  struct jpeg_decompress_struct *cinfo = &j->cinfo;
+  JDIMENSION first = *left, count = *width;
+  if (setjmp(j->on_error)) return j->status;
+  if (first != 0 || count != cinfo->output_width) jpeg_crop_scanline(cinfo, &first, &count);
+  if (top > 0 && jpeg_skip_scanlines(cinfo, top) != top) return fail(j, FL_DAMAGED, "rows end before the crop");
+  *left = first;
+  *width = cinfo->output_width;
   return FL_OK;
 }
 

@@ -93,7 +93,7 @@ pub fn json(arguments: &[&str], folder: &Path) -> Value {
 /// Decodes a file, which has to be whole.
 #[track_caller]
 pub fn decode(path: &Path) -> Picture {
-    let options = DecodeOptions { mode: Mode::Rgb, exif: true, max_pixels: 1 << 26, cancel: &|| false };
+    let options = DecodeOptions { mode: Mode::Rgb, exif: true, max_pixels: 1 << 26, fast: None, cancel: &|| false };
     let mut picture = Picture::default();
     decode_into(&fs::read(path).unwrap(), &options, &mut picture).unwrap();
     picture

@@ -11,11 +11,12 @@ use std::ffi::{CStr, c_char, c_int};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use crate::decode::{Mode, Target, grow, with_scratch};
+use crate::decode::{Mode, Scale, Target, grow, with_scratch};
 use crate::encode::{JpegCoding, Subsampling};
 use crate::error::CodecError;
 use crate::formats::colour::{self, Layout};
 use crate::header::Format;
+use crate::rect::Rect;
 
 // Links the static library whose functions shim.c calls.
 use turbojpeg_sys as _;
@@ -26,33 +27,44 @@ const STRIP_BYTES: usize = 1 << 20;
 /// Rows of MCUs between two questions, while a file of several scans is read.
 const CONSUME_STEPS: u32 = 16;
 
+/// Narrower pictures are upsampled in another way.
+const LEAST_WIDTH: u32 = 16;
+
 /// Decodes a whole file.
 pub(crate) fn decode(bytes: &[u8], target: &mut Target<'_, '_>) -> Result<(), CodecError> {
+    decode_part(bytes, Rect::whole(target.width, target.height), target)?;
+    Ok(())
+}
+
+/// Decodes the part of a file that holds a crop, and says which part that is.
+pub(crate) fn decode_part(bytes: &[u8], crop: Rect, target: &mut Target<'_, '_>) -> Result<Rect, CodecError> {
     let options = target.options;
     let mut decompressor = Decompressor::open(bytes)?;
     let info = decompressor.info;
-    target.check_size(Format::Jpeg, info.width, info.height)?;
+    let divisor = options.scale().divisor();
+    target.check_size(Format::Jpeg, info.width.div_ceil(divisor), info.height.div_ceil(divisor))?;
     if options.mode == Mode::Mask && info.components != 1 {
         let found = if info.components == 4 { "CMYK colour" } else { "RGB colour" };
         return Err(CodecError::NotAMask { format: Format::Jpeg, found });
     }
-    let layout = decompressor.start(options.mode)?;
+    let layout = decompressor.start(options.mode, options.fast)?;
     while !decompressor.consume(CONSUME_STEPS)? {
         options.check_cancel()?;
     }
 
-    let row_bytes = info.width as usize * usize::from(options.mode.channels());
+    let part = decompressor.narrow(crop, layout)?;
+    let row_bytes = part.width as usize * usize::from(options.mode.channels());
     let strip_bytes = row_bytes * (STRIP_BYTES / row_bytes).max(1);
-    let pixels = target.pixels()?;
+    let pixels = target.pixels(part.width, part.height)?;
     if layout.channels() == usize::from(options.mode.channels()) {
         for strip in pixels.chunks_mut(strip_bytes) {
             options.check_cancel()?;
             decompressor.read_rows(strip)?;
         }
-        return Ok(());
+        return Ok(part);
     }
     with_scratch(|scratch| {
-        let stored_row = info.width as usize * layout.channels();
+        let stored_row = part.width as usize * layout.channels();
         for strip in pixels.chunks_mut(strip_bytes) {
             options.check_cancel()?;
             let stored = grow(scratch, (strip.len() / row_bytes * stored_row) as u64)?;
@@ -62,7 +74,7 @@ pub(crate) fn decode(bytes: &[u8], target: &mut Target<'_, '_>) -> Result<(), Co
                 Mode::Grey | Mode::Mask => colour::to_grey(layout, stored, strip),
             }
         }
-        Ok(())
+        Ok(part)
     })
 }
 
@@ -107,7 +119,7 @@ pub(crate) fn encode(
 struct Decompressor<'a> {
     object: NonNull<Object>,
     info: Info,
-    /// Bytes in an output row, known after `start`.
+    /// Bytes in an output row, known after `narrow`.
     row_bytes: usize,
     rows_left: u32,
     file: PhantomData<&'a [u8]>,
@@ -126,11 +138,15 @@ impl<'a> Decompressor<'a> {
         Ok(this)
     }
 
-    fn start(&mut self, mode: Mode) -> Result<Layout, CodecError> {
+    fn start(&mut self, mode: Mode, fast: Option<Scale>) -> Result<Layout, CodecError> {
         let mut components = 0;
         let wants_grey = c_int::from(mode != Mode::Rgb);
+        // 0 is the exact transform.
+        let divisor = fast.map_or(0, Scale::divisor);
         // SAFETY: C3, and the header was read, else there were no `self`.
-        let status = unsafe { fl_jpeg_start(self.object.as_ptr(), wants_grey, &raw mut components) };
+        let status = unsafe {
+            fl_jpeg_start(self.object.as_ptr(), wants_grey, divisor, &raw mut self.info, &raw mut components)
+        };
         self.check(status)?;
         let layout = match components {
             1 => Layout::Grey,
@@ -138,8 +154,6 @@ impl<'a> Decompressor<'a> {
             4 => Layout::Cmyk,
             _ => return Err(CodecError::unsupported(Format::Jpeg, format!("{components} components"))),
         };
-        self.row_bytes = self.info.width as usize * layout.channels();
-        self.rows_left = self.info.height;
         Ok(layout)
     }
 
@@ -150,6 +164,22 @@ impl<'a> Decompressor<'a> {
         let status = unsafe { fl_jpeg_consume(self.object.as_ptr(), steps, &raw mut is_done) };
         self.check(status)?;
         Ok(is_done != 0)
+    }
+
+    /// Goes to the first row of a crop, and leaves out columns that nothing of it is made of. Gives the part that is left.
+    fn narrow(&mut self, crop: Rect, layout: Layout) -> Result<Rect, CodecError> {
+        let Info { width: full_width, height: full_height, .. } = self.info;
+        assert!(crop.is_inside(full_width, full_height), "{crop:?} is not inside {full_width} x {full_height}");
+        // Pixels of chroma that was stored smaller are made of their neighbours too.
+        let right = (crop.right() + 1).min(full_width);
+        let mut left = crop.left.saturating_sub(1).min(right.saturating_sub(LEAST_WIDTH));
+        let mut width = right - left;
+        // SAFETY: C3.
+        let status = unsafe { fl_jpeg_region(self.object.as_ptr(), &raw mut left, &raw mut width, crop.top) };
+        self.check(status)?;
+        self.row_bytes = width as usize * layout.channels();
+        self.rows_left = crop.height;
+        Ok(Rect { left, width, ..crop })
     }
 
     /// Fills `strip` with the next rows, of which it holds a whole number.
@@ -224,8 +254,15 @@ unsafe extern "C" {
     fn fl_jpeg_free(object: *mut Object);
     fn fl_jpeg_message(object: *const Object) -> *const c_char;
     fn fl_jpeg_header(object: *mut Object, data: *const u8, length: usize, info: *mut Info) -> c_int;
-    fn fl_jpeg_start(object: *mut Object, wants_grey: c_int, components: *mut u32) -> c_int;
+    fn fl_jpeg_start(
+        object: *mut Object,
+        wants_grey: c_int,
+        divisor: u32,
+        info: *mut Info,
+        components: *mut u32,
+    ) -> c_int;
     fn fl_jpeg_consume(object: *mut Object, steps: u32, is_done: *mut c_int) -> c_int;
+    fn fl_jpeg_region(object: *mut Object, left: *mut u32, width: *mut u32, top: u32) -> c_int;
     fn fl_jpeg_rows(object: *mut Object, target: *mut u8, stride: usize, rows: u32) -> c_int;
     fn fl_jpeg_encode(
         pixels: *const u8,

@@ -4,3 +4,4 @@ pub(crate) mod colour;
 pub(crate) mod jpeg;
 pub(crate) mod others;
 pub(crate) mod png;
+pub(crate) mod pnm;

@@ -75,7 +75,7 @@ fn read(mut decoder: impl ImageDecoder, format: Format, target: &mut Target<'_, 
     decoder.set_limits(limits).map_err(convert)?;
 
     let options = target.options;
-    let pixels = target.pixels()?;
+    let pixels = target.pixels(target.width, target.height)?;
     if stored_bytes == pixels.len() as u64 {
         decoder.read_image(pixels).map_err(convert)?;
     } else {
@@ -88,7 +88,7 @@ fn read(mut decoder: impl ImageDecoder, format: Format, target: &mut Target<'_, 
                 Mode::Rgb => colour::to_rgb(layout, stored, pixels),
                 Mode::Grey | Mode::Mask => colour::to_grey(layout, stored, pixels),
             }
-            Ok(())
+            Ok::<(), CodecError>(())
         })?;
     }
     Ok(())

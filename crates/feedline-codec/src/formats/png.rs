@@ -72,7 +72,7 @@ fn decode_rows(
     let row_bytes = target.width as usize * usize::from(options.mode.channels());
     let rows_per_strip = (STRIP_BYTES / row_bytes).max(1);
     let stored = grow(scratch, stored_bytes as u64)?;
-    for (y, row) in target.pixels()?.chunks_exact_mut(row_bytes).enumerate() {
+    for (y, row) in target.pixels(target.width, target.height)?.chunks_exact_mut(row_bytes).enumerate() {
         if y.is_multiple_of(rows_per_strip) {
             options.check_cancel()?;
         }
@@ -112,7 +112,9 @@ fn decode_interlaced(
         }
     }
     let row_bytes = target.width as usize * usize::from(options.mode.channels());
-    for (stored, row) in stored.chunks_exact(stored_bytes).zip(target.pixels()?.chunks_exact_mut(row_bytes)) {
+    for (stored, row) in
+        stored.chunks_exact(stored_bytes).zip(target.pixels(target.width, target.height)?.chunks_exact_mut(row_bytes))
+    {
         rows.convert(stored, row);
     }
     Ok(())

@@ -43,7 +43,7 @@ pub fn gradient(width: u32, height: u32, channels: u8) -> Vec<u8> {
 }
 
 pub fn options(mode: Mode) -> DecodeOptions<'static> {
-    DecodeOptions { mode, exif: true, max_pixels: 1 << 24, cancel: &|| false }
+    DecodeOptions { mode, exif: true, max_pixels: 1 << 24, fast: None, cancel: &|| false }
 }
 
 pub fn decode(bytes: &[u8], mode: Mode) -> Result<Picture, CodecError> {

@@ -101,8 +101,13 @@ impl Op for DecodeImage {
             }
             let mut picture = Picture { width: 0, height: 0, channels: 0, pixels: workspace.spare_memory(bytes) };
             let cancel = workspace.cancel().clone();
-            let options =
-                DecodeOptions { mode, exif: self.exif, max_pixels: self.max_pixels, cancel: &|| cancel.is_cancelled() };
+            let options = DecodeOptions {
+                mode,
+                exif: self.exif,
+                max_pixels: self.max_pixels,
+                fast: None,
+                cancel: &|| cancel.is_cancelled(),
+            };
             decode_into(&encoded, &options, &mut picture)?;
             let Picture { width, height, channels, pixels } = picture;
             let len = width as usize * height as usize * usize::from(channels);

@@ -1,0 +1,234 @@
+//! Huffman codes of JPEG: as files define them, and as tables to read them fast.
+
+use super::bits::BitReader;
+
+/// Bits that the tables look at; longer codes take a slower way.
+const LOOK: u32 = 12;
+
+/// A Huffman code as a file defines it: how many codes of each length, and their symbols in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Code {
+    pub counts: [u8; 16],
+    pub symbols: Vec<u8>,
+}
+
+impl Code {
+    /// Reads a definition; gives what follows it. `None` if it is cut short or no prefix code.
+    pub fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (counts, rest) = bytes.split_first_chunk::<16>()?;
+        let total = counts.iter().map(|&count| usize::from(count)).sum::<usize>();
+        let (symbols, rest) = rest.split_at_checked(total)?;
+        let code = Self { counts: *counts, symbols: symbols.to_vec() };
+        let fits = code.codes().all(|(code, len, _)| code < 1 << len);
+        (total <= 256 && fits).then_some((code, rest))
+    }
+
+    /// Code, length and symbol of each code, shorter ones first.
+    fn codes(&self) -> impl Iterator<Item = (u32, u32, u8)> {
+        let lengths = (1..=16_u32).flat_map(|len| std::iter::repeat_n(len, usize::from(self.counts[len as usize - 1])));
+        let mut code = 0_u32;
+        let mut last_len = 1;
+        lengths.zip(&self.symbols).map(move |(len, &symbol)| {
+            code <<= len - last_len;
+            last_len = len;
+            let this = code;
+            code += 1;
+            (this, len, symbol)
+        })
+    }
+
+    /// The same code and, as far as there is room, codes of 16 bits for the categories of DC differences that it lacks.
+    /// Codes that were there do not change.
+    pub fn with_all_categories(&self) -> Self {
+        let mut extended = self.clone();
+        let mut next = self.codes().last().map_or(0, |(code, len, _)| (code + 1) << (16 - len));
+        for category in 0..=11 {
+            if !self.symbols.contains(&category) && next < 0xffff && extended.counts[15] < u8::MAX {
+                extended.counts[15] += 1;
+                extended.symbols.push(category);
+                next += 1;
+            }
+        }
+        extended
+    }
+
+    /// Code and length of each symbol below 16; length 0 if it has none.
+    pub fn categories(&self) -> [(u32, u32); 16] {
+        let mut found = [(0, 0); 16];
+        for (code, len, symbol) in self.codes() {
+            if let Some(entry) = found.get_mut(usize::from(symbol)) {
+                *entry = (code, len);
+            }
+        }
+        found
+    }
+}
+
+/// Reads one symbol at a time.
+#[derive(Debug)]
+pub(super) struct Symbols {
+    /// For each value of the next [`LOOK`] bits: length << 8 | symbol, or 0 where the code is longer.
+    short: Box<[u16]>,
+    /// For each length: one behind the last code of it, left-aligned to 16 bits, and where its symbols are.
+    long: [(u32, i32); 17],
+    in_order: Vec<u8>,
+}
+
+impl Symbols {
+    pub fn new(code: &Code) -> Self {
+        let mut short = vec![0_u16; 1 << LOOK].into_boxed_slice();
+        let mut long = [(0, 0); 17];
+        for (number, (value, len, symbol)) in code.codes().enumerate() {
+            if len <= LOOK {
+                let first = (value as usize) << (LOOK - len);
+                short[first..first + (1 << (LOOK - len))].fill((len as u16) << 8 | u16::from(symbol));
+            }
+            long[len as usize] = ((value + 1) << (16 - len), number as i32 - value as i32);
+        }
+        Self { short, long, in_order: code.symbols.clone() }
+    }
+
+    /// Length and symbol of the next code; the reader has at least 16 valid bits and does not move.
+    #[inline]
+    pub fn next(&self, bits: &BitReader<'_>) -> Option<(u32, u8)> {
+        let entry = self.short[bits.peek(LOOK) as usize];
+        if entry != 0 { Some((u32::from(entry >> 8), entry as u8)) } else { self.next_long(bits.peek(16)) }
+    }
+
+    #[cold]
+    fn next_long(&self, window: u32) -> Option<(u32, u8)> {
+        let len = (LOOK + 1..=16).find(|&len| window < self.long[len as usize].0)?;
+        let place = (window >> (16 - len)) as i32 + self.long[len as usize].1;
+        Some((len, *self.in_order.get(usize::try_from(place).ok()?)?))
+    }
+}
+
+/// Runs over the AC coefficients of blocks, several a step, without looking at their values.
+#[derive(Debug)]
+pub(super) struct Runs {
+    /// For each value of the next [`LOOK`] bits, all coefficients whose codes lie in them: bits (5), coefficients (7) and
+    /// whether the block ends with them (1). Where there is none, more coefficients than a block has.
+    steps: Box<[u16]>,
+    single: Symbols,
+}
+
+const RUN_SHIFT: u32 = 5;
+const RUN_MASK: u16 = 0x7f;
+const END: u16 = 1 << 15;
+const NO_STEP: u16 = RUN_MASK << RUN_SHIFT;
+
+impl Runs {
+    pub fn new(code: &Code) -> Self {
+        let single = Symbols::new(code);
+        let steps = (0..1_u32 << LOOK).map(|window| step(&single.short, window)).collect();
+        Self { steps, single }
+    }
+
+    /// Goes behind the AC coefficients of a block; `None` if they are no block.
+    #[inline]
+    pub fn skip_block(&self, bits: &mut BitReader<'_>) -> Option<()> {
+        let mut place = 1;
+        loop {
+            bits.refill();
+            // A step takes at most 28 bits, so two need no refill.
+            for _ in 0..2 {
+                let step = self.steps[bits.peek(LOOK) as usize];
+                let run = u32::from(step >> RUN_SHIFT & RUN_MASK);
+                if place + run >= 64 {
+                    bits.refill();
+                    let (len, symbol) = self.single.next(bits)?;
+                    bits.consume(len);
+                    if pass(symbol, &mut place, bits)? {
+                        return Some(());
+                    }
+                    break;
+                }
+                place += run;
+                bits.consume(u32::from(step & 31));
+                if step & END != 0 {
+                    return Some(());
+                }
+            }
+        }
+    }
+}
+
+/// Goes behind the AC coefficients of a block, one a step.
+pub(super) fn skip_block(symbols: &Symbols, bits: &mut BitReader<'_>) -> Option<()> {
+    let mut place = 1;
+    loop {
+        bits.refill();
+        let (len, symbol) = symbols.next(bits)?;
+        bits.consume(len);
+        if pass(symbol, &mut place, bits)? {
+            return Some(());
+        }
+    }
+}
+
+/// Goes behind one coefficient or run of zeros; says whether the block ends. `None` if it ends outside the block.
+#[inline]
+fn pass(symbol: u8, place: &mut u32, bits: &mut BitReader<'_>) -> Option<bool> {
+    let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
+    match (run, size) {
+        (15, 0) => *place += 16,
+        (_, 0) => return Some(true),
+        _ => {
+            *place += run + 1;
+            bits.consume(size);
+        }
+    }
+    if *place > 64 || (*place == 64 && size == 0) { None } else { Some(*place == 64) }
+}
+
+fn step(short: &[u16], window: u32) -> u16 {
+    let (mut used, mut run, mut end) = (0_u32, 0_u32, 0);
+    while used < LOOK {
+        let entry = short[((window << used) & ((1 << LOOK) - 1)) as usize];
+        let (len, symbol) = (u32::from(entry >> 8), entry as u8);
+        if len == 0 || used + len > LOOK {
+            break;
+        }
+        let size = u32::from(symbol & 15);
+        let next_run = match (symbol >> 4, size) {
+            (15, 0) => 16,
+            (_, 0) => 0,
+            (zeros, _) => u32::from(zeros) + 1,
+        };
+        if run + next_run > 62 {
+            break;
+        }
+        used += len + size;
+        run += next_run;
+        if size == 0 && next_run == 0 {
+            end = END;
+            break;
+        }
+    }
+    if used == 0 { NO_STEP } else { used as u16 | (run as u16) << RUN_SHIFT | end }
+}
+
+/// Reads the DC difference of a block; gives it and the bits it took. The reader stands behind it.
+#[inline]
+pub(super) fn difference(symbols: &Symbols, bits: &mut BitReader<'_>) -> Option<i32> {
+    bits.refill();
+    let (len, category) = symbols.next(bits)?;
+    bits.consume(len);
+    let size = u32::from(category);
+    if size == 0 {
+        return Some(0);
+    }
+    if size > 15 {
+        return None;
+    }
+    let value = bits.peek(size) as i32;
+    bits.consume(size);
+    Some(if value < 1 << (size - 1) { value - (1 << size) + 1 } else { value })
+}
+
+/// Category of a DC difference, and the bits that follow its code.
+pub(super) fn category_of(difference: i32) -> (usize, u32) {
+    let category = 32 - difference.unsigned_abs().leading_zeros();
+    let bits = if difference < 0 { difference - 1 } else { difference };
+    (category as usize, bits.cast_unsigned() & ((1 << category) - 1))
+}

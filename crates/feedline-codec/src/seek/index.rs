@@ -1,0 +1,130 @@
+//! The index of any file that has one, as others see it.
+
+use std::ops::Range;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::jpeg::JpegIndex;
+use super::packed::Reader;
+use super::walk::NotSeekable;
+use crate::formats::pnm::Pnm;
+use crate::header::{Format, Header};
+use crate::rect::Rect;
+
+/// Changes when the bytes of an index mean something else.
+const VERSION: u8 = 1;
+const JPEG: u8 = 0;
+const PIXELS: u8 = 1;
+
+/// Where the parts of a picture lie in its file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeekIndex(Kind);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    Jpeg(Box<JpegIndex>),
+    Pixels(Pnm),
+}
+
+/// Why an index cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the seek index is not valid: {0}")]
+pub struct BadIndex(pub(super) &'static str);
+
+/// The bytes of a file that a crop needs, and what to do with them.
+pub(crate) enum Piece {
+    /// A JPEG of its own, which holds this part of the picture.
+    Jpeg(Rect),
+    /// Rows of pixels as they are.
+    Pixels(Pnm),
+}
+
+impl SeekIndex {
+    /// Walks a file: baseline and extended sequential JPEG with one scan, PPM and PGM.
+    pub fn build(file: &[u8]) -> Result<Self, NotSeekable> {
+        match Pnm::read(file) {
+            Some(pixels) => Ok(Self(Kind::Pixels(pixels))),
+            None => Ok(Self(Kind::Jpeg(JpegIndex::build(file)?.into()))),
+        }
+    }
+
+    /// What it says of the picture.
+    pub fn header(&self) -> Header {
+        match &self.0 {
+            Kind::Jpeg(jpeg) => jpeg.header(),
+            Kind::Pixels(pixels) => pixels.header(),
+        }
+    }
+
+    /// Whether the file begins as the one that was walked; what it cannot tell are changes of the picture's data.
+    pub fn fits(&self, file: &[u8]) -> bool {
+        match &self.0 {
+            Kind::Jpeg(jpeg) => jpeg.fits(file),
+            Kind::Pixels(pixels) => Pnm::read(file).as_ref() == Some(pixels),
+        }
+    }
+
+    /// The bytes of the file that hold a crop of the stored picture.
+    pub fn bytes_around(&self, crop: Rect) -> Result<Range<u64>, BadIndex> {
+        match &self.0 {
+            Kind::Jpeg(jpeg) => Ok(jpeg.cut_around(crop)?.bytes),
+            Kind::Pixels(pixels) => pixels.rows(crop).ok_or(BadIndex("the crop is not inside the picture")),
+        }
+    }
+
+    /// Makes the piece that holds a crop of the stored picture of bytes that begin at `offset` of the file.
+    pub(crate) fn piece(&self, crop: Rect, bytes: &[u8], offset: u64, out: &mut Vec<u8>) -> Result<Piece, BadIndex> {
+        match &self.0 {
+            Kind::Jpeg(jpeg) => {
+                let cut = jpeg.cut_around(crop)?;
+                jpeg.write_cut(&cut, bytes, offset, out)?;
+                Ok(Piece::Jpeg(cut.rect))
+            }
+            Kind::Pixels(pixels) => Ok(Piece::Pixels(pixels.clone())),
+        }
+    }
+
+    /// As bytes, with a checksum.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        match &self.0 {
+            Kind::Jpeg(jpeg) => {
+                out.push(JPEG);
+                jpeg.pack(&mut out);
+            }
+            Kind::Pixels(pixels) => {
+                out.push(PIXELS);
+                pixels.pack(&mut out);
+            }
+        }
+        out.extend(xxh3_64(&out).to_le_bytes());
+        out
+    }
+
+    /// Reads an index; damage is noticed by its checksum.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, BadIndex> {
+        let (content, checksum) = bytes.split_last_chunk().ok_or(BadIndex("it is cut short"))?;
+        if xxh3_64(content) != u64::from_le_bytes(*checksum) {
+            return Err(BadIndex("its checksum differs"));
+        }
+        let mut reader = Reader::new(content);
+        let kind = match reader.array() {
+            Some([VERSION, JPEG]) => JpegIndex::unpack(reader).map(|jpeg| Kind::Jpeg(jpeg.into())),
+            Some([VERSION, PIXELS]) => Pnm::unpack(reader.rest()).map(Kind::Pixels),
+            Some(_) => return Err(BadIndex("it was made by another version")),
+            None => None,
+        };
+        kind.map(Self).ok_or(BadIndex("its content contradicts itself"))
+    }
+
+    /// Its bytes for a forged content, as somebody who knows the checksum would write them.
+    #[doc(hidden)]
+    pub fn forged(content: &[u8]) -> Vec<u8> {
+        [content, &xxh3_64(content).to_le_bytes()].concat()
+    }
+
+    /// The format of its file.
+    pub fn format(&self) -> Format {
+        self.header().format
+    }
+}

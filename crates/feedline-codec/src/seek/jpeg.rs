@@ -1,0 +1,209 @@
+//! The index of a JPEG: compact bytes, and places and predictors when asked.
+//!
+//! In a row of MCUs places grow nearly linearly, and predictors stay near each other: each row keeps lowest values and the
+//! differences from them in as many bits as they need. So any place is found without reading those before it.
+
+use super::frame::Frame;
+use super::packed::{FieldWriter, Reader, field, put_number, put_signed, width_of};
+use super::walk::{COMPONENTS, NotSeekable, Notes, Predictors, walk};
+use crate::header::{Format, Header, read_header};
+use crate::orientation::Orientation;
+
+/// MCUs between two places.
+const EVERY: u32 = 4;
+
+/// Where the parts of a baseline JPEG begin in its data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct JpegIndex {
+    pub(super) frame: Frame,
+    /// Where the scan begins in the file.
+    pub(super) scan: u64,
+    orientation: Orientation,
+    rows: Vec<Row>,
+    /// Differences from the lowest values, row by row.
+    fields: Vec<u8>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Row {
+    /// Places in bits of the first bit and behind the last one.
+    start: u64,
+    end: u64,
+    lowest_place: i64,
+    place_width: u8,
+    lowest: Predictors,
+    widths: [u8; COMPONENTS],
+    /// Where its fields begin, in bits.
+    fields: usize,
+}
+
+impl Row {
+    /// Where a place would be if all MCUs of the row had one length.
+    fn expected(&self, mcu: u32, columns: u32) -> i64 {
+        ((self.end - self.start) * u64::from(mcu) / u64::from(columns)) as i64
+    }
+
+    fn predictor_bits(&self) -> usize {
+        self.widths.iter().map(|&width| usize::from(width)).sum()
+    }
+
+    /// Bits of its fields, of `groups` groups: places but the first, predictors of all.
+    fn bits(&self, groups: usize) -> usize {
+        (groups - 1) * usize::from(self.place_width) + groups * self.predictor_bits()
+    }
+}
+
+impl JpegIndex {
+    /// Walks a file.
+    pub fn build(file: &[u8]) -> Result<Self, NotSeekable> {
+        let (frame, scan) = Frame::read(file).map_err(NotSeekable)?;
+        let header = read_header(file).map_err(|_| NotSeekable("it has no header"))?;
+        let notes = walk(file, &frame, scan, EVERY)?;
+        let mut this =
+            Self { frame, scan: scan as u64, orientation: header.orientation, rows: Vec::new(), fields: Vec::new() };
+        this.add_rows(&notes);
+        Ok(this)
+    }
+
+    fn add_rows(&mut self, notes: &Notes) {
+        let groups = self.groups() as usize;
+        let columns = self.frame.mcus().0;
+        let components = self.frame.components.len();
+        let mut writer = FieldWriter::default();
+        let mut bits = 0;
+        let rows = notes.starts.chunks_exact(groups).zip(notes.predictors.chunks_exact(groups)).zip(&notes.ends);
+        for ((starts, predictors), &end) in rows {
+            let mut row = Row { start: starts[0].into(), end: end.into(), fields: bits, ..Row::default() };
+            let differences: Vec<i64> = (1..groups)
+                .map(|group| i64::from(starts[group] - starts[0]) - row.expected(group as u32 * EVERY, columns))
+                .collect();
+            row.lowest_place = differences.iter().copied().min().unwrap_or(0);
+            let most = differences.iter().map(|difference| difference - row.lowest_place).max().unwrap_or(0);
+            row.place_width = width_of(most.unsigned_abs()) as u8;
+            for component in 0..components {
+                let values = || predictors.iter().map(|predictors| predictors[component]);
+                let lowest = values().min().unwrap_or(0);
+                row.lowest[component] = lowest;
+                let most = values().map(|value| i32::from(value) - i32::from(lowest)).max().unwrap_or(0);
+                row.widths[component] = width_of(most.unsigned_abs().into()) as u8;
+            }
+            for difference in differences {
+                writer.put((difference - row.lowest_place).unsigned_abs(), row.place_width.into());
+            }
+            for predictors in predictors {
+                for ((&value, &lowest), &width) in predictors.iter().zip(&row.lowest).zip(&row.widths) {
+                    writer.put((i32::from(value) - i32::from(lowest)).unsigned_abs().into(), width.into());
+                }
+            }
+            bits += row.bits(groups);
+            self.rows.push(row);
+        }
+        self.fields = writer.finish();
+    }
+
+    /// What it says of the picture.
+    pub fn header(&self) -> Header {
+        let Frame { width, height, .. } = self.frame;
+        Header { format: Format::Jpeg, width, height, orientation: self.orientation, is_progressive: false }
+    }
+
+    /// Whether the file begins as the one that was walked; what it cannot tell are changes of the picture's data.
+    pub fn fits(&self, file: &[u8]) -> bool {
+        Frame::read(file).is_ok_and(|(frame, scan)| frame == self.frame && scan as u64 == self.scan)
+    }
+
+    /// Groups of MCUs in a row.
+    pub(super) fn groups(&self) -> u32 {
+        self.frame.mcus().0.div_ceil(EVERY)
+    }
+
+    /// MCUs in a group but the last of a row.
+    pub(super) fn every() -> u32 {
+        EVERY
+    }
+
+    /// The place of a group's first bit; behind the last group, that behind the row's last bit.
+    pub(super) fn place(&self, row: u32, group: u32) -> Option<u64> {
+        let found = self.rows.get(row as usize)?;
+        if group == 0 {
+            return Some(found.start);
+        }
+        if group >= self.groups() {
+            return Some(found.end);
+        }
+        let at = found.fields + (group as usize - 1) * usize::from(found.place_width);
+        let difference = field(&self.fields, at, found.place_width.into()) as i64;
+        let expected = found.expected(group * EVERY, self.frame.mcus().0);
+        let place =
+            found.start.checked_add_signed(expected.checked_add(found.lowest_place)?.checked_add(difference)?)?;
+        (found.start..=found.end).contains(&place).then_some(place)
+    }
+
+    /// The predictors behind a group, before a restart.
+    pub(super) fn predictors_behind(&self, row: u32, group: u32) -> Option<[i32; COMPONENTS]> {
+        let found = self.rows.get(row as usize)?;
+        let groups = self.groups() as usize;
+        let first = found.fields + (groups - 1) * usize::from(found.place_width);
+        let mut at = first + group as usize * found.predictor_bits();
+        let mut predictors = [0; COMPONENTS];
+        for (component, predictor) in predictors.iter_mut().enumerate() {
+            let width = u32::from(found.widths[component]);
+            *predictor = i32::from(found.lowest[component]) + field(&self.fields, at, width) as i32;
+            at += width as usize;
+        }
+        Some(predictors)
+    }
+
+    /// Writes it as bytes.
+    pub fn pack(&self, out: &mut Vec<u8>) {
+        out.push(self.orientation.exif());
+        put_number(out, self.scan);
+        self.frame.pack(out);
+        let components = self.frame.components.len();
+        let mut end = 0;
+        for row in &self.rows {
+            put_number(out, row.start - end);
+            put_number(out, row.end - row.start);
+            put_signed(out, row.lowest_place);
+            out.push(row.place_width);
+            // A predictor has 15 bits, so four hold the width of its differences.
+            out.extend(row.widths[..components].chunks(2).map(|pair| pair[0] | pair.get(1).unwrap_or(&0) << 4));
+            row.lowest[..components].iter().for_each(|&lowest| put_signed(out, lowest.into()));
+            end = row.end;
+        }
+        out.extend(&self.fields);
+    }
+
+    /// Reads what [`JpegIndex::pack`] wrote.
+    pub fn unpack(mut reader: Reader<'_>) -> Option<Self> {
+        let [orientation] = *reader.array()?;
+        let orientation = Orientation::from_exif(orientation.into())?;
+        let scan = reader.number()?;
+        let frame = Frame::unpack(&mut reader)?;
+        let components = frame.components.len();
+        let mut this = Self { frame, scan, orientation, rows: Vec::new(), fields: Vec::new() };
+        let groups = this.groups() as usize;
+        let (mut end, mut bits) = (0_u64, 0);
+        for _ in 0..this.frame.mcus().1 {
+            let mut row = Row { fields: bits, ..Row::default() };
+            row.start = end.checked_add(reader.number()?)?;
+            row.end = row.start.checked_add(reader.number()?)?;
+            row.lowest_place = reader.signed()?;
+            [row.place_width] = *reader.array()?;
+            let nibbles = reader.bytes(components.div_ceil(2))?;
+            for component in 0..components {
+                row.widths[component] = nibbles[component / 2] >> (4 * (component % 2)) & 15;
+                row.lowest[component] = i16::try_from(reader.signed()?).ok()?;
+            }
+            if row.place_width > 32 || row.end > u64::from(u32::MAX) {
+                return None;
+            }
+            end = row.end;
+            bits += row.bits(groups);
+            this.rows.push(row);
+        }
+        let fields = reader.rest();
+        (fields.len() == bits.div_ceil(8)).then(|| this.fields = fields.to_vec())?;
+        Some(this)
+    }
+}

@@ -1,0 +1,205 @@
+//! Walks the entropy-coded data of a file once, without making pixels.
+//!
+//! In: a whole file. Out: for every few MCUs the place of the first bit and the DC predictors. A file is walked to its end,
+//! and anything that is not as the standard says makes it [`NotSeekable`]: a file that has an index is a whole one.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::bits::BitReader;
+use super::frame::Frame;
+use super::huffman::{Code, Runs, Symbols, difference};
+
+/// Components of a file at most.
+pub(super) const COMPONENTS: usize = 4;
+/// Tables of AC codes that a thread keeps: most files have the standard ones.
+const KEPT_TABLES: usize = 8;
+/// Places are counted in bits with 32 bits.
+const MOST_BYTES: usize = (u32::MAX / 8) as usize - 16;
+
+/// Predictors of pictures with 8 bits stay below a quarter of this.
+const MOST_PREDICTOR: u32 = (1 << 14) - 1;
+
+/// Why a file has no seek index: it is decoded by region or as a whole instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no seek index for this file: {0}")]
+pub struct NotSeekable(pub(super) &'static str);
+
+/// DC predictors, absolute values of the component's last block.
+pub(super) type Predictors = [i16; COMPONENTS];
+
+/// What a walk notes. A *group* is as many MCUs as lie between two notes; the last of a row may be shorter.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    /// For each group of each row: the place of its first bit, counted from the beginning of the scan.
+    pub starts: Vec<u32>,
+    /// For each group of each row: the predictors behind it, before a restart.
+    pub predictors: Vec<Predictors>,
+    /// For each row: the place behind its last bit.
+    pub ends: Vec<u32>,
+}
+
+/// One block of an MCU.
+struct Block {
+    component: usize,
+    dc: Rc<Symbols>,
+    ac: Rc<Runs>,
+}
+
+/// Notes a place every `every` MCUs of each row of a file whose scan begins at `scan`.
+pub(super) fn walk(file: &[u8], frame: &Frame, scan: usize, every: u32) -> Result<Notes, NotSeekable> {
+    if file.len() > MOST_BYTES {
+        return Err(NotSeekable("it is larger than 512 MB"));
+    }
+    let blocks = blocks(frame);
+    let (columns, rows) = frame.mcus();
+    let total = u64::from(columns) * u64::from(rows);
+    // A block takes at least two bits, so a size that the data cannot hold is seen before memory is taken.
+    if total * blocks.len() as u64 > file.len() as u64 * 4 {
+        return Err(NotSeekable("its size does not fit its length"));
+    }
+    let interval = if frame.restart_interval == 0 { total } else { u64::from(frame.restart_interval) };
+    let mut notes = Notes::default();
+    let mut segment = Segment::default();
+    let mut next = scan;
+    let (mut mcu, mut column) = (0, 0);
+    while mcu < total {
+        next = segment.read(file, scan, next)?;
+        let Segment { bytes, places, marker } = &mut segment;
+        let mut bits = BitReader::new(bytes);
+        let mut predictors = [0_i32; COMPONENTS];
+        let last = (mcu + interval).min(total);
+        while mcu < last {
+            if column % every == 0 {
+                notes.starts.push(places.of(bits.position()));
+            }
+            for Block { component, dc, ac } in &blocks {
+                let damage = NotSeekable("its data is no sequence of blocks");
+                predictors[*component] += difference(dc, &mut bits).ok_or(damage)?;
+                ac.skip_block(&mut bits).ok_or(damage)?;
+            }
+            if bits.is_behind_end() {
+                return Err(NotSeekable("its data is cut short"));
+            }
+            mcu += 1;
+            column += 1;
+            if column % every == 0 || column == columns {
+                notes.predictors.push(narrow(predictors)?);
+            }
+            if column == columns {
+                notes.ends.push(places.of(bits.position()));
+                column = 0;
+            }
+        }
+        if bytes.len() * 8 - bits.position() >= 8 {
+            return Err(NotSeekable("there are bytes behind its data"));
+        }
+        let expected = if mcu < total { 0xd0 | ((mcu / interval - 1) % 8) as u8 } else { 0xd9 };
+        if marker.is_some_and(|marker| marker != expected) || (marker.is_none() && mcu < total) {
+            return Err(NotSeekable("its data ends with another marker than expected"));
+        }
+    }
+    Ok(notes)
+}
+
+fn narrow(predictors: [i32; COMPONENTS]) -> Result<Predictors, NotSeekable> {
+    let mut narrow = [0; COMPONENTS];
+    for (narrow, &value) in narrow.iter_mut().zip(&predictors) {
+        *narrow = value as i16;
+        if value.unsigned_abs() > MOST_PREDICTOR {
+            return Err(NotSeekable("a DC value is out of range"));
+        }
+    }
+    Ok(narrow)
+}
+
+fn blocks(frame: &Frame) -> Vec<Block> {
+    let dc: [_; 4] = std::array::from_fn(|place| frame.dc[place].as_ref().map(|code| Rc::new(Symbols::new(code))));
+    let ac: [_; 4] = std::array::from_fn(|place| frame.ac[place].as_ref().map(kept_runs));
+    let there = "a frame has the codes that its components name";
+    let of_component = |(component, c): (usize, &super::frame::Component)| {
+        let dc = dc[usize::from(c.dc)].clone().expect(there);
+        let ac = ac[usize::from(c.ac)].clone().expect(there);
+        (0..c.blocks()).map(move |_| Block { component, dc: Rc::clone(&dc), ac: Rc::clone(&ac) })
+    };
+    frame.components.iter().enumerate().flat_map(of_component).collect()
+}
+
+/// The table of a code, made once per thread.
+fn kept_runs(code: &Code) -> Rc<Runs> {
+    thread_local! {
+        static KEPT: RefCell<Vec<(Code, Rc<Runs>)>> = const { RefCell::new(Vec::new()) };
+    }
+    KEPT.with_borrow_mut(|kept| {
+        if let Some((_, runs)) = kept.iter().find(|(known, _)| known == code) {
+            return Rc::clone(runs);
+        }
+        let runs = Rc::new(Runs::new(code));
+        if kept.len() == KEPT_TABLES {
+            kept.remove(KEPT_TABLES / 2);
+        }
+        kept.push((code.clone(), Rc::clone(&runs)));
+        runs
+    })
+}
+
+/// Data between two markers, without stuffing.
+#[derive(Debug, Default)]
+struct Segment {
+    bytes: Vec<u8>,
+    places: Places,
+    /// The marker behind it.
+    marker: Option<u8>,
+}
+
+/// Where the bits of a segment lie in the scan.
+#[derive(Debug, Default)]
+struct Places {
+    start: usize,
+    /// For each stuffed zero: bytes before it.
+    stuffed: Vec<usize>,
+    /// Zeros before the last place asked for.
+    passed: usize,
+}
+
+impl Segment {
+    /// Reads on from `at`; gives the place behind the marker.
+    fn read(&mut self, file: &[u8], scan: usize, at: usize) -> Result<usize, NotSeekable> {
+        self.bytes.clear();
+        self.places.stuffed.clear();
+        (self.places.start, self.places.passed) = (at - scan, 0);
+        let mut rest = file.get(at..).unwrap_or_default();
+        self.marker = loop {
+            let Some(marker) = memchr::memchr(0xff, rest) else {
+                self.bytes.extend_from_slice(rest);
+                rest = &[];
+                break None;
+            };
+            match rest.get(marker + 1) {
+                Some(0) => {
+                    self.bytes.extend_from_slice(&rest[..=marker]);
+                    self.places.stuffed.push(self.bytes.len());
+                    rest = &rest[marker + 2..];
+                }
+                Some(0xff) | None => return Err(NotSeekable("there are fill bytes in its data")),
+                Some(&kind) => {
+                    self.bytes.extend_from_slice(&rest[..marker]);
+                    rest = &rest[marker + 2..];
+                    break Some(kind);
+                }
+            }
+        };
+        Ok(file.len() - rest.len())
+    }
+}
+
+impl Places {
+    /// The place in the scan of a bit of the segment; asked for in ascending order.
+    fn of(&mut self, bit: usize) -> u32 {
+        let byte = bit / 8;
+        while self.stuffed.get(self.passed).is_some_and(|&before| before <= byte) {
+            self.passed += 1;
+        }
+        ((self.start + byte + self.passed) * 8 + bit % 8) as u32
+    }
+}
