@@ -8,8 +8,9 @@ use super::{Cut, Ready, Supply, SupplyError, Wanted};
 use crate::batch::{Buffer, Dtype, FieldTypes, Kind, Memory, Pixels, Sample, Tensor, Value};
 use crate::engine::{NoMemory, Task, Workspace};
 use crate::metrics::ReadMeter;
+use crate::order::SampleId;
 use crate::source::{Origin, Source};
-use crate::store::Room;
+use crate::store::{Room, StoreError};
 
 /// A source read by this process.
 #[derive(Debug)]
@@ -64,7 +65,11 @@ impl Supply for LocalSupply {
                 })?;
                 let memory = Memory::Heap(room.buffer.unwrap_or_default());
                 meter.add_bytes(memory.len());
-                sample.put(name, Value::Bytes(memory));
+                let value = match kind {
+                    Kind::Text => text(&memory).ok_or_else(|| not_text(&*self.source, id, name))?,
+                    _ => Value::Bytes(memory),
+                };
+                sample.put(name, value);
                 continue;
             };
             let mut memory = sample.output(name, *dtype, shape, workspace)?;
@@ -80,6 +85,15 @@ impl Supply for LocalSupply {
         }
         Ok(Cut(0))
     }
+}
+
+fn text(bytes: &[u8]) -> Option<Value<'static>> {
+    Some(Value::Text(str::from_utf8(bytes).ok()?.to_owned()))
+}
+
+fn not_text(source: &dyn Source, id: SampleId, field: &str) -> StoreError {
+    let path = source.address(id).map(|(path, _)| path).unwrap_or_default();
+    StoreError::Content { path, problem: format!("holds a field {field:?} that is not UTF-8 text") }
 }
 
 fn value<'s>(kind: &Kind, dtype: Dtype, shape: &[usize], memory: Memory<'s>) -> Value<'s> {
