@@ -129,8 +129,7 @@ fn samples_are_numbered_by_the_names_of_their_shards_and_their_place_there() {
 fn identity_is_that_of_keys_fields_and_labels_however_they_are_divided() {
     let set = Set::new();
     let two = set.open().unwrap().identity();
-    let all: Vec<_> =
-        (0..2).flat_map(|s| (0..3).flat_map(move |n| sample(&format!("s{s}/{n}"), n + s, 300))).collect();
+    let all: Vec<_> = (0..2).flat_map(|s| (0..3).flat_map(move |n| sample(&format!("s{s}/{n}"), n + s, 300))).collect();
     let one = Set::new();
     fs::remove_file(one.shard(1)).unwrap();
     write_tar(&one.shard(0), &all);
@@ -225,7 +224,8 @@ fn a_changed_shard_is_listed_anew() {
         let again = set.open().unwrap();
         assert_eq!(again.key(SampleId(2)), "new/2", "the cached index is the one that fits");
     };
-    let renamed = |bytes: usize| (0..3).flat_map(move |n| sample(&format!("new/{n}"), n + 7, bytes)).collect::<Vec<_>>();
+    let renamed =
+        |bytes: usize| (0..3).flat_map(move |n| sample(&format!("new/{n}"), n + 7, bytes)).collect::<Vec<_>>();
     check(&|path| write_tar(path, &renamed(900)));
     check(&|path| write_tar(path, &renamed(3000)));
 }

@@ -76,12 +76,7 @@ impl Plan {
 
     /// Reads a plan and opens its source; a launcher's rank and world size apply where the plan names none.
     #[staticmethod]
-    fn from_toml(
-        py: Python<'_>,
-        text: &str,
-        launched: Option<(u32, u32)>,
-        cache: Option<PathBuf>,
-    ) -> PyResult<Self> {
+    fn from_toml(py: Python<'_>, text: &str, launched: Option<(u32, u32)>, cache: Option<PathBuf>) -> PyResult<Self> {
         logging::install();
         let opened = py.detach(|| {
             let mut document = Document::parse(text)?;

@@ -142,7 +142,9 @@ pub enum SourceError {
     Npy { path: String, problem: String },
     #[error("no shards match {pattern:?}; their names end in .tar")]
     NoShards { pattern: String },
-    #[error("no samples in {shards} shards, the first of which is {first:?}: members of a sample are called key.extension")]
+    #[error(
+        "no samples in {shards} shards, the first of which is {first:?}: members of a sample are called key.extension"
+    )]
     NoSamples { shards: usize, first: String },
     #[error("no field is in each of the {samples} samples; there are {fields}")]
     NoCommonField { samples: u64, fields: String },

@@ -82,7 +82,8 @@ mod tests {
 
     #[test]
     fn order_number_and_content_count() {
-        let all = [of(&["a", "b"]), of(&["b", "a"]), of(&["a"]), of(&["a", "b", "b"]), of(&[]), of(&["", ""]), of(&[""])];
+        let all =
+            [of(&["a", "b"]), of(&["b", "a"]), of(&["a"]), of(&["a", "b", "b"]), of(&[]), of(&["", ""]), of(&[""])];
         for (number, one) in all.iter().enumerate() {
             assert!(all[number + 1..].iter().all(|other| one.digest() != other.digest()), "{number}");
         }

@@ -23,7 +23,8 @@ pub(crate) fn list(shard: &dyn Object) -> Result<Vec<u8>, StoreError> {
         if let Some(done) = current.take_if(|sample| sample.key != key) {
             builder.push(&done).map_err(content)?;
         }
-        let sample = current.get_or_insert_with(|| SampleFacts { key: key.to_owned(), label: None, members: Vec::new() });
+        let sample =
+            current.get_or_insert_with(|| SampleFacts { key: key.to_owned(), label: None, members: Vec::new() });
         if extension == CLASS && member.data.end - member.data.start <= MOST_CLASS_BYTES {
             sample.label = whole_number(&walk.content(&member.data, MOST_CLASS_BYTES, "a class")?);
         }

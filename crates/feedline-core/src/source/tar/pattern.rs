@@ -138,7 +138,8 @@ fn numbered(pattern: &str) -> Result<Vec<String>, SourceError> {
     let range = |open: usize| {
         let close = open + pattern[open..].find('}')?;
         let (first, last) = pattern[open + 1..close].split_once("..")?;
-        let is_number = |text: &str| !text.is_empty() && text.len() < 19 && text.bytes().all(|byte| byte.is_ascii_digit());
+        let is_number =
+            |text: &str| !text.is_empty() && text.len() < 19 && text.bytes().all(|byte| byte.is_ascii_digit());
         (is_number(first) && is_number(last)).then_some((open, close, first, last))
     };
     let Some((open, close, first, last)) = pattern.match_indices('{').find_map(|(open, _)| range(open)) else {

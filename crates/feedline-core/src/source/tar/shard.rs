@@ -200,7 +200,8 @@ impl Located {
             tracing::debug!(shard = address, %error, "index could not be kept in the cache folder");
         }
         let in_memory: Arc<dyn Object> = Arc::new(MemoryObject::new(format!("{address}{ENDING}"), bytes));
-        let problem = || StoreError::Content { path: address.clone(), problem: "has an index that cannot be read".to_owned() };
+        let problem =
+            || StoreError::Content { path: address.clone(), problem: "has an index that cannot be read".to_owned() };
         let head = Arc::new(Head::read(&*in_memory)?.ok_or_else(problem)?);
         let place = if matches!(written, Some(Ok(()))) { Place::Cache } else { Place::Memory(in_memory) };
         Ok(Self { place, head })

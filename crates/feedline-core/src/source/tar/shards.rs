@@ -85,11 +85,7 @@ impl Shards {
     }
 
     /// Reads from the index of a shard; if that is damaged, it is made anew once.
-    pub fn read<T>(
-        &self,
-        shard: usize,
-        read: impl Fn(&OpenShard) -> Result<T, IndexError>,
-    ) -> Result<T, StoreError> {
+    pub fn read<T>(&self, shard: usize, read: impl Fn(&OpenShard) -> Result<T, IndexError>) -> Result<T, StoreError> {
         if let Ok(value) = read(&*self.open_shard(shard)?) {
             return Ok(value);
         }

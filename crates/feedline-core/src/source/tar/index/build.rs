@@ -169,7 +169,8 @@ impl Builder {
         let after = self.last_data.end.next_multiple_of(BLOCK);
         let hashed = Head::hashed_samples(self.samples());
         let places = hashed.map(|sample| Ok(self.entries[sample as usize].first_header().unwrap_or_default()));
-        let classes = if classes.is_empty() { Vec::new() } else { serde_json::to_vec(classes).expect("names are plain data") };
+        let classes =
+            if classes.is_empty() { Vec::new() } else { serde_json::to_vec(classes).expect("names are plain data") };
         let mut head = Head {
             shard_bytes: shard.len(),
             modified_nanoseconds: shard.modified_nanoseconds(),
