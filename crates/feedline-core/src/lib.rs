@@ -19,6 +19,7 @@ pub mod error;
 pub mod metrics;
 pub mod op;
 pub mod order;
+pub mod pack;
 pub mod plan;
 pub mod sink;
 pub mod source;
