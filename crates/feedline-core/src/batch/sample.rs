@@ -234,7 +234,9 @@ fn loosen(value: Value<'_>) -> Loose {
     };
     match value {
         Value::Text(text) => Loose::Text(text),
-        Value::Bytes(memory) => Loose::Array { dtype: Dtype::U8, shape: vec![memory.len()], bytes: owned(memory) },
+        Value::Bytes(super::Encoded { memory, .. }) => {
+            Loose::Array { dtype: Dtype::U8, shape: vec![memory.len()], bytes: owned(memory) }
+        }
         Value::Tensor(tensor) => Loose::Array { dtype: tensor.dtype, shape: tensor.shape, bytes: owned(tensor.memory) },
         Value::Pixels(pixels) => {
             let shape = pixels.shape();
@@ -253,7 +255,7 @@ fn loosen(value: Value<'_>) -> Loose {
 fn recycle(value: Value<'_>, workspace: &mut Workspace) {
     let memory = match value {
         Value::Text(_) => return,
-        Value::Bytes(memory) => memory,
+        Value::Bytes(encoded) => encoded.memory,
         Value::Pixels(pixels) => pixels.memory,
         Value::Tensor(tensor) => tensor.memory,
     };

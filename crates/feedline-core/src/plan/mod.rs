@@ -4,6 +4,7 @@
 //! exist, kinds match, shapes are known where they can be. What a user typed ([`Settings`], tables) is converted once,
 //! here; nothing behind this folder looks at it again.
 
+mod ahead;
 mod bytes;
 mod check;
 mod document;
@@ -13,6 +14,7 @@ mod op;
 mod registry;
 mod settings;
 
+pub use ahead::Ahead;
 pub use bytes::ByteSize;
 pub use check::Plan;
 pub use document::Document;
@@ -20,4 +22,4 @@ pub use error::{CheckError, PlanError};
 pub use fingerprint::{Fingerprint, Fingerprints};
 pub use op::PlannedOp;
 pub use registry::Registry;
-pub use settings::{OnError, Order, RunConfig, Settings, Workers};
+pub use settings::{OnError, Order, RunConfig, SeekIndexUse, Settings, Workers};

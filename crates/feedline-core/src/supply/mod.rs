@@ -5,15 +5,17 @@
 //! they complete, from threads of its own; the local one answers at once.
 
 mod local;
+mod seek;
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
 pub use local::LocalSupply;
+pub use seek::{Found, SeekIndexes, stamp};
 
 use crate::batch::{OutputError, Sample};
 use crate::engine::{NoMemory, Task, Workspace};
-use crate::metrics::ReadMeter;
+use crate::metrics::Metrics;
 use crate::order::{Epoch, Occurrence, SampleId};
 use crate::store::StoreError;
 
@@ -26,9 +28,10 @@ pub trait Supply: Send + Sync + Debug {
     fn load(
         &self,
         wanted: Wanted,
+        reading: Reading,
         sample: &mut Sample<'_>,
         workspace: &mut Workspace,
-        meter: &ReadMeter,
+        metrics: &Metrics,
     ) -> Result<Cut, SupplyError>;
 }
 
@@ -41,6 +44,15 @@ pub struct Wanted {
     pub epoch: Epoch,
     /// How often it came before in the epoch.
     pub occurrence: Occurrence,
+}
+
+/// How much of a sample is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// What the ops need.
+    Trimmed,
+    /// All of it: what said which part is needed turned out wrong.
+    Whole,
 }
 
 /// The place in the op chain where work changes hands: ops before it are done.
