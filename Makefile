@@ -24,7 +24,7 @@ $(VENV)/tools: tools/native.sh
 
 $(VENV)/dev: $(VENV)/tools pyproject.toml
 	@echo "installing torch and the test tools (a few minutes the first time)"
-	@$(BIN)/pip install -q torch torchvision pillow pytest ruff mypy
+	@$(BIN)/pip install -q torch torchvision pillow webdataset pytest ruff mypy
 	@touch $@
 
 $(VENV)/installed: $(VENV)/tools $(RUST) $(PACKAGE)

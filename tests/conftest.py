@@ -25,6 +25,14 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tests keep nothing in the cache folder of whoever runs them; gives theirs."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("FEEDLINE_CACHE", str(folder))
+    return folder
+
+
 @pytest.fixture
 def pictures(tmp_path: Path) -> Callable[..., Path]:
     """Make a folder of PNG pictures: ``pictures(12, classes=("cat", "dog"), size=(24, 32))``."""

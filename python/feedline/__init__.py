@@ -29,7 +29,7 @@ from feedline.loader import Loader
 from feedline.plan import Plan
 from feedline.policy import Skip, skip
 from feedline.sampler import ClassBalanced, Weighted, class_balanced, weighted
-from feedline.source import Source, array, files, folder, synthetic
+from feedline.source import Source, array, files, folder, synthetic, tar
 
 __version__ = _version()
 
@@ -61,5 +61,6 @@ __all__ = [
     "ops",
     "skip",
     "synthetic",
+    "tar",
     "weighted",
 ]

@@ -21,6 +21,22 @@ SLURM_STEP = "SLURM_STEP_ID"
 """Set only inside a job step: a plain batch script also has SLURM_PROCID, but is one process."""
 
 
+CACHE_FOLDER = "FEEDLINE_CACHE"
+"""The folder for what can be made again, such as indexes of shards; set but empty, nothing is kept."""
+
+USER_CACHE = "XDG_CACHE_HOME"
+"""The folder in which programs keep what can be made again; ``~/.cache`` where it is not set."""
+
+
+def cache_folder() -> str | None:
+    """Give the folder for what can be made again; ``None`` if nothing is to be kept."""
+    chosen = os.environ.get(CACHE_FOLDER)
+    if chosen is not None:
+        return os.path.abspath(chosen) if chosen else None
+    users = os.environ.get(USER_CACHE) or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(users, "feedline") if os.path.isabs(users) else None
+
+
 def launched_rank() -> tuple[int, int] | None:
     """Give the rank and world size that a launcher set, and log it; ``None`` if none did."""
     for launcher, rank_name, world_name in RANK_VARIABLES:

@@ -19,7 +19,7 @@ class Plan:
     @classmethod
     def from_toml(cls, text: str) -> Plan:
         """Read a plan and open its source. Rank and world size come from the launcher where the plan names none."""
-        return cls(_feedline.Plan.from_toml(text, environment.launched_rank()))
+        return cls(_feedline.Plan.from_toml(text, environment.launched_rank(), environment.cache_folder()))
 
     def to_toml(self) -> str:
         """Write the plan as TOML; a function without a name or an array in memory cannot be written and says so."""

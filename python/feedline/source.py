@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from feedline import _feedline
+from feedline import _feedline, environment
 from feedline.errors import PlanError, SourceError
 from feedline.sampler import whole_numbers
 
@@ -17,7 +17,7 @@ Labels = Sequence[Any] | npt.NDArray[Any]
 
 
 class Source:
-    """A numbered set of samples; made by :func:`folder`, :func:`files`, :func:`array` and :func:`synthetic`."""
+    """A numbered set of samples; made by :func:`folder`, :func:`tar`, :func:`files`, :func:`array`, :func:`synthetic`."""
 
     def __init__(self, native: _feedline.Source) -> None:
         """Hold an opened source; users call the functions of this module."""
@@ -84,7 +84,23 @@ def folder(root: str | os.PathLike[str]) -> Source:
     Fields: ``image`` (encoded; add ``ops.DecodeImage()``) and ``label`` (int64). Pictures are JPEG, PNG, WebP,
     BMP and GIF. The listing is fixed for the life of the source; see :meth:`feedline.Loader.refreshed`.
     """
-    return Source(_feedline.Source.open({"kind": "folder", "root": os.fspath(root)}))
+    return _open({"kind": "folder", "root": os.fspath(root)})
+
+
+def tar(shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Source:
+    """Open tar shards in the way of WebDataset: ``tar("train/*.tar")``, a folder, a path, or a list of these.
+
+    Members with one key are a sample: ``jpg``, ``jpeg``, ``png``, ``webp``, ``bmp``, ``gif``, ``ppm`` and ``pgm`` are the
+    field ``image`` (encoded; add ``ops.DecodeImage()``), ``mask.png`` is ``mask``, ``cls`` is ``label`` (int64) if all are
+    whole numbers, all else is called by its extension. Fields that some samples lack are left out, with a warning.
+
+    Shards that ``feedline pack`` wrote have an index; others are listed once, and the index is kept in the cache folder
+    (``FEEDLINE_CACHE``). Samples are numbered by the names of their shards, then by their place there.
+    """
+    many = [shards] if isinstance(shards, (str, os.PathLike)) else shards
+    if isinstance(many, bytes) or not all(isinstance(shard, (str, os.PathLike)) for shard in many):
+        raise SourceError(f"tar() takes a pattern, a path or a folder, or a list of them, not {shards!r}")
+    return _open({"kind": "tar", "shards": [os.fspath(shard) for shard in many]})
 
 
 def files(fields: Mapping[str, Sequence[str | os.PathLike[str]]], labels: Labels | None = None) -> Source:
@@ -122,6 +138,10 @@ def synthetic(n: int, shape: int | Sequence[int]) -> Source:
     if not all(isinstance(number, (int, np.integer)) and number > 0 for number in (n, *shape)):
         raise SourceError(f"synthetic({n}, {tuple(shape)}): there have to be samples, and bytes in each")
     return Source(_feedline.Source.synthetic(int(n), [int(side) for side in shape]))
+
+
+def _open(params: dict[str, Any]) -> Source:
+    return Source(_feedline.Source.open(params, environment.cache_folder()))
 
 
 def _label_parts(labels: Labels | None) -> tuple[str, list[int], bytes] | None:

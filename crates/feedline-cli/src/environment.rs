@@ -1,7 +1,29 @@
 //! What the machine says: the only file that looks at the environment.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
+
+/// The folder for what can be made again, such as indexes of shards; set but empty, nothing is kept.
+const CACHE_FOLDER: &str = "FEEDLINE_CACHE";
+/// The folder in which programs keep what can be made again; `~/.cache` where it is not set.
+const USER_CACHE: &str = "XDG_CACHE_HOME";
+const HOME: &str = "HOME";
+
+/// The folder for what can be made again, if something is to be kept.
+pub fn cache_folder() -> Option<PathBuf> {
+    choose_cache(std::env::var_os(CACHE_FOLDER), std::env::var_os(USER_CACHE), std::env::var_os(HOME))
+}
+
+fn choose_cache(chosen: Option<OsString>, users: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
+    if let Some(chosen) = chosen {
+        // An empty path has no absolute form.
+        return std::path::absolute(chosen).ok();
+    }
+    let given = |folder: OsString| Some(PathBuf::from(folder)).filter(|folder| folder.is_absolute());
+    let users = users.and_then(given).or_else(|| Some(home.and_then(given)?.join(".cache")));
+    Some(users?.join("feedline"))
+}
 
 /// Where temporary folders go (`TMPDIR`).
 pub fn temporary_folder() -> PathBuf {
@@ -29,6 +51,19 @@ pub fn cores() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_cache_is_where_the_user_says_or_among_those_of_other_programs() {
+        let check = |chosen: Option<&str>, users: Option<&str>, home: Option<&str>, expected: Option<&str>| {
+            let found = choose_cache(chosen.map(Into::into), users.map(Into::into), home.map(Into::into));
+            assert_eq!(found, expected.map(PathBuf::from));
+        };
+        check(Some("/c"), Some("/x"), Some("/h"), Some("/c"));
+        check(Some(""), Some("/x"), Some("/h"), None);
+        check(None, Some("/x"), Some("/h"), Some("/x/feedline"));
+        check(None, Some("relative"), Some("/h"), Some("/h/.cache/feedline"));
+        check(None, None, None, None);
+    }
 
     #[test]
     fn the_total_is_read_in_bytes() {

@@ -60,7 +60,10 @@ pub fn run(arguments: Vec<OsString>, registry: Registry, interrupted: &dyn Fn() 
 }
 
 fn dispatch(command: Command, registry: Registry, interrupt: &Interrupt<'_>, output: Output) -> Result<()> {
-    let registry = Arc::new(registry);
+    let registry = Arc::new(match environment::cache_folder() {
+        Some(folder) if registry.cache_folder().is_none() => registry.with_cache_folder(folder),
+        _ => registry,
+    });
     match command {
         Command::Run(arguments) => output.write(&run::run(arguments.into(), &registry, interrupt)?),
         Command::Show(arguments) => output.write(&show::show(arguments, &registry, interrupt)?),

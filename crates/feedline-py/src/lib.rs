@@ -51,6 +51,6 @@ fn has_jpeg_simd() -> bool {
 fn run_cli(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> i32 {
     py.detach(|| {
         let is_interrupted = || Python::attach(|py| py.check_signals().is_err());
-        feedline_cli::run(arguments, plan::registry(), &is_interrupted)
+        feedline_cli::run(arguments, plan::registry(None), &is_interrupted)
     })
 }

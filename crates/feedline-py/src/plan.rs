@@ -1,5 +1,6 @@
 //! Plans: built from parts, read from and written to TOML.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use feedline_core::Registry;
@@ -13,14 +14,18 @@ use pyo3::prelude::*;
 
 use crate::convert::{table, to_python};
 use crate::errors::plan_error;
+use crate::logging;
 use crate::map::{self, Map};
 use crate::source::Source;
 
-/// What plans can name in this process: all of core, and Python functions.
-pub fn registry() -> Registry {
+/// What plans can name in this process: all of core, and Python functions; sources may keep things in `cache`.
+pub fn registry(cache: Option<PathBuf>) -> Registry {
     let mut registry = Registry::core();
     registry.op_with(map::NAME, map::from_params);
-    registry
+    match cache {
+        Some(folder) => registry.with_cache_folder(folder),
+        None => registry,
+    }
 }
 
 /// A checked plan.
@@ -51,7 +56,7 @@ impl Plan {
         settings: &Bound<'_, PyAny>,
         config: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
-        let registry = registry();
+        let registry = registry(None);
         let refuse = |error: PlanError| plan_error(py, &error);
         let parameters = |source| refuse(PlanError::Parameters { of: "Loader".to_owned(), source: Box::new(source) });
         let build = |(number, parts)| match parts {
@@ -71,14 +76,16 @@ impl Plan {
 
     /// Reads a plan and opens its source; a launcher's rank and world size apply where the plan names none.
     #[staticmethod]
-    fn from_toml(py: Python<'_>, text: &str, launched: Option<(u32, u32)>) -> PyResult<Self> {
+    fn from_toml(py: Python<'_>, text: &str, launched: Option<(u32, u32)>, cache: Option<PathBuf>) -> PyResult<Self> {
+        logging::install();
         let opened = py.detach(|| {
             let mut document = Document::parse(text)?;
             if document.config.world_size.is_none() {
                 (document.config.rank, document.config.world_size) = launched.unzip();
             }
-            document.open(&registry())
+            document.open(&registry(cache))
         });
+        logging::hand_over(py)?;
         Ok(Self(Arc::new(opened.map_err(|error| plan_error(py, &error))?)))
     }
 

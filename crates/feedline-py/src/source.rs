@@ -1,5 +1,6 @@
 //! Sources, opened while detached.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use feedline_core::order::SampleId;
@@ -9,6 +10,7 @@ use pyo3::prelude::*;
 use crate::buffer::BorrowedArray;
 use crate::convert::{LabelParts, dtype, labels, table};
 use crate::errors::{plan_error, source_error};
+use crate::logging;
 use crate::plan::registry;
 
 /// A source of samples.
@@ -17,11 +19,13 @@ pub struct Source(pub Arc<dyn CoreSource>);
 
 #[pymethods]
 impl Source {
-    /// Opens a source that a plan can name.
+    /// Opens a source that a plan can name; it may keep what it finds out in the folder `cache`.
     #[staticmethod]
-    fn open(py: Python<'_>, params: &Bound<'_, PyAny>) -> PyResult<Self> {
+    fn open(py: Python<'_>, params: &Bound<'_, PyAny>, cache: Option<PathBuf>) -> PyResult<Self> {
+        logging::install();
         let params = table(params)?;
-        let opened = py.detach(|| registry().open_source(params));
+        let opened = py.detach(|| registry(cache).open_source(params));
+        logging::hand_over(py)?;
         Ok(Self(opened.map_err(|error| plan_error(py, &error))?))
     }
 
@@ -37,7 +41,7 @@ impl Source {
     #[staticmethod]
     fn array_file(py: Python<'_>, path: &str, label_parts: Option<LabelParts>) -> PyResult<Self> {
         let labels = labels(py, label_parts)?;
-        let opened = py.detach(|| ArraySource::open(path, &registry(), labels));
+        let opened = py.detach(|| ArraySource::open(path, &registry(None), labels));
         Ok(Self(Arc::new(opened.map_err(|error| plan_error(py, &error))?)))
     }
 

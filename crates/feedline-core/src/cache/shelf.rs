@@ -118,7 +118,7 @@ impl Shelf {
 }
 
 fn place_of(number: u64) -> u64 {
-    MAGIC.len() as u64 + number.saturating_mul(ENTRY)
+    number.saturating_mul(ENTRY).saturating_add(MAGIC.len() as u64)
 }
 
 fn head(number: u64, stamp: u64, bytes: &[u8]) -> [u8; HEAD] {

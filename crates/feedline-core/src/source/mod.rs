@@ -10,6 +10,7 @@ mod labels;
 mod npy;
 mod subset;
 mod synthetic;
+pub(crate) mod tar;
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -22,6 +23,7 @@ pub use folder::FolderSource;
 pub use labels::Labels;
 pub use subset::{Part, SubsetSource};
 pub use synthetic::SyntheticSource;
+pub use tar::TarSource;
 
 use crate::batch::FieldTypes;
 use crate::order::SampleId;
@@ -81,6 +83,17 @@ pub trait Source: Send + Sync + Debug {
     /// A hash of what the samples are: their names below the root, in order.
     fn identity(&self) -> u128;
 
+    /// The ending of the file that a field is stored in, such as `jpg`, where it has one.
+    fn ending(&self, id: SampleId, field: &str) -> Option<String> {
+        match self.origin(id, field) {
+            Origin::Whole { name, .. } => {
+                let (_, ending) = name.rsplit('/').next()?.rsplit_once('.')?;
+                Some(ending.to_ascii_lowercase())
+            }
+            _ => None,
+        }
+    }
+
     /// Reads what is kept beside the data about an encoded picture, with which the supply reads only what a crop needs; says
     /// whether there is something.
     fn seek_record(&self, _id: SampleId, _field: &str, _record: &mut Vec<u8>) -> Result<bool, StoreError> {
@@ -127,6 +140,14 @@ pub enum SourceError {
     LabelCount { labels: usize, samples: u64 },
     #[error("{path:?} is not a .npy file that can be read: {problem}")]
     Npy { path: String, problem: String },
+    #[error("no shards match {pattern:?}; their names end in .tar")]
+    NoShards { pattern: String },
+    #[error(
+        "no samples in {shards} shards, the first of which is {first:?}: members of a sample are called key.extension"
+    )]
+    NoSamples { shards: usize, first: String },
+    #[error("no field is in each of the {samples} samples; there are {fields}")]
+    NoCommonField { samples: u64, fields: String },
     #[error("{0}")]
     Parameter(String),
     #[error("this plan cannot be written down: {0}")]
@@ -149,6 +170,7 @@ pub(crate) fn register(registry: &mut Registry) {
     registry.source("files", |params, _| Ok(Arc::new(FilesSource::from_params(params)?)));
     registry.source("array", |params, registry| Ok(Arc::new(ArraySource::from_params(params, registry)?)));
     registry.source("synthetic", |params, _| Ok(Arc::new(SyntheticSource::from_params(params)?)));
+    registry.source("tar", |params, registry| Ok(Arc::new(TarSource::from_params(params, registry)?)));
     registry.source("subset", |params, registry| Ok(Arc::new(SubsetSource::from_params(params, registry)?)));
 }
 

@@ -11,6 +11,7 @@ use crate::batch::FieldTypes;
 use crate::order::random::{Purpose, StreamKey};
 use crate::order::{Epoch, Permutation, SampleId, Seed};
 use crate::plan::{PlanError, Registry};
+use crate::store::StoreError;
 
 /// Which part.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -127,6 +128,14 @@ impl Source for SubsetSource {
 
     fn class_of(&self, id: SampleId) -> Option<i64> {
         self.parent.class_of(id)
+    }
+
+    fn ending(&self, id: SampleId, field: &str) -> Option<String> {
+        self.parent.ending(id, field)
+    }
+
+    fn seek_record(&self, id: SampleId, field: &str, record: &mut Vec<u8>) -> Result<bool, StoreError> {
+        self.parent.seek_record(id, field, record)
     }
 
     fn classes(&self) -> &[String] {

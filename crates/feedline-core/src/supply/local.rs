@@ -14,6 +14,7 @@ use crate::batch::{Buffer, Dtype, Encoded, Kind, Memory, Pixels, Sample, Tensor,
 use crate::engine::{NoMemory, Task, Workspace};
 use crate::metrics::Metrics;
 use crate::op::{Decoding, Need};
+use crate::order::SampleId;
 use crate::plan::{Plan, SeekIndexUse};
 use crate::sink::Machine;
 use crate::source::{Origin, Source};
@@ -141,7 +142,11 @@ impl Supply for LocalSupply {
                     }
                     _ => read_whole(self.source.origin(id, name), workspace, metrics)?.into(),
                 };
-                sample.put(name, Value::Bytes(encoded));
+                let value = match kind {
+                    Kind::Text => text(&encoded.memory).ok_or_else(|| not_text(&*self.source, id, name))?,
+                    _ => Value::Bytes(encoded),
+                };
+                sample.put(name, value);
                 continue;
             };
             let mut memory = sample.output(name, *dtype, shape, workspace)?;
@@ -193,6 +198,15 @@ fn value<'s>(kind: &Kind, dtype: Dtype, shape: &[usize], memory: Memory<'s>) -> 
         }
         _ => Value::Tensor(Tensor::new(dtype, shape.to_vec(), memory)),
     }
+}
+
+fn text(bytes: &[u8]) -> Option<Value<'static>> {
+    Some(Value::Text(str::from_utf8(bytes).ok()?.to_owned()))
+}
+
+fn not_text(source: &dyn Source, id: SampleId, field: &str) -> StoreError {
+    let path = source.address(id).map(|(path, _)| path).unwrap_or_default();
+    StoreError::Content { path, problem: format!("holds a field {field:?} that is not UTF-8 text") }
 }
 
 /// A buffer of the thread, taken when the length is known.

@@ -51,6 +51,8 @@ pub fn check_store(store: &dyn Store) {
     let names = store.list(&|_| true).expect("a store lists its objects");
     assert!(!names.is_empty(), "the suite needs at least one object");
     assert!((1..names.len()).all(|number| names.get(number - 1) < names.get(number)), "names are sorted, each once");
+    let flat = store.list_flat(&|_| true).expect("a store lists its root");
+    assert!(flat.iter().eq(names.iter().filter(|name| !name.contains('/'))), "a flat listing is that of the root");
     for name in names.iter() {
         let mut whole = Vec::new();
         store.read(name, &mut whole).expect("a listed object can be read");

@@ -1,0 +1,204 @@
+//! Makes the index of a shard, sample by sample.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use super::super::identity::Identity;
+use super::super::names::field_of;
+use super::super::walk::BLOCK;
+use super::entry::{Entry, FieldEntry};
+use super::head::{Ends, Head, ends_hash, headers_hash};
+use crate::store::{Object, StoreError};
+
+/// Longer names of fields are refused.
+const MOST_FIELD_NAME_BYTES: usize = 255;
+/// Entries take less than their shard, but for very small ones.
+const SLACK_BYTES: u64 = 1 << 20;
+
+/// What an index keeps of a sample.
+#[derive(Debug)]
+pub(crate) struct SampleFacts {
+    /// Its key.
+    pub key: String,
+    /// Its class, if it is a whole number.
+    pub label: Option<i64>,
+    /// Its members, as they follow each other.
+    pub members: Vec<MemberFacts>,
+}
+
+/// What an index keeps of a member.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MemberFacts {
+    /// What follows the first dot of its name, in lower case.
+    pub extension: String,
+    /// Its bytes in the shard.
+    pub data: Range<u64>,
+    /// Width of a picture as stored, 0 where it is not known.
+    pub width: u32,
+    /// Height of a picture as stored, 0 where it is not known.
+    pub height: u32,
+    /// What is kept about a picture.
+    pub record: Vec<u8>,
+}
+
+/// An index in the making.
+#[derive(Debug, Default)]
+pub(crate) struct Builder {
+    entries: Vec<Entry>,
+    /// Keys and records without their checksums, which depend on the shard as a whole.
+    records: Vec<u8>,
+    parts: Vec<Part>,
+    fields: Vec<(String, u64)>,
+    numbers: HashMap<String, usize>,
+    identity: Identity,
+    labels: u64,
+    last_data: Range<u64>,
+}
+
+/// A stretch of `records` that has a checksum of its own.
+#[derive(Debug)]
+struct Part {
+    end: usize,
+    sample: u64,
+}
+
+/// Bytes of the checksum behind each part.
+pub(super) const CHECKSUM_BYTES: u64 = 8;
+
+impl Builder {
+    /// Samples so far.
+    pub fn samples(&self) -> u64 {
+        self.entries.len() as u64
+    }
+
+    /// Adds a sample, or says what is wrong with it.
+    pub fn push(&mut self, sample: &SampleFacts) -> Result<(), String> {
+        let number = self.samples();
+        let mut entry = Entry { label: sample.label, ..Entry::default() };
+        let mut extensions = Vec::with_capacity(sample.members.len());
+        for member in &sample.members {
+            let field = self.field(&member.extension, &extensions, &sample.key)?;
+            extensions.push((field, member.extension.as_str()));
+            self.fields[field].1 += 1;
+            let record = self.part(&member.record, number);
+            let MemberFacts { data, width, height, .. } = member.clone();
+            if data.end >= self.last_data.end {
+                self.last_data = data.clone();
+            }
+            entry.fields.push((field, FieldEntry { data, width, height, record }));
+        }
+        entry.fields.sort_unstable_by_key(|(field, _)| *field);
+        extensions.sort_unstable();
+        let mut names = (sample.key.len() as u32).to_le_bytes().to_vec();
+        names.extend(sample.key.as_bytes());
+        for (_, extension) in &extensions {
+            names.extend((extension.len() as u32).to_le_bytes());
+            names.extend(extension.as_bytes());
+        }
+        entry.names = self.part(&names, number);
+        self.labels += u64::from(sample.label.is_some());
+        self.identity.push(&self.identity_of(sample, &entry));
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    /// The number of a member's field: that of its name, or of its extension if the sample has a field of that name.
+    fn field(&mut self, extension: &str, present: &[(usize, &str)], key: &str) -> Result<usize, String> {
+        let is_taken = |number: usize| present.iter().any(|(other, _)| *other == number);
+        let twice = || format!("has two members with key {key:?} and extension {extension:?}");
+        if present.iter().any(|(_, other)| *other == extension) {
+            return Err(twice());
+        }
+        let mut name = field_of(extension);
+        if self.numbers.get(&name).is_some_and(|&number| is_taken(number)) {
+            extension.clone_into(&mut name);
+        }
+        match self.numbers.get(&name) {
+            Some(&number) if is_taken(number) => return Err(twice()),
+            Some(&number) => return Ok(number),
+            None => {}
+        }
+        let number = self.fields.len();
+        if number == Entry::MOST_FIELDS || name.len() > MOST_FIELD_NAME_BYTES {
+            return Err(format!(
+                "has more than {} kinds of members, among them {extension:?}: what follows the first dot of a name says \
+                 what a member is",
+                Entry::MOST_FIELDS
+            ));
+        }
+        self.fields.push((name.clone(), 0));
+        self.numbers.insert(name, number);
+        Ok(number)
+    }
+
+    /// Appends bytes that get a checksum of their own; gives their place, the checksum included.
+    fn part(&mut self, bytes: &[u8], sample: u64) -> Range<u64> {
+        if bytes.is_empty() {
+            return 0..0;
+        }
+        let start = self.records.len() as u64 + self.parts.len() as u64 * CHECKSUM_BYTES;
+        self.records.extend(bytes);
+        self.parts.push(Part { end: self.records.len(), sample });
+        start..start + bytes.len() as u64 + CHECKSUM_BYTES
+    }
+
+    fn identity_of(&self, sample: &SampleFacts, entry: &Entry) -> Vec<u8> {
+        let mut fields: Vec<&str> = entry.fields.iter().map(|(number, _)| self.fields[*number].0.as_str()).collect();
+        fields.sort_unstable();
+        let mut text = sample.key.clone().into_bytes();
+        for field in fields {
+            text.push(0);
+            text.extend(field.as_bytes());
+        }
+        text.push(0);
+        text.extend(sample.label.map(i64::to_le_bytes).iter().flatten());
+        text
+    }
+
+    /// The index of `shard`, which the samples lie in.
+    pub fn finish(self, shard: &dyn Object, classes: &[String]) -> Result<Vec<u8>, StoreError> {
+        let table_bytes = self.samples().saturating_mul(Entry::bytes(self.fields.len()) as u64);
+        if table_bytes > shard.len().saturating_add(SLACK_BYTES) {
+            let problem = format!("has {} kinds of members, but few of them in each sample", self.fields.len());
+            return Err(StoreError::Content { path: shard.address(), problem });
+        }
+        let first = self.entries.first().and_then(Entry::first_header).unwrap_or_default();
+        let last = self.last_data.start.saturating_sub(BLOCK);
+        let after = self.last_data.end.next_multiple_of(BLOCK);
+        let hashed = Head::hashed_samples(self.samples());
+        let places = hashed.map(|sample| Ok(self.entries[sample as usize].first_header().unwrap_or_default()));
+        let classes =
+            if classes.is_empty() { Vec::new() } else { serde_json::to_vec(classes).expect("names are plain data") };
+        let mut head = Head {
+            shard_bytes: shard.len(),
+            modified_nanoseconds: shard.modified_nanoseconds(),
+            ends: Ends { first, last, after, hash: ends_hash(shard, first, last, after)? },
+            headers_hash: headers_hash(shard, places)?,
+            samples: self.samples(),
+            identity: self.identity,
+            labels: self.labels,
+            fields: self.fields,
+            records_at: 0,
+            classes_at: 0,
+            classes_hash: (!classes.is_empty()).then(|| xxh3_64(&classes)),
+            index_bytes: 0,
+            entries_at: 0,
+        };
+        let records_bytes = self.records.len() as u64 + self.parts.len() as u64 * CHECKSUM_BYTES;
+        let mut bytes = head.write(records_bytes, classes.len() as u64);
+        for (number, entry) in self.entries.iter().enumerate() {
+            entry.write(head.fields.len(), head.salt(number as u64), &mut bytes);
+        }
+        let mut start = 0;
+        for Part { end, sample } in self.parts {
+            let content = &self.records[start..end];
+            bytes.extend(content);
+            bytes.extend(xxh3_64_with_seed(content, head.salt(sample)).to_le_bytes());
+            start = end;
+        }
+        bytes.extend(classes);
+        Ok(bytes)
+    }
+}

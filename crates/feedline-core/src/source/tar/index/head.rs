@@ -1,0 +1,215 @@
+//! The head of an index: all that opening a shard reads.
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+use super::super::identity::Identity;
+use super::super::walk::BLOCK;
+use super::entry::Entry;
+use crate::store::{Object, StoreError};
+
+const MAGIC: &[u8; 8] = b"FLSHARD\n";
+/// Changes whenever older programs would misread the file.
+const VERSION: u32 = 1;
+/// Magic, version and length.
+const PREFIX_BYTES: usize = 16;
+const CHECKSUM_BYTES: usize = 8;
+/// Bytes read first; nearly every head fits.
+const FIRST_READ_BYTES: u64 = 2 << 10;
+/// A longer head is not one of ours.
+const MOST_HEAD_BYTES: u64 = 1 << 20;
+/// Headers of the shard that are hashed, evenly spaced.
+const HASHED_HEADERS: u64 = 64;
+
+/// What an index says about its shard as a whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Head {
+    /// Bytes of the shard.
+    pub shard_bytes: u64,
+    /// When the shard was last changed.
+    pub modified_nanoseconds: Option<i64>,
+    /// First and last header, and what follows the last member.
+    pub ends: Ends,
+    /// A hash of headers spread over the shard; also makes checksums differ from shard to shard.
+    pub headers_hash: u64,
+    /// Samples.
+    pub samples: u64,
+    /// A hash of keys, fields and labels, in order.
+    pub identity: Identity,
+    /// Samples whose class is a whole number.
+    pub labels: u64,
+    /// The fields that occur, and in how many samples.
+    pub fields: Vec<(String, u64)>,
+    /// Where keys and records begin; entries begin behind the head.
+    pub records_at: u64,
+    /// Where classes begin, and keys and records end.
+    pub classes_at: u64,
+    /// A hash of the classes; none if there are none.
+    pub classes_hash: Option<u64>,
+    /// Bytes of the index.
+    pub index_bytes: u64,
+    /// Where entries begin; known from the head's own length.
+    #[serde(skip)]
+    pub entries_at: u64,
+}
+
+/// Enough of a shard to notice most changes with three short reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Ends {
+    /// Where the first member's header begins.
+    pub first: u64,
+    /// Where the last member's header begins.
+    pub last: u64,
+    /// Where the block behind the last member begins.
+    pub after: u64,
+    /// A hash of these three blocks.
+    pub hash: u64,
+}
+
+/// How well an index fits the shard as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Freshness {
+    /// It is of another shard.
+    Stale,
+    /// Length and ends agree, but not the time: the shard was copied, or changed in its middle.
+    Likely,
+    /// Length and time agree.
+    Exact,
+}
+
+impl Head {
+    /// Reads the head of an index; `None` if there is none that can be used.
+    pub fn read(index: &dyn Object) -> Result<Option<Self>, StoreError> {
+        let mut bytes = vec![0; index.len().min(FIRST_READ_BYTES) as usize];
+        index.read_at(0, &mut bytes)?;
+        let Some(len) = whole_bytes(&bytes).filter(|&len| len <= index.len().min(MOST_HEAD_BYTES)) else {
+            return Ok(None);
+        };
+        if len > bytes.len() as u64 {
+            bytes.resize(len as usize, 0);
+            index.read_at(0, &mut bytes)?;
+        }
+        bytes.truncate(len as usize);
+        Ok(Self::parse(&bytes).filter(|head| head.is_sound(index.len())))
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let (content, checksum) = bytes.split_last_chunk::<CHECKSUM_BYTES>()?;
+        if xxh3_64(content) != u64::from_le_bytes(*checksum) {
+            return None;
+        }
+        let mut head: Self = serde_json::from_slice(content.get(PREFIX_BYTES..)?).ok()?;
+        head.entries_at = bytes.len() as u64;
+        Some(head)
+    }
+
+    /// Whether lengths and places fit each other and the files.
+    fn is_sound(&self, index_bytes: u64) -> bool {
+        let entries_bytes = self.samples.checked_mul(Entry::bytes(self.fields.len()) as u64);
+        let records_at = entries_bytes.and_then(|bytes| bytes.checked_add(self.entries_at));
+        let lies_inside = |start: u64| start.checked_add(BLOCK).is_some_and(|end| end <= self.shard_bytes);
+        self.index_bytes == index_bytes
+            && records_at == Some(self.records_at)
+            && self.records_at <= self.classes_at
+            && self.classes_at <= index_bytes
+            && self.samples <= self.shard_bytes / BLOCK
+            && self.fields.len() <= Entry::MOST_FIELDS
+            && self.labels <= self.samples
+            && self.fields.iter().all(|(_, samples)| *samples <= self.samples)
+            && (self.samples == 0 || (lies_inside(self.ends.first) && lies_inside(self.ends.last)))
+            && self.ends.after <= self.shard_bytes.next_multiple_of(BLOCK)
+    }
+
+    /// The head as it is written, with the places of the parts filled in.
+    pub fn write(&mut self, records_bytes: u64, classes_bytes: u64) -> Vec<u8> {
+        // The length of the text depends on the numbers in it, which depend on its length; numbers only grow.
+        loop {
+            let mut bytes = MAGIC.to_vec();
+            bytes.extend(VERSION.to_le_bytes());
+            let text = serde_json::to_vec(self).expect("a head is plain data");
+            bytes.extend((text.len() as u32).to_le_bytes());
+            bytes.extend(text);
+            bytes.extend(xxh3_64(&bytes).to_le_bytes());
+            let before = self.clone();
+            self.entries_at = bytes.len() as u64;
+            self.records_at = self.entries_at + self.samples * Entry::bytes(self.fields.len()) as u64;
+            self.classes_at = self.records_at + records_bytes;
+            self.index_bytes = self.classes_at + classes_bytes;
+            if *self == before {
+                return bytes;
+            }
+        }
+    }
+
+    /// Compares with the shard as it is now.
+    pub fn freshness(&self, shard: &dyn Object) -> Result<Freshness, StoreError> {
+        if self.shard_bytes != shard.len() {
+            return Ok(Freshness::Stale);
+        }
+        if self.modified_nanoseconds.is_some() && self.modified_nanoseconds == shard.modified_nanoseconds() {
+            return Ok(Freshness::Exact);
+        }
+        let Ends { first, last, after, hash } = self.ends;
+        Ok(if ends_hash(shard, first, last, after)? == hash { Freshness::Likely } else { Freshness::Stale })
+    }
+
+    /// What the checksum of the part with this number begins with.
+    pub fn salt(&self, number: u64) -> u64 {
+        self.headers_hash ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    /// The samples whose headers are hashed.
+    pub fn hashed_samples(samples: u64) -> impl Iterator<Item = u64> {
+        let count = HASHED_HEADERS.min(samples);
+        (0..count).map(move |number| number * (samples - 1) / (count - 1).max(1))
+    }
+}
+
+/// Bytes of a head with prefix and checksum, told by its first ones.
+fn whole_bytes(bytes: &[u8]) -> Option<u64> {
+    let rest = bytes.strip_prefix(MAGIC)?;
+    let (version, rest) = rest.split_first_chunk::<4>()?;
+    let (len, _) = rest.split_first_chunk::<4>()?;
+    let len = u64::from(u32::from_le_bytes(*len));
+    (u32::from_le_bytes(*version) == VERSION).then_some(len + (PREFIX_BYTES + CHECKSUM_BYTES) as u64)
+}
+
+/// A hash of the first header, the last one, and what follows the last member.
+pub(super) fn ends_hash(shard: &dyn Object, first: u64, last: u64, after: u64) -> Result<u64, StoreError> {
+    let mut blocks = [0; 3 * BLOCK as usize];
+    for (start, block) in [first, last, after].into_iter().zip(blocks.chunks_mut(BLOCK as usize)) {
+        let left = shard.len().saturating_sub(start).min(BLOCK) as usize;
+        shard.read_at(start, &mut block[..left])?;
+    }
+    Ok(xxh3_64(&blocks))
+}
+
+/// A hash of the headers that begin at these places.
+pub(super) fn headers_hash(
+    shard: &dyn Object,
+    places: impl Iterator<Item = Result<u64, StoreError>>,
+) -> Result<u64, StoreError> {
+    let mut hasher = Xxh3::new();
+    let mut block = [0; BLOCK as usize];
+    for place in places {
+        shard.read_at(place?, &mut block)?;
+        hasher.update(&block);
+    }
+    Ok(hasher.digest())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_taken_from_the_first_to_the_last() {
+        let of = |samples| Head::hashed_samples(samples).collect::<Vec<_>>();
+        assert_eq!((of(0), of(1), of(3)), (vec![], vec![0], vec![0, 1, 2]));
+        let many = of(10_000);
+        assert_eq!((many.len(), many[0], many[63]), (64, 0, 9999));
+        assert!(many.is_sorted_by(|a, b| a < b));
+    }
+}

@@ -1,0 +1,127 @@
+//! Reads the index of a shard, part by part.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use super::build::CHECKSUM_BYTES;
+use super::entry::Entry;
+use super::head::{Head, headers_hash};
+use crate::store::{Object, StoreError};
+
+/// Names of classes beyond this are not read.
+const MOST_CLASSES_BYTES: u64 = 64 << 20;
+/// Key and extensions beyond this are not from a builder.
+const MOST_NAME_RECORD_BYTES: u64 = 1 << 20;
+
+/// An index that is open.
+#[derive(Clone, Debug)]
+pub(crate) struct Index {
+    /// The file.
+    pub object: Arc<dyn Object>,
+    /// Its head.
+    pub head: Arc<Head>,
+}
+
+/// Key and extensions of a sample.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NameRecord {
+    /// The key.
+    pub key: String,
+    /// The extension of each field that is there, in the order of the shard's fields.
+    pub extensions: Vec<String>,
+}
+
+/// Why a part of an index could not be had.
+#[derive(Debug)]
+pub(crate) enum IndexError {
+    /// It is not what was written.
+    Damaged,
+    /// It could not be read.
+    Store(StoreError),
+}
+
+impl From<StoreError> for IndexError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl Index {
+    /// The entry of a sample.
+    pub fn entry(&self, sample: u64) -> Result<Entry, IndexError> {
+        let head = &self.head;
+        if sample >= head.samples {
+            return Err(IndexError::Damaged);
+        }
+        let len = Entry::bytes(head.fields.len());
+        let mut bytes = vec![0; len];
+        self.object.read_at(head.entries_at + sample * len as u64, &mut bytes)?;
+        let records_bytes = head.classes_at - head.records_at;
+        Entry::parse(&bytes, head.salt(sample), head.shard_bytes, records_bytes).ok_or(IndexError::Damaged)
+    }
+
+    /// Key and extensions of a sample.
+    pub fn names(&self, sample: u64, entry: &Entry) -> Result<NameRecord, IndexError> {
+        if entry.names.end - entry.names.start > MOST_NAME_RECORD_BYTES {
+            return Err(IndexError::Damaged);
+        }
+        let mut bytes = Vec::new();
+        self.part(sample, &entry.names, &mut bytes)?;
+        let mut rest = bytes.as_slice();
+        let mut text = || {
+            let (len, after) = rest.split_first_chunk::<4>()?;
+            let (text, after) = after.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+            rest = after;
+            String::from_utf8(text.to_vec()).ok()
+        };
+        let key = text().ok_or(IndexError::Damaged)?;
+        let extensions: Option<Vec<String>> = entry.fields.iter().map(|_| text()).collect();
+        Ok(NameRecord { key, extensions: extensions.ok_or(IndexError::Damaged)? })
+    }
+
+    /// Reads a part of the records into `target`, without its checksum.
+    pub fn part(&self, sample: u64, place: &Range<u64>, target: &mut Vec<u8>) -> Result<(), IndexError> {
+        let len = place.end - place.start;
+        if len < CHECKSUM_BYTES {
+            return Err(IndexError::Damaged);
+        }
+        // Cleared first, so that growing copies nothing; the length lies inside the index: see `Entry::parse`.
+        target.clear();
+        target.resize(len as usize, 0);
+        self.object.read_at(self.head.records_at + place.start, target)?;
+        let (content, checksum) = target.split_last_chunk::<8>().ok_or(IndexError::Damaged)?;
+        if xxh3_64_with_seed(content, self.head.salt(sample)) != u64::from_le_bytes(*checksum) {
+            return Err(IndexError::Damaged);
+        }
+        target.truncate((len - CHECKSUM_BYTES) as usize);
+        Ok(())
+    }
+
+    /// The names of the classes; `None` if they are damaged.
+    pub fn classes(&self) -> Result<Option<Vec<String>>, StoreError> {
+        let Some(hash) = self.head.classes_hash else { return Ok(Some(Vec::new())) };
+        let len = self.head.index_bytes - self.head.classes_at;
+        if len > MOST_CLASSES_BYTES {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; len as usize];
+        self.object.read_at(self.head.classes_at, &mut bytes)?;
+        Ok(if xxh3_64(&bytes) == hash { serde_json::from_slice(&bytes).ok() } else { None })
+    }
+
+    /// Whether headers spread over the shard are those that were indexed.
+    pub fn fits(&self, shard: &dyn Object) -> Result<bool, IndexError> {
+        let mut damaged = None;
+        let places = Head::hashed_samples(self.head.samples).map_while(|sample| match self.entry(sample) {
+            Ok(entry) => Some(Ok(entry.first_header().unwrap_or_default())),
+            Err(error) => {
+                damaged = Some(error);
+                None
+            }
+        });
+        let hash = headers_hash(shard, places)?;
+        damaged.map_or(Ok(hash == self.head.headers_hash), Err)
+    }
+}

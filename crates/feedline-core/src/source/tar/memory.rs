@@ -1,0 +1,39 @@
+//! Bytes in memory that are read as an object: indexes that are kept nowhere, and values that stand in an index.
+
+use crate::store::{Object, StoreError};
+
+/// Bytes that look like an object.
+#[derive(Debug)]
+pub(crate) struct MemoryObject {
+    address: String,
+    bytes: Vec<u8>,
+}
+
+impl MemoryObject {
+    /// Messages call it `address`.
+    pub fn new(address: String, bytes: Vec<u8>) -> Self {
+        Self { address, bytes }
+    }
+}
+
+impl Object for MemoryObject {
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn address(&self) -> String {
+        self.address.clone()
+    }
+
+    fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
+        let from = usize::try_from(offset).ok().and_then(|start| self.bytes.get(start..));
+        match from.and_then(|bytes| bytes.get(..target.len())) {
+            Some(bytes) => target.copy_from_slice(bytes),
+            None => {
+                let range = offset..offset.saturating_add(target.len() as u64);
+                return Err(StoreError::Truncated { path: self.address(), range, len: self.len() });
+            }
+        }
+        Ok(())
+    }
+}

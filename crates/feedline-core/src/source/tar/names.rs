@@ -1,0 +1,88 @@
+//! What the name of a member says: the key of its sample and its field.
+//!
+//! WebDataset's rule: the path up to the first dot of the base name is the key, the rest is the extension, in lower case.
+
+/// Extensions of pictures, in lower case.
+pub(crate) const PICTURES: [&str; 8] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "ppm", "pgm"];
+/// The field of a picture without another name.
+pub(crate) const IMAGE: &str = "image";
+/// The field of a class, as it is stored.
+pub(crate) const CLASS: &str = "cls";
+/// The field of a class, as it is offered.
+pub(crate) const LABEL: &str = "label";
+/// Names that have another meaning in a batch.
+const TAKEN: [&str; 4] = [LABEL, "index", "key", "padded"];
+/// Extensions of text.
+const TEXTS: [&str; 2] = ["txt", "json"];
+
+/// Key and extension of a member; none if it is no part of a sample.
+pub(crate) fn split(name: &str) -> Option<(&str, &str)> {
+    let base = name.rfind('/').map_or(0, |slash| slash + 1);
+    let dot = base + name[base..].find('.')?;
+    let (key, extension) = (&name[..dot], &name[dot + 1..]);
+    let is_note = |part: &str| part.len() >= 4 && part.starts_with("__") && part.ends_with("__");
+    let is_sample = dot > base && !extension.is_empty() && !name.split('/').any(is_note);
+    is_sample.then_some((key, extension))
+}
+
+/// Whether an extension, in lower case, is that of a picture.
+pub(crate) fn is_picture(extension: &str) -> bool {
+    PICTURES.contains(&extension.rsplit_once('.').map_or(extension, |(_, last)| last))
+}
+
+/// The field of an extension in lower case: `jpg` is `image`, `mask.png` is `mask`, all else is called as it is.
+pub(crate) fn field_of(extension: &str) -> String {
+    match extension.rsplit_once('.') {
+        None if is_picture(extension) => IMAGE.to_owned(),
+        Some((name, _)) if is_picture(extension) && !name.is_empty() && !is_special(name) => name.to_owned(),
+        _ if TAKEN.contains(&extension) => format!("{extension}_"),
+        _ => extension.to_owned(),
+    }
+}
+
+/// Whether a field of this name is text.
+pub(crate) fn is_text(field: &str) -> bool {
+    field == CLASS || TEXTS.contains(&field.rsplit_once('.').map_or(field, |(_, last)| last))
+}
+
+/// Whether a picture's field cannot be called so, because the name says something else.
+fn is_special(name: &str) -> bool {
+    TAKEN.contains(&name) || is_text(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_ends_at_the_first_dot_of_the_base_name() {
+        let check = |name: &str, expected: Option<(&str, &str)>| assert_eq!(split(name), expected, "{name}");
+        check("a/b/c.jpg", Some(("a/b/c", "jpg")));
+        check("a.d/c.mask.png", Some(("a.d/c", "mask.png")));
+        check("./x.JPG", Some(("./x", "JPG")));
+        for none in ["a", "a/b", ".hidden", "d/.jpg", "a.", "", "a.d/b", "__notes__/x.jpg", "__x.meta__"] {
+            check(none, None);
+        }
+    }
+
+    #[test]
+    fn fields_are_pictures_by_name_and_all_else_by_extension() {
+        for (extension, field) in [
+            ("jpg", "image"),
+            ("webp", "image"),
+            ("ppm", "image"),
+            ("mask.png", "mask"),
+            ("left.depth.png", "left.depth"),
+            ("label.png", "label.png"),
+            ("json.png", "json.png"),
+            (".png", ".png"),
+            ("cls", "cls"),
+            ("txt", "txt"),
+            ("nii.gz", "nii.gz"),
+            ("key", "key_"),
+        ] {
+            assert_eq!(field_of(extension), field, "{extension}");
+        }
+        assert!(is_text("caption.txt") && is_text("json") && !is_text("txt.gz"));
+    }
+}

@@ -1,0 +1,209 @@
+//! One shard and where its index is.
+//!
+//! Of the indexes that lie beside the shard and in the cache folder, the one that fits best is taken. Without one that fits
+//! the shard is listed, and the index kept in the cache folder, or in memory where there is none.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::index::{ENDING, Freshness, Head, Index};
+use super::listing::list;
+use super::memory::MemoryObject;
+use super::pattern::Found;
+use crate::store::{DiskStore, Object, Store, StoreError};
+
+/// A shard.
+#[derive(Debug)]
+pub(super) struct Shard {
+    found: Found,
+    bytes: u64,
+    modified_nanoseconds: Option<i64>,
+    index: Mutex<Located>,
+    /// Whether headers all over the shard need not be compared any more.
+    is_checked: AtomicBool,
+}
+
+/// An index and where it is.
+#[derive(Clone, Debug)]
+struct Located {
+    place: Place,
+    head: Arc<Head>,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    Beside,
+    Cache,
+    Memory(Arc<dyn Object>),
+}
+
+/// What happened when a shard was opened first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opened {
+    /// Its index was used.
+    Indexed,
+    /// It had none and was listed.
+    Listed,
+    /// Its index was stale or damaged, and it was listed.
+    Replaced,
+}
+
+/// A shard and its index, open for reading.
+#[derive(Debug)]
+pub(super) struct OpenShard {
+    pub object: Arc<dyn Object>,
+    pub index: Index,
+}
+
+/// Where indexes are kept that do not lie beside their shards.
+#[derive(Clone, Debug)]
+pub(super) struct IndexCache {
+    folder: PathBuf,
+    store: Arc<DiskStore>,
+}
+
+impl IndexCache {
+    /// In the cache folder of the user.
+    pub fn new(cache_folder: &Path) -> Self {
+        let folder = cache_folder.join("shards");
+        let store = Arc::new(DiskStore::new(&folder));
+        Self { folder, store }
+    }
+
+    fn name(address: &str) -> String {
+        format!("{:032x}{ENDING}", xxh3_128(address.as_bytes()))
+    }
+
+    fn write(&self, address: &str, bytes: &[u8]) -> io::Result<()> {
+        fs::create_dir_all(&self.folder)?;
+        let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
+        file.write_all(bytes)?;
+        file.persist(self.folder.join(Self::name(address))).map_err(|error| error.error)?;
+        Ok(())
+    }
+}
+
+impl Shard {
+    /// Opens a shard for the first time: finds its index, or makes it.
+    pub fn open(found: Found, cache: Option<&IndexCache>) -> Result<(Self, Opened), StoreError> {
+        let object = found.store.open(&found.name)?;
+        let (bytes, modified_nanoseconds) = (object.len(), object.modified_nanoseconds());
+        let mut best: Option<(Freshness, Located)> = None;
+        let mut has_index = false;
+        for place in [Some(Place::Beside), cache.map(|_| Place::Cache)].into_iter().flatten() {
+            let Ok(index) = place.open(&found, cache) else { continue };
+            has_index = true;
+            let Ok(Some(head)) = Head::read(&*index) else { continue };
+            // What cannot be compared fits as little as what differs.
+            let freshness = head.freshness(&*object).unwrap_or(Freshness::Stale);
+            if best.as_ref().map_or(Freshness::Stale, |(best, _)| *best) < freshness {
+                best = Some((freshness, Located { place, head: Arc::new(head) }));
+            }
+            if freshness == Freshness::Exact {
+                break;
+            }
+        }
+        let (located, is_checked, opened) = match best {
+            Some((freshness, located)) => (located, freshness == Freshness::Exact, Opened::Indexed),
+            None => {
+                let opened = if has_index { Opened::Replaced } else { Opened::Listed };
+                (Located::listed(&*object, cache)?, true, opened)
+            }
+        };
+        let (index, is_checked) = (Mutex::new(located), AtomicBool::new(is_checked));
+        Ok((Self { found, bytes, modified_nanoseconds, index, is_checked }, opened))
+    }
+
+    /// The head of its index.
+    pub fn head(&self) -> Arc<Head> {
+        Arc::clone(&self.located().head)
+    }
+
+    /// Its path or address.
+    pub fn address(&self) -> String {
+        self.found.store.address(&self.found.name)
+    }
+
+    fn located(&self) -> std::sync::MutexGuard<'_, Located> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens the shard again, as it was; an index that does not fit it is made anew.
+    pub fn reopen(&self, cache: Option<&IndexCache>) -> Result<OpenShard, StoreError> {
+        let object = self.object()?;
+        let Located { place, head } = self.located().clone();
+        let Ok(file) = place.open(&self.found, cache) else { return self.rebuild(cache) };
+        let index = Index { object: file, head };
+        let is_as_it_was = object.modified_nanoseconds() == self.modified_nanoseconds;
+        if !(is_as_it_was && self.is_checked.load(Ordering::Relaxed)) {
+            if !index.fits(&*object).unwrap_or(false) {
+                return self.rebuild(cache);
+            }
+            self.is_checked.store(true, Ordering::Relaxed);
+        }
+        Ok(OpenShard { object, index })
+    }
+
+    fn object(&self) -> Result<Arc<dyn Object>, StoreError> {
+        let object = self.found.store.open(&self.found.name)?;
+        if object.len() == self.bytes {
+            return Ok(object);
+        }
+        Err(self.changed(&format!("it has {} bytes, and had {}", object.len(), self.bytes)))
+    }
+
+    /// Lists the shard, whose index turned out to be damaged or stale.
+    pub fn rebuild(&self, cache: Option<&IndexCache>) -> Result<OpenShard, StoreError> {
+        let object = self.object()?;
+        let located = Located::listed(&*object, cache)?;
+        let before = self.head();
+        if (located.head.samples, located.head.identity) != (before.samples, before.identity) {
+            let (now, then) = (located.head.samples, before.samples);
+            return Err(self.changed(&format!("its {now} samples are not the {then} that its index promised")));
+        }
+        tracing::info!(shard = self.address(), "index was stale or damaged, and was made anew");
+        let index = Index { object: located.place.open(&self.found, cache)?, head: Arc::clone(&located.head) };
+        *self.located() = located;
+        self.is_checked.store(true, Ordering::Relaxed);
+        Ok(OpenShard { object, index })
+    }
+
+    fn changed(&self, how: &str) -> StoreError {
+        let problem = format!("has changed since the source was opened: {how}; open the source again");
+        StoreError::Content { path: self.address(), problem }
+    }
+}
+
+impl Place {
+    fn open(&self, found: &Found, cache: Option<&IndexCache>) -> Result<Arc<dyn Object>, StoreError> {
+        let Found { store, name } = found;
+        match (self, cache) {
+            (Self::Memory(index), _) => Ok(Arc::clone(index)),
+            (Self::Cache, Some(cache)) => cache.store.open(&IndexCache::name(&store.address(name))),
+            _ => store.open(&format!("{name}{ENDING}")),
+        }
+    }
+}
+
+impl Located {
+    /// Lists a shard and keeps its index.
+    fn listed(shard: &dyn Object, cache: Option<&IndexCache>) -> Result<Self, StoreError> {
+        let address = shard.address();
+        let bytes = list(shard)?;
+        let written = cache.map(|cache| cache.write(&address, &bytes));
+        if let Some(Err(error)) = &written {
+            tracing::debug!(shard = address, %error, "index could not be kept in the cache folder");
+        }
+        let in_memory: Arc<dyn Object> = Arc::new(MemoryObject::new(format!("{address}{ENDING}"), bytes));
+        let problem =
+            || StoreError::Content { path: address.clone(), problem: "has an index that cannot be read".to_owned() };
+        let head = Arc::new(Head::read(&*in_memory)?.ok_or_else(problem)?);
+        let place = if matches!(written, Some(Ok(()))) { Place::Cache } else { Place::Memory(in_memory) };
+        Ok(Self { place, head })
+    }
+}

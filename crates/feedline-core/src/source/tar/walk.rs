@@ -1,0 +1,311 @@
+//! From the bytes of a tar file to its members.
+//!
+//! In: an open object, every byte of which may be hostile. Out: the regular files in it, each with its name and where its
+//! data lie, always inside the object. Only headers are read, a few kB at a time; links, folders and devices are passed
+//! over, as WebDataset does. Each step goes forward by a block at least, and no name takes more than [`MOST_NAME_BYTES`].
+
+use std::ops::Range;
+
+use tar::{EntryType, Header, PaxExtensions};
+
+use crate::store::{Object, StoreError};
+
+/// Everything in a tar file begins at a multiple of this.
+pub(crate) const BLOCK: u64 = 512;
+/// Longer names are not from a tool that packs samples.
+const MOST_NAME_BYTES: u64 = 16 << 10;
+/// Extended headers beyond this are refused.
+const MOST_EXTENDED_BYTES: u64 = 1 << 20;
+/// Bytes read at a time: a header, a small member and the header behind it.
+const WINDOW_BYTES: u64 = 4 << 10;
+
+/// A regular file in a tar file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    /// Its path.
+    pub name: String,
+    /// Its bytes; the header lies in the block before.
+    pub data: Range<u64>,
+}
+
+/// Goes over the members of a tar file.
+pub(crate) struct Walk<'a> {
+    object: &'a dyn Object,
+    at: u64,
+    window: Window,
+}
+
+/// The last bytes read.
+#[derive(Default)]
+struct Window {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+/// What extended headers say about the member behind them.
+#[derive(Default)]
+struct Extended {
+    name: Option<Vec<u8>>,
+    size: Option<u64>,
+    is_sparse: bool,
+}
+
+impl<'a> Walk<'a> {
+    /// Starts at the first member.
+    pub fn new(object: &'a dyn Object) -> Self {
+        Self { object, at: 0, window: Window::default() }
+    }
+
+    /// The next member; none at the end.
+    pub fn next_member(&mut self) -> Result<Option<Member>, StoreError> {
+        let mut extended = Extended::default();
+        loop {
+            let Some(header) = self.header()? else { return Ok(None) };
+            let size = header.entry_size().map_err(|_| self.problem("a size that is not a number"))?;
+            let kind = header.entry_type();
+            let size = extended.size.filter(|_| !is_extension(kind)).unwrap_or(size);
+            let data = self.data(size)?;
+            match kind {
+                EntryType::GNULongName => {
+                    let mut name = self.content(&data, MOST_NAME_BYTES, "a name")?;
+                    name.truncate(name.iter().position(|&byte| byte == 0).unwrap_or(name.len()));
+                    extended.name = Some(name);
+                }
+                EntryType::XHeader => {
+                    let text = self.content(&data, MOST_EXTENDED_BYTES, "an extended header")?;
+                    extended.read(&text);
+                }
+                EntryType::Regular | EntryType::Continuous => {
+                    let name = extended.name.take().unwrap_or_else(|| header.path_bytes().into_owned());
+                    let member = self.member(name, data.clone(), extended.is_sparse)?;
+                    self.pass(&data);
+                    return Ok(Some(member));
+                }
+                EntryType::GNUSparse => return Err(self.problem("a sparse file")),
+                EntryType::XGlobalHeader | EntryType::GNULongLink => {}
+                _ => extended = Extended::default(),
+            }
+            self.pass(&data);
+        }
+    }
+
+    fn member(&self, name: Vec<u8>, data: Range<u64>, is_sparse: bool) -> Result<Member, StoreError> {
+        if is_sparse {
+            return Err(self.problem("a sparse file"));
+        }
+        if name.len() as u64 > MOST_NAME_BYTES {
+            return Err(self.problem(&format!("a name of {} bytes", name.len())));
+        }
+        let name = String::from_utf8(name).map_err(|_| self.problem("a name that is not UTF-8"))?;
+        Ok(Member { name, data })
+    }
+
+    fn pass(&mut self, data: &Range<u64>) {
+        self.at = data.end.next_multiple_of(BLOCK);
+    }
+
+    /// The header where the walk stands; none at the end of the archive.
+    fn header(&mut self) -> Result<Option<Header>, StoreError> {
+        let left = self.object.len().saturating_sub(self.at);
+        if left == 0 {
+            return Ok(None);
+        }
+        if left < BLOCK {
+            return Err(self.cut_short("a header"));
+        }
+        let block = self.window.read(self.object, self.at..self.at + BLOCK)?;
+        if block.iter().all(|&byte| byte == 0) {
+            return Ok(None);
+        }
+        let header = Header::from_byte_slice(block).clone();
+        let mut summed = header.clone();
+        summed.set_cksum();
+        if header.cksum().ok() == summed.cksum().ok() {
+            return Ok(Some(header));
+        }
+        let problem = match compression(header.as_bytes()).filter(|_| self.at == 0) {
+            Some(with) => format!(
+                "is compressed with {with}, so that no sample in it can be read by itself; unpack it to a plain .tar \
+                 first (pictures hardly shrink)"
+            ),
+            None => format!("is not a tar file, or damaged: there is no header at byte {}", self.at),
+        };
+        Err(self.content_error(problem))
+    }
+
+    /// Where the data of a header at this place lie.
+    fn data(&self, size: u64) -> Result<Range<u64>, StoreError> {
+        let start = self.at + BLOCK;
+        match start.checked_add(size) {
+            Some(end) if end <= self.object.len() => Ok(start..end),
+            _ => Err(self.cut_short(&format!("a member of {size} bytes"))),
+        }
+    }
+
+    /// The data of a small member.
+    pub fn content(&mut self, data: &Range<u64>, most: u64, what: &str) -> Result<Vec<u8>, StoreError> {
+        let bytes = data.end - data.start;
+        if bytes > most {
+            return Err(self.problem(&format!("{what} of {bytes} bytes, and {most} are the limit")));
+        }
+        Ok(self.window.read(self.object, data.clone())?.to_vec())
+    }
+
+    fn problem(&self, what: &str) -> StoreError {
+        self.content_error(format!("cannot be used: the header at byte {} has {what}", self.at))
+    }
+
+    fn cut_short(&self, what: &str) -> StoreError {
+        let (at, len) = (self.at, self.object.len());
+        self.content_error(format!("ends at byte {len}, within {what} that begins at byte {at}: it was cut short"))
+    }
+
+    fn content_error(&self, problem: String) -> StoreError {
+        StoreError::Content { path: self.object.address(), problem }
+    }
+}
+
+impl Window {
+    /// Bytes inside the object, read together with some that follow.
+    fn read(&mut self, object: &dyn Object, range: Range<u64>) -> Result<&[u8], StoreError> {
+        let end = self.start + self.bytes.len() as u64;
+        if range.start < self.start || range.end > end {
+            let wanted = (range.end - range.start).max(WINDOW_BYTES.min(object.len() - range.start));
+            self.start = range.start;
+            self.bytes.resize(wanted as usize, 0);
+            object.read_at(range.start, &mut self.bytes).inspect_err(|_| self.bytes.clear())?;
+        }
+        let start = (range.start - self.start) as usize;
+        Ok(&self.bytes[start..start + (range.end - range.start) as usize])
+    }
+}
+
+impl Extended {
+    fn read(&mut self, text: &[u8]) {
+        // Records with newlines in them, such as attributes of file systems, are of no use here.
+        for record in PaxExtensions::new(text).filter_map(Result::ok) {
+            match record.key_bytes() {
+                b"path" => self.name = Some(record.value_bytes().to_vec()),
+                b"size" => self.size = record.value().ok().and_then(|size| size.parse().ok()),
+                key => self.is_sparse |= key.starts_with(b"GNU.sparse."),
+            }
+        }
+    }
+}
+
+fn is_extension(kind: EntryType) -> bool {
+    matches!(kind, EntryType::GNULongName | EntryType::GNULongLink | EntryType::XHeader | EntryType::XGlobalHeader)
+}
+
+fn compression(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x1f, 0x8b, ..] => Some("gzip"),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some("zstd"),
+        [b'B', b'Z', b'h', ..] => Some("bzip2"),
+        [0xfd, b'7', b'z', b'X', b'Z', ..] => Some("xz"),
+        [0x04, 0x22, 0x4d, 0x18, ..] => Some("lz4"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory::MemoryObject;
+    use super::*;
+
+    fn members(bytes: &[u8]) -> Result<Vec<Member>, StoreError> {
+        let object = MemoryObject::new("x.tar".to_owned(), bytes.to_vec());
+        let mut walk = Walk::new(&object);
+        std::iter::from_fn(|| walk.next_member().transpose()).collect()
+    }
+
+    fn packed(files: &[(&str, &[u8])]) -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        for (name, bytes) in files {
+            let mut header = Header::new_gnu();
+            header.set_size(bytes.len() as u64);
+            builder.append_data(&mut header, name, *bytes).unwrap();
+        }
+        builder.into_inner().unwrap()
+    }
+
+    #[track_caller]
+    fn check_refused(bytes: &[u8], words: &str) {
+        let error = members(bytes).unwrap_err().to_string();
+        assert!(error.contains(words) && error.contains("x.tar"), "{error}");
+    }
+
+    #[test]
+    fn members_are_found_with_short_long_and_extended_names() {
+        let long = format!("{}/x.jpg", "folder".repeat(40));
+        let mut builder = tar::Builder::new(packed(&[("a.jpg", b"12345"), (&long, b"")])[..512 * 5].to_vec());
+        builder.append_pax_extensions([("path", "é/b.cls".as_bytes()), ("mtime", b"1.5")]).unwrap();
+        let mut header = Header::new_ustar();
+        header.set_path("short").unwrap();
+        header.set_size(3);
+        header.set_cksum();
+        builder.append(&header, &b"abc"[..]).unwrap();
+        let bytes = builder.into_inner().unwrap();
+        let found = members(&bytes).unwrap();
+        let names: Vec<&str> = found.iter().map(|member| member.name.as_str()).collect();
+        assert_eq!(names, ["a.jpg", &long, "é/b.cls"]);
+        assert_eq!(&bytes[found[0].data.start as usize..found[0].data.end as usize], b"12345");
+        assert_eq!(&bytes[found[2].data.start as usize..found[2].data.end as usize], b"abc");
+    }
+
+    #[test]
+    fn what_is_no_plain_tar_file_is_refused_with_what_to_do() {
+        check_refused(&[b"\x1f\x8b".as_slice(), &[7; 1000]].concat(), "compressed with gzip");
+        check_refused(&[7; 1024], "no header at byte 0");
+        check_refused(&[7; 100], "cut short");
+        let whole = packed(&[("a.jpg", &[1; 2000])]);
+        check_refused(&whole[..1500], "ends at byte 1500, within a member of 2000 bytes that begins at byte 0");
+        assert!(members(&[]).unwrap().is_empty());
+        assert!(members(&[0; 4096]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn sizes_that_lie_are_refused() {
+        for size in [u64::MAX, u64::MAX - 511, u64::MAX / 2, 1 << 40] {
+            for kind in [EntryType::Regular, EntryType::GNULongName, EntryType::XHeader] {
+                let mut header = Header::new_gnu();
+                header.set_path("a.jpg").unwrap();
+                header.set_entry_type(kind);
+                header.set_size(size);
+                header.set_cksum();
+                check_refused(&[header.as_bytes().as_slice(), &[0; 2048]].concat(), "cut short");
+            }
+        }
+        let mut pax = tar::Builder::new(Vec::new());
+        pax.append_pax_extensions([("size", b"18446744073709551615".as_slice())]).unwrap();
+        let pax = pax.into_inner().unwrap();
+        check_refused(&[&pax[..1024], &packed(&[("a.jpg", b"x")])].concat(), "cut short");
+    }
+
+    #[test]
+    fn names_without_end_and_sparse_files_are_refused() {
+        let long = "x".repeat(MOST_NAME_BYTES as usize + 1);
+        check_refused(&packed(&[(&long, b"x")]), "limit");
+        let mut header = Header::new_gnu();
+        header.set_path("a.jpg").unwrap();
+        header.set_entry_type(EntryType::GNUSparse);
+        header.set_size(0);
+        header.set_cksum();
+        check_refused(header.as_bytes(), "sparse");
+    }
+
+    #[test]
+    fn any_byte_changed_in_any_header_ends_in_an_error_or_in_members_inside_the_file() {
+        let long = "y".repeat(200);
+        let whole = packed(&[("a.jpg", &[1; 700]), (&long, b"2"), ("c.cls", b"3")]);
+        for place in 0..whole.len() {
+            for change in [0x01, 0x20, 0x80, 0xff] {
+                let mut bytes = whole.clone();
+                bytes[place] ^= change;
+                for member in members(&bytes).unwrap_or_default() {
+                    assert!(member.data.start <= member.data.end && member.data.end <= bytes.len() as u64);
+                }
+            }
+        }
+    }
+}
