@@ -102,6 +102,11 @@ impl<'s> Sample<'s> {
         self.field(name)?.value.as_mut().ok_or_else(|| FieldError::Missing { name: name.to_owned() })
     }
 
+    /// The fields that have a value.
+    pub fn values(&self) -> impl Iterator<Item = (&str, &Value<'s>)> {
+        self.fields.iter().filter_map(|field| Some((&*field.name, field.value.as_ref()?)))
+    }
+
     /// Takes out a picture or mask.
     pub fn take_pixels(&mut self, name: &str) -> Result<Pixels<'s>, FieldError> {
         match self.take(name)? {

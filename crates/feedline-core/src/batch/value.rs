@@ -283,7 +283,6 @@ impl Value<'_> {
         match self {
             Self::Bytes(encoded) => encoded.memory.len(),
             Self::Text(text) => text.len(),
-            Self::Pixels(pixels) if pixels.window.is_some() => pixels.memory.len(),
             Self::Pixels(pixels) => pixels.packed_bytes(),
             Self::Tensor(tensor) => tensor.memory.len(),
         }

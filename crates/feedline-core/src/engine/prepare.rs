@@ -17,7 +17,7 @@ use crate::metrics::{Metrics, Substitute};
 use crate::op::OpError;
 use crate::order::{EpochSequence, Place, SampleId};
 use crate::plan::{OnError, Plan};
-use crate::supply::{Reading, Supply, Wanted};
+use crate::supply::{Cut, Reading, Supply, Wanted};
 
 /// Substitutes that are tried for one bad sample.
 const SUBSTITUTE_ATTEMPTS: u32 = 100;
@@ -150,7 +150,7 @@ impl Preparer {
             let working = self.budget.begin((self.run, task.serial), slot);
             match self.attempt_with(allotment, working, (wanted, place, reading), task.writer.slot_mut(slot), report) {
                 Err(Stop::Crowded(bytes)) => allotment = bytes,
-                Err(Stop::Stale) => reading = Reading::Whole,
+                Err(Stop::Stale) => reading = Reading::Plain,
                 other => return other,
             }
         }
@@ -199,7 +199,14 @@ impl Preparer {
             sample.declare(name, slot);
         }
         let began = Instant::now();
-        let loaded = self.supply.load(wanted, reading, &mut sample, &mut self.workspace, &self.metrics);
+        // What is kept is kept whole, so the ops before that place do not look ahead.
+        let keeps = self.supply.keeps(wanted, &self.metrics).filter(|_| reading == Reading::Trimmed);
+        let loading = match keeps {
+            None => reading,
+            Some(Cut(0)) => Reading::Complete,
+            Some(_) => Reading::Plain,
+        };
+        let loaded = self.supply.load(wanted, loading, &mut sample, &mut self.workspace, &self.metrics);
         let cut = loaded.map_err(|error| match error {
             error if let Some(memory) = error.no_memory() => self.no_memory(memory, wanted, place),
             other => self.failure(wanted, place, Box::new(other)),
@@ -207,10 +214,17 @@ impl Preparer {
         let mut before = Instant::now();
         report.read += before - began;
         for (number, planned) in plan.ops().iter().enumerate().skip(cut.0) {
+            if keeps == Some(Cut(number)) {
+                self.supply.keep(wanted, &sample, &self.metrics);
+            }
             self.current_op = Some(number);
             let draw = plan.draw(number, wanted);
-            let ahead = plan.ahead(number, wanted);
-            planned.op().apply_ahead(&mut sample, &draw, &ahead, &mut self.workspace).map_err(|error| match error {
+            let applied = if keeps.is_some_and(|cut| number < cut.0) {
+                planned.op().apply(&mut sample, &draw, &mut self.workspace)
+            } else {
+                planned.op().apply_ahead(&mut sample, &draw, &plan.ahead(number, wanted), &mut self.workspace)
+            };
+            applied.map_err(|error| match error {
                 OpError::Codec(CodecError::Index(_)) if reading == Reading::Trimmed => Stop::Stale,
                 OpError::Cancelled(_) | OpError::Codec(CodecError::Cancelled) => Stop::Cancelled,
                 OpError::Memory(memory) => self.no_memory(memory, wanted, place),
@@ -221,6 +235,9 @@ impl Preparer {
             self.metrics.ops[number].add(now - before, bytes.sum());
             report.ops += now - before;
             before = now;
+        }
+        if keeps == Some(Cut(plan.ops().len())) && cut.0 < plan.ops().len() {
+            self.supply.keep(wanted, &sample, &self.metrics);
         }
         self.finish(sample, wanted.id, place).map_err(|error| self.failure(wanted, place, Box::new(error)))
     }

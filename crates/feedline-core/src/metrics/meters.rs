@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::SeekSnapshot;
+use super::{CacheSnapshot, SeekSnapshot};
 use crate::error::SampleFailure;
 use crate::plan::Plan;
 
@@ -132,6 +132,48 @@ impl SeekMeter {
     }
 }
 
+/// The cache of samples.
+#[derive(Debug, Default)]
+pub struct CacheMeter {
+    hits: AtomicU64,
+    misses: AtomicU64,
+    memory_bytes: AtomicU64,
+    disk_bytes: AtomicU64,
+}
+
+impl CacheMeter {
+    /// Books a sample that was there.
+    pub fn add_hit(&self) {
+        self.hits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Books a sample that was not.
+    pub fn add_miss(&self) {
+        self.misses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Books what was put into memory.
+    pub fn add_to_memory(&self, bytes: usize) {
+        self.memory_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Books what was put on disk.
+    pub fn add_to_disk(&self, bytes: usize) {
+        self.disk_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// The counters.
+    pub fn read(&self) -> CacheSnapshot {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        CacheSnapshot {
+            hits: read(&self.hits),
+            misses: read(&self.misses),
+            ram_bytes: read(&self.memory_bytes),
+            written_bytes: read(&self.disk_bytes),
+        }
+    }
+}
+
 /// A bad sample and what was delivered in its place.
 #[derive(Clone, Debug)]
 pub struct Substitute {
@@ -150,6 +192,8 @@ pub struct Metrics {
     pub read: ReadMeter,
     /// Seek indexes.
     pub seek: SeekMeter,
+    /// The cache of samples.
+    pub cache: CacheMeter,
     pub(crate) samples: AtomicU64,
     pub(crate) batches: AtomicU64,
     pub(crate) content_bytes: AtomicU64,
@@ -173,6 +217,7 @@ impl Metrics {
             ops: plan.ops().iter().map(|op| meter(op.name())).collect(),
             read: ReadMeter::default(),
             seek: SeekMeter::default(),
+            cache: CacheMeter::default(),
             samples: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             content_bytes: AtomicU64::new(0),

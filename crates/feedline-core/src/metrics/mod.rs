@@ -6,7 +6,7 @@
 mod meters;
 mod snapshot;
 
-pub use meters::{Metrics, OpMeter, Phase, ReadMeter, SeekMeter, Substitute};
+pub use meters::{CacheMeter, Metrics, OpMeter, Phase, ReadMeter, SeekMeter, Substitute};
 pub use snapshot::{
-    MemorySnapshot, OpSnapshot, QueueSnapshot, SeekSnapshot, Snapshot, StoreSnapshot, SubstituteSnapshot,
+    CacheSnapshot, MemorySnapshot, OpSnapshot, QueueSnapshot, SeekSnapshot, Snapshot, StoreSnapshot, SubstituteSnapshot,
 };

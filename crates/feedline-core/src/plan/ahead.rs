@@ -8,14 +8,14 @@ use crate::supply::Wanted;
 #[derive(Clone, Copy, Debug)]
 pub struct Ahead<'a> {
     plan: &'a Plan,
-    op: usize,
+    first: usize,
     wanted: Wanted,
 }
 
 impl Ahead<'_> {
     /// What the next op on a field needs of its picture, if not all of it.
     pub fn need(&self, field: &str, facts: Facts) -> Option<Need> {
-        let (plan, first) = (self.plan, self.op + 1);
+        let Self { plan, first, .. } = *self;
         let works_on = |op: &super::PlannedOp| op.op().on().names().any(|name| name == field);
         let next = first + plan.ops()[first..].iter().position(works_on)?;
         plan.ops()[next].op().needs(&plan.draw(next, self.wanted), facts)
@@ -25,7 +25,12 @@ impl Ahead<'_> {
 impl Plan {
     /// What comes behind op number `op`, for one sample.
     pub fn ahead(&self, op: usize, wanted: Wanted) -> Ahead<'_> {
-        Ahead { plan: self, op, wanted }
+        self.ahead_from(op + 1, wanted)
+    }
+
+    /// Op number `first` and what comes behind it, for one sample.
+    pub fn ahead_from(&self, first: usize, wanted: Wanted) -> Ahead<'_> {
+        Ahead { plan: self, first, wanted }
     }
 
     /// The op that decodes a loaded field, and how, if no other op looks at the field before.

@@ -6,6 +6,7 @@
 
 mod ahead;
 mod bytes;
+mod cache;
 mod check;
 mod document;
 mod error;
@@ -16,6 +17,7 @@ mod settings;
 
 pub use ahead::Ahead;
 pub use bytes::ByteSize;
+pub use cache::{CacheConfig, CacheForm};
 pub use check::Plan;
 pub use document::Document;
 pub use error::{CheckError, PlanError};

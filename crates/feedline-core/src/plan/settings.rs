@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ByteSize;
+use super::{ByteSize, CacheConfig};
 use crate::order::{Rank, Sampler, Seed};
 
 /// What decides the stream of batches.
@@ -108,6 +108,9 @@ pub struct RunConfig {
     /// The number of processes that share the epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub world_size: Option<u32>,
+    /// What is kept of samples between epochs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheConfig>,
     /// Whether seek indexes of pictures are used, and made where they are missing.
     #[serde(default, skip_serializing_if = "SeekIndexUse::is_auto")]
     pub seek_index: SeekIndexUse,
@@ -133,6 +136,7 @@ impl Default for RunConfig {
             memory_budget: None,
             rank: None,
             world_size: None,
+            cache: None,
             seek_index: SeekIndexUse::Auto,
             simd: true,
         }

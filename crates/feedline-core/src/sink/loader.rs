@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::batch::Batch;
+use crate::cache::PrefixCache;
 use crate::cursor::{Cursor, State};
 use crate::engine::{Budget, Run};
 use crate::error::Error;
@@ -92,7 +93,11 @@ pub enum Next {
 impl Loader {
     /// A stream of `plan` from its own source.
     pub fn new(plan: Arc<Plan>, machine: &Machine) -> Self {
-        let supply = Arc::new(LocalSupply::new(Arc::clone(&plan), machine));
+        let supply: Arc<dyn Supply> = Arc::new(LocalSupply::new(Arc::clone(&plan), machine));
+        let supply = match &plan.config().cache {
+            Some(config) => Arc::new(PrefixCache::new(Arc::clone(&plan), supply, config, machine)),
+            None => supply,
+        };
         Self::with_supply(plan, supply, machine)
     }
 

@@ -69,7 +69,7 @@ impl LocalSupply {
         &self,
         field: &LoadedField,
         trim: &Trim,
-        wanted: Wanted,
+        (wanted, reading): (Wanted, Reading),
         workspace: &mut Workspace,
         metrics: &Metrics,
     ) -> Result<Encoded<'s>, SupplyError> {
@@ -84,7 +84,9 @@ impl LocalSupply {
         };
         let stamp = stamp(object.len(), object.modified_nanoseconds(), &all);
         let found = trim.indexes.find(&*self.source, wanted.id, stamp)?;
-        if let Found::Index(index) = &found {
+        if let Found::Index(index) = &found
+            && reading == Reading::Trimmed
+        {
             let header = index.header();
             let need = self.need(field, trim, wanted, &header);
             let range = need.and_then(|need| {
@@ -101,7 +103,7 @@ impl LocalSupply {
         }
         let memory = read_range(&*object, all, workspace, metrics)?;
         let index = match found {
-            // The crop lies in all of the file, or the index is that of another one.
+            // All of the file is wanted, or the index is that of another one.
             Found::Index(index) if index.fits(&memory) => Some(index),
             Found::NotSeekable => None,
             Found::Index(_) | Found::Unknown => {
@@ -137,8 +139,8 @@ impl Supply for LocalSupply {
             let LoadedField { name, kind, fixed, trim } = field;
             let Some((dtype, shape)) = fixed else {
                 let encoded = match trim {
-                    Some(trim) if reading == Reading::Trimmed => {
-                        self.read_trimmed(field, trim, wanted, workspace, metrics)?
+                    Some(trim) if reading != Reading::Plain => {
+                        self.read_trimmed(field, trim, (wanted, reading), workspace, metrics)?
                     }
                     _ => read_whole(self.source.origin(id, name), workspace, metrics)?.into(),
                 };

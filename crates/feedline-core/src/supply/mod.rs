@@ -33,6 +33,14 @@ pub trait Supply: Send + Sync + Debug {
         workspace: &mut Workspace,
         metrics: &Metrics,
     ) -> Result<Cut, SupplyError>;
+
+    /// Whether the supply wants to have a sample back as it is at some cut, to give it sooner the next time.
+    fn keeps(&self, _wanted: Wanted, _metrics: &Metrics) -> Option<Cut> {
+        None
+    }
+
+    /// Takes a copy of a sample at the cut that [`Supply::keeps`] gave.
+    fn keep(&self, _wanted: Wanted, _sample: &Sample<'_>, _metrics: &Metrics) {}
 }
 
 /// A sample and all that its bytes depend on besides the plan: enough to prepare it elsewhere.
@@ -51,12 +59,14 @@ pub struct Wanted {
 pub enum Reading {
     /// What the ops need.
     Trimmed,
-    /// All of it: what said which part is needed turned out wrong.
-    Whole,
+    /// All of it, with what says where its parts are.
+    Complete,
+    /// All of it and nothing else: what says where its parts are turned out wrong, or is not needed.
+    Plain,
 }
 
 /// The place in the op chain where work changes hands: ops before it are done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cut(pub usize);
 
 /// Where a supply puts tasks whose samples can be loaded. Tasks that nobody needs any more are dropped there.
