@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use feedline_core::plan::ByteSize;
 
 /// Loads data for training: try it, look at it, measure it.
 #[derive(Debug, Parser)]
@@ -14,6 +15,7 @@ use clap::{Args, Parser, Subcommand};
 Examples:
   feedline demo                                  make pictures, train on them, show the numbers
   feedline synth pictures --images 1000          make a picture set
+  feedline pack pictures shards                  pack it into tar shards with an index
   feedline run plan.toml --json                  measure a plan
   feedline show plan.toml samples.png            look at what a plan gives"
 )]
@@ -33,6 +35,8 @@ pub enum Command {
     Run(RunArguments),
     /// Draw the first samples of a plan as a grid.
     Show(ShowArguments),
+    /// Pack pictures into tar shards with an index.
+    Pack(PackArguments),
     /// Make a set of pictures that look like photographs to a codec.
     Synth(SynthArguments),
     /// Make pictures, train a small classifier on them, show the numbers.
@@ -116,6 +120,59 @@ pub struct SynthArguments {
     pub force: bool,
 }
 
+/// Arguments of `feedline pack`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Shards are ordinary tar files in WebDataset's layout: the members of a sample share a key, which is the path below SRC
+without its ending; the class is in KEY.cls. Beside each shard lies its index, so that fl.tar(\"DST/*.tar\") opens at once.
+Dots inside a name become underscores in the key, because WebDataset cuts there; a second picture of one name gets a key of
+its own. Both are counted in the summary.
+
+A picture is damaged if it cannot be decoded. Baseline JPEGs are walked to their end, all others are decoded; what is not a
+picture is not looked at. A run that was stopped or killed goes on behind the last finished shard when started again.
+
+Examples:
+  feedline pack data/train shards
+  feedline pack data/train shards --shard-size 1GB --damaged skip
+  feedline pack data/train small --max-side 512
+  feedline pack data/train pixels --pixels --max-side 256
+  feedline pack 'shards/*.tar' larger --shard-size 4GB
+  feedline pack plan.toml shards --json | jq .mb_per_second")]
+pub struct PackArguments {
+    /// A folder of pictures, tar shards (a folder, a path or a pattern), or a plan whose source is packed.
+    pub src: String,
+    /// The folder for the shards: new, empty, or one that this command began to fill.
+    pub dst: PathBuf,
+    /// A shard ends before the sample that would make it larger.
+    #[arg(long, default_value = "256MB", value_name = "BYTES", value_parser = parse_bytes)]
+    pub shard_size: ByteSize,
+    /// Store files byte for byte (the default).
+    #[arg(long, conflicts_with = "pixels")]
+    pub as_is: bool,
+    /// Store decoded pixels, upright, as PPM, or PGM for masks and grey: larger, but nothing to decode.
+    #[arg(long)]
+    pub pixels: bool,
+    /// Make pictures smaller whose longer side exceeds N (bilinear, antialiased; masks by nearest neighbour). Without --pixels
+    /// these, and only these, are encoded anew: JPEG of quality 92, masks as PNG.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_500))]
+    pub max_side: Option<u32>,
+    /// What becomes of pictures that cannot be decoded; both are reported.
+    #[arg(long, value_enum, default_value_t = DamagedArgument::Keep)]
+    pub damaged: DamagedArgument,
+    /// Threads; as many as there are cores if not given.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub workers: Option<u16>,
+}
+
+/// What becomes of a picture that cannot be decoded.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum DamagedArgument {
+    /// Stored as it is.
+    Keep,
+    /// Its sample is left out.
+    Skip,
+}
+
 /// Arguments of `feedline demo`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -129,6 +186,10 @@ pub struct DemoArguments {
     /// Keep pictures and plans in this folder, which has to be empty or new.
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
+}
+
+fn parse_bytes(text: &str) -> Result<ByteSize, String> {
+    ByteSize::parse(text).filter(|size| size.0 > 0).ok_or_else(|| "write bytes, or e.g. 256MB".to_owned())
 }
 
 fn parse_sides(text: &str) -> Result<(u32, u32), String> {

@@ -18,6 +18,7 @@ mod font;
 mod grid;
 mod interrupt;
 mod output;
+mod pack;
 mod picture;
 mod plan;
 mod progress;
@@ -67,6 +68,7 @@ fn dispatch(command: Command, registry: Registry, interrupt: &Interrupt<'_>, out
     match command {
         Command::Run(arguments) => output.write(&run::run(arguments.into(), &registry, interrupt)?),
         Command::Show(arguments) => output.write(&show::show(arguments, &registry, interrupt)?),
+        Command::Pack(arguments) => output.write(&pack::pack(&arguments.into(), &registry, interrupt)?),
         Command::Synth(arguments) => output.write(&synth::synth(&arguments.into(), interrupt)?),
         Command::Demo(arguments) => output.write(&demo::demo(&arguments.into(), &registry, interrupt)?),
     }

@@ -22,21 +22,26 @@ pub fn read(path: &Path) -> Result<Document> {
 
 /// Opens the source of a plan and checks it.
 pub fn open(document: Document, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Arc<Plan>> {
-    let (sender, receiver) = mpsc::sync_channel(1);
     let registry = Arc::clone(registry);
-    // To list a large folder takes long and cannot be stopped: after Ctrl-C the thread is left to the process's end.
+    Ok(Arc::new(wait_for(move || document.open(&registry), interrupt)??))
+}
+
+/// Does what takes long and cannot be stopped, such as to list a large folder, in a thread of its own: after Ctrl-C that is
+/// left to the process's end.
+pub fn wait_for<T: Send + 'static>(open: impl FnOnce() -> T + Send + 'static, interrupt: &Interrupt<'_>) -> Result<T> {
+    let (sender, receiver) = mpsc::sync_channel(1);
     let opener = thread::Builder::new().name("feedline-open".to_owned());
     let opener = opener.spawn(move || {
-        // Without a receiver the user has stopped, and nobody wants the plan.
-        sender.send(document.open(&registry)).unwrap_or_default();
+        // Without a receiver the user has stopped, and nobody wants what was opened.
+        sender.send(open()).unwrap_or_default();
     });
     let opener = opener.context("cannot start a thread")?;
     loop {
         match receiver.recv_timeout(POLL) {
-            Ok(plan) => return Ok(Arc::new(plan?)),
+            Ok(opened) => return Ok(opened),
             Err(RecvTimeoutError::Timeout) => interrupt.check()?,
             Err(RecvTimeoutError::Disconnected) => match opener.join() {
-                Ok(()) => bail!("the plan was opened, but not handed over"),
+                Ok(()) => bail!("something was opened, but not handed over"),
                 Err(panic) => std::panic::resume_unwind(panic),
             },
         }

@@ -24,6 +24,11 @@ impl Progress {
         self.0.inc(1);
     }
 
+    /// So many are done.
+    pub fn reach(&self, position: u64) {
+        self.0.set_position(position);
+    }
+
     /// Shows numbers behind the bar; `text` is called only if somebody can see it.
     pub fn show(&self, text: impl FnOnce() -> String) {
         if !self.0.is_hidden() {

@@ -20,6 +20,7 @@ pub mod error;
 pub mod metrics;
 pub mod op;
 pub mod order;
+pub mod pack;
 pub mod plan;
 pub mod sink;
 pub mod source;

@@ -8,6 +8,7 @@ mod files;
 mod folder;
 mod labels;
 mod npy;
+mod path;
 mod subset;
 mod synthetic;
 pub(crate) mod tar;
@@ -21,6 +22,7 @@ pub use array::{ArrayMemory, ArraySource};
 pub use files::FilesSource;
 pub use folder::FolderSource;
 pub use labels::Labels;
+pub use path::open_path;
 pub use subset::{Part, SubsetSource};
 pub use synthetic::SyntheticSource;
 pub use tar::TarSource;
@@ -83,12 +85,12 @@ pub trait Source: Send + Sync + Debug {
     /// A hash of what the samples are: their names below the root, in order.
     fn identity(&self) -> u128;
 
-    /// The ending of the file that a field is stored in, such as `jpg`, where it has one.
+    /// The ending of the file that a field is stored in, such as `jpg` or `JPEG`, where it has one.
     fn ending(&self, id: SampleId, field: &str) -> Option<String> {
         match self.origin(id, field) {
             Origin::Whole { name, .. } => {
                 let (_, ending) = name.rsplit('/').next()?.rsplit_once('.')?;
-                Some(ending.to_ascii_lowercase())
+                Some(ending.to_owned())
             }
             _ => None,
         }

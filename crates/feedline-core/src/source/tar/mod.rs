@@ -16,6 +16,7 @@ mod pattern;
 mod shard;
 mod shards;
 mod source;
-mod walk;
+pub(crate) mod walk;
 
+pub(crate) use pattern::names_shards;
 pub use source::TarSource;

@@ -118,6 +118,11 @@ impl Place {
     }
 }
 
+/// Whether a path can only name shards.
+pub(crate) fn names_shards(path: &str) -> bool {
+    path.contains(SPECIAL) || is_shard(path)
+}
+
 /// Whether a path names one shard; compressed ones are refused when they are opened.
 fn is_shard(path: &str) -> bool {
     let base = path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();

@@ -1,0 +1,174 @@
+//! `feedline pack`: a source becomes tar shards.
+//!
+//! In: what to pack, where to, how. Out: shards, their indexes, and a [`Packed`]. All work is the engine's.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use feedline_core::Registry;
+use feedline_core::pack::{self, Content, Damaged, DamagedPicture, Options, PackError, Summary, Watch};
+use feedline_core::source::{Source, open_path};
+use serde::Serialize;
+
+use crate::arguments::{DamagedArgument, PackArguments};
+use crate::environment;
+use crate::interrupt::{Interrupt, Interrupted};
+use crate::plan;
+use crate::progress::Progress;
+
+/// Damaged pictures that people are told of by name.
+const NAMED_DAMAGED: usize = 10;
+
+/// What to pack.
+#[derive(Debug)]
+pub struct Pack {
+    src: String,
+    folder: PathBuf,
+    options: Options,
+    workers: usize,
+}
+
+impl From<PackArguments> for Pack {
+    fn from(typed: PackArguments) -> Self {
+        let PackArguments { src, dst, shard_size, as_is: _, pixels, max_side, damaged, workers } = typed;
+        let content = if pixels { Content::Pixels } else { Content::AsIs };
+        let damaged = match damaged {
+            DamagedArgument::Keep => Damaged::Keep,
+            DamagedArgument::Skip => Damaged::Skip,
+        };
+        Self {
+            src,
+            folder: dst,
+            options: Options { shard_size, content, max_side, damaged },
+            workers: workers.map_or_else(environment::cores, usize::from),
+        }
+    }
+}
+
+/// What was packed. MB are 10^6 bytes; bytes and time are those of this run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Packed {
+    path: PathBuf,
+    samples: u64,
+    shards: u64,
+    bytes: u64,
+    index_bytes: u64,
+    seconds: f64,
+    mb_per_second: f64,
+    resumed_samples: u64,
+    renamed: u64,
+    resized: u64,
+    skipped: u64,
+    damaged: usize,
+    damaged_pictures: Vec<DamagedPicture>,
+    #[serde(skip)]
+    damaged_were: Damaged,
+}
+
+/// Packs the source.
+pub fn pack(what: &Pack, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Packed> {
+    let start = Instant::now();
+    let source = open(&what.src, registry, interrupt)?;
+    let progress = Progress::new("samples", source.len());
+    let mut watch = Watcher { progress, interrupt };
+    let packed = pack::pack(&*source, &what.folder, &what.options, what.workers, &mut watch);
+    let summary = packed.map_err(|error| match error {
+        PackError::Cancelled => Interrupted.into(),
+        error => anyhow::Error::from(error),
+    })?;
+    Ok(Packed::new(what, summary, start.elapsed()))
+}
+
+fn open(src: &str, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Arc<dyn Source>> {
+    let registry = Arc::clone(registry);
+    if src.ends_with(".toml") {
+        let table = plan::read(src.as_ref())?.source;
+        let opened = plan::wait_for(move || registry.open_source(table), interrupt)?;
+        return opened.with_context(|| format!("in plan {src:?}"));
+    }
+    let path = src.to_owned();
+    Ok(plan::wait_for(move || open_path(&path, &registry), interrupt)??)
+}
+
+struct Watcher<'a> {
+    progress: Progress,
+    interrupt: &'a Interrupt<'a>,
+}
+
+impl Watch for Watcher<'_> {
+    fn reached(&mut self, samples: u64) {
+        self.progress.reach(samples);
+    }
+
+    fn wants_to_stop(&mut self) -> bool {
+        self.interrupt.check().is_err()
+    }
+}
+
+impl Packed {
+    fn new(what: &Pack, summary: Summary, time: Duration) -> Self {
+        let seconds = time.as_secs_f64();
+        Self {
+            path: what.folder.clone(),
+            samples: summary.samples,
+            shards: summary.shards,
+            bytes: summary.bytes,
+            index_bytes: summary.index_bytes,
+            seconds,
+            mb_per_second: summary.written_bytes as f64 / 1e6 / seconds,
+            resumed_samples: summary.resumed_samples,
+            renamed: summary.renamed,
+            resized: summary.resized,
+            skipped: summary.skipped,
+            damaged: summary.damaged.len(),
+            damaged_pictures: summary.damaged,
+            damaged_were: what.options.damaged,
+        }
+    }
+}
+
+impl fmt::Display for Packed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "packed {} samples into {} shards in {:?}: {:.1} MB and {:.1} MB of indexes, {:.1} s, {:.0} MB/s",
+            self.samples,
+            self.shards,
+            self.path,
+            self.bytes as f64 / 1e6,
+            self.index_bytes as f64 / 1e6,
+            self.seconds,
+            self.mb_per_second
+        )?;
+        if self.resumed_samples > 0 {
+            writeln!(f, "{} of them had been packed before", self.resumed_samples)?;
+        }
+        if self.renamed > 0 {
+            writeln!(
+                f,
+                "{} keys differ from their names: dots became underscores, or the key was taken",
+                self.renamed
+            )?;
+        }
+        if self.resized > 0 {
+            writeln!(f, "{} pictures were made smaller", self.resized)?;
+        }
+        if self.damaged > 0 {
+            let fate = match self.damaged_were {
+                Damaged::Keep => "kept as they are",
+                Damaged::Skip => "left out with their samples",
+            };
+            writeln!(f, "{} pictures are damaged and were {fate}:", self.damaged)?;
+        }
+        for DamagedPicture { name, problem, .. } in self.damaged_pictures.iter().take(NAMED_DAMAGED) {
+            writeln!(f, "  {name:?}: {problem}")?;
+        }
+        if self.damaged > NAMED_DAMAGED {
+            writeln!(f, "  and {} more; --json names all", self.damaged - NAMED_DAMAGED)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,64 @@
+//! What to pack and how.
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::ByteSize;
+
+/// How a source is packed. All of it decides the bytes of the shards.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Options {
+    /// A shard ends before the sample that would make it larger.
+    pub shard_size: ByteSize,
+    /// What is stored of a picture.
+    pub content: Content,
+    /// Pictures with a longer side are made smaller.
+    pub max_side: Option<u32>,
+    /// What becomes of a picture that cannot be decoded.
+    pub damaged: Damaged,
+}
+
+/// What is stored of a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Content {
+    /// The file, byte for byte.
+    AsIs,
+    /// Its pixels, upright, as PPM or PGM.
+    Pixels,
+}
+
+/// What becomes of a picture that cannot be decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Damaged {
+    /// It is stored as it is.
+    Keep,
+    /// Its sample is left out.
+    Skip,
+}
+
+impl Options {
+    /// The options that differ, with both values, for people.
+    pub fn differences(&self, other: &Self) -> Vec<String> {
+        let tables = [self, other].map(|options| serde_json::to_value(options).expect("options are plain data"));
+        let [Some(ours), Some(theirs)] = tables.each_ref().map(|table| table.as_object()) else { return Vec::new() };
+        let names = ours.keys().filter(|name| ours.get(*name) != theirs.get(*name));
+        names.map(|name| format!("{name} was {}, now is {}", ours[name], theirs[name])).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_are_named_with_both_values() {
+        let one =
+            Options { shard_size: ByteSize(1000), content: Content::AsIs, max_side: None, damaged: Damaged::Keep };
+        let other = Options { max_side: Some(512), content: Content::Pixels, ..one.clone() };
+        assert_eq!(one.differences(&one), Vec::<String>::new());
+        let expected = ["content was \"as-is\", now is \"pixels\"", "max_side was null, now is 512"];
+        assert_eq!(one.differences(&other), expected);
+    }
+}

@@ -1,0 +1,203 @@
+//! Writes one shard and its index.
+//!
+//! Both are written under other names, synced, and renamed when they are whole. While a shard is written, another thread
+//! has the system bring it to the disk, so that little is left to wait for at its end.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+
+use tar::{EntryType, Header};
+
+use super::sample::{ReadyMember, ReadySample};
+use super::summary::PackError;
+use crate::source::tar::index::{Builder, ENDING, MemberFacts, SampleFacts};
+use crate::source::tar::walk::BLOCK;
+use crate::store::{DiskStore, Store as _};
+
+/// Bytes handed to the system at a time.
+const BUFFER_BYTES: usize = 1 << 20;
+/// Bytes after which the system is asked to bring what there is to the disk.
+const SYNC_EVERY: u64 = 32 << 20;
+/// What a name begins and ends with while its file is not whole.
+const PARTIAL: (&str, &str) = (".", ".partial");
+/// Names in the header of a member are shorter; longer ones get a header of their own.
+const SHORT_NAME_BYTES: u64 = 100;
+
+/// A shard in the making.
+pub(super) struct ShardWriter<'a> {
+    folder: &'a Path,
+    name: String,
+    partial: PathBuf,
+    file: Arc<File>,
+    tar: tar::Builder<Counted>,
+    index: Builder,
+    syncer: &'a Syncer,
+    asked_to_sync: u64,
+}
+
+/// Counts what is written.
+struct Counted {
+    to: BufWriter<Arc<File>>,
+    bytes: u64,
+}
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.to.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+/// Bytes of a finished shard and of its index.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub bytes: u64,
+    pub index_bytes: u64,
+}
+
+impl<'a> ShardWriter<'a> {
+    /// Begins the shard with this number.
+    pub fn begin(folder: &'a Path, number: u64, syncer: &'a Syncer) -> Result<Self, PackError> {
+        let name = format!("shard-{number:06}.tar");
+        let partial = folder.join(partial_name(&name));
+        let created = File::create(&partial).map_err(|source| PackError::Write { path: partial.clone(), source })?;
+        let file = Arc::new(created);
+        let to = BufWriter::with_capacity(BUFFER_BYTES, Arc::clone(&file));
+        let tar = tar::Builder::new(Counted { to, bytes: 0 });
+        Ok(Self { folder, name, partial, file, tar, index: Builder::default(), syncer, asked_to_sync: 0 })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Samples in it.
+    pub fn samples(&self) -> u64 {
+        self.index.samples()
+    }
+
+    /// Whether it would be larger than `limit` with this sample.
+    pub fn has_room(&self, key: &str, sample: &ReadySample, limit: u64) -> bool {
+        self.tar.get_ref().bytes + sample.members.iter().map(|member| tar_bytes(key, member)).sum::<u64>() <= limit
+    }
+
+    /// Adds a sample.
+    pub fn push(&mut self, key: &str, sample: ReadySample) -> Result<(), PackError> {
+        let mut members = Vec::with_capacity(sample.members.len());
+        for ReadyMember { extension, bytes, width, height, record } in sample.members {
+            let mut header = Header::new_gnu();
+            header.set_entry_type(EntryType::Regular);
+            header.set_mode(0o644);
+            header.set_mtime(sample.modified);
+            header.set_size(bytes.len() as u64);
+            let path = format!("{key}.{extension}");
+            let appended = self.tar.append_data(&mut header, &path, bytes.as_slice());
+            appended.map_err(|source| self.write_error(source))?;
+            let end = self.tar.get_ref().bytes;
+            let start = end - (bytes.len() as u64).next_multiple_of(BLOCK);
+            let data = start..start + bytes.len() as u64;
+            let extension = extension.to_ascii_lowercase();
+            members.push(MemberFacts { extension, data, width, height, record });
+        }
+        let facts = SampleFacts { key: key.to_owned(), label: sample.label, members };
+        self.index.push(&facts).map_err(|problem| PackError::Sample { name: sample.name, problem })?;
+        if self.tar.get_ref().bytes - self.asked_to_sync >= SYNC_EVERY {
+            self.asked_to_sync = self.tar.get_ref().bytes;
+            self.syncer.ask(&self.file);
+        }
+        Ok(())
+    }
+
+    /// Ends the shard: it and its index get their names.
+    pub fn finish(mut self, classes: &[String]) -> Result<Written, PackError> {
+        let ended = self.tar.finish().and_then(|()| self.tar.get_mut().flush()).and_then(|()| self.file.sync_all());
+        ended.and_then(|()| self.syncer.result()).map_err(|source| self.write_error(source))?;
+        let shard = DiskStore::new(self.folder).open(&partial_name(&self.name))?;
+        let index = std::mem::take(&mut self.index).finish(&*shard, classes)?;
+        let index_name = format!("{}{ENDING}", self.name);
+        let partial_index = self.folder.join(partial_name(&index_name));
+        let written = write_synced(&partial_index, &index)
+            .and_then(|()| fs::rename(&partial_index, self.folder.join(&index_name)))
+            .and_then(|()| fs::rename(&self.partial, self.folder.join(&self.name)))
+            .and_then(|()| File::open(self.folder)?.sync_all());
+        written.map_err(|source| self.write_error(source))?;
+        Ok(Written { bytes: shard.len(), index_bytes: index.len() as u64 })
+    }
+
+    fn write_error(&self, source: io::Error) -> PackError {
+        PackError::Write { path: self.folder.join(&self.name), source }
+    }
+}
+
+fn partial_name(name: &str) -> String {
+    format!("{}{name}{}", PARTIAL.0, PARTIAL.1)
+}
+
+/// Removes what a run that was killed left behind.
+pub(super) fn remove_partial(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with(PARTIAL.0) && name.ends_with(PARTIAL.1) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// Bytes that a member takes in a shard.
+fn tar_bytes(key: &str, member: &ReadyMember) -> u64 {
+    let name = (key.len() + 1 + member.extension.len()) as u64;
+    let long_name = if name > SHORT_NAME_BYTES { BLOCK + (name + 1).next_multiple_of(BLOCK) } else { 0 };
+    long_name + BLOCK + (member.bytes.len() as u64).next_multiple_of(BLOCK)
+}
+
+/// Has files brought to the disk while they are written, in a thread of its own.
+#[derive(Debug)]
+pub(super) struct Syncer {
+    files: mpsc::SyncSender<Arc<File>>,
+    error: Arc<Mutex<Option<io::Error>>>,
+}
+
+impl Syncer {
+    /// The syncer, and what its thread does until the syncer is dropped.
+    pub fn new() -> (Self, impl FnOnce() + Send) {
+        let (files, asked) = mpsc::sync_channel::<Arc<File>>(1);
+        let error = Arc::new(Mutex::new(None));
+        let kept = Arc::clone(&error);
+        let work = move || {
+            for file in asked {
+                if let Err(error) = file.sync_data() {
+                    *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                }
+            }
+        };
+        (Self { files, error }, work)
+    }
+
+    /// Asks for a file, unless one waits already.
+    fn ask(&self, file: &Arc<File>) {
+        // A full queue means that the disk is behind, and syncing the same file once is enough.
+        self.files.try_send(Arc::clone(file)).unwrap_or_default();
+    }
+
+    /// An error that was met since the last question; the system tells it to one asker only.
+    fn result(&self) -> io::Result<()> {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
+    }
+}
