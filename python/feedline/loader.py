@@ -56,6 +56,8 @@ class Loader:
         returns: names of the fields to deliver, as tuples in this order; by default a dict of all. ``"key"`` is the
             sample's name.
         ragged: fields to deliver as lists of arrays, each with its own shape.
+        seek_index: ``"auto"`` uses seek indexes of pictures that are decoded and cropped, and makes those that are missing
+            in the first epoch; ``"never"`` does neither. Pixels are the same.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Loader:
         framework: Literal["numpy", "torch"] = "numpy",
         returns: Sequence[str] | None = None,
         ragged: Sequence[str] = (),
+        seek_index: Literal["auto", "never"] = "auto",
     ) -> None:
         """Check everything at once; read and start nothing before the first batch is asked for."""
         if not isinstance(source, Source):
@@ -109,6 +112,9 @@ class Loader:
         config: dict[str, Any] = {"num_workers": num_workers}
         if ranks is not None:
             config["rank"], config["world_size"] = ranks
+        _one_of("seek_index", seek_index, ("auto", "never"))
+        if seek_index != "auto":
+            config["seek_index"] = seek_index
         if prefetch_batches is not None:
             config["prefetch_batches"] = _whole("prefetch_batches", prefetch_batches, 1)
         if memory_budget is not None:
@@ -135,7 +141,7 @@ class Loader:
         self._framework: Literal["numpy", "torch"] = "torch" if framework == "torch" else "numpy"
         self._to_array = _converter(self._framework)
         self._returns: list[str] | None = plan._native.settings.get("returns")
-        self._native = _feedline.Loader(plan._native, environment.memory_bytes())
+        self._native = _feedline.Loader(plan._native, environment.memory_bytes(), environment.cache_folder())
         _close_at_exit(self)
 
     @property

@@ -54,11 +54,16 @@ class DecodeImage(Op):
     Grey, palette, CMYK, alpha (dropped) and 16 bit (high byte) become RGB. ``mode="auto"`` decodes fields called
     ``mask`` or ``..._mask`` to one channel of labels (palette index or grey value), all others to RGB. ``exif`` turns
     pictures as their EXIF orientation says. Pictures of more than ``max_pixels`` are refused before memory is taken.
+
+    Where a crop follows, only the part of a JPEG that it needs is decoded; the pixels are those of a full decode.
+    ``fast=True`` gives approximate pixels: JPEGs are decoded at 1/2, 1/4 or 1/8 size where the crop is at least that much
+    larger than what it is resized to, by a faster transform. See the guide for the error.
     """
 
     on: On = "image"
     exif: bool = True
     mode: Literal["auto", "rgb", "grey", "mask"] = "auto"
+    fast: bool = False
     max_pixels: int = 178_956_970
 
 

@@ -9,7 +9,7 @@ use std::thread;
 use anyhow::{Context as _, Result, bail};
 use feedline_core::batch::Batch;
 use feedline_core::sink::Iteration;
-use feedline_core::{Document, Loader, Next, Plan, Registry};
+use feedline_core::{Document, Loader, Machine, Next, Plan, Registry};
 
 use crate::environment;
 use crate::interrupt::{Interrupt, POLL};
@@ -48,9 +48,10 @@ pub fn wait_for<T: Send + 'static>(open: impl FnOnce() -> T + Send + 'static, in
     }
 }
 
-/// A loader with the memory of this machine.
+/// A loader with what this machine gives.
 pub fn loader(plan: Arc<Plan>) -> Loader {
-    Loader::new(plan, environment::memory_bytes())
+    let machine = Machine { memory_bytes: environment::memory_bytes(), cache_folder: environment::cache_folder() };
+    Loader::new(plan, &machine)
 }
 
 /// Waits for the next batch; none at the end of the epoch.

@@ -15,6 +15,10 @@ pub enum Subsampling {
     S422,
     /// Chroma at half the width and height.
     S420,
+    /// Chroma at half the height.
+    S440,
+    /// Chroma at a quarter of the width.
+    S411,
     /// No chroma.
     Grey,
 }
@@ -22,8 +26,14 @@ pub enum Subsampling {
 /// How the coefficients of a JPEG are coded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum JpegCoding {
-    /// One scan, Huffman.
+    /// One scan, Huffman, the standard's tables.
     Baseline,
+    /// One scan, Huffman, tables made for the picture.
+    Optimised,
+    /// One scan, Huffman, a restart every so many MCUs.
+    Restarts(u16),
+    /// Extended sequential: as baseline, with quantisers of 16 bits where quality is low.
+    Extended,
     /// Several scans, Huffman.
     Progressive,
     /// One scan, arithmetic.

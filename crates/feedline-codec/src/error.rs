@@ -89,6 +89,11 @@ pub enum CodecError {
 }
 
 impl CodecError {
+    /// Whether it is about the bytes given, and not about what the caller wants of them.
+    pub fn is_about_data(&self) -> bool {
+        matches!(self, Self::Index(_) | Self::Truncated { .. } | Self::Damaged { .. } | Self::Unsupported { .. })
+    }
+
     pub(crate) fn damaged(format: Format, reason: impl Into<String>) -> Self {
         Self::Damaged { format, reason: reason.into() }
     }

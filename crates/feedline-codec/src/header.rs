@@ -76,10 +76,15 @@ impl Header {
         Rect { left, top, width: right.min(self.width) - left, height: bottom.min(self.height) - top }
     }
 
-    /// About how many bytes decoding takes at its peak: the pixels, and what the decoder holds beside them.
-    pub fn decode_bytes(&self, channels: u8, exif: bool) -> u64 {
+    /// About how many bytes decoding a crop takes at its peak: the pixels, and what the decoder holds beside them.
+    pub fn decode_bytes(&self, crop: Rect, channels: u8, exif: bool) -> u64 {
         let area = u64::from(self.width) * u64::from(self.height);
-        let pixels = area * u64::from(channels);
+        let part = match self.format {
+            // Whole MCUs, and those that its edges are made of.
+            Format::Jpeg => area.min((u64::from(crop.width) + 64) * (u64::from(crop.height) + 64)),
+            _ => area,
+        };
+        let pixels = part * u64::from(channels);
         let beside = match self.format {
             Format::Jpeg if self.is_progressive => 6 * area,
             Format::Png if self.is_progressive => 4 * area,

@@ -274,9 +274,9 @@ static void on_encode_message(j_common_ptr cinfo, int level) {
   (void)level;
 }
 
-/* `coding`: 0 baseline, 1 progressive, 2 arithmetic. The bytes are freed with fl_jpeg_free_bytes. Returns FL_OK or not. */
+/* `coding`: 0 baseline, 1 progressive, 2 arithmetic, 3 tables of its own, 4 extended; `restarts`: MCUs between two. The bytes are freed with fl_jpeg_free_bytes. Returns FL_OK or not. */
 int fl_jpeg_encode(const uint8_t *pixels, uint32_t width, uint32_t height, uint32_t channels, int quality,
-                   int sampling_x, int sampling_y, int coding, uint8_t **bytes, size_t *length) {
+                   int sampling_x, int sampling_y, int coding, int restarts, uint8_t **bytes, size_t *length) {
   fl_encoder *e = calloc(1, sizeof *e);
   struct jpeg_compress_struct *cinfo;
   if (e == NULL) return FL_OUT_OF_MEMORY;
@@ -302,7 +302,7 @@ int fl_jpeg_encode(const uint8_t *pixels, uint32_t width, uint32_t height, uint3
   jpeg_set_defaults(cinfo);
   if (channels == 4) jpeg_set_colorspace(cinfo, JCS_YCCK);
   if (sampling_x == 0) jpeg_set_colorspace(cinfo, JCS_GRAYSCALE);
-  jpeg_set_quality(cinfo, quality, TRUE);
+  jpeg_set_quality(cinfo, quality, coding == 4 ? FALSE : TRUE);
   if (sampling_x > 0 && channels > 1) {
     cinfo->comp_info[0].h_samp_factor = sampling_x;
     cinfo->comp_info[0].v_samp_factor = sampling_y;
@@ -313,6 +313,8 @@ int fl_jpeg_encode(const uint8_t *pixels, uint32_t width, uint32_t height, uint3
   }
   if (coding == 1) jpeg_simple_progression(cinfo);
   if (coding == 2) cinfo->arith_code = TRUE;
+  if (coding == 3) cinfo->optimize_coding = TRUE;
+  cinfo->restart_interval = (unsigned)restarts;
   jpeg_start_compress(cinfo, TRUE);
   while (cinfo->next_scanline < cinfo->image_height) {
     JSAMPROW row = (JSAMPROW)(pixels + (size_t)cinfo->next_scanline * width * channels);

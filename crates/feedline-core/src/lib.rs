@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+pub mod cache;
 pub mod cursor;
 pub mod engine;
 pub mod error;
@@ -31,4 +32,4 @@ pub use batch::Batch;
 pub use cursor::{Cursor, State};
 pub use error::{Error, SampleFailure};
 pub use plan::{Document, Plan, Registry};
-pub use sink::{Loader, Next};
+pub use sink::{Loader, Machine, Next};

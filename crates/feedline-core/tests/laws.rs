@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use feedline_core::batch::{Batch, FieldData};
 use feedline_core::order::Epoch;
 use feedline_core::testing::{collect, open, picture, take, write_pictures};
-use feedline_core::{Error, Loader, Next, Plan};
+use feedline_core::{Error, Loader, Machine, Next, Plan};
 
 const OPS: &str = r#"
 [[ops]]
@@ -41,7 +41,7 @@ fn plan(folder: &Path, settings: &str, run: &str) -> Arc<Plan> {
 }
 
 fn loader(folder: &tempfile::TempDir, settings: &str, run: &str) -> Loader {
-    Loader::new(plan(folder.path(), settings, run), None)
+    Loader::new(plan(folder.path(), settings, run), &Machine::default())
 }
 
 fn pictures(count: u64) -> tempfile::TempDir {
@@ -121,7 +121,7 @@ fn law_2_a_samplers_sequence_is_the_epoch_and_repeats_are_drawn_anew() {
          [source]\nkind = \"folder\"\nroot = {:?}\n{OPS}",
         folder.path()
     );
-    let batches = collect(&Loader::new(open(&text).unwrap(), None)).unwrap();
+    let batches = collect(&Loader::new(open(&text).unwrap(), &Machine::default())).unwrap();
     assert_eq!(batches[0].ids(), [3, 1, 3, 3, 0]);
     let image = batches[0].field("image").unwrap().bytes();
     let each = image.len() / 5;
@@ -153,7 +153,7 @@ fn law_2_a_new_iterator_takes_over_without_losing_a_batch() {
 fn law_3_strict_order_is_the_plans_order() {
     let folder = pictures(30);
     let plan = plan(folder.path(), "batch_size = 7", "num_workers = 4");
-    let loader = Loader::new(Arc::clone(&plan), None);
+    let loader = Loader::new(Arc::clone(&plan), &Machine::default());
     for epoch in 0..3 {
         let ids: Vec<i64> = collect(&loader).unwrap().iter().flat_map(Batch::ids).collect();
         let expected: Vec<i64> = plan.ids(Epoch(epoch), u64::MAX).into_iter().map(|id| id as i64).collect();
@@ -348,7 +348,7 @@ fn law_8_normalize_in_one_step_gives_the_bytes_of_two() {
              [[ops]]\nop = \"Resize\"\nsize = [20, 33]\n{ops}",
             folder.path()
         );
-        seen(&collect(&Loader::new(open(&text).unwrap(), None)).unwrap())
+        seen(&collect(&Loader::new(open(&text).unwrap(), &Machine::default())).unwrap())
     };
     let unfused = stream("[[ops]]\nop = \"ToTensor\"\n[[ops]]\nop = \"Normalize\"\n");
     assert_eq!(stream("[[ops]]\nop = \"Normalize\"\n"), unfused);

@@ -1,12 +1,13 @@
 //! The stream of batches, waited for in short turns so that Ctrl-C works.
 
+use std::path::PathBuf;
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use feedline_core::order::Epoch;
-use feedline_core::sink::{Iteration, Loader as CoreLoader, Next};
+use feedline_core::sink::{Iteration, Loader as CoreLoader, Machine, Next};
 use feedline_core::{Error, State};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -30,12 +31,13 @@ pub struct Loader {
 
 #[pymethods]
 impl Loader {
-    /// A stream of a plan; `memory` is what the machine has, in bytes. Starts nothing.
+    /// A stream of a plan; `memory` is what the machine has, in bytes, and `cache` where to keep things. Starts nothing.
     #[new]
-    #[pyo3(signature = (plan, memory))]
-    fn new(plan: &Bound<'_, Plan>, memory: Option<u64>) -> Self {
+    #[pyo3(signature = (plan, memory, cache))]
+    fn new(plan: &Bound<'_, Plan>, memory: Option<u64>, cache: Option<PathBuf>) -> Self {
         logging::install();
-        let loader = CoreLoader::new(Arc::clone(&plan.get().0), memory);
+        let machine = Machine { memory_bytes: memory, cache_folder: cache };
+        let loader = CoreLoader::new(Arc::clone(&plan.get().0), &machine);
         Self { loader: Some(loader), process: AtomicU32::new(0) }
     }
 

@@ -173,7 +173,7 @@ impl Op for Map {
         let results = Python::attach(|py| self.call(py, &taken))?;
         for ((name, old), new) in self.on.names().zip(taken).zip(results) {
             let memory = match old {
-                Value::Bytes(memory) => Some(memory),
+                Value::Bytes(encoded) => Some(encoded.memory),
                 Value::Pixels(pixels) => Some(pixels.memory),
                 Value::Tensor(tensor) => Some(tensor.memory),
                 Value::Text(_) => None,
@@ -204,7 +204,7 @@ impl Map {
 /// A field as the function sees it: an array of its own, bytes, or text.
 fn argument<'py>(py: Python<'py>, value: &Value<'_>, asarray: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let array = match value {
-        Value::Bytes(memory) => return Ok(PyBytes::new(py, memory).into_any()),
+        Value::Bytes(encoded) => return Ok(PyBytes::new(py, &encoded.memory).into_any()),
         Value::Text(text) => return Ok(text.into_pyobject(py)?.into_any()),
         Value::Tensor(tensor) => Array::owned(tensor.dtype, tensor.shape.clone(), tensor.memory.to_vec()),
         Value::Pixels(pixels) => {

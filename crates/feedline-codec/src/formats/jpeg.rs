@@ -91,12 +91,17 @@ pub(crate) fn encode(
         Subsampling::S444 => (1, 1),
         Subsampling::S422 => (2, 1),
         Subsampling::S420 => (2, 2),
+        Subsampling::S440 => (1, 2),
+        Subsampling::S411 => (4, 1),
         Subsampling::Grey => (0, 0),
     };
-    let coding = match coding {
-        JpegCoding::Baseline => 0,
-        JpegCoding::Progressive => 1,
-        JpegCoding::Arithmetic => 2,
+    let (coding, restarts) = match coding {
+        JpegCoding::Baseline => (0, 0),
+        JpegCoding::Progressive => (1, 0),
+        JpegCoding::Arithmetic => (2, 0),
+        JpegCoding::Optimised => (3, 0),
+        JpegCoding::Extended => (4, 0),
+        JpegCoding::Restarts(interval) => (0, c_int::from(interval)),
     };
     let (quality, channels) = (c_int::from(quality), u32::from(channels));
     let mut bytes = std::ptr::null_mut();
@@ -104,7 +109,7 @@ pub(crate) fn encode(
     let pixels = pixels.as_ptr();
     let status =
         // SAFETY: C2, the assertion above makes `pixels` as long as the shim reads; C4 for the two results.
-        unsafe { fl_jpeg_encode(pixels, width, height, channels, quality, across, down, coding, &raw mut bytes, &raw mut len) };
+        unsafe { fl_jpeg_encode(pixels, width, height, channels, quality, across, down, coding, restarts, &raw mut bytes, &raw mut len) };
     let Some(owned) = NonNull::new(bytes).filter(|_| status == Status::OK) else {
         return Err(CodecError::OutOfMemory { bytes: u64::from(width) * u64::from(height) * u64::from(channels) });
     };
@@ -171,7 +176,7 @@ impl<'a> Decompressor<'a> {
         let Info { width: full_width, height: full_height, .. } = self.info;
         assert!(crop.is_inside(full_width, full_height), "{crop:?} is not inside {full_width} x {full_height}");
         // Pixels of chroma that was stored smaller are made of their neighbours too.
-        let right = (crop.right() + 1).min(full_width);
+        let right = (crop.right() + 1).max(LEAST_WIDTH).min(full_width);
         let mut left = crop.left.saturating_sub(1).min(right.saturating_sub(LEAST_WIDTH));
         let mut width = right - left;
         // SAFETY: C3.
@@ -273,6 +278,7 @@ unsafe extern "C" {
         sampling_x: c_int,
         sampling_y: c_int,
         coding: c_int,
+        restarts: c_int,
         bytes: *mut *mut u8,
         length: *mut usize,
     ) -> c_int;

@@ -39,6 +39,13 @@ pub(crate) enum Piece {
     Pixels(Pnm),
 }
 
+impl BadIndex {
+    /// The index of a file that was changed since.
+    pub fn of_part() -> Self {
+        Self("what it says of the file is no longer so")
+    }
+}
+
 impl SeekIndex {
     /// Walks a file: baseline and extended sequential JPEG with one scan, PPM and PGM.
     pub fn build(file: &[u8]) -> Result<Self, NotSeekable> {

@@ -102,6 +102,11 @@ impl<'s> Sample<'s> {
         self.field(name)?.value.as_mut().ok_or_else(|| FieldError::Missing { name: name.to_owned() })
     }
 
+    /// The fields that have a value.
+    pub fn values(&self) -> impl Iterator<Item = (&str, &Value<'s>)> {
+        self.fields.iter().filter_map(|field| Some((&*field.name, field.value.as_ref()?)))
+    }
+
     /// Takes out a picture or mask.
     pub fn take_pixels(&mut self, name: &str) -> Result<Pixels<'s>, FieldError> {
         match self.take(name)? {
@@ -234,7 +239,9 @@ fn loosen(value: Value<'_>) -> Loose {
     };
     match value {
         Value::Text(text) => Loose::Text(text),
-        Value::Bytes(memory) => Loose::Array { dtype: Dtype::U8, shape: vec![memory.len()], bytes: owned(memory) },
+        Value::Bytes(super::Encoded { memory, .. }) => {
+            Loose::Array { dtype: Dtype::U8, shape: vec![memory.len()], bytes: owned(memory) }
+        }
         Value::Tensor(tensor) => Loose::Array { dtype: tensor.dtype, shape: tensor.shape, bytes: owned(tensor.memory) },
         Value::Pixels(pixels) => {
             let shape = pixels.shape();
@@ -253,7 +260,7 @@ fn loosen(value: Value<'_>) -> Loose {
 fn recycle(value: Value<'_>, workspace: &mut Workspace) {
     let memory = match value {
         Value::Text(_) => return,
-        Value::Bytes(memory) => memory,
+        Value::Bytes(encoded) => encoded.memory,
         Value::Pixels(pixels) => pixels.memory,
         Value::Tensor(tensor) => tensor.memory,
     };

@@ -4,10 +4,11 @@
 
 use std::ops::{Deref, DerefMut};
 
-use feedline_codec::View;
+use feedline_codec::{Rect, SeekIndex, View};
 
 use super::kind::pixel_shape;
 use super::{Axes, Dtype, array_bytes};
+use crate::op::shrink;
 
 /// Heap memory that is used again: it may be longer than what it holds, so growing it never clears what will be
 /// overwritten.
@@ -89,6 +90,34 @@ impl DerefMut for Memory<'_> {
     }
 }
 
+/// Encoded bytes of a file, or those that a crop of it needs.
+#[derive(Debug)]
+pub struct Encoded<'s> {
+    /// The bytes.
+    pub memory: Memory<'s>,
+    /// Where in the file they begin.
+    pub offset: u64,
+    /// Whether they are all there are.
+    pub is_whole: bool,
+    /// Where the parts of the picture are in the file.
+    pub index: Option<SeekIndex>,
+}
+
+impl<'s> From<Memory<'s>> for Encoded<'s> {
+    fn from(memory: Memory<'s>) -> Self {
+        Self { memory, offset: 0, is_whole: true, index: None }
+    }
+}
+
+/// The part of a picture that is in memory, for an op that looks at no more.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// The part, in pixels as they are in memory.
+    pub rect: Rect,
+    /// Pixels of the picture that one in memory stands for, along a side.
+    pub divisor: u32,
+}
+
 /// A picture: a rectangle of a larger one until something has to touch its bytes.
 #[derive(Debug)]
 pub struct Pixels<'s> {
@@ -106,6 +135,8 @@ pub struct Pixels<'s> {
     pub offset: usize,
     /// Bytes from one row to the next.
     pub stride: usize,
+    /// Where only a part is in memory: which.
+    pub window: Option<Window>,
 }
 
 impl<'s> Pixels<'s> {
@@ -113,12 +144,21 @@ impl<'s> Pixels<'s> {
     pub fn packed(memory: Memory<'s>, width: u32, height: u32, channels: u8, is_mask: bool) -> Self {
         let stride = width as usize * usize::from(channels);
         assert_eq!(memory.len(), stride * height as usize, "memory of a packed picture has its size");
-        Self { memory, width, height, channels, is_mask, offset: 0, stride }
+        Self { memory, width, height, channels, is_mask, offset: 0, stride, window: None }
+    }
+
+    /// A picture of which `memory` holds a part.
+    pub fn part(memory: Memory<'s>, (width, height): (u32, u32), window: Window, channels: u8, is_mask: bool) -> Self {
+        let part = Self::packed(memory, window.rect.width, window.rect.height, channels, is_mask);
+        Self { width, height, window: Some(window), ..part }
     }
 
     /// Whether rows follow each other without a gap and nothing is around them.
     pub fn is_packed(&self) -> bool {
-        self.offset == 0 && self.memory.len() == self.packed_bytes() && self.stride == self.row_bytes()
+        self.window.is_none()
+            && self.offset == 0
+            && self.memory.len() == self.packed_bytes()
+            && self.stride == self.row_bytes()
     }
 
     /// Bytes of one row.
@@ -133,6 +173,7 @@ impl<'s> Pixels<'s> {
 
     /// The picture as codecs and kernels take it.
     pub fn view(&self) -> View<'_> {
+        self.check_all_there();
         View {
             pixels: &self.memory[self.offset..],
             width: self.width,
@@ -142,15 +183,28 @@ impl<'s> Pixels<'s> {
         }
     }
 
+    fn check_all_there(&self) {
+        assert!(self.window.is_none(), "only a crop may look at a picture of which a part is there");
+    }
+
     /// Narrows to a rectangle inside; no byte moves.
-    pub fn crop(&mut self, left: u32, top: u32, width: u32, height: u32) {
-        assert!(left + width <= self.width && top + height <= self.height, "a crop lies inside its picture");
-        self.offset += top as usize * self.stride + left as usize * usize::from(self.channels);
-        (self.width, self.height) = (width, height);
+    pub fn crop(&mut self, rect: Rect) {
+        assert!(rect.is_inside(self.width, self.height), "a crop lies inside its picture");
+        let rect = match self.window.take() {
+            None => rect,
+            Some(Window { rect: there, divisor }) => {
+                let rect = shrink(rect, divisor, there.right(), there.bottom());
+                assert!(there.contains(&rect), "{there:?} is there, but {rect:?} is needed");
+                Rect { left: rect.left - there.left, top: rect.top - there.top, ..rect }
+            }
+        };
+        self.offset += rect.top as usize * self.stride + rect.left as usize * usize::from(self.channels);
+        (self.width, self.height) = (rect.width, rect.height);
     }
 
     /// Copies the rows without gaps.
     pub fn copy_to(&self, target: &mut [u8]) {
+        self.check_all_there();
         let row = self.row_bytes();
         if row == 0 {
             return;
@@ -203,7 +257,7 @@ impl<'s> Tensor<'s> {
 #[derive(Debug)]
 pub enum Value<'s> {
     /// Encoded bytes.
-    Bytes(Memory<'s>),
+    Bytes(Encoded<'s>),
     /// Text.
     Text(String),
     /// A picture or mask.
@@ -227,7 +281,7 @@ impl Value<'_> {
     /// Bytes of its content.
     pub fn content_bytes(&self) -> usize {
         match self {
-            Self::Bytes(memory) => memory.len(),
+            Self::Bytes(encoded) => encoded.memory.len(),
             Self::Text(text) => text.len(),
             Self::Pixels(pixels) => pixels.packed_bytes(),
             Self::Tensor(tensor) => tensor.memory.len(),

@@ -8,6 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use feedline_codec::CodecError;
+
 use super::{Budget, Cancel, NoMemory, Task, Working, Workspace};
 use crate::batch::{Dtype, FieldForm, Loose, Sample, Slot, Tensor, Value};
 use crate::error::{SampleFailure, chain};
@@ -15,7 +17,7 @@ use crate::metrics::{Metrics, Substitute};
 use crate::op::OpError;
 use crate::order::{EpochSequence, Place, SampleId};
 use crate::plan::{OnError, Plan};
-use crate::supply::{Supply, Wanted};
+use crate::supply::{Cut, Reading, Supply, Wanted};
 
 /// Substitutes that are tried for one bad sample.
 const SUBSTITUTE_ATTEMPTS: u32 = 100;
@@ -58,6 +60,8 @@ enum Stop {
     Cancelled,
     /// Memory is short: start again, asking for this many bytes at once.
     Crowded(u64),
+    /// What was loaded of the sample is not what was promised: load all of it.
+    Stale,
     Failed(Arc<SampleFailure>),
 }
 
@@ -81,7 +85,7 @@ impl Preparer {
         for slot in task.slots.clone() {
             match self.fill(task, slot, &visits, &mut report) {
                 Ok(prepared) => report.prepared.push(prepared),
-                Err(Stop::Cancelled | Stop::Crowded(_)) => {
+                Err(Stop::Cancelled | Stop::Crowded(_) | Stop::Stale) => {
                     self.budget.release(report.kept_bytes);
                     return None;
                 }
@@ -141,11 +145,12 @@ impl Preparer {
         report: &mut Report,
     ) -> Result<Vec<Loose>, Stop> {
         let wanted = self.plan.wanted(task.epoch, visits, place.position);
-        let mut allotment = 0;
+        let (mut allotment, mut reading) = (0, Reading::Trimmed);
         loop {
             let working = self.budget.begin((self.run, task.serial), slot);
-            match self.attempt_with(allotment, working, (wanted, place), task.writer.slot_mut(slot), report) {
+            match self.attempt_with(allotment, working, (wanted, place, reading), task.writer.slot_mut(slot), report) {
                 Err(Stop::Crowded(bytes)) => allotment = bytes,
+                Err(Stop::Stale) => reading = Reading::Plain,
                 other => return other,
             }
         }
@@ -155,13 +160,13 @@ impl Preparer {
         &mut self,
         allotment: u64,
         working: Working,
-        (wanted, place): (Wanted, Place),
+        (wanted, place, reading): (Wanted, Place, Reading),
         regions: Vec<&mut [u8]>,
         report: &mut Report,
     ) -> Result<Vec<Loose>, Stop> {
         self.current_op = None;
         self.workspace.begin(working, allotment).map_err(|error| self.no_memory(error, wanted, place))?;
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.prepare(regions, wanted, place, report)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.prepare(regions, (wanted, place, reading), report)));
         let kept = outcome.as_ref().ok().and_then(|result| result.as_ref().ok());
         let kept: usize = kept.map_or(0, |loose| loose.iter().map(Loose::content_bytes).sum());
         report.kept_bytes += kept as u64;
@@ -178,8 +183,7 @@ impl Preparer {
     fn prepare(
         &mut self,
         regions: Vec<&mut [u8]>,
-        wanted: Wanted,
-        place: Place,
+        (wanted, place, reading): (Wanted, Place, Reading),
         report: &mut Report,
     ) -> Result<Vec<Loose>, Stop> {
         let plan = Arc::clone(&self.plan);
@@ -195,7 +199,14 @@ impl Preparer {
             sample.declare(name, slot);
         }
         let began = Instant::now();
-        let loaded = self.supply.load(wanted, &mut sample, &mut self.workspace, &self.metrics.read);
+        // What is kept is kept whole, so the ops before that place do not look ahead.
+        let keeps = self.supply.keeps(wanted, &self.metrics).filter(|_| reading == Reading::Trimmed);
+        let loading = match keeps {
+            None => reading,
+            Some(Cut(0)) => Reading::Complete,
+            Some(_) => Reading::Plain,
+        };
+        let loaded = self.supply.load(wanted, loading, &mut sample, &mut self.workspace, &self.metrics);
         let cut = loaded.map_err(|error| match error {
             error if let Some(memory) = error.no_memory() => self.no_memory(memory, wanted, place),
             other => self.failure(wanted, place, Box::new(other)),
@@ -203,10 +214,19 @@ impl Preparer {
         let mut before = Instant::now();
         report.read += before - began;
         for (number, planned) in plan.ops().iter().enumerate().skip(cut.0) {
+            if keeps == Some(Cut(number)) {
+                self.supply.keep(wanted, &sample, &self.metrics);
+            }
             self.current_op = Some(number);
             let draw = plan.draw(number, wanted);
-            planned.op().apply(&mut sample, &draw, &mut self.workspace).map_err(|error| match error {
-                OpError::Cancelled(_) | OpError::Codec(feedline_codec::CodecError::Cancelled) => Stop::Cancelled,
+            let applied = if keeps.is_some_and(|cut| number < cut.0) {
+                planned.op().apply(&mut sample, &draw, &mut self.workspace)
+            } else {
+                planned.op().apply_ahead(&mut sample, &draw, &plan.ahead(number, wanted), &mut self.workspace)
+            };
+            applied.map_err(|error| match error {
+                OpError::Codec(CodecError::Index(_)) if reading == Reading::Trimmed => Stop::Stale,
+                OpError::Cancelled(_) | OpError::Codec(CodecError::Cancelled) => Stop::Cancelled,
                 OpError::Memory(memory) => self.no_memory(memory, wanted, place),
                 other => self.failure(wanted, place, Box::new(other)),
             })?;
@@ -215,6 +235,9 @@ impl Preparer {
             self.metrics.ops[number].add(now - before, bytes.sum());
             report.ops += now - before;
             before = now;
+        }
+        if keeps == Some(Cut(plan.ops().len())) && cut.0 < plan.ops().len() {
+            self.supply.keep(wanted, &sample, &self.metrics);
         }
         self.finish(sample, wanted.id, place).map_err(|error| self.failure(wanted, place, Box::new(error)))
     }

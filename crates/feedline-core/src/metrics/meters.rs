@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::{CacheSnapshot, SeekSnapshot};
 use crate::error::SampleFailure;
 use crate::plan::Plan;
 
@@ -94,6 +95,85 @@ impl ReadMeter {
     }
 }
 
+/// Seek indexes: made, and used.
+#[derive(Debug, Default)]
+pub struct SeekMeter {
+    made: AtomicU64,
+    not_seekable: AtomicU64,
+    busy_nanos: AtomicU64,
+    bytes: AtomicU64,
+    used: AtomicU64,
+}
+
+impl SeekMeter {
+    /// Books a file that was walked.
+    pub fn add_made(&self, busy: Duration, is_seekable: bool, bytes: usize) {
+        let counter = if is_seekable { &self.made } else { &self.not_seekable };
+        counter.fetch_add(1, Ordering::Relaxed);
+        self.busy_nanos.fetch_add(busy.as_nanos() as u64, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Books a sample of which an index said what to read.
+    pub fn add_used(&self) {
+        self.used.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The counters.
+    pub fn read(&self) -> SeekSnapshot {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        SeekSnapshot {
+            made: read(&self.made),
+            not_seekable: read(&self.not_seekable),
+            made_bytes: read(&self.bytes),
+            busy_seconds: Duration::from_nanos(read(&self.busy_nanos)).as_secs_f64(),
+            used: read(&self.used),
+        }
+    }
+}
+
+/// The cache of samples.
+#[derive(Debug, Default)]
+pub struct CacheMeter {
+    hits: AtomicU64,
+    misses: AtomicU64,
+    memory_bytes: AtomicU64,
+    disk_bytes: AtomicU64,
+}
+
+impl CacheMeter {
+    /// Books a sample that was there.
+    pub fn add_hit(&self) {
+        self.hits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Books a sample that was not.
+    pub fn add_miss(&self) {
+        self.misses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Books what was put into memory.
+    pub fn add_to_memory(&self, bytes: usize) {
+        self.memory_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Books what was put on disk.
+    pub fn add_to_disk(&self, bytes: usize) {
+        self.disk_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// The counters.
+    pub fn read(&self) -> CacheSnapshot {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        CacheSnapshot {
+            hits: read(&self.hits),
+            misses: read(&self.misses),
+            ram_bytes: read(&self.memory_bytes),
+            written_bytes: read(&self.disk_bytes),
+        }
+    }
+}
+
 /// A bad sample and what was delivered in its place.
 #[derive(Clone, Debug)]
 pub struct Substitute {
@@ -110,6 +190,10 @@ pub struct Metrics {
     pub ops: Vec<OpMeter>,
     /// The store.
     pub read: ReadMeter,
+    /// Seek indexes.
+    pub seek: SeekMeter,
+    /// The cache of samples.
+    pub cache: CacheMeter,
     pub(crate) samples: AtomicU64,
     pub(crate) batches: AtomicU64,
     pub(crate) content_bytes: AtomicU64,
@@ -132,6 +216,8 @@ impl Metrics {
         Self {
             ops: plan.ops().iter().map(|op| meter(op.name())).collect(),
             read: ReadMeter::default(),
+            seek: SeekMeter::default(),
+            cache: CacheMeter::default(),
             samples: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             content_bytes: AtomicU64::new(0),

@@ -6,5 +6,7 @@
 mod meters;
 mod snapshot;
 
-pub use meters::{Metrics, OpMeter, Phase, ReadMeter, Substitute};
-pub use snapshot::{MemorySnapshot, OpSnapshot, QueueSnapshot, Snapshot, StoreSnapshot, SubstituteSnapshot};
+pub use meters::{CacheMeter, Metrics, OpMeter, Phase, ReadMeter, SeekMeter, Substitute};
+pub use snapshot::{
+    CacheSnapshot, MemorySnapshot, OpSnapshot, QueueSnapshot, SeekSnapshot, Snapshot, StoreSnapshot, SubstituteSnapshot,
+};

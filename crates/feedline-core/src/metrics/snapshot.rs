@@ -24,6 +24,10 @@ pub struct Snapshot {
     pub ops: Vec<OpSnapshot>,
     /// The store.
     pub store: StoreSnapshot,
+    /// Seek indexes.
+    pub seek_index: SeekSnapshot,
+    /// The cache of samples.
+    pub cache: CacheSnapshot,
     /// What is prepared and waits.
     pub queue: QueueSnapshot,
     /// Memory in flight.
@@ -53,6 +57,34 @@ pub struct StoreSnapshot {
     pub bytes: u64,
     pub reads: u64,
     pub busy_seconds: f64,
+}
+
+/// Seek indexes.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct SeekSnapshot {
+    /// Files whose index was made in this run.
+    pub made: u64,
+    /// Files that were found to have none: not baseline JPEG.
+    pub not_seekable: u64,
+    /// Bytes of the indexes made.
+    pub made_bytes: u64,
+    /// Time that making them took.
+    pub busy_seconds: f64,
+    /// Samples of which an index said what to read.
+    pub used: u64,
+}
+
+/// The cache of samples.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CacheSnapshot {
+    /// Samples that came from it.
+    pub hits: u64,
+    /// Samples that did not.
+    pub misses: u64,
+    /// Bytes in memory.
+    pub ram_bytes: u64,
+    /// Bytes that this run put on disk.
+    pub written_bytes: u64,
 }
 
 /// What waits to be taken.
@@ -107,6 +139,8 @@ impl Snapshot {
                 })
                 .collect(),
             store: StoreSnapshot { bytes, reads, busy_seconds: busy.as_secs_f64() },
+            seek_index: metrics.seek.read(),
+            cache: metrics.cache.read(),
             queue,
             memory: MemorySnapshot { budget_bytes: budget.limit, used_bytes: budget.used, peak_bytes: budget.peak },
             stall_seconds: metrics.stalls().map(|(cause, time)| (Phase::name(cause), time.as_secs_f64())).collect(),

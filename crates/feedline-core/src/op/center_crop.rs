@@ -1,11 +1,12 @@
 //! The middle of a picture, as torchvision's `CenterCrop`: smaller pictures are padded with zeros.
 
+use feedline_codec::Rect;
 use serde::{Deserialize, Serialize};
 
 use super::pad::{Padding, PaddingMode, pad};
-use super::pixels::{Rect, common_size, crop};
+use super::pixels::{common_size, crop};
 use super::size::Size;
-use super::{Facts, NamedOp, On, Op, OpError};
+use super::{Facts, NamedOp, Need, On, Op, OpError};
 use crate::batch::{FieldTypes, Sample, Value};
 use crate::engine::Workspace;
 use crate::order::Draw;
@@ -57,6 +58,11 @@ impl Op for CenterCrop {
         let (height, width) = self.size.height_width();
         let rect = self.rect(facts.width.max(width), facts.height.max(height));
         vec![("left", f64::from(rect.left)), ("top", f64::from(rect.top))]
+    }
+
+    fn needs(&self, _: &Draw, facts: Facts) -> Option<Need> {
+        let Facts { width, height } = facts;
+        self.padding(width, height).is_none().then(|| Need { rect: self.rect(width, height), resized: None })
     }
 
     fn apply(&self, sample: &mut Sample<'_>, _: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {

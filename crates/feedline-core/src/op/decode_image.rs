@@ -2,14 +2,16 @@
 //!
 //! JPEG, PNG, WebP, BMP and the first frame of GIF, known by their content and not by their name.
 
-use feedline_codec::{DecodeOptions, Mode, Picture, decode_into, read_header};
+use feedline_codec::{
+    self as codec, BadIndex, CodecError, DecodeOptions, Mode, Picture, Rect, decode_into, read_header,
+};
 use serde::{Deserialize, Serialize};
 
-use super::{NamedOp, On, Op, OpError};
-use crate::batch::{Buffer, FieldError, FieldTypes, Kind, Memory, PixelKind, Pixels, Sample, Value};
+use super::{Decoding, Facts, NamedOp, Need, On, Op, OpError};
+use crate::batch::{Buffer, Encoded, FieldError, FieldTypes, Kind, Memory, PixelKind, Pixels, Sample, Value, Window};
 use crate::engine::Workspace;
 use crate::order::Draw;
-use crate::plan::CheckError;
+use crate::plan::{Ahead, CheckError};
 
 /// Decodes pictures.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -22,6 +24,9 @@ pub(super) struct DecodeImage {
     exif: bool,
     #[serde(default)]
     mode: PictureMode,
+    /// Approximate pixels, faster.
+    #[serde(default)]
+    fast: bool,
     /// Pictures with more pixels are refused before memory is taken.
     #[serde(default = "default_max_pixels")]
     max_pixels: u64,
@@ -82,40 +87,98 @@ impl Op for DecodeImage {
         Ok(())
     }
 
+    fn decoding(&self, field: &str) -> Option<Decoding> {
+        let Self { exif, max_pixels, fast, .. } = *self;
+        Some(Decoding { mode: self.mode_of(field), exif, max_pixels, fast })
+    }
+
     fn apply(&self, sample: &mut Sample<'_>, _: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
-        for name in self.on.names() {
-            let encoded = match sample.take(name)? {
-                Value::Bytes(memory) => memory,
-                other => {
-                    let (has, needs) = (other.describe(), "encoded bytes");
-                    return Err(FieldError::Kind { name: name.to_owned(), has, needs }.into());
-                }
-            };
-            let mode = self.mode_of(name);
-            let header = read_header(&encoded)?;
-            let channels = if matches!(mode, Mode::Rgb) { 3 } else { 1 };
-            let area = u64::from(header.width) * u64::from(header.height);
-            let bytes = area.min(self.max_pixels) as usize * usize::from(channels);
-            if area <= self.max_pixels {
-                workspace.reserve(header.decode_bytes(channels, self.exif) as usize)?;
+        self.on.names().try_for_each(|name| self.decode(sample, name, |_| None, workspace))
+    }
+
+    fn apply_ahead(
+        &self,
+        sample: &mut Sample<'_>,
+        _: &Draw,
+        ahead: &Ahead<'_>,
+        workspace: &mut Workspace,
+    ) -> Result<(), OpError> {
+        let mut names = self.on.names();
+        names.try_for_each(|name| self.decode(sample, name, |facts| ahead.need(name, facts), workspace))
+    }
+}
+
+impl DecodeImage {
+    fn decode(
+        &self,
+        sample: &mut Sample<'_>,
+        name: &str,
+        need: impl Fn(Facts) -> Option<Need>,
+        workspace: &mut Workspace,
+    ) -> Result<(), OpError> {
+        let encoded = match sample.take(name)? {
+            Value::Bytes(encoded) => encoded,
+            other => {
+                let (has, needs) = (other.describe(), "encoded bytes");
+                return Err(FieldError::Kind { name: name.to_owned(), has, needs }.into());
             }
-            let mut picture = Picture { width: 0, height: 0, channels: 0, pixels: workspace.spare_memory(bytes) };
-            let cancel = workspace.cancel().clone();
-            let options = DecodeOptions {
-                mode,
-                exif: self.exif,
-                max_pixels: self.max_pixels,
-                fast: None,
-                cancel: &|| cancel.is_cancelled(),
-            };
-            decode_into(&encoded, &options, &mut picture)?;
-            let Picture { width, height, channels, pixels } = picture;
-            let len = width as usize * height as usize * usize::from(channels);
-            let memory = Memory::Heap(Buffer::reusing(pixels, len).expect("the decoder has made room"));
-            sample.give_back(name, encoded, workspace);
-            let is_mask = matches!(mode, Mode::Mask);
-            sample.put(name, Value::Pixels(Pixels::packed(memory, width, height, channels, is_mask)));
+        };
+        let decoding = self.decoding(name).expect("it decodes");
+        let header = match &encoded.index {
+            Some(index) => index.header(),
+            None => read_header(&encoded.memory)?,
+        };
+        let facts = decoding.facts(&header);
+        let need = need(facts);
+        let (channels, is_mask) = (decoding.mode.channels(), matches!(decoding.mode, Mode::Mask));
+        let crop = need.map_or_else(|| Rect::whole(facts.width, facts.height), |need| decoding.crop(&header, need));
+        if u64::from(header.width) * u64::from(header.height) <= self.max_pixels {
+            workspace.reserve(header.decode_bytes(crop, channels, self.exif) as usize)?;
         }
+        let area = (u64::from(crop.width) * u64::from(crop.height)).min(self.max_pixels) as usize;
+        let pixels = workspace.spare_memory(area * usize::from(channels));
+        let mut picture = Picture { width: 0, height: 0, channels: 0, pixels };
+        let cancel = workspace.cancel().clone();
+        let cancel = || cancel.is_cancelled();
+        let options = decoding.options(need, &cancel);
+        let part = match need {
+            None => decode_into(&encoded.memory, &options, &mut picture).map(|()| crop),
+            Some(_) => decode_part(&encoded, crop, &options, &mut picture),
+        };
+        let rect = part?;
+        let Picture { width, height, channels, pixels } = picture;
+        let len = width as usize * height as usize * usize::from(channels);
+        let memory = Memory::Heap(Buffer::reusing(pixels, len).expect("the decoder has made room"));
+        let pixels = match need {
+            None => Pixels::packed(memory, width, height, channels, is_mask),
+            Some(need) => {
+                let window = Window { rect, divisor: decoding.divisor(&header, need) };
+                Pixels::part(memory, (facts.width, facts.height), window, channels, is_mask)
+            }
+        };
+        sample.give_back(name, encoded.memory, workspace);
+        sample.put(name, Value::Pixels(pixels));
         Ok(())
+    }
+}
+
+/// Decodes by the index, or where that turns out wrong, without it. What is not a whole file has to be loaded again then.
+fn decode_part(
+    encoded: &Encoded<'_>,
+    crop: Rect,
+    options: &DecodeOptions<'_>,
+    picture: &mut Picture,
+) -> Result<Rect, CodecError> {
+    let Encoded { memory, offset, is_whole, index } = encoded;
+    let whole = codec::Encoded::whole(memory);
+    let Some(index) = index else { return codec::decode_part_into(whole, crop, options, picture) };
+    let indexed = codec::Encoded { bytes: memory, offset: *offset, index: Some(index) };
+    match codec::decode_part_into(indexed, crop, options, picture) {
+        Err(error) if error.is_about_data() && *is_whole => {
+            tracing::debug!(%error, "decoded without the seek index");
+            codec::decode_part_into(whole, crop, options, picture)
+        }
+        Err(error) if error.is_about_data() => Err(CodecError::Index(BadIndex::of_part())),
+        other => other,
     }
 }

@@ -9,6 +9,7 @@
 mod center_crop;
 mod color_jitter;
 mod decode_image;
+mod decoding;
 mod grayscale;
 mod normalize;
 mod on;
@@ -27,12 +28,16 @@ use std::fmt::Debug;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use feedline_codec::Rect;
+
+pub use decoding::Decoding;
+pub(crate) use decoding::shrink;
 pub use on::On;
 
 use crate::batch::{FieldError, FieldTypes, OutputError, Sample};
 use crate::engine::{Cancelled, NoMemory, Workspace};
 use crate::order::Draw;
-use crate::plan::{CheckError, Registry};
+use crate::plan::{Ahead, CheckError, Registry};
 
 /// Something done to samples.
 pub trait Op: Send + Sync + Debug {
@@ -57,6 +62,27 @@ pub trait Op: Send + Sync + Debug {
         Vec::new()
     }
 
+    /// The part of a picture of known size that the op looks at, if it does not look at all of it.
+    fn needs(&self, _draw: &Draw, _facts: Facts) -> Option<Need> {
+        None
+    }
+
+    /// How the op decodes a field, if that is what it does.
+    fn decoding(&self, _field: &str) -> Option<Decoding> {
+        None
+    }
+
+    /// The same as [`Op::apply`] for what comes later (law 8), which is asked what it needs: the rest may be left out.
+    fn apply_ahead(
+        &self,
+        sample: &mut Sample<'_>,
+        draw: &Draw,
+        _ahead: &Ahead<'_>,
+        workspace: &mut Workspace,
+    ) -> Result<(), OpError> {
+        self.apply(sample, draw, workspace)
+    }
+
     /// Changes the sample.
     fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, workspace: &mut Workspace) -> Result<(), OpError>;
 }
@@ -68,6 +94,15 @@ pub struct Facts {
     pub width: u32,
     /// Rows of its picture.
     pub height: u32,
+}
+
+/// What an op looks at of a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// The part.
+    pub rect: Rect,
+    /// Width and height that the part is resized to, if it is.
+    pub resized: Option<(u32, u32)>,
 }
 
 /// An op whose parameters are plain data, known to plans by name.

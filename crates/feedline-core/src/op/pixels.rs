@@ -1,6 +1,6 @@
 //! What the geometric ops share: apply one decision to several pictures of one size.
 
-use feedline_codec::Filter;
+use feedline_codec::{Filter, Rect};
 use serde::{Deserialize, Serialize};
 
 use super::{On, OpError};
@@ -27,15 +27,6 @@ impl Interpolation {
             Self::Bicubic => Filter::Bicubic,
         }
     }
-}
-
-/// A rectangle of a picture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rect {
-    pub left: u32,
-    pub top: u32,
-    pub width: u32,
-    pub height: u32,
 }
 
 /// Width and height that all fields of `on` have in common.
@@ -65,7 +56,7 @@ pub(super) fn common_size(sample: &mut Sample<'_>, on: &On) -> Result<(u32, u32)
 pub(super) fn crop(sample: &mut Sample<'_>, on: &On, rect: Rect) -> Result<(), OpError> {
     for name in on.names() {
         let mut pixels = sample.take_pixels(name)?;
-        pixels.crop(rect.left, rect.top, rect.width, rect.height);
+        pixels.crop(rect);
         sample.put(name, Value::Pixels(pixels));
     }
     Ok(())

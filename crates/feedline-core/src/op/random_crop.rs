@@ -1,11 +1,12 @@
 //! A part of fixed size at a random place, as torchvision's `RandomCrop`.
 
+use feedline_codec::Rect;
 use serde::{Deserialize, Serialize};
 
 use super::pad::{Padding, PaddingMode, pad};
-use super::pixels::{Rect, common_size, crop};
+use super::pixels::{common_size, crop};
 use super::size::{MAX_SIDE, Size};
-use super::{Facts, NamedOp, On, Op, OpError};
+use super::{Facts, NamedOp, Need, On, Op, OpError};
 use crate::batch::{FieldTypes, Sample, Value};
 use crate::engine::Workspace;
 use crate::order::Draw;
@@ -100,6 +101,12 @@ impl Op for RandomCrop {
             Some(rect) => vec![("left", f64::from(rect.left)), ("top", f64::from(rect.top))],
             None => Vec::new(),
         }
+    }
+
+    fn needs(&self, draw: &Draw, facts: Facts) -> Option<Need> {
+        let Facts { width, height } = facts;
+        let rect = self.rect(draw, width, height).filter(|_| self.padding(width, height).is_none())?;
+        Some(Need { rect, resized: None })
     }
 
     fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {

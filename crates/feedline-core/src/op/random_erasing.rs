@@ -1,8 +1,9 @@
 //! A random rectangle is blotted out: torchvision's `RandomErasing`, on tensors and on pixels.
 
+use feedline_codec::Rect;
 use serde::{Deserialize, Serialize};
 
-use super::pixels::{Rect, pack};
+use super::pixels::pack;
 use super::{Facts, NamedOp, On, Op, OpError};
 use crate::batch::{Axes, Dtype, FieldError, FieldTypes, Kind, Sample, Tensor, Value};
 use crate::engine::Workspace;

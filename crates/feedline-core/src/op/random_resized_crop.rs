@@ -1,10 +1,11 @@
 //! A random part of random area and aspect, resized: torchvision's `RandomResizedCrop`.
 
+use feedline_codec::Rect;
 use serde::{Deserialize, Serialize};
 
-use super::pixels::{Interpolation, Rect, common_size, crop, resize};
+use super::pixels::{Interpolation, common_size, crop, resize};
 use super::size::Size;
-use super::{Facts, NamedOp, On, Op, OpError};
+use super::{Facts, NamedOp, Need, On, Op, OpError};
 use crate::batch::{FieldTypes, Sample};
 use crate::engine::Workspace;
 use crate::order::Draw;
@@ -104,6 +105,11 @@ impl Op for RandomResizedCrop {
             ("width", f64::from(rect.width)),
             ("height", f64::from(rect.height)),
         ]
+    }
+
+    fn needs(&self, draw: &Draw, facts: Facts) -> Option<Need> {
+        let (height, width) = self.size.height_width();
+        Some(Need { rect: self.rect(draw, facts.width, facts.height), resized: Some((width, height)) })
     }
 
     fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {

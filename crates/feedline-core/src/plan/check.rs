@@ -51,7 +51,9 @@ impl Plan {
             .map_err(|error| PlanError::TooLarge(error.to_string()))?;
         let fingerprints = Fingerprints::new(source.identity(), &ops, &settings, &config);
         let delivered = types.iter().map(|(name, _)| Arc::clone(name)).collect();
-        Ok(Self { source, ops, settings, config, sequence, loaded, delivered, types, layout, fingerprints })
+        let plan = Self { source, ops, settings, config, sequence, loaded, delivered, types, layout, fingerprints };
+        plan.check_cache()?;
+        Ok(plan)
     }
 
     /// The source.

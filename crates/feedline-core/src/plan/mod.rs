@@ -4,7 +4,9 @@
 //! exist, kinds match, shapes are known where they can be. What a user typed ([`Settings`], tables) is converted once,
 //! here; nothing behind this folder looks at it again.
 
+mod ahead;
 mod bytes;
+mod cache;
 mod check;
 mod document;
 mod error;
@@ -13,11 +15,13 @@ mod op;
 mod registry;
 mod settings;
 
+pub use ahead::Ahead;
 pub use bytes::ByteSize;
+pub use cache::{CacheConfig, CacheForm};
 pub use check::Plan;
 pub use document::Document;
 pub use error::{CheckError, PlanError};
 pub use fingerprint::{Fingerprint, Fingerprints};
 pub use op::PlannedOp;
 pub use registry::Registry;
-pub use settings::{OnError, Order, RunConfig, Settings, Workers};
+pub use settings::{OnError, Order, RunConfig, SeekIndexUse, Settings, Workers};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ByteSize;
+use super::{ByteSize, CacheConfig};
 use crate::order::{Rank, Sampler, Seed};
 
 /// What decides the stream of batches.
@@ -108,6 +108,12 @@ pub struct RunConfig {
     /// The number of processes that share the epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub world_size: Option<u32>,
+    /// What is kept of samples between epochs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheConfig>,
+    /// Whether seek indexes of pictures are used, and made where they are missing.
+    #[serde(default, skip_serializing_if = "SeekIndexUse::is_auto")]
+    pub seek_index: SeekIndexUse,
     /// Use SIMD kernels where the machine has them.
     #[serde(default = "yes", skip_serializing_if = "is_true")]
     pub simd: bool,
@@ -130,6 +136,8 @@ impl Default for RunConfig {
             memory_budget: None,
             rank: None,
             world_size: None,
+            cache: None,
+            seek_index: SeekIndexUse::Auto,
             simd: true,
         }
     }
@@ -139,6 +147,24 @@ impl RunConfig {
     /// The rank, alone if not given.
     pub fn rank(&self) -> Rank {
         Rank { rank: self.rank.unwrap_or(0), world: self.world_size.unwrap_or(1) }
+    }
+}
+
+/// What is done with seek indexes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SeekIndexUse {
+    /// Used where crops follow a decoder; made in the first epoch where there is none.
+    #[default]
+    Auto,
+    /// Neither used nor made.
+    Never,
+}
+
+impl SeekIndexUse {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_auto(&self) -> bool {
+        *self == Self::Auto
     }
 }
 

@@ -6,10 +6,12 @@
 //! Always true: to iterate again, also after a break, is the next epoch; after an error it goes on before what could not be
 //! delivered; the state says what the consumer has received.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::batch::Batch;
+use crate::cache::PrefixCache;
 use crate::cursor::{Cursor, State};
 use crate::engine::{Budget, Run};
 use crate::error::Error;
@@ -38,6 +40,15 @@ struct Progress {
     iteration: Iteration,
     stage: Stage,
     is_closed: bool,
+}
+
+/// What the machine gives to a stream.
+#[derive(Clone, Debug, Default)]
+pub struct Machine {
+    /// Its memory, for the default budget.
+    pub memory_bytes: Option<u64>,
+    /// Where to keep what later runs can use. Nothing is kept without it.
+    pub cache_folder: Option<PathBuf>,
 }
 
 /// The number of an iteration: one pass of a `for` loop.
@@ -80,14 +91,18 @@ pub enum Next {
 }
 
 impl Loader {
-    /// A stream of `plan` from its own source; `memory` is what the machine has, in bytes, for the default budget.
-    pub fn new(plan: Arc<Plan>, memory: Option<u64>) -> Self {
-        let supply = Arc::new(LocalSupply::new(Arc::clone(plan.source()), plan.loaded()));
-        Self::with_supply(plan, supply, memory)
+    /// A stream of `plan` from its own source.
+    pub fn new(plan: Arc<Plan>, machine: &Machine) -> Self {
+        let supply: Arc<dyn Supply> = Arc::new(LocalSupply::new(Arc::clone(&plan), machine));
+        let supply = match &plan.config().cache {
+            Some(config) => Arc::new(PrefixCache::new(Arc::clone(&plan), supply, config, machine)),
+            None => supply,
+        };
+        Self::with_supply(plan, supply, machine)
     }
 
     /// A stream of `plan` whose samples come from `supply`.
-    pub fn with_supply(plan: Arc<Plan>, supply: Arc<dyn Supply>, memory: Option<u64>) -> Self {
+    pub fn with_supply(plan: Arc<Plan>, supply: Arc<dyn Supply>, machine: &Machine) -> Self {
         let progress = Progress {
             run: None,
             received: Cursor::default(),
@@ -98,7 +113,7 @@ impl Loader {
         let asked = plan.config().memory_budget.map(|bytes| bytes.0);
         Self {
             metrics: Arc::new(Metrics::new(&plan)),
-            budget: Budget::asked_or_default(asked, memory),
+            budget: Budget::asked_or_default(asked, machine.memory_bytes),
             plan,
             supply,
             progress: Mutex::new(progress),

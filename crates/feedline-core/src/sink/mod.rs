@@ -2,4 +2,4 @@
 
 mod loader;
 
-pub use loader::{Iteration, Loader, Next};
+pub use loader::{Iteration, Loader, Machine, Next};

@@ -5,15 +5,17 @@
 //! they complete, from threads of its own; the local one answers at once.
 
 mod local;
+mod seek;
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
 pub use local::LocalSupply;
+pub use seek::{Found, SeekIndexes, stamp};
 
 use crate::batch::{OutputError, Sample};
 use crate::engine::{NoMemory, Task, Workspace};
-use crate::metrics::ReadMeter;
+use crate::metrics::Metrics;
 use crate::order::{Epoch, Occurrence, SampleId};
 use crate::store::StoreError;
 
@@ -26,10 +28,19 @@ pub trait Supply: Send + Sync + Debug {
     fn load(
         &self,
         wanted: Wanted,
+        reading: Reading,
         sample: &mut Sample<'_>,
         workspace: &mut Workspace,
-        meter: &ReadMeter,
+        metrics: &Metrics,
     ) -> Result<Cut, SupplyError>;
+
+    /// Whether the supply wants to have a sample back as it is at some cut, to give it sooner the next time.
+    fn keeps(&self, _wanted: Wanted, _metrics: &Metrics) -> Option<Cut> {
+        None
+    }
+
+    /// Takes a copy of a sample at the cut that [`Supply::keeps`] gave.
+    fn keep(&self, _wanted: Wanted, _sample: &Sample<'_>, _metrics: &Metrics) {}
 }
 
 /// A sample and all that its bytes depend on besides the plan: enough to prepare it elsewhere.
@@ -43,8 +54,19 @@ pub struct Wanted {
     pub occurrence: Occurrence,
 }
 
+/// How much of a sample is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// What the ops need.
+    Trimmed,
+    /// All of it, with what says where its parts are.
+    Complete,
+    /// All of it and nothing else: what says where its parts are turned out wrong, or is not needed.
+    Plain,
+}
+
 /// The place in the op chain where work changes hands: ops before it are done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cut(pub usize);
 
 /// Where a supply puts tasks whose samples can be loaded. Tasks that nobody needs any more are dropped there.

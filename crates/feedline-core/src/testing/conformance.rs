@@ -6,7 +6,7 @@ use super::stream::{collect, open};
 use crate::batch::FieldData;
 use crate::order::SampleId;
 use crate::plan::Registry;
-use crate::sink::Loader;
+use crate::sink::{Loader, Machine};
 use crate::source::{Origin, Source};
 use crate::store::Store;
 
@@ -86,7 +86,7 @@ pub fn check_op(table: &str, before: &str, root: &std::path::Path) {
              [source]\nkind = \"folder\"\nroot = {root:?}\n[run]\n{run}\n{before}\n[[ops]]\n{table}",
             root = root.display().to_string()
         );
-        let loader = Loader::new(open(&plan).unwrap_or_else(|error| panic!("{table}: {error}")), None);
+        let loader = Loader::new(open(&plan).unwrap_or_else(|error| panic!("{table}: {error}")), &Machine::default());
         let batches = collect(&loader).unwrap_or_else(|error| panic!("{table}: {error}"));
         let images = batches.iter().map(|batch| match batch.field("image") {
             Some(FieldData::List(values)) => values.clone(),

@@ -1,0 +1,205 @@
+//! Crops by the seek index and by region are the very pixels of a full decode, for every flavour of JPEG.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use feedline_codec::{
+    Encoded, JpegCoding, Mode, NotSeekable, Orientation, Picture, Rect, Scale, SeekIndex, Subsampling,
+    decode_part_into, encode_jpeg_as, read_header,
+};
+use support::{Numbers, decode, options};
+
+const SIZES: [(u32, u32); 10] =
+    [(1, 1), (7, 5), (8, 8), (16, 16), (17, 33), (35, 18), (64, 48), (131, 97), (203, 37), (41, 290)];
+const SAMPLINGS: [Subsampling; 6] =
+    [Subsampling::S444, Subsampling::S422, Subsampling::S420, Subsampling::S440, Subsampling::S411, Subsampling::Grey];
+const CODINGS: [JpegCoding; 8] = [
+    JpegCoding::Baseline,
+    JpegCoding::Optimised,
+    JpegCoding::Extended,
+    JpegCoding::Restarts(1),
+    JpegCoding::Restarts(2),
+    JpegCoding::Restarts(4),
+    JpegCoding::Restarts(7),
+    JpegCoding::Restarts(60),
+];
+
+/// Waves, edges and noise, so that DC and AC values of all sizes occur.
+fn picture(numbers: &mut Numbers, width: u32, height: u32, channels: u8) -> Vec<u8> {
+    let (across, down) = (3 + numbers.below(40), 3 + numbers.below(40));
+    let noise = numbers.below(60) + 1;
+    let mut pixels = Vec::new();
+    for y in 0..u64::from(height) {
+        for x in 0..u64::from(width) {
+            for channel in 0..u64::from(channels) {
+                let edge = if (x / 23 + y / 19 + channel) % 3 == 0 { 110 } else { 0 };
+                pixels.push((x * across / 8 + y * down / 9 + edge + numbers.below(noise)) as u8);
+            }
+        }
+    }
+    pixels
+}
+
+fn crop(numbers: &mut Numbers, width: u32, height: u32) -> Rect {
+    let mut side = |len: u32| {
+        let size = 1 + numbers.below(u64::from(len)) as u32;
+        (numbers.below(u64::from(len - size) + 1) as u32, size)
+    };
+    let ((left, width), (top, height)) = (side(width), side(height));
+    Rect { left, top, width, height }
+}
+
+#[track_caller]
+fn assert_same(whole: &Picture, part: &Picture, found: Rect, crop: Rect, what: &str) {
+    assert!(found.contains(&crop), "{what}: {found:?} does not hold {crop:?}");
+    let expected = whole.view().crop(crop.left, crop.top, crop.width, crop.height);
+    let pixels = part.view().crop(crop.left - found.left, crop.top - found.top, crop.width, crop.height);
+    assert!(expected.rows().eq(pixels.rows()), "{what}: {crop:?} differs");
+}
+
+/// Compares crops by region, by the index over the whole file, and by the index over just the bytes that it names.
+#[track_caller]
+fn check(file: &[u8], mode: Mode, crops: usize, numbers: &mut Numbers, what: &str) {
+    let whole = decode(file, mode).unwrap();
+    let built = SeekIndex::build(file);
+    let index = built.as_ref().map(|index| SeekIndex::from_bytes(&index.to_bytes()).unwrap());
+    if let (Ok(index), Ok(built)) = (&index, &built) {
+        assert_eq!(index, built, "{what}: an index written and read is the same");
+        assert_eq!(index.header(), read_header(file).unwrap(), "{what}: header");
+        assert!(index.fits(file));
+    }
+    let mut part = Picture::default();
+    for number in 0..crops {
+        let crop =
+            if number == 0 { Rect::whole(whole.width, whole.height) } else { crop(numbers, whole.width, whole.height) };
+        let options = options(mode);
+        let found = decode_part_into(Encoded::whole(file), crop, &options, &mut part).unwrap();
+        assert_same(&whole, &part, found, crop, &format!("{what}, region"));
+        let Ok(index) = &index else { continue };
+        let encoded = Encoded { bytes: file, offset: 0, index: Some(index) };
+        let found = decode_part_into(encoded, crop, &options, &mut part).unwrap();
+        assert_same(&whole, &part, found, crop, &format!("{what}, index"));
+        let range = index.bytes_for(crop, &options).unwrap();
+        let bytes = &file[range.start as usize..range.end as usize];
+        let encoded = Encoded { bytes, offset: range.start, index: Some(index) };
+        let found = decode_part_into(encoded, crop, &options, &mut part).unwrap();
+        assert_same(&whole, &part, found, crop, &format!("{what}, index and range"));
+    }
+}
+
+#[test]
+fn law_8_crops_of_every_flavour_are_those_of_a_full_decode() {
+    let mut numbers = Numbers(5);
+    for (width, height) in SIZES {
+        for sampling in SAMPLINGS {
+            for coding in CODINGS {
+                let quality = [3, 40, 85, 97][numbers.below(4) as usize];
+                let pixels = picture(&mut numbers, width, height, 3);
+                let file = encode_jpeg_as(coding, &pixels, (width, height, 3), quality, sampling).unwrap();
+                let what = format!("{width}x{height} {sampling:?} {coding:?} quality {quality}");
+                assert!(SeekIndex::build(&file).is_ok(), "{what}: {:?}", SeekIndex::build(&file));
+                check(&file, Mode::Rgb, 24, &mut numbers, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn law_8_crops_of_cmyk_and_of_grey_mode_are_those_of_a_full_decode() {
+    let mut numbers = Numbers(6);
+    for sampling in [Subsampling::S444, Subsampling::S420, Subsampling::S422] {
+        let pixels = picture(&mut numbers, 93, 77, 4);
+        let ycck = encode_jpeg_as(JpegCoding::Optimised, &pixels, (93, 77, 4), 80, sampling).unwrap();
+        check(&ycck, Mode::Rgb, 60, &mut numbers, &format!("YCCK {sampling:?}"));
+        check(&ycck, Mode::Grey, 20, &mut numbers, &format!("YCCK as grey {sampling:?}"));
+        // The last byte of Adobe's segment says how colours are stored.
+        let adobe = ycck.windows(5).position(|window| window == b"Adobe").unwrap();
+        let mut cmyk = ycck;
+        cmyk[adobe + 11] = 0;
+        check(&cmyk, Mode::Rgb, 60, &mut numbers, &format!("CMYK {sampling:?}"));
+    }
+    let pixels = picture(&mut numbers, 93, 77, 3);
+    let file = encode_jpeg_as(JpegCoding::Baseline, &pixels, (93, 77, 3), 80, Subsampling::S420).unwrap();
+    check(&file, Mode::Grey, 60, &mut numbers, "luma");
+}
+
+#[test]
+fn law_8_crops_of_turned_pictures_are_those_of_a_full_decode() {
+    let mut numbers = Numbers(7);
+    for number in 1..=8_u8 {
+        let pixels = picture(&mut numbers, 90, 61, 3);
+        let file = encode_jpeg_as(JpegCoding::Baseline, &pixels, (90, 61, 3), 80, Subsampling::S420).unwrap();
+        let file = support::with_exif(&file, number);
+        assert_eq!(read_header(&file).unwrap().orientation, Orientation::from_exif(number.into()).unwrap());
+        check(&file, Mode::Rgb, 40, &mut numbers, &format!("orientation {number}"));
+    }
+}
+
+#[test]
+fn a_profile_and_comments_do_not_disturb_and_are_not_needed() {
+    let mut numbers = Numbers(8);
+    let pixels = picture(&mut numbers, 120, 90, 3);
+    let file = encode_jpeg_as(JpegCoding::Optimised, &pixels, (120, 90, 3), 80, Subsampling::S420).unwrap();
+    let profile = [&b"ICC_PROFILE\0\x01\x01"[..], &numbers.bytes(5000)].concat();
+    let segment =
+        |marker: u8, content: &[u8]| [&[0xff, marker][..], &(content.len() as u16 + 2).to_be_bytes(), content].concat();
+    let file = [&file[..2], &segment(0xe2, &profile), &segment(0xfe, b"a comment"), &file[2..]].concat();
+    check(&file, Mode::Rgb, 40, &mut numbers, "with a profile");
+    let range = SeekIndex::build(&file).unwrap().bytes_for(Rect::whole(120, 90), &options(Mode::Rgb)).unwrap();
+    assert!(range.start > 5000, "the header is in the index: {range:?}");
+}
+
+#[test]
+fn progressive_and_arithmetic_files_have_no_index_and_the_same_crops() {
+    let mut numbers = Numbers(9);
+    for coding in [JpegCoding::Progressive, JpegCoding::Arithmetic] {
+        for (width, height) in SIZES {
+            for sampling in SAMPLINGS {
+                let pixels = picture(&mut numbers, width, height, 3);
+                let file = encode_jpeg_as(coding, &pixels, (width, height, 3), 80, sampling).unwrap();
+                let refused: Result<SeekIndex, NotSeekable> = SeekIndex::build(&file);
+                assert!(refused.is_err(), "{coding:?}");
+                check(&file, Mode::Rgb, 12, &mut numbers, &format!("{width}x{height} {sampling:?} {coding:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn approximate_pixels_are_the_same_with_and_without_index() {
+    let mut numbers = Numbers(10);
+    for sampling in SAMPLINGS {
+        for scale in [Scale::Full, Scale::Half, Scale::Quarter, Scale::Eighth] {
+            let pixels = picture(&mut numbers, 303, 217, 3);
+            let file = encode_jpeg_as(JpegCoding::Baseline, &pixels, (303, 217, 3), 85, sampling).unwrap();
+            let index = SeekIndex::build(&file).unwrap();
+            let options = feedline_codec::DecodeOptions { fast: Some(scale), ..options(Mode::Rgb) };
+            let mut whole = Picture::default();
+            feedline_codec::decode_into(&file, &options, &mut whole).unwrap();
+            assert_eq!((whole.width, whole.height), read_header(&file).unwrap().size_at(scale));
+            let mut part = Picture::default();
+            for _ in 0..30 {
+                let crop = crop(&mut numbers, whole.width, whole.height);
+                for index in [None, Some(&index)] {
+                    let found = decode_part_into(Encoded { bytes: &file, offset: 0, index }, crop, &options, &mut part)
+                        .unwrap();
+                    let what = format!("{sampling:?} {scale:?} index {}", index.is_some());
+                    assert_same(&whole, &part, found, crop, &what);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_of_plain_pixels_are_addressed_directly() {
+    let mut numbers = Numbers(11);
+    for (channels, magic, mode) in [(3, "P6", Mode::Rgb), (1, "P5", Mode::Mask), (1, "P5", Mode::Rgb)] {
+        let pixels = picture(&mut numbers, 50, 40, channels);
+        let file = [format!("{magic}\n# made by a test\n50 40\n255\n").as_bytes(), &pixels].concat();
+        check(&file, mode, 50, &mut numbers, magic);
+        let index = SeekIndex::build(&file).unwrap();
+        let range = index.bytes_for(Rect { left: 3, top: 10, width: 5, height: 7 }, &options(mode)).unwrap();
+        assert_eq!(range.end - range.start, 7 * 50 * u64::from(channels), "seven rows");
+    }
+}

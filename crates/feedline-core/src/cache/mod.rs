@@ -1,0 +1,11 @@
+//! What is kept from one epoch, run or process to the next, because to make it again costs more.
+//!
+//! Nothing here decides a byte of a sample (law 1): what is kept carries the stamp of what it was made from, and is made anew
+//! where that differs, is damaged or gone.
+
+mod prefix;
+mod record;
+mod shelf;
+
+pub use prefix::PrefixCache;
+pub use shelf::Shelf;

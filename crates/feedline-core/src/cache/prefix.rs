@@ -1,0 +1,232 @@
+//! Keeps samples as they are after the deterministic ops at the beginning of a chain, in memory or on disk.
+//!
+//! In: samples on their way through the ops. Out: the same samples in later epochs, without reading and without these ops. It
+//! is a supply around another one, and what it gives has the bytes that the other and the ops would give (law 1).
+//!
+//! Always true: what is in stays in, so under random access just what did not fit is missed. Memory and disk each stay
+//! below their limit.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{Shelf, record};
+use crate::batch::Sample;
+use crate::engine::{Task, Workspace};
+use crate::metrics::Metrics;
+use crate::plan::{CacheConfig, CacheForm, Plan};
+use crate::sink::Machine;
+use crate::source::Origin;
+use crate::store::StoreError;
+use crate::supply::{Cut, Reading, Ready, Supply, SupplyError, Wanted, stamp};
+
+/// Samples that are measured before the form is chosen.
+const MEASURED_SAMPLES: u64 = 32;
+/// Beside its bytes, what a record in memory takes.
+const RECORD_OVERHEAD: u64 = 96;
+
+/// A supply that keeps what it can.
+#[derive(Debug)]
+pub struct PrefixCache {
+    plan: Arc<Plan>,
+    inner: Arc<dyn Supply>,
+    /// The place in the chain at which samples are kept, once it is known.
+    cut: OnceLock<Cut>,
+    memory: RwLock<HashMap<u64, Arc<Vec<u8>>>>,
+    memory_bytes: AtomicU64,
+    memory_limit: u64,
+    /// Where records on disk go, by cut; the folder says what they are.
+    disk: Option<Disk>,
+}
+
+#[derive(Debug)]
+struct Disk {
+    shelf: OnceLock<Shelf>,
+    folder: PathBuf,
+    limit: u64,
+    is_full: AtomicBool,
+    /// Which samples are known to be there, a bit for each.
+    known: Mutex<Vec<u8>>,
+}
+
+impl Disk {
+    fn knows(&self, ordinal: u64) -> bool {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get((ordinal / 8) as usize).is_some_and(|byte| byte >> (ordinal % 8) & 1 == 1)
+    }
+
+    fn learn(&self, ordinal: u64) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = (ordinal / 8) as usize;
+        if known.len() <= place {
+            known.resize(place + 1, 0);
+        }
+        known[place] |= 1 << (ordinal % 8);
+    }
+}
+
+impl PrefixCache {
+    /// A cache around `inner` for the samples of `plan`.
+    pub fn new(plan: Arc<Plan>, inner: Arc<dyn Supply>, config: &CacheConfig, machine: &Machine) -> Self {
+        let cut = OnceLock::new();
+        if let Some(form) = config.form {
+            cut.get_or_init(|| plan.cut_of(form));
+        }
+        let disk = config.disk.zip(machine.cache_folder.as_ref()).map(|(limit, folder)| Disk {
+            shelf: OnceLock::new(),
+            folder: folder.join("samples"),
+            limit: limit.0,
+            is_full: AtomicBool::new(false),
+            known: Mutex::default(),
+        });
+        Self {
+            plan,
+            inner,
+            cut,
+            memory: RwLock::default(),
+            memory_bytes: AtomicU64::new(0),
+            memory_limit: config.ram.map_or(0, |ram| ram.0),
+            disk,
+        }
+    }
+
+    /// The cut, chosen when enough has been measured: the one that saves most time per byte.
+    fn cut(&self, metrics: &Metrics) -> Option<Cut> {
+        if let Some(cut) = self.cut.get() {
+            return Some(*cut);
+        }
+        let longest = self.plan.cut_of(CacheForm::Resized).0;
+        let (read_time, read_bytes, reads) = metrics.read.read();
+        let measured = longest.checked_sub(1).map_or(reads, |last| metrics.ops[last].read().2);
+        if measured < MEASURED_SAMPLES {
+            return None;
+        }
+        let mut saved = read_time.as_secs_f64() / reads.max(1) as f64;
+        let mut best = (saved / (read_bytes as f64 / reads.max(1) as f64).max(1.0), Cut(0));
+        for (number, op) in metrics.ops[..longest].iter().enumerate() {
+            let (busy, bytes, samples) = op.read();
+            saved += busy.as_secs_f64() / samples.max(1) as f64;
+            let worth = saved / (bytes as f64 / samples.max(1) as f64).max(1.0);
+            if worth >= best.0 {
+                best = (worth, Cut(number + 1));
+            }
+        }
+        let cut = *self.cut.get_or_init(|| best.1);
+        tracing::info!(form = self.plan.form_of(cut), "chose what the cache keeps");
+        Some(cut)
+    }
+
+    fn shelf<'a>(&self, disk: &'a Disk, cut: Cut) -> &'a Shelf {
+        let name = || self.plan.prefix_fingerprint(cut).to_string();
+        disk.shelf.get_or_init(|| Shelf::new(disk.folder.join(name()), Some(disk.limit)))
+    }
+
+    fn ordinal(&self, wanted: Wanted) -> u64 {
+        self.plan.source().ordinal_of(wanted.id).unwrap_or_default()
+    }
+
+    fn is_in_memory(&self, wanted: Wanted) -> bool {
+        self.memory.read().unwrap_or_else(PoisonError::into_inner).contains_key(&wanted.id.0)
+    }
+
+    /// A stamp of all that is stored of a sample: its size and time.
+    fn stamp(&self, wanted: Wanted) -> Result<u64, StoreError> {
+        let mut stamps = Vec::new();
+        for (field, _) in self.plan.loaded().iter() {
+            let (object, range) = match self.plan.source().origin(wanted.id, field) {
+                Origin::Whole { store, name } => {
+                    let object = store.open(name)?;
+                    let range = 0..object.len();
+                    (object, range)
+                }
+                Origin::Part { object, range } => (object, range),
+                Origin::Made => continue,
+            };
+            stamps.push(stamp(object.len(), object.modified_nanoseconds(), &range).to_le_bytes());
+        }
+        Ok(xxh3_64(stamps.as_flattened()))
+    }
+
+    /// Keeps a record in memory if it fits.
+    fn keep_in_memory(&self, wanted: Wanted, record: Arc<Vec<u8>>, metrics: &Metrics) {
+        let (id, len) = (wanted.id.0, record.len());
+        let bytes = len as u64 + RECORD_OVERHEAD;
+        let booked = self.memory_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let mut memory = self.memory.write().unwrap_or_else(PoisonError::into_inner);
+        let is_kept = booked <= self.memory_limit && !memory.contains_key(&id);
+        if is_kept {
+            memory.insert(id, record);
+            metrics.cache.add_to_memory(len);
+        } else {
+            self.memory_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
+    fn find(&self, wanted: Wanted, cut: Cut, metrics: &Metrics) -> Result<Option<Arc<Vec<u8>>>, StoreError> {
+        let kept = self.memory.read().unwrap_or_else(PoisonError::into_inner).get(&wanted.id.0).cloned();
+        if kept.is_some() {
+            return Ok(kept);
+        }
+        let Some(disk) = &self.disk else { return Ok(None) };
+        let mut bytes = Vec::new();
+        if !self.shelf(disk, cut).get(wanted.id.0, self.stamp(wanted)?, &mut bytes) {
+            return Ok(None);
+        }
+        disk.learn(self.ordinal(wanted));
+        let record = Arc::new(bytes);
+        self.keep_in_memory(wanted, Arc::clone(&record), metrics);
+        Ok(Some(record))
+    }
+}
+
+impl Supply for PrefixCache {
+    fn request(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
+        self.inner.request(tasks, ready);
+    }
+
+    fn load(
+        &self,
+        wanted: Wanted,
+        reading: Reading,
+        sample: &mut Sample<'_>,
+        workspace: &mut Workspace,
+        metrics: &Metrics,
+    ) -> Result<Cut, SupplyError> {
+        if let Some(cut) = self.cut(metrics).filter(|_| reading != Reading::Plain)
+            && let Some(bytes) = self.find(wanted, cut, metrics)?
+            && record::read(&bytes, sample, (&self.plan, cut, wanted), workspace).map_err(StoreError::from)?.is_some()
+        {
+            metrics.cache.add_hit();
+            return Ok(cut);
+        }
+        metrics.cache.add_miss();
+        self.inner.load(wanted, reading, sample, workspace, metrics)
+    }
+
+    fn keeps(&self, wanted: Wanted, metrics: &Metrics) -> Option<Cut> {
+        let cut = self.cut(metrics)?;
+        let has_room = self.memory_bytes.load(Ordering::Relaxed) + RECORD_OVERHEAD < self.memory_limit;
+        let disk_takes = |disk: &Disk| !disk.is_full.load(Ordering::Relaxed) && !disk.knows(self.ordinal(wanted));
+        let is_wanted = (has_room && !self.is_in_memory(wanted)) || self.disk.as_ref().is_some_and(disk_takes);
+        is_wanted.then_some(cut)
+    }
+
+    fn keep(&self, wanted: Wanted, sample: &Sample<'_>, metrics: &Metrics) {
+        let Some(cut) = self.keeps(wanted, metrics) else { return };
+        let Some(bytes) = record::write(sample) else { return };
+        if let Some(disk) = self.disk.as_ref().filter(|disk| !disk.knows(self.ordinal(wanted)))
+            && let Ok(stamp) = self.stamp(wanted)
+        {
+            if self.shelf(disk, cut).put(wanted.id.0, stamp, &bytes) {
+                disk.learn(self.ordinal(wanted));
+                metrics.cache.add_to_disk(bytes.len());
+            } else {
+                disk.is_full.store(true, Ordering::Relaxed);
+            }
+        }
+        self.keep_in_memory(wanted, Arc::new(bytes), metrics);
+    }
+}

@@ -1,0 +1,183 @@
+//! A sample as bytes: what a cache keeps of it, and gives back as far as it is needed.
+//!
+//! In: the fields of a sample at some place of the op chain. Out: one piece of memory; from it, the fields again. Of
+//! pictures and encoded files that are cropped next, only the part that the crop needs is copied.
+
+use std::ops::Range;
+
+use feedline_codec::SeekIndex;
+
+use crate::batch::{Axes, Dtype, Encoded, Memory, Pixels, Sample, Tensor, Value, Window, array_bytes};
+use crate::engine::{NoMemory, Workspace};
+use crate::op::Need;
+use crate::plan::Plan;
+use crate::supply::{Cut, Wanted};
+
+const BYTES: u8 = 0;
+const TEXT: u8 = 1;
+const PIXELS: u8 = 2;
+const TENSOR: u8 = 3;
+
+/// Writes the fields of a sample; `None` if a part of one is not there.
+pub fn write(sample: &Sample<'_>) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(sample.values().map(|(_, value)| value.content_bytes() + 256).sum());
+    for (name, value) in sample.values() {
+        put(&mut out, name.as_bytes());
+        match value {
+            Value::Bytes(encoded) if encoded.is_whole => {
+                out.push(BYTES);
+                put(&mut out, &encoded.index.as_ref().map(SeekIndex::to_bytes).unwrap_or_default());
+                put(&mut out, &encoded.memory);
+            }
+            Value::Text(text) => {
+                out.push(TEXT);
+                put(&mut out, text.as_bytes());
+            }
+            Value::Pixels(pixels) if pixels.window.is_none() => {
+                out.extend([PIXELS, pixels.channels, u8::from(pixels.is_mask)]);
+                out.extend(pixels.width.to_le_bytes());
+                out.extend(pixels.height.to_le_bytes());
+                out.extend((pixels.packed_bytes() as u64).to_le_bytes());
+                let start = out.len();
+                out.resize(start + pixels.packed_bytes(), 0);
+                pixels.copy_to(&mut out[start..]);
+            }
+            Value::Tensor(tensor) => {
+                out.extend([TENSOR, tensor.axes as u8, tensor.shape.len() as u8]);
+                put(&mut out, tensor.dtype.name().as_bytes());
+                out.extend(tensor.shape.iter().flat_map(|&side| (side as u64).to_le_bytes()));
+                put(&mut out, &tensor.memory);
+            }
+            Value::Bytes(_) | Value::Pixels(_) => return None,
+        }
+    }
+    Some(out)
+}
+
+fn put(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend((bytes.len() as u64).to_le_bytes());
+    out.extend(bytes);
+}
+
+/// Gives a sample its fields at the place `cut` of the chain; `None` if these are not the bytes of a sample.
+pub fn read(
+    record: &[u8],
+    sample: &mut Sample<'_>,
+    (plan, cut, wanted): (&Plan, Cut, Wanted),
+    workspace: &mut Workspace,
+) -> Result<Option<()>, NoMemory> {
+    let mut reader = Reader(record);
+    while !reader.0.is_empty() {
+        let Some(field) = Field::read(&mut reader) else { return Ok(None) };
+        let name = field.name;
+        let value = match field.content {
+            Content::Bytes { index, bytes } => {
+                let index = (!index.is_empty()).then(|| SeekIndex::from_bytes(index)).transpose();
+                let Ok(index) = index else { return Ok(None) };
+                let range = index.as_ref().and_then(|index| needed_bytes(index, name, plan, wanted));
+                let range = range.filter(|range| range.end <= bytes.len() as u64);
+                let is_whole = range.is_none();
+                let range = range.unwrap_or(0..bytes.len() as u64);
+                let memory = copied(&bytes[range.start as usize..range.end as usize], workspace)?;
+                Value::Bytes(Encoded { memory, offset: range.start, is_whole, index })
+            }
+            Content::Text(text) => Value::Text(text.to_owned()),
+            Content::Pixels { width, height, channels, is_mask, bytes } => {
+                let facts = crate::op::Facts { width, height };
+                match plan.ahead_from(cut.0, wanted).need(name, facts) {
+                    Some(Need { rect, .. }) if rect.is_inside(width, height) => {
+                        let row = rect.width as usize * usize::from(channels);
+                        let stride = width as usize * usize::from(channels);
+                        let mut buffer = workspace.buffer(row * rect.height as usize)?;
+                        for (number, target) in buffer.as_mut_slice().chunks_exact_mut(row).enumerate() {
+                            let start =
+                                (rect.top as usize + number) * stride + rect.left as usize * usize::from(channels);
+                            target.copy_from_slice(&bytes[start..start + row]);
+                        }
+                        let window = Window { rect, divisor: 1 };
+                        Value::Pixels(Pixels::part(Memory::Heap(buffer), (width, height), window, channels, is_mask))
+                    }
+                    _ => Value::Pixels(Pixels::packed(copied(bytes, workspace)?, width, height, channels, is_mask)),
+                }
+            }
+            Content::Tensor { dtype, shape, axes, bytes } => {
+                Value::Tensor(Tensor::new(dtype, shape, copied(bytes, workspace)?).with_axes(axes))
+            }
+        };
+        sample.put(name, value);
+    }
+    Ok(Some(()))
+}
+
+/// The bytes of an encoded field that the crop behind its decoder needs.
+fn needed_bytes(index: &SeekIndex, field: &str, plan: &Plan, wanted: Wanted) -> Option<Range<u64>> {
+    let (decoder, decoding) = plan.decoder_of(field)?;
+    let header = index.header();
+    let need = plan.ahead(decoder, wanted).need(field, decoding.facts(&header))?;
+    index.bytes_for(decoding.crop(&header, need), &decoding.options(Some(need), &|| false)).ok()
+}
+
+fn copied<'s>(bytes: &[u8], workspace: &mut Workspace) -> Result<Memory<'s>, NoMemory> {
+    let mut buffer = workspace.buffer(bytes.len())?;
+    buffer.as_mut_slice().copy_from_slice(bytes);
+    Ok(Memory::Heap(buffer))
+}
+
+struct Field<'a> {
+    name: &'a str,
+    content: Content<'a>,
+}
+
+enum Content<'a> {
+    Bytes { index: &'a [u8], bytes: &'a [u8] },
+    Text(&'a str),
+    Pixels { width: u32, height: u32, channels: u8, is_mask: bool, bytes: &'a [u8] },
+    Tensor { dtype: Dtype, shape: Vec<usize>, axes: Axes, bytes: &'a [u8] },
+}
+
+impl<'a> Field<'a> {
+    fn read(reader: &mut Reader<'a>) -> Option<Self> {
+        let name = std::str::from_utf8(reader.piece()?).ok()?;
+        let content = match reader.array::<1>()? {
+            [BYTES] => Content::Bytes { index: reader.piece()?, bytes: reader.piece()? },
+            [TEXT] => Content::Text(std::str::from_utf8(reader.piece()?).ok()?),
+            [PIXELS] => {
+                let [channels, is_mask] = *reader.array()?;
+                let (width, height) = (u32::from_le_bytes(*reader.array()?), u32::from_le_bytes(*reader.array()?));
+                let bytes = reader.piece()?;
+                let is_right = array_bytes(Dtype::U8, &[width as usize, height as usize, usize::from(channels)])
+                    == Some(bytes.len());
+                is_right.then_some(Content::Pixels { width, height, channels, is_mask: is_mask != 0, bytes })?
+            }
+            [TENSOR] => {
+                let [axes, sides] = *reader.array()?;
+                let axes = [Axes::Unknown, Axes::Chw, Axes::Hwc].into_iter().find(|&known| known as u8 == axes)?;
+                let dtype = Dtype::from_name(std::str::from_utf8(reader.piece()?).ok()?)?;
+                let side = |_| usize::try_from(u64::from_le_bytes(*reader.array()?)).ok();
+                let shape: Option<Vec<usize>> = (0..sides).map(side).collect();
+                let (shape, bytes) = (shape?, reader.piece()?);
+                let is_right = array_bytes(dtype, &shape) == Some(bytes.len());
+                is_right.then_some(Content::Tensor { dtype, shape, axes, bytes })?
+            }
+            _ => return None,
+        };
+        Some(Self { name, content })
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn array<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
+        let (array, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(array)
+    }
+
+    fn piece(&mut self) -> Option<&'a [u8]> {
+        let len = usize::try_from(u64::from_le_bytes(*self.array()?)).ok()?;
+        let (piece, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(piece)
+    }
+}

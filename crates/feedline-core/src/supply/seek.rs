@@ -1,0 +1,86 @@
+//! Seek indexes of the pictures of a source: found where they are kept, made where they are missing.
+//!
+//! In: a sample, and a stamp of the bytes that it is stored in. Out: its index, if it has one. Beside the data first, where
+//! `feedline pack` put it, else in the cache folder.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use feedline_codec::SeekIndex;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+use crate::cache::Shelf;
+use crate::metrics::SeekMeter;
+use crate::order::SampleId;
+use crate::source::Source;
+use crate::store::StoreError;
+
+/// The indexes of the pictures of one field.
+#[derive(Debug)]
+pub struct SeekIndexes {
+    field: String,
+    shelf: Option<Shelf>,
+}
+
+/// What is known of a sample's index.
+#[derive(Debug)]
+pub enum Found {
+    /// It is here.
+    Index(SeekIndex),
+    /// The file has none: it is not a baseline JPEG.
+    NotSeekable,
+    /// Nobody has looked at the file.
+    Unknown,
+}
+
+impl SeekIndexes {
+    /// The indexes of a field of `source`, kept below `cache_folder`.
+    pub fn new(source: &dyn Source, field: &str, cache_folder: Option<&Path>) -> Self {
+        let shelf = cache_folder.map(|folder| Shelf::new(folder.join("seek").join(shelf_name(source, field)), None));
+        Self { field: field.to_owned(), shelf }
+    }
+
+    /// Finds an index; `stamp` is that of the bytes that the picture is stored in.
+    pub fn find(&self, source: &dyn Source, id: SampleId, stamp: u64) -> Result<Found, StoreError> {
+        let mut record = Vec::new();
+        if source.seek_record(id, &self.field, &mut record)?
+            && let Ok(index) = SeekIndex::from_bytes(&record)
+        {
+            return Ok(Found::Index(index));
+        }
+        let is_kept = self.shelf.as_ref().is_some_and(|shelf| shelf.get(id.0, stamp, &mut record));
+        Ok(match SeekIndex::from_bytes(&record) {
+            Ok(index) if is_kept => Found::Index(index),
+            _ if is_kept && record.is_empty() => Found::NotSeekable,
+            _ => Found::Unknown,
+        })
+    }
+
+    /// Makes the index of a file and keeps it.
+    pub fn make(&self, id: SampleId, stamp: u64, file: &[u8], meter: &SeekMeter) -> Option<SeekIndex> {
+        let start = Instant::now();
+        let index = SeekIndex::build(file).ok();
+        let bytes = index.as_ref().map(SeekIndex::to_bytes).unwrap_or_default();
+        if let Some(shelf) = &self.shelf {
+            shelf.put(id.0, stamp, &bytes);
+        }
+        meter.add_made(start.elapsed().max(Duration::from_nanos(1)), index.is_some(), bytes.len());
+        index
+    }
+}
+
+/// A name for the source's field: the samples that it has, and where they are.
+fn shelf_name(source: &dyn Source, field: &str) -> String {
+    let mut hasher = Xxh3::new();
+    hasher.update(&source.identity().to_le_bytes());
+    let first = (!source.is_empty()).then(|| source.id_at(0)).and_then(|id| source.address(id));
+    hasher.update(first.map(|(address, _)| address).unwrap_or_default().as_bytes());
+    hasher.update(field.as_bytes());
+    format!("{:032x}", hasher.digest128())
+}
+
+/// A stamp of bytes that are part of an object of this length, changed at this time.
+pub fn stamp(object_bytes: u64, modified: Option<i64>, range: &std::ops::Range<u64>) -> u64 {
+    let numbers = [object_bytes, modified.unwrap_or_default().cast_unsigned(), range.start, range.end];
+    xxh3_64(numbers.map(u64::to_le_bytes).as_flattened())
+}
