@@ -27,13 +27,14 @@ from feedline.errors import (
 )
 from feedline.loader import Loader
 from feedline.plan import Plan
-from feedline.policy import Skip, skip
+from feedline.policy import Cache, Skip, cache, skip
 from feedline.sampler import ClassBalanced, Weighted, class_balanced, weighted
 from feedline.source import Source, array, files, folder, synthetic, tar
 
 __version__ = _version()
 
 __all__ = [
+    "Cache",
     "ClassBalanced",
     "ClosedError",
     "FeedlineError",
@@ -53,6 +54,7 @@ __all__ = [
     "TooManyFailuresError",
     "Weighted",
     "array",
+    "cache",
     "class_balanced",
     "errors",
     "files",

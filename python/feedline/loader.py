@@ -17,7 +17,7 @@ from feedline import sampler as samplers
 from feedline.errors import PlanError
 from feedline.ops import Op
 from feedline.plan import Plan
-from feedline.policy import Skip
+from feedline.policy import Cache, Skip
 from feedline.source import Source
 
 Batch = dict[str, Any] | tuple[Any, ...]
@@ -58,6 +58,7 @@ class Loader:
         ragged: fields to deliver as lists of arrays, each with its own shape.
         seek_index: ``"auto"`` uses seek indexes of pictures that are decoded and cropped, and makes those that are missing
             in the first epoch; ``"never"`` does neither. Pixels are the same.
+        cache: ``fl.cache(ram=..., disk=...)`` keeps samples as they are before the first random op.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Loader:
         returns: Sequence[str] | None = None,
         ragged: Sequence[str] = (),
         seek_index: Literal["auto", "never"] = "auto",
+        cache: Cache | None = None,
     ) -> None:
         """Check everything at once; read and start nothing before the first batch is asked for."""
         if not isinstance(source, Source):
@@ -115,6 +117,10 @@ class Loader:
         _one_of("seek_index", seek_index, ("auto", "never"))
         if seek_index != "auto":
             config["seek_index"] = seek_index
+        if cache is not None:
+            if not isinstance(cache, Cache):
+                raise PlanError(f'cache is {cache!r}; it is made by fl.cache(ram="4GB")')
+            config["cache"] = {name: value for name, value in vars(cache).items() if value is not None}
         if prefetch_batches is not None:
             config["prefetch_batches"] = _whole("prefetch_batches", prefetch_batches, 1)
         if memory_budget is not None:

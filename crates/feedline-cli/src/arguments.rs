@@ -37,6 +37,14 @@ pub enum Command {
     Show(ShowArguments),
     /// Pack pictures into tar shards with an index.
     Pack(PackArguments),
+    /// Make the seek indexes of pictures ahead of the first epoch.
+    Index(IndexArguments),
+    /// Show or remove what is kept in the cache folder.
+    Cache {
+        /// What to do.
+        #[command(subcommand)]
+        command: CacheCommand,
+    },
     /// Make a set of pictures that look like photographs to a codec.
     Synth(SynthArguments),
     /// Make pictures, train a small classifier on them, show the numbers.
@@ -83,6 +91,33 @@ pub struct ShowArguments {
     /// The epoch to take them from.
     #[arg(long, default_value_t = 0)]
     pub epoch: u64,
+}
+
+/// Arguments of `feedline index`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+With its index, only the part of a JPEG that a crop needs is read and decoded. Without this command the indexes are made in
+the first epoch. They are kept in the cache folder (FEEDLINE_CACHE, else ~/.cache/feedline); the files stay as they are.
+
+Examples:
+  feedline index data/train
+  feedline index 'shards/*.tar'
+  feedline index plan.toml --workers 8")]
+pub struct IndexArguments {
+    /// A folder of pictures, shards ('shards/*.tar'), or a plan, whose source is taken.
+    pub src: String,
+    /// Threads; as many as there are cores if not given.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub workers: Option<u16>,
+}
+
+/// What `feedline cache` does.
+#[derive(Debug, Subcommand)]
+pub enum CacheCommand {
+    /// Show what is kept and how much it takes.
+    Show,
+    /// Remove everything that is kept; it is made again when it is needed.
+    Clear,
 }
 
 /// Arguments of `feedline synth`.

@@ -11,11 +11,13 @@
 //! document; environment variables are read in `environment.rs` only.
 
 mod arguments;
+mod cache;
 mod classifier;
 mod demo;
 mod environment;
 mod font;
 mod grid;
+mod index;
 mod interrupt;
 mod output;
 mod pack;
@@ -68,6 +70,8 @@ fn dispatch(command: Command, registry: Registry, interrupt: &Interrupt<'_>, out
     match command {
         Command::Run(arguments) => output.write(&run::run(arguments.into(), &registry, interrupt)?),
         Command::Show(arguments) => output.write(&show::show(arguments, &registry, interrupt)?),
+        Command::Index(arguments) => output.write(&index::index(&arguments, &registry, interrupt)?),
+        Command::Cache { command } => output.write(&cache::cache(&command, &registry)?),
         Command::Pack(arguments) => output.write(&pack::pack(&arguments.into(), &registry, interrupt)?),
         Command::Synth(arguments) => output.write(&synth::synth(&arguments.into(), interrupt)?),
         Command::Demo(arguments) => output.write(&demo::demo(&arguments.into(), &registry, interrupt)?),

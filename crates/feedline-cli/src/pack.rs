@@ -7,10 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use feedline_core::Registry;
 use feedline_core::pack::{self, Content, Damaged, DamagedPicture, Options, PackError, Summary, Watch};
-use feedline_core::source::{Source, open_path};
 use serde::Serialize;
 
 use crate::arguments::{DamagedArgument, PackArguments};
@@ -71,7 +70,7 @@ pub struct Packed {
 /// Packs the source.
 pub fn pack(what: &Pack, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Packed> {
     let start = Instant::now();
-    let source = open(&what.src, registry, interrupt)?;
+    let source = plan::open_source(&what.src, registry, interrupt)?;
     let progress = Progress::new("samples", source.len());
     let mut watch = Watcher { progress, interrupt };
     let packed = pack::pack(&*source, &what.folder, &what.options, what.workers, &mut watch);
@@ -80,17 +79,6 @@ pub fn pack(what: &Pack, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) ->
         error => anyhow::Error::from(error),
     })?;
     Ok(Packed::new(what, summary, start.elapsed()))
-}
-
-fn open(src: &str, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Arc<dyn Source>> {
-    let registry = Arc::clone(registry);
-    if src.ends_with(".toml") {
-        let table = plan::read(src.as_ref())?.source;
-        let opened = plan::wait_for(move || registry.open_source(table), interrupt)?;
-        return opened.with_context(|| format!("in plan {src:?}"));
-    }
-    let path = src.to_owned();
-    Ok(plan::wait_for(move || open_path(&path, &registry), interrupt)??)
 }
 
 struct Watcher<'a> {

@@ -9,6 +9,7 @@ use std::thread;
 use anyhow::{Context as _, Result, bail};
 use feedline_core::batch::Batch;
 use feedline_core::sink::Iteration;
+use feedline_core::source::{Source, open_path};
 use feedline_core::{Document, Loader, Machine, Next, Plan, Registry};
 
 use crate::environment;
@@ -46,6 +47,18 @@ pub fn wait_for<T: Send + 'static>(open: impl FnOnce() -> T + Send + 'static, in
             },
         }
     }
+}
+
+/// Opens what `SRC` names: a plan's source, shards or a folder.
+pub fn open_source(src: &str, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Arc<dyn Source>> {
+    let registry = Arc::clone(registry);
+    if src.ends_with(".toml") {
+        let table = read(src.as_ref())?.source;
+        let opened = wait_for(move || registry.open_source(table), interrupt)?;
+        return opened.with_context(|| format!("in plan {src:?}"));
+    }
+    let path = src.to_owned();
+    Ok(wait_for(move || open_path(&path, &registry), interrupt)??)
 }
 
 /// A loader with what this machine gives.

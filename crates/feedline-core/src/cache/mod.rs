@@ -3,9 +3,11 @@
 //! Nothing here decides a byte of a sample (law 1): what is kept carries the stamp of what it was made from, and is made anew
 //! where that differs, is damaged or gone.
 
+mod indexing;
 mod prefix;
 mod record;
 mod shelf;
 
+pub use indexing::{Indexed, index_source};
 pub use prefix::PrefixCache;
 pub use shelf::Shelf;

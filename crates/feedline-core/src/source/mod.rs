@@ -82,6 +82,11 @@ pub trait Source: Send + Sync + Debug {
         &[]
     }
 
+    /// The source that this one is a part of: what is kept about samples is kept for all parts of it.
+    fn parent(&self) -> Option<&dyn Source> {
+        None
+    }
+
     /// A hash of what the samples are: their names below the root, in order.
     fn identity(&self) -> u128;
 

@@ -142,6 +142,10 @@ impl Source for SubsetSource {
         self.parent.classes()
     }
 
+    fn parent(&self) -> Option<&dyn Source> {
+        Some(&*self.parent)
+    }
+
     fn identity(&self) -> u128 {
         let mut hasher = Xxh3::new();
         hasher.update(&self.parent.identity().to_le_bytes());

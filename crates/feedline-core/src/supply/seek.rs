@@ -70,7 +70,10 @@ impl SeekIndexes {
 }
 
 /// A name for the source's field: the samples that it has, and where they are.
-fn shelf_name(source: &dyn Source, field: &str) -> String {
+fn shelf_name(mut source: &dyn Source, field: &str) -> String {
+    while let Some(parent) = source.parent() {
+        source = parent;
+    }
     let mut hasher = Xxh3::new();
     hasher.update(&source.identity().to_le_bytes());
     let first = (!source.is_empty()).then(|| source.id_at(0)).and_then(|id| source.address(id));

@@ -1,0 +1,70 @@
+//! `feedline index`: the seek indexes of a source, made ahead of the first epoch.
+//!
+//! In: a folder, shards or a plan. Out: indexes in the cache folder, and an [`Indexing`]. The files stay as they are.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use feedline_core::Registry;
+use feedline_core::cache::{Indexed, index_source};
+use serde::Serialize;
+
+use crate::arguments::IndexArguments;
+use crate::environment;
+use crate::interrupt::Interrupt;
+use crate::plan;
+use crate::progress::Progress;
+
+/// What was done.
+#[derive(Debug, Serialize)]
+pub struct Indexing {
+    path: String,
+    cache_folder: PathBuf,
+    #[serde(flatten)]
+    indexed: Indexed,
+    seconds: f64,
+    pictures_per_second: f64,
+}
+
+impl fmt::Display for Indexing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Indexed { pictures, made, known, not_seekable, unreadable, walked_bytes, index_bytes } = self.indexed;
+        writeln!(
+            f,
+            "{pictures} pictures of {}: {made} indexes made, {known} were there, {not_seekable} are no baseline JPEG",
+            self.path
+        )?;
+        if unreadable > 0 {
+            writeln!(f, "{unreadable} files could not be read; a run over them will say why")?;
+        }
+        let share = 100.0 * index_bytes as f64 / (walked_bytes as f64).max(1.0);
+        writeln!(
+            f,
+            "{:.1} MB of indexes ({share:.1} % of the files) in {}, {:.1} s, {:.0} pictures/s",
+            index_bytes as f64 / 1e6,
+            self.cache_folder.display(),
+            self.seconds,
+            self.pictures_per_second
+        )
+    }
+}
+
+/// Makes the indexes that are missing.
+pub fn index(typed: &IndexArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Indexing> {
+    let start = Instant::now();
+    let folder = registry.cache_folder().context("there is no cache folder: set FEEDLINE_CACHE or HOME")?;
+    let source = plan::open_source(&typed.src, registry, interrupt)?;
+    let workers = typed.workers.map_or_else(environment::cores, usize::from);
+    let progress = Progress::new("pictures", source.len());
+    let indexed = index_source(&*source, folder, workers, |done| {
+        progress.reach(done);
+        interrupt.check().is_ok()
+    });
+    interrupt.check()?;
+    let seconds = start.elapsed().as_secs_f64();
+    let pictures_per_second = indexed.pictures as f64 / seconds;
+    Ok(Indexing { path: typed.src.clone(), cache_folder: folder.to_owned(), indexed, seconds, pictures_per_second })
+}
