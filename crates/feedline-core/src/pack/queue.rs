@@ -1,7 +1,6 @@
 //! Hands what workers made to the writer in order, and makes workers wait that are too far ahead.
 //!
-//! Always true: at most [`MOST_BYTES`] wait here, but for one sample per worker; the one that the writer needs next never
-//! waits.
+//! Always true: at most [`MOST_BYTES`] wait here, and the sample that the writer needs next, for which there is always room.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -92,6 +91,7 @@ impl Queue {
 mod tests {
     use std::thread;
 
+    use super::super::run::StopAtEnd;
     use super::super::sample::ReadyMember;
     use super::*;
 
@@ -103,12 +103,16 @@ mod tests {
 
     #[test]
     fn samples_come_in_order_whoever_made_them_and_however_large_they_are() {
-        let queue = Queue::new(3, 60, Cancel::default());
+        let each = MOST_BYTES / 3;
+        let cancel = Cancel::default();
+        let queue = Queue::new(3, 60, cancel.clone());
         thread::scope(|scope| {
+            // A claim that does not hold ends the workers, too.
+            let _stop = StopAtEnd(&cancel);
             for _ in 0..4 {
                 scope.spawn(|| {
                     while let Some(number) = queue.claim() {
-                        queue.put(number, Ok(sample(number, MOST_BYTES / 3)));
+                        queue.put(number, Ok(sample(number, each)));
                     }
                 });
             }
@@ -122,8 +126,8 @@ mod tests {
                     assert!(waited < 1000, "sample {number} does not come");
                 };
                 assert_eq!(made.name, number.to_string());
-                let state = queue.lock();
-                assert!(state.bytes <= MOST_BYTES, "{} bytes wait", state.bytes);
+                let bytes = queue.lock().bytes;
+                assert!(bytes <= MOST_BYTES + each, "{bytes} bytes wait");
             }
         });
         assert!(queue.claim().is_none());

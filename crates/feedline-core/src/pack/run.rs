@@ -90,7 +90,8 @@ pub fn pack(
     Ok(summary)
 }
 
-struct StopAtEnd<'a>(&'a Cancel);
+/// Ends all who hold the token when it is dropped.
+pub(super) struct StopAtEnd<'a>(pub &'a Cancel);
 
 impl Drop for StopAtEnd<'_> {
     fn drop(&mut self) {
