@@ -92,7 +92,8 @@ def tar(shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> So
 
     Members with one key are a sample: ``jpg``, ``jpeg``, ``png``, ``webp``, ``bmp``, ``gif``, ``ppm`` and ``pgm`` are
     the field ``image`` (encoded; add ``ops.DecodeImage()``), ``mask.png`` is ``mask``, ``cls`` is ``label`` (int64) if
-    all are whole numbers, all else is called by its extension. Fields that some samples lack are left out, with a warning.
+    all are whole numbers, all else is called by its extension. Fields that some samples lack are left
+    out, with a warning.
 
     Shards that ``feedline pack`` wrote have an index; others are listed once, and the index is kept in the cache folder
     (``FEEDLINE_CACHE``). Samples are numbered by the names of their shards, then by their place there.
