@@ -6,6 +6,7 @@
 )]
 
 mod demo;
+mod pack;
 mod run;
 mod show;
 mod support;

@@ -24,7 +24,8 @@ pub struct Ran {
 
 pub fn command(arguments: &[&str], folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_feedline"));
-    command.args(arguments).current_dir(folder).stdin(Stdio::null());
+    let cache = concat!(env!("CARGO_TARGET_TMPDIR"), "/cache");
+    command.args(arguments).current_dir(folder).env("FEEDLINE_CACHE", cache).stdin(Stdio::null());
     command
 }
 

@@ -113,7 +113,9 @@ impl Journal {
         // What follows the last whole line is forgotten, on disk, too.
         let file = OpenOptions::new().append(true).open(&path).map_err(write)?;
         let kept: usize = text.split_inclusive('\n').take(1 + finished.len()).map(str::len).sum();
-        file.set_len(kept as u64).map_err(write)?;
+        if kept < text.len() {
+            file.set_len(kept as u64).map_err(write)?;
+        }
         Ok((Self { path, file }, finished))
     }
 
