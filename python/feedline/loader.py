@@ -56,8 +56,8 @@ class Loader:
         returns: names of the fields to deliver, as tuples in this order; by default a dict of all. ``"key"`` is the
             sample's name.
         ragged: fields to deliver as lists of arrays, each with its own shape.
-        seek_index: ``"auto"`` uses seek indexes of pictures that are decoded and cropped, and makes those that are missing
-            in the first epoch; ``"never"`` does neither. Pixels are the same.
+        seek_index: ``"auto"`` uses seek indexes of pictures that are decoded and cropped, and makes in the first epoch
+            those that are missing; ``"never"`` does neither. Pixels are the same.
         cache: ``fl.cache(ram=..., disk=...)`` keeps samples as they are before the first random op.
     """
 

@@ -56,8 +56,8 @@ class DecodeImage(Op):
     pictures as their EXIF orientation says. Pictures of more than ``max_pixels`` are refused before memory is taken.
 
     Where a crop follows, only the part of a JPEG that it needs is decoded; the pixels are those of a full decode.
-    ``fast=True`` gives approximate pixels: JPEGs are decoded at 1/2, 1/4 or 1/8 size where the crop is at least that much
-    larger than what it is resized to, by a faster transform. See the guide for the error.
+    ``fast=True`` gives approximate pixels: JPEGs are decoded at 1/2, 1/4 or 1/8 size where the crop is at least that
+    much larger than what it is resized to, by a faster transform. See the guide for the error.
     """
 
     on: On = "image"

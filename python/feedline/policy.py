@@ -43,10 +43,11 @@ def cache(
 ) -> Cache:
     """Keep samples as they are before the first random op, so that later epochs skip reading and these ops.
 
-    ``ram`` and ``disk`` are limits in bytes, numbers or texts such as ``"4GB"``. What is in stays in: an epoch misses just
-    what did not fit. On disk, in the cache folder, samples outlive the process; they are checksummed, and made anew when
-    the file or the ops before have changed. ``form`` says what is kept: the file's bytes, the decoded picture, or what all
-    deterministic ops made of it; by default the form that saves most time per byte, as measured on the first samples.
+    ``ram`` and ``disk`` are limits in bytes, numbers or texts such as ``"4GB"``. What is in stays in: an epoch misses
+    just what did not fit. On disk, in the cache folder, samples outlive the process; they are checksummed, and made
+    anew when the file or the ops before have changed. ``form`` says what is kept: the file's bytes, the decoded
+    picture, or what all deterministic ops made of it; by default the form that saves most time per byte, as measured
+    on the first samples.
     """
     if ram is None and disk is None:
         raise PlanError('cache() needs ram=..., disk=... or both, e.g. fl.cache(ram="4GB")')

@@ -17,7 +17,7 @@ Labels = Sequence[Any] | npt.NDArray[Any]
 
 
 class Source:
-    """A numbered set of samples; made by :func:`folder`, :func:`tar`, :func:`files`, :func:`array`, :func:`synthetic`."""
+    """A numbered set of samples; made by the functions of this module, such as :func:`folder`."""
 
     def __init__(self, native: _feedline.Source) -> None:
         """Hold an opened source; users call the functions of this module."""
@@ -90,9 +90,10 @@ def folder(root: str | os.PathLike[str]) -> Source:
 def tar(shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Source:
     """Open tar shards in the way of WebDataset: ``tar("train/*.tar")``, a folder, a path, or a list of these.
 
-    Members with one key are a sample: ``jpg``, ``jpeg``, ``png``, ``webp``, ``bmp``, ``gif``, ``ppm`` and ``pgm`` are the
-    field ``image`` (encoded; add ``ops.DecodeImage()``), ``mask.png`` is ``mask``, ``cls`` is ``label`` (int64) if all are
-    whole numbers, all else is called by its extension. Fields that some samples lack are left out, with a warning.
+    Members with one key are a sample: ``jpg``, ``jpeg``, ``png``, ``webp``, ``bmp``, ``gif``, ``ppm`` and ``pgm`` are
+    the field ``image`` (encoded; add ``ops.DecodeImage()``), ``mask.png`` is ``mask``, ``cls`` is ``label`` (int64) if
+    all are whole numbers, all else is called by its extension. Fields that some samples lack are left
+    out, with a warning.
 
     Shards that ``feedline pack`` wrote have an index; others are listed once, and the index is kept in the cache folder
     (``FEEDLINE_CACHE``). Samples are numbered by the names of their shards, then by their place there.

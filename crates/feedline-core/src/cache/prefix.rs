@@ -203,6 +203,9 @@ impl Supply for PrefixCache {
             return Ok(cut);
         }
         metrics.cache.add_miss();
+        // Where the decoded picture is kept, nobody asks for parts of the file.
+        let is_encoded = self.cut.get() == Some(&Cut(0));
+        let reading = if reading == Reading::Complete && !is_encoded { Reading::Plain } else { reading };
         self.inner.load(wanted, reading, sample, workspace, metrics)
     }
 

@@ -48,6 +48,11 @@ impl Shelf {
         Self { folder, limit, files: OnceLock::new(), has_failed: AtomicBool::new(false), appending: Mutex::new(()) }
     }
 
+    /// Whether something can be put on it, as far as is known.
+    pub fn takes_records(&self) -> bool {
+        !self.has_failed.load(Ordering::Relaxed)
+    }
+
     /// Reads a record into `bytes`; says whether it is there, whole, and of this stamp.
     pub fn get(&self, number: u64, stamp: u64, bytes: &mut Vec<u8>) -> bool {
         let Some(files) = self.files() else { return false };
@@ -72,7 +77,7 @@ impl Shelf {
     /// Keeps a record; one of the same number is replaced. Says whether there was room. Where nothing can be written, that
     /// is said once, and nothing is kept from then on.
     pub fn put(&self, number: u64, stamp: u64, bytes: &[u8]) -> bool {
-        if self.has_failed.load(Ordering::Relaxed) {
+        if !self.takes_records() {
             return false;
         }
         self.try_put(number, stamp, bytes).unwrap_or_else(|error| {

@@ -201,11 +201,7 @@ impl Preparer {
         let began = Instant::now();
         // What is kept is kept whole, so the ops before that place do not look ahead.
         let keeps = self.supply.keeps(wanted, &self.metrics).filter(|_| reading == Reading::Trimmed);
-        let loading = match keeps {
-            None => reading,
-            Some(Cut(0)) => Reading::Complete,
-            Some(_) => Reading::Plain,
-        };
+        let loading = if keeps.is_some() { Reading::Complete } else { reading };
         let loaded = self.supply.load(wanted, loading, &mut sample, &mut self.workspace, &self.metrics);
         let cut = loaded.map_err(|error| match error {
             error if let Some(memory) = error.no_memory() => self.no_memory(memory, wanted, place),

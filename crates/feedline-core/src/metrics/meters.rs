@@ -138,6 +138,7 @@ pub struct CacheMeter {
     hits: AtomicU64,
     misses: AtomicU64,
     memory_bytes: AtomicU64,
+    memory_samples: AtomicU64,
     disk_bytes: AtomicU64,
 }
 
@@ -155,6 +156,7 @@ impl CacheMeter {
     /// Books what was put into memory.
     pub fn add_to_memory(&self, bytes: usize) {
         self.memory_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.memory_samples.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Books what was put on disk.
@@ -169,6 +171,7 @@ impl CacheMeter {
             hits: read(&self.hits),
             misses: read(&self.misses),
             ram_bytes: read(&self.memory_bytes),
+            ram_samples: read(&self.memory_samples),
             written_bytes: read(&self.disk_bytes),
         }
     }

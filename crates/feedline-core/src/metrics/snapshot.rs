@@ -83,6 +83,8 @@ pub struct CacheSnapshot {
     pub misses: u64,
     /// Bytes in memory.
     pub ram_bytes: u64,
+    /// Samples in memory.
+    pub ram_samples: u64,
     /// Bytes that this run put on disk.
     pub written_bytes: u64,
 }

@@ -56,14 +56,13 @@ impl SeekIndexes {
         })
     }
 
-    /// Makes the index of a file and keeps it.
+    /// Makes the index of a file and keeps it. Nothing is made where it could not be kept: for one crop it does not pay.
     pub fn make(&self, id: SampleId, stamp: u64, file: &[u8], meter: &SeekMeter) -> Option<SeekIndex> {
+        let shelf = self.shelf.as_ref().filter(|shelf| shelf.takes_records())?;
         let start = Instant::now();
         let index = SeekIndex::build(file).ok();
         let bytes = index.as_ref().map(SeekIndex::to_bytes).unwrap_or_default();
-        if let Some(shelf) = &self.shelf {
-            shelf.put(id.0, stamp, &bytes);
-        }
+        shelf.put(id.0, stamp, &bytes);
         meter.add_made(start.elapsed().max(Duration::from_nanos(1)), index.is_some(), bytes.len());
         index
     }
