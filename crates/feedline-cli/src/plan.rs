@@ -52,7 +52,7 @@ pub fn wait_for<T: Send + 'static>(open: impl FnOnce() -> T + Send + 'static, in
 /// Opens what `SRC` names: a plan's source, shards or a folder.
 pub fn open_source(src: &str, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Arc<dyn Source>> {
     let registry = Arc::clone(registry);
-    if src.ends_with(".toml") {
+    if Path::new(src).extension().is_some_and(|ending| ending == "toml") {
         let table = read(src.as_ref())?.source;
         let opened = wait_for(move || registry.open_source(table), interrupt)?;
         return opened.with_context(|| format!("in plan {src:?}"));

@@ -108,7 +108,7 @@ impl<'a> ShardWriter<'a> {
             members.push(MemberFacts { extension, data, width, height, record });
         }
         let facts = SampleFacts { key: key.to_owned(), label: sample.label, members };
-        self.index.push(&facts).map_err(|problem| PackError::Sample { name: sample.name, problem })?;
+        self.index.push(facts).map_err(|problem| PackError::Sample { name: sample.name, problem })?;
         if self.tar.get_ref().bytes - self.asked_to_sync >= SYNC_EVERY {
             self.asked_to_sync = self.tar.get_ref().bytes;
             self.syncer.ask(&self.file);

@@ -32,6 +32,7 @@ impl std::fmt::Debug for Registry {
             .field("ops", &self.op_names())
             .field("sources", &known(&self.sources))
             .field("stores", &known(&self.stores))
+            .field("cache_folder", &self.cache_folder)
             .finish()
     }
 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use super::{FolderSource, Source, TarSource};
 use crate::plan::{PlanError, Registry};
-use crate::source::tar::names_shards;
+use crate::source::tar::{is_plain_shard, names_shards};
 use crate::store::StoreError;
 
 /// Opens what a path names. A folder that has tar files in it is a folder of shards.
 pub fn open_path(path: &str, registry: &Registry) -> Result<Arc<dyn Source>, PlanError> {
     let has_shards = || -> Result<bool, StoreError> {
         let store = registry.store_for(path).ok();
-        let shards = store.map(|store| store.list_flat(&|name| name.ends_with(".tar"))).transpose()?;
+        let shards = store.map(|store| store.list_flat(&is_plain_shard)).transpose()?;
         Ok(shards.is_some_and(|shards| !shards.is_empty()))
     };
     if names_shards(path) || has_shards()? {

@@ -21,7 +21,7 @@ pub(crate) fn list(shard: &dyn Object) -> Result<Vec<u8>, StoreError> {
         let Some((key, extension)) = split(&member.name) else { continue };
         let extension = extension.to_ascii_lowercase();
         if let Some(done) = current.take_if(|sample| sample.key != key) {
-            builder.push(&done).map_err(content)?;
+            builder.push(done).map_err(content)?;
         }
         let sample =
             current.get_or_insert_with(|| SampleFacts { key: key.to_owned(), label: None, members: Vec::new() });
@@ -31,7 +31,7 @@ pub(crate) fn list(shard: &dyn Object) -> Result<Vec<u8>, StoreError> {
         sample.members.push(MemberFacts { extension, data: member.data, ..MemberFacts::default() });
     }
     if let Some(last) = current {
-        builder.push(&last).map_err(content)?;
+        builder.push(last).map_err(content)?;
     }
     builder.finish(shard, &[])
 }

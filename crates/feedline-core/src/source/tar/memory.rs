@@ -27,13 +27,9 @@ impl Object for MemoryObject {
 
     fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
         let from = usize::try_from(offset).ok().and_then(|start| self.bytes.get(start..));
-        match from.and_then(|bytes| bytes.get(..target.len())) {
-            Some(bytes) => target.copy_from_slice(bytes),
-            None => {
-                let range = offset..offset.saturating_add(target.len() as u64);
-                return Err(StoreError::Truncated { path: self.address(), range, len: self.len() });
-            }
-        }
+        let range = offset..offset.saturating_add(target.len() as u64);
+        let truncated = || StoreError::Truncated { path: self.address(), range, len: self.len() };
+        target.copy_from_slice(from.and_then(|bytes| bytes.get(..target.len())).ok_or_else(truncated)?);
         Ok(())
     }
 }

@@ -18,5 +18,5 @@ mod shards;
 mod source;
 pub(crate) mod walk;
 
-pub(crate) use pattern::names_shards;
+pub(crate) use pattern::{is_plain_shard, names_shards};
 pub use source::TarSource;

@@ -3,6 +3,7 @@
 //! In: paths of shards, folders, and patterns: `train/*.tar`, `train-{000..146}.tar`. Out: the shards, sorted by the bytes
 //! of their addresses, each once, so that every machine numbers the samples alike.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use globset::{GlobBuilder, GlobMatcher};
@@ -109,7 +110,7 @@ impl Place {
                 found.push(Found { store: Arc::clone(&self.store), name: name.clone() });
                 return Ok(());
             }
-            Which::Folder => self.store.list_flat(&|name| name.ends_with(".tar"))?,
+            Which::Folder => self.store.list_flat(&is_plain_shard)?,
             Which::Matching { matcher, is_flat: true } => self.store.list_flat(&|name| matcher.is_match(name))?,
             Which::Matching { matcher, is_flat: false } => self.store.list(&|name| matcher.is_match(name))?,
         };
@@ -123,10 +124,19 @@ pub(crate) fn names_shards(path: &str) -> bool {
     path.contains(SPECIAL) || is_shard(path)
 }
 
+/// Whether a name is that of a plain tar file.
+pub(crate) fn is_plain_shard(name: &str) -> bool {
+    has_ending(name, "tar")
+}
+
 /// Whether a path names one shard; compressed ones are refused when they are opened.
 fn is_shard(path: &str) -> bool {
-    let base = path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
-    base.ends_with(".tar") || base.contains(".tar.") || base.ends_with(".tgz")
+    let base = path.rsplit('/').next().unwrap_or_default();
+    is_plain_shard(base) || has_ending(base, "tgz") || base.contains(".tar.")
+}
+
+fn has_ending(name: &str, ending: &str) -> bool {
+    Path::new(name).extension().is_some_and(|found| found.eq_ignore_ascii_case(ending))
 }
 
 /// The folder before the place `plain`, and the rest.

@@ -108,12 +108,11 @@ impl Shard {
                 break;
             }
         }
-        let (located, is_checked, opened) = match best {
-            Some((freshness, located)) => (located, freshness == Freshness::Exact, Opened::Indexed),
-            None => {
-                let opened = if has_index { Opened::Replaced } else { Opened::Listed };
-                (Located::listed(&*object, cache)?, true, opened)
-            }
+        let (located, is_checked, opened) = if let Some((freshness, located)) = best {
+            (located, freshness == Freshness::Exact, Opened::Indexed)
+        } else {
+            let opened = if has_index { Opened::Replaced } else { Opened::Listed };
+            (Located::listed(&*object, cache)?, true, opened)
         };
         let (index, is_checked) = (Mutex::new(located), AtomicBool::new(is_checked));
         Ok((Self { found, bytes, modified_nanoseconds, index, is_checked }, opened))

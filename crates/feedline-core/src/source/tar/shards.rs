@@ -20,7 +20,7 @@ const OPENING_THREADS: usize = 8;
 /// The shards of a data set, in order.
 #[derive(Debug)]
 pub(super) struct Shards {
-    shards: Vec<Shard>,
+    all: Vec<Shard>,
     /// The number of the first sample behind each shard.
     ends: Vec<u64>,
     cache: Option<IndexCache>,
@@ -36,7 +36,7 @@ pub(super) struct Location {
 
 impl Shards {
     /// Opens all shards for the first time.
-    pub fn open(found: Vec<Found>, cache: Option<IndexCache>) -> Result<Self, StoreError> {
+    pub fn open(found: &[Found], cache: Option<IndexCache>) -> Result<Self, StoreError> {
         let opened = open_all(found, cache.as_ref())?;
         let with = |what| opened.iter().filter(|(_, opened)| *opened == what).count();
         let (listed, replaced) = (with(Opened::Listed), with(Opened::Replaced));
@@ -54,7 +54,7 @@ impl Shards {
             end = end.saturating_add(shard.head().samples);
             ends.push(end);
         }
-        Ok(Self { shards, ends, cache, open: Mutex::new(LruCache::new(OPEN_SHARDS)) })
+        Ok(Self { all: shards, ends, cache, open: Mutex::new(LruCache::new(OPEN_SHARDS)) })
     }
 
     /// Samples in all shards.
@@ -64,12 +64,12 @@ impl Shards {
 
     /// Number of shards.
     pub fn len(&self) -> usize {
-        self.shards.len()
+        self.all.len()
     }
 
     /// The heads of the indexes, in order.
     pub fn heads(&self) -> impl Iterator<Item = Arc<Head>> {
-        self.shards.iter().map(Shard::head)
+        self.all.iter().map(Shard::head)
     }
 
     /// Where a sample is, given its number, which is below [`Shards::samples`].
@@ -81,7 +81,7 @@ impl Shards {
 
     /// The path or address of a shard.
     pub fn address(&self, shard: usize) -> String {
-        self.shards[shard].address()
+        self.all[shard].address()
     }
 
     /// Reads from the index of a shard; if that is damaged, it is made anew once.
@@ -89,7 +89,7 @@ impl Shards {
         if let Ok(value) = read(&*self.open_shard(shard)?) {
             return Ok(value);
         }
-        let rebuilt = Arc::new(self.shards[shard].rebuild(self.cache.as_ref())?);
+        let rebuilt = Arc::new(self.all[shard].rebuild(self.cache.as_ref())?);
         self.keep_open(shard, &rebuilt);
         read(&rebuilt).map_err(|error| match error {
             IndexError::Store(error) => error,
@@ -104,7 +104,7 @@ impl Shards {
         if let Some(open) = self.lock().get(&shard) {
             return Ok(Arc::clone(open));
         }
-        let open = Arc::new(self.shards[shard].reopen(self.cache.as_ref())?);
+        let open = Arc::new(self.all[shard].reopen(self.cache.as_ref())?);
         self.keep_open(shard, &open);
         Ok(open)
     }
@@ -121,7 +121,7 @@ impl Shards {
 }
 
 /// Opens shards in parallel; of several errors, that of the first shard is told.
-fn open_all(found: Vec<Found>, cache: Option<&IndexCache>) -> Result<Vec<(Shard, Opened)>, StoreError> {
+fn open_all(found: &[Found], cache: Option<&IndexCache>) -> Result<Vec<(Shard, Opened)>, StoreError> {
     let (next, has_failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let open_some = || {
         let mut opened = Vec::new();

@@ -60,7 +60,7 @@ impl TarSource {
     }
 
     fn find(patterns: Arc<Patterns>, cache: Option<IndexCache>) -> Result<Self, SourceError> {
-        let shards = Shards::open(patterns.find()?, cache.clone())?;
+        let shards = Shards::open(&patterns.find()?, cache.clone())?;
         if shards.samples() == 0 {
             return Err(SourceError::NoSamples { shards: shards.len(), first: shards.address(0) });
         }
@@ -227,13 +227,11 @@ impl Source for TarSource {
         })?;
         let Some((index, sample, place)) = place else { return Ok(false) };
         // Without it the whole picture is read, so that its damage costs time and no data.
-        match index.part(sample, &place, record) {
-            Ok(()) => Ok(true),
-            Err(_) => {
-                tracing::debug!(sample = id.0, field, "what is kept about a picture is damaged, and was not used");
-                Ok(false)
-            }
+        let is_whole = index.part(sample, &place, record).is_ok();
+        if !is_whole {
+            tracing::debug!(sample = id.0, field, "what is kept about a picture is damaged, and was not used");
         }
+        Ok(is_whole)
     }
 
     fn spec(&self) -> Result<toml::Table, SourceError> {

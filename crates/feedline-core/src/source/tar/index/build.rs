@@ -74,16 +74,17 @@ impl Builder {
     }
 
     /// Adds a sample, or says what is wrong with it.
-    pub fn push(&mut self, sample: &SampleFacts) -> Result<(), String> {
+    pub fn push(&mut self, sample: SampleFacts) -> Result<(), String> {
+        let SampleFacts { key, label, members } = sample;
         let number = self.samples();
-        let mut entry = Entry { label: sample.label, ..Entry::default() };
-        let mut extensions = Vec::with_capacity(sample.members.len());
-        for member in &sample.members {
-            let field = self.field(&member.extension, &extensions, &sample.key)?;
-            extensions.push((field, member.extension.as_str()));
+        let mut entry = Entry { label, ..Entry::default() };
+        let mut extensions = Vec::with_capacity(members.len());
+        for MemberFacts { extension, data, width, height, record } in members {
+            let field = self.field(&extension, &extensions, &key)?;
+            extensions.push((field, extension));
             self.fields[field].1 += 1;
-            let record = self.part(&member.record, number);
-            let MemberFacts { data, width, height, .. } = member.clone();
+            let has_record = FieldEntry::can_have(record.len() as u64 + CHECKSUM_BYTES, data.end - data.start);
+            let record = self.part(if has_record { &record } else { &[] }, number);
             if data.end >= self.last_data.end {
                 self.last_data = data.clone();
             }
@@ -91,21 +92,21 @@ impl Builder {
         }
         entry.fields.sort_unstable_by_key(|(field, _)| *field);
         extensions.sort_unstable();
-        let mut names = (sample.key.len() as u32).to_le_bytes().to_vec();
-        names.extend(sample.key.as_bytes());
+        let mut names = (key.len() as u32).to_le_bytes().to_vec();
+        names.extend(key.as_bytes());
         for (_, extension) in &extensions {
             names.extend((extension.len() as u32).to_le_bytes());
             names.extend(extension.as_bytes());
         }
         entry.names = self.part(&names, number);
-        self.labels += u64::from(sample.label.is_some());
-        self.identity.push(&self.identity_of(sample, &entry));
+        self.labels += u64::from(label.is_some());
+        self.identity.push(&self.identity_of(&key, &entry));
         self.entries.push(entry);
         Ok(())
     }
 
     /// The number of a member's field: that of its name, or of its extension if the sample has a field of that name.
-    fn field(&mut self, extension: &str, present: &[(usize, &str)], key: &str) -> Result<usize, String> {
+    fn field(&mut self, extension: &str, present: &[(usize, String)], key: &str) -> Result<usize, String> {
         let is_taken = |number: usize| present.iter().any(|(other, _)| *other == number);
         let twice = || format!("has two members with key {key:?} and extension {extension:?}");
         if present.iter().any(|(_, other)| *other == extension) {
@@ -144,16 +145,16 @@ impl Builder {
         start..start + bytes.len() as u64 + CHECKSUM_BYTES
     }
 
-    fn identity_of(&self, sample: &SampleFacts, entry: &Entry) -> Vec<u8> {
+    fn identity_of(&self, key: &str, entry: &Entry) -> Vec<u8> {
         let mut fields: Vec<&str> = entry.fields.iter().map(|(number, _)| self.fields[*number].0.as_str()).collect();
         fields.sort_unstable();
-        let mut text = sample.key.clone().into_bytes();
+        let mut text = key.as_bytes().to_vec();
         for field in fields {
             text.push(0);
             text.extend(field.as_bytes());
         }
         text.push(0);
-        text.extend(sample.label.map(i64::to_le_bytes).iter().flatten());
+        text.extend(entry.label.map(i64::to_le_bytes).iter().flatten());
         text
     }
 

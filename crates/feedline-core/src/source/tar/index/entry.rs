@@ -11,6 +11,8 @@ const FIXED_BYTES: usize = 8 + 4 + 8 + 4;
 /// Data, width and height, record of one field.
 const FIELD_BYTES: usize = 8 + 8 + 4 + 4 + 8 + 4;
 const CHECKSUM_BYTES: usize = 8;
+/// What is kept about a picture is shorter than this, or than the picture.
+const SHORT_RECORD_BYTES: u64 = 64 << 10;
 /// The length of data that are not there.
 const NOT_THERE: u64 = u64::MAX;
 
@@ -36,6 +38,13 @@ pub(crate) struct FieldEntry {
     pub height: u32,
     /// What is kept about a picture, from the begin of the records, with its checksum; empty if nothing is.
     pub record: Range<u64>,
+}
+
+impl FieldEntry {
+    /// Whether so much can be kept about a picture of this length.
+    pub fn can_have(record_bytes: u64, data_bytes: u64) -> bool {
+        record_bytes <= data_bytes.max(SHORT_RECORD_BYTES)
+    }
 }
 
 impl Entry {
@@ -93,6 +102,9 @@ impl Entry {
             let (start, len) = (u64::from_le_bytes(*take(&mut rest)?), u64::from_le_bytes(*take(&mut rest)?));
             let (width, height) = (u32::from_le_bytes(*take(&mut rest)?), u32::from_le_bytes(*take(&mut rest)?));
             let record = range(u64::from_le_bytes(*take(&mut rest)?), parse_len(&mut rest)?, records_bytes)?;
+            if !FieldEntry::can_have(record.end - record.start, len) {
+                return None;
+            }
             if len != NOT_THERE {
                 fields.push((number, FieldEntry { data: range(start, len, shard_bytes)?, width, height, record }));
             }
