@@ -22,6 +22,7 @@ ENVIRONMENT = Environment(
     "ffcv", ("ffcv",), system_packages=("libopencv-dev", "libturbojpeg0-dev", "pkg-config", "g++")
 )
 FILE = "pictures.beton"
+SMALLEST_PAGE_BITS = 23
 
 
 def _convert(task: Task, mode: str) -> None:
@@ -36,8 +37,10 @@ def _convert(task: Task, mode: str) -> None:
         def __getitem__(self, index: int) -> Any:
             return Image.open(task.paths[index]).convert("RGB"), index
 
+    sizes = [Image.open(path).size for path in task.paths]
+    page_bytes = 1 << max(SMALLEST_PAGE_BITS, max(3 * width * height for width, height in sizes).bit_length())
     fields = {"image": RGBImageField(write_mode=mode, jpeg_quality=90), "label": IntField()}
-    writer = DatasetWriter(str(task.work / FILE), fields, num_workers=WORKERS, page_size=1 << 27)
+    writer = DatasetWriter(str(task.work / FILE), fields, num_workers=WORKERS, page_size=page_bytes)
     writer.from_indexed_dataset(Pictures(), chunksize=50)
 
 

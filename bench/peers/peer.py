@@ -27,10 +27,11 @@ class Peer:
     environment: Environment | None = None
     convert: Callable[[Task], None] | None = None
     writes_every_epoch: bool = False
+    packages: tuple[str, ...] = ()
 
     def run(self, *arguments: str) -> None:
         """Runs in the contender's process: contends and reports."""
-        packages = self.environment.packages if self.environment else ()
+        packages = self.environment.packages if self.environment else self.packages
         versions = {package: version(package) for package in packages}
         harness.report(self.contend(Task.of(*arguments).within(self.name)), versions=versions)
 

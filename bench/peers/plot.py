@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 from bench.peers import libjpeg_turbo
 from bench.peers.contenders import ALL, OURS
 
-WIDTH, LABELS, FIGURES, ROW, BAR, TOP = 860, 250, 60, 24, 16, 34
+WIDTH, LABELS, FIGURES, ROW, BAR, TOP = 900, 290, 60, 24, 16, 34
 STYLE = """\
 text { font: 13px system-ui, sans-serif; fill: #1f2328 }
 .ours { fill: #0969da } .peer { fill: #8c959f } .reference { fill: #bf8700 }

@@ -47,11 +47,12 @@ def _contend(task: Task, antialias: bool) -> Window:
     options.threading.private_threadpool_size = WORKERS
     options.threading.max_intra_op_parallelism = 1
     options.deterministic = False
+    options.autotune.enabled = False
 
     def batches() -> Iterator[Any]:
         paths = tf.data.Dataset.from_tensor_slices(task.paths).shuffle(len(task.paths)).repeat()
         prepared = paths.map(prepare, num_parallel_calls=WORKERS, deterministic=False)
-        for batch in prepared.batch(BATCH).prefetch(tf.data.AUTOTUNE).with_options(options):
+        for batch in prepared.batch(BATCH).prefetch(2).with_options(options):
             yield batch.numpy()
 
     return task.measure(batches)

@@ -35,7 +35,8 @@ def _contend(task: Task, sample: str, in_order: bool) -> Window:
 
 def _peer(name: str, title: str, sample: str, in_order: bool) -> Peer:
     differs = "" if in_order else "`in_order=False`: batches as they arrive"
-    return Peer(name, f"torch DataLoader, {title}", differs, partial(_contend, sample=sample, in_order=in_order))
+    contend = partial(_contend, sample=sample, in_order=in_order)
+    return Peer(name, f"torch DataLoader, {title}", differs, contend, packages=("torch", "torchvision"))
 
 
 TORCHVISION = _peer("torch-torchvision", "torchvision", "from_path", in_order=True)
