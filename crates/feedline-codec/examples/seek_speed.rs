@@ -1,6 +1,6 @@
 //! What the seek index gains on real files: time, bytes, and whether every crop is that of a full decode.
 //!
-//! `cargo run --release -p feedline-codec --example seek_speed -- FOLDER [CROPS]`
+//! `cargo run --release -p feedline-codec --example seek_speed -- FOLDER [CROPS] [--json]`
 //!
 //! Crops are drawn as `RandomResizedCrop` draws them. Ends with an error if any pixel differs.
 
@@ -14,7 +14,8 @@ use feedline_codec::{
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
+    let is_json = std::env::args().any(|argument| argument == "--json");
+    let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--json");
     let folder = PathBuf::from(arguments.next().ok_or("usage: seek_speed FOLDER [CROPS]")?);
     let crops: usize = arguments.next().map_or(Ok(3), |text| text.parse())?;
     let mut files = Vec::new();
@@ -72,7 +73,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             sum.crops += 1;
         }
     }
-    sum.print();
+    if is_json {
+        sum.print_json()
+    } else {
+        sum.print()
+    }
     if sum.different > 0 { Err(format!("{} crops differ", sum.different).into()) } else { Ok(()) }
 }
 
@@ -98,6 +103,19 @@ impl Sum {
         let expected = whole.view().crop(crop.left, crop.top, crop.width, crop.height);
         let crop = part.view().crop(crop.left - found.left, crop.top - found.top, crop.width, crop.height);
         self.different += usize::from(!expected.rows().eq(crop.rows()));
+    }
+
+    fn print_json(&self) {
+        let Self { files, refused, crops, different, .. } = self;
+        let per = |time: Duration, count: usize| time.as_secs_f64() * 1e3 / count as f64;
+        println!(
+            "{{\"pictures\": {files}, \"without_index\": {refused}, \"crops\": {crops}, \"crops_that_differ\": {different}, \
+             \"full_decode_ms\": {:.3}, \"index_made_ms\": {:.3}, \"with_index_ms\": {:.3}, \"region_ms\": {:.3}}}",
+            per(self.full, files + refused),
+            per(self.build, *files),
+            per(self.indexed, *crops),
+            per(self.region, *crops),
+        );
     }
 
     fn print(&self) {

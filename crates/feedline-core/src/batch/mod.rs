@@ -1,7 +1,7 @@
 //! Samples and batches: what ops work on and what the trainer receives.
 //!
 //! In: fields of a source, slots of a slab. Out: a [`Batch`]. [`Kind`] says what a field is before there is data,
-//! [`Encoded, Value, Window`] holds it while a [`Sample`] is prepared.
+//! [`Encoded, Value, Excerpt`] holds it while a [`Sample`] is prepared.
 
 mod delivered;
 mod dtype;
@@ -15,4 +15,4 @@ pub use dtype::{Dtype, array_bytes};
 pub use kind::{Axes, FieldTypes, Kind, PixelKind};
 pub use layout::{BatchLayout, FieldForm};
 pub use sample::{FieldError, Loose, OutputError, Sample, Slot};
-pub use value::{Buffer, Encoded, Memory, Pixels, Tensor, Value, Window};
+pub use value::{Buffer, Encoded, Excerpt, Memory, Pixels, Tensor, Value};

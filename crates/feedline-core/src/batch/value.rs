@@ -111,7 +111,7 @@ impl<'s> From<Memory<'s>> for Encoded<'s> {
 
 /// The part of a picture that is in memory, for an op that looks at no more.
 #[derive(Clone, Copy, Debug)]
-pub struct Window {
+pub struct Excerpt {
     /// The part, in pixels as they are in memory.
     pub rect: Rect,
     /// Pixels of the picture that one in memory stands for, along a side.
@@ -136,7 +136,7 @@ pub struct Pixels<'s> {
     /// Bytes from one row to the next.
     pub stride: usize,
     /// Where only a part is in memory: which.
-    pub window: Option<Window>,
+    pub excerpt: Option<Excerpt>,
 }
 
 impl<'s> Pixels<'s> {
@@ -144,18 +144,24 @@ impl<'s> Pixels<'s> {
     pub fn packed(memory: Memory<'s>, width: u32, height: u32, channels: u8, is_mask: bool) -> Self {
         let stride = width as usize * usize::from(channels);
         assert_eq!(memory.len(), stride * height as usize, "memory of a packed picture has its size");
-        Self { memory, width, height, channels, is_mask, offset: 0, stride, window: None }
+        Self { memory, width, height, channels, is_mask, offset: 0, stride, excerpt: None }
     }
 
     /// A picture of which `memory` holds a part.
-    pub fn part(memory: Memory<'s>, (width, height): (u32, u32), window: Window, channels: u8, is_mask: bool) -> Self {
-        let part = Self::packed(memory, window.rect.width, window.rect.height, channels, is_mask);
-        Self { width, height, window: Some(window), ..part }
+    pub fn part(
+        memory: Memory<'s>,
+        (width, height): (u32, u32),
+        excerpt: Excerpt,
+        channels: u8,
+        is_mask: bool,
+    ) -> Self {
+        let part = Self::packed(memory, excerpt.rect.width, excerpt.rect.height, channels, is_mask);
+        Self { width, height, excerpt: Some(excerpt), ..part }
     }
 
     /// Whether rows follow each other without a gap and nothing is around them.
     pub fn is_packed(&self) -> bool {
-        self.window.is_none()
+        self.excerpt.is_none()
             && self.offset == 0
             && self.memory.len() == self.packed_bytes()
             && self.stride == self.row_bytes()
@@ -184,15 +190,15 @@ impl<'s> Pixels<'s> {
     }
 
     fn check_all_there(&self) {
-        assert!(self.window.is_none(), "only a crop may look at a picture of which a part is there");
+        assert!(self.excerpt.is_none(), "only a crop may look at a picture of which a part is there");
     }
 
     /// Narrows to a rectangle inside; no byte moves.
     pub fn crop(&mut self, rect: Rect) {
         assert!(rect.is_inside(self.width, self.height), "a crop lies inside its picture");
-        let rect = match self.window.take() {
+        let rect = match self.excerpt.take() {
             None => rect,
-            Some(Window { rect: there, divisor }) => {
+            Some(Excerpt { rect: there, divisor }) => {
                 let rect = shrink(rect, divisor, there.right(), there.bottom());
                 assert!(there.contains(&rect), "{there:?} is there, but {rect:?} is needed");
                 Rect { left: rect.left - there.left, top: rect.top - there.top, ..rect }

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use feedline_codec::SeekIndex;
 
-use crate::batch::{Axes, Dtype, Encoded, Memory, Pixels, Sample, Tensor, Value, Window, array_bytes};
+use crate::batch::{Axes, Dtype, Encoded, Excerpt, Memory, Pixels, Sample, Tensor, Value, array_bytes};
 use crate::engine::{NoMemory, Workspace};
 use crate::op::Need;
 use crate::plan::Plan;
@@ -33,7 +33,7 @@ pub fn write(sample: &Sample<'_>) -> Option<Vec<u8>> {
                 out.push(TEXT);
                 put(&mut out, text.as_bytes());
             }
-            Value::Pixels(pixels) if pixels.window.is_none() => {
+            Value::Pixels(pixels) if pixels.excerpt.is_none() => {
                 out.extend([PIXELS, pixels.channels, u8::from(pixels.is_mask)]);
                 out.extend(pixels.width.to_le_bytes());
                 out.extend(pixels.height.to_le_bytes());
@@ -94,8 +94,8 @@ pub fn read(
                                 (rect.top as usize + number) * stride + rect.left as usize * usize::from(channels);
                             target.copy_from_slice(&bytes[start..start + row]);
                         }
-                        let window = Window { rect, divisor: 1 };
-                        Value::Pixels(Pixels::part(Memory::Heap(buffer), (width, height), window, channels, is_mask))
+                        let excerpt = Excerpt { rect, divisor: 1 };
+                        Value::Pixels(Pixels::part(Memory::Heap(buffer), (width, height), excerpt, channels, is_mask))
                     }
                     _ => Value::Pixels(Pixels::packed(copied(bytes, workspace)?, width, height, channels, is_mask)),
                 }

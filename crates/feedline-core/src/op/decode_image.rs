@@ -8,7 +8,7 @@ use feedline_codec::{
 use serde::{Deserialize, Serialize};
 
 use super::{Decoding, Facts, NamedOp, Need, On, Op, OpError};
-use crate::batch::{Buffer, Encoded, FieldError, FieldTypes, Kind, Memory, PixelKind, Pixels, Sample, Value, Window};
+use crate::batch::{Buffer, Encoded, Excerpt, FieldError, FieldTypes, Kind, Memory, PixelKind, Pixels, Sample, Value};
 use crate::engine::Workspace;
 use crate::order::Draw;
 use crate::plan::{Ahead, CheckError};
@@ -152,8 +152,8 @@ impl DecodeImage {
         let pixels = match need {
             None => Pixels::packed(memory, width, height, channels, is_mask),
             Some(need) => {
-                let window = Window { rect, divisor: decoding.divisor(&header, need) };
-                Pixels::part(memory, (facts.width, facts.height), window, channels, is_mask)
+                let excerpt = Excerpt { rect, divisor: decoding.divisor(&header, need) };
+                Pixels::part(memory, (facts.width, facts.height), excerpt, channels, is_mask)
             }
         };
         sample.give_back(name, encoded.memory, workspace);
