@@ -57,8 +57,8 @@ lint: $(VENV)/dev $(VENV)/installed
 	$(BIN)/mypy
 	MYPYPATH=python $(BIN)/python -m mypy.stubtest feedline._feedline
 
-bench: $(VENV)/dev $(VENV)/installed  ## race the real torch DataLoader; results go to bench/results
-	$(BIN)/python -m bench.pictures $(DATA)
+bench: $(VENV)/dev $(VENV)/installed  ## measure seek indexes, shards and loader overhead; results go to bench/results
+	$(BIN)/python -m bench.seek $(DATA)
 	$(BIN)/python -m bench.arrays
 
 bench-peers: $(VENV)/dev $(VENV)/installed  ## install and race every peer; writes docs/benchmarks.md (half an hour)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from bench import arrays, pictures
+from bench import arrays
 from bench.peers.contenders import CONTENDERS
 
 
 def main() -> None:
     name, *arguments = sys.argv[1:]
-    contenders = {**CONTENDERS, **pictures.CONTENDERS, **arrays.CONTENDERS}
+    contenders = {**CONTENDERS, **arrays.CONTENDERS}
     contenders[name](*arguments)
 
 

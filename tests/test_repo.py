@@ -119,10 +119,12 @@ def test_importing_starts_nothing() -> None:
 
 def test_figures_of_the_readme_are_those_of_the_committed_results() -> None:
     readme = (ROOT / "README.md").read_text()
-    results = json.loads((ROOT / "bench/results/pictures.json").read_text())["results"]
-    for name, result in results.items():
-        row = next(line for line in readme.splitlines() if f"`{name}`" in line)
-        figures = [cell.strip() for cell in row.split("|")[2:-1]]
+    results = json.loads((ROOT / "bench/results/peers-imagenet.json").read_text())["results"]
+    rows = [line for line in readme.splitlines() if re.search(r"^\|.*`\)", line)]
+    assert len(rows) > 5
+    for row in rows:
+        name = re.findall(r"\(`([^`]+)`\)", row)[0]
+        result, figures = results[name], [cell.strip() for cell in row.split("|")[2:-1]]
         expected = [
             f"{result['samples_per_second']:.0f}",
             f"{result['cpu_ms_per_sample']:.2f}",
@@ -130,6 +132,16 @@ def test_figures_of_the_readme_are_those_of_the_committed_results() -> None:
             f"{result['first_batch_seconds']:.2f}",
         ]
         assert figures == expected, name
+
+
+def test_figures_of_approximate_decoding_are_those_of_the_committed_results() -> None:
+    guide = (ROOT / "docs/guide/pictures.md").read_text()
+    results = json.loads((ROOT / "bench/results/seek.json").read_text())["results"]
+    for name, result in results.items():
+        if error := result.get("approximate"):
+            figures = [error["psnr_of_all_db"], error["psnr_worst_picture_db"], error["p99_9_difference"]]
+            cells = [f"{figures[0]:.1f}", f"{figures[1]:.1f}", f"{figures[2]:.0f}", f"{error['max_difference']}"]
+            assert f"| {name} | {' | '.join(cells)} |" in guide
 
 
 def test_the_page_of_benchmarks_is_what_the_committed_results_give() -> None:
