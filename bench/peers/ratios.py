@@ -63,7 +63,7 @@ def of(results: Results) -> list[Ratio]:
         speed(feedline.WITH_INDEX, [ffcv.RAW], "images/s, with index / FFCV with pixels", 0.9),
         speed(feedline.PIXELS, [ffcv.RAW], "images/s, packed pixels / FFCV with pixels", 3.0),
         speed(
-            feedline.WITH_INDEX, [torch_dataloader.TORCHVISION], "images/s, with index / torch, torchvision decode", 1.7
+            feedline.WITH_INDEX, [torch_dataloader.TORCHVISION], "images/s, with index / torch, torchvision", 1.7
         ),
         speed(feedline.WITH_INDEX, [torch_dataloader.PILLOW], "images/s, with index / torch, Pillow", 2.5),
         cost(feedline.WITH_INDEX, "CPU per image, with index / libjpeg-turbo's full decode alone", 0.8),
