@@ -79,9 +79,7 @@ def test_a_folder_and_its_shards_give_the_same_stream(mixed: Path, tmp_path: Pat
     assert shards.classes == folder.classes == ["ant", "bee", "cow"]
     options = {"batch_size": 3, "shuffle": True, "seed": 3}
     for chain in (CROP, [ops.DecodeImage(), ops.Resize((20, 20))]):
-        for ours, theirs in zip(
-            fl.Loader(shards, chain, **options), fl.Loader(folder, chain, **options), strict=True
-        ):
+        for ours, theirs in zip(fl.Loader(shards, chain, **options), fl.Loader(folder, chain, **options), strict=True):
             assert ours["index"].tolist() == theirs["index"].tolist()
             assert ours["label"].tolist() == theirs["label"].tolist()
             assert np.array_equal(ours["image"], theirs["image"])
