@@ -7,10 +7,10 @@ export PATH := $(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 RUST := $(shell find crates -name '*.rs' -o -name '*.c' -o -name Cargo.toml) Cargo.toml Cargo.lock
 PACKAGE := $(shell find python -name '*.py' -o -name '*.pyi') pyproject.toml
-# The pictures that benchmarks read; any folder of JPEG files.
+# The pictures that benchmarks read; any folder of JPEG files, for bench-peers also several.
 DATA ?= ../shared/data/imagenet
 
-.PHONY: help build demo test test-rust test-python lint bench clean
+.PHONY: help build demo test test-rust test-python lint bench bench-peers clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -61,5 +61,8 @@ bench: $(VENV)/dev $(VENV)/installed  ## race the real torch DataLoader; results
 	$(BIN)/python -m bench.pictures $(DATA)
 	$(BIN)/python -m bench.arrays
 
+bench-peers: $(VENV)/dev $(VENV)/installed  ## install and race every peer; writes docs/benchmarks.md (half an hour)
+	$(BIN)/python -m bench.peers $(DATA)
+
 clean:  ## remove what the commands made
-	rm -rf $(VENV) target demo-data .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) target demo-data bench/.venvs bench-work .pytest_cache .mypy_cache .ruff_cache

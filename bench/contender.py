@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 
 from bench import arrays, pictures
+from bench.peers.contenders import CONTENDERS
 
 
 def main() -> None:
     name, *arguments = sys.argv[1:]
-    contenders = {**pictures.CONTENDERS, **arrays.CONTENDERS}
+    contenders = {**CONTENDERS, **pictures.CONTENDERS, **arrays.CONTENDERS}
     contenders[name](*arguments)
 
 

@@ -1,7 +1,7 @@
 """The ImageNet training pipeline: RandomResizedCrop(224), flip, normalise, batch 64, two workers, a full decode each.
 
 `python -m bench.pictures FOLDER [--runs 3]` races Feedline against torch DataLoader with torchvision's decoder and with
-Pillow, on the same pictures, warm page cache.
+Pillow, on the same pictures, warm page cache. The race against all peers is `python -m bench.peers`.
 """
 
 from __future__ import annotations
@@ -12,61 +12,30 @@ from pathlib import Path
 from typing import Any
 
 from bench import harness
+from bench.peers import torch_dataloader
+from bench.pipeline import BATCH, SIDE, WORKERS, Task
 
-BATCH, WORKERS, WARM, COUNT = 64, 2, 1000, 3000
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
-
-def feedline(folder: str) -> None:
+def feedline(*arguments: str) -> None:
     import feedline as fl
     from feedline import ops
 
-    chain = [ops.DecodeImage(), ops.RandomResizedCrop(224), ops.RandomHorizontalFlip(), ops.Normalize()]
+    task = Task.of(*arguments)
+    chain = [ops.DecodeImage(), ops.RandomResizedCrop(SIDE), ops.RandomHorizontalFlip(), ops.Normalize()]
 
-    def build() -> Iterator[Any]:
-        loader = fl.Loader(fl.folder(folder), chain, batch_size=BATCH, shuffle=True, num_workers=WORKERS)
+    def batches() -> Iterator[Any]:
+        loader = fl.Loader(fl.folder(str(task.folder)), chain, batch_size=BATCH, shuffle=True, num_workers=WORKERS)
         while True:
-            yield from loader
+            for batch in loader:
+                yield batch["image"]
 
-    harness.report(harness.measure(build, lambda batch: len(batch["index"]), WARM, COUNT))
-
-
-def torch(folder: str, decoder: str) -> None:
-    import torch
-    from PIL import Image
-    from torch.utils.data import DataLoader, Dataset
-    from torchvision.io import ImageReadMode, decode_jpeg, read_file
-    from torchvision.transforms import v2
-
-    torch.set_num_threads(1)
-    paths = sorted(str(path) for path in Path(folder).rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
-    first = [v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip()]
-    to_tensor = [v2.PILToTensor()] if decoder == "pil" else []
-    last = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
-    transform = v2.Compose([*first, *to_tensor, *last])
-
-    class Pictures(Dataset[Any]):
-        def __len__(self) -> int:
-            return len(paths)
-
-        def __getitem__(self, index: int) -> Any:
-            if decoder == "pil":
-                with open(paths[index], "rb") as file:
-                    return transform(Image.open(file).convert("RGB")), index
-            return transform(decode_jpeg(read_file(paths[index]), mode=ImageReadMode.RGB)), index
-
-    def build() -> Iterator[Any]:
-        loader = DataLoader(Pictures(), BATCH, shuffle=True, num_workers=WORKERS, persistent_workers=True)
-        while True:
-            yield from loader
-
-    harness.report(harness.measure(build, lambda batch: len(batch[1]), WARM, COUNT))
+    harness.report(task.measure(batches))
 
 
 CONTENDERS = {
     "feedline": feedline,
-    "torch-torchvision": lambda folder: torch(folder, "torchvision"),
-    "torch-pil": lambda folder: torch(folder, "pil"),
+    torch_dataloader.TORCHVISION.name: torch_dataloader.TORCHVISION.run,
+    torch_dataloader.PILLOW.name: torch_dataloader.PILLOW.run,
 }
 
 

@@ -130,3 +130,9 @@ def test_figures_of_the_readme_are_those_of_the_committed_results() -> None:
             f"{result['first_batch_seconds']:.2f}",
         ]
         assert figures == expected, name
+
+
+def test_the_page_of_benchmarks_is_what_the_committed_results_give() -> None:
+    command = [sys.executable, "-m", "bench.peers.page", "--check"]
+    check = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert check.returncode == 0, check.stderr

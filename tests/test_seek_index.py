@@ -88,7 +88,9 @@ def test_the_first_epoch_makes_the_indexes_and_later_ones_read_less(tmp_path: Pa
     second = again.snapshot()
     assert (second["seek_index"]["made"], second["seek_index"]["not_seekable"]) == (0, 0)
     assert second["seek_index"]["used"] >= BASELINE
-    assert second["store"]["bytes"] < first["store"]["bytes"]
+    # What is read ahead of the next epoch differs, so bytes are compared per read.
+    first_mean, second_mean = (store["bytes"] / store["reads"] for store in (first["store"], second["store"]))
+    assert second_mean < first_mean
 
 
 def test_parts_of_a_source_share_its_indexes(tmp_path: Path, own_cache: Path) -> None:

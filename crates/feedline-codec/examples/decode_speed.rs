@@ -1,11 +1,14 @@
 //! How long decoding, resizing and normalising take, in microseconds per picture on one core.
 //!
-//! `cargo run --release -p feedline-codec --example decode_speed -- FOLDER [ROUNDS]`
+//! `cargo run --release -p feedline-codec --example decode_speed -- FOLDER [ROUNDS] [--json]`
+//!
+//! With `--json` each round is a line for programs, and only decodes: nothing else is in the caches between two pictures.
 
 use std::error::Error;
 use std::fs;
 use std::hint::black_box;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use feedline_codec::{
@@ -14,21 +17,22 @@ use feedline_codec::{
 };
 
 const SIDE: u32 = 224;
+const OPTIONS: DecodeOptions<'static> =
+    DecodeOptions { mode: Mode::Rgb, exif: true, max_pixels: 1 << 28, fast: None, cancel: &|| false };
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
-    let folder = PathBuf::from(arguments.next().ok_or("usage: decode_speed FOLDER [ROUNDS]")?);
+    let (switches, arguments): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|text| text == "--json");
+    let mut arguments = arguments.into_iter();
+    let folder = PathBuf::from(arguments.next().ok_or("usage: decode_speed FOLDER [ROUNDS] [--json]")?);
     let rounds: usize = arguments.next().map_or(Ok(3), |text| text.parse())?;
     let mut files = Vec::new();
-    for entry in fs::read_dir(&folder)? {
-        let path = entry?.path();
-        if path.is_file() {
-            files.push(fs::read(path)?);
-        }
-    }
+    read_below(&folder, &mut files)?;
     files.retain(|bytes| read_header(bytes).is_ok());
     if files.is_empty() {
         return Err(format!("no pictures in {}", folder.display()).into());
+    }
+    if !switches.is_empty() {
+        return (0..rounds).try_for_each(|_| run_for_programs(&files));
     }
     let bytes: usize = files.iter().map(Vec::len).sum();
     println!("{} pictures, {} KB on average, JPEG SIMD: {}", files.len(), bytes / files.len() / 1000, has_jpeg_simd());
@@ -38,8 +42,38 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+fn read_below(folder: &Path, files: &mut Vec<Vec<u8>>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            read_below(&path, files)?;
+        } else {
+            files.push(fs::read(path)?);
+        }
+    }
+    Ok(())
+}
+
+fn run_for_programs(files: &[Vec<u8>]) -> Result<(), Box<dyn Error>> {
+    let mut picture = Picture::default();
+    let (start, cpu_start) = (Instant::now(), thread_cpu()?);
+    for bytes in files {
+        decode_into(black_box(bytes), &OPTIONS, &mut picture)?;
+    }
+    let (wall, cpu) = (start.elapsed(), thread_cpu()?.saturating_sub(cpu_start));
+    let [wall, cpu] = [wall, cpu].map(|time| time.as_secs_f64() * 1e6 / files.len() as f64);
+    println!("{{\"pictures\": {}, \"wall_microseconds\": {wall:.1}, \"cpu_microseconds\": {cpu:.1}}}", files.len());
+    Ok(())
+}
+
+/// Time that this thread has spent on a core, which another program on the machine does not lengthen.
+fn thread_cpu() -> Result<Duration, Box<dyn Error>> {
+    let text = fs::read_to_string("/proc/thread-self/schedstat")?;
+    let nanoseconds = text.split_whitespace().next().ok_or("the system counts no time per thread")?;
+    Ok(Duration::from_nanos(nanoseconds.parse()?))
+}
+
 fn run(files: &[Vec<u8>]) -> Result<(), Box<dyn Error>> {
-    let options = DecodeOptions { mode: Mode::Rgb, exif: true, max_pixels: 1 << 28, fast: None, cancel: &|| false };
     let affine = Affine { scale: [1.0 / 0.229, 1.0 / 0.224, 1.0 / 0.225], bias: [-2.118, -2.036, -1.804] };
     let simd = Simd::detect();
     let mut picture = Picture::default();
@@ -50,7 +84,7 @@ fn run(files: &[Vec<u8>]) -> Result<(), Box<dyn Error>> {
     let mut clock = Clock::default();
     for bytes in files {
         clock.time("header", || read_header(black_box(bytes)).map(black_box))?;
-        clock.time("decode", || decode_into(bytes, &options, &mut picture))?;
+        clock.time("decode", || decode_into(bytes, &OPTIONS, &mut picture))?;
         let crop = centre(&picture);
         clock.time("bilinear", || resampler.resize(crop, &mut small, SIDE, SIDE, Filter::Bilinear))?;
         clock.time("bicubic", || resampler.resize(crop, &mut small, SIDE, SIDE, Filter::Bicubic))?;

@@ -1,0 +1,84 @@
+"""The race: `python -m bench.peers FOLDER ... [--runs 3] [--only a,b] [--epochs 6]`.
+
+Installs each peer, makes its files, runs all in turn, prints the ratios, writes `bench/results/peers-FOLDER.json` for
+each folder and the page of results. A peer that cannot be installed or fails is recorded with its reason; the others
+go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from bench import harness
+from bench.peers import page, ratios
+from bench.peers.contenders import ALL
+from bench.peers.files import convert, storage_ratio, work_folder
+from bench.peers.venvs import NotInstallable
+from bench.pipeline import BATCH, SIDE, WORKERS, Task
+
+
+def _ready(names: list[str], task: Task, failures: dict[str, str]) -> dict[str, str]:
+    """The interpreters of those that are installed and have their files; the others are named in `failures`."""
+    pythons = {}
+    for name in names:
+        environment = ALL[name].environment
+        try:
+            python = environment.python() if environment else sys.executable
+            convert(ALL[name], task, python)
+        except NotInstallable as error:
+            failures[name] = f"not installable: {error}"
+        except harness.ContenderFailed as error:
+            failures[name] = str(error)
+        else:
+            pythons[name] = python
+    return pythons
+
+
+def _race(folder: Path, names: list[str], runs: int, epochs: int, is_kept: bool) -> None:
+    task = Task(folder, work_folder(folder), epochs)
+    failures: dict[str, str] = {}
+    pythons = _ready(names, task, failures)
+    for path in task.paths:
+        Path(path).read_bytes()
+    results = harness.race(list(pythons), task.arguments, runs, pythons, failures)
+    for name, result in results.items():
+        result["storage_ratio"] = storage_ratio(ALL[name], task)
+
+    title = f"{folder.name}: RandomResizedCrop({SIDE}), flip, normalise, batch {BATCH}, {WORKERS} threads or workers"
+    found = {ratio.name: ratio.value for ratio in ratios.of(results)}
+    for name, reason in failures.items():
+        print(f"{name}: {reason}", file=sys.stderr)
+    if not is_kept:
+        harness.show(title, results, found)
+        return
+    facts = {
+        "data": folder.name,
+        "pictures": len(task.paths),
+        "mean_kb": round(task.bytes / len(task.paths) / 1000),
+        "epochs": task.epochs,
+    }
+    harness.finish(f"peers-{folder.name}", title, results, found, failures, **facts)
+    page.write()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="JPEG files, also in sub-folders")
+    parser.add_argument("--runs", type=int, default=3, help="how often each contender runs")
+    parser.add_argument("--only", help=f"some of {', '.join(ALL)}; the result is printed and not kept")
+    parser.add_argument("--epochs", type=int, default=0, help="epochs that count; enough for 3000 samples by default")
+    arguments = parser.parse_args()
+    names = arguments.only.split(",") if arguments.only else list(ALL)
+    if unknown := [name for name in names if name not in ALL]:
+        parser.error(f"there is no contender {', '.join(unknown)}")
+    for folder in arguments.folders:
+        if not Task(folder).paths:
+            parser.error(f"there are no JPEG files in {folder}")
+    for folder in arguments.folders:
+        _race(folder.resolve(), names, arguments.runs, arguments.epochs, is_kept=arguments.only is None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""What Feedline is to reach against its peers, and whether it does.
+
+In: the results of one race. Out: ratios with their targets; the value is None where a side was not measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bench.peers import dali, feedline, ffcv, libjpeg_turbo
+from bench.peers.contenders import OURS, PEERS
+from bench.peers.peer import Peer
+
+Results = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A figure and the least, or the most, that it is to be."""
+
+    what: str
+    value: float | None
+    bound: str
+    target: float
+
+    @property
+    def name(self) -> str:
+        """What it is, with its target."""
+        return f"{self.what} ({self.bound} {self.target:g})"
+
+    @property
+    def is_met(self) -> bool:
+        """Whether it was measured and reaches the target."""
+        if self.value is None:
+            return False
+        return self.value >= self.target if self.bound == "at least" else self.value <= self.target
+
+
+def of(results: Results) -> list[Ratio]:
+    """All ratios, in the order of the page."""
+
+    def speed(ours: Peer, peers: Iterable[Peer], what: str, target: float) -> Ratio:
+        against = [results[peer.name]["samples_per_second"] for peer in peers if peer.name in results]
+        value = results[ours.name]["samples_per_second"] / max(against) if against and ours.name in results else None
+        return Ratio(what, value, "at least", target)
+
+    def cost(ours: Peer, what: str, target: float) -> Ratio:
+        both = [results[peer.name]["cpu_ms_per_sample"] for peer in (ours, libjpeg_turbo.ALONE) if peer.name in results]
+        return Ratio(what, both[0] / both[1] if len(both) == 2 else None, "at most", target)
+
+    def worst(key: str, what: str, target: float) -> Ratio:
+        found = [results[peer.name][key] for peer in OURS if peer.name in results]
+        return Ratio(what, max(found) if found else None, "at most", target)
+
+    readers_of_jpeg = [peer for peer in PEERS if peer is not ffcv.RAW]
+    return [
+        speed(feedline.WITHOUT_INDEX, [dali.DALI], "images/s, no index / DALI", 1.75),
+        speed(feedline.BUILDING, [dali.DALI], "images/s, building the index / DALI", 1.2),
+        speed(feedline.WITH_INDEX, [dali.DALI], "images/s, with index / DALI", 2.3),
+        speed(feedline.WITH_INDEX, readers_of_jpeg, "images/s, with index / fastest peer that reads JPEG", 2.1),
+        speed(feedline.WITH_INDEX, [ffcv.RAW], "images/s, with index / FFCV with pixels", 0.9),
+        speed(feedline.PIXELS, [ffcv.RAW], "images/s, packed pixels / FFCV with pixels", 3.0),
+        cost(feedline.WITH_INDEX, "CPU per image, with index / libjpeg-turbo's full decode alone", 0.8),
+        cost(feedline.WITHOUT_INDEX, "CPU per image, no index / libjpeg-turbo's full decode alone", 1.0),
+        worst("peak_mb", "peak memory of Feedline, MB", 250),
+        worst("first_batch_seconds", "first batch of Feedline, s", 0.2),
+    ]
