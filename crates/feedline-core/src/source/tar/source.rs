@@ -157,13 +157,21 @@ fn fields(shards: &Shards) -> Result<FieldTypes, SourceError> {
 
 /// The names of the classes, if the shards that have any agree.
 fn classes(shards: &Shards) -> Result<Vec<String>, StoreError> {
-    let mut hashes = shards.heads().enumerate().filter_map(|(shard, head)| Some((shard, head.classes_hash?)));
-    let Some((first, hash)) = hashes.next() else { return Ok(Vec::new()) };
-    if hashes.any(|(_, other)| other != hash) {
+    let named: Vec<(usize, u64)> =
+        shards.heads().enumerate().filter_map(|(shard, head)| Some((shard, head.classes_hash?))).collect();
+    if named.iter().any(|(_, hash)| *hash != named[0].1) {
         tracing::warn!("shards name different classes, so that a class has no name");
         return Ok(Vec::new());
     }
-    shards.read(first, |open| Ok(open.index.classes()?.unwrap_or_default()))
+    for (shard, _) in &named {
+        if let Some(classes) = shards.read(*shard, |open| Ok(open.index.classes()?))? {
+            return Ok(classes);
+        }
+    }
+    if !named.is_empty() {
+        tracing::warn!("the names of the classes are damaged in all shards, so that a class has no name");
+    }
+    Ok(Vec::new())
 }
 
 impl Source for TarSource {
