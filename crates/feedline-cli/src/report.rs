@@ -114,6 +114,17 @@ impl fmt::Display for Report {
         }
         let (peak, budget) = (ByteSize(snapshot.memory.peak_bytes), ByteSize(snapshot.memory.budget_bytes));
         line("memory", format!("{peak} at most, of {budget}"))?;
+        let seek = &snapshot.seek_index;
+        if seek.made + seek.not_seekable > 0 {
+            let size = ByteSize(seek.made_bytes);
+            line(
+                "seek indexes",
+                format!("{} made, {size}, {:.2} s of the threads' time", seek.made, seek.busy_seconds),
+            )?;
+        }
+        if snapshot.cache.hits + snapshot.cache.misses > 0 {
+            line("cache", format!("{} hits, {} misses", snapshot.cache.hits, snapshot.cache.misses))?;
+        }
         if snapshot.substituted > 0 {
             line("substitutes", self.substitutes())?;
         }

@@ -74,9 +74,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     if is_json {
-        sum.print_json()
+        sum.print_json();
     } else {
-        sum.print()
+        sum.print();
     }
     if sum.different > 0 { Err(format!("{} crops differ", sum.different).into()) } else { Ok(()) }
 }

@@ -71,7 +71,7 @@ fn a_wrong_plan_fails_with_one_line_that_names_the_problem() {
     check("batch_size = 4", "[[ops]]\nop = \"Crop\"\n", &["op \"Crop\" is unknown", "RandomResizedCrop"]);
     check("batch_size = 4", "[[ops]]\nop = \"Resize\"\nsize = 8\n", &["Resize", "encoded bytes", "DecodeImage"]);
     check("batch_size = 4\nshuffle = maybe", CROP, &["not valid TOML", "line 2"]);
-    check("batch_size = 4", "[[ops]]\nop = \"DecodeImage\"\nfast = 1\n", &["op DecodeImage", "unknown field `fast`"]);
+    check("batch_size = 4", "[[ops]]\nop = \"DecodeImage\"\nspeed = 1\n", &["op DecodeImage", "unknown field `speed`"]);
     fail(&["run", "missing.toml"], folder.path(), &["cannot read plan \"missing.toml\"", "No such file"]);
     write_plan(folder.path(), "ragged.toml", "batch_size = 4", DECODE);
     fail(&["run", "ragged.toml"], folder.path(), &["\"image\" has shape"]);

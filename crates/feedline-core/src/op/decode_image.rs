@@ -7,7 +7,7 @@ use feedline_codec::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Decoding, Facts, NamedOp, Need, On, Op, OpError};
+use super::{DEFAULT_MOST_PIXELS, Decoding, Facts, NamedOp, Need, On, Op, OpError, is_mask_field};
 use crate::batch::{Buffer, Encoded, Excerpt, FieldError, FieldTypes, Kind, Memory, PixelKind, Pixels, Sample, Value};
 use crate::engine::Workspace;
 use crate::order::Draw;
@@ -49,15 +49,14 @@ fn yes() -> bool {
     true
 }
 
-/// Pillow's limit, at which it refuses a picture as a decompression bomb.
 fn default_max_pixels() -> u64 {
-    178_956_970
+    DEFAULT_MOST_PIXELS
 }
 
 impl DecodeImage {
     fn mode_of(&self, field: &str) -> Mode {
         match self.mode {
-            PictureMode::Auto if field == "mask" || field.ends_with("_mask") => Mode::Mask,
+            PictureMode::Auto if is_mask_field(field) => Mode::Mask,
             PictureMode::Auto | PictureMode::Rgb => Mode::Rgb,
             PictureMode::Grey => Mode::Grey,
             PictureMode::Mask => Mode::Mask,

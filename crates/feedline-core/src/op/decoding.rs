@@ -4,6 +4,14 @@ use feedline_codec::{DecodeOptions, Header, Mode, Rect, Scale};
 
 use super::{Facts, Need};
 
+/// Pillow's limit, at which it refuses a picture as a decompression bomb.
+pub(crate) const DEFAULT_MOST_PIXELS: u64 = 178_956_970;
+
+/// Whether a field holds labels, unless the user says otherwise: it is called `mask` or `..._mask`.
+pub(crate) fn is_mask_field(field: &str) -> bool {
+    field == "mask" || field.ends_with("_mask")
+}
+
 /// The parameters of a decoder for one field.
 #[derive(Clone, Copy, Debug)]
 pub struct Decoding {

@@ -31,7 +31,7 @@ use serde::de::DeserializeOwned;
 use feedline_codec::Rect;
 
 pub use decoding::Decoding;
-pub(crate) use decoding::shrink;
+pub(crate) use decoding::{DEFAULT_MOST_PIXELS, is_mask_field, shrink};
 pub use on::On;
 
 use crate::batch::{FieldError, FieldTypes, OutputError, Sample};

@@ -10,11 +10,10 @@ use feedline_codec::{
 
 use super::options::{Content, Options};
 use crate::engine::Cancel;
+use crate::op::DEFAULT_MOST_PIXELS;
 
 /// The quality of pictures that are made smaller.
 const QUALITY: u8 = 92;
-/// Larger pictures are stored without being looked at; ops refuse them, too, unless told otherwise.
-const MOST_PIXELS: u64 = 178_956_970;
 
 /// A picture as it is stored.
 #[derive(Debug)]
@@ -95,7 +94,8 @@ impl PictureTools {
     fn decode(&mut self, bytes: &[u8], is_mask: bool) -> Result<(), CodecError> {
         let cancel = || self.cancel.is_cancelled();
         let mode = if is_mask { Mode::Mask } else { Mode::Rgb };
-        let mut options = DecodeOptions { mode, exif: true, max_pixels: MOST_PIXELS, fast: None, cancel: &cancel };
+        let mut options =
+            DecodeOptions { mode, exif: true, max_pixels: DEFAULT_MOST_PIXELS, fast: None, cancel: &cancel };
         match decode_into(bytes, &options, &mut self.picture) {
             // Masks in colour are not labels by number, but whole all the same.
             Err(CodecError::NotAMask { .. }) => {

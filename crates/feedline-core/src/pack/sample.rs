@@ -2,6 +2,7 @@
 
 use crate::batch::{FieldTypes, Kind};
 use crate::engine::Cancel;
+use crate::op::is_mask_field;
 use crate::order::SampleId;
 use crate::source::tar::names::{CLASS, IMAGE, LABEL, is_picture};
 use crate::source::{Origin, Source};
@@ -148,7 +149,7 @@ impl<'a> Preparer<'a> {
         ending: &str,
         ready: &mut ReadySample,
     ) -> Result<ReadyMember, PackError> {
-        let is_mask = field == "mask" || field.ends_with("_mask");
+        let is_mask = is_mask_field(field);
         let stored = self.tools.store(bytes, is_mask, self.options).map_err(|_| PackError::Cancelled)?;
         let StoredPicture { bytes, ending: new_ending, width, height, record, problem, is_resized } = stored;
         if let Some(problem) = problem {
