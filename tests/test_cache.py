@@ -143,3 +143,74 @@ def test_a_cache_that_could_keep_nothing_is_refused(root: Path) -> None:
         make(root, [DECODE], cache="1GB")
     with pytest.raises(fl.PlanError, match="deterministic"):
         make(root, [DECODE, *RANDOM], cache=fl.cache(ram="1GB", form="resized"))
+
+
+def test_law_1_approximate_pixels_and_damaged_files_are_the_same_with_a_cache(root: Path) -> None:
+    for path in list(root.iterdir())[::4]:
+        path.write_bytes(path.read_bytes()[: path.stat().st_size * 3 // 4])
+    options: dict[str, Any] = {"on_error": fl.skip(1.0)}
+    for decode in (ops.DecodeImage(), ops.DecodeImage(fast=True)):
+        chain = [decode, ops.RandomResizedCrop(8), ops.Normalize()]
+        plain = stream(make(root, chain, **options))
+        for form in (None, "encoded", "decoded"):
+            if form == "decoded" and decode.fast:
+                with pytest.raises(fl.PlanError, match="encoded"):
+                    make(root, chain, cache=fl.cache(ram="1GB", form=form), **options)
+                continue
+            cached = make(root, chain, cache=fl.cache(ram="1GB", disk="1GB", form=form), **options)
+            assert stream(cached) == plain, f"{decode} {form}"
+
+
+def test_a_file_replaced_while_its_sample_is_made_is_not_kept_under_its_new_stamp(root: Path) -> None:
+    path = root / "00.jpg"
+    save(path, np.full((40, 40, 3), 10, np.uint8))
+
+    def replace(image: np.ndarray) -> np.ndarray:
+        if image.mean() < 100:
+            save(path, np.full((40, 40, 3), 200, np.uint8))
+        return image
+
+    chain = [DECODE, ops.Map(replace, deterministic=True), ops.Resize((8, 8)), ops.RandomHorizontalFlip()]
+    means = []
+    for _ in range(3):
+        source = fl.files({"image": [path]})
+        loader = fl.Loader(source, chain, batch_size=1, prefetch_batches=1, cache=fl.cache(disk="1GB", form="resized"))
+        means.append(float(next(iter(loader))["image"].mean()))
+        loader.close()
+    assert means[0] < 100
+    assert means[1] > 150
+    assert means[2] > 150
+
+
+def test_a_full_cache_is_not_tried_again(root: Path) -> None:
+    loader = make(root, CHAINS["random after the decoder"], cache=fl.cache(ram=100_000, form="decoded"))
+    stream(loader, epochs=4)
+    snapshot = loader.snapshot()
+    # Whole pictures are decoded only while there is room: then crops read parts of files again.
+    assert snapshot["seek_index"]["used"] > 24
+
+
+def test_the_limit_of_the_disk_is_for_all_chains_together(root: Path, own_cache: Path) -> None:
+    for size in (20, 24, 28, 32):
+        chain = [DECODE, ops.Resize((size, 30)), ops.RandomHorizontalFlip()]
+        stream(make(root, chain, cache=fl.cache(disk=60_000, form="resized")), epochs=1)
+    kept = sum(path.stat().st_size for path in (own_cache / "samples").rglob("records"))
+    assert 0 < kept <= 60_000 + 4 * 16
+
+
+def test_clearing_leaves_what_is_not_ours(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEEDLINE_CACHE", str(tmp_path))
+    assert fl._feedline.run_cli(["feedline", "pack", str(root), str(tmp_path / "shards")]) == 0
+    stream(make(root, CHAINS["random after the decoder"]), epochs=1)
+    shards = {path.name for path in (tmp_path / "shards").iterdir()}
+    assert fl._feedline.run_cli(["feedline", "cache", "clear"]) == 0
+    assert {path.name for path in (tmp_path / "shards").iterdir()} == shards
+    assert not (tmp_path / "seek").exists()
+
+
+def test_a_disk_cache_without_a_folder_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEEDLINE_CACHE", "")
+    with pytest.raises(fl.PlanError, match="FEEDLINE_CACHE"):
+        make(root, [DECODE, *RANDOM], cache=fl.cache(disk="1GB"))
+    with pytest.raises(fl.PlanError, match="ram"):
+        make(root, [DECODE, *RANDOM], cache=fl.cache(ram=0))

@@ -212,3 +212,31 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     plan.write_text(fl.Loader(fl.array(str(tmp_path / "x.npy")), [], batch_size=2).plan.to_toml())
     assert 'field \\"data\\" is a float32 tensor' in json.dumps(pack(plan, tmp_path / "out", code=1)["error"])
     assert "no such file" in pack(tmp_path / "nothing", tmp_path / "out", code=1)["error"]
+
+
+def test_pictures_that_changed_since_are_packed_again(tmp_path: Path) -> None:
+    for number in range(6):
+        save(tmp_path / "pictures" / f"{number}.jpg", natural(40, 50, number), quality=85)
+    assert pack(tmp_path / "pictures", tmp_path / "shards", "--shard-size", "6kB")["resumed_samples"] == 0
+    again = pack(tmp_path / "pictures", tmp_path / "shards", "--shard-size", "6kB")
+    assert again["resumed_samples"] == 6
+    save(tmp_path / "pictures" / "4.jpg", natural(40, 50, 99), quality=85)
+    changed = pack(tmp_path / "pictures", tmp_path / "shards", "--shard-size", "6kB")
+    assert 0 < changed["resumed_samples"] < 5
+    shards = everything(fl.tar(str(tmp_path / "shards")), CROP)
+    np.testing.assert_array_equal(shards["image"], everything(fl.folder(tmp_path / "pictures"), CROP)["image"])
+
+
+def test_two_runs_do_not_pack_into_one_folder(tmp_path: Path, start_python: Callable[..., Any]) -> None:
+    save(tmp_path / "pictures" / "0.jpg", natural(40, 50, 0))
+    pack(tmp_path / "pictures", tmp_path / "shards")
+    code = """
+import fcntl, sys
+with open(sys.argv[1]) as journal:
+    fcntl.flock(journal, fcntl.LOCK_EX)
+    print("locked", flush=True)
+    sys.stdin.read() or __import__("time").sleep(30)
+"""
+    other = start_python(code, tmp_path / "shards" / ".pack.jsonl")
+    assert other.stdout.readline() == "locked\n"
+    assert "another process" in pack(tmp_path / "pictures", tmp_path / "shards", code=1)["error"]

@@ -217,3 +217,16 @@ def test_the_command_reports_what_it_did(tmp_path: Path, own_cache: Path) -> Non
     done = subprocess.run([*command, "cache", "clear"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
     assert not list(own_cache.iterdir())
+
+
+def test_indexes_that_cannot_be_kept_are_an_error_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = flavours(tmp_path / "pictures")
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("FEEDLINE_CACHE", str(tmp_path / "file"))
+    done = subprocess.run(
+        [sys.executable, "-m", "feedline", "index", str(root)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert "cannot write to the cache folder" in done.stderr

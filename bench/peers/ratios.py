@@ -62,9 +62,7 @@ def of(results: Results) -> list[Ratio]:
         speed(feedline.WITH_INDEX, readers_of_jpeg, "images/s, with index / fastest peer that reads JPEG", 2.1),
         speed(feedline.WITH_INDEX, [ffcv.RAW], "images/s, with index / FFCV with pixels", 0.9),
         speed(feedline.PIXELS, [ffcv.RAW], "images/s, packed pixels / FFCV with pixels", 3.0),
-        speed(
-            feedline.WITH_INDEX, [torch_dataloader.TORCHVISION], "images/s, with index / torch, torchvision", 1.7
-        ),
+        speed(feedline.WITH_INDEX, [torch_dataloader.TORCHVISION], "images/s, with index / torch, torchvision", 1.7),
         speed(feedline.WITH_INDEX, [torch_dataloader.PILLOW], "images/s, with index / torch, Pillow", 2.5),
         cost(feedline.WITH_INDEX, "CPU per image, with index / libjpeg-turbo's full decode alone", 0.8),
         cost(feedline.WITHOUT_INDEX, "CPU per image, no index / libjpeg-turbo's full decode alone", 1.0),

@@ -120,6 +120,8 @@ class Loader:
         if cache is not None:
             if not isinstance(cache, Cache):
                 raise PlanError(f'cache is {cache!r}; it is made by fl.cache(ram="4GB")')
+            if cache.disk is not None and environment.cache_folder() is None:
+                raise PlanError("cache(disk=...) keeps samples in the cache folder, but FEEDLINE_CACHE is empty")
             config["cache"] = {name: value for name, value in vars(cache).items() if value is not None}
         if prefetch_batches is not None:
             config["prefetch_batches"] = _whole("prefetch_batches", prefetch_batches, 1)

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use feedline_core::Registry;
 use feedline_core::cache::{Indexed, index_source};
 use serde::Serialize;
@@ -31,7 +31,7 @@ pub struct Indexing {
 
 impl fmt::Display for Indexing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Indexed { pictures, made, known, not_seekable, unreadable, walked_bytes, index_bytes } = self.indexed;
+        let Indexed { pictures, made, known, not_seekable, unreadable, walked_bytes, index_bytes, .. } = self.indexed;
         writeln!(
             f,
             "{pictures} pictures of {}: {made} indexes made, {known} were there, {not_seekable} are no baseline JPEG",
@@ -39,6 +39,9 @@ impl fmt::Display for Indexing {
         )?;
         if unreadable > 0 {
             writeln!(f, "{unreadable} files could not be read; a run over them will say why")?;
+        }
+        if made == 0 {
+            return Ok(());
         }
         let share = 100.0 * index_bytes as f64 / (walked_bytes as f64).max(1.0);
         writeln!(
@@ -55,7 +58,9 @@ impl fmt::Display for Indexing {
 /// Makes the indexes that are missing.
 pub fn index(typed: &IndexArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Indexing> {
     let start = Instant::now();
-    let folder = registry.cache_folder().context("there is no cache folder: set FEEDLINE_CACHE or HOME")?;
+    let folder = registry
+        .cache_folder()
+        .context("there is no cache folder: FEEDLINE_CACHE is empty, or neither it nor HOME is set")?;
     let source = plan::open_source(&typed.src, registry, interrupt)?;
     let workers = typed.workers.map_or_else(environment::cores, usize::from);
     let progress = Progress::new("pictures", source.len());
@@ -64,6 +69,9 @@ pub fn index(typed: &IndexArguments, registry: &Arc<Registry>, interrupt: &Inter
         interrupt.check().is_ok()
     });
     interrupt.check()?;
+    if !indexed.is_kept {
+        bail!("cannot write to the cache folder {folder:?}: is the disk full? {} indexes were kept", indexed.made);
+    }
     let seconds = start.elapsed().as_secs_f64();
     let pictures_per_second = indexed.pictures as f64 / seconds;
     Ok(Indexing { path: typed.src.clone(), cache_folder: folder.to_owned(), indexed, seconds, pictures_per_second })

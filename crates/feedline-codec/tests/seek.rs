@@ -192,6 +192,37 @@ fn approximate_pixels_are_the_same_with_and_without_index() {
 }
 
 #[test]
+fn narrow_crops_at_the_right_edge_are_the_same_at_every_scale() {
+    let mut numbers = Numbers(12);
+    for sampling in [Subsampling::S422, Subsampling::S420] {
+        for width in 64..=100 {
+            let pixels = picture(&mut numbers, width, 24, 3);
+            let file = encode_jpeg_as(JpegCoding::Baseline, &pixels, (width, 24, 3), 85, sampling).unwrap();
+            let index = SeekIndex::build(&file).unwrap();
+            for scale in [Scale::Full, Scale::Half, Scale::Quarter, Scale::Eighth] {
+                let options = feedline_codec::DecodeOptions { fast: Some(scale), ..options(Mode::Rgb) };
+                let (mut whole, mut part) = (Picture::default(), Picture::default());
+                feedline_codec::decode_into(&file, &options, &mut whole).unwrap();
+                for columns in 1..=4.min(whole.width) {
+                    let crop = Rect { left: whole.width - columns, top: 0, width: columns, height: whole.height };
+                    let encoded = Encoded { bytes: &file, offset: 0, index: Some(&index) };
+                    let found = decode_part_into(encoded, crop, &options, &mut part).unwrap();
+                    assert_same(&whole, &part, found, crop, &format!("{width} {sampling:?} {scale:?} {columns}"));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sides_that_libjpeg_refuses_have_no_index() {
+    let mut file = encode_jpeg_as(JpegCoding::Baseline, &[7; 64 * 8], (8, 64, 1), 80, Subsampling::Grey).unwrap();
+    let size = file.windows(2).position(|window| window == [0xff, 0xc0]).unwrap() + 5;
+    file[size..size + 2].copy_from_slice(&65_528_u16.to_be_bytes());
+    assert!(SeekIndex::build(&file).unwrap_err().to_string().contains("larger than libjpeg takes"));
+}
+
+#[test]
 fn rows_of_plain_pixels_are_addressed_directly() {
     let mut numbers = Numbers(11);
     for (channels, magic, mode) in [(3, "P6", Mode::Rgb), (1, "P5", Mode::Mask), (1, "P5", Mode::Rgb)] {

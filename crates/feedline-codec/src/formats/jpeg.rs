@@ -27,8 +27,8 @@ const STRIP_BYTES: usize = 1 << 20;
 /// Rows of MCUs between two questions, while a file of several scans is read.
 const CONSUME_STEPS: u32 = 16;
 
-/// Narrower pictures are upsampled in another way.
-const LEAST_WIDTH: u32 = 16;
+/// Fewer columns are upsampled in another way.
+const LEAST_COLUMNS: u32 = 16;
 
 /// Decodes a whole file.
 pub(crate) fn decode(bytes: &[u8], target: &mut Target<'_, '_>) -> Result<(), CodecError> {
@@ -176,8 +176,8 @@ impl<'a> Decompressor<'a> {
         let Info { width: full_width, height: full_height, .. } = self.info;
         assert!(crop.is_inside(full_width, full_height), "{crop:?} is not inside {full_width} x {full_height}");
         // Pixels of chroma that was stored smaller are made of their neighbours too.
-        let right = (crop.right() + 1).max(LEAST_WIDTH).min(full_width);
-        let mut left = crop.left.saturating_sub(1).min(right.saturating_sub(LEAST_WIDTH));
+        let right = (crop.right() + 1).max(LEAST_COLUMNS).min(full_width);
+        let mut left = crop.left.saturating_sub(1).min(right.saturating_sub(LEAST_COLUMNS));
         let mut width = right - left;
         // SAFETY: C3.
         let status = unsafe { fl_jpeg_region(self.object.as_ptr(), &raw mut left, &raw mut width, crop.top) };

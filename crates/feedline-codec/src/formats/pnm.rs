@@ -13,6 +13,8 @@ use crate::rect::Rect;
 
 /// Longer headers, full of comments, are refused.
 const MOST_HEADER: usize = 4096;
+/// Longer sides are refused, so that no size overflows.
+const MOST_SIDE: u32 = 1 << 28;
 
 /// What the header says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +39,7 @@ impl Pnm {
         // One blank stands between the last word and the pixels.
         let data = words.at + 1;
         let is_blank = words.bytes.get(words.at).is_some_and(u8::is_ascii_whitespace);
-        (most == 255 && width > 0 && height > 0 && is_blank).then_some(Self {
+        (most == 255 && is_size(width, height) && is_blank).then_some(Self {
             width,
             height,
             channels,
@@ -106,8 +108,12 @@ impl Pnm {
             channels,
             data: u16::from_le_bytes([d0, d1]),
         };
-        (this.width > 0 && this.height > 0 && matches!(channels, 1 | 3)).then_some(this)
+        (is_size(this.width, this.height) && matches!(channels, 1 | 3)).then_some(this)
     }
+}
+
+fn is_size(width: u32, height: u32) -> bool {
+    (1..=MOST_SIDE).contains(&width) && (1..=MOST_SIDE).contains(&height)
 }
 
 /// Decodes a whole file.

@@ -16,8 +16,8 @@ use crate::rect::Rect;
 
 /// Bytes behind the end for each block of an MCU: as long as this many are left libjpeg takes its fast way.
 const SLACK_PER_BLOCK: usize = 512;
-/// Narrower pictures are upsampled in another way.
-const LEAST_WIDTH: u32 = 8;
+/// Narrower cuts are upsampled in another way, at an eighth of their size.
+const LEAST_WIDTH: u32 = 64;
 
 /// A part of a picture that can be cut out.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,8 +6,9 @@
 use super::huffman::Code;
 use super::packed::{Reader, put_number};
 
-/// The limit of libjpeg.
+/// Limits of libjpeg.
 const MAX_BLOCKS_IN_MCU: usize = 10;
+const MOST_SIDE: u32 = 65_500;
 
 /// The header of a sequential JPEG with one scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -215,6 +216,9 @@ impl Frame {
             self.quantisers[place].take_if(|_| !quantiser);
             self.dc[place].take_if(|_| !dc);
             self.ac[place].take_if(|_| !ac);
+        }
+        if self.width.max(self.height) > MOST_SIDE {
+            return Err("it is larger than libjpeg takes");
         }
         if self.width == 0 || self.height == 0 { Err("its size is given later or not at all") } else { Ok(()) }
     }

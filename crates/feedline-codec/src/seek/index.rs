@@ -55,6 +55,12 @@ impl SeekIndex {
         }
     }
 
+    /// Whether a file of this length with these first bytes may have an index.
+    pub fn may_have(first_bytes: &[u8], len: u64) -> bool {
+        let is_of_a_kind = matches!(first_bytes, [0xff, 0xd8, 0xff, ..] | [b'P', b'5' | b'6', ..]);
+        is_of_a_kind && len <= super::walk::MOST_BYTES as u64
+    }
+
     /// What it says of the picture.
     pub fn header(&self) -> Header {
         match &self.0 {

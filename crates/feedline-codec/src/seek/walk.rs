@@ -15,7 +15,7 @@ pub(super) const COMPONENTS: usize = 4;
 /// Tables of AC codes that a thread keeps: most files have the standard ones.
 const KEPT_TABLES: usize = 8;
 /// Places are counted in bits with 32 bits.
-const MOST_BYTES: usize = (u32::MAX / 8) as usize - 16;
+pub(super) const MOST_BYTES: usize = (u32::MAX / 8) as usize - 16;
 
 /// Predictors of pictures with 8 bits stay below a quarter of this.
 const MOST_PREDICTOR: u32 = (1 << 14) - 1;

@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use feedline_codec::SeekIndex;
 use serde::Serialize;
 
 use crate::batch::Kind;
+use crate::engine::NoMemory;
 use crate::metrics::SeekMeter;
 use crate::order::SampleId;
-use crate::source::{Origin, Source};
+use crate::source::Source;
 use crate::store::StoreError;
 use crate::supply::{Found, SeekIndexes, stamp};
 
@@ -37,6 +39,8 @@ pub struct Indexed {
     pub walked_bytes: u64,
     /// Bytes of the indexes made.
     pub index_bytes: u64,
+    /// Whether all that was made could be kept.
+    pub is_kept: bool,
 }
 
 #[derive(Default)]
@@ -63,7 +67,7 @@ pub fn index_source(
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let work = || {
-            while !stop.load(Ordering::Relaxed) {
+            while !stop.load(Ordering::Relaxed) && indexes.iter().all(|(_, indexes)| indexes.can_keep()) {
                 let ordinal = counts.next.fetch_add(1, Ordering::Relaxed);
                 if ordinal >= source.len() {
                     return;
@@ -93,6 +97,7 @@ pub fn index_source(
         unreadable,
         walked_bytes: counts.walked_bytes.into_inner(),
         index_bytes: made.made_bytes,
+        is_kept: indexes.iter().all(|(_, indexes)| indexes.can_keep()),
     }
 }
 
@@ -103,21 +108,23 @@ fn index_picture(
     indexes: &SeekIndexes,
     counts: &Counts,
 ) -> Result<(), StoreError> {
-    let (object, range) = match source.origin(id, field) {
-        Origin::Whole { store, name } => {
-            let object = store.open(name)?;
-            let range = 0..object.len();
-            (object, range)
-        }
-        Origin::Part { object, range } => (object, range),
-        Origin::Made => return Ok(()),
-    };
-    let stamp = stamp(object.len(), object.modified_nanoseconds(), &range);
+    let Some((object, range)) = source.origin(id, field).open()? else { return Ok(()) };
+    let stamp = stamp(&*object, &range);
     if !matches!(indexes.find(source, id, stamp)?, Found::Unknown) {
         counts.known.fetch_add(1, Ordering::Relaxed);
         return Ok(());
     }
-    let mut file = vec![0; range.end.saturating_sub(range.start) as usize];
+    // Of what can have no index, such as arrays, only the first bytes are read.
+    let mut len = range.end.saturating_sub(range.start);
+    let mut first = [0; 3];
+    object.read_at(range.start, &mut first[..len.min(3) as usize])?;
+    if !SeekIndex::may_have(&first, len) {
+        len = len.min(3);
+    }
+    let mut file = Vec::new();
+    let no_memory = |_| NoMemory::Exhausted { bytes: len };
+    file.try_reserve_exact(len as usize).map_err(no_memory)?;
+    file.resize(len as usize, 0);
     object.read_at(range.start, &mut file)?;
     counts.walked_bytes.fetch_add(file.len() as u64, Ordering::Relaxed);
     indexes.make(id, stamp, &file, &counts.meter);

@@ -3,6 +3,8 @@
 //! In: samples on their way through the ops. Out: the same samples in later epochs, without reading and without these ops. It
 //! is a supply around another one, and what it gives has the bytes that the other and the ops would give (law 1).
 //!
+//! In memory a sample is what it was when it was read; on disk it carries the stamp of its files.
+//!
 //! Always true: what is in stays in, so under random access just what did not fit is missed. Memory and disk each stay
 //! below their limit.
 
@@ -11,17 +13,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-use xxhash_rust::xxh3::xxh3_64;
-
 use super::{Shelf, record};
 use crate::batch::Sample;
 use crate::engine::{Task, Workspace};
 use crate::metrics::Metrics;
 use crate::plan::{CacheConfig, CacheForm, Plan};
 use crate::sink::Machine;
-use crate::source::Origin;
 use crate::store::StoreError;
-use crate::supply::{Cut, Reading, Ready, Supply, SupplyError, Wanted, stamp};
+use crate::supply::{Cut, Keeping, Reading, Ready, Supply, SupplyError, Wanted, sample_stamp};
 
 /// Samples that are measured before the form is chosen.
 const MEASURED_SAMPLES: u64 = 32;
@@ -38,6 +37,7 @@ pub struct PrefixCache {
     memory: RwLock<HashMap<u64, Arc<Vec<u8>>>>,
     memory_bytes: AtomicU64,
     memory_limit: u64,
+    memory_is_full: AtomicBool,
     /// Where records on disk go, by cut; the folder says what they are.
     disk: Option<Disk>,
 }
@@ -89,6 +89,7 @@ impl PrefixCache {
             memory: RwLock::default(),
             memory_bytes: AtomicU64::new(0),
             memory_limit: config.ram.map_or(0, |ram| ram.0),
+            memory_is_full: AtomicBool::new(config.ram.is_none()),
             disk,
         }
     }
@@ -120,8 +121,12 @@ impl PrefixCache {
     }
 
     fn shelf<'a>(&self, disk: &'a Disk, cut: Cut) -> &'a Shelf {
-        let name = || self.plan.prefix_fingerprint(cut).to_string();
-        disk.shelf.get_or_init(|| Shelf::new(disk.folder.join(name()), Some(disk.limit)))
+        disk.shelf.get_or_init(|| {
+            let folder = disk.folder.join(self.plan.prefix_fingerprint(cut).to_string());
+            // The limit is for all that is kept of samples, whatever ops they went through.
+            let others = Shelf::bytes_beside(&folder);
+            Shelf::new(folder, Some(disk.limit.saturating_sub(others)))
+        })
     }
 
     fn ordinal(&self, wanted: Wanted) -> u64 {
@@ -132,22 +137,10 @@ impl PrefixCache {
         self.memory.read().unwrap_or_else(PoisonError::into_inner).contains_key(&wanted.id.0)
     }
 
-    /// A stamp of all that is stored of a sample: its size and time.
+    /// A stamp of what a sample is made from, where it outlives the run.
     fn stamp(&self, wanted: Wanted) -> Result<u64, StoreError> {
-        let mut stamps = Vec::new();
-        for (field, _) in self.plan.loaded().iter() {
-            let (object, range) = match self.plan.source().origin(wanted.id, field) {
-                Origin::Whole { store, name } => {
-                    let object = store.open(name)?;
-                    let range = 0..object.len();
-                    (object, range)
-                }
-                Origin::Part { object, range } => (object, range),
-                Origin::Made => continue,
-            };
-            stamps.push(stamp(object.len(), object.modified_nanoseconds(), &range).to_le_bytes());
-        }
-        Ok(xxh3_64(stamps.as_flattened()))
+        let fields = self.plan.loaded().iter().map(|(name, _)| &**name);
+        if self.disk.is_some() { sample_stamp(&**self.plan.source(), wanted.id, fields) } else { Ok(0) }
     }
 
     /// Keeps a record in memory if it fits.
@@ -162,10 +155,18 @@ impl PrefixCache {
             metrics.cache.add_to_memory(len);
         } else {
             self.memory_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            // Not even a smaller one is tried: to make samples ready to be kept costs more than to load them.
+            self.memory_is_full.fetch_or(booked > self.memory_limit, Ordering::Relaxed);
         }
     }
 
-    fn find(&self, wanted: Wanted, cut: Cut, metrics: &Metrics) -> Result<Option<Arc<Vec<u8>>>, StoreError> {
+    fn find(
+        &self,
+        wanted: Wanted,
+        cut: Cut,
+        workspace: &mut Workspace,
+        metrics: &Metrics,
+    ) -> Result<Option<Arc<Vec<u8>>>, StoreError> {
         let kept = self.memory.read().unwrap_or_else(PoisonError::into_inner).get(&wanted.id.0).cloned();
         if kept.is_some() {
             return Ok(kept);
@@ -176,6 +177,7 @@ impl PrefixCache {
             return Ok(None);
         }
         disk.learn(self.ordinal(wanted));
+        workspace.reserve(bytes.len())?;
         let record = Arc::new(bytes);
         self.keep_in_memory(wanted, Arc::clone(&record), metrics);
         Ok(Some(record))
@@ -196,7 +198,7 @@ impl Supply for PrefixCache {
         metrics: &Metrics,
     ) -> Result<Cut, SupplyError> {
         if let Some(cut) = self.cut(metrics).filter(|_| reading != Reading::Plain)
-            && let Some(bytes) = self.find(wanted, cut, metrics)?
+            && let Some(bytes) = self.find(wanted, cut, workspace, metrics)?
             && record::read(&bytes, sample, (&self.plan, cut, wanted), workspace).map_err(StoreError::from)?.is_some()
         {
             metrics.cache.add_hit();
@@ -209,21 +211,38 @@ impl Supply for PrefixCache {
         self.inner.load(wanted, reading, sample, workspace, metrics)
     }
 
-    fn keeps(&self, wanted: Wanted, metrics: &Metrics) -> Option<Cut> {
+    fn keeps(&self, wanted: Wanted, metrics: &Metrics) -> Option<Keeping> {
         let cut = self.cut(metrics)?;
-        let has_room = self.memory_bytes.load(Ordering::Relaxed) + RECORD_OVERHEAD < self.memory_limit;
+        let memory_takes = !self.memory_is_full.load(Ordering::Relaxed) && !self.is_in_memory(wanted);
         let disk_takes = |disk: &Disk| !disk.is_full.load(Ordering::Relaxed) && !disk.knows(self.ordinal(wanted));
-        let is_wanted = (has_room && !self.is_in_memory(wanted)) || self.disk.as_ref().is_some_and(disk_takes);
-        is_wanted.then_some(cut)
+        let is_wanted = memory_takes || self.disk.as_ref().is_some_and(disk_takes);
+        // What cannot be opened fails when it is loaded, with an error that says why.
+        is_wanted.then(|| Some(Keeping { cut, stamp: self.stamp(wanted).ok()? }))?
     }
 
-    fn keep(&self, wanted: Wanted, sample: &Sample<'_>, metrics: &Metrics) {
-        let Some(cut) = self.keeps(wanted, metrics) else { return };
+    fn keep(
+        &self,
+        keeping: Keeping,
+        wanted: Wanted,
+        sample: &Sample<'_>,
+        workspace: &mut Workspace,
+        metrics: &Metrics,
+    ) {
+        // Found meanwhile, where it was kept by another run.
+        if self.is_in_memory(wanted) && self.disk.as_ref().is_none_or(|disk| disk.knows(self.ordinal(wanted))) {
+            return;
+        }
+        let len = sample.values().map(|(_, value)| value.content_bytes()).sum();
+        if workspace.reserve(len).is_err() {
+            return;
+        }
         let Some(bytes) = record::write(sample) else { return };
-        if let Some(disk) = self.disk.as_ref().filter(|disk| !disk.knows(self.ordinal(wanted)))
-            && let Ok(stamp) = self.stamp(wanted)
-        {
-            if self.shelf(disk, cut).put(wanted.id.0, stamp, &bytes) {
+        // A file that was changed while the sample was made is not what the sample is made from.
+        if self.stamp(wanted).ok() != Some(keeping.stamp) {
+            return;
+        }
+        if let Some(disk) = self.disk.as_ref().filter(|disk| !disk.knows(self.ordinal(wanted))) {
+            if self.shelf(disk, keeping.cut).put(wanted.id.0, keeping.stamp, &bytes) {
                 disk.learn(self.ordinal(wanted));
                 metrics.cache.add_to_disk(bytes.len());
             } else {

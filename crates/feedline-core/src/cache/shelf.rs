@@ -19,6 +19,8 @@ use xxhash_rust::xxh3::xxh3_64;
 /// The first bytes of both files; changes when the rest means something else.
 const MAGIC: [u8; 16] = *b"feedline shelf 1";
 const ENTRY: u64 = 16;
+/// The file of the records.
+const RECORDS: &str = "records";
 /// Checksum, number and stamp.
 const HEAD: usize = 24;
 /// Longer records are taken for damage.
@@ -46,6 +48,13 @@ impl Shelf {
     /// The shelf in `folder`, which is made when something is put on it. It takes no more than `limit` bytes.
     pub fn new(folder: PathBuf, limit: Option<u64>) -> Self {
         Self { folder, limit, files: OnceLock::new(), has_failed: AtomicBool::new(false), appending: Mutex::new(()) }
+    }
+
+    /// Bytes of the other shelves in the same place.
+    pub fn bytes_beside(folder: &Path) -> u64 {
+        let places = folder.parent().and_then(|parent| fs::read_dir(parent).ok()).into_iter().flatten().flatten();
+        let others = places.map(|entry| entry.path()).filter(|path| path != folder);
+        others.filter_map(|path| fs::metadata(path.join(RECORDS)).ok()).map(|meta| meta.len()).sum()
     }
 
     /// Whether something can be put on it, as far as is known.
@@ -95,20 +104,21 @@ impl Shelf {
             self.files.get_or_init(|| made);
         }
         let Some(files) = self.files() else { return Ok(false) };
-        let record = [&head(number, stamp, bytes)[..], bytes].concat();
+        let record_len = (HEAD + bytes.len()) as u64;
         let offset = {
             let _turn = self.appending.lock().unwrap_or_else(PoisonError::into_inner);
             let _lock = Lock::take(&files.records)?;
             let end = files.records.metadata()?.len();
-            if self.limit.is_some_and(|limit| end + record.len() as u64 > limit) {
+            if self.limit.is_some_and(|limit| end + record_len > limit) {
                 return Ok(false);
             }
-            files.records.write_all_at(&record, end)?;
+            files.records.write_all_at(&head(number, stamp, bytes), end)?;
+            files.records.write_all_at(bytes, end + HEAD as u64)?;
             end
         };
         let mut entry = [0; ENTRY as usize];
         entry[..8].copy_from_slice(&offset.to_le_bytes());
-        entry[8..12].copy_from_slice(&(record.len() as u32).to_le_bytes());
+        entry[8..12].copy_from_slice(&(record_len as u32).to_le_bytes());
         files.table.write_all_at(&entry, place_of(number))?;
         Ok(true)
     }
@@ -162,7 +172,7 @@ fn open(folder: &Path, make: bool) -> io::Result<Files> {
         drop(lock);
         Ok(file)
     };
-    let (records, table) = (open("records")?, open("table")?);
+    let (records, table) = (open(RECORDS)?, open("table")?);
     Ok(Files { table, records })
 }
 

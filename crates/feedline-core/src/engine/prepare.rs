@@ -60,9 +60,20 @@ enum Stop {
     Cancelled,
     /// Memory is short: start again, asking for this many bytes at once.
     Crowded(u64),
+    /// The sample cannot be kept whole: make it without keeping it.
+    Unkept,
     /// What was loaded of the sample is not what was promised: load all of it.
     Stale,
     Failed(Arc<SampleFailure>),
+}
+
+/// One try to prepare a sample.
+#[derive(Clone, Copy)]
+struct Attempt {
+    wanted: Wanted,
+    place: Place,
+    reading: Reading,
+    may_keep: bool,
 }
 
 impl Preparer {
@@ -85,7 +96,7 @@ impl Preparer {
         for slot in task.slots.clone() {
             match self.fill(task, slot, &visits, &mut report) {
                 Ok(prepared) => report.prepared.push(prepared),
-                Err(Stop::Cancelled | Stop::Crowded(_) | Stop::Stale) => {
+                Err(Stop::Cancelled | Stop::Crowded(_) | Stop::Stale | Stop::Unkept) => {
                     self.budget.release(report.kept_bytes);
                     return None;
                 }
@@ -145,12 +156,14 @@ impl Preparer {
         report: &mut Report,
     ) -> Result<Vec<Loose>, Stop> {
         let wanted = self.plan.wanted(task.epoch, visits, place.position);
-        let (mut allotment, mut reading) = (0, Reading::Trimmed);
+        let (mut allotment, mut reading, mut may_keep) = (0, Reading::Trimmed, true);
         loop {
             let working = self.budget.begin((self.run, task.serial), slot);
-            match self.attempt_with(allotment, working, (wanted, place, reading), task.writer.slot_mut(slot), report) {
+            let how = Attempt { wanted, place, reading, may_keep };
+            match self.attempt_with(allotment, working, how, task.writer.slot_mut(slot), report) {
                 Err(Stop::Crowded(bytes)) => allotment = bytes,
                 Err(Stop::Stale) => reading = Reading::Plain,
+                Err(Stop::Unkept) => may_keep = false,
                 other => return other,
             }
         }
@@ -160,13 +173,14 @@ impl Preparer {
         &mut self,
         allotment: u64,
         working: Working,
-        (wanted, place, reading): (Wanted, Place, Reading),
+        how: Attempt,
         regions: Vec<&mut [u8]>,
         report: &mut Report,
     ) -> Result<Vec<Loose>, Stop> {
+        let Attempt { wanted, place, .. } = how;
         self.current_op = None;
         self.workspace.begin(working, allotment).map_err(|error| self.no_memory(error, wanted, place))?;
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.prepare(regions, (wanted, place, reading), report)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.prepare(regions, how, report)));
         let kept = outcome.as_ref().ok().and_then(|result| result.as_ref().ok());
         let kept: usize = kept.map_or(0, |loose| loose.iter().map(Loose::content_bytes).sum());
         report.kept_bytes += kept as u64;
@@ -183,7 +197,7 @@ impl Preparer {
     fn prepare(
         &mut self,
         regions: Vec<&mut [u8]>,
-        (wanted, place, reading): (Wanted, Place, Reading),
+        Attempt { wanted, place, reading, may_keep }: Attempt,
         report: &mut Report,
     ) -> Result<Vec<Loose>, Stop> {
         let plan = Arc::clone(&self.plan);
@@ -200,7 +214,9 @@ impl Preparer {
         }
         let began = Instant::now();
         // What is kept is kept whole, so the ops before that place do not look ahead.
-        let keeps = self.supply.keeps(wanted, &self.metrics).filter(|_| reading == Reading::Trimmed);
+        let may_keep = may_keep && reading == Reading::Trimmed;
+        let keeps = if may_keep { self.supply.keeps(wanted, &self.metrics) } else { None };
+        let kept_at = keeps.map(|keeping| keeping.cut);
         let loading = if keeps.is_some() { Reading::Complete } else { reading };
         let loaded = self.supply.load(wanted, loading, &mut sample, &mut self.workspace, &self.metrics);
         let cut = loaded.map_err(|error| match error {
@@ -210,18 +226,21 @@ impl Preparer {
         let mut before = Instant::now();
         report.read += before - began;
         for (number, planned) in plan.ops().iter().enumerate().skip(cut.0) {
-            if keeps == Some(Cut(number)) {
-                self.supply.keep(wanted, &sample, &self.metrics);
+            if let Some(keeping) = keeps.filter(|keeping| keeping.cut == Cut(number)) {
+                self.supply.keep(keeping, wanted, &sample, &mut self.workspace, &self.metrics);
             }
             self.current_op = Some(number);
             let draw = plan.draw(number, wanted);
-            let applied = if keeps.is_some_and(|cut| number < cut.0) {
+            let is_whole = kept_at.is_some_and(|cut| number < cut.0);
+            let applied = if is_whole {
                 planned.op().apply(&mut sample, &draw, &mut self.workspace)
             } else {
                 planned.op().apply_ahead(&mut sample, &draw, &plan.ahead(number, wanted), &mut self.workspace)
             };
             applied.map_err(|error| match error {
                 OpError::Codec(CodecError::Index(_)) if reading == Reading::Trimmed => Stop::Stale,
+                // Damage outside of what the ops need is no reason to fail.
+                OpError::Codec(error) if is_whole && error.is_about_data() => Stop::Unkept,
                 OpError::Cancelled(_) | OpError::Codec(CodecError::Cancelled) => Stop::Cancelled,
                 OpError::Memory(memory) => self.no_memory(memory, wanted, place),
                 other => self.failure(wanted, place, Box::new(other)),
@@ -232,8 +251,8 @@ impl Preparer {
             report.ops += now - before;
             before = now;
         }
-        if keeps == Some(Cut(plan.ops().len())) && cut.0 < plan.ops().len() {
-            self.supply.keep(wanted, &sample, &self.metrics);
+        if let Some(keeping) = keeps.filter(|keeping| keeping.cut == Cut(plan.ops().len()) && cut < keeping.cut) {
+            self.supply.keep(keeping, wanted, &sample, &mut self.workspace, &self.metrics);
         }
         self.finish(sample, wanted.id, place).map_err(|error| self.failure(wanted, place, Box::new(error)))
     }

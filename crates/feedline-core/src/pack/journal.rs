@@ -4,7 +4,7 @@
 //! or whose shard is not there, ends the journal.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use crate::source::tar::index::ENDING;
 /// The name of the journal.
 const NAME: &str = ".pack.jsonl";
 /// The version of its format.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// What the shards are made of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +50,8 @@ pub(super) struct FinishedShard {
     pub index_bytes: u64,
     /// The first sample of the source that is not dealt with.
     pub next: u64,
+    /// A hash of size and time of the files of these samples.
+    pub stamp: u64,
     /// Samples left out before that, since the shard before.
     pub skipped: u64,
     /// Pictures made smaller.
@@ -80,21 +82,30 @@ pub(super) struct Journal {
 
 impl Journal {
     /// Opens the journal of `folder`, or begins it; gives the shards that are finished.
-    pub fn open(folder: &Path, recipe: &Recipe) -> Result<(Self, Vec<FinishedShard>), PackError> {
+    ///
+    /// `is_current` says of a finished shard, and the first sample that it deals with, whether the files are as they were.
+    pub fn open(
+        folder: &Path,
+        recipe: &Recipe,
+        is_current: impl Fn(u64, &FinishedShard) -> bool,
+    ) -> Result<(Self, Vec<FinishedShard>), PackError> {
         let path = folder.join(NAME);
         let write = |source| PackError::Write { path: path.clone(), source };
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(write(error)),
-        };
+        let mut open = OpenOptions::new();
+        let mut file = open.read(true).append(true).create(true).open(&path).map_err(write)?;
+        if file.try_lock().is_err() {
+            return Err(PackError::Busy { folder: folder.to_owned() });
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(write)?;
         let mut lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
         let found: Option<Recipe> = lines.next().and_then(|line| serde_json::from_str(line).ok());
         let Some(found) = found else {
             if has_entries(folder).map_err(write)? {
                 return Err(PackError::NotEmpty { folder: folder.to_owned() });
             }
-            let mut journal = Self { file: File::create(&path).map_err(write)?, path };
+            file.set_len(0).map_err(write)?;
+            let mut journal = Self { path, file };
             journal.add(recipe)?;
             return Ok((journal, Vec::new()));
         };
@@ -108,10 +119,11 @@ impl Journal {
         }
         let finished: Vec<FinishedShard> = lines
             .map_while(|line| serde_json::from_str(line).ok())
-            .take_while(|shard| is_there(folder, shard))
+            .scan(0, |first, shard: FinishedShard| Some((std::mem::replace(first, shard.next), shard)))
+            .take_while(|(first, shard)| is_there(folder, shard) && is_current(*first, shard))
+            .map(|(_, shard)| shard)
             .collect();
         // What follows the last whole line is forgotten, on disk, too.
-        let file = OpenOptions::new().append(true).open(&path).map_err(write)?;
         let kept: usize = text.split_inclusive('\n').take(1 + finished.len()).map(str::len).sum();
         if kept < text.len() {
             file.set_len(kept as u64).map_err(write)?;
@@ -167,7 +179,7 @@ mod tests {
     #[test]
     fn finished_shards_are_found_again_until_one_is_not_there_or_its_line_was_cut() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut journal, before) = Journal::open(folder.path(), &recipe(9, None)).unwrap();
+        let (mut journal, before) = Journal::open(folder.path(), &recipe(9, None), |_, _| true).unwrap();
         assert_eq!(before, []);
         let shards: Vec<FinishedShard> = (0..3).map(|number| finished(folder.path(), number)).collect();
         for shard in &shards {
@@ -175,27 +187,33 @@ mod tests {
         }
         let path = folder.path().join(NAME);
         let whole = fs::read(&path).unwrap();
-        assert_eq!(Journal::open(folder.path(), &recipe(9, None)).unwrap().1, shards);
+        assert_eq!(Journal::open(folder.path(), &recipe(9, None), |_, _| true).unwrap().1, shards);
         fs::write(&path, &whole[..whole.len() - 4]).unwrap();
-        let (mut journal, found) = Journal::open(folder.path(), &recipe(9, None)).unwrap();
+        let (mut journal, found) = Journal::open(folder.path(), &recipe(9, None), |_, _| true).unwrap();
         assert_eq!(found, shards[..2]);
         journal.add(&shards[2]).unwrap();
         assert_eq!(fs::read(&path).unwrap(), whole, "the cut line is gone");
         fs::write(folder.path().join("shard-1.tar"), b"other").unwrap();
-        assert_eq!(Journal::open(folder.path(), &recipe(9, None)).unwrap().1.len(), 3, "its length is the same");
+        assert_eq!(
+            Journal::open(folder.path(), &recipe(9, None), |_, _| true).unwrap().1.len(),
+            3,
+            "its length is the same"
+        );
         fs::remove_file(folder.path().join("shard-1.tar.index")).unwrap();
-        assert_eq!(Journal::open(folder.path(), &recipe(9, None)).unwrap().1, shards[..1]);
+        assert_eq!(Journal::open(folder.path(), &recipe(9, None), |_, _| true).unwrap().1, shards[..1]);
     }
 
     #[test]
     fn another_source_other_options_and_a_folder_of_others_are_refused() {
         let folder = tempfile::tempdir().unwrap();
-        Journal::open(folder.path(), &recipe(9, None)).unwrap();
-        let refused = |recipe: &Recipe| Journal::open(folder.path(), recipe).unwrap_err().to_string();
+        Journal::open(folder.path(), &recipe(9, None), |_, _| true).unwrap();
+        let refused = |recipe: &Recipe| Journal::open(folder.path(), recipe, |_, _| true).unwrap_err().to_string();
         assert!(refused(&recipe(8, None)).contains("another source"));
         assert!(refused(&recipe(9, Some(64))).contains("max_side was null, now is 64"));
         let other = tempfile::tempdir().unwrap();
         fs::write(other.path().join("mine"), b"").unwrap();
-        assert!(Journal::open(other.path(), &recipe(9, None)).unwrap_err().to_string().contains("not empty"));
+        assert!(
+            Journal::open(other.path(), &recipe(9, None), |_, _| true).unwrap_err().to_string().contains("not empty")
+        );
     }
 }

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use super::journal::{FinishedShard, Journal, Recipe};
 use super::key::Keys;
 use super::options::Options;
@@ -39,7 +41,11 @@ pub fn pack(
     let write = |source| PackError::Write { path: folder.to_owned(), source };
     fs::create_dir_all(folder).map_err(write)?;
     let recipe = Recipe::new(source.identity(), source.len(), options);
-    let (journal, finished) = Journal::open(folder, &recipe)?;
+    let is_current = |first: u64, shard: &FinishedShard| {
+        let stamps = (first..shard.next).map(|ordinal| fields.stamp(source, source.id_at(ordinal)));
+        stamps.fold(0, join_stamps) == shard.stamp
+    };
+    let (journal, finished) = Journal::open(folder, &recipe, is_current)?;
     remove_partial(folder).map_err(write)?;
     let mut summary = Summary::default();
     for shard in &finished {
@@ -130,6 +136,11 @@ fn first_keys(
     Ok(keys)
 }
 
+/// The stamp of several samples, one after the other.
+fn join_stamps(before: u64, next: u64) -> u64 {
+    xxh3_64([before, next].map(u64::to_le_bytes).as_flattened())
+}
+
 /// Waits for the sample that is due.
 fn take(queue: &Queue, cancel: &Cancel, watch: &mut dyn Watch) -> Result<ReadySample, PackError> {
     loop {
@@ -163,6 +174,7 @@ impl Writer<'_> {
             self.finish(summary)?;
         }
         self.done.next = number + 1;
+        self.done.stamp = join_stamps(self.done.stamp, ready.stamp);
         self.done.damaged.append(&mut ready.damaged);
         if ready.members.is_empty() {
             self.done.skipped += 1;

@@ -4,9 +4,10 @@ use crate::batch::{FieldTypes, Kind};
 use crate::engine::Cancel;
 use crate::op::is_mask_field;
 use crate::order::SampleId;
+use crate::source::Source;
 use crate::source::tar::names::{CLASS, IMAGE, LABEL, is_picture};
-use crate::source::{Origin, Source};
 use crate::store::{Object, StoreError};
+use crate::supply::sample_stamp;
 
 use super::options::{Damaged, Options};
 use super::picture::{PictureTools, StoredPicture};
@@ -28,6 +29,8 @@ pub(super) struct ReadySample {
     pub label: Option<i64>,
     /// When its newest file was changed, in seconds since 1970.
     pub modified: u64,
+    /// Of its files, before they were read.
+    pub stamp: u64,
     /// Pictures in it that cannot be decoded.
     pub damaged: Vec<DamagedPicture>,
     /// Pictures in it that were made smaller.
@@ -77,6 +80,11 @@ impl PackedFields {
         Ok(this)
     }
 
+    /// A stamp of the files of a sample: their size and time; 0 if one of them cannot be opened.
+    pub fn stamp(&self, source: &dyn Source, id: SampleId) -> u64 {
+        sample_stamp(source, id, self.stored.iter().map(String::as_str)).unwrap_or_default()
+    }
+
     /// The field whose file names the sample.
     pub fn first(&self) -> Option<&str> {
         self.stored.first().map(String::as_str)
@@ -100,7 +108,8 @@ impl<'a> Preparer<'a> {
     /// Makes one sample ready.
     pub fn prepare(&mut self, id: SampleId) -> Result<ReadySample, PackError> {
         let name = self.source.key(id).into_owned();
-        let mut ready = ReadySample { name, ..ReadySample::default() };
+        let stamp = self.fields.stamp(self.source, id);
+        let mut ready = ReadySample { name, stamp, ..ReadySample::default() };
         if self.fields.has_label {
             ready.label = Some(self.source.class_of(id).ok_or_else(|| PackError::Class { name: ready.name.clone() })?);
         }
@@ -163,15 +172,8 @@ impl<'a> Preparer<'a> {
 
     /// The bytes of a field and when they were changed.
     fn read(&self, id: SampleId, field: &str) -> Result<(Vec<u8>, u64), StoreError> {
-        let (object, range) = match self.source.origin(id, field) {
-            Origin::Whole { store, name } => {
-                let object = store.open(name)?;
-                let range = 0..object.len();
-                (object, range)
-            }
-            Origin::Part { object, range } => (object, range),
-            Origin::Made => unreachable!("what a source makes has a fixed shape: see check_source"),
-        };
+        let opened = self.source.origin(id, field).open()?;
+        let (object, range) = opened.expect("what a source makes has a fixed shape: see check_source");
         let mut bytes = Vec::new();
         let len = (range.end - range.start) as usize;
         let no_memory =

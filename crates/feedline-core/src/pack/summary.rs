@@ -60,6 +60,8 @@ pub enum PackError {
     Write { path: PathBuf, source: std::io::Error },
     #[error("{name:?} cannot be a part of a shard: {problem}")]
     Sample { name: String, problem: String },
+    #[error("{folder:?} is being packed by another process; wait for it, or name another folder")]
+    Busy { folder: PathBuf },
     #[error("{folder:?} is not empty and holds no shards that this command began; name another folder")]
     NotEmpty { folder: PathBuf },
     #[error("{folder:?} holds shards of another source, or of this one before its files changed; name another folder")]

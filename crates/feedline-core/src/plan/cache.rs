@@ -36,8 +36,12 @@ pub enum CacheForm {
 impl Plan {
     /// The place in the chain that a form means.
     pub fn cut_of(&self, form: CacheForm) -> Cut {
-        let is_random = |op: &PlannedOp| op.op().is_random();
-        let prefix = self.ops().iter().position(is_random).unwrap_or(self.ops().len());
+        // Approximate pixels depend on the crop that follows, so they are not kept.
+        let is_approximate = |op: &PlannedOp| {
+            op.op().on().names().any(|name| op.op().decoding(name).is_some_and(|decoding| decoding.fast))
+        };
+        let ends = |op: &PlannedOp| op.op().is_random() || is_approximate(op);
+        let prefix = self.ops().iter().position(ends).unwrap_or(self.ops().len());
         let is_decoder = |op: &PlannedOp| op.op().on().names().any(|name| op.op().decoding(name).is_some());
         Cut(match form {
             CacheForm::Encoded => 0,
@@ -73,7 +77,7 @@ impl Plan {
     pub(super) fn check_cache(&self) -> Result<(), PlanError> {
         let refuse = |value: String, allowed| Err(PlanError::Setting { setting: "cache", value, allowed });
         let Some(CacheConfig { ram, disk, form }) = &self.config().cache else { return Ok(()) };
-        if ram.is_none() && disk.is_none() {
+        if ram.is_none_or(|size| size.0 == 0) && disk.is_none_or(|size| size.0 == 0) {
             return refuse("without a size".to_owned(), "it needs ram=..., disk=... or both, e.g. ram=\"4GB\"");
         }
         let cut = form.map(|form| self.cut_of(form));

@@ -135,6 +135,24 @@ pub enum Origin<'a> {
     Made,
 }
 
+/// An open object, and the bytes of it.
+pub type OpenPart = (Arc<dyn Object>, Range<u64>);
+
+impl Origin<'_> {
+    /// Opens what holds the bytes, and says which they are there; nothing for what the source makes.
+    pub fn open(self) -> Result<Option<OpenPart>, StoreError> {
+        Ok(match self {
+            Self::Whole { store, name } => {
+                let object = store.open(name)?;
+                let all = 0..object.len();
+                Some((object, all))
+            }
+            Self::Part { object, range } => Some((object, range)),
+            Self::Made => None,
+        })
+    }
+}
+
 /// Why a source cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages name the fields")]

@@ -73,16 +73,9 @@ impl LocalSupply {
         workspace: &mut Workspace,
         metrics: &Metrics,
     ) -> Result<Encoded<'s>, SupplyError> {
-        let (object, all) = match self.source.origin(wanted.id, &field.name) {
-            Origin::Whole { store, name } => {
-                let object = store.open(name)?;
-                let all = 0..object.len();
-                (object, all)
-            }
-            Origin::Part { object, range } => (object, range),
-            Origin::Made => unreachable!("what a source makes has a fixed shape: see check_source"),
-        };
-        let stamp = stamp(object.len(), object.modified_nanoseconds(), &all);
+        let opened = self.source.origin(wanted.id, &field.name).open()?;
+        let (object, all) = opened.expect("what a source makes has a fixed shape: see check_source");
+        let stamp = stamp(&*object, &all);
         let found = trim.indexes.find(&*self.source, wanted.id, stamp)?;
         if let Found::Index(index) = &found
             && reading == Reading::Trimmed

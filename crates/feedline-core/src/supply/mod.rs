@@ -11,7 +11,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 pub use local::LocalSupply;
-pub use seek::{Found, SeekIndexes, stamp};
+pub use seek::{Found, SeekIndexes, sample_stamp, stamp};
 
 use crate::batch::{OutputError, Sample};
 use crate::engine::{NoMemory, Task, Workspace};
@@ -34,13 +34,22 @@ pub trait Supply: Send + Sync + Debug {
         metrics: &Metrics,
     ) -> Result<Cut, SupplyError>;
 
-    /// Whether the supply wants to have a sample back as it is at some cut, to give it sooner the next time.
-    fn keeps(&self, _wanted: Wanted, _metrics: &Metrics) -> Option<Cut> {
+    /// Whether the supply wants to have a sample back as it is at some cut, to give it sooner the next time. Asked before
+    /// the sample is loaded.
+    fn keeps(&self, _wanted: Wanted, _metrics: &Metrics) -> Option<Keeping> {
         None
     }
 
     /// Takes a copy of a sample at the cut that [`Supply::keeps`] gave.
-    fn keep(&self, _wanted: Wanted, _sample: &Sample<'_>, _metrics: &Metrics) {}
+    fn keep(
+        &self,
+        _keeping: Keeping,
+        _wanted: Wanted,
+        _sample: &Sample<'_>,
+        _workspace: &mut Workspace,
+        _metrics: &Metrics,
+    ) {
+    }
 }
 
 /// A sample and all that its bytes depend on besides the plan: enough to prepare it elsewhere.
@@ -52,6 +61,15 @@ pub struct Wanted {
     pub epoch: Epoch,
     /// How often it came before in the epoch.
     pub occurrence: Occurrence,
+}
+
+/// That a sample is to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keeping {
+    /// The place in the chain.
+    pub cut: Cut,
+    /// What it is made from.
+    pub stamp: u64,
 }
 
 /// How much of a sample is loaded.

@@ -3,6 +3,7 @@
 //! In: a sample, and a stamp of the bytes that it is stored in. Out: its index, if it has one. Beside the data first, where
 //! `feedline pack` put it, else in the cache folder.
 
+use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use crate::cache::Shelf;
 use crate::metrics::SeekMeter;
 use crate::order::SampleId;
 use crate::source::Source;
-use crate::store::StoreError;
+use crate::store::{Object, StoreError};
 
 /// The indexes of the pictures of one field.
 #[derive(Debug)]
@@ -40,6 +41,11 @@ impl SeekIndexes {
         Self { field: field.to_owned(), shelf }
     }
 
+    /// Whether indexes can be kept, as far as is known.
+    pub fn can_keep(&self) -> bool {
+        self.shelf.as_ref().is_some_and(Shelf::takes_records)
+    }
+
     /// Finds an index; `stamp` is that of the bytes that the picture is stored in.
     pub fn find(&self, source: &dyn Source, id: SampleId, stamp: u64) -> Result<Found, StoreError> {
         let mut record = Vec::new();
@@ -62,7 +68,9 @@ impl SeekIndexes {
         let start = Instant::now();
         let index = SeekIndex::build(file).ok();
         let bytes = index.as_ref().map(SeekIndex::to_bytes).unwrap_or_default();
-        shelf.put(id.0, stamp, &bytes);
+        if !shelf.put(id.0, stamp, &bytes) {
+            return index;
+        }
         meter.add_made(start.elapsed().max(Duration::from_nanos(1)), index.is_some(), bytes.len());
         index
     }
@@ -81,8 +89,23 @@ fn shelf_name(mut source: &dyn Source, field: &str) -> String {
     format!("{:032x}", hasher.digest128())
 }
 
-/// A stamp of bytes that are part of an object of this length, changed at this time.
-pub fn stamp(object_bytes: u64, modified: Option<i64>, range: &std::ops::Range<u64>) -> u64 {
-    let numbers = [object_bytes, modified.unwrap_or_default().cast_unsigned(), range.start, range.end];
-    xxh3_64(numbers.map(u64::to_le_bytes).as_flattened())
+/// A stamp of bytes that are part of an object: its length, when it was changed, which bytes.
+pub fn stamp(object: &dyn Object, range: &Range<u64>) -> u64 {
+    let modified = object.modified_nanoseconds().unwrap_or_default().cast_unsigned();
+    xxh3_64([object.len(), modified, range.start, range.end].map(u64::to_le_bytes).as_flattened())
+}
+
+/// A stamp of all that is stored of a sample in these fields.
+pub fn sample_stamp<'a>(
+    source: &dyn Source,
+    id: SampleId,
+    fields: impl Iterator<Item = &'a str>,
+) -> Result<u64, StoreError> {
+    let mut stamps = Vec::new();
+    for field in fields {
+        if let Some((object, range)) = source.origin(id, field).open()? {
+            stamps.push(stamp(&*object, &range).to_le_bytes());
+        }
+    }
+    Ok(xxh3_64(stamps.as_flattened()))
 }
