@@ -1,0 +1,33 @@
+#!/bin/sh
+# Runs each target under libFuzzer for so many seconds: run.sh SECONDS [TARGET...]
+# What breaks a promise is left in fuzz/artifacts; the corpora in fuzz/corpus grow from run to run.
+set -eu
+cd "$(dirname "$0")"
+seconds=$1
+shift
+targets=${*:-header index_build index_read splice tar shard_index}
+if ! command -v c++ >/dev/null 2>&1; then
+    echo "no C++ compiler: libFuzzer is left out, and only tests/mutations.rs ran the targets"
+    exit 0
+fi
+# The target folder of the workspace: what our crates depend on is built once. Units of code of their own keep ours with
+# coverage apart from those without.
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$(cd .. && pwd)/target}"
+apart=""
+for crate in memory codec core; do
+    apart="$apart --config profile.dev.package.feedline-$crate.codegen-units=1"
+done
+cargo run --quiet --bin seeds -- corpus
+RUSTC_WRAPPER="$(pwd)/rustc.sh" cargo build --quiet --features libfuzzer $apart \
+    $(for target in $targets; do echo "--bin $target"; done)
+for target in $targets; do
+    mkdir -p artifacts/"$target"
+    log=artifacts/$target/log
+    echo "fuzzing $target for $seconds s"
+    if ! "$CARGO_TARGET_DIR"/debug/"$target" corpus/"$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 \
+        -max_len=16384 -artifact_prefix=artifacts/"$target"/ 2>"$log"; then
+        tail -n 60 "$log"
+        exit 1
+    fi
+    tail -n 2 "$log"
+done
