@@ -10,7 +10,10 @@ PACKAGE := $(shell find python -name '*.py' -o -name '*.pyi') pyproject.toml
 # The pictures that benchmarks read; any folder of JPEG files, for bench-peers also several.
 DATA ?= ../shared/data/imagenet
 
-.PHONY: help build demo test test-rust test-python lint bench bench-peers clean
+# How long `make fuzz` runs each target.
+FUZZ_SECONDS ?= 60
+
+.PHONY: help build demo test test-rust test-python test-fuzz fuzz lint bench bench-peers clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -40,16 +43,24 @@ demo: build  ## make pictures, train a small classifier on them, print throughpu
 	@test -d demo-data/train || $(BIN)/feedline synth demo-data/train --images 1500 --classes 5
 	@$(BIN)/python examples/train_classifier.py demo-data/train
 
-test: lint test-rust test-python  ## everything: lints, Rust tests, Python tests with the real torch
+test: lint test-rust test-fuzz test-python  ## everything: lints, Rust tests, short fuzzing, Python tests with the real torch
 
 test-rust: $(VENV)/tools
 	cargo test --workspace --quiet
+
+test-fuzz: $(VENV)/tools
+	CARGO_TARGET_DIR=target cargo test --manifest-path fuzz/Cargo.toml --quiet
+	fuzz/run.sh same
+
+fuzz: $(VENV)/tools  ## hostile bytes for every reader, FUZZ_SECONDS=60 for each, under libFuzzer
+	fuzz/run.sh $(FUZZ_SECONDS)
 
 test-python: $(VENV)/dev $(VENV)/installed
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/dev $(VENV)/installed
 	cargo fmt --check
+	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 	$(BIN)/ruff check .
@@ -65,4 +76,4 @@ bench-peers: $(VENV)/dev $(VENV)/installed  ## install and race every peer; writ
 	$(BIN)/python -m bench.peers $(DATA)
 
 clean:  ## remove what the commands made
-	rm -rf $(VENV) target demo-data bench/.venvs bench-work .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) target fuzz/artifacts fuzz/corpus demo-data bench/.venvs bench-work .pytest_cache .mypy_cache .ruff_cache

@@ -81,20 +81,20 @@ impl Header {
         let area = u64::from(self.width) * u64::from(self.height);
         let part = match self.format {
             // Whole MCUs, and those that its edges are made of.
-            Format::Jpeg => area.min((u64::from(crop.width) + 64) * (u64::from(crop.height) + 64)),
+            Format::Jpeg => area.min((u64::from(crop.width) + 64).saturating_mul(u64::from(crop.height) + 64)),
             _ => area,
         };
-        let pixels = part * u64::from(channels);
+        let pixels = part.saturating_mul(channels.into());
         let beside = match self.format {
-            Format::Jpeg if self.is_progressive => 6 * area,
-            Format::Png if self.is_progressive => 4 * area,
+            Format::Jpeg if self.is_progressive => area.saturating_mul(6),
+            Format::Png if self.is_progressive => area.saturating_mul(4),
             // Rows go straight to their place.
             Format::Jpeg | Format::Png | Format::Pnm => 0,
-            Format::WebP => 6 * area,
-            Format::Bmp | Format::Gif => 5 * area,
+            Format::WebP => area.saturating_mul(6),
+            Format::Bmp | Format::Gif => area.saturating_mul(5),
         };
         let turned = if exif && self.orientation != Orientation::IDENTITY { pixels } else { 0 };
-        pixels + beside + turned
+        pixels.saturating_add(beside).saturating_add(turned)
     }
 }
 
@@ -140,7 +140,7 @@ fn sniff(bytes: &[u8]) -> Result<Format, CodecError> {
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Ok(Format::WebP),
         [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Ok(Format::Gif),
         [b'B', b'M', ..] => Ok(Format::Bmp),
-        [b'P', b'5' | b'6', b' ' | b'\t' | b'\r' | b'\n' | b'#', ..] => Ok(Format::Pnm),
+        _ if Pnm::is_magic(bytes) => Ok(Format::Pnm),
         _ => Err(CodecError::UnknownFormat { first_bytes: bytes[..bytes.len().min(8)].to_vec() }),
     }
 }

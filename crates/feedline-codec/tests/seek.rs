@@ -234,3 +234,30 @@ fn rows_of_plain_pixels_are_addressed_directly() {
         assert_eq!(range.end - range.start, 7 * 50 * u64::from(channels), "seven rows");
     }
 }
+
+#[test]
+fn plain_pixels_that_cannot_be_counted_are_refused_by_header_and_index() {
+    let file = b"P6 4294967295 4294967295 255\n";
+    assert!(read_header(file).is_err());
+    assert!(SeekIndex::build(file).is_err());
+    let forged = [[1, 1].as_slice(), &[0xff; 8], &[3, 19, 0]].concat();
+    assert!(SeekIndex::from_bytes(&SeekIndex::forged(&forged)).is_err());
+}
+
+#[test]
+fn an_index_is_built_of_just_what_the_header_reader_takes_for_plain_pixels() {
+    for (begin, is_picture) in [("P504 3", false), ("P5\x0c4 3", true), ("P5#\n4 3", true), ("P5", false)] {
+        let file = [begin.as_bytes(), b" 255\n", &[7; 12]].concat();
+        assert_eq!(read_header(&file).is_ok(), is_picture, "{begin:?}");
+        assert_eq!(SeekIndex::build(&file).is_ok(), is_picture, "{begin:?}");
+    }
+}
+
+#[test]
+fn the_memory_that_a_huge_picture_takes_is_a_number_and_not_an_overflow() {
+    let mut file = feedline_codec::encode_png(&[0; 3], 1, 1, 3).unwrap();
+    file[16..24].fill(0xff);
+    file[28] = 1;
+    let header = read_header(&file).unwrap();
+    assert_eq!(header.decode_bytes(Rect::whole(header.width, header.height), 3, true), u64::MAX);
+}

@@ -13,8 +13,6 @@ use crate::rect::Rect;
 
 /// Longer headers, full of comments, are refused.
 const MOST_HEADER: usize = 4096;
-/// Longer sides are refused, so that no size overflows.
-const MOST_SIDE: u32 = 1 << 28;
 
 /// What the header says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,24 +25,31 @@ pub(crate) struct Pnm {
 }
 
 impl Pnm {
+    /// Whether a file begins as one of this kind.
+    pub fn is_magic(file: &[u8]) -> bool {
+        matches!(file, [b'P', b'5' | b'6', behind, ..] if behind.is_ascii_whitespace() || *behind == b'#')
+    }
+
     /// Reads the header; `None` if the file is none of this kind.
     pub fn read(file: &[u8]) -> Option<Self> {
-        let channels = match file.first_chunk()? {
-            b"P5" => 1,
-            b"P6" => 3,
-            _ => return None,
-        };
+        if !Self::is_magic(file) {
+            return None;
+        }
+        let channels = if file[1] == b'5' { 1 } else { 3 };
         let mut words = Words { bytes: &file[..file.len().min(MOST_HEADER)], at: 2 };
         let (width, height, most) = (words.number()?, words.number()?, words.number()?);
         // One blank stands between the last word and the pixels.
         let data = words.at + 1;
         let is_blank = words.bytes.get(words.at).is_some_and(u8::is_ascii_whitespace);
-        (most == 255 && is_size(width, height) && is_blank).then_some(Self {
-            width,
-            height,
-            channels,
-            data: data as u16,
-        })
+        let this = Self { width, height, channels, data: data as u16 };
+        (most == 255 && is_blank && this.is_sound()).then_some(this)
+    }
+
+    /// Whether there are pixels, and not more than can be counted.
+    fn is_sound(&self) -> bool {
+        let pixels = u64::from(self.width) * u64::from(self.height);
+        let end = pixels.checked_mul(self.channels.into()).and_then(|bytes| bytes.checked_add(self.data.into()));
+        pixels > 0 && end.is_some()
     }
 
     /// What other code wants to know.
@@ -108,12 +113,8 @@ impl Pnm {
             channels,
             data: u16::from_le_bytes([d0, d1]),
         };
-        (is_size(this.width, this.height) && matches!(channels, 1 | 3)).then_some(this)
+        (matches!(channels, 1 | 3) && this.is_sound()).then_some(this)
     }
-}
-
-fn is_size(width: u32, height: u32) -> bool {
-    (1..=MOST_SIDE).contains(&width) && (1..=MOST_SIDE).contains(&height)
 }
 
 /// Decodes a whole file.

@@ -1,9 +1,10 @@
 //! Loops over pixels that must be fast: numbers from pixels, and flips.
 //!
-//! Each has a scalar definition, which is always there, and where it pays an AVX2 form that gives the same bytes. On
-//! aarch64 the scalar form is compiled to NEON by the compiler.
+//! Each has a scalar definition, which is always there, and where it pays an AVX2 or NEON form that gives the same bytes.
 
 mod flip;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod normalize;
 mod simd;
 #[cfg(target_arch = "x86_64")]

@@ -8,6 +8,8 @@
 
 use half::{bf16, f16};
 
+#[cfg(target_arch = "aarch64")]
+use crate::kernels::neon;
 use crate::kernels::simd::Simd;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::x86;
@@ -167,6 +169,11 @@ fn split_numbers<N: Number>(simd: Simd, row: &[u8], affine: Option<&Affine>, pla
         // SAFETY: C5.
         return unsafe { x86::split_numbers::<N>(row, affine, planes) };
     }
+    #[cfg(target_arch = "aarch64")]
+    if simd.has_neon() {
+        // SAFETY: C5.
+        return unsafe { neon::split_numbers::<N>(row, affine, planes) };
+    }
     let (_, _, _, _) = (simd, row, affine, planes);
     0
 }
@@ -184,6 +191,11 @@ fn convert_bytes<N: Number>(
         // SAFETY: C5.
         return unsafe { x86::convert_bytes::<N>(row, affine, channels, target) };
     }
+    #[cfg(target_arch = "aarch64")]
+    if simd.has_neon() {
+        // SAFETY: C5.
+        return unsafe { neon::convert_bytes::<N>(row, affine, channels, target) };
+    }
     let (_, _, _, _, _) = (simd, row, affine, channels, target);
     0
 }
@@ -194,6 +206,11 @@ fn split_bytes(simd: Simd, row: &[u8], planes: [&mut [u8]; 3]) -> usize {
     if simd.has_avx2() {
         // SAFETY: C5.
         return unsafe { x86::split_bytes(row, planes) };
+    }
+    #[cfg(target_arch = "aarch64")]
+    if simd.has_neon() {
+        // SAFETY: C5.
+        return unsafe { neon::split_bytes(row, planes) };
     }
     let (_, _, _) = (simd, row, planes);
     0

@@ -7,6 +7,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Simd {
     avx2: bool,
+    neon: bool,
 }
 
 impl Simd {
@@ -16,16 +17,27 @@ impl Simd {
         let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c");
         #[cfg(not(target_arch = "x86_64"))]
         let avx2 = false;
-        Self { avx2 }
+        #[cfg(target_arch = "aarch64")]
+        let neon = std::arch::is_aarch64_feature_detected!("neon");
+        #[cfg(not(target_arch = "aarch64"))]
+        let neon = false;
+        Self { avx2, neon }
     }
 
     /// Nothing but the scalar definitions.
     pub const fn none() -> Self {
-        Self { avx2: false }
+        Self { avx2: false, neon: false }
     }
 
     /// Whether AVX2 and F16C are there.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn has_avx2(self) -> bool {
         self.avx2
+    }
+
+    /// Whether NEON is there.
+    #[cfg(target_arch = "aarch64")]
+    pub(crate) fn has_neon(self) -> bool {
+        self.neon
     }
 }

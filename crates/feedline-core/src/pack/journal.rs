@@ -185,6 +185,8 @@ mod tests {
         for shard in &shards {
             journal.add(shard).unwrap();
         }
+        assert!(matches!(Journal::open(folder.path(), &recipe(9, None), |_, _| true), Err(PackError::Busy { .. })));
+        drop(journal);
         let path = folder.path().join(NAME);
         let whole = fs::read(&path).unwrap();
         assert_eq!(Journal::open(folder.path(), &recipe(9, None), |_, _| true).unwrap().1, shards);
@@ -192,6 +194,7 @@ mod tests {
         let (mut journal, found) = Journal::open(folder.path(), &recipe(9, None), |_, _| true).unwrap();
         assert_eq!(found, shards[..2]);
         journal.add(&shards[2]).unwrap();
+        drop(journal);
         assert_eq!(fs::read(&path).unwrap(), whole, "the cut line is gone");
         fs::write(folder.path().join("shard-1.tar"), b"other").unwrap();
         assert_eq!(

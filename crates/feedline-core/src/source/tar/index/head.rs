@@ -95,7 +95,7 @@ impl Head {
         Ok(Self::parse(&bytes).filter(|head| head.is_sound(index.len())))
     }
 
-    fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let (content, checksum) = bytes.split_last_chunk::<CHECKSUM_BYTES>()?;
         if xxh3_64(content) != u64::from_le_bytes(*checksum) {
             return None;
@@ -168,7 +168,7 @@ impl Head {
 }
 
 /// Bytes of a head with prefix and checksum, told by its first ones.
-fn whole_bytes(bytes: &[u8]) -> Option<u64> {
+pub(super) fn whole_bytes(bytes: &[u8]) -> Option<u64> {
     let rest = bytes.strip_prefix(MAGIC)?;
     let (version, rest) = rest.split_first_chunk::<4>()?;
     let (len, _) = rest.split_first_chunk::<4>()?;

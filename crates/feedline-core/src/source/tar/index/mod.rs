@@ -13,11 +13,13 @@
 
 mod build;
 mod entry;
+mod forge;
 mod head;
 mod read;
 
 pub(crate) use build::{Builder, MemberFacts, SampleFacts};
 pub(crate) use entry::Entry;
+pub(crate) use forge::forged;
 pub(crate) use head::{Freshness, Head};
 pub(crate) use read::{Index, IndexError};
 

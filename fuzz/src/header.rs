@@ -1,0 +1,31 @@
+//! The header parser: any bytes are a header or an error, and a file that decodes has the size that its header says.
+
+use feedline_codec::{Picture, Rect, decode_into, read_header};
+
+use crate::pictures::{Wish, files};
+
+/// Reads the header, and the picture if there is one.
+pub fn run(data: &[u8]) {
+    let Ok(header) = read_header(data) else { return };
+    assert!(header.width > 0 && header.height > 0, "{header:?}");
+    let area = u64::from(header.width) * u64::from(header.height);
+    assert!(header.decode_bytes(Rect::whole(header.width, header.height), 3, true) >= area);
+    let options = Wish::of(&[0, 0, 0, 0, data.len() as u8]).options();
+    let mut picture = Picture::default();
+    if decode_into(data, &options, &mut picture).is_ok() {
+        let (width, height) = header.size_at(options.fast.unwrap_or_default());
+        assert_eq!((picture.width, picture.height), header.orientation.seen_size(width, height));
+    }
+}
+
+/// Files, and beginnings of formats that have no encoder here.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let mut seeds = files();
+    let mut bitmap = b"BM\x46\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\x02\0\0\0\x02\0\0\0\x01\0\x18\0".to_vec();
+    bitmap.resize(70, 0);
+    seeds.push(bitmap);
+    seeds.push(b"GIF89a\x01\0\x01\0\x80\0\0\0\0\0\xff\xff\xff,\0\0\0\0\x01\0\x01\0\0\x02\x02D\x01\0;".to_vec());
+    seeds.push(b"RIFF\x1a\0\0\0WEBPVP8L\x0d\0\0\0\x2f\0\0\0\x10\x07\x10\x11\x11\x88\x88\xfe\x07\0".to_vec());
+    seeds.push(b"RIFF\x16\0\0\0WEBPVP8X\x0a\0\0\0\x08\0\0\0\x03\0\0\x02\0\0EXIF\0\0\0\0".to_vec());
+    seeds
+}

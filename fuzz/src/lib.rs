@@ -1,0 +1,51 @@
+//! Hostile bytes for every reader of Feedline.
+//!
+//! Each module is a target: `run` takes any bytes and panics where a promise is broken, `seeds` gives valid ones to begin
+//! with. Two drivers call them: libFuzzer, guided by coverage (`make fuzz`), and `tests/mutations.rs`, a fixed number of
+//! changes of the seeds on any machine (`make test`).
+//!
+//! Promised is: no panic, no overflow, memory within [`MOST_BYTES`], and whatever the target says beyond that.
+
+pub mod header;
+pub mod index_build;
+pub mod index_read;
+pub mod shard_index;
+pub mod splice;
+pub mod tar;
+
+mod memory;
+mod mutate;
+mod pictures;
+mod shard;
+
+use std::alloc::System;
+
+use cap::Cap;
+pub use mutate::Mutations;
+
+/// More memory than this at one time ends the process: a reader took the word of its bytes for a length.
+pub const MOST_BYTES: usize = 256 << 20;
+
+#[global_allocator]
+static MEMORY: Cap<System> = Cap::new(System, MOST_BYTES);
+
+/// A reader under test.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name, as in `fuzz_targets`.
+    pub name: &'static str,
+    /// Reads any bytes.
+    pub run: fn(&[u8]),
+    /// Valid bytes to begin with.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// All targets.
+pub const TARGETS: [Target; 6] = [
+    Target { name: "header", run: header::run, seeds: header::seeds },
+    Target { name: "index_build", run: index_build::run, seeds: index_build::seeds },
+    Target { name: "index_read", run: index_read::run, seeds: index_read::seeds },
+    Target { name: "splice", run: splice::run, seeds: splice::seeds },
+    Target { name: "tar", run: tar::run, seeds: tar::seeds },
+    Target { name: "shard_index", run: shard_index::run, seeds: shard_index::seeds },
+];

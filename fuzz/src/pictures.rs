@@ -1,0 +1,109 @@
+//! Small valid files, and what is asked of them.
+
+use std::sync::LazyLock;
+
+use feedline_codec::{
+    DecodeOptions, Encoded, Header, JpegCoding, Mode, Picture, Rect, Scale, SeekIndex, Subsampling, decode_part_into,
+    encode_jpeg_as, encode_png,
+};
+use feedline_core::testing::picture;
+
+/// Pixels beyond this are refused, so that a run is short.
+const MOST_PIXELS: u64 = 1 << 18;
+
+/// JPEG files that have an index: subsampling, restarts, tables of their own, CMYK.
+pub static SEEKABLE: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
+    let kinds = [
+        (JpegCoding::Baseline, Subsampling::S420, 3, (43, 37)),
+        (JpegCoding::Optimised, Subsampling::S444, 3, (24, 17)),
+        (JpegCoding::Restarts(2), Subsampling::S422, 3, (40, 24)),
+        (JpegCoding::Restarts(7), Subsampling::Grey, 3, (33, 30)),
+        (JpegCoding::Extended, Subsampling::S440, 3, (17, 40)),
+        (JpegCoding::Optimised, Subsampling::S420, 4, (20, 33)),
+    ];
+    kinds.map(|(coding, sampling, channels, size)| jpeg(coding, sampling, channels, size)).to_vec()
+});
+
+/// One file of each format and coding.
+pub fn files() -> Vec<Vec<u8>> {
+    let mut files = SEEKABLE.clone();
+    files.push(jpeg(JpegCoding::Progressive, Subsampling::S420, 3, (30, 20)));
+    files.push(jpeg(JpegCoding::Arithmetic, Subsampling::S420, 3, (30, 20)));
+    files.push(turned(&SEEKABLE[0]));
+    files.push(encode_png(&picture(1, 9, 7), 9, 7, 3).expect("a picture of these sizes"));
+    files.push([b"P6\n# text\n5 4\n255\n".as_slice(), &picture(2, 5, 4)].concat());
+    files.push([b"P5 4 3 255\n".as_slice(), &[7; 12]].concat());
+    files
+}
+
+fn jpeg(coding: JpegCoding, sampling: Subsampling, channels: u8, (width, height): (u32, u32)) -> Vec<u8> {
+    let mut pixels = picture(7, width, height);
+    pixels.resize(width as usize * height as usize * usize::from(channels), 90);
+    encode_jpeg_as(coding, &pixels, (width, height, channels), 60, sampling).expect("a picture of these sizes")
+}
+
+/// The JPEG with an EXIF segment that says it lies on its side.
+fn turned(jpeg: &[u8]) -> Vec<u8> {
+    let segment = b"\xff\xe1\0\x22Exif\0\0MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0";
+    [&jpeg[..2], segment, &jpeg[2..]].concat()
+}
+
+/// What a few bytes ask of a picture: a crop of it, and how it is decoded.
+#[derive(Clone, Copy)]
+pub struct Wish {
+    places: [u8; 4],
+    mode: Mode,
+    fast: Option<Scale>,
+}
+
+impl Wish {
+    /// Bytes that a wish takes.
+    pub const BYTES: usize = 5;
+
+    /// Any bytes are a wish; those that are missing are zero.
+    pub fn of(bytes: &[u8]) -> Self {
+        let at = |place: usize| bytes.get(place).copied().unwrap_or_default();
+        let mode = [Mode::Rgb, Mode::Grey, Mode::Rgb, Mode::Mask][usize::from(at(4) & 3)];
+        let scales =
+            [None, None, None, None, Some(Scale::Full), Some(Scale::Half), Some(Scale::Quarter), Some(Scale::Eighth)];
+        Self { places: [at(0), at(1), at(2), at(3)], mode, fast: scales[usize::from(at(4) >> 2 & 7)] }
+    }
+
+    /// How to decode.
+    pub fn options(&self) -> DecodeOptions<'static> {
+        DecodeOptions { mode: self.mode, exif: true, max_pixels: MOST_PIXELS, fast: self.fast, cancel: &|| false }
+    }
+
+    /// The crop of a picture with this header.
+    pub fn crop(&self, header: &Header) -> Rect {
+        let (width, height) = header.size_at(self.fast.unwrap_or_default());
+        let (width, height) = header.orientation.seen_size(width, height);
+        let side = |len: u32, start: u8, end: u8| {
+            let at = |part: u8| (u64::from(len) * u64::from(part) / 256) as u32;
+            let (first, last) = (at(start.min(end)), at(start.max(end)));
+            (first, last - first + 1)
+        };
+        let [left, right, top, bottom] = self.places;
+        let ((left, width), (top, height)) = (side(width, left, right), side(height, top, bottom));
+        Rect { left, top, width, height }
+    }
+
+    /// The rows of the crop, by the index or without one; the bytes of the file are those that the index names.
+    pub fn rows(&self, file: &[u8], index: Option<&SeekIndex>, header: &Header) -> Option<Vec<u8>> {
+        let (crop, options) = (self.crop(header), self.options());
+        let mut encoded = Encoded { bytes: file, offset: 0, index };
+        if let Some(index) = index {
+            let range = index.bytes_for(crop, &options).ok()?;
+            assert!(range.start <= range.end, "{range:?} ends before it starts");
+            let end = range.end.min(file.len() as u64);
+            let start = range.start.min(end);
+            encoded = Encoded { bytes: &file[start as usize..end as usize], offset: range.start, index: Some(index) };
+        }
+        let mut picture = Picture::default();
+        let found = decode_part_into(encoded, crop, &options, &mut picture).ok()?;
+        assert!(found.contains(&crop), "{found:?} does not hold {crop:?}");
+        assert_eq!((picture.width, picture.height), (found.width, found.height));
+        let view = picture.view().crop(crop.left - found.left, crop.top - found.top, crop.width, crop.height);
+        Some(view.rows().flatten().copied().collect())
+    }
+}

@@ -1,0 +1,45 @@
+//! The targets on any machine: each seed, and a fixed number of changes of them.
+
+use feedline_fuzz::{Mutations, TARGETS, Target};
+
+#[track_caller]
+fn check(name: &str, rounds: usize) {
+    let Target { run, seeds, .. } = TARGETS.iter().find(|target| target.name == name).expect("targets have names");
+    let seeds = seeds();
+    assert!(!seeds.is_empty());
+    seeds.iter().for_each(|seed| run(seed));
+    for (round, bytes) in Mutations::new(&seeds).take(rounds).enumerate() {
+        let failed = std::panic::catch_unwind(|| run(&bytes)).is_err();
+        assert!(!failed, "{name} broke its promise in round {round}, by {} bytes: {bytes:?}", bytes.len());
+    }
+}
+
+#[test]
+fn headers_of_changed_files_are_read_or_refused() {
+    check("header", 20_000);
+}
+
+#[test]
+fn crops_by_the_index_of_a_changed_file_are_those_without_it() {
+    check("index_build", 20_000);
+}
+
+#[test]
+fn forged_indexes_give_pixels_or_errors() {
+    check("index_read", 20_000);
+}
+
+#[test]
+fn files_changed_behind_their_index_give_pixels_or_errors() {
+    check("splice", 20_000);
+}
+
+#[test]
+fn changed_shards_give_samples_inside_them_or_errors() {
+    check("tar", 4_000);
+}
+
+#[test]
+fn changed_and_forged_shard_indexes_give_samples_inside_the_shard_or_errors() {
+    check("shard_index", 2_000);
+}
