@@ -1,6 +1,6 @@
 """Writes the page of results: `python -m bench.peers.page [--check]`.
 
-In: `page.md` and `bench/results/peers-*.json`. Out: `docs/benchmarks.md` and a plot for each data set. Always true:
+In: `page.md.in` and `bench/results/peers-*.json`. Out: `docs/benchmarks.md` and a plot for each data set. Always true:
 every figure on the page comes from those files; `--check` says whether the page is what they give.
 """
 
