@@ -8,8 +8,10 @@ go on.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from bench import harness
 from bench.peers import page, ratios
@@ -46,6 +48,9 @@ def _race(folder: Path, names: list[str], runs: int, epochs: int, is_kept: bool)
     for name, result in results.items():
         result["storage_ratio"] = storage_ratio(ALL[name], task)
 
+    if is_kept and len(names) < len(ALL):
+        results = _joined(folder.name, results, failures)
+
     title = f"{folder.name}: RandomResizedCrop({SIDE}), flip, normalise, batch {BATCH}, {WORKERS} threads or workers"
     found = {ratio.name: ratio.value for ratio in ratios.of(results)}
     for name, reason in failures.items():
@@ -63,11 +68,29 @@ def _race(folder: Path, names: list[str], runs: int, epochs: int, is_kept: bool)
     page.write()
 
 
+def _joined(data: str, results: dict[str, Any], failures: dict[str, str]) -> dict[str, Any]:
+    """The runs of a whole race and those of now: the best of both, in the order of the race."""
+    before = json.loads((harness.RESULTS / f"peers-{data}.json").read_text())
+    failures.update({name: why for name, why in before.get("failures", {}).items() if name not in results})
+    joined = {
+        **before["results"],
+        **{name: result for name, result in results.items() if name not in before["results"]},
+    }
+    for name in results.keys() & before["results"].keys():
+        both = [before["results"][name], results[name]]
+        best = max(both, key=lambda result: float(result["samples_per_second"]))
+        least = {key: min(result[key] for result in both) for key in ("cpu_ms_per_sample", "first_batch_seconds")}
+        slowest = min(result["slowest_run"] for result in both)
+        joined[name] = {**best, **least, "slowest_run": slowest, "runs": sum(result["runs"] for result in both)}
+    return {name: joined[name] for name in ALL if name in joined}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="JPEG files, also in sub-folders")
     parser.add_argument("--runs", type=int, default=3, help="how often each contender runs")
-    parser.add_argument("--only", help=f"some of {', '.join(ALL)}; the result is printed and not kept")
+    parser.add_argument("--only", help=f"some of {', '.join(ALL)}; the result is printed only")
+    parser.add_argument("--keep", action="store_true", help="with --only: add these runs to a whole race")
     parser.add_argument("--epochs", type=int, default=0, help="epochs that count; enough for 3000 samples by default")
     arguments = parser.parse_args()
     names = arguments.only.split(",") if arguments.only else list(ALL)
@@ -77,7 +100,8 @@ def main() -> None:
         if not Task(folder).paths:
             parser.error(f"there are no JPEG files in {folder}")
     for folder in arguments.folders:
-        _race(folder.resolve(), names, arguments.runs, arguments.epochs, is_kept=arguments.only is None)
+        is_kept = arguments.only is None or arguments.keep
+        _race(folder.resolve(), names, arguments.runs, arguments.epochs, is_kept)
 
 
 if __name__ == "__main__":

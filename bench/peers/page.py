@@ -18,7 +18,7 @@ from bench.peers.contenders import ALL, OURS
 DOCS = Path(__file__).parent.parent.parent / "docs"
 PAGE = DOCS / "benchmarks.md"
 
-TEXT = Path(__file__).with_suffix(".md")
+TEXT = Path(__file__).with_suffix(".md.in")
 
 
 def _row(name: str, result: dict[str, Any]) -> str:
