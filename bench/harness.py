@@ -27,6 +27,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 RESULTS = Path(__file__).parent / "results"
 RUN_LIMIT_SECONDS = 600
 EXIT_LIMIT_SECONDS = 10
+QUIET_LIMIT_SECONDS, QUIET_CORES = 30, 0.2
 # Walking the page tables of a large process takes milliseconds, which must not slow down those who use much memory.
 MEMORY_SAMPLING_SHARE = 0.02
 
@@ -202,6 +203,7 @@ def race(
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
     for number in range(runs):
         for name in list(results):
+            _wait_for_quiet()
             try:
                 result = run_contender(name, arguments, (pythons or {}).get(name, sys.executable))
             except ContenderFailed as failure:
@@ -214,6 +216,16 @@ def race(
             results[name].append(result)
             print(f"  run {number + 1}/{runs} {name:28} {result['samples_per_second']:9.1f} samples/s", file=sys.stderr)
     return {name: _best(found) for name, found in results.items()}
+
+
+def _wait_for_quiet() -> None:
+    """Returns when nothing else uses the machine, or after a while all the same: `other_cores` then tells."""
+    deadline = time.monotonic() + QUIET_LIMIT_SECONDS
+    while time.monotonic() < deadline:
+        before = machine_cpu_seconds()
+        time.sleep(1)
+        if machine_cpu_seconds() - before < QUIET_CORES:
+            break
 
 
 def _best(found: list[dict[str, Any]]) -> dict[str, Any]:
