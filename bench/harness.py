@@ -27,7 +27,8 @@ TICKS = os.sysconf("SC_CLK_TCK")
 RESULTS = Path(__file__).parent / "results"
 RUN_LIMIT_SECONDS = 600
 EXIT_LIMIT_SECONDS = 10
-QUIET_LIMIT_SECONDS, QUIET_CORES = 30, 0.2
+# A run during which others used more than this is called disturbed.
+QUIET_CORES, QUIET_WAIT_SECONDS = 0.2, 30.0
 # Walking the page tables of a large process takes milliseconds, which must not slow down those who use much memory.
 MEMORY_SAMPLING_SHARE = 0.02
 
@@ -194,16 +195,17 @@ def race(
     runs: int,
     pythons: Mapping[str, str] | None = None,
     failures: dict[str, str] | None = None,
+    wait_seconds: float = QUIET_WAIT_SECONDS,
 ) -> dict[str, dict[str, Any]]:
     """Runs all contenders `runs` times, alternating; keeps the best run and the spread of each.
 
     `pythons` names the interpreter of those that have their own. With `failures`, a contender that fails is named
-    there and leaves the race; without, the race ends.
+    there and leaves the race; without, the race ends. Each run waits at most `wait_seconds` for a quiet machine.
     """
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
     for number in range(runs):
         for name in list(results):
-            _wait_for_quiet()
+            _wait_for_quiet(wait_seconds)
             try:
                 result = run_contender(name, arguments, (pythons or {}).get(name, sys.executable))
             except ContenderFailed as failure:
@@ -218,9 +220,9 @@ def race(
     return {name: _best(found) for name, found in results.items()}
 
 
-def _wait_for_quiet() -> None:
+def _wait_for_quiet(wait_seconds: float) -> None:
     """Returns when nothing else uses the machine, or after a while all the same: `other_cores` then tells."""
-    deadline = time.monotonic() + QUIET_LIMIT_SECONDS
+    deadline = time.monotonic() + wait_seconds
     while time.monotonic() < deadline:
         before = machine_cpu_seconds()
         time.sleep(1)

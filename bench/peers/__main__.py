@@ -38,13 +38,13 @@ def _ready(names: list[str], task: Task, failures: dict[str, str]) -> dict[str, 
     return pythons
 
 
-def _race(folder: Path, names: list[str], runs: int, epochs: int, is_kept: bool) -> None:
+def _race(folder: Path, names: list[str], runs: int, epochs: int, wait_seconds: float, is_kept: bool) -> None:
     task = Task(folder, work_folder(folder), epochs)
     failures: dict[str, str] = {}
     pythons = _ready(names, task, failures)
     for path in task.paths:
         Path(path).read_bytes()
-    results = harness.race(list(pythons), task.arguments, runs, pythons, failures)
+    results = harness.race(list(pythons), task.arguments, runs, pythons, failures, wait_seconds)
     for name, result in results.items():
         result["storage_ratio"] = storage_ratio(ALL[name], task)
 
@@ -92,6 +92,9 @@ def main() -> None:
     parser.add_argument("--only", help=f"some of {', '.join(ALL)}; the result is printed only")
     parser.add_argument("--keep", action="store_true", help="with --only: add these runs to a whole race")
     parser.add_argument("--epochs", type=int, default=0, help="epochs that count; enough for 3000 samples by default")
+    parser.add_argument(
+        "--wait", type=float, default=harness.QUIET_WAIT_SECONDS, help="seconds that a run waits for a quiet machine"
+    )
     arguments = parser.parse_args()
     names = arguments.only.split(",") if arguments.only else list(ALL)
     if unknown := [name for name in names if name not in ALL]:
@@ -101,7 +104,7 @@ def main() -> None:
             parser.error(f"there are no JPEG files in {folder}")
     for folder in arguments.folders:
         is_kept = arguments.only is None or arguments.keep
-        _race(folder.resolve(), names, arguments.runs, arguments.epochs, is_kept)
+        _race(folder.resolve(), names, arguments.runs, arguments.epochs, arguments.wait, is_kept)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ Always true: a work folder whose stamp agrees with its task is complete. Nothing
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import subprocess
 import sys
@@ -32,7 +33,7 @@ def convert(peer: Peer, task: Task, python: str) -> None:
     if peer.convert is None:
         return
     stamp = folder.with_suffix(".complete")
-    content = f"{peer.environment} {task.fingerprint}"
+    content = f"{peer.environment} {_code()} {task.fingerprint}"
     if peer.environment and stamp.exists() and stamp.read_text() == content:
         return
     stamp.unlink(missing_ok=True)
@@ -47,6 +48,13 @@ def convert(peer: Peer, task: Task, python: str) -> None:
     if ended.returncode:
         raise ContenderFailed(reason(ended.stderr) or f"making its files ended with code {ended.returncode}")
     stamp.write_text(content)
+
+
+def _code() -> str:
+    """Changes with the code that makes the files."""
+    return hashlib.sha256(
+        b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    ).hexdigest()
 
 
 def storage_ratio(peer: Peer, task: Task) -> float | None:

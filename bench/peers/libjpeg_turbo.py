@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 
-from bench.harness import ContenderFailed, Window, reason
+from bench.harness import ContenderFailed, Window, machine_cpu_seconds, reason, tree_cpu_seconds
 from bench.peers.peer import Peer
 from bench.pipeline import Task
 
@@ -29,11 +30,14 @@ def _convert(task: Task) -> None:
 
 
 def _contend(task: Task) -> Window:
+    start, machine, own = time.perf_counter(), machine_cpu_seconds(), tree_cpu_seconds()
     said = _cargo("run", *CARGO, "--", str(task.folder), str(task.epochs), "--json")
+    seconds = time.perf_counter() - start
+    other = machine_cpu_seconds() - machine - (tree_cpu_seconds() - own)
     rounds = [json.loads(line) for line in said.splitlines()]
     wall, cpu = (sum(one[key] for one in rounds) / len(rounds) for key in ("wall_microseconds", "cpu_microseconds"))
     samples = sum(one["pictures"] for one in rounds)
-    return Window(1e6 / wall, cpu / 1000, 0.0, samples, 0.0)
+    return Window(1e6 / wall, cpu / 1000, 0.0, samples, max(0.0, other) / seconds)
 
 
 ALONE = Peer("libjpeg-turbo", "libjpeg-turbo alone, one core", "full decode only", _contend, convert=_convert)

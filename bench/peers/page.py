@@ -18,39 +18,41 @@ from bench.peers.contenders import ALL, OURS
 DOCS = Path(__file__).parent.parent.parent / "docs"
 PAGE = DOCS / "benchmarks.md"
 
+DISTURBED = " †"
 TEXT = Path(__file__).with_suffix(".md.in")
 
 
 def _row(name: str, result: dict[str, Any]) -> str:
     peer = ALL[name]
     title = f"**{peer.title}**" if peer in OURS else peer.title
+    mark = DISTURBED if ratios.is_disturbed(result) else ""
     versions = ", ".join(dict.fromkeys(result["versions"].values()))
     first = f"{result['first_batch_seconds']:.2f}" if result["first_batch_seconds"] else ""
     storage = f"{result['storage_ratio']:.2f}" if result["storage_ratio"] else ""
     return (
-        f"| {title} {versions}".rstrip() + f" | {result['samples_per_second']:.0f} | {result['slowest_run']:.0f} "
+        f"| {title} {versions}".rstrip() + f" | {result['samples_per_second']:.0f}{mark} | {result['slowest_run']:.0f} "
         f"| {result['cpu_ms_per_sample']:.2f} | {result['peak_mb']} | {first} | {storage} | {peer.differs} |"
     )
 
 
 def _ratio_row(ratio: ratios.Ratio) -> str:
-    value = "" if ratio.value is None else f"{ratio.value:.2f}"
-    met = "not measured" if ratio.value is None else "yes" if ratio.is_met else "no"
-    return f"| {ratio.what} | {value} | {ratio.bound} {ratio.target:g} | {met} |"
+    value = "" if ratio.value is None else f"{ratio.value:.2f}{DISTURBED if ratio.is_disturbed else ''}"
+    return f"| {ratio.what} | {value} | {ratio.bound} {ratio.target:g} | {ratio.verdict} |"
 
 
 def _data_set(document: dict[str, Any], picture: str) -> str:
     setup, results = document["setup"], document["results"]
     ranking = sorted(results, key=lambda name: -results[name]["samples_per_second"])
     runs = max(result["runs"] for result in results.values())
-    other = max(result["other_cores"] for result in results.values())
+    is_disturbed = any(map(ratios.is_disturbed, results.values()))
+    disturbed = f"†: other programs used more than {harness.QUIET_CORES} cores meanwhile; do not compare."
+    length = f"{setup['epochs']} epochs in a window, best of {runs} runs."
     machine = f"{setup['cpu']}, {setup['cores']} cores, Python {setup['python']}, {setup['date']}"
     columns = "images/s | slowest run | CPU ms per image | peak memory, MB | first batch, s | own files / pictures"
     lines = [
         f"## {setup['data']}: {setup['pictures']} pictures, {setup['mean_kb']} KB on average",
         "",
-        f"{machine}; {setup['epochs']} epochs in a window, best of {runs} runs. "
-        f"Other programs used at most {other:.1f} cores during a run that counts.",
+        f"{machine}; {length} {disturbed if is_disturbed else ''}".strip(),
         "",
         f"![Images per second of each contender on {setup['data']}]({picture})",
         "",

@@ -1,6 +1,7 @@
 """What Feedline is to reach against its peers, and whether it does.
 
-In: the results of one race. Out: ratios with their targets; the value is None where a side was not measured.
+In: the results of one race. Out: ratios with their targets; the value is None where a side was not measured. A ratio
+of speeds is disturbed if another program used the machine while a side of it ran.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bench.harness import QUIET_CORES
 from bench.peers import dali, feedline, ffcv, libjpeg_turbo, torch_dataloader
 from bench.peers.contenders import OURS, PEERS
 from bench.peers.peer import Peer
@@ -24,6 +26,7 @@ class Ratio:
     value: float | None
     bound: str
     target: float
+    is_disturbed: bool = False
 
     @property
     def name(self) -> str:
@@ -31,20 +34,31 @@ class Ratio:
         return f"{self.what} ({self.bound} {self.target:g})"
 
     @property
-    def is_met(self) -> bool:
-        """Whether it was measured and reaches the target."""
+    def verdict(self) -> str:
+        """Whether it reaches the target, as far as that can be said."""
         if self.value is None:
-            return False
-        return self.value >= self.target if self.bound == "at least" else self.value <= self.target
+            return "not measured"
+        if self.is_disturbed:
+            return "disturbed"
+        is_met = self.value >= self.target if self.bound == "at least" else self.value <= self.target
+        return "yes" if is_met else "no"
+
+
+def is_disturbed(result: Mapping[str, Any]) -> bool:
+    """Whether another program used the machine during the run that counts."""
+    return bool(result["other_cores"] > QUIET_CORES)
 
 
 def of(results: Results) -> list[Ratio]:
     """All ratios, in the order of the page."""
 
     def speed(ours: Peer, peers: Iterable[Peer], what: str, target: float) -> Ratio:
-        against = [results[peer.name]["samples_per_second"] for peer in peers if peer.name in results]
-        value = results[ours.name]["samples_per_second"] / max(against) if against and ours.name in results else None
-        return Ratio(what, value, "at least", target)
+        against = [results[peer.name] for peer in peers if peer.name in results]
+        if ours.name not in results or not against:
+            return Ratio(what, None, "at least", target)
+        one, other = results[ours.name], max(against, key=lambda result: float(result["samples_per_second"]))
+        value = one["samples_per_second"] / other["samples_per_second"]
+        return Ratio(what, value, "at least", target, is_disturbed(one) or is_disturbed(other))
 
     def cost(ours: Peer, what: str, target: float) -> Ratio:
         both = [results[peer.name]["cpu_ms_per_sample"] for peer in (ours, libjpeg_turbo.ALONE) if peer.name in results]
