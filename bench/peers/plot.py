@@ -51,10 +51,11 @@ def bars(results: Mapping[str, Mapping[str, Any]]) -> str:
         best, slowest = results[name]["samples_per_second"], results[name]["slowest_run"]
         top, end = TOP + ROW * row, LABELS + best * scale
         base = top + BAR - 3
+        classes = _classes(name, results[name])
         mark = LABELS + slowest * scale
         lines += [
             f'<text x="{LABELS - 8}" y="{base}" text-anchor="end">{escape(ALL[name].title)}</text>',
-            f'<rect class="{_classes(name, results[name])}" x="{LABELS}" y="{top}" width="{best * scale:.1f}" height="{BAR}" rx="2"/>',
+            f'<rect class="{classes}" x="{LABELS}" y="{top}" width="{best * scale:.1f}" height="{BAR}" rx="2"/>',
             f'<line class="slowest" x1="{mark:.1f}" x2="{mark:.1f}" y1="{top + 3}" y2="{top + BAR - 3}"/>',
             f'<text x="{end + 6:.1f}" y="{base}">{best:.0f}</text>',
         ]
