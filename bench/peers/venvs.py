@@ -39,10 +39,12 @@ class Environment:
         """The interpreter of the environment, which is made first if need be."""
         folder = VENVS / self.name
         stamp = folder / "complete"
-        if not (stamp.exists() and stamp.read_text() == repr(self)):
+        # Neither an environment nor the torch that it sees may have moved since.
+        content = f"{self} {folder} {sysconfig.get_path('purelib')}"
+        if not (stamp.exists() and stamp.read_text() == content):
             shutil.rmtree(folder, ignore_errors=True)
             self._make(folder)
-            stamp.write_text(repr(self))
+            stamp.write_text(content)
         return str(folder / "bin/python")
 
     def _make(self, folder: Path) -> None:
