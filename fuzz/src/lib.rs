@@ -6,11 +6,11 @@
 //!
 //! Promised is: no panic, no overflow, memory within [`MOST_BYTES`], and whatever the target says beyond that.
 
+pub mod cut;
 pub mod header;
 pub mod index_build;
 pub mod index_read;
 pub mod shard_index;
-pub mod splice;
 pub mod tar;
 
 mod memory;
@@ -45,7 +45,7 @@ pub const TARGETS: [Target; 6] = [
     Target { name: "header", run: header::run, seeds: header::seeds },
     Target { name: "index_build", run: index_build::run, seeds: index_build::seeds },
     Target { name: "index_read", run: index_read::run, seeds: index_read::seeds },
-    Target { name: "splice", run: splice::run, seeds: splice::seeds },
+    Target { name: "cut", run: cut::run, seeds: cut::seeds },
     Target { name: "tar", run: tar::run, seeds: tar::seeds },
     Target { name: "shard_index", run: shard_index::run, seeds: shard_index::seeds },
 ];

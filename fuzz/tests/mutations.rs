@@ -31,7 +31,7 @@ fn forged_indexes_give_pixels_or_errors() {
 
 #[test]
 fn files_changed_behind_their_index_give_pixels_or_errors() {
-    check("splice", 20_000);
+    check("cut", 20_000);
 }
 
 #[test]

@@ -17,6 +17,8 @@
 //! - C5: a function with `target_feature` is called only by way of a [`Simd`] that detected these features.
 //! - C6: vector loads and stores go through references to arrays of just that many bytes, by unaligned instructions.
 //! - C7: pixel types of the resampler are arrays of bytes: size 1 or 3, alignment 1, every bit pattern valid.
+//! - C8: `next_mcu` gets what was handed over with it, borrowed as long as the object lives and used by nobody else, and
+//!   as many blocks as an MCU has, whose number the shim compares; it never unwinds.
 
 mod decode;
 mod encode;

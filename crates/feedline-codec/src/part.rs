@@ -80,15 +80,16 @@ fn decode_piece(
     let options = target.options;
     let divisor = options.scale().divisor();
     let stored = index.header().stored_rect(crop, divisor);
-    with_scratch(|cut| match index.piece(stored, encoded.bytes, encoded.offset, cut)? {
+    with_scratch(|memory| match index.piece(stored, encoded.bytes, encoded.offset, memory)? {
         Piece::Pixels(pixels) => pixels.decode_part(encoded.bytes, encoded.offset, crop, target),
-        Piece::Jpeg(around) => {
+        Piece::Jpeg(piece) => {
+            let around = piece.rect;
             // A cut begins at an MCU, which has whole pixels at every scale.
             let (left, top) = (around.left / divisor, around.top / divisor);
             let (width, height) = (around.width.div_ceil(divisor), around.height.div_ceil(divisor));
             let mut target = Target { width, height, options, pixels: target.pixels };
             let inside = Rect { left: crop.left - left, top: crop.top - top, ..crop };
-            let part = formats::jpeg::decode_part(cut, inside, &mut target)?;
+            let part = formats::jpeg::decode_piece(&piece, inside, &mut target)?;
             Ok(Rect { left: part.left + left, top: part.top + top, ..part })
         }
     })

@@ -3,7 +3,7 @@
  * In: bytes that may be hostile. Out: a status, and rows written where the caller says.
  *
  * Always true: every call into libjpeg happens below a setjmp of the same function, so no longjmp ever crosses a frame
- * of the caller; nothing here calls back; an object is used by one thread at a time; a function that returned something
+ * of the caller, nor one of what is called back; an object is used by one thread at a time; a function that returned something
  * other than FL_OK leaves an object that may only be asked for its message and freed.
  */
 #include <setjmp.h>
@@ -26,6 +26,9 @@ enum { FL_OK = 0, FL_DAMAGED = 1, FL_TRUNCATED = 2, FL_UNSUPPORTED = 3, FL_OUT_O
 
 #define ROWS_PER_CALL 16
 
+/* Writes the blocks of the next MCU, which are zero so far; 0 if there is none. */
+typedef int (*fl_next_mcu)(void *from, JBLOCK *blocks);
+
 typedef struct fl_jpeg {
   struct jpeg_decompress_struct cinfo;
   struct jpeg_error_mgr errors;
@@ -35,6 +38,8 @@ typedef struct fl_jpeg {
   int at_end; /* libjpeg asked for bytes behind the last one */
   int created;
   int buffered; /* several scans: all are read before the first row comes out */
+  fl_next_mcu next_mcu;
+  void *from;
   char message[JMSG_LENGTH_MAX];
 } fl_jpeg;
 
@@ -199,6 +204,39 @@ int fl_jpeg_start(fl_jpeg *j, int wants_grey, uint32_t divisor, fl_info *info, u
   info->width = cinfo->output_width;
   info->height = cinfo->output_height;
   *components = (uint32_t)cinfo->out_color_components;
+  return FL_OK;
+}
+
+/* The first members of libjpeg-turbo's entropy decoder, which no installed header declares. */
+#if LIBJPEG_TURBO_VERSION_NUMBER < 3000000 || LIBJPEG_TURBO_VERSION_NUMBER >= 4000000
+#error "compare with struct jpeg_entropy_decoder in jpegint.h of this version"
+#endif
+struct jpeg_entropy_decoder {
+  void (*start_pass)(j_decompress_ptr cinfo);
+  boolean (*decode_mcu)(j_decompress_ptr cinfo, JBLOCKROW *blocks);
+};
+
+/* Stands in for libjpeg's own Huffman decoder. Where rows are skipped it gets no blocks. */
+static boolean take_mcu(j_decompress_ptr cinfo, JBLOCKROW *blocks) {
+  fl_jpeg *j = (fl_jpeg *)cinfo->client_data;
+  JBLOCK skipped[D_MAX_BLOCKS_IN_MCU];
+  int i, is_row = 1;
+  if (blocks == NULL) memset(skipped, 0, sizeof skipped);
+  for (i = 1; blocks != NULL && i < cinfo->blocks_in_MCU; i++) is_row &= blocks[i] == blocks[0] + i;
+  if (!is_row || !j->next_mcu(j->from, blocks == NULL ? skipped : blocks[0])) {
+    fail(j, FL_DAMAGED, "the data is no sequence of blocks");
+    longjmp(j->on_error, 1);
+  }
+  return TRUE;
+}
+
+/* Coefficients come from `next`, MCUs of `blocks` blocks, instead of the file. Comes after fl_jpeg_start. */
+int fl_jpeg_take(fl_jpeg *j, fl_next_mcu next, void *from, int blocks) {
+  struct jpeg_decompress_struct *cinfo = &j->cinfo;
+  if (j->buffered || cinfo->blocks_in_MCU != blocks) return fail(j, FL_DAMAGED, "the header is not that of the data");
+  j->next_mcu = next;
+  j->from = from;
+  cinfo->entropy->decode_mcu = take_mcu;
   return FL_OK;
 }
 

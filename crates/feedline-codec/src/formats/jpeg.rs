@@ -7,7 +7,7 @@
 //! Integer IDCT and smooth chroma upsampling, as Pillow and torchvision decode. Damage that libjpeg only warns of is an
 //! error, because it goes on with invented pixels.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
@@ -17,6 +17,7 @@ use crate::error::CodecError;
 use crate::formats::colour::{self, Layout};
 use crate::header::Format;
 use crate::rect::Rect;
+use crate::seek::{JpegPiece, Mcus};
 
 // Links the static library whose functions shim.c calls.
 use turbojpeg_sys as _;
@@ -38,8 +39,22 @@ pub(crate) fn decode(bytes: &[u8], target: &mut Target<'_, '_>) -> Result<(), Co
 
 /// Decodes the part of a file that holds a crop, and says which part that is.
 pub(crate) fn decode_part(bytes: &[u8], crop: Rect, target: &mut Target<'_, '_>) -> Result<Rect, CodecError> {
+    decode_with(Decompressor::open(bytes)?, None, crop, target)
+}
+
+/// The same for a crop of a piece, whose coefficients are read already.
+pub(crate) fn decode_piece(piece: &JpegPiece<'_>, crop: Rect, target: &mut Target<'_, '_>) -> Result<Rect, CodecError> {
+    let mut mcus = piece.mcus();
+    decode_with(Decompressor::open(&piece.header())?, Some(&mut mcus), crop, target)
+}
+
+fn decode_with<'a>(
+    mut decompressor: Decompressor<'a>,
+    mcus: Option<&'a mut Mcus<'_>>,
+    crop: Rect,
+    target: &mut Target<'_, '_>,
+) -> Result<Rect, CodecError> {
     let options = target.options;
-    let mut decompressor = Decompressor::open(bytes)?;
     let info = decompressor.info;
     let divisor = options.scale().divisor();
     target.check_size(Format::Jpeg, info.width.div_ceil(divisor), info.height.div_ceil(divisor))?;
@@ -48,6 +63,9 @@ pub(crate) fn decode_part(bytes: &[u8], crop: Rect, target: &mut Target<'_, '_>)
         return Err(CodecError::NotAMask { format: Format::Jpeg, found });
     }
     let layout = decompressor.start(options.mode, options.fast)?;
+    if let Some(mcus) = mcus {
+        decompressor.take_coefficients(mcus)?;
+    }
     while !decompressor.consume(CONSUME_STEPS)? {
         options.check_cancel()?;
     }
@@ -162,6 +180,15 @@ impl<'a> Decompressor<'a> {
         Ok(layout)
     }
 
+    /// Takes coefficients from `mcus` instead of the file, of which only the header is there.
+    fn take_coefficients(&mut self, mcus: &'a mut Mcus<'_>) -> Result<(), CodecError> {
+        let blocks = mcus.blocks_in_each();
+        // SAFETY: C3; C8, `mcus` is borrowed for as long as the object lives and is what `next_mcu` expects.
+        let status =
+            unsafe { fl_jpeg_take(self.object.as_ptr(), next_mcu, std::ptr::from_mut(mcus).cast(), blocks as c_int) };
+        self.check(status)
+    }
+
     /// Reads a little of a file of several scans; true when rows may be read.
     fn consume(&mut self, steps: u32) -> Result<bool, CodecError> {
         let mut is_done = 0;
@@ -231,6 +258,15 @@ impl Drop for Decompressor<'_> {
     }
 }
 
+/// What libjpeg calls for each MCU: writes its blocks, or says with 0 that there is none.
+extern "C" fn next_mcu(mcus: *mut c_void, blocks: *mut [i16; 64]) -> c_int {
+    // SAFETY: C8, these are the `mcus` that were handed over, and nobody else uses them while this function runs.
+    let mcus = unsafe { &mut *mcus.cast::<Mcus<'_>>() };
+    // SAFETY: C8, as many blocks as an MCU has.
+    let blocks = unsafe { std::slice::from_raw_parts_mut(blocks, mcus.blocks_in_each()) };
+    c_int::from(mcus.next(blocks).is_some())
+}
+
 /// Kept equal to the enum in shim.c.
 struct Status;
 
@@ -265,6 +301,12 @@ unsafe extern "C" {
         divisor: u32,
         info: *mut Info,
         components: *mut u32,
+    ) -> c_int;
+    fn fl_jpeg_take(
+        object: *mut Object,
+        next: extern "C" fn(*mut c_void, *mut [i16; 64]) -> c_int,
+        from: *mut c_void,
+        blocks: c_int,
     ) -> c_int;
     fn fl_jpeg_consume(object: *mut Object, steps: u32, is_done: *mut c_int) -> c_int;
     fn fl_jpeg_region(object: *mut Object, left: *mut u32, width: *mut u32, top: u32) -> c_int;

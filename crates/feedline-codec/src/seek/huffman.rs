@@ -3,7 +3,7 @@
 use super::bits::BitReader;
 
 /// Bits that the tables look at; longer codes take a slower way.
-const LOOK: u32 = 12;
+const LOOK: u32 = 11;
 
 /// A Huffman code as a file defines it: how many codes of each length, and their symbols in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl Code {
     }
 
     /// Code, length and symbol of each code, shorter ones first.
-    fn codes(&self) -> impl Iterator<Item = (u32, u32, u8)> {
+    pub fn codes(&self) -> impl Iterator<Item = (u32, u32, u8)> {
         let lengths = (1..=16_u32).flat_map(|len| std::iter::repeat_n(len, usize::from(self.counts[len as usize - 1])));
         let mut code = 0_u32;
         let mut last_len = 1;
@@ -36,39 +36,13 @@ impl Code {
             (this, len, symbol)
         })
     }
-
-    /// The same code and, as far as there is room, codes of 16 bits for the categories of DC differences that it lacks.
-    /// Codes that were there do not change.
-    pub fn with_all_categories(&self) -> Self {
-        let mut extended = self.clone();
-        let mut next = self.codes().last().map_or(0, |(code, len, _)| (code + 1) << (16 - len));
-        for category in 0..=11 {
-            if !self.symbols.contains(&category) && next < 0xffff && extended.counts[15] < u8::MAX {
-                extended.counts[15] += 1;
-                extended.symbols.push(category);
-                next += 1;
-            }
-        }
-        extended
-    }
-
-    /// Code and length of each symbol below 16; length 0 if it has none.
-    pub fn categories(&self) -> [(u32, u32); 16] {
-        let mut found = [(0, 0); 16];
-        for (code, len, symbol) in self.codes() {
-            if let Some(entry) = found.get_mut(usize::from(symbol)) {
-                *entry = (code, len);
-            }
-        }
-        found
-    }
 }
 
 /// Reads one symbol at a time.
 #[derive(Debug)]
 pub(super) struct Symbols {
     /// For each value of the next [`LOOK`] bits: length << 8 | symbol, or 0 where the code is longer.
-    short: Box<[u16]>,
+    short: Box<[u16; 1 << LOOK]>,
     /// For each length: one behind the last code of it, left-aligned to 16 bits, and where its symbols are.
     long: [(u32, i32); 17],
     in_order: Vec<u8>,
@@ -76,7 +50,7 @@ pub(super) struct Symbols {
 
 impl Symbols {
     pub fn new(code: &Code) -> Self {
-        let mut short = vec![0_u16; 1 << LOOK].into_boxed_slice();
+        let mut short = Box::new([0_u16; 1 << LOOK]);
         let mut long = [(0, 0); 17];
         for (number, (value, len, symbol)) in code.codes().enumerate() {
             if len <= LOOK {
@@ -108,7 +82,7 @@ impl Symbols {
 pub(super) struct Runs {
     /// For each value of the next [`LOOK`] bits, all coefficients whose codes lie in them: bits (5), coefficients (7) and
     /// whether the block ends with them (1). Where there is none, more coefficients than a block has.
-    steps: Box<[u16]>,
+    steps: Box<[u16; 1 << LOOK]>,
     single: Symbols,
 }
 
@@ -120,7 +94,10 @@ const NO_STEP: u16 = RUN_MASK << RUN_SHIFT;
 impl Runs {
     pub fn new(code: &Code) -> Self {
         let single = Symbols::new(code);
-        let steps = (0..1_u32 << LOOK).map(|window| step(&single.short, window)).collect();
+        let mut steps = Box::new([0; 1 << LOOK]);
+        for (window, entry) in (0..).zip(steps.iter_mut()) {
+            *entry = step(&single.short, window);
+        }
         Self { steps, single }
     }
 
@@ -130,7 +107,7 @@ impl Runs {
         let mut place = 1;
         loop {
             bits.refill();
-            // A step takes at most 28 bits, so two need no refill.
+            // A step takes at most 26 bits, so two need no refill.
             for _ in 0..2 {
                 let step = self.steps[bits.peek(LOOK) as usize];
                 let run = u32::from(step >> RUN_SHIFT & RUN_MASK);
@@ -153,19 +130,6 @@ impl Runs {
     }
 }
 
-/// Goes behind the AC coefficients of a block, one a step.
-pub(super) fn skip_block(symbols: &Symbols, bits: &mut BitReader<'_>) -> Option<()> {
-    let mut place = 1;
-    loop {
-        bits.refill();
-        let (len, symbol) = symbols.next(bits)?;
-        bits.consume(len);
-        if pass(symbol, &mut place, bits)? {
-            return Some(());
-        }
-    }
-}
-
 /// Goes behind one coefficient or run of zeros; says whether the block ends. `None` if it ends outside the block.
 #[inline]
 fn pass(symbol: u8, place: &mut u32, bits: &mut BitReader<'_>) -> Option<bool> {
@@ -181,7 +145,7 @@ fn pass(symbol: u8, place: &mut u32, bits: &mut BitReader<'_>) -> Option<bool> {
     if *place > 64 || (*place == 64 && size == 0) { None } else { Some(*place == 64) }
 }
 
-fn step(short: &[u16], window: u32) -> u16 {
+fn step(short: &[u16; 1 << LOOK], window: u32) -> u16 {
     let (mut used, mut run, mut end) = (0_u32, 0_u32, 0);
     while used < LOOK {
         let entry = short[((window << used) & ((1 << LOOK) - 1)) as usize];
@@ -208,7 +172,7 @@ fn step(short: &[u16], window: u32) -> u16 {
     if used == 0 { NO_STEP } else { used as u16 | (run as u16) << RUN_SHIFT | end }
 }
 
-/// Reads the DC difference of a block; gives it and the bits it took. The reader stands behind it.
+/// Reads the DC difference of a block; the reader stands behind it.
 #[inline]
 pub(super) fn difference(symbols: &Symbols, bits: &mut BitReader<'_>) -> Option<i32> {
     bits.refill();
@@ -221,14 +185,14 @@ pub(super) fn difference(symbols: &Symbols, bits: &mut BitReader<'_>) -> Option<
     if size > 15 {
         return None;
     }
-    let value = bits.peek(size) as i32;
+    let value = extended(bits.peek(size), size);
     bits.consume(size);
-    Some(if value < 1 << (size - 1) { value - (1 << size) + 1 } else { value })
+    Some(value)
 }
 
-/// Category of a DC difference, and the bits that follow its code.
-pub(super) fn category_of(difference: i32) -> (usize, u32) {
-    let category = 32 - difference.unsigned_abs().leading_zeros();
-    let bits = if difference < 0 { difference - 1 } else { difference };
-    (category as usize, bits.cast_unsigned() & ((1 << category) - 1))
+/// The number whose bits, `size` of them and at least one, are these.
+#[inline]
+pub(super) fn extended(bits: u32, size: u32) -> i32 {
+    let value = bits as i32;
+    if value < 1 << (size - 1) { value - (1 << size) + 1 } else { value }
 }

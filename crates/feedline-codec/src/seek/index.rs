@@ -4,8 +4,10 @@ use std::ops::Range;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::frame::Frame;
 use super::jpeg::JpegIndex;
 use super::packed::Reader;
+use super::scan::{Mcus, Scan};
 use super::walk::NotSeekable;
 use crate::formats::pnm::Pnm;
 use crate::header::{Format, Header};
@@ -31,12 +33,34 @@ enum Kind {
 #[error("the seek index is not valid: {0}")]
 pub struct BadIndex(pub(super) &'static str);
 
-/// The bytes of a file that a crop needs, and what to do with them.
-pub(crate) enum Piece {
-    /// A JPEG of its own, which holds this part of the picture.
-    Jpeg(Rect),
+/// The data of a file that a crop needs.
+pub(crate) enum Piece<'a> {
+    /// MCUs around it.
+    Jpeg(JpegPiece<'a>),
     /// Rows of pixels as they are.
-    Pixels(Pnm),
+    Pixels(&'a Pnm),
+}
+
+/// A part of a JPEG, as a picture of its own.
+pub(crate) struct JpegPiece<'a> {
+    /// Where it lies in the whole picture.
+    pub rect: Rect,
+    frame: &'a Frame,
+    scan: Scan<'a>,
+}
+
+impl JpegPiece<'_> {
+    /// The header of the picture that it is, without codes.
+    pub fn header(&self) -> Vec<u8> {
+        let mut header = Vec::new();
+        self.frame.write((self.rect.width, self.rect.height), &mut header);
+        header
+    }
+
+    /// Its coefficients.
+    pub fn mcus(&self) -> Mcus<'_> {
+        Mcus::new(self.frame, &self.scan)
+    }
 }
 
 impl BadIndex {
@@ -86,14 +110,20 @@ impl SeekIndex {
     }
 
     /// Makes the piece that holds a crop of the stored picture of bytes that begin at `offset` of the file.
-    pub(crate) fn piece(&self, crop: Rect, bytes: &[u8], offset: u64, out: &mut Vec<u8>) -> Result<Piece, BadIndex> {
+    pub(crate) fn piece<'a>(
+        &'a self,
+        crop: Rect,
+        bytes: &[u8],
+        offset: u64,
+        memory: &'a mut Vec<u8>,
+    ) -> Result<Piece<'a>, BadIndex> {
         match &self.0 {
             Kind::Jpeg(jpeg) => {
                 let cut = jpeg.cut_around(crop)?;
-                jpeg.write_cut(&cut, bytes, offset, out)?;
-                Ok(Piece::Jpeg(cut.rect))
+                let scan = Scan::gather(jpeg, &cut, bytes, offset, memory)?;
+                Ok(Piece::Jpeg(JpegPiece { rect: cut.rect, frame: &jpeg.frame, scan }))
             }
-            Kind::Pixels(pixels) => Ok(Piece::Pixels(pixels.clone())),
+            Kind::Pixels(pixels) => Ok(Piece::Pixels(pixels)),
         }
     }
 

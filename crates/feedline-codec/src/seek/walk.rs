@@ -3,17 +3,15 @@
 //! In: a whole file. Out: for every few MCUs the place of the first bit and the DC predictors. A file is walked to its end,
 //! and anything that is not as the standard says makes it [`NotSeekable`]: a file that has an index is a whole one.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::bits::BitReader;
-use super::frame::Frame;
-use super::huffman::{Code, Runs, Symbols, difference};
+use super::frame::{Component, Frame};
+use super::huffman::{Runs, Symbols, difference};
+use super::kept::Kept;
 
 /// Components of a file at most.
 pub(super) const COMPONENTS: usize = 4;
-/// Tables of AC codes that a thread keeps: most files have the standard ones.
-const KEPT_TABLES: usize = 8;
 /// Places are counted in bits with 32 bits.
 pub(super) const MOST_BYTES: usize = (u32::MAX / 8) as usize - 16;
 
@@ -114,33 +112,17 @@ fn narrow(predictors: [i32; COMPONENTS]) -> Result<Predictors, NotSeekable> {
 }
 
 fn blocks(frame: &Frame) -> Vec<Block> {
-    let dc: [_; 4] = std::array::from_fn(|place| frame.dc[place].as_ref().map(|code| Rc::new(Symbols::new(code))));
-    let ac: [_; 4] = std::array::from_fn(|place| frame.ac[place].as_ref().map(kept_runs));
+    thread_local! {
+        static DC: Kept<Symbols> = const { Kept::new() };
+        static AC: Kept<Runs> = const { Kept::new() };
+    }
     let there = "a frame has the codes that its components name";
-    let of_component = |(component, c): (usize, &super::frame::Component)| {
-        let dc = dc[usize::from(c.dc)].clone().expect(there);
-        let ac = ac[usize::from(c.ac)].clone().expect(there);
+    let of_component = |(component, c): (usize, &Component)| {
+        let dc = DC.with(|kept| kept.table(frame.dc[usize::from(c.dc)].as_ref().expect(there), Symbols::new));
+        let ac = AC.with(|kept| kept.table(frame.ac[usize::from(c.ac)].as_ref().expect(there), Runs::new));
         (0..c.blocks()).map(move |_| Block { component, dc: Rc::clone(&dc), ac: Rc::clone(&ac) })
     };
     frame.components.iter().enumerate().flat_map(of_component).collect()
-}
-
-/// The table of a code, made once per thread.
-fn kept_runs(code: &Code) -> Rc<Runs> {
-    thread_local! {
-        static KEPT: RefCell<Vec<(Code, Rc<Runs>)>> = const { RefCell::new(Vec::new()) };
-    }
-    KEPT.with_borrow_mut(|kept| {
-        if let Some((_, runs)) = kept.iter().find(|(known, _)| known == code) {
-            return Rc::clone(runs);
-        }
-        let runs = Rc::new(Runs::new(code));
-        if kept.len() == KEPT_TABLES {
-            kept.remove(KEPT_TABLES / 2);
-        }
-        kept.push((code.clone(), Rc::clone(&runs)));
-        runs
-    })
 }
 
 /// Data between two markers, without stuffing.

@@ -1,4 +1,4 @@
-//! The splicer: an index over a file that was changed since, in any of its bytes, gives pixels or an error.
+//! Cuts: an index over a file that was changed since, in any of its bytes, gives pixels or an error.
 
 use std::sync::LazyLock;
 

@@ -1,0 +1,129 @@
+//! The AC coefficients of blocks.
+//!
+//! In: bits that stand behind a block's DC difference. Out: its coefficients in natural order. Always true: whatever the
+//! bits are, writes stay inside the block; bits that are no block are said to be none.
+
+use super::bits::BitReader;
+use super::huffman::{Code, Symbols, extended};
+
+/// Bits that the table looks at. Most codes lie in them with the bits of their value.
+const LOOK: u32 = 10;
+
+/// What the next [`LOOK`] bits begin with: bits of code and value (5), coefficients to skip (8), the value or, with
+/// [`APART`], the number of its bits (16). 0 where the code is longer.
+type Step = u32;
+
+const SKIP_SHIFT: u32 = 8;
+const VALUE_SHIFT: u32 = 16;
+/// The value is not in the table.
+const APART: Step = 1 << 7;
+/// Coefficients to skip at the end of a block: more than a block has, so that all other ends differ.
+const END: usize = 128;
+
+/// Where in a block the coefficients of a file belong.
+#[rustfmt::skip]
+const NATURAL: [u8; 64] = [
+     0,  1,  8, 16,  9,  2,  3, 10, 17, 24, 32, 25, 18, 11,  4,  5,
+    12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13,  6,  7, 14, 21, 28,
+    35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51,
+    58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
+];
+
+/// Reads AC coefficients, one a step.
+#[derive(Debug)]
+pub(super) struct Coefficients {
+    steps: Box<[Step; 1 << LOOK]>,
+    single: Symbols,
+}
+
+impl Coefficients {
+    pub fn new(code: &Code) -> Self {
+        let single = Symbols::new(code);
+        let mut steps = Box::new([0; 1 << LOOK]);
+        for (code, len, symbol) in code.codes().filter(|&(_, len, _)| len <= LOOK) {
+            let first = (code << (LOOK - len)) as usize;
+            for (low_bits, step) in (0..).zip(&mut steps[first..first + (1 << (LOOK - len))]) {
+                *step = step_of(len, symbol, low_bits);
+            }
+        }
+        Self { steps, single }
+    }
+
+    /// Reads those of a block, which is zero so far; `None` if the bits are no block.
+    #[inline]
+    pub fn read_block(&self, bits: &mut BitReader<'_>, block: &mut [i16; 64]) -> Option<()> {
+        let mut place = 1;
+        loop {
+            bits.refill();
+            // Five of these steps take at most 50 bits of 56.
+            for _ in 0..5 {
+                let step = self.steps[bits.peek(LOOK) as usize];
+                if step & APART != 0 || step == 0 {
+                    break;
+                }
+                bits.consume(step & 31);
+                if put(block, &mut place, (step >> SKIP_SHIFT & 0xff) as usize, (step >> VALUE_SHIFT) as i16) {
+                    return is_end(place).then_some(());
+                }
+            }
+            let step = self.steps[bits.peek(LOOK) as usize];
+            if step != 0 && step & APART == 0 {
+                continue;
+            }
+            bits.refill();
+            let (run, size) = if step == 0 {
+                let (len, symbol) = self.single.next(bits)?;
+                bits.consume(len);
+                skip_and_size(symbol)
+            } else {
+                let size = step >> VALUE_SHIFT;
+                bits.consume((step & 31) - size);
+                ((step >> SKIP_SHIFT & 0xff) as usize, size)
+            };
+            let value = if size == 0 { 0 } else { extended(bits.peek(size), size) as i16 };
+            bits.consume(size);
+            if put(block, &mut place, run, value) {
+                return is_end(place).then_some(());
+            }
+        }
+    }
+}
+
+/// Writes a coefficient behind `skip` others; says whether the block ends. A run of 16 zeros and the end of a block write
+/// a zero where none was written yet.
+#[inline]
+fn put(block: &mut [i16; 64], place: &mut usize, skip: usize, value: i16) -> bool {
+    *place += skip;
+    block[usize::from(NATURAL[*place & 63] & 63)] = value;
+    *place += 1;
+    *place >= 64
+}
+
+/// Whether a block may end with this place.
+#[inline]
+fn is_end(place: usize) -> bool {
+    place == 64 || place > END
+}
+
+/// Coefficients that a symbol skips, and bits of the value behind it.
+fn skip_and_size(symbol: u8) -> (usize, u32) {
+    match (usize::from(symbol >> 4), u32::from(symbol & 15)) {
+        (15, 0) => (15, 0),
+        (_, 0) => (END, 0),
+        (run, size) => (run, size),
+    }
+}
+
+/// The step for a symbol with a code of `len` bits, behind which the other bits looked at are `low_bits`.
+fn step_of(len: u32, symbol: u8, low_bits: u32) -> Step {
+    let (skip, size) = skip_and_size(symbol);
+    let common = (len + size) | (skip as u32) << SKIP_SHIFT;
+    if size == 0 {
+        return common;
+    }
+    if len + size > LOOK {
+        return common | APART | size << VALUE_SHIFT;
+    }
+    let value = extended(low_bits >> (LOOK - len - size), size) as i16;
+    common | u32::from(value.cast_unsigned()) << VALUE_SHIFT
+}
