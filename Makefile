@@ -13,7 +13,7 @@ DATA ?= ../shared/data/imagenet
 # How long `make fuzz` runs each target.
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build demo test test-rust test-python test-fuzz fuzz lint bench bench-peers clean
+.PHONY: help build demo test test-rust test-python test-fuzz fuzz lint bench bench-peers bench-schedule clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -74,6 +74,9 @@ bench: $(VENV)/dev $(VENV)/installed  ## measure seek indexes, shards and loader
 
 bench-peers: $(VENV)/dev $(VENV)/installed  ## install and race every peer; writes docs/benchmarks.md (half an hour)
 	$(BIN)/python -m bench.peers $(DATA)
+
+bench-schedule: $(VENV)/dev $(VENV)/installed  ## accelerator use on samples of very different cost (an hour)
+	$(BIN)/python -m bench.schedule
 
 clean:  ## remove what the commands made
 	rm -rf $(VENV) target fuzz/artifacts fuzz/corpus demo-data bench/.venvs bench-work .pytest_cache .mypy_cache .ruff_cache

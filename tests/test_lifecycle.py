@@ -222,7 +222,8 @@ def test_a_loader_that_nobody_holds_frees_its_threads(wait_until: Callable[..., 
     loader = fl.Loader(fl.synthetic(1000, (64, 64, 3)), batch_size=8, num_workers=4)
     iterator = iter(loader)
     next(iterator)
-    assert threads() >= 4
+    # A thread has its name once it runs.
+    wait_until(lambda: threads() >= before + 4, "threads have started")
     del loader, iterator
     gc.collect()
     wait_until(lambda: threads() <= before, "threads are gone")

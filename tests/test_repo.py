@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import feedline as fl
-from feedline import ops
+from feedline import ops, testing
 
 ROOT = Path(__file__).parent.parent
 CORE = ROOT / "crates/feedline-core/src"
@@ -54,7 +54,8 @@ def test_every_op_of_the_registry_has_a_python_class() -> None:
             'batch_size = 1\n[source]\nkind = "synthetic"\nn = 1\nshape = [1]\n[[ops]]\nop = "NoSuchOp"\n'
         )
     known = str(caught.value).split("there are ")[1].split(", ")
-    assert sorted(known) == sorted(op.__name__ for op in OPS)
+    assert sorted(known) == sorted([*(op.__name__ for op in OPS), "Delay"])
+    assert issubclass(testing.Delay, ops.Op)
 
 
 def test_the_architecture_page_names_every_crate_and_folder() -> None:

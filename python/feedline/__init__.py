@@ -30,6 +30,7 @@ from feedline.plan import Plan
 from feedline.policy import Cache, Skip, cache, skip
 from feedline.sampler import ClassBalanced, Weighted, class_balanced, weighted
 from feedline.source import Source, array, files, folder, synthetic, tar
+from feedline.testing import step
 
 __version__ = _version()
 
@@ -62,6 +63,7 @@ __all__ = [
     "has_jpeg_simd",
     "ops",
     "skip",
+    "step",
     "synthetic",
     "tar",
     "weighted",

@@ -59,6 +59,8 @@ class Loader:
         seek_index: ``"auto"`` uses seek indexes of pictures that are decoded and cropped, and makes in the first epoch
             those that are missing; ``"never"`` does neither. Pixels are the same.
         cache: ``fl.cache(ram=..., disk=...)`` keeps samples as they are before the first random op.
+        start: ``"least-slack"`` starts slow samples early, so that none holds up the others; ``"first-come"`` starts
+            them in their order. The stream is the same.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Loader:
         ragged: Sequence[str] = (),
         seek_index: Literal["auto", "never"] = "auto",
         cache: Cache | None = None,
+        start: Literal["least-slack", "first-come"] = "least-slack",
     ) -> None:
         """Check everything at once; read and start nothing before the first batch is asked for."""
         if not isinstance(source, Source):
@@ -117,6 +120,9 @@ class Loader:
         _one_of("seek_index", seek_index, ("auto", "never"))
         if seek_index != "auto":
             config["seek_index"] = seek_index
+        _one_of("start", start, ("least-slack", "first-come"))
+        if start != "least-slack":
+            config["start"] = start
         if cache is not None:
             if not isinstance(cache, Cache):
                 raise PlanError(f'cache is {cache!r}; it is made by fl.cache(ram="4GB")')
@@ -185,6 +191,13 @@ class Loader:
     def snapshot(self) -> dict[str, Any]:
         """Give the run in numbers: time and bytes per op, store, queue, memory, stalls by cause, substitutes."""
         return self._native.snapshot()
+
+    def costs(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Give what each sample will take in the epoch that comes next, in seconds, in the source's order.
+
+        Learnt from what samples took before, with the draws of that epoch; zero before anything was prepared.
+        """
+        return np.array(self._native.costs())
 
     def refreshed(self) -> Loader:
         """Give a loader like this one over the source as it is now, for growing data; it starts at this one's epoch."""

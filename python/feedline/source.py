@@ -99,7 +99,8 @@ def tar(shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> So
     (``FEEDLINE_CACHE``). Samples are numbered by the names of their shards, then by their place there.
     """
     many = [shards] if isinstance(shards, (str, os.PathLike)) else shards
-    if isinstance(many, bytes) or not all(isinstance(shard, (str, os.PathLike)) for shard in many):
+    is_list = isinstance(many, Sequence) and not isinstance(many, bytes)
+    if not is_list or not all(isinstance(shard, (str, os.PathLike)) for shard in many):
         raise SourceError(f"tar() takes a pattern, a path or a folder, or a list of them, not {shards!r}")
     return _open({"kind": "tar", "shards": [os.fspath(shard) for shard in many]})
 

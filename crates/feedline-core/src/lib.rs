@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! 1 plan -> 2 order -> 3 source -> 4 store -> 5 op ... op -> 6 batch -> 7 sink
-//!                     (engine moves it; supply joins 3 and 4; metrics counts it)
+//!                     (engine moves it; supply joins 3 and 4; cost predicts it, metrics counts it)
 //! ```
 //!
 //! Not here, ever: Python, sockets, unsafe code, globals, environment variables.
@@ -14,6 +14,7 @@
 
 pub mod batch;
 pub mod cache;
+pub mod cost;
 pub mod cursor;
 pub mod engine;
 pub mod error;

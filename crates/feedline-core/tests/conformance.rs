@@ -41,6 +41,7 @@ fn every_op_of_the_registry_conforms() {
         ("op = \"ToTensor\"\ndtype = \"uint8\"", DECODE),
         ("op = \"Normalize\"\ndtype = \"bfloat16\"", DECODE),
         ("op = \"Normalize\"\nmean = [0.5]\nstd = [2.0]", &tensor),
+        ("op = \"Delay\"\ncosts_ms = [0.1, 3.0]\nkind = \"cpu\"\np = 0.5", DECODE),
     ];
     let folder = pictures();
     let mut covered = BTreeSet::new();

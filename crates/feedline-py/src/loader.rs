@@ -106,6 +106,12 @@ impl Loader {
         convert::to_python(py, &py.detach(|| loader.snapshot()))
     }
 
+    /// What each sample of the source will take in the next epoch, in seconds.
+    fn costs(&self, py: Python<'_>) -> PyResult<Vec<f64>> {
+        let loader = self.here(py)?;
+        Ok(py.detach(|| loader.costs().into_iter().map(|cost| cost.as_secs_f64()).collect()))
+    }
+
     /// Ends the threads; a closed loader cannot be used again.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.is_of_parent() {

@@ -1,4 +1,7 @@
 //! Bits of entropy-coded data, most significant first.
+//!
+//! In: bytes without stuffing. Out: bits, several at a time. Always true: behind the last byte come zeros, and that they were
+//! read can be asked; whatever the bytes are, nothing outside of them is looked at.
 
 /// Reads bits of bytes without stuffing; behind the last byte come zeros.
 #[derive(Clone, Debug)]

@@ -1,4 +1,7 @@
 //! Huffman codes of JPEG: as files define them, and as tables to read them fast.
+//!
+//! In: a definition in a file. Out: symbols of bits, or whole runs of coefficients. Always true: bits that are no code give
+//! `None`, and no table is larger than its [`LOOK`] says.
 
 use super::bits::BitReader;
 

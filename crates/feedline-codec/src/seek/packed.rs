@@ -1,4 +1,6 @@
 //! Small numbers in few bytes: numbers of variable length, and fields of any number of bits.
+//!
+//! In: numbers. Out: bytes, and the numbers again. Always true: bytes that are cut short give `None` or zeros, never a panic.
 
 /// Reads what was packed; hostile bytes give `None`.
 #[derive(Debug)]

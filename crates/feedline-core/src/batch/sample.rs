@@ -12,6 +12,7 @@ use crate::engine::{NoMemory, Workspace};
 #[derive(Debug, Default)]
 pub struct Sample<'s> {
     fields: Vec<Field<'s>>,
+    is_apart: bool,
 }
 
 #[derive(Debug)]
@@ -78,6 +79,11 @@ impl<'s> Sample<'s> {
     /// A sample without fields.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// One whose slots are not there yet: all its values are returned, as they would be delivered.
+    pub fn apart() -> Self {
+        Self { is_apart: true, ..Self::default() }
     }
 
     /// Adds a field and where it will be delivered, if its shape is fixed.
@@ -169,7 +175,14 @@ impl<'s> Sample<'s> {
             let missing = || FieldError::Missing { name: field.name.to_string() };
             let value = field.value.ok_or_else(missing)?;
             match field.slot {
-                Some(slot) => deliver(&field.name, value, slot, workspace)?,
+                Some(slot) => {
+                    check_promise(&field.name, &value, &slot)?;
+                    if self.is_apart {
+                        loose.push(loosen(value));
+                    } else {
+                        deliver(value, slot, workspace);
+                    }
+                }
                 None => loose.push(loosen(value)),
             }
         }
@@ -196,8 +209,8 @@ pub enum OutputError {
     Memory(#[from] NoMemory),
 }
 
-fn deliver(name: &str, value: Value<'_>, slot: Slot<'_>, workspace: &mut Workspace) -> Result<(), FieldError> {
-    let (dtype, shape) = match &value {
+fn check_promise(name: &str, value: &Value<'_>, slot: &Slot<'_>) -> Result<(), FieldError> {
+    let (dtype, shape) = match value {
         Value::Pixels(pixels) => (Dtype::U8, pixels.shape()),
         Value::Tensor(tensor) => (tensor.dtype, tensor.shape.clone()),
         other => {
@@ -213,6 +226,10 @@ fn deliver(name: &str, value: Value<'_>, slot: Slot<'_>, workspace: &mut Workspa
             shape: slot.shape.to_vec(),
         });
     }
+    Ok(())
+}
+
+fn deliver(value: Value<'_>, slot: Slot<'_>, workspace: &mut Workspace) {
     let is_in_place = match (&value, slot.bytes) {
         (Value::Pixels(Pixels { memory, .. }) | Value::Tensor(Tensor { memory, .. }), None) => {
             matches!(memory, Memory::Slot(_))
@@ -229,7 +246,6 @@ fn deliver(name: &str, value: Value<'_>, slot: Slot<'_>, workspace: &mut Workspa
     };
     assert!(is_in_place, "an op that replaces a value gives its memory back: see Sample::give_back");
     recycle(value, workspace);
-    Ok(())
 }
 
 fn loosen(value: Value<'_>) -> Loose {

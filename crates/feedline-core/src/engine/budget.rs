@@ -1,11 +1,13 @@
 //! Bytes in flight, bounded.
 //!
 //! In: requests for memory, by batches (slabs) and by samples in preparation. Out: grants. A sample that does not fit
-//! waits until others have finished; one that could never fit runs alone, once the consumer needs its batch next.
+//! waits until others have finished; one that could never fit runs alone, once the consumer needs its batch next. A
+//! sample whose batch is not open never waits, and leaves a quarter of the budget to others.
 //!
 //! Always true: `used <= limit`, except for what the batch that the consumer needs next holds (its slab, values without a
 //! fixed shape) and for one sample of that batch at a time (law 5). No deadlock: nobody waits while holding memory, so whoever holds some will finish; if nobody
-//! does, the earliest sample of the next batch is granted, and if that batch is complete, taking it frees memory.
+//! does, the earliest sample of the next batch is granted, and if that batch is complete, taking it frees memory. A sample
+//! that is not due waits for a moment only, then gives up its thread, which may be needed for one that is.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,11 +19,20 @@ use super::{Cancel, Cancelled};
 const FALLBACK: u64 = 1_000_000_000;
 /// The greatest memory budget that is taken unasked.
 const MOST_UNASKED: u64 = 2_000_000_000;
-/// How often a waiting sample looks at the cancel token.
+/// How often a waiting sample looks at the cancel token, and how long one waits that is not due.
 const CANCEL_POLL: Duration = Duration::from_millis(50);
 
 /// A batch among all that use one budget: the run, and the batch's number in it. Smaller is needed sooner.
 pub type BatchNeed = (u64, u64);
+
+/// What a sample does when memory is short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// It waits: for its turn if it is due, else for a moment.
+    Waits,
+    /// It gives up.
+    None,
+}
 
 /// Why memory cannot be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -131,12 +142,12 @@ impl Budget {
     }
 
     /// Begins the preparation of the sample in `slot` of a batch.
-    pub fn begin(self: &Arc<Self>, batch: BatchNeed, slot: usize) -> Working {
+    pub fn begin(self: &Arc<Self>, batch: BatchNeed, slot: usize, patience: Patience) -> Working {
         let mut account = self.lock();
         account.tickets += 1;
         let ticket = (batch, slot, account.tickets);
         account.active.insert(ticket, Active::default());
-        Working { budget: Arc::clone(self), ticket }
+        Working { budget: Arc::clone(self), ticket, patience }
     }
 
     /// The account in numbers.
@@ -164,6 +175,12 @@ impl Account {
         is_first_in_line && (fits || (is_due && runs_alone()))
     }
 
+    /// Whether there is so much that even a sample which can wait may have it.
+    fn has_spare(&self, ticket: Ticket, bytes: u64, limit: u64) -> bool {
+        let is_first_in_line = !self.active.range(..ticket).any(|(_, active)| active.is_waiting);
+        is_first_in_line && self.used.saturating_add(bytes).saturating_add(limit / 4) <= limit
+    }
+
     fn entry(&mut self, ticket: Ticket) -> &mut Active {
         self.active.get_mut(&ticket).expect("a ticket is active until its Working is dropped")
     }
@@ -174,6 +191,7 @@ impl Account {
 pub struct Working {
     budget: Arc<Budget>,
     ticket: Ticket,
+    patience: Patience,
 }
 
 impl Working {
@@ -187,6 +205,9 @@ impl Working {
             return Ok(Duration::ZERO);
         }
         let missing = needed - granted;
+        if self.patience == Patience::None && !account.has_spare(self.ticket, missing, self.budget.limit) {
+            return Err(NoMemory::Crowded { bytes: needed });
+        }
         if granted > 0 && !account.may_grant(self.ticket, missing, self.budget.limit) {
             return Err(NoMemory::Crowded { bytes: needed });
         }
@@ -212,7 +233,12 @@ impl Working {
                 account.entry(self.ticket).is_waiting = false;
                 return Err(Cancelled.into());
             }
-            since.get_or_insert_with(Instant::now);
+            let waited = since.get_or_insert_with(Instant::now).elapsed();
+            if waited >= CANCEL_POLL && self.ticket.0 > account.front {
+                let entry = account.entry(self.ticket);
+                entry.is_waiting = false;
+                return Err(NoMemory::Crowded { bytes: entry.granted + bytes });
+            }
             if !std::mem::replace(&mut account.entry(self.ticket).is_waiting, true) {
                 // Another waiter may now be the one that runs alone.
                 self.budget.released.notify_all();
@@ -264,7 +290,7 @@ mod tests {
                     for _ in 0..50 {
                         let mut allotment = 0;
                         loop {
-                            let working = budget.begin((0, 0), slot);
+                            let working = budget.begin((0, 0), slot, Patience::Waits);
                             working.grant(allotment, &Cancel::default()).unwrap();
                             working.reserve(20, &Cancel::default()).unwrap();
                             match working.reserve(30, &Cancel::default()) {
@@ -286,12 +312,12 @@ mod tests {
     fn a_sample_larger_than_the_limit_waits_for_the_others_and_runs_alone() {
         let budget = Budget::new(100);
         budget.set_front((0, 0));
-        let other = budget.begin((0, 0), 1);
+        let other = budget.begin((0, 0), 1, Patience::Waits);
         other.reserve(60, &Cancel::default()).unwrap();
         let (granted, is_granted) = mpsc::channel();
         thread::scope(|scope| {
             scope.spawn(|| {
-                let giant = budget.begin((0, 0), 0);
+                let giant = budget.begin((0, 0), 0, Patience::Waits);
                 giant.reserve(500, &Cancel::default()).unwrap();
                 granted.send(budget.snapshot().used).unwrap();
             });
@@ -306,11 +332,13 @@ mod tests {
     fn law_5_only_the_batch_that_is_due_may_exceed_the_limit() {
         let budget = Budget::new(100);
         budget.set_front((0, 0));
-        let later = budget.begin((0, 1), 0);
+        let later = budget.begin((0, 1), 0, Patience::Waits);
         let (granted, is_granted) = mpsc::channel();
         thread::scope(|scope| {
             scope.spawn(|| {
-                later.reserve(500, &Cancel::default()).unwrap();
+                while let Err(error) = later.reserve(500, &Cancel::default()) {
+                    assert_eq!(error, NoMemory::Crowded { bytes: 500 });
+                }
                 granted.send(()).unwrap();
             });
             assert!(is_granted.recv_timeout(Duration::from_millis(80)).is_err(), "granted to a batch that can wait");
@@ -322,7 +350,7 @@ mod tests {
     #[test]
     fn what_a_batch_keeps_stays_booked() {
         let budget = Budget::new(100);
-        let working = budget.begin((0, 0), 0);
+        let working = budget.begin((0, 0), 0, Patience::Waits);
         working.reserve(60, &Cancel::default()).unwrap();
         working.end_keeping(20);
         assert_eq!(budget.snapshot().used, 20);
@@ -333,7 +361,7 @@ mod tests {
     #[test]
     fn samples_of_different_runs_in_the_same_slot_do_not_meet() {
         let budget = Budget::new(100);
-        let (first, second) = (budget.begin((1, 0), 0), budget.begin((1, 0), 0));
+        let (first, second) = (budget.begin((1, 0), 0, Patience::Waits), budget.begin((1, 0), 0, Patience::Waits));
         first.reserve(10, &Cancel::default()).unwrap();
         drop(second);
         assert_eq!(budget.snapshot().used, 10);
@@ -344,15 +372,15 @@ mod tests {
     #[test]
     fn waiting_ends_when_cancelled_and_the_impossible_is_refused_at_once() {
         let budget = Budget::asked_or_default(Some(10), Some(1000));
-        let running = budget.begin((0, 1), 0);
+        let running = budget.begin((0, 1), 0, Patience::Waits);
         running.reserve(10, &Cancel::default()).unwrap();
         assert_eq!(
-            budget.begin((0, 0), 7).reserve(1001, &Cancel::default()),
+            budget.begin((0, 0), 7, Patience::Waits).reserve(1001, &Cancel::default()),
             Err(NoMemory::TooLarge { bytes: 1001, memory: 1000 })
         );
         assert_eq!(running.reserve(1, &Cancel::default()), Err(NoMemory::Crowded { bytes: 11 }));
         let cancel = Cancel::default();
         cancel.cancel();
-        assert_eq!(budget.begin((0, 0), 1).reserve(1, &cancel), Err(NoMemory::Cancelled(Cancelled)));
+        assert_eq!(budget.begin((0, 0), 1, Patience::Waits).reserve(1, &cancel), Err(NoMemory::Cancelled(Cancelled)));
     }
 }

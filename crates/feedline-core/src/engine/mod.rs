@@ -1,21 +1,28 @@
 //! The engine moves samples from a supply through the ops into batches.
 //!
 //! A window of batches is open ahead of the consumer. Its samples become tasks, the supply says when they can be loaded,
-//! preparer threads take the one needed soonest and write it straight into its slot. The consumer takes batches in the
-//! order of the plan, whatever finished first (law 3). Every queue and all memory in flight is bounded (law 5).
+//! preparer threads take the one with the least slack and write it straight into its slot. Slow samples beyond the window
+//! start early, in memory of their own. The consumer takes batches in the order of the plan, whatever finished first
+//! (law 3). Every queue and all memory in flight is bounded (law 5).
 
 mod budget;
 mod cancel;
+mod early;
+mod open_batch;
+mod outlook;
 mod prepare;
+mod queue;
 mod run;
+mod shared;
 mod stuck;
 mod task;
 mod threads;
 mod window;
+mod work;
 mod workspace;
 
-pub use budget::{BatchNeed, Budget, BudgetSnapshot, NoMemory, Working};
+pub use budget::{BatchNeed, Budget, BudgetSnapshot, NoMemory, Patience, Working};
 pub use cancel::{Cancel, Cancelled};
-pub use run::{Delivery, Run};
+pub use run::{Delivery, Lasting, Run};
 pub use task::Task;
 pub use workspace::Workspace;

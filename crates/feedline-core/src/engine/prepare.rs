@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use feedline_codec::CodecError;
 
-use super::{Budget, Cancel, NoMemory, Task, Working, Workspace};
+use super::{Budget, Cancel, NoMemory, Patience, Task, Working, Workspace};
 use crate::batch::{Dtype, FieldForm, Loose, Sample, Slot, Tensor, Value};
+use crate::cost::{Bill, Costs};
 use crate::error::{SampleFailure, chain};
 use crate::metrics::{Metrics, Substitute};
 use crate::op::OpError;
@@ -40,6 +41,18 @@ pub(super) struct Report {
     pub memory: Duration,
     /// Bytes of loose values, which stay booked until the batch is delivered.
     pub kept_bytes: u64,
+    /// Whether values that have a slot are not in it yet, but with the loose ones.
+    pub is_apart: bool,
+}
+
+/// How the work on a task ended.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Done(Box<Report>),
+    /// There is no memory for a sample that is not due; what was prepared before it. The task is about the others now.
+    PutBack(Box<Report>),
+    /// The run was closed.
+    Closed,
 }
 
 /// A preparer: one per thread.
@@ -49,10 +62,13 @@ pub(super) struct Preparer {
     pub supply: Arc<dyn Supply>,
     pub metrics: Arc<Metrics>,
     pub budget: Arc<Budget>,
+    pub costs: Arc<Costs>,
     pub workspace: Workspace,
     pub run: u64,
     /// The op at work, for failures that do not come back as errors.
     pub current_op: Option<usize>,
+    /// What the sample at work took so far.
+    pub bill: Bill,
 }
 
 /// Why one attempt ended.
@@ -88,17 +104,21 @@ impl Preparer {
         }
     }
 
-    /// Prepares all slots of a task; `None` if the run was closed meanwhile.
-    pub fn run(&mut self, task: &mut Task) -> Option<Report> {
+    /// Prepares all slots of a task.
+    pub fn run(&mut self, task: &mut Task) -> Outcome {
         let started = Instant::now();
         let visits = self.plan.sequence().epoch(task.epoch);
-        let mut report = Report::default();
+        let mut report = Box::new(Report { is_apart: task.writer.is_none(), ..Report::default() });
         for slot in task.slots.clone() {
             match self.fill(task, slot, &visits, &mut report) {
                 Ok(prepared) => report.prepared.push(prepared),
-                Err(Stop::Cancelled | Stop::Crowded(_) | Stop::Stale | Stop::Unkept) => {
+                Err(Stop::Crowded(_)) => {
+                    task.slots.start = slot;
+                    return Outcome::PutBack(report);
+                }
+                Err(Stop::Cancelled | Stop::Stale | Stop::Unkept) => {
                     self.budget.release(report.kept_bytes);
-                    return None;
+                    return Outcome::Closed;
                 }
                 Err(Stop::Failed(failure)) => {
                     report.failure = Some(failure);
@@ -107,7 +127,7 @@ impl Preparer {
             }
         }
         self.metrics.add_prepared(task.slots.len() as u64, started.elapsed());
-        Some(report)
+        Outcome::Done(report)
     }
 
     /// Fills one slot with its sample or, if that is bad and the plan allows it, with a substitute.
@@ -158,10 +178,13 @@ impl Preparer {
         let wanted = self.plan.wanted(task.epoch, visits, place.position);
         let (mut allotment, mut reading, mut may_keep) = (0, Reading::Trimmed, true);
         loop {
-            let working = self.budget.begin((self.run, task.serial), slot);
+            let patience = if task.cost.is_none() { Patience::Waits } else { Patience::None };
+            let working = self.budget.begin((self.run, task.serial), slot, patience);
             let how = Attempt { wanted, place, reading, may_keep };
-            match self.attempt_with(allotment, working, how, task.writer.slot_mut(slot), report) {
-                Err(Stop::Crowded(bytes)) => allotment = bytes,
+            let regions = task.writer.as_mut().map(|writer| writer.slot_mut(slot));
+            match self.attempt_with(allotment, working, how, regions, report) {
+                // What did not fit in is asked for at once; what was asked for at once and is not due has to wait.
+                Err(Stop::Crowded(bytes)) if patience == Patience::Waits && allotment < bytes => allotment = bytes,
                 Err(Stop::Stale) => reading = Reading::Plain,
                 Err(Stop::Unkept) => may_keep = false,
                 other => return other,
@@ -174,17 +197,22 @@ impl Preparer {
         allotment: u64,
         working: Working,
         how: Attempt,
-        regions: Vec<&mut [u8]>,
+        regions: Option<Vec<&mut [u8]>>,
         report: &mut Report,
     ) -> Result<Vec<Loose>, Stop> {
         let Attempt { wanted, place, .. } = how;
         self.current_op = None;
+        self.bill = Bill::default();
         self.workspace.begin(working, allotment).map_err(|error| self.no_memory(error, wanted, place))?;
         let outcome = catch_unwind(AssertUnwindSafe(|| self.prepare(regions, how, report)));
         let kept = outcome.as_ref().ok().and_then(|result| result.as_ref().ok());
         let kept: usize = kept.map_or(0, |loose| loose.iter().map(Loose::content_bytes).sum());
         report.kept_bytes += kept as u64;
-        report.memory += self.workspace.end_keeping(kept);
+        let waited = self.workspace.end_keeping(kept);
+        report.memory += waited;
+        if matches!(outcome, Ok(Ok(_))) && waited < self.bill.total() / 16 {
+            self.costs.book(&self.plan, wanted, &self.bill);
+        }
         outcome.unwrap_or_else(|panic| {
             self.workspace = Self::workspace(&self.plan, &self.budget, self.workspace.cancel().clone());
             let text = panic.downcast_ref::<String>().cloned();
@@ -196,17 +224,18 @@ impl Preparer {
 
     fn prepare(
         &mut self,
-        regions: Vec<&mut [u8]>,
+        regions: Option<Vec<&mut [u8]>>,
         Attempt { wanted, place, reading, may_keep }: Attempt,
         report: &mut Report,
     ) -> Result<Vec<Loose>, Stop> {
         let plan = Arc::clone(&self.plan);
-        let mut sample = Sample::new();
-        let mut regions: Vec<Option<&mut [u8]>> = regions.into_iter().map(Some).collect();
+        let mut sample = if regions.is_some() { Sample::new() } else { Sample::apart() };
+        let mut regions: Vec<Option<&mut [u8]>> = regions.into_iter().flatten().map(Some).collect();
         for (name, form) in plan.layout().fields() {
             let slot = match form {
                 FieldForm::Region { region, dtype, shape } => {
-                    Some(Slot { dtype: *dtype, shape, bytes: regions[*region].take() })
+                    let bytes = regions.get_mut(*region).and_then(Option::take);
+                    Some(Slot { dtype: *dtype, shape, bytes })
                 }
                 FieldForm::Stacked | FieldForm::List => None,
             };
@@ -225,6 +254,8 @@ impl Preparer {
         })?;
         let mut before = Instant::now();
         report.read += before - began;
+        self.bill.add(before - began, true);
+        (0..cut.0).for_each(|_| self.bill.add(Duration::ZERO, true));
         for (number, planned) in plan.ops().iter().enumerate().skip(cut.0) {
             if let Some(keeping) = keeps.filter(|keeping| keeping.cut == Cut(number)) {
                 self.supply.keep(keeping, wanted, &sample, &mut self.workspace, &self.metrics);
@@ -249,6 +280,7 @@ impl Preparer {
             let bytes = planned.op().on().names().filter_map(|name| sample.get(name).ok().map(|v| v.content_bytes()));
             self.metrics.ops[number].add(now - before, bytes.sum());
             report.ops += now - before;
+            self.bill.add(now - before, planned.op().fires(&draw));
             before = now;
         }
         if let Some(keeping) = keeps.filter(|keeping| keeping.cut == Cut(plan.ops().len()) && cut < keeping.cut) {

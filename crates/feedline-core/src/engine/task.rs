@@ -2,9 +2,11 @@
 
 use std::cmp::Ordering;
 use std::ops::Range;
+use std::time::Duration;
 
 use feedline_memory::SlotWriter;
 
+use super::prepare::Report;
 use crate::order::{Epoch, Share};
 use crate::plan::Plan;
 use crate::supply::Wanted;
@@ -22,8 +24,12 @@ pub struct Task {
     pub(super) first_number: u64,
     /// The slots to fill.
     pub(super) slots: Range<usize>,
-    /// The way to their memory.
-    pub(super) writer: SlotWriter,
+    /// The way to their memory; none as long as the batch is not open.
+    pub(super) writer: Option<SlotWriter>,
+    /// What it will take, if that is long. A slow sample is a task of its own.
+    pub(super) cost: Option<Duration>,
+    /// What was prepared before the batch was open, and has yet to be put into its slot.
+    pub(super) early: Option<Box<Report>>,
 }
 
 impl Task {

@@ -1,169 +1,199 @@
-//! The batches that are open ahead of the consumer.
+//! The batches that are open ahead of the consumer, and the slow samples beyond them.
 //!
 //! In: the cursor of the next batch to open, reports of finished tasks. Out: tasks, and complete batches in order. Batches
 //! have serial numbers that are never used again, so a late report of a batch that was dropped finds nothing.
 
-use std::collections::{BinaryHeap, VecDeque};
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use feedline_memory::{OpenSlab, Pool};
+use feedline_memory::{Pool, SlotWriter};
 
+use super::early::{Adopted, Early, Seat};
+use super::open_batch::OpenBatch;
+use super::outlook::Outlook;
 use super::prepare::Report;
+use super::queue::Queue;
 use super::{Budget, Task};
-use crate::batch::{Batch, BatchField, FieldData, FieldForm, Loose, RaggedError, stack};
+use crate::cost::Costs;
 use crate::cursor::Cursor;
-use crate::error::SampleFailure;
-use crate::metrics::{Phase, Substitute};
+use crate::order::Share;
 use crate::plan::Plan;
 
 /// A task is made long enough to last about this long, so that taking it costs little beside it.
 const TASK_TIME: Duration = Duration::from_micros(100);
+/// Slow samples that are announced at most.
+const MOST_EARLY: usize = 1024;
+/// Positions that are looked at in one go, because others wait for the lock.
+const LOOK_POSITIONS: usize = 1024;
 
-/// The open batches and the tasks that wait for a thread.
+/// The open batches, the samples that start early, and the tasks that wait for a thread.
 #[derive(Debug)]
 pub(super) struct Window {
     pub batches: VecDeque<OpenBatch>,
-    /// Tasks that can be loaded, soonest needed first.
-    pub waiting: BinaryHeap<Task>,
-    upcoming: Cursor,
-    next_serial: u64,
+    pub early: Early,
+    pub queue: Queue,
+    /// The next batch to open, and the next to look at.
+    upcoming: Upcoming,
+    unseen: Upcoming,
 }
 
-/// A batch in preparation.
-#[derive(Debug)]
-pub(super) struct OpenBatch {
+/// A batch that is not open yet.
+#[derive(Clone, Copy, Debug)]
+struct Upcoming {
     serial: u64,
-    /// Where it begins.
-    pub cursor: Cursor,
-    len: usize,
-    missing: usize,
-    slab: OpenSlab,
-    loose: Vec<Option<Vec<Loose>>>,
-    pub failure: Option<Arc<SampleFailure>>,
-    pub substitutes: Vec<Substitute>,
-    held_bytes: u64,
-    /// Time its samples spent reading, in ops, and waiting for memory.
-    spent: [Duration; 3],
+    cursor: Cursor,
 }
 
-impl OpenBatch {
-    pub fn is_complete(&self) -> bool {
-        self.missing == 0
+/// The tasks of a batch that was opened.
+#[derive(Debug, Default)]
+pub(super) struct Opened {
+    /// To be requested of the supply.
+    pub wanted: Vec<Task>,
+    /// Nothing has to be loaded for these any more.
+    pub ready: Vec<Task>,
+}
+
+impl Upcoming {
+    /// Goes to the next batch; gives this one, with its cursor at its beginning.
+    fn step(&mut self, plan: &Plan) -> Self {
+        let this = Self { cursor: self.cursor.normalised(plan), ..*self };
+        *self = Self { serial: this.serial + 1, cursor: Cursor { batches: this.cursor.batches + 1, ..this.cursor } };
+        this
     }
 
-    /// What its samples spent most of their time on.
-    pub fn main_phase(&self) -> Phase {
-        let phases = [Phase::Read, Phase::Prepare, Phase::Memory];
-        let longest = (0..3).max_by_key(|&phase| self.spent[phase]).expect("there are three");
-        phases[longest]
+    fn share(&self, plan: &Plan) -> Share {
+        plan.share(self.cursor.offset)
     }
 
-    pub fn release(&self, budget: &Budget) {
-        budget.release(self.held_bytes);
+    fn len(&self, plan: &Plan) -> usize {
+        self.share(plan).batch_len(self.cursor.batches)
     }
 
-    /// Everything in its final form.
-    pub fn assemble(self, plan: &Plan) -> Result<Batch, Box<RaggedError>> {
-        let slab = self.slab.seal().expect("writers are gone before their slots count as filled: see Run::work");
-        let slab = Arc::new(slab);
-        let mut loose: Vec<std::vec::IntoIter<Loose>> =
-            self.loose.into_iter().map(|values| values.unwrap_or_default().into_iter()).collect();
-        let mut fields = Vec::with_capacity(plan.layout().fields().len());
-        for (name, form) in plan.layout().fields() {
-            let data = match form {
-                FieldForm::Region { region, dtype, shape } => {
-                    let mut batch_shape = vec![self.len];
-                    batch_shape.extend(shape);
-                    FieldData::Region { slab: Arc::clone(&slab), region: *region, dtype: *dtype, shape: batch_shape }
-                }
-                FieldForm::Stacked => stack(name, loose.iter_mut().filter_map(Iterator::next).collect())?,
-                FieldForm::List => FieldData::List(loose.iter_mut().filter_map(Iterator::next).collect()),
-            };
-            fields.push(BatchField { name: Arc::clone(name), data });
-        }
-        Ok(Batch { epoch: self.cursor.epoch, number: self.cursor.batches, len: self.len, fields })
+    fn task(&self, plan: &Plan, slots: std::ops::Range<usize>) -> Task {
+        let first_number = self.cursor.batches * plan.settings().batch_size as u64;
+        let (serial, epoch, share) = (self.serial, self.cursor.epoch, self.share(plan));
+        Task { serial, epoch, share, first_number, slots, writer: None, cost: None, early: None }
     }
 }
 
 impl Window {
     pub fn new(cursor: Cursor) -> Self {
-        Self { batches: VecDeque::new(), waiting: BinaryHeap::new(), upcoming: cursor, next_serial: 0 }
+        let upcoming = Upcoming { serial: 0, cursor };
+        let (batches, early, queue) = (VecDeque::new(), Early::default(), Queue::default());
+        Self { batches, early, queue, upcoming, unseen: upcoming }
     }
 
     /// Goes on from `cursor`; gives what was open, to be dropped without the lock.
-    pub fn reset(&mut self, cursor: Cursor, budget: &Budget) -> (VecDeque<OpenBatch>, BinaryHeap<Task>) {
+    pub fn reset(&mut self, cursor: Cursor, budget: &Budget) -> (VecDeque<OpenBatch>, Queue) {
         for batch in &self.batches {
             batch.release(budget);
         }
-        self.upcoming = cursor;
-        (std::mem::take(&mut self.batches), std::mem::take(&mut self.waiting))
+        self.early.clear(budget);
+        // Numbers that were given to samples ahead are not used again.
+        let serial = self.upcoming.serial.max(self.unseen.serial);
+        self.upcoming = Upcoming { serial, cursor };
+        self.unseen = self.upcoming;
+        (std::mem::take(&mut self.batches), std::mem::take(&mut self.queue))
     }
 
     /// The number of the batch that the consumer needs next.
     pub fn front_serial(&self) -> u64 {
-        self.batches.front().map_or(self.next_serial, |batch| batch.serial)
+        self.batches.front().map_or(self.upcoming.serial, |batch| batch.serial)
+    }
+
+    /// Looks for slow samples beyond the open batches; gives their tasks.
+    pub fn look_ahead(&mut self, plan: &Plan, costs: &Costs, outlook: &Outlook) -> Vec<Task> {
+        let mut tasks = Vec::new();
+        let mut left = LOOK_POSITIONS;
+        let end = self.front_serial() + outlook.batches_ahead;
+        if self.unseen.serial < self.upcoming.serial {
+            self.unseen = self.upcoming;
+        }
+        while self.unseen.serial < end && self.early.len() < MOST_EARLY && left > 0 {
+            let batch = self.unseen.step(plan);
+            let len = batch.len(plan);
+            let all = batch.task(plan, 0..len);
+            for (slot, wanted) in all.wanted(plan).into_iter().enumerate() {
+                let cost = costs.predict(plan, wanted);
+                if outlook.is_slow(cost) {
+                    self.early.announce((batch.serial, slot));
+                    tasks.push(Task { cost: Some(cost), ..batch.task(plan, slot..slot + 1) });
+                }
+            }
+            left = left.saturating_sub(len.max(1));
+        }
+        tasks
     }
 
     /// Opens the next batch; gives its tasks of `group` slots each, or nothing if the system has no memory left.
-    pub fn open_next(&mut self, plan: &Plan, pool: &Pool, budget: &Budget, group: usize) -> Option<Vec<Task>> {
+    pub fn open_next(&mut self, plan: &Plan, pool: &Pool, budget: &Budget, group: usize) -> Option<Opened> {
         let slab = pool.open()?;
-        let cursor = self.upcoming.normalised(plan);
-        self.upcoming = Cursor { batches: cursor.batches + 1, ..cursor };
-        let share = plan.share(cursor.offset);
-        let (serial, len) = (self.next_serial, share.batch_len(cursor.batches));
-        self.next_serial += 1;
-        let held_bytes = slab.layout().total_bytes() as u64;
-        budget.hold(held_bytes);
-        let first_number = cursor.batches * plan.settings().batch_size as u64;
-        let tasks = (0..len)
-            .step_by(group)
-            .map(|first| {
-                let slots = first..(first + group).min(len);
-                let writer = slab.claim(slots.clone()).expect("a new slab's slots are free and groups are disjoint");
-                Task { serial, epoch: cursor.epoch, share, first_number, slots, writer }
-            })
-            .collect();
-        self.batches.push_back(OpenBatch {
-            serial,
-            cursor,
-            len,
-            missing: len,
-            slab,
-            loose: (0..len).map(|_| None).collect(),
-            failure: None,
-            substitutes: Vec::new(),
-            held_bytes,
-            spent: [Duration::ZERO; 3],
-        });
-        Some(tasks)
+        let opening = self.upcoming.step(plan);
+        let len = opening.len(plan);
+        let mut batch = OpenBatch::new(opening.serial, opening.cursor, len, slab);
+        batch.hold(budget);
+        let mut opened = Opened::default();
+        let mut usual = 0..0;
+        for slot in 0..len {
+            let adopted = self.early.adopt((opening.serial, slot));
+            if adopted.is_none() {
+                usual.end = slot + 1;
+                if usual.len() < group && slot + 1 < len {
+                    continue;
+                }
+            }
+            if !usual.is_empty() {
+                let writer = Some(batch.claim(usual.clone()));
+                opened.wanted.push(Task { writer, ..opening.task(plan, usual) });
+            }
+            usual = slot + 1..slot + 1;
+            let writer = if adopted.is_some() { Some(batch.claim(slot..slot + 1)) } else { None };
+            match (adopted, writer) {
+                (Some(Adopted::Done(report)), writer) => {
+                    opened.ready.push(Task { writer, early: Some(report), ..opening.task(plan, slot..slot + 1) });
+                }
+                (Some(Adopted::PutBack(task)), writer) => opened.ready.push(Task { writer, ..*task }),
+                (Some(Adopted::Coming), Some(writer)) => batch.reserve(slot, writer),
+                _ => {}
+            }
+        }
+        self.batches.push_back(batch);
+        Some(opened)
+    }
+
+    /// Takes the task with the least slack, with the way to its memory if its batch is open.
+    pub fn next_task(&mut self, outlook: &Outlook, may_start_early: bool) -> Option<Task> {
+        loop {
+            let mut task = self.queue.pop(outlook, self.upcoming.serial, may_start_early)?;
+            if task.writer.is_none() {
+                task.writer = self.reserved(task.need());
+            }
+            // One that has no place in a batch and is not expected is left from before a jump.
+            if task.writer.is_some() || self.early.start(task.need()) {
+                return Some(task);
+            }
+        }
+    }
+
+    /// The way to the memory of a sample that was started early, if its batch is open now.
+    pub fn reserved(&mut self, (serial, slot): Seat) -> Option<SlotWriter> {
+        self.open_batch(serial)?.take_reserved(slot)
+    }
+
+    fn open_batch(&mut self, serial: u64) -> Option<&mut OpenBatch> {
+        let number = serial.checked_sub(self.front_serial())?;
+        self.batches.get_mut(usize::try_from(number).ok()?)
     }
 
     /// Books a finished task; says whether the batch that the consumer needs next is now complete.
     pub fn book(&mut self, serial: u64, slots: usize, report: Report, budget: &Budget) -> bool {
-        let number = serial.checked_sub(self.front_serial());
-        let Some(batch) = number.and_then(|number| self.batches.get_mut(number as usize)) else {
+        let is_front = serial == self.front_serial();
+        let Some(batch) = self.open_batch(serial) else {
             budget.release(report.kept_bytes);
             return false;
         };
-        batch.held_bytes += report.kept_bytes;
-        for prepared in report.prepared {
-            batch.loose[prepared.slot] = Some(prepared.loose);
-            batch.substitutes.extend(prepared.substitute);
-        }
-        let is_earlier =
-            |failure: &Arc<SampleFailure>| batch.failure.as_ref().is_none_or(|known| failure.position < known.position);
-        if let Some(failure) = report.failure.filter(is_earlier) {
-            batch.failure = Some(failure);
-        }
-        batch.missing -= slots;
-        for (total, time) in batch.spent.iter_mut().zip([report.read, report.ops, report.memory]) {
-            *total += time;
-        }
-        if batch.is_complete() {
-            batch.substitutes.sort_by_key(|substitute| substitute.failure.position);
-        }
-        number == Some(0) && batch.is_complete()
+        batch.book(slots, report);
+        is_front && batch.is_complete()
     }
 }
 

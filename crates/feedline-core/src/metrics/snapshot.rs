@@ -100,6 +100,8 @@ pub struct QueueSnapshot {
     pub limit_batches: usize,
     /// Samples that wait for a thread.
     pub waiting_samples: usize,
+    /// Slow samples in preparation, or prepared, whose batch is not open yet.
+    pub early_samples: usize,
 }
 
 /// Memory in flight.

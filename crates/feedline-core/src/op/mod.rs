@@ -10,6 +10,7 @@ mod center_crop;
 mod color_jitter;
 mod decode_image;
 mod decoding;
+mod delay;
 mod grayscale;
 mod normalize;
 mod on;
@@ -50,6 +51,11 @@ pub trait Op: Send + Sync + Debug {
     /// Whether the result depends on the draw.
     fn is_random(&self) -> bool {
         false
+    }
+
+    /// Whether there is work to do with this draw: a random op that leaves a sample alone is quick, and says so before.
+    fn fires(&self, _draw: &Draw) -> bool {
+        true
     }
 
     /// Whether a plan with this op can be written down; if not, why.
@@ -168,4 +174,5 @@ pub(crate) fn register(registry: &mut Registry) {
     registry.op::<random_erasing::RandomErasing>();
     registry.op::<to_tensor::ToTensor>();
     registry.op::<normalize::Normalize>();
+    registry.op::<delay::Delay>();
 }

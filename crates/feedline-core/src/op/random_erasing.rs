@@ -167,6 +167,10 @@ impl Op for RandomErasing {
         Ok(())
     }
 
+    fn fires(&self, draw: &Draw) -> bool {
+        draw.happens(0, self.p)
+    }
+
     fn is_random(&self) -> bool {
         true
     }

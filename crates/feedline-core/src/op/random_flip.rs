@@ -40,6 +40,10 @@ macro_rules! random_flip {
                 self.p > 0.0 && self.p < 1.0
             }
 
+            fn fires(&self, draw: &Draw) -> bool {
+                draw.happens(0, self.p)
+            }
+
             fn resolve(&self, draw: &Draw, _: Facts) -> Vec<(&'static str, f64)> {
                 vec![("flip", f64::from(u8::from(draw.happens(0, self.p))))]
             }

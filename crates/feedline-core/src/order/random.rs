@@ -89,6 +89,11 @@ impl Draw {
         Self { key, id, occurrence }
     }
 
+    /// The sample that the draw is for.
+    pub fn id(&self) -> SampleId {
+        self.id
+    }
+
     /// Number `number`, uniform over 64 bits.
     pub fn bits(&self, number: u32) -> u64 {
         self.key.bits(self.id.0, self.occurrence.0, number)

@@ -1,4 +1,7 @@
 //! What the rest of a chain will need of a sample, asked before the data is touched.
+//!
+//! In: a place in the chain, a sample, facts of its picture. Out: the part that is needed from there on. Always true: what is
+//! not needed does not change a byte of what is delivered (law 8).
 
 use super::Plan;
 use crate::op::{Decoding, Facts, Need};

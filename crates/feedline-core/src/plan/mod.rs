@@ -24,4 +24,4 @@ pub use error::{CheckError, PlanError};
 pub use fingerprint::{Fingerprint, Fingerprints};
 pub use op::PlannedOp;
 pub use registry::Registry;
-pub use settings::{OnError, Order, RunConfig, SeekIndexUse, Settings, Workers};
+pub use settings::{OnError, Order, RunConfig, SeekIndexUse, Settings, Start, Workers};

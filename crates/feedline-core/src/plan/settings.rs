@@ -114,6 +114,9 @@ pub struct RunConfig {
     /// Whether seek indexes of pictures are used, and made where they are missing.
     #[serde(default, skip_serializing_if = "SeekIndexUse::is_auto")]
     pub seek_index: SeekIndexUse,
+    /// Which sample is prepared next.
+    #[serde(default, skip_serializing_if = "Start::is_least_slack")]
+    pub start: Start,
     /// Use SIMD kernels where the machine has them.
     #[serde(default = "yes", skip_serializing_if = "is_true")]
     pub simd: bool,
@@ -138,6 +141,7 @@ impl Default for RunConfig {
             world_size: None,
             cache: None,
             seek_index: SeekIndexUse::Auto,
+            start: Start::LeastSlack,
             simd: true,
         }
     }
@@ -165,6 +169,24 @@ impl SeekIndexUse {
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     fn is_auto(&self) -> bool {
         *self == Self::Auto
+    }
+}
+
+/// Which sample is prepared next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Start {
+    /// The one that has the least time to spare: a slow sample starts early.
+    #[default]
+    LeastSlack,
+    /// The one that is needed first.
+    FirstCome,
+}
+
+impl Start {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_least_slack(&self) -> bool {
+        *self == Self::LeastSlack
     }
 }
 

@@ -12,21 +12,22 @@ use std::time::Duration;
 
 use crate::batch::Batch;
 use crate::cache::PrefixCache;
+use crate::cost::{CostFile, Costs};
 use crate::cursor::{Cursor, State};
-use crate::engine::{Budget, Run};
+use crate::engine::{Budget, Lasting, Run};
 use crate::error::Error;
 use crate::metrics::{Metrics, Snapshot};
-use crate::order::Epoch;
+use crate::order::{Epoch, Occurrence};
 use crate::plan::Plan;
-use crate::supply::{LocalSupply, Supply};
+use crate::supply::{LocalSupply, Supply, Wanted};
 
 /// A stream of batches.
 #[derive(Debug)]
 pub struct Loader {
     plan: Arc<Plan>,
     supply: Arc<dyn Supply>,
-    metrics: Arc<Metrics>,
-    budget: Arc<Budget>,
+    lasting: Lasting,
+    cost_file: Option<CostFile>,
     progress: Mutex<Progress>,
     /// Held while a consumer waits and while the place in the stream changes: a batch is taken from the run and booked as
     /// received in one turn, so none is lost between the two.
@@ -111,9 +112,15 @@ impl Loader {
             is_closed: false,
         };
         let asked = plan.config().memory_budget.map(|bytes| bytes.0);
+        let cost_file = machine.cache_folder.as_ref().map(|folder| CostFile::in_folder(folder, &plan));
+        let costs = cost_file.as_ref().and_then(|file| file.read(&plan)).unwrap_or_else(|| Costs::new(&plan));
         Self {
-            metrics: Arc::new(Metrics::new(&plan)),
-            budget: Budget::asked_or_default(asked, machine.memory_bytes),
+            lasting: Lasting {
+                metrics: Arc::new(Metrics::new(&plan)),
+                budget: Budget::asked_or_default(asked, machine.memory_bytes),
+                costs: Arc::new(costs),
+            },
+            cost_file,
             plan,
             supply,
             progress: Mutex::new(progress),
@@ -183,6 +190,10 @@ impl Loader {
         let is_last = delivery.after.epoch != delivery.batch.epoch;
         progress.received = delivery.after;
         progress.stage = if is_last { Stage::Ended } else { Stage::Under };
+        drop(progress);
+        if is_last {
+            self.keep_costs();
+        }
         Ok(Next::Batch(Box::new(delivery.batch)))
     }
 
@@ -223,7 +234,15 @@ impl Loader {
     /// All that was done so far, in numbers.
     pub fn snapshot(&self) -> Snapshot {
         let queue = self.lock().run.as_ref().map(|run| run.queue()).unwrap_or_default();
-        Snapshot::new(&self.metrics, self.plan.config().num_workers.count(), queue, self.budget.snapshot())
+        let Lasting { metrics, budget, .. } = &self.lasting;
+        Snapshot::new(metrics, self.plan.config().num_workers.count(), queue, budget.snapshot())
+    }
+
+    /// What each sample of the source, in its order, will take in the epoch that the next iteration would run.
+    pub fn costs(&self) -> Vec<Duration> {
+        let (epoch, source) = (self.upcoming_epoch(), self.plan.source());
+        let wanted = |ordinal| Wanted { id: source.id_at(ordinal), epoch, occurrence: Occurrence(0) };
+        (0..source.len()).map(|ordinal| self.lasting.costs.predict(&self.plan, wanted(ordinal))).collect()
     }
 
     /// Ends an iteration early: its prepared work, memory and threads are freed. The next one starts anew.
@@ -248,6 +267,15 @@ impl Loader {
         };
         if let Some(run) = run {
             run.close();
+            self.keep_costs();
+        }
+    }
+
+    /// Keeps what samples cost for the next run of the plan, if there are some worth it.
+    fn keep_costs(&self) {
+        let Some(file) = self.cost_file.as_ref().filter(|_| self.lasting.costs.has_news()) else { return };
+        if let Err(error) = file.write(&self.lasting.costs, &self.plan) {
+            tracing::warn!(%error, "costs are not kept");
         }
     }
 
@@ -282,8 +310,7 @@ impl Loader {
             Arc::clone(&self.plan),
             Arc::clone(&self.supply),
             progress.received,
-            Arc::clone(&self.metrics),
-            Arc::clone(&self.budget),
+            self.lasting.clone(),
         )?);
         progress.run = Some(Arc::clone(&run));
         Ok(run)

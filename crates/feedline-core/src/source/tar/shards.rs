@@ -1,4 +1,7 @@
 //! All shards of a data set: which sample is in which, and the few that are open.
+//!
+//! In: a sample's number. Out: its shard, open, and its entry there. Always true: a bounded number of shards is open, whatever
+//! the number of shards.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

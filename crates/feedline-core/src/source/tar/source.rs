@@ -1,4 +1,7 @@
 //! The samples of tar shards.
+//!
+//! In: patterns or paths. Out: for each sample the ranges of its members. Always true: ids follow the names of the shards and
+//! the places in them; fields are those that every sample has.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,0 +1,1 @@
+"""How well samples of very different cost are scheduled: `python -m bench.schedule`."""

@@ -1,0 +1,111 @@
+//! Costs on disk.
+//!
+//! In: what a run learnt. Out: the same, for the next run of the same plan. Always true: a file that is damaged, cut short or of
+//! another plan gives nothing; files are replaced as a whole.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+
+use super::{Costs, Mean, Table};
+use crate::plan::Plan;
+
+/// The first bytes of a file; changes when the rest means something else.
+const MAGIC: [u8; 16] = *b"feedline costs 1";
+
+/// Where the costs of a plan are kept between runs.
+#[derive(Debug)]
+pub struct CostFile(PathBuf);
+
+impl CostFile {
+    /// The file in a cache folder for this plan on this machine: another processor has other costs.
+    pub fn in_folder(cache_folder: &Path, plan: &Plan) -> Self {
+        let machine = xxh3_64(machine().as_bytes());
+        Self(cache_folder.join("costs").join(format!("{}.{machine:016x}", plan.fingerprints().values)))
+    }
+
+    /// What is in it, if that is about this plan.
+    pub fn read(&self, plan: &Plan) -> Option<Costs> {
+        let bytes = fs::read(&self.0).ok()?;
+        let costs = Costs::from_bytes(plan, &bytes);
+        if costs.is_none() {
+            tracing::warn!(path = %self.0.display(), "costs that cannot be read are learnt anew");
+        }
+        costs
+    }
+
+    /// Replaces what is in it.
+    pub fn write(&self, costs: &Costs, plan: &Plan) -> io::Result<()> {
+        let folder = self.0.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(folder)?;
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        file.write_all(&costs.to_bytes(plan))?;
+        file.persist(&self.0).map_err(|error| error.error)?;
+        Ok(())
+    }
+}
+
+/// The processor and the number of threads that a process may use.
+fn machine() -> String {
+    let model = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = model.lines().find(|line| line.starts_with("model name")).unwrap_or(std::env::consts::ARCH);
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    format!("{model} {cores}")
+}
+
+impl Costs {
+    fn means(&self) -> impl Iterator<Item = &Mean> {
+        self.stages.iter().flat_map(|stage| [&stage.fired, &stage.idle]).chain([&self.sample])
+    }
+
+    /// All that is known, as bytes.
+    pub fn to_bytes(&self, plan: &Plan) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(plan.fingerprints().values.to_string().as_bytes());
+        bytes.extend((self.stages.len() as u32).to_le_bytes());
+        for mean in self.means() {
+            let (nanos, count) = mean.parts();
+            bytes.extend(nanos.to_le_bytes());
+            bytes.extend(count.to_le_bytes());
+        }
+        let slowest = self.slowest.iter().map(|slowest| slowest.load(Ordering::Relaxed)).max().unwrap_or(0);
+        bytes.extend(slowest.to_le_bytes());
+        if let Some(Some(table)) = self.table.get() {
+            bytes.extend(table.entries().flat_map(u16::to_le_bytes));
+        }
+        bytes.extend(xxh3_128(&bytes).to_le_bytes());
+        bytes
+    }
+
+    /// What [`Costs::to_bytes`] wrote, if it is about this plan.
+    pub fn from_bytes(plan: &Plan, bytes: &[u8]) -> Option<Self> {
+        let costs = Self::new(plan);
+        let (content, checksum) = bytes.split_last_chunk()?;
+        let rest = content.strip_prefix(&MAGIC)?;
+        let rest = rest.strip_prefix(plan.fingerprints().values.to_string().as_bytes())?;
+        let (stages, mut rest) = rest.split_first_chunk()?;
+        if xxh3_128(content) != u128::from_le_bytes(*checksum)
+            || u32::from_le_bytes(*stages) as usize != costs.stages.len()
+        {
+            return None;
+        }
+        let mut number = || {
+            let (number, left) = rest.split_first_chunk()?;
+            rest = left;
+            Some(u64::from_le_bytes(*number))
+        };
+        for mean in costs.means() {
+            mean.set(number()?, number()?);
+        }
+        costs.slowest[1].store(number()?, Ordering::Relaxed);
+        if !rest.is_empty() {
+            let table = Table::for_samples(plan.source().len(), costs.stages.len())?;
+            table.fill(rest)?;
+            costs.table.set(Some(table)).ok()?;
+        }
+        Some(costs)
+    }
+}

@@ -1,0 +1,141 @@
+//! What samples cost: measured while they are prepared, predicted before their data is touched.
+//!
+//! In: times of the stages of samples; a *stage* is the loading of a sample, or one op. Out: predictions for any sample of
+//! any epoch. A prediction adds up stages: what this stage took for this sample the last times, else what it takes on
+//! average; of a random op that will leave the sample alone, what it takes then (the draws are known beforehand).
+//!
+//! Always true: costs decide when work is done, never what is delivered.
+
+mod file;
+mod mean;
+mod table;
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+pub use file::CostFile;
+use mean::Mean;
+use table::Table;
+
+use crate::plan::Plan;
+use crate::supply::Wanted;
+
+/// Samples after which the slowest one is looked for anew.
+const GENERATION: u64 = 4096;
+/// Samples that take less are not worth a note each.
+const NOTED: Duration = Duration::from_micros(200);
+
+/// The costs of a plan's samples.
+#[derive(Debug)]
+pub struct Costs {
+    /// Loading, then each op.
+    stages: Vec<Stage>,
+    sample: Mean,
+    /// The slowest sample of this generation and of the one before, in nanoseconds.
+    slowest: [AtomicU64; 2],
+    samples: AtomicU64,
+    /// Samples when [`Costs::has_news`] was asked last.
+    told: AtomicU64,
+    /// What each stage took for each sample, once there are samples worth it.
+    table: OnceLock<Option<Table>>,
+}
+
+/// What a stage takes when it does its work, and when its draw says that there is none.
+#[derive(Debug, Default)]
+struct Stage {
+    fired: Mean,
+    idle: Mean,
+}
+
+/// What one sample took, stage by stage.
+#[derive(Debug, Default)]
+pub struct Bill {
+    stages: Vec<(Duration, bool)>,
+}
+
+impl Bill {
+    /// Adds the next stage: its time, and whether it had work to do.
+    pub fn add(&mut self, time: Duration, has_fired: bool) {
+        self.stages.push((time, has_fired));
+    }
+
+    /// All stages together.
+    pub fn total(&self) -> Duration {
+        self.stages.iter().map(|&(time, _)| time).sum()
+    }
+}
+
+/// What is known of all samples together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spread {
+    /// Of the samples of late.
+    pub mean: Duration,
+    /// The slowest sample of the last few thousand.
+    pub slowest: Duration,
+}
+
+impl Costs {
+    /// Nothing is known yet.
+    pub fn new(plan: &Plan) -> Self {
+        Self {
+            stages: (0..=plan.ops().len()).map(|_| Stage::default()).collect(),
+            sample: Mean::default(),
+            slowest: [AtomicU64::new(0), AtomicU64::new(0)],
+            samples: AtomicU64::new(0),
+            told: AtomicU64::new(0),
+            table: OnceLock::new(),
+        }
+    }
+
+    /// Books what a sample took.
+    pub fn book(&self, plan: &Plan, wanted: Wanted, bill: &Bill) {
+        let total = bill.total();
+        self.sample.add(total);
+        let number = self.samples.fetch_add(1, Ordering::Relaxed);
+        let [now, before] = &self.slowest;
+        if number > 0 && number.is_multiple_of(GENERATION) {
+            before.store(now.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        }
+        now.fetch_max(total.as_nanos() as u64, Ordering::Relaxed);
+        for (stage, &(time, has_fired)) in self.stages.iter().zip(&bill.stages) {
+            if has_fired { &stage.fired } else { &stage.idle }.add(time);
+        }
+        if self.table.get().is_none() && total < NOTED {
+            return;
+        }
+        let table = self.table.get_or_init(|| Table::for_samples(plan.source().len(), self.stages.len()));
+        if let (Some(table), Some(row)) = (table, plan.source().ordinal_of(wanted.id)) {
+            for (stage, &(time, has_fired)) in bill.stages.iter().enumerate() {
+                if has_fired {
+                    table.note(row, stage, time);
+                }
+            }
+        }
+    }
+
+    /// What a sample will take, its draws considered.
+    pub fn predict(&self, plan: &Plan, wanted: Wanted) -> Duration {
+        let noted = self.table.get().and_then(Option::as_ref).zip(plan.source().ordinal_of(wanted.id));
+        let stage_of = |number: usize, stage: &Stage| {
+            let fires = number == 0 || plan.ops()[number - 1].op().fires(&plan.draw(number - 1, wanted));
+            if !fires {
+                return stage.idle.get();
+            }
+            noted.and_then(|(table, row)| table.of(row, number)).unwrap_or_else(|| stage.fired.get())
+        };
+        self.stages.iter().enumerate().map(|(number, stage)| stage_of(number, stage)).sum()
+    }
+
+    /// Whether something about single samples was booked since this was asked last.
+    pub fn has_news(&self) -> bool {
+        let booked = self.samples.load(Ordering::Relaxed);
+        matches!(self.table.get(), Some(Some(_))) && self.told.swap(booked, Ordering::Relaxed) != booked
+    }
+
+    /// What is known of all samples together.
+    pub fn spread(&self) -> Spread {
+        let slowest = self.slowest.iter().map(|slowest| slowest.load(Ordering::Relaxed)).max().unwrap_or(0);
+        Spread { mean: self.sample.get(), slowest: Duration::from_nanos(slowest) }
+    }
+}

@@ -1,0 +1,90 @@
+//! What each stage took for each sample, in two bytes.
+
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+/// Entries at most: 128 MB. A source with more has no table.
+const MOST_ENTRIES: u64 = 1 << 26;
+/// Steps of an entry for a factor of two: one is 0.07 %.
+const STEPS: f64 = 1024.0;
+
+/// Times by sample and stage; 0 where nothing is known.
+#[derive(Debug)]
+pub(super) struct Table {
+    stages: usize,
+    entries: Box<[AtomicU16]>,
+}
+
+impl Table {
+    /// An empty table, if it is not too large.
+    pub fn for_samples(samples: u64, stages: usize) -> Option<Self> {
+        let entries = samples.checked_mul(stages as u64).filter(|&entries| entries <= MOST_ENTRIES)?;
+        Some(Self { stages, entries: (0..entries).map(|_| AtomicU16::new(0)).collect() })
+    }
+
+    fn entry(&self, row: u64, stage: usize) -> Option<&AtomicU16> {
+        self.entries.get(usize::try_from(row).ok()?.checked_mul(self.stages)? + stage)
+    }
+
+    /// Books a time: the mean of it and of what was known.
+    pub fn note(&self, row: u64, stage: usize, time: Duration) {
+        let Some(entry) = self.entry(row, stage) else { return };
+        let known = self.of(row, stage);
+        let time = known.map_or(time, |known| (known + time) / 2);
+        let steps = ((time.as_nanos() + 1) as f64).log2() * STEPS;
+        entry.store((steps as u16).max(1), Ordering::Relaxed);
+    }
+
+    /// The time that is known.
+    pub fn of(&self, row: u64, stage: usize) -> Option<Duration> {
+        let steps = self.entry(row, stage)?.load(Ordering::Relaxed);
+        (steps > 0).then(|| Duration::from_nanos((f64::from(steps) / STEPS).exp2() as u64))
+    }
+
+    /// All entries, row by row.
+    pub fn entries(&self) -> impl Iterator<Item = u16> {
+        self.entries.iter().map(|entry| entry.load(Ordering::Relaxed))
+    }
+
+    /// Takes entries from bytes; `None` if they are not as many.
+    pub fn fill(&self, bytes: &[u8]) -> Option<()> {
+        let (numbers, rest) = bytes.as_chunks();
+        if !rest.is_empty() || numbers.len() != self.entries.len() {
+            return None;
+        }
+        for (entry, number) in self.entries.iter().zip(numbers) {
+            entry.store(u16::from_le_bytes(*number), Ordering::Relaxed);
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_come_back_within_a_thousandth_and_settle_on_the_mean() {
+        let table = Table::for_samples(3, 2).unwrap();
+        for time in [Duration::from_nanos(3), Duration::from_micros(17), Duration::from_secs(100)] {
+            let table = Table::for_samples(3, 2).unwrap();
+            table.note(2, 1, time);
+            let back = table.of(2, 1).unwrap();
+            assert!(back.abs_diff(time) <= time / 1000 + Duration::from_nanos(1), "{time:?} became {back:?}");
+        }
+        assert_eq!(table.of(1, 0), None);
+        table.note(1, 0, Duration::from_millis(10));
+        (0..20).for_each(|_| table.note(1, 0, Duration::from_millis(30)));
+        let settled = table.of(1, 0).unwrap().as_secs_f64();
+        assert!((settled - 0.030).abs() < 0.0005, "{settled}");
+        assert_eq!(table.of(0, 1), None, "no other entry changed");
+        table.note(3, 0, Duration::from_secs(1));
+        assert_eq!(table.of(3, 0), None, "a row that is not there");
+    }
+
+    #[test]
+    fn a_table_that_would_be_too_large_is_not_made() {
+        assert!(Table::for_samples(1 << 40, 5).is_none());
+        assert!(Table::for_samples(u64::MAX, 5).is_none());
+    }
+}

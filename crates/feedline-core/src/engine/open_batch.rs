@@ -1,0 +1,133 @@
+//! A batch in preparation.
+//!
+//! In: reports of its tasks. Out: the batch in its final form, once nothing is missing.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use feedline_memory::{OpenSlab, SlotWriter};
+
+use super::Budget;
+use super::prepare::Report;
+use crate::batch::{Batch, BatchField, FieldData, FieldForm, Loose, RaggedError, stack};
+use crate::cursor::Cursor;
+use crate::error::SampleFailure;
+use crate::metrics::{Phase, Substitute};
+use crate::plan::Plan;
+
+#[derive(Debug)]
+pub(super) struct OpenBatch {
+    pub serial: u64,
+    /// Where it begins.
+    pub cursor: Cursor,
+    len: usize,
+    missing: usize,
+    slab: OpenSlab,
+    loose: Vec<Option<Vec<Loose>>>,
+    /// The way to slots whose samples were started before.
+    reserved: BTreeMap<usize, SlotWriter>,
+    pub failure: Option<Arc<SampleFailure>>,
+    pub substitutes: Vec<Substitute>,
+    held_bytes: u64,
+    /// Time its samples spent reading, in ops, and waiting for memory.
+    spent: [Duration; 3],
+}
+
+impl OpenBatch {
+    pub fn new(serial: u64, cursor: Cursor, len: usize, slab: OpenSlab) -> Self {
+        Self {
+            serial,
+            cursor,
+            len,
+            missing: len,
+            held_bytes: slab.layout().total_bytes() as u64,
+            slab,
+            loose: (0..len).map(|_| None).collect(),
+            reserved: BTreeMap::new(),
+            failure: None,
+            substitutes: Vec::new(),
+            spent: [Duration::ZERO; 3],
+        }
+    }
+
+    pub fn is_complete(&self) -> bool {
+        self.missing == 0
+    }
+
+    /// What its samples spent most of their time on.
+    pub fn main_phase(&self) -> Phase {
+        let phases = [Phase::Read, Phase::Prepare, Phase::Memory];
+        let longest = (0..3).max_by_key(|&phase| self.spent[phase]).expect("there are three");
+        phases[longest]
+    }
+
+    /// Books its memory.
+    pub fn hold(&self, budget: &Budget) {
+        budget.hold(self.held_bytes);
+    }
+
+    /// Returns its memory, and what its samples brought with them.
+    pub fn release(&self, budget: &Budget) {
+        budget.release(self.held_bytes);
+    }
+
+    /// The way to slots of which nobody else has it.
+    pub fn claim(&self, slots: Range<usize>) -> SlotWriter {
+        self.slab.claim(slots).expect("a new slab's slots are free and groups are disjoint")
+    }
+
+    /// Keeps the way to a slot until its sample comes.
+    pub fn reserve(&mut self, slot: usize, writer: SlotWriter) {
+        self.reserved.insert(slot, writer);
+    }
+
+    /// Gives away the way to a slot.
+    pub fn take_reserved(&mut self, slot: usize) -> Option<SlotWriter> {
+        self.reserved.remove(&slot)
+    }
+
+    /// Books a finished task of `slots` slots.
+    pub fn book(&mut self, slots: usize, report: Report) {
+        self.held_bytes += report.kept_bytes;
+        for prepared in report.prepared {
+            self.loose[prepared.slot] = Some(prepared.loose);
+            self.substitutes.extend(prepared.substitute);
+        }
+        let is_earlier =
+            |failure: &Arc<SampleFailure>| self.failure.as_ref().is_none_or(|known| failure.position < known.position);
+        if let Some(failure) = report.failure.filter(is_earlier) {
+            self.failure = Some(failure);
+        }
+        self.missing -= slots;
+        for (total, time) in self.spent.iter_mut().zip([report.read, report.ops, report.memory]) {
+            *total += time;
+        }
+        if self.is_complete() {
+            self.substitutes.sort_by_key(|substitute| substitute.failure.position);
+        }
+    }
+
+    /// Everything in its final form.
+    pub fn assemble(self, plan: &Plan) -> Result<Batch, Box<RaggedError>> {
+        let slab = self.slab.seal().expect("writers are gone before their slots count as filled: see Shared::settle");
+        let slab = Arc::new(slab);
+        let mut loose: Vec<std::vec::IntoIter<Loose>> =
+            self.loose.into_iter().map(|values| values.unwrap_or_default().into_iter()).collect();
+        let mut fields = Vec::with_capacity(plan.layout().fields().len());
+        for (name, form) in plan.layout().fields() {
+            let data = match form {
+                FieldForm::Region { region, dtype, shape } => {
+                    let mut batch_shape = vec![self.len];
+                    batch_shape.extend(shape);
+                    FieldData::Region { slab: Arc::clone(&slab), region: *region, dtype: *dtype, shape: batch_shape }
+                }
+                FieldForm::Stacked => stack(name, loose.iter_mut().filter_map(Iterator::next).collect())?,
+                FieldForm::List => FieldData::List(loose.iter_mut().filter_map(Iterator::next).collect()),
+            };
+            fields.push(BatchField { name: Arc::clone(name), data });
+        }
+        Ok(Batch { epoch: self.cursor.epoch, number: self.cursor.batches, len: self.len, fields })
+    }
+}

@@ -1,0 +1,63 @@
+//! The tasks that wait for a thread.
+//!
+//! In: tasks whose samples can be loaded. Out: the one with the least *slack*, the time until the consumer needs it minus
+//! what it will take. Tasks of usual cost have it in the order of the stream; slow ones are compared one by one.
+
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use super::Task;
+use super::outlook::Outlook;
+
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    usual: BinaryHeap<Task>,
+    slow: Vec<Task>,
+}
+
+impl Queue {
+    pub fn push(&mut self, task: Task) {
+        if task.cost.is_some() {
+            self.slow.push(task);
+        } else {
+            self.usual.push(task);
+        }
+    }
+
+    /// Takes the task with the least slack. Those of batches from `opened` on only if they `may_start_early`.
+    pub fn pop(&mut self, outlook: &Outlook, opened: u64, may_start_early: bool) -> Option<Task> {
+        let slack = |task: &Task| {
+            let cost = task.cost.unwrap_or(outlook.usual_cost).as_secs_f64();
+            task.serial as f64 * outlook.interval.as_secs_f64() - cost
+        };
+        let may_start = |task: &Task| may_start_early || task.serial < opened;
+        let slow = self.slow.iter().enumerate().filter(|(_, task)| may_start(task));
+        let slow = slow.map(|(number, task)| (number, slack(task), task.need()));
+        let slow = slow.min_by(|(_, slack, need), (_, other, other_need)| {
+            slack.total_cmp(other).then_with(|| need.cmp(other_need))
+        });
+        match (slow, self.usual.peek()) {
+            (Some((number, least, _)), usual) if usual.is_none_or(|task| least < slack(task)) => {
+                Some(self.slow.swap_remove(number))
+            }
+            _ => self.usual.pop(),
+        }
+    }
+
+    /// Samples that wait.
+    pub fn samples(&self) -> usize {
+        self.usual.iter().chain(&self.slow).map(|task| task.slots.len()).sum()
+    }
+
+    /// Whether slow samples wait.
+    pub fn has_slow(&self) -> bool {
+        !self.slow.is_empty()
+    }
+}
+
+/// What a task is expected to take when nothing is known of it.
+impl Outlook {
+    pub fn is_slow(&self, cost: Duration) -> bool {
+        self.slow_above.is_some_and(|limit| cost > limit)
+    }
+}

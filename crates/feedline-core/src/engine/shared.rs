@@ -1,0 +1,205 @@
+//! What the threads of a run and its consumer share: the window, the queue, and what is delivered from them.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use feedline_memory::Pool;
+
+use super::outlook::{Limits, Outlook, Pace};
+use super::run::{Delivery, Lasting};
+use super::stuck::Stuck;
+use super::window::{Window, group_size};
+use super::{Budget, Cancel};
+use crate::cost::Costs;
+use crate::cursor::Cursor;
+use crate::error::Error;
+use crate::metrics::{Metrics, Phase};
+use crate::order::Epoch;
+use crate::plan::{Plan, Start};
+use crate::supply::{Ready, Supply};
+
+/// With fewer open batches none is given up for samples that start early.
+const BATCHES_TO_SPARE: usize = 8;
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub plan: Arc<Plan>,
+    pub supply: Arc<dyn Supply>,
+    pub metrics: Arc<Metrics>,
+    pub budget: Arc<Budget>,
+    pub costs: Arc<Costs>,
+    pool: Pool,
+    pub cancel: Cancel,
+    /// Its number among the runs that use the budget.
+    pub number: u64,
+    workers: usize,
+    limits: Limits,
+    /// Held from the opening of batches until their tasks are requested, so that tasks of a batch are never behind those of a
+    /// later one: else all threads could wait for memory with samples that are not due (see [`Budget`]).
+    opening: Mutex<()>,
+    progress: Mutex<Progress>,
+    pub has_tasks: Condvar,
+    pub has_batch: Condvar,
+}
+
+#[derive(Debug)]
+pub(super) struct Progress {
+    pub window: Window,
+    pub outlook: Outlook,
+    pub pace: Pace,
+    pub stuck: Option<Stuck>,
+    pub substituted: (Epoch, u64),
+    /// How long the consumer has waited for the batch that is due.
+    pub waited: Duration,
+    pub has_delivered: bool,
+    pub is_closed: bool,
+}
+
+impl Shared {
+    pub fn new(plan: Arc<Plan>, supply: Arc<dyn Supply>, cursor: Cursor, lasting: Lasting, workers: usize) -> Self {
+        let Lasting { metrics, budget, costs } = lasting;
+        let config = plan.config();
+        let slab_bytes = plan.layout().slab().total_bytes() as u64;
+        let batch_size = plan.settings().batch_size;
+        let affordable = (budget.limit() / 2).checked_div(slab_bytes).unwrap_or(u64::MAX);
+        let limits = Limits {
+            batch_size,
+            asked: config.prefetch_batches,
+            useful: 2.max(1 + (4 * workers).div_ceil(batch_size)),
+            affordable: usize::try_from(affordable).unwrap_or(usize::MAX),
+            is_first_come: config.start == Start::FirstCome,
+        };
+        let pace = Pace::default();
+        let outlook = Outlook::new(&limits, &pace, costs.spread());
+        let number = budget.number_run();
+        budget.set_front((number, 0));
+        Self {
+            pool: Pool::new(plan.layout().slab().clone(), outlook.open_batches + 1),
+            cancel: Cancel::default(),
+            number,
+            workers,
+            limits,
+            opening: Mutex::default(),
+            progress: Mutex::new(Progress {
+                window: Window::new(cursor),
+                outlook,
+                pace,
+                stuck: None,
+                substituted: (cursor.epoch, cursor.substituted),
+                waited: Duration::ZERO,
+                has_delivered: false,
+                is_closed: false,
+            }),
+            has_tasks: Condvar::new(),
+            has_batch: Condvar::new(),
+            metrics,
+            budget,
+            costs,
+            plan,
+            supply,
+        }
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a further batch may be opened; the first always.
+    pub fn has_room(&self, progress: &Progress) -> bool {
+        let slab_bytes = self.plan.layout().slab().total_bytes() as u64;
+        let (open, limit) = (progress.window.batches.len(), progress.outlook.open_batches);
+        let slots = limit * self.limits.batch_size;
+        let expected = if limit >= BATCHES_TO_SPARE { progress.window.early.len().min(slots / 4) } else { 0 };
+        let early = progress.window.early.in_use().max(expected);
+        let has_slots = (open + 1) * self.limits.batch_size + early <= slots;
+        !progress.is_closed
+            && progress.stuck.is_none()
+            && (open == 0 || (has_slots && self.budget.has_room_ahead(slab_bytes)))
+    }
+
+    /// Whether a sample may start whose batch is not open.
+    pub fn has_room_early(&self, progress: &Progress) -> bool {
+        let taken = progress.window.batches.len() * self.limits.batch_size + progress.window.early.in_use();
+        taken < progress.outlook.open_batches * self.limits.batch_size && self.budget.has_room_ahead(0)
+    }
+
+    /// Opens batches while there is room, looks for slow samples beyond them, and requests the tasks.
+    pub fn open_ahead(self: &Arc<Self>) {
+        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut progress = self.lock();
+        let outlook = progress.outlook;
+        let mut tasks = Vec::new();
+        let mut has_ready = progress.window.queue.has_slow();
+        while self.has_room(&progress) {
+            let group = group_size(self.metrics.mean_sample_time(), self.plan.settings().batch_size, self.workers);
+            match progress.window.open_next(&self.plan, &self.pool, &self.budget, group) {
+                Some(opened) => {
+                    tasks.extend(opened.wanted);
+                    has_ready |= !opened.ready.is_empty();
+                    opened.ready.into_iter().for_each(|task| progress.window.queue.push(task));
+                }
+                None if progress.window.batches.is_empty() => progress.stuck = Some(Stuck::OutOfMemory),
+                None => break,
+            }
+        }
+        tasks.extend(progress.window.look_ahead(&self.plan, &self.costs, &outlook));
+        drop(progress);
+        if has_ready {
+            self.has_tasks.notify_all();
+        }
+        if !tasks.is_empty() {
+            let ready: Arc<dyn Ready> = Arc::clone(self) as Arc<dyn Ready>;
+            self.supply.request(tasks, &ready);
+        }
+    }
+
+    /// Takes the batch that is due, if it is complete.
+    pub fn deliver(self: &Arc<Self>, mut progress: MutexGuard<'_, Progress>) -> Result<Option<Delivery>, Error> {
+        let Some(batch) = progress.window.batches.pop_front_if(|batch| batch.is_complete()) else { return Ok(None) };
+        batch.release(&self.budget);
+        let cause = if progress.has_delivered { batch.main_phase() } else { Phase::Start };
+        self.metrics.add_stall(cause, std::mem::take(&mut progress.waited));
+        let cursor = batch.cursor;
+        let already = if progress.substituted.0 == cursor.epoch { progress.substituted.1 } else { 0 };
+        let replaced = already + batch.substitutes.len() as u64;
+        let stuck = match (&batch.failure, batch.substitutes.last()) {
+            (Some(failure), _) => Some(Stuck::Failure(Arc::clone(failure))),
+            (None, Some(last)) if replaced > self.plan.substitutes_allowed() => {
+                let source = Arc::clone(&last.failure);
+                Some(Stuck::TooMany { replaced, epoch: cursor.epoch, source })
+            }
+            _ => None,
+        };
+        if let Some(stuck) = stuck {
+            let error = stuck.error(&self.plan);
+            progress.stuck = Some(stuck);
+            return Err(error);
+        }
+        progress.pace.book(Instant::now());
+        progress.outlook = Outlook::new(&self.limits, &progress.pace, self.costs.spread());
+        let front = progress.window.front_serial();
+        drop(progress);
+        self.budget.set_front((self.number, front));
+        self.open_ahead();
+        let substitutes = batch.substitutes.clone();
+        let assembled = batch.assemble(&self.plan);
+        let mut progress = self.lock();
+        let batch = match assembled {
+            Ok(batch) => batch,
+            Err(ragged) => {
+                progress.stuck = Some(Stuck::Ragged(ragged.clone()));
+                return Err(Error::Ragged(ragged));
+            }
+        };
+        progress.substituted = (cursor.epoch, replaced);
+        progress.has_delivered = true;
+        drop(progress);
+        self.metrics.add_substitutes(&substitutes);
+        self.metrics.batches.fetch_add(1, Ordering::Relaxed);
+        self.metrics.samples.fetch_add(batch.len as u64, Ordering::Relaxed);
+        self.metrics.content_bytes.fetch_add(batch.content_bytes() as u64, Ordering::Relaxed);
+        let after = Cursor { batches: cursor.batches + 1, substituted: replaced, ..cursor };
+        Ok(Some(Delivery { batch, after: after.normalised(&self.plan) }))
+    }
+}

@@ -1,0 +1,136 @@
+//! The life of a preparer thread: take the task with the least slack, prepare it, book it.
+
+use std::sync::{Arc, PoisonError};
+
+use super::Task;
+use super::prepare::{Outcome, Preparer, Report};
+use super::shared::Shared;
+use crate::batch::{FieldForm, Loose};
+use crate::cost::Bill;
+use crate::supply::Ready;
+
+impl Shared {
+    pub fn work(self: &Arc<Self>) {
+        let mut preparer = Preparer {
+            plan: Arc::clone(&self.plan),
+            supply: Arc::clone(&self.supply),
+            metrics: Arc::clone(&self.metrics),
+            budget: Arc::clone(&self.budget),
+            costs: Arc::clone(&self.costs),
+            workspace: Preparer::workspace(&self.plan, &self.budget, self.cancel.clone()),
+            run: self.number,
+            current_op: None,
+            bill: Bill::default(),
+        };
+        while let Some(mut task) = self.next_task() {
+            let outcome = task.early.take().map_or_else(|| preparer.run(&mut task), Outcome::Done);
+            match outcome {
+                Outcome::Done(report) => self.settle(task, report),
+                Outcome::PutBack(report) => self.put_back(task, *report),
+                Outcome::Closed => return,
+            }
+        }
+    }
+
+    fn next_task(&self) -> Option<Task> {
+        let mut progress = self.lock();
+        loop {
+            if progress.is_closed {
+                return None;
+            }
+            let may_start_early = progress.window.queue.has_slow() && self.has_room_early(&progress);
+            let outlook = progress.outlook;
+            if let Some(task) = progress.window.next_task(&outlook, may_start_early) {
+                return Some(task);
+            }
+            progress = self.has_tasks.wait(progress).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Puts what was prepared where it belongs.
+    fn settle(self: &Arc<Self>, mut task: Task, mut report: Box<Report>) {
+        if report.is_apart {
+            if task.writer.is_none() {
+                let mut progress = self.lock();
+                task.writer = progress.window.reserved(task.need());
+                if task.writer.is_none() {
+                    let left = progress.window.early.finish(task.need(), report);
+                    drop(progress);
+                    if let Some(report) = left {
+                        self.budget.release(report.kept_bytes);
+                    }
+                    return;
+                }
+            }
+            self.put_in_place(&mut task, &mut report);
+        }
+        let (serial, slots) = (task.serial, task.slots.len());
+        // The writer must be gone before the slots count as filled: a complete batch is sealed.
+        drop(task);
+        let mut progress = self.lock();
+        let is_front_complete = progress.window.book(serial, slots, *report, &self.budget);
+        let has_room = self.has_room(&progress);
+        drop(progress);
+        if is_front_complete {
+            self.has_batch.notify_all();
+        }
+        if has_room {
+            self.open_ahead();
+        }
+    }
+
+    /// Copies values that have a slot into it.
+    fn put_in_place(&self, task: &mut Task, report: &mut Report) {
+        let Some(writer) = &mut task.writer else { return };
+        for prepared in &mut report.prepared {
+            let mut regions = writer.slot_mut(prepared.slot);
+            let values = std::mem::take(&mut prepared.loose);
+            for (value, (_, form)) in values.into_iter().zip(self.plan.layout().fields()) {
+                match (form, value) {
+                    (FieldForm::Region { region, .. }, Loose::Array { bytes, .. }) => {
+                        regions[*region].copy_from_slice(&bytes);
+                        self.budget.release(bytes.len() as u64);
+                        report.kept_bytes -= bytes.len() as u64;
+                    }
+                    (_, value) => prepared.loose.push(value),
+                }
+            }
+        }
+        report.is_apart = false;
+    }
+
+    /// Books what was done of a task, and lets the rest wait for memory: from now on in the order of the stream.
+    fn put_back(&self, mut task: Task, report: Report) {
+        task.cost = None;
+        let mut progress = self.lock();
+        if task.writer.is_none() {
+            let Some(left) = progress.window.early.put_back(Box::new(task)) else { return };
+            // Its batch was opened meanwhile, or dropped.
+            task = *left;
+            task.writer = progress.window.reserved(task.need());
+            if task.writer.is_none() {
+                return;
+            }
+        }
+        progress.window.book(task.serial, report.prepared.len(), report, &self.budget);
+        progress.window.queue.push(task);
+        drop(progress);
+        self.has_tasks.notify_one();
+    }
+}
+
+impl Ready for Shared {
+    fn ready(&self, tasks: Vec<Task>) {
+        let mut progress = self.lock();
+        if progress.is_closed {
+            return;
+        }
+        // Tasks of batches that were dropped by a jump have nobody waiting for them.
+        let front = progress.window.front_serial();
+        for task in tasks.into_iter().filter(|task| task.serial >= front) {
+            progress.window.queue.push(task);
+        }
+        drop(progress);
+        self.has_tasks.notify_all();
+    }
+}
