@@ -53,7 +53,9 @@ def test_law_1_the_stream_is_the_same_with_a_cache(
 
 def test_what_is_in_stays_in_and_only_what_does_not_fit_is_missed(root: Path) -> None:
     pictures = sum((90 + number) * 120 * 3 for number in range(24))
-    loader = make(root, CHAINS["random after the decoder"], cache=fl.cache(ram=pictures // 2, form="decoded"))
+    loader = make(
+        root, CHAINS["random after the decoder"], cache=fl.cache(ram=pictures // 2, form="decoded"), prefetch_batches=2
+    )
     stream(loader, epochs=2)
     before = loader.snapshot()["cache"]
     stream(loader, epochs=20)

@@ -6,7 +6,6 @@
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
@@ -71,8 +70,7 @@ impl Costs {
             bytes.extend(nanos.to_le_bytes());
             bytes.extend(count.to_le_bytes());
         }
-        let slowest = self.slowest.iter().map(|slowest| slowest.load(Ordering::Relaxed)).max().unwrap_or(0);
-        bytes.extend(slowest.to_le_bytes());
+        bytes.extend(self.totals.counts().flat_map(u32::to_le_bytes));
         if let Some(Some(table)) = self.table.get() {
             bytes.extend(table.entries().flat_map(u16::to_le_bytes));
         }
@@ -100,7 +98,7 @@ impl Costs {
         for mean in costs.means() {
             mean.set(number()?, number()?);
         }
-        costs.slowest[1].store(number()?, Ordering::Relaxed);
+        rest = costs.totals.fill(rest)?;
         if !rest.is_empty() {
             let table = Table::for_samples(plan.source().len(), costs.stages.len())?;
             table.fill(rest)?;

@@ -7,6 +7,7 @@
 //! Always true: costs decide when work is done, never what is delivered.
 
 mod file;
+mod histogram;
 mod mean;
 mod table;
 
@@ -15,14 +16,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 pub use file::CostFile;
+use histogram::Histogram;
 use mean::Mean;
 use table::Table;
 
 use crate::plan::Plan;
 use crate::supply::Wanted;
 
-/// Samples after which the slowest one is looked for anew.
-const GENERATION: u64 = 4096;
+/// Samples that together make up less of the work are not what makes a stream slow: they are hiccups.
+const HICCUPS: f64 = 0.1;
 /// Samples that take less are not worth a note each.
 const NOTED: Duration = Duration::from_micros(200);
 
@@ -32,8 +34,7 @@ pub struct Costs {
     /// Loading, then each op.
     stages: Vec<Stage>,
     sample: Mean,
-    /// The slowest sample of this generation and of the one before, in nanoseconds.
-    slowest: [AtomicU64; 2],
+    totals: Histogram,
     samples: AtomicU64,
     /// Samples when [`Costs::has_news`] was asked last.
     told: AtomicU64,
@@ -71,7 +72,7 @@ impl Bill {
 pub struct Spread {
     /// Of the samples of late.
     pub mean: Duration,
-    /// The slowest sample of the last few thousand.
+    /// Of the slowest samples, but for a few hiccups.
     pub slowest: Duration,
 }
 
@@ -81,7 +82,7 @@ impl Costs {
         Self {
             stages: (0..=plan.ops().len()).map(|_| Stage::default()).collect(),
             sample: Mean::default(),
-            slowest: [AtomicU64::new(0), AtomicU64::new(0)],
+            totals: Histogram::default(),
             samples: AtomicU64::new(0),
             told: AtomicU64::new(0),
             table: OnceLock::new(),
@@ -92,12 +93,8 @@ impl Costs {
     pub fn book(&self, plan: &Plan, wanted: Wanted, bill: &Bill) {
         let total = bill.total();
         self.sample.add(total);
-        let number = self.samples.fetch_add(1, Ordering::Relaxed);
-        let [now, before] = &self.slowest;
-        if number > 0 && number.is_multiple_of(GENERATION) {
-            before.store(now.swap(0, Ordering::Relaxed), Ordering::Relaxed);
-        }
-        now.fetch_max(total.as_nanos() as u64, Ordering::Relaxed);
+        self.totals.add(total);
+        self.samples.fetch_add(1, Ordering::Relaxed);
         for (stage, &(time, has_fired)) in self.stages.iter().zip(&bill.stages) {
             if has_fired { &stage.fired } else { &stage.idle }.add(time);
         }
@@ -135,7 +132,6 @@ impl Costs {
 
     /// What is known of all samples together.
     pub fn spread(&self) -> Spread {
-        let slowest = self.slowest.iter().map(|slowest| slowest.load(Ordering::Relaxed)).max().unwrap_or(0);
-        Spread { mean: self.sample.get(), slowest: Duration::from_nanos(slowest) }
+        Spread { mean: self.sample.get(), slowest: self.totals.slowest_but(HICCUPS) }
     }
 }
