@@ -20,6 +20,7 @@ pub static SEEKABLE: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
         (JpegCoding::Restarts(7), Subsampling::Grey, 3, (33, 30)),
         (JpegCoding::Extended, Subsampling::S440, 3, (17, 40)),
         (JpegCoding::Optimised, Subsampling::S420, 4, (20, 33)),
+        (JpegCoding::Baseline, Subsampling::S422, 3, (230, 20)),
     ];
     kinds.map(|(coding, sampling, channels, size)| jpeg(coding, sampling, channels, size)).to_vec()
 });

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import logging
+import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
@@ -14,6 +15,7 @@ import numpy as np
 
 from feedline import _feedline, environment
 from feedline import sampler as samplers
+from feedline.consumers import Assign, Consumer, Consumers
 from feedline.errors import PlanError
 from feedline.ops import Op
 from feedline.plan import Plan
@@ -45,7 +47,10 @@ class Loader:
         num_workers: preparer threads (not processes); ``"auto"`` takes as many as the process may use cores.
         drop_last: drop what does not fill a batch on every rank. Without it the last batch may be short, and ranks are
             evened out by repeats marked in ``batch["padded"]``.
-        order: ``None`` or ``"strict"``: the sampler's order, whatever runs when.
+        order: ``None`` or ``"strict"``: the sampler's order, whatever runs when. ``"planned"``: slow samples come
+            later, by a simulation that gives the same order on every machine.
+        max_displacement: in planned order, how many places a sample may come later; 16 batches by default.
+        costs: in planned order, a file of measured costs (see :meth:`save_costs`); by default bytes and draws decide.
         rank: this process among ``world_size``; both default to torchrun's, a SLURM job step's or MPI's environment.
         world_size: see ``rank``.
         prefetch_batches: batches prepared ahead; by default as many as are useful and memory allows.
@@ -74,7 +79,9 @@ class Loader:
         seed: int = 0,
         num_workers: int | Literal["auto"] = "auto",
         drop_last: bool = False,
-        order: Literal["strict"] | None = None,
+        order: Literal["strict", "planned"] | None = None,
+        max_displacement: int | None = None,
+        costs: str | os.PathLike[str] | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         prefetch_batches: int | None = None,
@@ -96,7 +103,7 @@ class Loader:
         wrong = [op for op in ops if not isinstance(op, Op)]
         if wrong:
             raise PlanError(f"ops has {wrong[0]!r}; it takes ops of feedline.ops, functions go into ops.Map(fn)")
-        _one_of("order", order, (None, "strict"))
+        _one_of("order", order, (None, "strict", "planned"))
         if num_workers != "auto":
             num_workers = _whole("num_workers", num_workers, 1, 'or "auto"')
         if on_error != "raise" and not isinstance(on_error, Skip):
@@ -110,6 +117,12 @@ class Loader:
             "on_error": {"max_fraction": on_error.max_fraction} if isinstance(on_error, Skip) else "raise",
             "ragged": _names("ragged", ragged),
         }
+        if order is not None:
+            settings["order"] = order
+        if max_displacement is not None:
+            settings["max_displacement"] = _whole("max_displacement", max_displacement, 0)
+        if costs is not None:
+            settings["costs"] = os.fspath(costs)
         if sampler is not None:
             settings["sampler"] = samplers.to_plan(sampler)
         if returns is not None:
@@ -171,6 +184,19 @@ class Loader:
         """Begin an epoch. Cheap: work starts when the first batch is asked for."""
         return _Iteration(self, self._native.begin())
 
+    def consumers(self, n: int, *, assign: Assign = "first-come") -> list[Consumer]:
+        """Begin an epoch for ``n`` consumers, such as a thread per accelerator: give an iterator for each.
+
+        All are fed from this loader's one queue. ``"first-come"`` gives a batch to whoever asks first,
+        ``"round-robin"`` in turn, so that each gets the same batches every time. The state of the loader is what all
+        have received together. The next epoch begins when this is called, or the loader iterated, again.
+        """
+        _one_of("assign", assign, ("first-come", "round-robin"))
+        count = _whole("n", n, 1)
+        iteration = _Iteration(self, self._native.begin())
+        shared = Consumers(count, iteration.__next__, iteration.leave, assign)
+        return [Consumer(shared, number) for number in range(count)]
+
     def set_epoch(self, epoch: int) -> None:
         """Make ``epoch`` the next to run. Nothing changes if it would come anyway; else prepared work is dropped."""
         self._native.set_epoch(_whole("epoch", epoch, 0))
@@ -198,6 +224,17 @@ class Loader:
         Learnt from what samples took before, with the draws of that epoch; zero before anything was prepared.
         """
         return np.array(self._native.costs())
+
+    def save_costs(self, path: str | os.PathLike[str]) -> None:
+        """Write what samples cost, for ``Loader(..., order="planned", costs=path)`` on any machine."""
+        self._native.save_costs(os.fspath(path))
+
+    def order_report(self, epoch: int | None = None) -> dict[str, Any] | None:
+        """Say what planned order does to an epoch: how far samples are moved, and how many slow ones a batch has.
+
+        ``None`` in strict order, which moves nothing.
+        """
+        return self._native.order_report(self.epoch if epoch is None else _whole("epoch", epoch, 0))
 
     def refreshed(self) -> Loader:
         """Give a loader like this one over the source as it is now, for growing data; it starts at this one's epoch."""
@@ -251,11 +288,17 @@ class _Iteration:
             raise StopIteration
         return self._loader._batch(fields)
 
+    def leave(self) -> None:
+        """Free what is prepared for it, unless it has ended."""
+        if self._is_open:
+            self._is_open = False
+            self._loader._native.abandon(self._number)
+
     def __del__(self) -> None:
         # Left early: free what was prepared for it. Threads of a forked child's parent are none of our business.
         if getattr(self, "_is_open", False):
             try:
-                self._loader._native.abandon(self._number)
+                self.leave()
             except Exception:
                 _log.debug("an iterator was dropped after its loader had gone", exc_info=True)
 

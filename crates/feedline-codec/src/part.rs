@@ -1,7 +1,7 @@
 //! From the bytes of a file to the pixels of a part of it.
 //!
 //! In: a crop, and a file, or the bytes that its index names. Out: the crop and what came with it. The pixels are those of
-//! [`crate::decode_into`] at the same place, whichever way they were made: by cutting the crop out of the file by its index,
+//! [`crate::decode_into`] at the same place, whichever way they were made: from its MCUs alone by the index,
 //! by libjpeg's own skipping, or by decoding everything.
 
 use crate::decode::{DecodeOptions, Picture, Target, with_scratch};

@@ -219,11 +219,17 @@ struct jpeg_entropy_decoder {
 /* Stands in for libjpeg's own Huffman decoder. Where rows are skipped it gets no blocks. */
 static boolean take_mcu(j_decompress_ptr cinfo, JBLOCKROW *blocks) {
   fl_jpeg *j = (fl_jpeg *)cinfo->client_data;
-  JBLOCK skipped[D_MAX_BLOCKS_IN_MCU];
-  int i, is_row = 1;
-  if (blocks == NULL) memset(skipped, 0, sizeof skipped);
-  for (i = 1; blocks != NULL && i < cinfo->blocks_in_MCU; i++) is_row &= blocks[i] == blocks[0] + i;
-  if (!is_row || !j->next_mcu(j->from, blocks == NULL ? skipped : blocks[0])) {
+  int is_there = 1;
+  if (blocks == NULL) {
+    JBLOCK skipped[D_MAX_BLOCKS_IN_MCU];
+    memset(skipped, 0, sizeof skipped);
+    is_there = j->next_mcu(j->from, skipped);
+  } else {
+    int i;
+    for (i = 1; i < cinfo->blocks_in_MCU; i++) is_there &= blocks[i] == blocks[0] + i;
+    is_there = is_there && j->next_mcu(j->from, blocks[0]);
+  }
+  if (!is_there) {
     fail(j, FL_DAMAGED, "the data is no sequence of blocks");
     longjmp(j->on_error, 1);
   }

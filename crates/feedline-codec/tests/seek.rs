@@ -261,3 +261,31 @@ fn the_memory_that_a_huge_picture_takes_is_a_number_and_not_an_overflow() {
     let header = read_header(&file).unwrap();
     assert_eq!(header.decode_bytes(Rect::whole(header.width, header.height), 3, true), u64::MAX);
 }
+
+#[test]
+fn a_changed_byte_inside_a_crop_is_mostly_noticed_and_never_reaches_beyond_it() {
+    let mut numbers = Numbers(41);
+    let (width, height) = (160, 120);
+    let pixels = picture(&mut numbers, width, height, 3);
+    let file = encode_jpeg_as(JpegCoding::Baseline, &pixels, (width, height, 3), 85, Subsampling::S420).unwrap();
+    let index = SeekIndex::build(&file).unwrap();
+    let crop = Rect { left: 20, top: 10, width: 120, height: 90 };
+    let range = index.bytes_for(crop, &options(Mode::Rgb)).unwrap();
+    let decode = |file: &[u8]| {
+        let mut part = Picture::default();
+        let encoded = Encoded { bytes: file, offset: 0, index: Some(&index) };
+        decode_part_into(encoded, crop, &options(Mode::Rgb), &mut part).map(|_| part.pixels)
+    };
+    let sound = decode(&file).unwrap();
+    let (mut errors, mut others) = (0, 0);
+    for _ in 0..400 {
+        let place = (range.start + numbers.below(range.end - range.start)) as usize;
+        let mut changed = file.clone();
+        changed[place] ^= 1 << numbers.below(8);
+        match decode(&changed) {
+            Err(_) => errors += 1,
+            Ok(pixels) => others += usize::from(pixels != sound),
+        }
+    }
+    assert!(errors > others, "{errors} noticed, {others} not");
+}

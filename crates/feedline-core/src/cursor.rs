@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::order::Epoch;
-use crate::plan::Plan;
+use crate::plan::{Order, Plan};
 
 /// A place in the stream of one rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,6 +89,10 @@ pub enum StateError {
     Seed { saved: u64, now: u64 },
     #[error("the state was saved with other ops, shuffle, sampler or library version; an exact resume is not possible")]
     Order,
+    #[error(
+        "the state is from within an epoch in planned order with world size {world_size} and batch size {batch_size}; go on with these, or start the epoch anew with set_epoch"
+    )]
+    Division { world_size: u32, batch_size: usize },
     #[error("the state says batch {batches} of an epoch of {of}")]
     Beyond { batches: u64, of: u64 },
 }
@@ -117,6 +121,9 @@ impl State {
         }
         let is_same_division =
             (self.batch_size, self.world_size, self.drop_last) == (now.batch_size, now.world_size, now.drop_last);
+        if !is_same_division && self.batches > 0 && plan.settings().order != Order::Strict {
+            return Err(StateError::Division { world_size: self.world_size, batch_size: self.batch_size });
+        }
         let (offset, batches) =
             if is_same_division { (self.offset, self.batches) } else { (share.offset_after(self.batches), 0) };
         Ok(Cursor { epoch: self.epoch, offset, batches, substituted: self.substituted }.normalised(plan))

@@ -1,6 +1,6 @@
 //! The stream of batches, waited for in short turns so that Ctrl-C works.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -110,6 +110,18 @@ impl Loader {
     fn costs(&self, py: Python<'_>) -> PyResult<Vec<f64>> {
         let loader = self.here(py)?;
         Ok(py.detach(|| loader.costs().into_iter().map(|cost| cost.as_secs_f64()).collect()))
+    }
+
+    /// Writes what samples cost to a file.
+    fn save_costs(&self, py: Python<'_>, path: &str) -> PyResult<()> {
+        let loader = self.here(py)?;
+        Ok(py.detach(|| loader.save_costs(Path::new(path)))?)
+    }
+
+    /// What the order of delivery changes in an epoch; nothing in strict order.
+    fn order_report<'py>(&self, py: Python<'py>, epoch: u64) -> PyResult<Bound<'py, PyAny>> {
+        let loader = self.here(py)?;
+        convert::to_python(py, &py.detach(|| loader.plan().order_report(Epoch(epoch))))
     }
 
     /// Ends the threads; a closed loader cannot be used again.

@@ -9,6 +9,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use crate::decode::{Mode, Scale, Target, grow, with_scratch};
@@ -264,7 +265,9 @@ extern "C" fn next_mcu(mcus: *mut c_void, blocks: *mut [i16; 64]) -> c_int {
     let mcus = unsafe { &mut *mcus.cast::<Mcus<'_>>() };
     // SAFETY: C8, as many blocks as an MCU has.
     let blocks = unsafe { std::slice::from_raw_parts_mut(blocks, mcus.blocks_in_each()) };
-    c_int::from(mcus.next(blocks).is_some())
+    // No panic may cross C: one would be a bug, and is an error of this picture.
+    let is_there = catch_unwind(AssertUnwindSafe(|| mcus.next(blocks).is_some())).unwrap_or(false);
+    c_int::from(is_there)
 }
 
 /// Kept equal to the enum in shim.c.

@@ -54,7 +54,7 @@ impl JpegIndex {
         };
         let out_of_range = BadIndex("a place is out of range");
         let first = self.place(rows.start, groups.start).ok_or(out_of_range)?;
-        let last = self.place(rows.end - 1, groups.end).ok_or(out_of_range)?;
+        let last = self.place(rows.end - 1, groups.end).filter(|&last| last >= first).ok_or(out_of_range)?;
         Ok(Cut { rect, rows, groups, bytes: self.scan + first / 8..self.scan + last.div_ceil(8) })
     }
 

@@ -22,7 +22,8 @@ impl Code {
         let total = counts.iter().map(|&count| usize::from(count)).sum::<usize>();
         let (symbols, rest) = rest.split_at_checked(total)?;
         let code = Self { counts: *counts, symbols: symbols.to_vec() };
-        let fits = code.codes().all(|(code, len, _)| code < 1 << len);
+        // No code consists of ones only: libjpeg refuses files that have one.
+        let fits = code.codes().all(|(code, len, _)| code + 1 < 1 << len);
         (total <= 256 && fits).then_some((code, rest))
     }
 
@@ -198,4 +199,22 @@ pub(super) fn difference(symbols: &Symbols, bits: &mut BitReader<'_>) -> Option<
 pub(super) fn extended(bits: u32, size: u32) -> i32 {
     let value = bits as i32;
     if value < 1 << (size - 1) { value - (1 << size) + 1 } else { value }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_of_ones_only_is_refused_as_libjpeg_refuses_it() {
+        let definition = |counts: &[u8], symbols: &[u8]| {
+            let mut bytes = [0; 16];
+            bytes[..counts.len()].copy_from_slice(counts);
+            [&bytes[..], symbols].concat()
+        };
+        assert!(Code::read(&definition(&[1, 1], &[4, 7])).is_some(), "0 and 10");
+        assert!(Code::read(&definition(&[2], &[4, 7])).is_none(), "0 and 1");
+        assert!(Code::read(&definition(&[0, 4], &[1, 2, 3, 4])).is_none(), "00, 01, 10 and 11");
+        assert!(Code::read(&definition(&[3], &[1, 2, 3])).is_none(), "more codes than one bit has");
+    }
 }

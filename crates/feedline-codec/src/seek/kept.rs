@@ -1,9 +1,12 @@
-//! Tables that a thread keeps: most files have the codes of the standard.
+//! Tables of codes, which a thread keeps: most files have the codes of the standard.
+//!
+//! In: a header. Out: for each block of an MCU the tables to read it with.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::huffman::Code;
+use super::frame::{Component, Frame};
+use super::huffman::{Code, Symbols};
 
 const MOST: usize = 8;
 
@@ -19,14 +22,36 @@ impl<T> Kept<T> {
     /// The table of a code.
     pub fn table(&self, code: &Code, make: impl FnOnce(&Code) -> T) -> Rc<T> {
         let mut kept = self.0.borrow_mut();
-        if let Some((_, table)) = kept.iter().find(|(known, _)| known == code) {
-            return Rc::clone(table);
-        }
-        let table = Rc::new(make(code));
+        let (code, table) = match kept.iter().position(|(known, _)| known == code) {
+            Some(place) => kept.remove(place),
+            None => (code.clone(), Rc::new(make(code))),
+        };
         if kept.len() == MOST {
-            kept.remove(MOST / 2);
+            kept.remove(0);
         }
-        kept.push((code.clone(), Rc::clone(&table)));
+        // The table used last is at the end.
+        kept.push((code, Rc::clone(&table)));
         table
+    }
+}
+
+/// One block of an MCU: its component, and the tables of its codes.
+#[derive(Debug)]
+pub(super) struct Block<T> {
+    pub component: usize,
+    pub dc: Rc<Symbols>,
+    pub ac: Rc<T>,
+}
+
+impl<T> Block<T> {
+    /// The blocks of an MCU, in their order in the data.
+    pub fn of_mcu(frame: &Frame, dc: &Kept<Symbols>, ac: &Kept<T>, make: fn(&Code) -> T) -> Vec<Self> {
+        let there = "a frame has the codes that its components name";
+        let of_component = |(component, c): (usize, &Component)| {
+            let dc = dc.table(frame.dc[usize::from(c.dc)].as_ref().expect(there), Symbols::new);
+            let ac = ac.table(frame.ac[usize::from(c.ac)].as_ref().expect(there), make);
+            (0..c.blocks()).map(move |_| Self { component, dc: Rc::clone(&dc), ac: Rc::clone(&ac) })
+        };
+        frame.components.iter().enumerate().flat_map(of_component).collect()
     }
 }

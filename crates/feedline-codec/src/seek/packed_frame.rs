@@ -44,7 +44,10 @@ impl Frame {
             let (across, down) = (sampling >> 4, sampling & 15);
             Some(Component { id, across, down, quantiser, dc: tables >> 4, ac: tables & 15 })
         };
-        let components: Option<Vec<_>> = (0..count.min(4)).map(|_| component(reader)).collect();
+        if count > 4 {
+            return None;
+        }
+        let components: Option<Vec<_>> = (0..count).map(|_| component(reader)).collect();
         let mut this = Self {
             kind,
             width,

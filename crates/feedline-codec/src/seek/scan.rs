@@ -5,16 +5,15 @@
 //! and the DC predictors there.
 
 use std::ops::Range;
-use std::rc::Rc;
 
 use super::bits::BitReader;
 use super::coefficients::Coefficients;
 use super::cut::Cut;
-use super::frame::{Component, Frame};
+use super::frame::Frame;
 use super::huffman::{Symbols, difference};
 use super::index::BadIndex;
 use super::jpeg::JpegIndex;
-use super::kept::Kept;
+use super::kept::{Block, Kept};
 use super::walk::COMPONENTS;
 
 /// The data of a cut, without stuffing.
@@ -30,6 +29,8 @@ struct Segment {
     bits: Range<usize>,
     mcus: u64,
     predictors: [i32; COMPONENTS],
+    /// The predictors behind it, where the index knows them; it then ends with the last of its bits.
+    behind: Option<[i32; COMPONENTS]>,
 }
 
 impl<'m> Scan<'m> {
@@ -57,6 +58,11 @@ impl<'m> Scan<'m> {
             let last_mcu = u64::from(row) * columns + (u64::from(cut.groups.end) * every).min(columns);
             let predictors = index.predictors_before(row, cut.groups.start, first_mcu)?;
             this.add_row(data, (start % 8) as usize, first_mcu..last_mcu, predictors, index.frame.restart_interval)?;
+            // Behind a restart the next place is not where the last bit is.
+            if let Some(last) = this.segments.last_mut().filter(|_| index.frame.restart_interval == 0) {
+                last.bits.end = (this.bytes.len() * 8).saturating_sub((end.div_ceil(8) * 8 - end) as usize);
+                last.behind = index.predictors_behind(row, cut.groups.end - 1);
+            }
         }
         Ok(this)
     }
@@ -78,7 +84,7 @@ impl<'m> Scan<'m> {
             let count = if interval == 0 { left } else { left.min(interval - mcus.start % interval) };
             mcus.start += count;
             if count > 0 {
-                self.segments.push(Segment { bits: start..end * 8, mcus: count, predictors });
+                self.segments.push(Segment { bits: start..end * 8, mcus: count, predictors, behind: None });
             }
             (start, predictors) = (end * 8, [0; COMPONENTS]);
         };
@@ -96,23 +102,16 @@ impl<'m> Scan<'m> {
     }
 }
 
-/// One block of an MCU.
-#[derive(Debug)]
-struct Block {
-    component: usize,
-    dc: Rc<Symbols>,
-    ac: Rc<Coefficients>,
-}
-
 /// Reads the MCUs of a [`Scan`], one after the other.
 #[derive(Debug)]
 pub(crate) struct Mcus<'a> {
-    blocks: Vec<Block>,
+    blocks: Vec<Block<Coefficients>>,
     bits: BitReader<'a>,
     segments: std::slice::Iter<'a, Segment>,
     /// MCUs left of the segment, the end of its bits, and the predictors.
     left: u64,
     end: usize,
+    behind: Option<[i32; COMPONENTS]>,
     predictors: [i32; COMPONENTS],
 }
 
@@ -125,6 +124,7 @@ impl<'a> Mcus<'a> {
             segments: scan.segments.iter(),
             left: 0,
             end: scan.bytes.len() * 8,
+            behind: None,
             predictors: [0; COMPONENTS],
         }
     }
@@ -139,6 +139,7 @@ impl<'a> Mcus<'a> {
         if self.left == 0 {
             let segment = self.segments.next()?;
             (self.left, self.end, self.predictors) = (segment.mcus, segment.bits.end, segment.predictors);
+            self.behind = segment.behind;
             self.bits.go_to(segment.bits.start);
         }
         for (block, out) in self.blocks.iter().zip(coefficients) {
@@ -148,20 +149,17 @@ impl<'a> Mcus<'a> {
             block.ac.read_block(&mut self.bits, out)?;
         }
         self.left -= 1;
-        (self.bits.position() <= self.end).then_some(())
+        let is_sound = match self.behind.filter(|_| self.left == 0) {
+            Some(behind) => self.bits.position() == self.end && self.predictors == behind,
+            None => self.bits.position() <= self.end,
+        };
+        is_sound.then_some(())
     }
 }
 
-fn blocks(frame: &Frame) -> Vec<Block> {
+fn blocks(frame: &Frame) -> Vec<Block<Coefficients>> {
     thread_local! {
-        static DC: Kept<Symbols> = const { Kept::new() };
-        static AC: Kept<Coefficients> = const { Kept::new() };
+        static KEPT: (Kept<Symbols>, Kept<Coefficients>) = const { (Kept::new(), Kept::new()) };
     }
-    let there = "a frame has the codes that its components name";
-    let of_component = |(component, c): (usize, &Component)| {
-        let dc = DC.with(|kept| kept.table(frame.dc[usize::from(c.dc)].as_ref().expect(there), Symbols::new));
-        let ac = AC.with(|kept| kept.table(frame.ac[usize::from(c.ac)].as_ref().expect(there), Coefficients::new));
-        (0..c.blocks()).map(move |_| Block { component, dc: Rc::clone(&dc), ac: Rc::clone(&ac) })
-    };
-    frame.components.iter().enumerate().flat_map(of_component).collect()
+    KEPT.with(|(dc, ac)| Block::of_mcu(frame, dc, ac, Coefficients::new))
 }

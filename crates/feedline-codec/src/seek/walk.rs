@@ -3,12 +3,10 @@
 //! In: a whole file. Out: for every few MCUs the place of the first bit and the DC predictors. A file is walked to its end,
 //! and anything that is not as the standard says makes it [`NotSeekable`]: a file that has an index is a whole one.
 
-use std::rc::Rc;
-
 use super::bits::BitReader;
-use super::frame::{Component, Frame};
+use super::frame::Frame;
 use super::huffman::{Runs, Symbols, difference};
-use super::kept::Kept;
+use super::kept::{Block, Kept};
 
 /// Components of a file at most.
 pub(super) const COMPONENTS: usize = 4;
@@ -35,13 +33,6 @@ pub(super) struct Notes {
     pub predictors: Vec<Predictors>,
     /// For each row: the place behind its last bit.
     pub ends: Vec<u32>,
-}
-
-/// One block of an MCU.
-struct Block {
-    component: usize,
-    dc: Rc<Symbols>,
-    ac: Rc<Runs>,
 }
 
 /// Notes a place every `every` MCUs of each row of a file whose scan begins at `scan`.
@@ -111,18 +102,11 @@ fn narrow(predictors: [i32; COMPONENTS]) -> Result<Predictors, NotSeekable> {
     Ok(narrow)
 }
 
-fn blocks(frame: &Frame) -> Vec<Block> {
+fn blocks(frame: &Frame) -> Vec<Block<Runs>> {
     thread_local! {
-        static DC: Kept<Symbols> = const { Kept::new() };
-        static AC: Kept<Runs> = const { Kept::new() };
+        static KEPT: (Kept<Symbols>, Kept<Runs>) = const { (Kept::new(), Kept::new()) };
     }
-    let there = "a frame has the codes that its components name";
-    let of_component = |(component, c): (usize, &Component)| {
-        let dc = DC.with(|kept| kept.table(frame.dc[usize::from(c.dc)].as_ref().expect(there), Symbols::new));
-        let ac = AC.with(|kept| kept.table(frame.ac[usize::from(c.ac)].as_ref().expect(there), Runs::new));
-        (0..c.blocks()).map(move |_| Block { component, dc: Rc::clone(&dc), ac: Rc::clone(&ac) })
-    };
-    frame.components.iter().enumerate().flat_map(of_component).collect()
+    KEPT.with(|(dc, ac)| Block::of_mcu(frame, dc, ac, Runs::new))
 }
 
 /// Data between two markers, without stuffing.

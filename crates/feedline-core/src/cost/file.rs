@@ -26,6 +26,11 @@ impl CostFile {
         Self(cache_folder.join("costs").join(format!("{}.{machine:016x}", plan.fingerprints().values)))
     }
 
+    /// The file at a path of the user's.
+    pub fn at(path: &Path) -> Self {
+        Self(path.to_owned())
+    }
+
     /// What is in it, if that is about this plan.
     pub fn read(&self, plan: &Plan) -> Option<Costs> {
         let bytes = fs::read(&self.0).ok()?;
@@ -38,7 +43,7 @@ impl CostFile {
 
     /// Replaces what is in it.
     pub fn write(&self, costs: &Costs, plan: &Plan) -> io::Result<()> {
-        let folder = self.0.parent().unwrap_or(Path::new("."));
+        let folder = self.0.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
         let mut file = tempfile::NamedTempFile::new_in(folder)?;
         file.write_all(&costs.to_bytes(plan))?;

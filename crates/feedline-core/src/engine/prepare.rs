@@ -138,7 +138,7 @@ impl Preparer {
         visits: &EpochSequence,
         report: &mut Report,
     ) -> Result<Prepared, Stop> {
-        let place = task.share.place(task.first_number + slot as u64);
+        let place = self.plan.place(task.epoch, &task.share, task.first_number + slot as u64);
         let first = match self.attempt(task, slot, place, visits, report) {
             Ok(loose) => return Ok(Prepared { slot, loose, substitute: None }),
             Err(Stop::Failed(failure)) => failure,

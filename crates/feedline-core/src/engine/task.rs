@@ -37,7 +37,9 @@ impl Task {
     pub fn wanted(&self, plan: &Plan) -> Vec<Wanted> {
         let visits = plan.sequence().epoch(self.epoch);
         let numbers = self.slots.clone().map(|slot| self.first_number + slot as u64);
-        numbers.map(|number| plan.wanted(self.epoch, &visits, self.share.place(number).position)).collect()
+        numbers
+            .map(|number| plan.wanted(self.epoch, &visits, plan.place(self.epoch, &self.share, number).position))
+            .collect()
     }
 
     /// Its place in the stream: batches in order, slots in order. Smaller is needed sooner.

@@ -8,6 +8,7 @@
 
 mod ids;
 mod permutation;
+mod planned;
 pub mod random;
 mod sampler;
 mod sequence;
@@ -15,6 +16,7 @@ mod share;
 
 pub use ids::{Epoch, Occurrence, Position, Rank, SampleId, Seed};
 pub use permutation::Permutation;
+pub use planned::planned_order;
 pub use random::Draw;
 pub use sampler::Sampler;
 pub use sequence::{EpochSequence, SamplerError, Sequence, Visit};

@@ -20,14 +20,15 @@ pub fn planned_order(costs: &[u64], max_displacement: u64) -> Vec<u32> {
     let mut finishing = BinaryHeap::new();
     let mut running = BTreeMap::new();
     let mut next = 0_usize;
-    let mut start = |now: u64, finishing: &mut BinaryHeap<Reverse<(u64, usize)>>, running: &mut BTreeMap<usize, u64>| {
-        if let Some(&cost) = costs.get(next) {
-            let end = now.saturating_add(cost);
-            finishing.push(Reverse((end, next)));
-            running.insert(next, end);
-            next += 1;
-        }
-    };
+    let mut start =
+        |now: u64, finishing: &mut BinaryHeap<Reverse<(u64, usize)>>, running: &mut BTreeMap<usize, u64>| {
+            if let Some(&cost) = costs.get(next) {
+                let end = now.saturating_add(cost);
+                finishing.push(Reverse((end, next)));
+                running.insert(next, end);
+                next += 1;
+            }
+        };
     (0..VIRTUAL_WORKERS).for_each(|_| start(0, &mut finishing, &mut running));
     while let Some((&oldest, &oldest_end)) = running.first_key_value() {
         let is_due = order.len() as u64 >= oldest as u64 + max_displacement;

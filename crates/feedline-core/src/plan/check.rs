@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{ByteSize, Document, Fingerprints, OnError, PlanError, PlannedOp, RunConfig, Settings};
+use super::planning::{self, Planning};
+use super::{ByteSize, Document, Fingerprints, OnError, Order, PlanError, PlannedOp, RunConfig, Settings};
 use crate::batch::{BatchLayout, Dtype, FieldTypes, Kind};
 use crate::order::random::{Purpose, StreamKey};
 use crate::order::{Draw, Epoch, EpochSequence, Position, Sequence, Share, Visit};
@@ -22,6 +23,7 @@ pub struct Plan {
     types: FieldTypes,
     layout: BatchLayout,
     fingerprints: Fingerprints,
+    pub(super) planning: Option<Planning>,
 }
 
 impl Plan {
@@ -49,10 +51,14 @@ impl Plan {
         let slots = settings.batch_size.min(usize::try_from(share.samples().max(1)).unwrap_or(usize::MAX));
         let layout = BatchLayout::new(&types, &settings.ragged, slots)
             .map_err(|error| PlanError::TooLarge(error.to_string()))?;
-        let fingerprints = Fingerprints::new(source.identity(), &ops, &settings, &config);
+        let (table, table_hash) = planning::read_table(&settings)?.unzip();
+        let fingerprints = Fingerprints::new(source.identity(), &ops, &settings, &config, table_hash);
         let delivered = types.iter().map(|(name, _)| Arc::clone(name)).collect();
-        let plan = Self { source, ops, settings, config, sequence, loaded, delivered, types, layout, fingerprints };
+        let planning = None;
+        let mut plan =
+            Self { source, ops, settings, config, sequence, loaded, delivered, types, layout, fingerprints, planning };
         plan.check_cache()?;
+        plan.planning = plan.planning(table)?;
         Ok(plan)
     }
 
@@ -157,7 +163,9 @@ impl Plan {
     pub fn ids(&self, epoch: Epoch, count: u64) -> Vec<u64> {
         let (share, visits) = (self.share(0), self.sequence.epoch(epoch));
         let numbers = 0..count.min(share.samples());
-        numbers.map(|number| self.source.id_at(visits.at(share.place(number).position).ordinal).0).collect()
+        numbers
+            .map(|number| self.source.id_at(visits.at(self.place(epoch, &share, number).position).ordinal).0)
+            .collect()
     }
 }
 
@@ -188,6 +196,10 @@ fn check_settings(settings: &Settings, config: &RunConfig) -> Result<(), PlanErr
         && !(0.0..=1.0).contains(&max_fraction)
     {
         return refuse("max_fraction", max_fraction.to_string(), "it has to lie between 0 and 1");
+    }
+    if settings.order == Order::Strict && (settings.max_displacement.is_some() || settings.costs.is_some()) {
+        let setting = if settings.costs.is_some() { "costs" } else { "max_displacement" };
+        return refuse(setting, "given with strict order".to_owned(), "it belongs to order=\"planned\"");
     }
     if config.num_workers.count() == 0 {
         return refuse("num_workers", "0".to_owned(), "it is \"auto\" or at least 1: the engine has its own threads");

@@ -56,6 +56,8 @@ pub enum PlanError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Sampler(#[from] SamplerError),
+    #[error("costs is {path:?}: {problem}; loader.save_costs(path) writes such a file")]
+    Costs { path: String, problem: String },
     #[error("parameters of {of} are wrong")]
     Parameters { of: String, source: Box<toml::de::Error> },
     #[error("{what} {name:?} is unknown; there are {known}")]

@@ -36,7 +36,13 @@ pub struct Fingerprints {
 }
 
 impl Fingerprints {
-    pub(super) fn new(listing: u128, ops: &[PlannedOp], settings: &Settings, config: &RunConfig) -> Self {
+    pub(super) fn new(
+        listing: u128,
+        ops: &[PlannedOp],
+        settings: &Settings,
+        config: &RunConfig,
+        costs: Option<u128>,
+    ) -> Self {
         let listing = Fingerprint(listing);
         let mut parts = vec![listing.to_string(), feedline_codec::VERSION.to_owned()];
         parts.extend(ops.iter().map(PlannedOp::fingerprint_text));
@@ -47,7 +53,7 @@ impl Fingerprints {
             settings.seed.0.to_string(),
             settings.shuffle.to_string(),
             sampler,
-            format!("{:?}", settings.order),
+            format!("{:?} {:?} {costs:?}", settings.order, settings.max_displacement),
         ]);
         let run = Fingerprint::of(&[order.to_string(), format!("{settings:?}"), format!("{config:?}")]);
         Self { listing, values, order, run }

@@ -12,6 +12,7 @@ mod document;
 mod error;
 mod fingerprint;
 mod op;
+mod planning;
 mod registry;
 mod settings;
 
@@ -23,5 +24,6 @@ pub use document::Document;
 pub use error::{CheckError, PlanError};
 pub use fingerprint::{Fingerprint, Fingerprints};
 pub use op::PlannedOp;
+pub use planning::OrderReport;
 pub use registry::Registry;
 pub use settings::{OnError, Order, RunConfig, SeekIndexUse, Settings, Start, Workers};

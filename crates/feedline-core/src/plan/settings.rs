@@ -26,6 +26,12 @@ pub struct Settings {
     /// The order of delivery.
     #[serde(default)]
     pub order: Order,
+    /// How many places a sample may come later than in the sampler's order, where the order of delivery is another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_displacement: Option<u64>,
+    /// A file of measured costs that decides a planned order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub costs: Option<String>,
     /// What to do with a bad sample.
     #[serde(default)]
     pub on_error: OnError,
@@ -44,6 +50,8 @@ pub enum Order {
     /// The sampler's order, whatever runs when.
     #[default]
     Strict,
+    /// Slow samples come later, by a simulation that gives the same on every machine.
+    Planned,
 }
 
 /// What to do with a sample that cannot be prepared.

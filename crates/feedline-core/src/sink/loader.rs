@@ -6,7 +6,7 @@
 //! Always true: to iterate again, also after a break, is the next epoch; after an error it goes on before what could not be
 //! delivered; the state says what the consumer has received.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -243,6 +243,11 @@ impl Loader {
         let (epoch, source) = (self.upcoming_epoch(), self.plan.source());
         let wanted = |ordinal| Wanted { id: source.id_at(ordinal), epoch, occurrence: Occurrence(0) };
         (0..source.len()).map(|ordinal| self.lasting.costs.predict(&self.plan, wanted(ordinal))).collect()
+    }
+
+    /// Writes what samples cost to a file, by which a planned order can be made.
+    pub fn save_costs(&self, path: &Path) -> std::io::Result<()> {
+        CostFile::at(path).write(&self.lasting.costs, &self.plan)
     }
 
     /// Ends an iteration early: its prepared work, memory and threads are freed. The next one starts anew.
