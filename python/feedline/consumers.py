@@ -63,6 +63,7 @@ class Consumer:
     """One consumer: an iterator of the batches that fall to it."""
 
     def __init__(self, shared: Consumers, number: int) -> None:
+        """Consumer ``number`` of those that share an epoch."""
         self._shared, self._number = shared, number
 
     def __iter__(self) -> Consumer:

@@ -39,6 +39,8 @@ pub enum Command {
     Pack(PackArguments),
     /// Make the seek indexes of pictures ahead of the first epoch.
     Index(IndexArguments),
+    /// Show what samples take, which are slow, and why.
+    Cost(CostArguments),
     /// Show or remove what is kept in the cache folder.
     Cache {
         /// What to do.
@@ -109,6 +111,30 @@ pub struct IndexArguments {
     /// Threads; as many as there are cores if not given.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: Option<u16>,
+}
+
+/// Arguments of `feedline cost`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Runs one epoch, after one to learn from if nothing is known of the plan yet. Costs are kept in the cache folder
+(FEEDLINE_CACHE, else ~/.cache/feedline) and let slow samples start early from the first epoch on.
+
+Examples:
+  feedline cost plan.toml
+  feedline cost plan.toml --slowest 20 --json
+  feedline cost plan.toml --sample case_00013 --seeds 0,1")]
+pub struct CostArguments {
+    /// The plan; relative paths in it are relative to the current folder.
+    pub plan: PathBuf,
+    /// How many of the slowest samples are named.
+    #[arg(long, default_value_t = 10)]
+    pub slowest: usize,
+    /// The time of each op for one sample, by its name.
+    #[arg(long)]
+    pub sample: Option<String>,
+    /// The seeds of its draws.
+    #[arg(long, value_delimiter = ',', default_values_t = [0, 1], requires = "sample")]
+    pub seeds: Vec<u64>,
 }
 
 /// What `feedline cache` does.

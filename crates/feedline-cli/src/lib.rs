@@ -13,6 +13,7 @@
 mod arguments;
 mod cache;
 mod classifier;
+mod cost;
 mod demo;
 mod environment;
 mod font;
@@ -71,6 +72,7 @@ fn dispatch(command: Command, registry: Registry, interrupt: &Interrupt<'_>, out
         Command::Run(arguments) => output.write(&run::run(arguments.into(), &registry, interrupt)?),
         Command::Show(arguments) => output.write(&show::show(arguments, &registry, interrupt)?),
         Command::Index(arguments) => output.write(&index::index(&arguments, &registry, interrupt)?),
+        Command::Cost(arguments) => output.write(&cost::cost(&arguments, &registry, interrupt)?),
         Command::Cache { command } => output.write(&cache::cache(&command, &registry)?),
         Command::Pack(arguments) => output.write(&pack::pack(&arguments.into(), &registry, interrupt)?),
         Command::Synth(arguments) => output.write(&synth::synth(&arguments.into(), interrupt)?),

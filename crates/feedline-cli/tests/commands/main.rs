@@ -5,6 +5,7 @@
     reason = "a test may panic; the lint does not see that functions beside tests are of tests"
 )]
 
+mod cost;
 mod demo;
 mod pack;
 mod run;

@@ -9,6 +9,7 @@
 mod file;
 mod histogram;
 mod mean;
+mod report;
 mod table;
 
 use std::sync::OnceLock;
@@ -18,8 +19,10 @@ use std::time::Duration;
 pub use file::CostFile;
 use histogram::Histogram;
 use mean::Mean;
+pub use report::{Bar, CostReport, SlowSample};
 use table::Table;
 
+use crate::order::Epoch;
 use crate::plan::Plan;
 use crate::supply::Wanted;
 
@@ -40,6 +43,8 @@ pub struct Costs {
     told: AtomicU64,
     /// What each stage took for each sample, once there are samples worth it.
     table: OnceLock<Option<Table>>,
+    /// What each sample of one epoch took in all, if somebody wants to know.
+    watched: OnceLock<(Epoch, Table)>,
 }
 
 /// What a stage takes when it does its work, and when its draw says that there is none.
@@ -86,6 +91,7 @@ impl Costs {
             samples: AtomicU64::new(0),
             told: AtomicU64::new(0),
             table: OnceLock::new(),
+            watched: OnceLock::new(),
         }
     }
 
@@ -97,6 +103,12 @@ impl Costs {
         self.samples.fetch_add(1, Ordering::Relaxed);
         for (stage, &(time, has_fired)) in self.stages.iter().zip(&bill.stages) {
             if has_fired { &stage.fired } else { &stage.idle }.add(time);
+        }
+        if let Some((epoch, table)) = self.watched.get()
+            && *epoch == wanted.epoch
+            && let Some(row) = plan.source().ordinal_of(wanted.id)
+        {
+            table.note(row, 0, total);
         }
         if self.table.get().is_none() && total < NOTED {
             return;
@@ -122,6 +134,19 @@ impl Costs {
             noted.and_then(|(table, row)| table.of(row, number)).unwrap_or_else(|| stage.fired.get())
         };
         self.stages.iter().enumerate().map(|(number, stage)| stage_of(number, stage)).sum()
+    }
+
+    /// Notes what each sample of an epoch takes, from now on; the first epoch that is asked for counts.
+    pub fn watch(&self, plan: &Plan, epoch: Epoch) {
+        if let Some(table) = Table::for_samples(plan.source().len(), 1) {
+            self.watched.get_or_init(|| (epoch, table));
+        }
+    }
+
+    /// What the samples of the epoch took, in the source's order, as far as they were prepared.
+    pub fn watched(&self, plan: &Plan) -> Vec<Option<Duration>> {
+        let of = |row| self.watched.get().and_then(|(_, table)| table.of(row, 0));
+        (0..plan.source().len()).map(of).collect()
     }
 
     /// Whether something about single samples was booked since this was asked last.

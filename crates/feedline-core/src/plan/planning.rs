@@ -164,7 +164,7 @@ impl Plan {
     }
 
     /// Bytes of each sample as they are stored; those that cannot be opened count as empty.
-    fn bytes_of_samples(&self) -> Vec<u64> {
+    pub fn bytes_of_samples(&self) -> Vec<u64> {
         let source = self.source();
         let bytes_of = |id, field: &str| match source.origin(id, field).open() {
             Ok(Some((_, range))) => range.end - range.start,

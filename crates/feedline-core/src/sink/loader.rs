@@ -245,6 +245,16 @@ impl Loader {
         (0..source.len()).map(|ordinal| self.lasting.costs.predict(&self.plan, wanted(ordinal))).collect()
     }
 
+    /// Notes what each sample of an epoch takes.
+    pub fn watch_costs(&self, epoch: Epoch) {
+        self.lasting.costs.watch(&self.plan, epoch);
+    }
+
+    /// What the samples of that epoch took, in the source's order, as far as they were prepared.
+    pub fn watched_costs(&self) -> Vec<Option<Duration>> {
+        self.lasting.costs.watched(&self.plan)
+    }
+
     /// Writes what samples cost to a file, by which a planned order can be made.
     pub fn save_costs(&self, path: &Path) -> std::io::Result<()> {
         CostFile::at(path).write(&self.lasting.costs, &self.plan)
