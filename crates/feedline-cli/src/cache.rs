@@ -14,8 +14,12 @@ use serde::Serialize;
 use crate::arguments::CacheCommand;
 
 /// What the folders below the cache folder are.
-const KINDS: [(&str, &str); 3] =
-    [("seek", "seek indexes"), ("shards", "indexes of shards"), ("samples", "prepared samples")];
+const KINDS: [(&str, &str); 4] = [
+    ("seek", "seek indexes"),
+    ("shards", "indexes of shards"),
+    ("foreground", "foregrounds"),
+    ("samples", "prepared samples"),
+];
 
 /// What is, or was, kept.
 #[derive(Debug, Serialize)]

@@ -1,0 +1,194 @@
+//! Normal noise of random strength, with a probability.
+//!
+//! The noise of an element is a function of the draw and the element's number, by our own arithmetic (law 1): Philox gives
+//! 32 bits, the inverse of the normal distribution turns 23 of them into a number (M. Giles, "Approximating the erfinv
+//! function", single precision). Sums, products and square roots only, each rounded as IEEE 754 says, so every machine
+//! has the same bytes however the loops are vectorised.
+
+use serde::{Deserialize, Serialize};
+
+use super::volumes::{change_floats, check_floats, check_positive};
+use super::{NamedOp, On, Op, OpError};
+use crate::batch::{FieldTypes, Sample};
+use crate::engine::Workspace;
+use crate::order::Draw;
+use crate::order::random::philox;
+use crate::plan::CheckError;
+
+/// Elements that are made at once.
+const CHUNK: usize = 1024;
+
+/// Adds normal noise whose deviation lies between 0 and `std`.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GaussianNoise {
+    #[serde(default = "default_std")]
+    std: f64,
+    #[serde(default = "default_p")]
+    p: f64,
+    #[serde(default)]
+    on: On,
+}
+
+fn default_std() -> f64 {
+    0.1
+}
+
+fn default_p() -> f64 {
+    0.1
+}
+
+impl NamedOp for GaussianNoise {
+    const NAME: &'static str = "GaussianNoise";
+}
+
+impl Op for GaussianNoise {
+    fn on(&self) -> &On {
+        &self.on
+    }
+
+    fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
+        CheckError::probability(Self::NAME, self.p)?;
+        check_positive(Self::NAME, "std", self.std)?;
+        check_floats(Self::NAME, &self.on, types)
+    }
+
+    fn is_random(&self) -> bool {
+        self.p > 0.0
+    }
+
+    fn fires(&self, draw: &Draw) -> bool {
+        draw.happens(0, self.p)
+    }
+
+    fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
+        if !self.fires(draw) {
+            return Ok(());
+        }
+        let deviation = draw.between(1, 0.0, self.std) as f32;
+        let bits = draw.bits(2);
+        let key = [bits as u32, (bits >> 32) as u32];
+        for (number, name) in self.on.names().enumerate() {
+            workspace.cancel().check()?;
+            change_floats(sample, name, |elements| add_noise(elements, deviation, key, number as u32))?;
+        }
+        Ok(())
+    }
+}
+
+fn add_noise(elements: &mut [[u8; 4]], deviation: f32, key: [u32; 2], field: u32) {
+    let mut words = [0; CHUNK];
+    for (chunk, elements) in elements.chunks_mut(CHUNK).enumerate() {
+        for (block, words) in words.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            let number = (chunk * (CHUNK / 4) + block) as u64;
+            *words = philox([number as u32, (number >> 32) as u32, field, 0], key);
+        }
+        for (element, word) in elements.iter_mut().zip(&words) {
+            *element = (f32::from_ne_bytes(*element) + deviation * normal(*word)).to_ne_bytes();
+        }
+    }
+}
+
+/// A normal number from random bits.
+#[inline]
+fn normal(word: u32) -> f32 {
+    let share = ((word >> 9) as f32 + 0.5) * (1.0 / (1 << 23) as f32);
+    let tail = -ln(4.0 * share * (1.0 - share));
+    let near = polynomial(
+        tail - 2.5,
+        [
+            2.810_226_4e-8,
+            3.432_739_4e-7,
+            -3.523_387_7e-6,
+            -4.391_506_5e-6,
+            2.185_808_7e-4,
+            -1.253_725e-3,
+            -4.177_681_6e-3,
+            0.246_640_73,
+            1.501_409_4,
+        ],
+    );
+    let far = polynomial(
+        tail.max(0.0).sqrt() - 3.0,
+        [
+            -2.002_142_6e-4,
+            1.009_505_6e-4,
+            1.349_343_2e-3,
+            -3.673_428_4e-3,
+            5.739_507_7e-3,
+            -7.622_461_3e-3,
+            9.438_870_5e-3,
+            1.001_674,
+            2.832_976_8,
+        ],
+    );
+    let slope = if tail < 5.0 { near } else { far };
+    std::f32::consts::SQRT_2 * slope * (2.0 * share - 1.0)
+}
+
+/// The natural logarithm of a normal number above 0, to single precision (Cephes' `logf`).
+#[inline]
+fn ln(value: f32) -> f32 {
+    /// The bits of the square root of a half: mantissas are taken from there to twice that.
+    const LOWEST: u32 = 0x3f35_04f3;
+    let bits = value.to_bits().wrapping_sub(LOWEST).cast_signed();
+    let exponent = (bits >> 23) as f32;
+    let part = f32::from_bits((bits & 0x007f_ffff).cast_unsigned() + LOWEST) - 1.0;
+    let square = part * part;
+    let rest = polynomial(
+        part,
+        [
+            7.037_683_6e-2,
+            -0.115_146_1,
+            0.116_769_99,
+            -0.124_201_41,
+            0.142_493_23,
+            -0.166_680_58,
+            0.200_007_15,
+            -0.249_999_94,
+            0.333_333_3,
+        ],
+    );
+    part + (rest * part * square - 0.5 * square) + exponent * std::f32::consts::LN_2
+}
+
+/// A polynomial whose coefficients begin with that of the highest power.
+#[inline]
+fn polynomial(at: f32, coefficients: [f32; 9]) -> f32 {
+    coefficients[1..].iter().fold(coefficients[0], |sum, coefficient| sum * at + coefficient)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_logarithm_is_that_of_libm() {
+        for number in 1..20_000u32 {
+            let value = number as f32 / 16_000.0;
+            let expected = libm::log(f64::from(value));
+            assert!((f64::from(ln(value)) - expected).abs() < 2e-7 * expected.abs().max(1.0), "{value}");
+        }
+        assert!((ln(2f32.powi(-22)) + 22.0 * std::f32::consts::LN_2).abs() < 2e-6);
+    }
+
+    #[test]
+    fn normal_numbers_have_the_shares_of_the_normal_distribution() {
+        for word in (0..=u32::MAX).step_by(65_537) {
+            let share = (f64::from(word >> 9) + 0.5) / f64::from(1 << 23);
+            let back = 0.5 * libm::erfc(-f64::from(normal(word)) / std::f64::consts::SQRT_2);
+            assert!((back - share).abs() < 1e-6, "{share} came back as {back}");
+        }
+        assert!(normal(0) < -5.0 && normal(u32::MAX) > 5.0);
+    }
+
+    #[test]
+    fn noise_of_an_element_is_a_look_up_whatever_is_around_it() {
+        let mut all = vec![[0; 4]; 5000];
+        add_noise(&mut all, 1.0, [3, 4], 0);
+        for place in [0, 1, 1023, 1024, 4999] {
+            let word = philox([place as u32 / 4, 0, 0, 0], [3, 4])[place % 4];
+            assert_eq!(all[place], (0.0 + normal(word)).to_ne_bytes());
+        }
+    }
+}
