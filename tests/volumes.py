@@ -61,7 +61,9 @@ def case(seed: int, sides: tuple[int, int, int]) -> tuple[Array, Array]:
 def resampled(image: Array, spacing: tuple[float, ...], target: tuple[float, ...]) -> Array:
     """Resample trilinearly: the corners of both grids lie on each other."""
     sides = new_sides(image.shape, spacing, target)
-    axes = [np.linspace(0, old - 1, new) if new > 1 else np.zeros(1) for old, new in zip(image.shape, sides)]
+    axes = [
+        np.linspace(0, old - 1, new) if new > 1 else np.zeros(1) for old, new in zip(image.shape, sides, strict=True)
+    ]
     places = np.meshgrid(*axes, indexing="ij")
     return ndimage.map_coordinates(image.astype(np.float64), places, order=1, mode="nearest")
 
@@ -69,15 +71,15 @@ def resampled(image: Array, spacing: tuple[float, ...], target: tuple[float, ...
 def resampled_label(label: Array, spacing: tuple[float, ...], target: tuple[float, ...]) -> Array:
     """Take the nearest element: number floor(i * old / new)."""
     sides = new_sides(label.shape, spacing, target)
-    return label[np.ix_(*[np.arange(new) * old // new for old, new in zip(label.shape, sides)])]
+    return label[np.ix_(*[np.arange(new) * old // new for old, new in zip(label.shape, sides, strict=True)])]
 
 
 def new_sides(sides: tuple[int, ...], spacing: tuple[float, ...], target: tuple[float, ...]) -> tuple[int, ...]:
-    return tuple(max(1, int(s * a / b + 1e-4)) for s, a, b in zip(sides, spacing, target))
+    return tuple(max(1, int(s * a / b + 1e-4)) for s, a, b in zip(sides, spacing, target, strict=True))
 
 
 def padded(volume: Array, size: tuple[int, ...], **mode: Any) -> Array:
-    missing = [max(0, wanted - side) for wanted, side in zip(size, volume.shape)]
+    missing = [max(0, wanted - side) for wanted, side in zip(size, volume.shape, strict=True)]
     return np.pad(volume, [(number // 2, number - number // 2) for number in missing], **mode)
 
 
@@ -94,7 +96,7 @@ def boxes(label: Array) -> dict[int, list[tuple[slice, ...]]]:
 def starts(box: tuple[slice, ...], size: tuple[int, ...], sides: tuple[int, ...]) -> list[range]:
     """Say where a crop of this size may begin along each axis so that it holds the box, or lies in it."""
     ranges = []
-    for part, length, side in zip(box, size, sides):
+    for part, length, side in zip(box, size, sides, strict=True):
         ends = part.start, part.stop - length
         low, high = (max(0, min(end, side - length)) for end in (min(ends), max(ends)))
         ranges.append(range(low, high + 1))

@@ -183,8 +183,8 @@ class Normalize(Op):
 class ResampleSpacing(Op):
     """Bring volumes to a spacing in millimetres: images trilinear, labels by nearest element.
 
-    Sides become ``floor(side * spacing / new)``. The first and last elements of old and new grid lie on each other for images
-    (torch's ``align_corners=True``); element ``i`` of ``n`` is element ``floor(i * m / n)`` of ``m`` for labels.
+    Sides become ``floor(side * spacing / new)``. For images, the first and last elements of old and new grid lie on
+    each other (torch's ``align_corners=True``); for labels, element ``i`` of ``n`` is ``floor(i * m / n)`` of ``m``.
     """
 
     spacing: tuple[float, float, float] = (1.6, 1.2, 1.2)
@@ -219,9 +219,9 @@ class PadTo(Op):
 class RandomBalancedCrop(Op):
     """Take a part of fixed size, with probability ``oversampling`` around the foreground, else anywhere.
 
-    Around the foreground means: a random class of the label, one of the boxes around its two largest components, and of the
-    places that hold the box (or lie in it, if it is larger) a random one. Only the part is read of files that are not
-    compressed.
+    Around the foreground means: a random class of the label, one of the boxes around its two largest components, and
+    of the places that hold the box (or lie in it, if it is larger) a random one. Of files that are not compressed only
+    the part is read.
     """
 
     size: Size3d

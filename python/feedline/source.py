@@ -138,11 +138,11 @@ def volumes(
 ) -> Source:
     """Take 3D volumes, ``.nii``, ``.nii.gz`` or ``.npy``: a folder, or a list of images or of ``(image, label)``.
 
-    In a folder, names say what belongs together: ``case_7/imaging`` and ``case_7/segmentation`` (KiTS19), ``case_7_x`` and
-    ``case_7_y`` (MLPerf's prepared data), or the same with ``image`` and ``label``. Where no name does, all are images.
+    In a folder, names say what belongs together: ``case_7/imaging`` and ``case_7/segmentation`` (KiTS19), ``case_7_x``
+    and ``case_7_y`` (MLPerf's prepared data), or the same with ``image`` and ``label``. If none does, all are images.
 
     Fields: ``image`` (float32) and, if there are labels, ``label`` (uint8), each of shape (channels, depth, height,
-    width). Axes are those of nibabel and NumPy: the file's first axis is the depth. A file of three axes has one channel.
+    width). Axes are those of nibabel and NumPy: the file's first axis is the depth. Three axes are one channel.
     """
     if isinstance(root, (str, os.PathLike)):
         return _open({"kind": "volumes", "root": os.fspath(root)})

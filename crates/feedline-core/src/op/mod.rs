@@ -63,7 +63,7 @@ pub trait Op: Send + Sync + Debug {
         false
     }
 
-    /// Whether this draw changes the sample at all.
+    /// Whether there is work to do with this draw: a random op that leaves a sample alone is quick, and says so before.
     fn fires(&self, _draw: &Draw) -> bool {
         true
     }
