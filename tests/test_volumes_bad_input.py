@@ -75,6 +75,18 @@ def test_a_damaged_volume_is_a_named_error(tmp_path: Path, damage: str, chain: l
     assert re.search(words, cause), cause
 
 
+def test_law_1_damage_outside_the_crop_is_no_reason_to_fail_with_a_cache_or_without(tmp_path: Path) -> None:
+    content = gzip.compress(nifti_bytes(IMAGE))
+    (tmp_path / "bad.nii.gz").write_bytes(content[:-8] + b"\0" * 8)
+    pair = (tmp_path / "bad.nii.gz", write(tmp_path / "label.nii.gz", LABEL))
+    streams = []
+    for cache in (None, fl.cache(ram="1GB", form="encoded")):
+        chain = [ops.RandomBalancedCrop((6, 7, 4))]
+        loader = fl.Loader(fl.volumes([pair]), chain, batch_size=1, seed=1, cache=cache)
+        streams.append([batch["image"].tobytes() for _ in range(4) for batch in loader])
+    assert streams[0] == streams[1]
+
+
 def test_a_label_of_another_shape_is_a_named_error(tmp_path: Path) -> None:
     image = write(tmp_path / "a_x.npy", IMAGE)
     label = write(tmp_path / "a_y.nii.gz", LABEL[1:])

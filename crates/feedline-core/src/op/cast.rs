@@ -6,7 +6,7 @@
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 
-use super::volumes::{change_kinds, image_and_label, volume};
+use super::volumes::{PIECE, change_kinds, image_and_label, volume};
 use super::{NamedOp, On, Op, OpError};
 use crate::batch::{Dtype, FieldTypes, Sample, Value, Volume};
 use crate::engine::Workspace;
@@ -71,7 +71,11 @@ impl Op for Cast {
             let sides = old.excerpt.map_or(old.sides, |excerpt| excerpt.sides);
             let shape = crate::batch::volume_shape(old.channels, sides);
             let mut memory = sample.output(name, wanted, &shape, workspace)?;
-            cast(&old.memory, dtype, &mut memory, wanted);
+            let (from, to) = (PIECE * dtype.bytes(), PIECE * wanted.bytes());
+            for (source, target) in old.memory.chunks(from).zip(memory.chunks_mut(to)) {
+                workspace.cancel().check()?;
+                cast(source, dtype, target, wanted);
+            }
             let new = old.with_memory(memory, wanted);
             sample.give_back(name, old.memory, workspace);
             sample.put(name, Value::Volume(new));

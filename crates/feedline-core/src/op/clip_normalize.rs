@@ -64,10 +64,10 @@ impl Op for ClipNormalize {
         true
     }
 
-    fn apply(&self, sample: &mut Sample<'_>, _: &Draw, _: &mut Workspace) -> Result<(), OpError> {
+    fn apply(&self, sample: &mut Sample<'_>, _: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
         let [low, high, mean, std] = [self.low, self.high, self.mean, self.std].map(|number| number as f32);
         self.on.names().try_for_each(|name| {
-            change_floats(sample, name, |elements| {
+            change_floats(sample, name, workspace, |_, elements| {
                 for element in elements {
                     *element = ((f32::from_ne_bytes(*element).clamp(low, high) - mean) / std).to_ne_bytes();
                 }

@@ -69,61 +69,83 @@ impl Op for GaussianNoise {
         let bits = draw.bits(2);
         let key = [bits as u32, (bits >> 32) as u32];
         for (number, name) in self.on.names().enumerate() {
-            workspace.cancel().check()?;
-            change_floats(sample, name, |elements| add_noise(elements, deviation, key, number as u32))?;
+            change_floats(sample, name, workspace, |first, elements| {
+                add_noise(elements, first, deviation, (key, number as u32));
+            })?;
         }
         Ok(())
     }
 }
 
-fn add_noise(elements: &mut [[u8; 4]], deviation: f32, key: [u32; 2], field: u32) {
+/// Adds noise to elements of which the first has the number `first`, a multiple of 4.
+fn add_noise(elements: &mut [[u8; 4]], first: usize, deviation: f32, (key, field): ([u32; 2], u32)) {
     let mut words = [0; CHUNK];
+    let mut noise = [0.0; CHUNK];
     for (chunk, elements) in elements.chunks_mut(CHUNK).enumerate() {
         for (block, words) in words.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-            let number = (chunk * (CHUNK / 4) + block) as u64;
+            let number = (first / 4 + chunk * (CHUNK / 4) + block) as u64;
             *words = philox([number as u32, (number >> 32) as u32, field, 0], key);
         }
-        for (element, word) in elements.iter_mut().zip(&words) {
-            *element = (f32::from_ne_bytes(*element) + deviation * normal(*word)).to_ne_bytes();
+        normals(&words, &mut noise);
+        for (element, noise) in elements.iter_mut().zip(&noise) {
+            *element = (f32::from_ne_bytes(*element) + deviation * noise).to_ne_bytes();
         }
     }
 }
 
-/// A normal number from random bits.
+/// Normal numbers from random bits. All are made as if they were near the middle, which loops do many at a time; the few
+/// that are not are made again.
+fn normals(words: &[u32; CHUNK], out: &mut [f32; CHUNK]) {
+    let mut tails = [0.0; CHUNK];
+    for ((word, out), tail) in words.iter().zip(out.iter_mut()).zip(&mut tails) {
+        let share = share(*word);
+        *tail = -ln(4.0 * share * (1.0 - share));
+        *out = std::f32::consts::SQRT_2 * near(*tail) * (2.0 * share - 1.0);
+    }
+    for ((word, out), tail) in words.iter().zip(out).zip(tails) {
+        if tail >= 5.0 {
+            *out = std::f32::consts::SQRT_2 * far(tail) * (2.0 * share(*word) - 1.0);
+        }
+    }
+}
+
+/// Which share of all numbers is smaller, in the middle of its step: neither 0 nor 1.
 #[inline]
-fn normal(word: u32) -> f32 {
-    let share = ((word >> 9) as f32 + 0.5) * (1.0 / (1 << 23) as f32);
-    let tail = -ln(4.0 * share * (1.0 - share));
-    let near = polynomial(
-        tail - 2.5,
-        [
-            2.810_226_4e-8,
-            3.432_739_4e-7,
-            -3.523_387_7e-6,
-            -4.391_506_5e-6,
-            2.185_808_7e-4,
-            -1.253_725e-3,
-            -4.177_681_6e-3,
-            0.246_640_73,
-            1.501_409_4,
-        ],
-    );
-    let far = polynomial(
-        tail.max(0.0).sqrt() - 3.0,
-        [
-            -2.002_142_6e-4,
-            1.009_505_6e-4,
-            1.349_343_2e-3,
-            -3.673_428_4e-3,
-            5.739_507_7e-3,
-            -7.622_461_3e-3,
-            9.438_870_5e-3,
-            1.001_674,
-            2.832_976_8,
-        ],
-    );
-    let slope = if tail < 5.0 { near } else { far };
-    std::f32::consts::SQRT_2 * slope * (2.0 * share - 1.0)
+fn share(word: u32) -> f32 {
+    ((word >> 9).cast_signed() as f32 + 0.5) * (1.0 / (1 << 23) as f32)
+}
+
+/// What the place of a share, from -1 to 1, is multiplied with, if the share is not at the ends.
+#[inline]
+fn near(tail: f32) -> f32 {
+    let coefficients = [
+        2.810_226_4e-8,
+        3.432_739_4e-7,
+        -3.523_387_7e-6,
+        -4.391_506_5e-6,
+        2.185_808_7e-4,
+        -1.253_725e-3,
+        -4.177_681_6e-3,
+        0.246_640_73,
+        1.501_409_4,
+    ];
+    polynomial(tail - 2.5, coefficients)
+}
+
+/// The same at the ends.
+fn far(tail: f32) -> f32 {
+    let coefficients = [
+        -2.002_142_6e-4,
+        1.009_505_6e-4,
+        1.349_343_2e-3,
+        -3.673_428_4e-3,
+        5.739_507_7e-3,
+        -7.622_461_3e-3,
+        9.438_870_5e-3,
+        1.001_674,
+        2.832_976_8,
+    ];
+    polynomial(tail.sqrt() - 3.0, coefficients)
 }
 
 /// The natural logarithm of a normal number above 0, to single precision (Cephes' `logf`).
@@ -155,7 +177,8 @@ fn ln(value: f32) -> f32 {
 /// A polynomial whose coefficients begin with that of the highest power.
 #[inline]
 fn polynomial(at: f32, coefficients: [f32; 9]) -> f32 {
-    coefficients[1..].iter().fold(coefficients[0], |sum, coefficient| sum * at + coefficient)
+    let [a, b, c, d, e, f, g, h, i] = coefficients;
+    (((((((a * at + b) * at + c) * at + d) * at + e) * at + f) * at + g) * at + h) * at + i
 }
 
 #[cfg(test)]
@@ -172,6 +195,12 @@ mod tests {
         assert!((ln(2f32.powi(-22)) + 22.0 * std::f32::consts::LN_2).abs() < 2e-6);
     }
 
+    fn normal(word: u32) -> f32 {
+        let mut out = [0.0; CHUNK];
+        normals(&[word; CHUNK], &mut out);
+        out[0]
+    }
+
     #[test]
     fn normal_numbers_have_the_shares_of_the_normal_distribution() {
         for word in (0..=u32::MAX).step_by(65_537) {
@@ -185,7 +214,9 @@ mod tests {
     #[test]
     fn noise_of_an_element_is_a_look_up_whatever_is_around_it() {
         let mut all = vec![[0; 4]; 5000];
-        add_noise(&mut all, 1.0, [3, 4], 0);
+        let (front, back) = all.split_at_mut(1000);
+        add_noise(front, 0, 1.0, ([3, 4], 0));
+        add_noise(back, 1000, 1.0, ([3, 4], 0));
         for place in [0, 1, 1023, 1024, 4999] {
             let word = philox([place as u32 / 4, 0, 0, 0], [3, 4])[place % 4];
             assert_eq!(all[place], (0.0 + normal(word)).to_ne_bytes());

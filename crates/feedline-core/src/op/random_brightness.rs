@@ -59,13 +59,13 @@ impl Op for RandomBrightness {
         true
     }
 
-    fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, _: &mut Workspace) -> Result<(), OpError> {
+    fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
         if !self.fires(draw) {
             return Ok(());
         }
         let factor = draw.between(1, 1.0 - self.factor, 1.0 + self.factor) as f32;
         self.on.names().try_for_each(|name| {
-            change_floats(sample, name, |elements| {
+            change_floats(sample, name, workspace, |_, elements| {
                 for element in elements {
                     *element = (f32::from_ne_bytes(*element) * factor).to_ne_bytes();
                 }

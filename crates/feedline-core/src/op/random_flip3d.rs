@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::volumes::{change_kinds, common_sides, image_and_label, volume};
 use super::{NamedOp, On, Op, OpError};
 use crate::batch::{FieldTypes, Sample, Value, Volume};
-use crate::engine::Workspace;
+use crate::engine::{Cancelled, Workspace};
 use crate::order::Draw;
 use crate::plan::CheckError;
 
@@ -51,7 +51,7 @@ impl Op for RandomFlip3d {
         self.axes(draw).contains(&true)
     }
 
-    fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, _: &mut Workspace) -> Result<(), OpError> {
+    fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
         if !self.fires(draw) {
             return Ok(());
         }
@@ -62,10 +62,10 @@ impl Op for RandomFlip3d {
             let mut volume = sample.take_volume(name)?;
             for channel in volume.memory.chunks_exact_mut(sides.iter().product::<usize>() * dtype.bytes()) {
                 match dtype.bytes() {
-                    1 => flip::<1>(channel, sides, axes),
-                    2 => flip::<2>(channel, sides, axes),
-                    4 => flip::<4>(channel, sides, axes),
-                    _ => flip::<8>(channel, sides, axes),
+                    1 => flip::<1>(channel, sides, axes, workspace)?,
+                    2 => flip::<2>(channel, sides, axes, workspace)?,
+                    4 => flip::<4>(channel, sides, axes, workspace)?,
+                    _ => flip::<8>(channel, sides, axes, workspace)?,
                 }
             }
             sample.put(name, Value::Volume(volume.with_foreground(None)));
@@ -78,16 +78,21 @@ fn flip<const N: usize>(
     volume: &mut [u8],
     [_, height, width]: [usize; 3],
     [depth_axis, height_axis, width_axis]: [bool; 3],
-) {
+    workspace: &Workspace,
+) -> Result<(), Cancelled> {
     if depth_axis {
         flip_pieces(volume, height * width * N);
     }
-    if height_axis {
-        volume.chunks_exact_mut(height * width * N).for_each(|plane| flip_pieces(plane, width * N));
+    for plane in volume.chunks_exact_mut(height * width * N) {
+        workspace.cancel().check()?;
+        if height_axis {
+            flip_pieces(plane, width * N);
+        }
+        if width_axis {
+            plane.as_chunks_mut::<N>().0.chunks_exact_mut(width).for_each(<[_]>::reverse);
+        }
     }
-    if width_axis {
-        volume.as_chunks_mut::<N>().0.chunks_exact_mut(width).for_each(<[_]>::reverse);
-    }
+    Ok(())
 }
 
 /// Puts the pieces of a length in the opposite order.

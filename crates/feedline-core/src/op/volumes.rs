@@ -4,8 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{On, OpError};
 use crate::batch::{Dtype, FieldError, FieldTypes, Kind, Sample, Value, Volume, VolumeKind};
+use crate::engine::Workspace;
 use crate::plan::CheckError;
 
+/// Elements that are changed between two looks at the cancel token.
+pub(super) const PIECE: usize = 1 << 21;
 /// Longer sides are taken for a mistake.
 const MAX_SIDE: usize = 1 << 16;
 
@@ -87,18 +90,23 @@ pub(super) fn volume<'v, 's>(sample: &'v mut Sample<'s>, name: &str) -> Result<&
     }
 }
 
-/// Changes every element of a volume of float32 in place.
+/// Changes every element of a volume of float32 in place, a piece after the other: `change` gets the number of the first
+/// element of a piece, and the piece.
 pub(super) fn change_floats(
     sample: &mut Sample<'_>,
     name: &str,
-    change: impl FnOnce(&mut [[u8; 4]]),
+    workspace: &Workspace,
+    mut change: impl FnMut(usize, &mut [[u8; 4]]),
 ) -> Result<(), OpError> {
     let volume = volume(sample, name)?;
     if volume.dtype != Dtype::F32 {
         let has = format!("a volume of {}", volume.dtype.name());
         return Err(FieldError::Unfit { name: name.to_owned(), has, needs: "float32" }.into());
     }
-    change(volume.memory.as_chunks_mut::<4>().0);
+    for (number, piece) in volume.memory.as_chunks_mut::<4>().0.chunks_mut(PIECE).enumerate() {
+        workspace.cancel().check()?;
+        change(number * PIECE, piece);
+    }
     Ok(())
 }
 
