@@ -261,6 +261,12 @@ def test_casting_is_that_of_numpy_where_numpy_defines_it(tmp_path: Path, dtype: 
     np.testing.assert_array_equal(ours[1], label.astype(np.int64))
 
 
+def test_bfloat16_without_torch_is_refused_at_once(tmp_path: Path) -> None:
+    make_cases(tmp_path)
+    with pytest.raises(fl.PlanError, match="bfloat16"):
+        fl.Loader(fl.volumes(tmp_path), [ops.Cast("bfloat16")], batch_size=1)
+
+
 def test_brightness_is_one_factor_for_all_and_as_often_as_asked(tmp_path: Path) -> None:
     image, label = case(7, (4, 5, 6))
     pair = (write(tmp_path / "a_x.npy", image), write(tmp_path / "a_y.npy", label))
