@@ -35,7 +35,7 @@ enum PadMode {
     Edge,
 }
 
-/// What `MLPerf`'s 3D U-Net pads normalised CT with.
+/// What `MLPerf`'s 3D U-Net pads normalised CT with at evaluation.
 fn default_fill() -> f64 {
     -2.2
 }
