@@ -27,7 +27,7 @@ $(VENV)/tools: tools/native.sh
 
 $(VENV)/dev: $(VENV)/tools pyproject.toml
 	@echo "installing torch and the test tools (a few minutes the first time)"
-	@$(BIN)/pip install -q torch torchvision pillow webdataset pytest ruff mypy
+	@$(BIN)/pip install -q torch torchvision pillow webdataset pytest ruff mypy nibabel scipy
 	@touch $@
 
 $(VENV)/installed: $(VENV)/tools $(RUST) $(PACKAGE)

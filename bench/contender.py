@@ -6,11 +6,12 @@ import sys
 
 from bench import arrays
 from bench.peers.contenders import CONTENDERS
+from bench.volumes import contenders as volumes
 
 
 def main() -> None:
     name, *arguments = sys.argv[1:]
-    contenders = {**CONTENDERS, **arrays.CONTENDERS}
+    contenders = {**CONTENDERS, **arrays.CONTENDERS, **volumes.CONTENDERS}
     contenders[name](*arguments)
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import feedline as fl
@@ -17,7 +18,11 @@ from feedline import ops, testing
 ROOT = Path(__file__).parent.parent
 CORE = ROOT / "crates/feedline-core/src"
 OPS = [op for op in vars(ops).values() if isinstance(op, type) and issubclass(op, ops.Op) and op is not ops.Op]
-SIZED = ("Resize", "CenterCrop", "RandomCrop", "RandomResizedCrop")
+SIZED = ("Resize", "CenterCrop", "RandomCrop", "RandomResizedCrop", "PadTo", "RandomBalancedCrop")
+OF_VOLUMES = (
+    "ResampleSpacing", "ClipNormalize", "PadTo", "RandomBalancedCrop", "RandomFlip3d", "Cast", "RandomBrightness",
+    "GaussianNoise",
+)  # fmt: skip
 
 
 def tracked(*endings: str) -> list[Path]:
@@ -31,19 +36,25 @@ def example(op: type[ops.Op]) -> ops.Op:
 
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.__name__)
-def test_python_and_rust_agree_on_the_parameters_and_defaults_of_each_op(op: type[ops.Op]) -> None:
+def test_python_and_rust_agree_on_the_parameters_and_defaults_of_each_op(op: type[ops.Op], tmp_path: Path) -> None:
     given = example(op)
+    of_volumes = op.__name__ in OF_VOLUMES
     tensor_op = op.__name__ in ("ToTensor", "Normalize")
-    chain = [given] if op is ops.DecodeImage else [ops.DecodeImage(), given]
-    native = fl.Loader(fl.files({"image": ["x.jpg"]}), chain, batch_size=1, ragged=() if tensor_op else ("image",))
+    chain = [given] if of_volumes or op is ops.DecodeImage else [ops.DecodeImage(), given]
+    for name in ("a_x.npy", "a_y.npy"):
+        np.save(tmp_path / name, np.zeros((8, 8, 8)))
+    source = fl.volumes(tmp_path) if of_volumes else fl.files({"image": ["x.jpg"]})
+    native = fl.Loader(source, chain, batch_size=1, ragged=() if tensor_op else ("image",))
     written = native.plan.to_toml()
     table = written.split("[[ops]]")[len(chain)].split("\n[run]")[0].split("\n\n")[0]
     in_rust = {line.split(" = ")[0] for line in table.strip().splitlines()} - {"op"}
     in_python = {field.name for field in dataclasses.fields(given) if getattr(given, field.name) is not None}  # type: ignore[arg-type]
     assert in_rust == in_python
-    bare = 'batch_size = 1\nragged = ["image"]\n[source]\nkind = "files"\nfields = { image = ["x.jpg"] }\n'
+    files = 'kind = "files"\nfields = { image = ["x.jpg"] }\n'
+    volumes = f'kind = "volumes"\nroot = "{tmp_path}"\n'
+    bare = f'batch_size = 1\nragged = ["image"]\n[source]\n{volumes if of_volumes else files}'
     required = 'fn = "numpy:flip"\n' if op is ops.Map else "size = 8\n" if op.__name__ in SIZED else ""
-    decode = "" if op is ops.DecodeImage else '[[ops]]\nop = "DecodeImage"\n'
+    decode = "" if of_volumes or op is ops.DecodeImage else '[[ops]]\nop = "DecodeImage"\n'
     defaults = fl.Plan.from_toml(f'{bare}{decode}[[ops]]\nop = "{op.__name__}"\n{required}')
     assert defaults.fingerprints["values"] == native.plan.fingerprints["values"], "a default differs"
 

@@ -43,3 +43,8 @@ fn changed_shards_give_samples_inside_them_or_errors() {
 fn changed_and_forged_shard_indexes_give_samples_inside_the_shard_or_errors() {
     check("shard_index", 2_000);
 }
+
+#[test]
+fn regions_of_changed_volumes_are_those_of_the_whole_or_errors() {
+    check("volume", 20_000);
+}

@@ -29,7 +29,7 @@ from feedline.loader import Loader
 from feedline.plan import Plan
 from feedline.policy import Cache, Skip, cache, skip
 from feedline.sampler import ClassBalanced, Weighted, class_balanced, weighted
-from feedline.source import Source, array, files, folder, synthetic, tar
+from feedline.source import Source, array, files, folder, synthetic, tar, volumes
 from feedline.testing import step
 
 __version__ = _version()
@@ -66,5 +66,6 @@ __all__ = [
     "step",
     "synthetic",
     "tar",
+    "volumes",
     "weighted",
 ]

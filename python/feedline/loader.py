@@ -38,7 +38,7 @@ class Loader:
     writable, and unchanged by whatever the loader does next.
 
     Args:
-        source: where samples come from: ``fl.folder``, ``fl.files``, ``fl.array``, ``fl.synthetic``.
+        source: where samples come from: ``fl.folder``, ``fl.files``, ``fl.array``, ``fl.volumes``, ``fl.synthetic``.
         ops: what is done to each sample, in order.
         batch_size: samples per batch.
         shuffle: a new random order each epoch, without memory for any number of samples.
@@ -96,7 +96,7 @@ class Loader:
     ) -> None:
         """Check everything at once; read and start nothing before the first batch is asked for."""
         if not isinstance(source, Source):
-            makers = "fl.folder, fl.files, fl.array or fl.synthetic"
+            makers = "fl.folder, fl.files, fl.array, fl.volumes or fl.synthetic"
             raise PlanError(f"source is {type(source).__name__}; it is made by {makers}")
         if not isinstance(ops, Sequence):
             raise PlanError(f"ops is {ops!r}; it is a list of ops, e.g. [ops.DecodeImage(), ops.Resize((224, 224))]")

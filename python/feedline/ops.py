@@ -14,6 +14,7 @@ from typing import Any, Literal
 from feedline.errors import PlanError
 
 Size = int | tuple[int, int]
+Size3d = int | tuple[int, int, int]
 Interpolation = Literal["nearest", "bilinear", "bicubic"]
 Layout = Literal["CHW", "HWC"]
 Dtype = Literal["uint8", "float16", "bfloat16", "float32"]
@@ -175,6 +176,91 @@ class Normalize(Op):
     std: Sequence[float] = (0.229, 0.224, 0.225)
     dtype: Literal["float16", "bfloat16", "float32"] = "float32"
     layout: Layout = "CHW"
+    on: On = "image"
+
+
+@dataclass(frozen=True)
+class ResampleSpacing(Op):
+    """Bring volumes to a spacing in millimetres: images trilinear, labels by nearest element.
+
+    Sides become ``floor(side * spacing / new)``. For images, the first and last elements of old and new grid lie on
+    each other (torch's ``align_corners=True``); for labels, element ``i`` of ``n`` is ``floor(i * m / n)`` of ``m``.
+    """
+
+    spacing: tuple[float, float, float] = (1.6, 1.2, 1.2)
+    on: On = ("image", "label")
+
+
+@dataclass(frozen=True)
+class ClipNormalize(Op):
+    """Limit a volume's values to ``low`` and ``high``, then subtract ``mean`` and divide by ``std``."""
+
+    low: float = -79.0
+    high: float = 304.0
+    mean: float = 101.0
+    std: float = 76.9
+    on: On = "image"
+
+
+@dataclass(frozen=True)
+class PadTo(Op):
+    """Pad volumes at both ends of each axis to at least ``size``.
+
+    Images are padded with ``fill``, labels with 0; with ``mode="edge"`` both with their nearest element.
+    """
+
+    size: Size3d
+    fill: float = -2.2
+    mode: Literal["constant", "edge"] = "constant"
+    on: On = ("image", "label")
+
+
+@dataclass(frozen=True)
+class RandomBalancedCrop(Op):
+    """Take a part of fixed size, with probability ``oversampling`` around the foreground, else anywhere.
+
+    Around the foreground means: a random class of the label, one of the boxes around its two largest components, and
+    of the places that hold the box (or lie in it, if it is larger) a random one. Of files that are not compressed only
+    the part is read.
+    """
+
+    size: Size3d
+    oversampling: float = 0.4
+    on: On = ("image", "label")
+
+
+@dataclass(frozen=True)
+class RandomFlip3d(Op):
+    """Mirror volumes along depth, height and width, each with probability ``p``."""
+
+    p: float = 1 / 3
+    on: On = ("image", "label")
+
+
+@dataclass(frozen=True)
+class Cast(Op):
+    """Change the element type of volumes: images to ``dtype``, labels to ``label_dtype``."""
+
+    dtype: str = "float32"
+    label_dtype: str = "uint8"
+    on: On = ("image", "label")
+
+
+@dataclass(frozen=True)
+class RandomBrightness(Op):
+    """With probability ``p``, multiply a volume by a number between ``1 - factor`` and ``1 + factor``."""
+
+    factor: float = 0.3
+    p: float = 0.1
+    on: On = "image"
+
+
+@dataclass(frozen=True)
+class GaussianNoise(Op):
+    """With probability ``p``, add normal noise to a volume, of a deviation between 0 and ``std``."""
+
+    std: float = 0.1
+    p: float = 0.1
     on: On = "image"
 
 

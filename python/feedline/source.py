@@ -134,6 +134,29 @@ def array(data: npt.NDArray[Any] | str | os.PathLike[str], labels: Labels | None
     return Source(native)
 
 
+def volumes(
+    root: str | os.PathLike[str] | Sequence[str | os.PathLike[str] | tuple[str | os.PathLike[str], ...]],
+) -> Source:
+    """Take 3D volumes, ``.nii``, ``.nii.gz`` or ``.npy``: a folder, or a list of images or of ``(image, label)``.
+
+    In a folder, names say what belongs together: ``case_7/imaging`` and ``case_7/segmentation`` (KiTS19), ``case_7_x``
+    and ``case_7_y`` (MLPerf's prepared data), or the same with ``image`` and ``label``. If none does, all are images.
+
+    Fields: ``image`` (float32) and, if there are labels, ``label`` (uint8), each of shape (channels, depth, height,
+    width). Axes are those of nibabel and NumPy: the file's first axis is the depth. Three axes are one channel.
+    """
+    if isinstance(root, (str, os.PathLike)):
+        return _open({"kind": "volumes", "root": os.fspath(root)})
+    entries = [(entry,) if isinstance(entry, (str, os.PathLike)) else tuple(entry) for entry in root]
+    lengths = {len(entry) for entry in entries}
+    if len(lengths) > 1 or not lengths <= {1, 2}:
+        raise SourceError("volumes() takes a folder, or a list of images, or a list of (image, label)")
+    params: dict[str, Any] = {"kind": "volumes", "images": [os.fspath(entry[0]) for entry in entries]}
+    if 2 in lengths:
+        params["labels"] = [os.fspath(entry[1]) for entry in entries]
+    return _open(params)
+
+
 def synthetic(n: int, shape: int | Sequence[int]) -> Source:
     """Make ``n`` samples of random bytes from their ids, without I/O; field ``data``, uint8."""
     shape = (shape,) if isinstance(shape, int) else shape

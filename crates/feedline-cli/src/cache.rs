@@ -14,9 +14,10 @@ use serde::Serialize;
 use crate::arguments::CacheCommand;
 
 /// What the folders below the cache folder are.
-const KINDS: [(&str, &str); 4] = [
+const KINDS: [(&str, &str); 5] = [
     ("seek", "seek indexes"),
     ("shards", "indexes of shards"),
+    ("foreground", "foregrounds"),
     ("samples", "prepared samples"),
     ("costs", "costs of samples"),
 ];

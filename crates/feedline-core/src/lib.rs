@@ -28,6 +28,7 @@ pub mod source;
 pub mod store;
 pub mod supply;
 pub mod testing;
+pub mod volume;
 
 pub use batch::Batch;
 pub use cursor::{Cursor, State};

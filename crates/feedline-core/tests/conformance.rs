@@ -8,10 +8,10 @@ use std::sync::Arc;
 use feedline_core::Registry;
 use feedline_core::batch::Dtype;
 use feedline_core::source::{
-    ArraySource, FilesSource, FolderSource, Labels, Part, Source, SubsetSource, SyntheticSource,
+    ArraySource, FilesSource, FolderSource, Labels, Part, Source, SubsetSource, SyntheticSource, VolumesSource,
 };
 use feedline_core::store::DiskStore;
-use feedline_core::testing::{check_op, check_source, check_store, write_pictures};
+use feedline_core::testing::{check_op, check_source, check_store, check_volume_op, write_pictures, write_volumes};
 
 fn pictures() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -43,10 +43,27 @@ fn every_op_of_the_registry_conforms() {
         ("op = \"Normalize\"\nmean = [0.5]\nstd = [2.0]", &tensor),
         ("op = \"Delay\"\ncosts_ms = [0.1, 3.0]\nkind = \"cpu\"\np = 0.5", DECODE),
     ];
+    let of_volumes = [
+        ("op = \"ResampleSpacing\"\nspacing = [1.5, 0.8, 1.0]", ""),
+        ("op = \"ClipNormalize\"", ""),
+        ("op = \"PadTo\"\nsize = 20\nmode = \"edge\"", ""),
+        ("op = \"RandomBalancedCrop\"\nsize = [5, 6, 7]", ""),
+        ("op = \"RandomBalancedCrop\"\nsize = 9\noversampling = 1.0", "[[ops]]\nop = \"PadTo\"\nsize = 14\n"),
+        ("op = \"RandomFlip3d\"", ""),
+        ("op = \"Cast\"\ndtype = \"float16\"", ""),
+        ("op = \"RandomBrightness\"\np = 0.5", ""),
+        ("op = \"GaussianNoise\"\np = 1.0", ""),
+    ];
     let folder = pictures();
+    let volumes = tempfile::tempdir().unwrap();
+    write_volumes(volumes.path(), 7, [10, 12, 14]).unwrap();
     let mut covered = BTreeSet::new();
     for (table, before) in cases {
         check_op(table, before, folder.path());
+        covered.insert(table.split('"').nth(1).unwrap());
+    }
+    for (table, before) in of_volumes {
+        check_volume_op(table, before, volumes.path());
         covered.insert(table.split('"').nth(1).unwrap());
     }
     let registry = Registry::core();
@@ -57,6 +74,9 @@ fn every_op_of_the_registry_conforms() {
 fn every_source_conforms() {
     let (folder, registry) = (pictures(), Registry::core());
     let root = folder.path().to_str().unwrap();
+    let volumes = tempfile::tempdir().unwrap();
+    write_volumes(volumes.path(), 3, [4, 5, 6]).unwrap();
+    let volumes_root = volumes.path().to_str().unwrap();
     let labels = |count: usize| Labels::new(Dtype::F32, vec![2], vec![0; count * 8]).unwrap();
     let paths =
         || -> Vec<String> { (0..13).map(|number| format!("{root}/class-{}/{number:05}.jpg", number % 3)).collect() };
@@ -73,6 +93,8 @@ fn every_source_conforms() {
         Arc::new(ArraySource::in_memory(Arc::new(vec![5u8; 60]), Dtype::U8, &[5, 2, 2, 3], Some(labels(5))).unwrap()),
         Arc::new(ArraySource::open(npy.to_str().unwrap(), &registry, None).unwrap()),
         Arc::new(SyntheticSource::new(9, vec![3, 5]).unwrap()),
+        Arc::new(VolumesSource::open(volumes_root, Arc::new(DiskStore::new(volumes_root))).unwrap()),
+        Arc::new(VolumesSource::listed(vec![format!("{volumes_root}/0/image.nii")], None).unwrap()),
         Arc::new(SubsetSource::new(Arc::clone(&folder_source), Part::Ids { ids: vec![7, 2, 11] }).unwrap()),
         Arc::new(SubsetSource::new(folder_source, Part::Share { seed: 1, from: 0.2, to: 0.7 }).unwrap()),
     ];

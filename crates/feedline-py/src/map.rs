@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use feedline_core::batch::{Dtype, FieldTypes, Kind, Memory, Pixels, Sample, Tensor, Value};
+use feedline_core::batch::{Dtype, FieldTypes, Kind, Memory, Pixels, Sample, Tensor, Value, Volume};
 use feedline_core::engine::Workspace;
 use feedline_core::op::{On, Op, OpError};
 use feedline_core::order::Draw;
@@ -175,6 +175,7 @@ impl Op for Map {
             let memory = match old {
                 Value::Bytes(encoded) => Some(encoded.memory),
                 Value::Pixels(pixels) => Some(pixels.memory),
+                Value::Volume(volume) => Some(volume.memory),
                 Value::Tensor(tensor) => Some(tensor.memory),
                 Value::Text(_) => None,
             };
@@ -206,6 +207,7 @@ fn argument<'py>(py: Python<'py>, value: &Value<'_>, asarray: &Bound<'py, PyAny>
     let array = match value {
         Value::Bytes(encoded) => return Ok(PyBytes::new(py, &encoded.memory).into_any()),
         Value::Text(text) => return Ok(text.into_pyobject(py)?.into_any()),
+        Value::Volume(volume) => Array::owned(volume.dtype, volume.shape(), volume.memory.to_vec()),
         Value::Tensor(tensor) => Array::owned(tensor.dtype, tensor.shape.clone(), tensor.memory.to_vec()),
         Value::Pixels(pixels) => {
             let mut bytes = vec![0; pixels.packed_bytes()];
@@ -219,21 +221,21 @@ fn argument<'py>(py: Python<'py>, value: &Value<'_>, asarray: &Bound<'py, PyAny>
 /// The new values of the fields.
 fn results(result: &Bound<'_, PyAny>, values: &[Value<'_>]) -> PyResult<Vec<Value<'static>>> {
     let asarray = result.py().import("numpy")?.getattr("asarray")?;
-    let is_mask = |value: &Value<'_>| matches!(value, Value::Pixels(pixels) if pixels.is_mask);
     if let [value] = values {
-        return Ok(vec![returned(result, &asarray, is_mask(value))?]);
+        return Ok(vec![returned(result, &asarray, value)?]);
     }
     let results: Vec<Bound<'_, PyAny>> = result.extract()?;
     if results.len() != values.len() {
         let text = format!("{} values for {} fields", results.len(), values.len());
         return Err(pyo3::exceptions::PyValueError::new_err(text));
     }
-    results.iter().zip(values).map(|(result, value)| returned(result, &asarray, is_mask(value))).collect()
+    results.iter().zip(values).map(|(result, value)| returned(result, &asarray, value)).collect()
 }
 
-/// What the function gave back: bytes that look like a picture are one, bytes of height x width for a mask stay a mask, all
-/// else is a tensor.
-fn returned(result: &Bound<'_, PyAny>, asarray: &Bound<'_, PyAny>, was_mask: bool) -> PyResult<Value<'static>> {
+/// What the function gave back: bytes that look like a picture are one, bytes of height x width for a mask stay a mask, an
+/// array of four axes for a volume stays a volume, all else is a tensor.
+fn returned(result: &Bound<'_, PyAny>, asarray: &Bound<'_, PyAny>, old: &Value<'_>) -> PyResult<Value<'static>> {
+    let was_mask = matches!(old, Value::Pixels(pixels) if pixels.is_mask);
     if let Ok(text) = result.extract::<String>() {
         return Ok(Value::Text(text));
     }
@@ -256,6 +258,11 @@ fn returned(result: &Bound<'_, PyAny>, asarray: &Bound<'_, PyAny>, was_mask: boo
         }
         (_, &[height, width]) if was_mask && dtype == Dtype::U8 => {
             Value::Pixels(Pixels::packed(memory, width as u32, height as u32, 1, true))
+        }
+        (_, &[channels, depth, height, width]) if let Value::Volume(old) = old => {
+            let sides = [depth, height, width];
+            let volume = Volume::packed(memory, dtype, channels, sides, old.is_label);
+            Value::Volume(volume.with_spacing(old.spacing.filter(|_| old.sides == sides)))
         }
         _ => Value::Tensor(Tensor::new(dtype, shape, memory)),
     })

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use feedline_core::Registry;
-use feedline_core::batch::{Dtype, Kind};
+use feedline_core::batch::{Dtype, Kind, VolumeKind};
 use feedline_core::op::Facts;
 use feedline_core::order::{Epoch, Occurrence, SampleId};
 use feedline_core::plan::{Document, Plan as CorePlan, PlanError, PlannedOp};
@@ -137,7 +137,10 @@ impl Plan {
     /// Names of fields that batches hold as bfloat16, which `NumPy` lacks.
     #[getter]
     fn bfloat16_fields(&self) -> Vec<String> {
-        let is_bfloat16 = |kind: &Kind| matches!(kind, Kind::Tensor { dtype: Dtype::BF16, .. });
+        let is_bfloat16 = |kind: &Kind| match kind {
+            Kind::Tensor { dtype, .. } | Kind::Volume(VolumeKind { dtype, .. }) => *dtype == Dtype::BF16,
+            _ => false,
+        };
         self.0.types().iter().filter(|(_, kind)| is_bfloat16(kind)).map(|(name, _)| name.to_string()).collect()
     }
 

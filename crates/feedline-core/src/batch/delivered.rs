@@ -99,7 +99,9 @@ impl Batch {
 #[error(
     "field {field:?} has shape {first_shape:?} ({first_dtype}) in sample {first} of the batch, but {other_shape:?} \
      ({other_dtype}) in sample {other}; {advice}, or ask for a list of arrays with ragged=({field:?},)",
-    advice = if first_dtype == other_dtype {
+    advice = if first_dtype == other_dtype && first_shape.len() == 4 {
+        "give all one size, e.g. add ops.RandomBalancedCrop(128)"
+    } else if first_dtype == other_dtype {
         "give all one size, e.g. add ops.RandomResizedCrop(224) or ops.Resize((224, 224))"
     } else {
         "give all one element type"

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::Dtype;
+use super::volume::volume_shape;
 
 /// The kind of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub enum Kind {
     Any,
     /// A picture or mask of 8-bit pixels, height x width x channels.
     Pixels(PixelKind),
+    /// A volume, channels x depth x height x width.
+    Volume(VolumeKind),
     /// An array of elements; a shape without sides is a scalar.
     Tensor {
         /// Element type.
@@ -66,6 +69,19 @@ pub struct PixelKind {
     pub is_mask: bool,
 }
 
+/// What is known of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VolumeKind {
+    /// Element type.
+    pub dtype: Dtype,
+    /// Arrays that follow each other.
+    pub channels: usize,
+    /// Depth, height and width, once an op has fixed them.
+    pub sides: Option<[usize; 3]>,
+    /// Whether values are labels, which are never blended.
+    pub is_label: bool,
+}
+
 impl Kind {
     /// A tensor of known shape.
     pub fn tensor(dtype: Dtype, shape: &[usize]) -> Self {
@@ -94,6 +110,7 @@ impl Kind {
                     pixel_shape(pixels.height? as usize, pixels.width? as usize, pixels.channels, pixels.is_mask);
                 Some((Dtype::U8, sides))
             }
+            Self::Volume(volume) => Some((volume.dtype, volume_shape(volume.channels, volume.sides?).to_vec())),
             Self::Tensor { dtype, shape, .. } => Some((*dtype, shape.iter().copied().collect::<Option<Vec<_>>>()?)),
         }
     }
@@ -112,6 +129,8 @@ impl fmt::Display for Kind {
             Self::Any => f.write_str("what a function returns"),
             Self::Pixels(pixels) if pixels.is_mask => f.write_str("a mask"),
             Self::Pixels(_) => f.write_str("pixels"),
+            Self::Volume(volume) if volume.is_label => write!(f, "a label volume of {}", volume.dtype.name()),
+            Self::Volume(volume) => write!(f, "a volume of {}", volume.dtype.name()),
             Self::Tensor { dtype, shape, .. } => {
                 write!(f, "a {} tensor [", dtype.name())?;
                 for (number, side) in shape.iter().enumerate() {

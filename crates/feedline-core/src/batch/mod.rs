@@ -9,10 +9,12 @@ pub mod kind;
 mod layout;
 mod sample;
 mod value;
+mod volume;
 
 pub use delivered::{Batch, BatchField, FieldData, RaggedError, stack};
 pub use dtype::{Dtype, array_bytes};
-pub use kind::{Axes, FieldTypes, Kind, PixelKind};
+pub use kind::{Axes, FieldTypes, Kind, PixelKind, VolumeKind};
 pub use layout::{BatchLayout, FieldForm};
 pub use sample::{FieldError, Loose, OutputError, Sample, Slot};
 pub use value::{Buffer, Encoded, Excerpt, Memory, Pixels, Tensor, Value};
+pub use volume::{Volume, VolumeShape, volume_shape};

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{Dtype, Memory, Pixels, Tensor, Value, array_bytes};
+use super::{Dtype, Memory, Pixels, Tensor, Value, Volume, array_bytes};
 use crate::engine::{NoMemory, Workspace};
 
 /// A sample in preparation.
@@ -129,6 +129,14 @@ impl<'s> Sample<'s> {
         }
     }
 
+    /// Takes out a volume.
+    pub fn take_volume(&mut self, name: &str) -> Result<Volume<'s>, FieldError> {
+        match self.take(name)? {
+            Value::Volume(volume) => Ok(volume),
+            other => Err(FieldError::Kind { name: name.to_owned(), has: other.describe(), needs: "a volume" }),
+        }
+    }
+
     /// Gives a field its value; adds the field if the plan did not know it.
     pub fn put(&mut self, name: &str, value: Value<'s>) {
         match self.field(name) {
@@ -212,6 +220,7 @@ pub enum OutputError {
 fn check_promise(name: &str, value: &Value<'_>, slot: &Slot<'_>) -> Result<(), FieldError> {
     let (dtype, shape) = match value {
         Value::Pixels(pixels) => (Dtype::U8, pixels.shape()),
+        Value::Volume(volume) => (volume.dtype, volume.shape()),
         Value::Tensor(tensor) => (tensor.dtype, tensor.shape.clone()),
         other => {
             return Err(FieldError::Kind { name: name.to_owned(), has: other.describe(), needs: "an array" });
@@ -231,15 +240,18 @@ fn check_promise(name: &str, value: &Value<'_>, slot: &Slot<'_>) -> Result<(), F
 
 fn deliver(value: Value<'_>, slot: Slot<'_>, workspace: &mut Workspace) {
     let is_in_place = match (&value, slot.bytes) {
-        (Value::Pixels(Pixels { memory, .. }) | Value::Tensor(Tensor { memory, .. }), None) => {
-            matches!(memory, Memory::Slot(_))
-        }
+        (
+            Value::Pixels(Pixels { memory, .. })
+            | Value::Volume(Volume { memory, .. })
+            | Value::Tensor(Tensor { memory, .. }),
+            None,
+        ) => matches!(memory, Memory::Slot(_)),
         (Value::Pixels(pixels), Some(target)) => {
             pixels.copy_to(target);
             true
         }
-        (Value::Tensor(tensor), Some(target)) => {
-            target.copy_from_slice(&tensor.memory);
+        (Value::Volume(Volume { memory, .. }) | Value::Tensor(Tensor { memory, .. }), Some(target)) => {
+            target.copy_from_slice(memory);
             true
         }
         (Value::Bytes(_) | Value::Text(_), _) => false,
@@ -257,6 +269,9 @@ fn loosen(value: Value<'_>) -> Loose {
         Value::Text(text) => Loose::Text(text),
         Value::Bytes(super::Encoded { memory, .. }) => {
             Loose::Array { dtype: Dtype::U8, shape: vec![memory.len()], bytes: owned(memory) }
+        }
+        Value::Volume(volume) => {
+            Loose::Array { dtype: volume.dtype, shape: volume.shape(), bytes: owned(volume.memory) }
         }
         Value::Tensor(tensor) => Loose::Array { dtype: tensor.dtype, shape: tensor.shape, bytes: owned(tensor.memory) },
         Value::Pixels(pixels) => {
@@ -278,6 +293,7 @@ fn recycle(value: Value<'_>, workspace: &mut Workspace) {
         Value::Text(_) => return,
         Value::Bytes(encoded) => encoded.memory,
         Value::Pixels(pixels) => pixels.memory,
+        Value::Volume(volume) => volume.memory,
         Value::Tensor(tensor) => tensor.memory,
     };
     if let Memory::Heap(buffer) = memory {

@@ -7,7 +7,7 @@ use std::ops::{Deref, DerefMut};
 use feedline_codec::{Rect, SeekIndex, View};
 
 use super::kind::pixel_shape;
-use super::{Axes, Dtype, array_bytes};
+use super::{Axes, Dtype, Volume, array_bytes};
 use crate::op::shrink;
 
 /// Heap memory that is used again: it may be longer than what it holds, so growing it never clears what will be
@@ -268,6 +268,8 @@ pub enum Value<'s> {
     Text(String),
     /// A picture or mask.
     Pixels(Pixels<'s>),
+    /// A volume.
+    Volume(Volume<'s>),
     /// An array.
     Tensor(Tensor<'s>),
 }
@@ -280,6 +282,7 @@ impl Value<'_> {
             Self::Text(_) => "text",
             Self::Pixels(pixels) if pixels.is_mask => "a mask",
             Self::Pixels(_) => "pixels",
+            Self::Volume(_) => "a volume",
             Self::Tensor(_) => "a tensor",
         }
     }
@@ -290,6 +293,7 @@ impl Value<'_> {
             Self::Bytes(encoded) => encoded.memory.len(),
             Self::Text(text) => text.len(),
             Self::Pixels(pixels) => pixels.packed_bytes(),
+            Self::Volume(volume) => volume.memory.len(),
             Self::Tensor(tensor) => tensor.memory.len(),
         }
     }

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use super::{Shelf, record};
-use crate::batch::Sample;
-use crate::engine::{Task, Workspace};
+use crate::batch::{Dtype, Sample, Value};
+use crate::engine::{NoMemory, Task, Workspace};
 use crate::metrics::Metrics;
 use crate::plan::{CacheConfig, CacheForm, Plan};
 use crate::sink::Machine;
@@ -24,6 +24,8 @@ use crate::supply::{Cut, Keeping, Reading, Ready, Supply, SupplyError, Wanted, s
 
 /// Samples that are measured before the form is chosen.
 const MEASURED_SAMPLES: u64 = 32;
+/// Of small sets one in so many: few but large samples are kept from the first epoch on.
+const MEASURED_SHARE: u64 = 8;
 /// Beside its bytes, what a record in memory takes.
 const RECORD_OVERHEAD: u64 = 96;
 
@@ -102,7 +104,7 @@ impl PrefixCache {
         let longest = self.plan.cut_of(CacheForm::Resized).0;
         let (read_time, read_bytes, reads) = metrics.read.read();
         let measured = longest.checked_sub(1).map_or(reads, |last| metrics.ops[last].read().2);
-        if measured < MEASURED_SAMPLES {
+        if measured < MEASURED_SAMPLES.min(self.plan.source().len().div_ceil(MEASURED_SHARE)) {
             return None;
         }
         let mut saved = read_time.as_secs_f64() / reads.max(1) as f64;
@@ -160,6 +162,27 @@ impl PrefixCache {
         }
     }
 
+    /// Finds the foregrounds of labels that later epochs will ask for, so that they are kept too.
+    fn find_foregrounds(
+        &self,
+        cut: Cut,
+        wanted: Wanted,
+        sample: &Sample<'_>,
+        workspace: &mut Workspace,
+    ) -> Result<(), NoMemory> {
+        let ahead = self.plan.ahead_from(cut.0, wanted);
+        for (name, value) in sample.values() {
+            if let Value::Volume(label) = value
+                && label.dtype == Dtype::U8
+                && label.excerpt.is_none()
+                && ahead.asks_for_foreground(name)
+            {
+                label.foreground(workspace)?;
+            }
+        }
+        Ok(())
+    }
+
     fn find(
         &self,
         wanted: Wanted,
@@ -207,8 +230,15 @@ impl Supply for PrefixCache {
         metrics.cache.add_miss();
         // Where the decoded picture is kept, nobody asks for parts of the file.
         let is_encoded = self.cut.get() == Some(&Cut(0));
+        let is_whole = reading == Reading::Complete;
         let reading = if reading == Reading::Complete && !is_encoded { Reading::Plain } else { reading };
-        self.inner.load(wanted, reading, sample, workspace, metrics)
+        match self.inner.load(wanted, reading, sample, workspace, metrics) {
+            // Damage outside of what the ops need is no reason to fail: the sample is made without being kept.
+            Err(SupplyError::Volume(error)) if is_whole && error.no_memory().is_none() => {
+                self.inner.load(wanted, Reading::Trimmed, sample, workspace, metrics)
+            }
+            loaded => loaded,
+        }
     }
 
     fn keeps(&self, wanted: Wanted, metrics: &Metrics) -> Option<Keeping> {
@@ -234,6 +264,9 @@ impl Supply for PrefixCache {
         }
         let len = sample.values().map(|(_, value)| value.content_bytes()).sum();
         if workspace.reserve(len).is_err() {
+            return;
+        }
+        if self.find_foregrounds(keeping.cut, wanted, sample, workspace).is_err() {
             return;
         }
         let Some(bytes) = record::write(sample) else { return };

@@ -1,22 +1,28 @@
 //! A sample as bytes: what a cache keeps of it, and gives back as far as it is needed.
 //!
 //! In: the fields of a sample at some place of the op chain. Out: one piece of memory; from it, the fields again. Of
-//! pictures and encoded files that are cropped next, only the part that the crop needs is copied.
+//! pictures, volumes and encoded files that are cropped next, only the part that the crop needs is copied.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use feedline_codec::SeekIndex;
 
-use crate::batch::{Axes, Dtype, Encoded, Excerpt, Memory, Pixels, Sample, Tensor, Value, array_bytes};
+use crate::batch::{
+    Axes, Dtype, Encoded, Excerpt, Memory, OutputError, Pixels, Sample, Tensor, Value, Volume, VolumeShape,
+    array_bytes, volume_shape,
+};
 use crate::engine::{NoMemory, Workspace};
 use crate::op::Need;
 use crate::plan::Plan;
 use crate::supply::{Cut, Wanted};
+use crate::volume::{Foreground, Region};
 
 const BYTES: u8 = 0;
 const TEXT: u8 = 1;
 const PIXELS: u8 = 2;
 const TENSOR: u8 = 3;
+const VOLUME: u8 = 4;
 
 /// Writes the fields of a sample; `None` if a part of one is not there.
 pub fn write(sample: &Sample<'_>) -> Option<Vec<u8>> {
@@ -48,7 +54,17 @@ pub fn write(sample: &Sample<'_>) -> Option<Vec<u8>> {
                 out.extend(tensor.shape.iter().flat_map(|&side| (side as u64).to_le_bytes()));
                 put(&mut out, &tensor.memory);
             }
-            Value::Bytes(_) | Value::Pixels(_) => return None,
+            Value::Volume(volume) if volume.excerpt.is_none() => {
+                out.extend([VOLUME, u8::from(volume.is_label), u8::from(volume.spacing.is_some())]);
+                put(&mut out, volume.dtype.name().as_bytes());
+                out.extend(volume.shape().into_iter().flat_map(|side| (side as u64).to_le_bytes()));
+                out.extend(volume.spacing.unwrap_or_default().into_iter().flat_map(f64::to_le_bytes));
+                let foreground = volume.known_foreground();
+                out.push(u8::from(foreground.is_some()));
+                put(&mut out, &foreground.map(|found| found.to_bytes()).unwrap_or_default());
+                put(&mut out, &volume.memory);
+            }
+            Value::Bytes(_) | Value::Pixels(_) | Value::Volume(_) => return None,
         }
     }
     Some(out)
@@ -67,8 +83,13 @@ pub fn read(
     workspace: &mut Workspace,
 ) -> Result<Option<()>, NoMemory> {
     let mut reader = Reader(record);
+    let mut fields = Vec::new();
     while !reader.0.is_empty() {
         let Some(field) = Field::read(&mut reader) else { return Ok(None) };
+        fields.push(field);
+    }
+    let foregrounds: Vec<(&str, Option<Arc<Foreground>>)> = fields.iter().filter_map(Field::foreground).collect();
+    for field in fields {
         let name = field.name;
         let value = match field.content {
             Content::Bytes { index, bytes } => {
@@ -98,6 +119,16 @@ pub fn read(
                         Value::Pixels(Pixels::part(Memory::Heap(buffer), (width, height), excerpt, channels, is_mask))
                     }
                     _ => Value::Pixels(Pixels::packed(copied(bytes, workspace)?, width, height, channels, is_mask)),
+                }
+            }
+            Content::Volume(kept) => {
+                let sides = kept.whole.sides;
+                let found = |label: &str| foregrounds.iter().find(|(field, _)| *field == label)?.1.clone();
+                let region = plan.ahead_from(cut.0, wanted).region(name, sides, &mut |label| found(label));
+                match kept.copied(name, region.unwrap_or(Region::whole(sides)), sample, workspace) {
+                    Ok(volume) => Value::Volume(volume.with_foreground(found(name))),
+                    Err(OutputError::Memory(memory)) => return Err(memory),
+                    Err(OutputError::Field(_)) => return Ok(None),
                 }
             }
             Content::Tensor { dtype, shape, axes, bytes } => {
@@ -133,9 +164,61 @@ enum Content<'a> {
     Text(&'a str),
     Pixels { width: u32, height: u32, channels: u8, is_mask: bool, bytes: &'a [u8] },
     Tensor { dtype: Dtype, shape: Vec<usize>, axes: Axes, bytes: &'a [u8] },
+    Volume(KeptVolume<'a>),
+}
+
+struct KeptVolume<'a> {
+    whole: VolumeShape,
+    spacing: Option<[f64; 3]>,
+    foreground: Option<&'a [u8]>,
+    bytes: &'a [u8],
+}
+
+impl<'a> KeptVolume<'a> {
+    fn read(reader: &mut Reader<'a>) -> Option<Self> {
+        let [is_label, has_spacing] = *reader.array()?;
+        let dtype = Dtype::from_name(std::str::from_utf8(reader.piece()?).ok()?)?;
+        let mut shape = [0; 4];
+        for side in &mut shape {
+            *side = usize::try_from(u64::from_le_bytes(*reader.array()?)).ok()?;
+        }
+        let mut spacing = [0.0; 3];
+        for number in &mut spacing {
+            *number = f64::from_le_bytes(*reader.array()?);
+        }
+        let [has_foreground] = *reader.array()?;
+        let (foreground, bytes) = (reader.piece()?, reader.piece()?);
+        let [channels, sides @ ..] = shape;
+        let this = Self {
+            whole: VolumeShape { dtype, channels, sides, is_label: is_label != 0 },
+            spacing: (has_spacing != 0).then_some(spacing),
+            foreground: (has_foreground != 0).then_some(foreground),
+            bytes,
+        };
+        (array_bytes(dtype, &shape) == Some(bytes.len())).then_some(this)
+    }
+
+    fn copied<'s>(
+        &self,
+        name: &str,
+        region: Region,
+        sample: &mut Sample<'s>,
+        workspace: &mut Workspace,
+    ) -> Result<Volume<'s>, OutputError> {
+        let VolumeShape { dtype, channels, sides, .. } = self.whole;
+        let mut memory = sample.output(name, dtype, &volume_shape(channels, region.sides), workspace)?;
+        region.copy_from(self.bytes, channels, sides, dtype.bytes(), &mut memory);
+        Ok(Volume::part(memory, region, self.whole).with_spacing(self.spacing))
+    }
 }
 
 impl<'a> Field<'a> {
+    /// The name of a label, and its foreground if that was kept.
+    fn foreground(&self) -> Option<(&'a str, Option<Arc<Foreground>>)> {
+        let Content::Volume(KeptVolume { whole, foreground, .. }) = &self.content else { return None };
+        Some((self.name, foreground.and_then(|bytes| Foreground::from_bytes(bytes, whole.sides)).map(Arc::new)))
+    }
+
     fn read(reader: &mut Reader<'a>) -> Option<Self> {
         let name = std::str::from_utf8(reader.piece()?).ok()?;
         let content = match reader.array::<1>()? {
@@ -159,6 +242,7 @@ impl<'a> Field<'a> {
                 let is_right = array_bytes(dtype, &shape) == Some(bytes.len());
                 is_right.then_some(Content::Tensor { dtype, shape, axes, bytes })?
             }
+            [VOLUME] => Content::Volume(KeptVolume::read(reader)?),
             _ => return None,
         };
         Some(Self { name, content })

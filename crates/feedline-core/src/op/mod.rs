@@ -6,25 +6,35 @@
 //!
 //! Always true: an op's result depends on its parameters, the sample and the draw alone (law 1).
 
+mod cast;
 mod center_crop;
+mod clip_normalize;
 mod color_jitter;
 mod decode_image;
 mod decoding;
 mod delay;
+mod gaussian_noise;
 mod grayscale;
 mod normalize;
 mod on;
 mod pad;
+mod pad_to;
 mod pixels;
+mod random_balanced_crop;
+mod random_brightness;
 mod random_crop;
 mod random_erasing;
 mod random_flip;
+mod random_flip3d;
 mod random_resized_crop;
+mod resample_spacing;
 mod resize;
 mod size;
 mod to_tensor;
+mod volumes;
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -39,6 +49,7 @@ use crate::batch::{FieldError, FieldTypes, OutputError, Sample};
 use crate::engine::{Cancelled, NoMemory, Workspace};
 use crate::order::Draw;
 use crate::plan::{Ahead, CheckError, Registry};
+use crate::volume::{Foreground, Region};
 
 /// Something done to samples.
 pub trait Op: Send + Sync + Debug {
@@ -71,6 +82,27 @@ pub trait Op: Send + Sync + Debug {
     /// The part of a picture of known size that the op looks at, if it does not look at all of it.
     fn needs(&self, _draw: &Draw, _facts: Facts) -> Option<Need> {
         None
+    }
+
+    /// The region of volumes of these sides that the op looks at, if it does not look at all of them. `foreground` finds
+    /// that of their label, where there is one.
+    fn needs_region(
+        &self,
+        _draw: &Draw,
+        _sides: [usize; 3],
+        _foreground: &mut dyn FnMut() -> Option<Arc<Foreground>>,
+    ) -> Option<Region> {
+        None
+    }
+
+    /// Whether the op may ask for the foreground of the label among its fields.
+    fn looks_for_foreground(&self) -> bool {
+        false
+    }
+
+    /// Whether each element of a volume depends on the one at its place alone, so that a part can be done without the rest.
+    fn keeps_places(&self) -> bool {
+        false
     }
 
     /// How the op decodes a field, if that is what it does.
@@ -131,6 +163,14 @@ pub enum OpError {
         "a crop of {width}x{height} does not fit in a picture of {has_width}x{has_height}; resize or pad it before"
     )]
     CropTooLarge { width: u32, height: u32, has_width: u32, has_height: u32 },
+    #[error("{0:?} is {1:?} and {2:?} is {3:?}, but one draw is made for both")]
+    SidesDiffer(String, [usize; 3], String, [usize; 3]),
+    #[error("a crop of {size:?} does not fit in a volume of {has:?}; add PadTo before it")]
+    RegionTooLarge { size: [usize; 3], has: [usize; 3] },
+    #[error("the spacing of {field:?} is {spacing:?}; each number has to be above 0")]
+    Spacing { field: String, spacing: [f64; 3] },
+    #[error("{field:?} has no spacing: its file is not NIfTI")]
+    NoSpacing { field: String },
     #[error("the picture has no pixels")]
     NoPixels,
     #[error(transparent)]
@@ -175,4 +215,12 @@ pub(crate) fn register(registry: &mut Registry) {
     registry.op::<to_tensor::ToTensor>();
     registry.op::<normalize::Normalize>();
     registry.op::<delay::Delay>();
+    registry.op::<resample_spacing::ResampleSpacing>();
+    registry.op::<clip_normalize::ClipNormalize>();
+    registry.op::<pad_to::PadTo>();
+    registry.op::<random_balanced_crop::RandomBalancedCrop>();
+    registry.op::<random_flip3d::RandomFlip3d>();
+    registry.op::<cast::Cast>();
+    registry.op::<random_brightness::RandomBrightness>();
+    registry.op::<gaussian_noise::GaussianNoise>();
 }

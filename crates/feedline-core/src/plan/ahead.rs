@@ -3,9 +3,13 @@
 //! In: a place in the chain, a sample, facts of its picture. Out: the part that is needed from there on. Always true: what is
 //! not needed does not change a byte of what is delivered (law 8).
 
-use super::Plan;
+use std::sync::Arc;
+
+use super::{Plan, PlannedOp};
+use crate::batch::Kind;
 use crate::op::{Decoding, Facts, Need};
 use crate::supply::Wanted;
+use crate::volume::{Foreground, Region};
 
 /// The ops behind one op of a chain, for one sample.
 #[derive(Clone, Copy, Debug)]
@@ -15,14 +19,54 @@ pub struct Ahead<'a> {
     wanted: Wanted,
 }
 
-impl Ahead<'_> {
+impl<'a> Ahead<'a> {
     /// What the next op on a field needs of its picture, if not all of it.
     pub fn need(&self, field: &str, facts: Facts) -> Option<Need> {
         let Self { plan, first, .. } = *self;
-        let works_on = |op: &super::PlannedOp| op.op().on().names().any(|name| name == field);
-        let next = first + plan.ops()[first..].iter().position(works_on)?;
+        let next = first + plan.ops()[first..].iter().position(|op| works_on(op, field))?;
         plan.ops()[next].op().needs(&plan.draw(next, self.wanted), facts)
     }
+
+    /// The region of a volume of these sides that is needed, if not all of it. `foreground` finds that of a label by its
+    /// field.
+    pub fn region(
+        &self,
+        field: &str,
+        sides: [usize; 3],
+        foreground: &mut dyn FnMut(&str) -> Option<Arc<Foreground>>,
+    ) -> Option<Region> {
+        let (number, op) = self.next_to_move(field)?;
+        let draw = self.plan.draw(number, self.wanted);
+        let mut of_label = || foreground(self.label_of(op)?);
+        op.op().needs_region(&draw, sides, &mut of_label).filter(|region| region.is_inside(sides))
+    }
+
+    /// Whether the foreground of a label, as it is here, may be asked for.
+    pub fn asks_for_foreground(&self, label: &str) -> bool {
+        self.next_to_move(label)
+            .is_some_and(|(_, op)| op.op().looks_for_foreground() && self.label_of(op) == Some(label))
+    }
+
+    /// The next op on a field that moves elements, if all its fields come to it unmoved.
+    fn next_to_move(&self, field: &str) -> Option<(usize, &'a PlannedOp)> {
+        let Self { plan, first, .. } = *self;
+        let moves = |name: &str| {
+            let mut behind = plan.ops().iter().enumerate().skip(first);
+            behind.find(|(_, op)| works_on(op, name) && !op.op().keeps_places())
+        };
+        let (number, op) = moves(field)?;
+        let come_unmoved = op.op().on().names().all(|name| moves(name).is_some_and(|(other, _)| other == number));
+        come_unmoved.then_some((number, op))
+    }
+
+    fn label_of(&self, op: &'a PlannedOp) -> Option<&'a str> {
+        let is_label = |name: &str| matches!(self.plan.loaded().get(name), Some(Kind::Volume(kind)) if kind.is_label);
+        op.op().on().names().find(|name| is_label(name))
+    }
+}
+
+fn works_on(op: &PlannedOp, field: &str) -> bool {
+    op.op().on().names().any(|name| name == field)
 }
 
 impl Plan {
@@ -38,8 +82,7 @@ impl Plan {
 
     /// The op that decodes a loaded field, and how, if no other op looks at the field before.
     pub fn decoder_of(&self, field: &str) -> Option<(usize, Decoding)> {
-        let works_on = |op: &super::PlannedOp| op.op().on().names().any(|name| name == field);
-        let first = self.ops().iter().position(works_on)?;
+        let first = self.ops().iter().position(|op| works_on(op, field))?;
         Some((first, self.ops()[first].op().decoding(field)?))
     }
 }

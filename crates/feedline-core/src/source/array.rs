@@ -89,6 +89,9 @@ impl ArraySource {
         object.read_at(range.start as u64, &mut text)?;
         let text = String::from_utf8(text).map_err(|_| npy("its header is not text".to_owned()))?;
         let header = parse(&text, range.end as u64).map_err(npy)?;
+        if header.is_fortran {
+            return Err(npy("it is in Fortran order; save it with numpy.ascontiguousarray".to_owned()));
+        }
         let wants =
             array_bytes(header.dtype, &header.shape).and_then(|bytes| header.data_offset.checked_add(bytes as u64));
         if wants.is_none_or(|wants| wants > object.len()) {

@@ -7,11 +7,12 @@ mod array;
 mod files;
 mod folder;
 mod labels;
-mod npy;
+pub(crate) mod npy;
 mod path;
 mod subset;
 mod synthetic;
 pub(crate) mod tar;
+mod volumes;
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -26,11 +27,13 @@ pub use path::open_path;
 pub use subset::{Part, SubsetSource};
 pub use synthetic::SyntheticSource;
 pub use tar::TarSource;
+pub use volumes::VolumesSource;
 
 use crate::batch::FieldTypes;
 use crate::order::SampleId;
 use crate::plan::{PlanError, Registry};
 use crate::store::{Object, Store, StoreError};
+use crate::volume::VolumeError;
 
 /// Knows which bytes are which sample.
 pub trait Source: Send + Sync + Debug {
@@ -159,6 +162,12 @@ impl Origin<'_> {
 pub enum SourceError {
     #[error("no pictures in {root:?} ({found}); they end in {extensions}", found = describe_found(*.others))]
     NoPictures { root: String, others: usize, extensions: String },
+    #[error("no volumes in {root:?}; they end in .nii, .nii.gz or .npy")]
+    NoVolumes { root: String },
+    #[error("{root:?} has {name:?}, but no {missing:?}, which belongs to it; give a list of (image, label) instead")]
+    NoPair { root: String, name: String, missing: String },
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
     #[error("{field:?} has {has} files, but {first:?} has {wants}")]
     FieldLengths { field: String, has: usize, first: String, wants: usize },
     #[error("{labels} labels for {samples} samples")]
@@ -196,6 +205,7 @@ pub(crate) fn register(registry: &mut Registry) {
     registry.source("array", |params, registry| Ok(Arc::new(ArraySource::from_params(params, registry)?)));
     registry.source("synthetic", |params, _| Ok(Arc::new(SyntheticSource::from_params(params)?)));
     registry.source("tar", |params, registry| Ok(Arc::new(TarSource::from_params(params, registry)?)));
+    registry.source("volumes", |params, registry| Ok(Arc::new(VolumesSource::from_params(params, registry)?)));
     registry.source("subset", |params, registry| Ok(Arc::new(SubsetSource::from_params(params, registry)?)));
 }
 

@@ -8,20 +8,24 @@ use crate::batch::Dtype;
 
 /// What a header says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NpyHeader {
+pub(crate) struct NpyHeader {
     pub dtype: Dtype,
     pub shape: Vec<usize>,
+    /// Whether the first axis is the fastest.
+    pub is_fortran: bool,
     pub data_offset: u64,
 }
 
+/// What files begin with.
+pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
 /// Bytes that hold the magic number, the version and the header's length.
-pub(super) const PREFIX_BYTES: usize = 12;
+pub(crate) const PREFIX_BYTES: usize = 12;
 /// Headers beyond this are not from `NumPy`.
 const MAX_HEADER_BYTES: usize = 1 << 16;
 
 /// Where the header's text lies, told by the file's first [`PREFIX_BYTES`].
-pub(super) fn header_range(prefix: &[u8]) -> Result<Range<usize>, String> {
-    if !prefix.starts_with(b"\x93NUMPY") || prefix.len() < PREFIX_BYTES {
+pub(crate) fn header_range(prefix: &[u8]) -> Result<Range<usize>, String> {
+    if !prefix.starts_with(MAGIC) || prefix.len() < PREFIX_BYTES {
         return Err("it does not begin with NumPy's magic bytes".to_owned());
     }
     let (start, len) = match prefix[6] {
@@ -36,12 +40,10 @@ pub(super) fn header_range(prefix: &[u8]) -> Result<Range<usize>, String> {
 }
 
 /// Parses the header's text, a Python dict literal.
-pub(super) fn parse(text: &str, data_offset: u64) -> Result<NpyHeader, String> {
+pub(crate) fn parse(text: &str, data_offset: u64) -> Result<NpyHeader, String> {
     let descr = quoted_after(text, "'descr'").ok_or("its header names no element type")?;
     let order = text.split("'fortran_order'").nth(1).ok_or("its header names no order")?;
-    if order.trim_start_matches([':', ' ']).starts_with("True") {
-        return Err("it is in Fortran order; save it with numpy.ascontiguousarray".to_owned());
-    }
+    let is_fortran = order.trim_start_matches([':', ' ']).starts_with("True");
     let sides = text.split("'shape'").nth(1).and_then(|rest| rest.split_once('(')).and_then(|(_, r)| r.split_once(')'));
     let shape: Result<Vec<usize>, String> = sides
         .ok_or("its header names no shape")?
@@ -51,7 +53,7 @@ pub(super) fn parse(text: &str, data_offset: u64) -> Result<NpyHeader, String> {
         .filter(|side| !side.is_empty())
         .map(|side| side.parse().map_err(|_| format!("side {side:?} of its shape is not a number")))
         .collect();
-    Ok(NpyHeader { dtype: dtype(descr)?, shape: shape?, data_offset })
+    Ok(NpyHeader { dtype: dtype(descr)?, shape: shape?, is_fortran, data_offset })
 }
 
 fn quoted_after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
@@ -92,6 +94,7 @@ mod tests {
         check("{'descr': '|u1', 'fortran_order': False, 'shape': (10, 224, 224, 3), }", Dtype::U8, &[10, 224, 224, 3]);
         check("{'descr': '<f4', 'fortran_order': False, 'shape': (7,), }", Dtype::F32, &[7]);
         check("{'descr': '<i8', 'fortran_order': False, 'shape': (), }", Dtype::I64, &[]);
+        assert!(parse("{'descr': '<f4', 'fortran_order': True, 'shape': (7,), }", 0).unwrap().is_fortran);
     }
 
     #[test]
@@ -100,7 +103,6 @@ mod tests {
             let error = parse(text, 0).unwrap_err();
             assert!(error.contains(words), "{error}");
         };
-        check("{'descr': '<f4', 'fortran_order': True, 'shape': (7,), }", "Fortran");
         check("{'descr': '>f4', 'fortran_order': False, 'shape': (7,), }", "big-endian");
         check("{'descr': '|O', 'fortran_order': False, 'shape': (7,), }", "not supported");
         check("{'descr': '<f4', 'fortran_order': False, 'shape': (-7,), }", "not a number");

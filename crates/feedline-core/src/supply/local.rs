@@ -9,6 +9,7 @@ use std::sync::Arc;
 use feedline_codec::read_header;
 
 use super::seek::{Found, SeekIndexes, stamp};
+use super::volumes::Volumes;
 use super::{Cut, Reading, Ready, Supply, SupplyError, Wanted};
 use crate::batch::{Buffer, Dtype, Encoded, Kind, Memory, Pixels, Sample, Tensor, Value};
 use crate::engine::{NoMemory, Task, Workspace};
@@ -26,6 +27,7 @@ pub struct LocalSupply {
     plan: Arc<Plan>,
     source: Arc<dyn Source>,
     fields: Vec<LoadedField>,
+    volumes: Volumes,
 }
 
 #[derive(Debug)]
@@ -60,8 +62,10 @@ impl LocalSupply {
             fixed: kind.fixed(),
             trim: trim(name),
         };
-        let fields = plan.loaded().iter().map(field).collect();
-        Self { plan, source, fields }
+        let is_volume = |(_, kind): &(&Arc<str>, &Kind)| matches!(kind, Kind::Volume(_));
+        let fields = plan.loaded().iter().filter(|entry| !is_volume(entry)).map(field).collect();
+        let volumes = Volumes::new(&plan, machine.cache_folder.as_deref());
+        Self { plan, source, fields, volumes }
     }
 
     /// Reads the bytes of a picture that a crop of it needs, or all of them.
@@ -155,6 +159,7 @@ impl Supply for LocalSupply {
             }
             sample.put(name, value(kind, *dtype, shape, memory));
         }
+        self.volumes.load(&self.plan, (wanted, reading), sample, workspace, metrics)?;
         Ok(Cut(0))
     }
 }

@@ -6,6 +6,7 @@
 
 mod local;
 mod seek;
+mod volumes;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use crate::engine::{NoMemory, Task, Workspace};
 use crate::metrics::Metrics;
 use crate::order::{Epoch, Occurrence, SampleId};
 use crate::store::StoreError;
+use crate::volume::VolumeError;
 
 /// Gives samples.
 pub trait Supply: Send + Sync + Debug {
@@ -102,6 +104,8 @@ pub enum SupplyError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Output(#[from] OutputError),
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
 }
 
 impl SupplyError {
@@ -109,6 +113,7 @@ impl SupplyError {
     pub fn no_memory(&self) -> Option<NoMemory> {
         match self {
             Self::Store(StoreError::Memory(memory)) | Self::Output(OutputError::Memory(memory)) => Some(*memory),
+            Self::Volume(volume) => volume.no_memory(),
             _ => None,
         }
     }

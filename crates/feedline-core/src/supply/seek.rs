@@ -77,7 +77,7 @@ impl SeekIndexes {
 }
 
 /// A name for the source's field: the samples that it has, and where they are.
-fn shelf_name(mut source: &dyn Source, field: &str) -> String {
+pub(super) fn shelf_name(mut source: &dyn Source, field: &str) -> String {
     while let Some(parent) = source.parent() {
         source = parent;
     }

@@ -1,6 +1,7 @@
 //! What every source, store and op must hold, whoever wrote it. Each check panics with the claim that does not hold.
 
 use std::collections::HashSet;
+use std::path::Path;
 
 use super::stream::{collect, open};
 use crate::batch::FieldData;
@@ -74,7 +75,18 @@ pub fn check_store(store: &dyn Store) {
 ///
 /// `before` are tables of the ops that it needs before it, in TOML; `root` is a folder of pictures.
 #[track_caller]
-pub fn check_op(table: &str, before: &str, root: &std::path::Path) {
+pub fn check_op(table: &str, before: &str, root: &Path) {
+    check_op_on(("folder", &["image"]), table, before, root);
+}
+
+/// The same for an op of volumes; `root` is a folder of volumes.
+#[track_caller]
+pub fn check_volume_op(table: &str, before: &str, root: &Path) {
+    check_op_on(("volumes", &["image", "label"]), table, before, root);
+}
+
+#[track_caller]
+fn check_op_on((kind, fields): (&str, &[&str]), table: &str, before: &str, root: &Path) {
     let registry = Registry::core();
     let parsed: toml::Table = toml::from_str(table).expect("the table of an op is TOML");
     let op = registry.build_op(parsed).expect("the table of an op builds it");
@@ -82,17 +94,18 @@ pub fn check_op(table: &str, before: &str, root: &std::path::Path) {
     assert_eq!(op.fingerprint_text(), again.fingerprint_text(), "an op written and read is the same op");
     let stream = |run: &str| {
         let plan = format!(
-            "batch_size = 5\nseed = 3\nshuffle = true\nragged = [\"image\"]\n\
-             [source]\nkind = \"folder\"\nroot = {root:?}\n[run]\n{run}\n{before}\n[[ops]]\n{table}",
+            "batch_size = 5\nseed = 3\nshuffle = true\nragged = {fields:?}\n\
+             [source]\nkind = {kind:?}\nroot = {root:?}\n[run]\n{run}\n{before}\n[[ops]]\n{table}",
             root = root.display().to_string()
         );
         let loader = Loader::new(open(&plan).unwrap_or_else(|error| panic!("{table}: {error}")), &Machine::default());
         let batches = collect(&loader).unwrap_or_else(|error| panic!("{table}: {error}"));
-        let images = batches.iter().map(|batch| match batch.field("image") {
+        let lists = batches.iter().flat_map(|batch| fields.iter().map(|field| batch.field(field)));
+        let values = lists.map(|list| match list {
             Some(FieldData::List(values)) => values.clone(),
             other => panic!("{table}: {other:?} instead of a list"),
         });
-        images.collect::<Vec<_>>()
+        values.collect::<Vec<_>>()
     };
     let expected = stream("num_workers = 1");
     for run in ["num_workers = 4", "simd = false"] {

@@ -4,7 +4,9 @@
 mod conformance;
 mod pictures;
 mod stream;
+mod volumes;
 
-pub use conformance::{check_op, check_source, check_store};
+pub use conformance::{check_op, check_source, check_store, check_volume_op};
 pub use pictures::{picture, write_pictures};
 pub use stream::{collect, open, take};
+pub use volumes::write_volumes;

@@ -1,0 +1,1 @@
+"""3D volumes: MLPerf's 3D U-Net preparation, against torch and MONAI."""
