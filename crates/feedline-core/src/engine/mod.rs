@@ -7,6 +7,7 @@
 
 mod budget;
 mod cancel;
+mod crew;
 mod early;
 mod open_batch;
 mod outlook;

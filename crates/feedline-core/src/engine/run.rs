@@ -53,21 +53,27 @@ pub struct Lasting {
 impl Run {
     /// Starts threads that prepare the stream of `plan` from `cursor` on.
     pub fn start(plan: Arc<Plan>, supply: Arc<dyn Supply>, cursor: Cursor, lasting: Lasting) -> Result<Self, Error> {
-        let workers = plan.config().num_workers.count();
-        let shared = Arc::new(Shared::new(plan, supply, cursor, lasting, workers));
+        let shared = Arc::new(Shared::new(plan, supply, cursor, lasting));
         let run = Self { shared, threads: Threads::new() };
-        for number in 0..workers {
-            let shared = Arc::clone(&run.shared);
+        run.start_threads().map_err(Error::Thread)?;
+        let workers = run.shared.crew.wanted();
+        tracing::debug!(workers, budget_bytes = run.shared.budget.limit(), "started a run");
+        Ok(run)
+    }
+
+    /// Starts the threads that are missing. Those that are too many end by themselves.
+    fn start_threads(&self) -> std::io::Result<()> {
+        while let Some(number) = self.shared.next_worker() {
+            let shared = Arc::clone(&self.shared);
             let body = move || {
-                if catch_unwind(AssertUnwindSafe(|| shared.work())).is_err() {
+                if catch_unwind(AssertUnwindSafe(|| shared.work(number))).is_err() {
                     shared.lock().stuck = Some(Stuck::Panicked);
                     shared.has_batch.notify_all();
                 }
             };
-            run.threads.start(format!("feedline-{number}"), body).map_err(Error::Thread)?;
+            self.threads.start(format!("feedline-{number}"), body)?;
         }
-        tracing::debug!(workers, budget_bytes = run.shared.budget.limit(), "started a run");
-        Ok(run)
+        Ok(())
     }
 
     /// Waits up to `timeout` until the next batch can be taken; says whether it can.
@@ -112,7 +118,19 @@ impl Run {
         if !self.wait_within(Duration::ZERO)? {
             return Ok(None);
         }
-        self.shared.deliver(self.shared.lock())
+        let delivery = self.shared.deliver(self.shared.lock())?;
+        if self.shared.adjust_crew() {
+            // A run that has some threads goes on without more.
+            if let Err(error) = self.start_threads() {
+                tracing::warn!(%error, "no further thread could be started");
+            }
+        }
+        Ok(delivery)
+    }
+
+    /// Threads at work.
+    pub fn workers(&self) -> usize {
+        self.shared.lock().workers.len()
     }
 
     /// Drops prepared work and goes on from `cursor`.

@@ -1,11 +1,13 @@
 //! What the threads of a run and its consumer share: the window, the queue, and what is delivered from them.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use feedline_memory::Pool;
 
+use super::crew::{Crew, Look};
 use super::outlook::{Limits, Outlook, Pace};
 use super::run::{Delivery, Lasting};
 use super::stuck::Stuck;
@@ -33,7 +35,7 @@ pub(super) struct Shared {
     pub cancel: Cancel,
     /// Its number among the runs that use the budget.
     pub number: u64,
-    workers: usize,
+    pub crew: Crew,
     limits: Limits,
     /// Held from the opening of batches until their tasks are requested, so that tasks of a batch are never behind those of a
     /// later one: else all threads could wait for memory with samples that are not due (see [`Budget`]).
@@ -48,6 +50,11 @@ pub(super) struct Progress {
     pub window: Window,
     pub outlook: Outlook,
     pub pace: Pace,
+    /// The numbers of the threads.
+    pub workers: BTreeSet<usize>,
+    look: Look,
+    /// How long the consumer has waited in all.
+    waited_ever: Duration,
     pub stuck: Option<Stuck>,
     pub substituted: (Epoch, u64),
     /// How long the consumer has waited for the batch that is due.
@@ -57,9 +64,11 @@ pub(super) struct Progress {
 }
 
 impl Shared {
-    pub fn new(plan: Arc<Plan>, supply: Arc<dyn Supply>, cursor: Cursor, lasting: Lasting, workers: usize) -> Self {
+    pub fn new(plan: Arc<Plan>, supply: Arc<dyn Supply>, cursor: Cursor, lasting: Lasting) -> Self {
         let Lasting { metrics, budget, costs } = lasting;
         let config = plan.config();
+        let crew = Crew::new(config.num_workers);
+        let (workers, look) = (crew.wanted(), crew.look(Duration::ZERO));
         let slab_bytes = plan.layout().slab().total_bytes() as u64;
         let batch_size = plan.settings().batch_size;
         let affordable = (budget.limit() / 2).checked_div(slab_bytes).unwrap_or(u64::MAX);
@@ -78,13 +87,16 @@ impl Shared {
             pool: Pool::new(plan.layout().slab().clone(), outlook.open_batches + 1),
             cancel: Cancel::default(),
             number,
-            workers,
+            crew,
             limits,
             opening: Mutex::default(),
             progress: Mutex::new(Progress {
                 window: Window::new(cursor),
                 outlook,
                 pace,
+                workers: BTreeSet::new(),
+                look,
+                waited_ever: Duration::ZERO,
                 stuck: None,
                 substituted: (cursor.epoch, cursor.substituted),
                 waited: Duration::ZERO,
@@ -103,6 +115,26 @@ impl Shared {
 
     pub fn lock(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of a thread that should be there and is not.
+    pub fn next_worker(&self) -> Option<usize> {
+        let mut progress = self.lock();
+        let missing = (0..self.crew.wanted()).find(|number| !progress.workers.contains(number))?;
+        progress.workers.insert(missing);
+        Some(missing)
+    }
+
+    /// Looks whether another number of threads would be better; says whether it would.
+    pub fn adjust_crew(&self) -> bool {
+        let mut progress = self.lock();
+        let waited = progress.waited_ever;
+        let has_changed = self.crew.adjust(&mut progress.look, waited);
+        drop(progress);
+        if has_changed {
+            self.has_tasks.notify_all();
+        }
+        has_changed
     }
 
     /// Whether a further batch may be opened; the first always.
@@ -132,7 +164,8 @@ impl Shared {
         let mut tasks = Vec::new();
         let mut has_ready = progress.window.queue.has_slow();
         while self.has_room(&progress) {
-            let group = group_size(self.metrics.mean_sample_time(), self.plan.settings().batch_size, self.workers);
+            let group =
+                group_size(self.metrics.mean_sample_time(), self.plan.settings().batch_size, self.crew.wanted());
             match progress.window.open_next(&self.plan, &self.pool, &self.budget, group) {
                 Some(opened) => {
                     tasks.extend(opened.wanted);
@@ -159,7 +192,9 @@ impl Shared {
         let Some(batch) = progress.window.batches.pop_front_if(|batch| batch.is_complete()) else { return Ok(None) };
         batch.release(&self.budget);
         let cause = if progress.has_delivered { batch.main_phase() } else { Phase::Start };
-        self.metrics.add_stall(cause, std::mem::take(&mut progress.waited));
+        let waited = std::mem::take(&mut progress.waited);
+        progress.waited_ever += waited;
+        self.metrics.add_stall(cause, waited);
         let cursor = batch.cursor;
         let already = if progress.substituted.0 == cursor.epoch { progress.substituted.1 } else { 0 };
         let replaced = already + batch.substitutes.len() as u64;

@@ -10,7 +10,8 @@ use crate::cost::Bill;
 use crate::supply::Ready;
 
 impl Shared {
-    pub fn work(self: &Arc<Self>) {
+    /// The life of thread number `number`: it ends with the run, or when there are too many.
+    pub fn work(self: &Arc<Self>, number: usize) {
         let mut preparer = Preparer {
             plan: Arc::clone(&self.plan),
             supply: Arc::clone(&self.supply),
@@ -22,8 +23,9 @@ impl Shared {
             current_op: None,
             bill: Bill::default(),
         };
-        while let Some(mut task) = self.next_task() {
-            let outcome = task.early.take().map_or_else(|| preparer.run(&mut task), Outcome::Done);
+        while let Some(mut task) = self.next_task(number) {
+            let prepared = task.early.take();
+            let outcome = prepared.map_or_else(|| self.crew.time(|| preparer.run(&mut task)), Outcome::Done);
             match outcome {
                 Outcome::Done(report) => self.settle(task, report),
                 Outcome::PutBack(report) => self.put_back(task, *report),
@@ -32,10 +34,11 @@ impl Shared {
         }
     }
 
-    fn next_task(&self) -> Option<Task> {
+    fn next_task(&self, number: usize) -> Option<Task> {
         let mut progress = self.lock();
         loop {
-            if progress.is_closed {
+            if progress.is_closed || number >= self.crew.wanted() {
+                progress.workers.remove(&number);
                 return None;
             }
             let may_start_early = progress.window.queue.has_slow() && self.has_room_early(&progress);

@@ -202,7 +202,7 @@ impl Start {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", from = "WorkersForm")]
 pub enum Workers {
-    /// As many as the process may use cores.
+    /// As many as are needed, beginning with one per core that the process may use.
     #[default]
     Auto,
     /// This many.

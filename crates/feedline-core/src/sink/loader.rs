@@ -233,9 +233,11 @@ impl Loader {
 
     /// All that was done so far, in numbers.
     pub fn snapshot(&self) -> Snapshot {
-        let queue = self.lock().run.as_ref().map(|run| run.queue()).unwrap_or_default();
+        let run = self.lock().run.clone();
+        let queue = run.as_ref().map(|run| run.queue()).unwrap_or_default();
+        let workers = run.map_or_else(|| self.plan.config().num_workers.count(), |run| run.workers());
         let Lasting { metrics, budget, .. } = &self.lasting;
-        Snapshot::new(metrics, self.plan.config().num_workers.count(), queue, budget.snapshot())
+        Snapshot::new(metrics, workers, queue, budget.snapshot())
     }
 
     /// What each sample of the source, in its order, will take in the epoch that the next iteration would run.
