@@ -44,8 +44,8 @@ class Loader:
         shuffle: a new random order each epoch, without memory for any number of samples.
         sampler: a sequence of ids instead: a list, ``fl.weighted(...)`` or ``fl.class_balanced()``.
         seed: all randomness follows from it.
-        num_workers: preparer threads (not processes); ``"auto"`` begins with one per core that the process may use, takes
-            more while these wait for storage, and ends idle ones.
+        num_workers: preparer threads (not processes); ``"auto"`` begins with one per core that the process may use,
+            takes more while these wait for storage, and ends idle ones.
         drop_last: drop what does not fill a batch on every rank. Without it the last batch may be short, and ranks are
             evened out by repeats marked in ``batch["padded"]``.
         order: ``None`` or ``"strict"``: the sampler's order, whatever runs when. ``"planned"``: slow samples come
