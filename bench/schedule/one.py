@@ -1,4 +1,4 @@
-"""One loader on one workload, in its own process: `python -m bench.schedule.one LOADER WORKLOAD SEED LOAD [SLOTS]`.
+"""One loader on one workload, in its own process: `python -m bench.schedule.one LOADER WORKLOAD [--seed N]`.
 
 Three epochs: costs are learnt in the first, the seam between two is clean from the third on, which counts. The step
 of the simulated accelerator is the mean cost, as measured inside the op, times batch over workers over the load. Use is
@@ -7,10 +7,12 @@ the accelerator's busy time over the time of the epoch.
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -93,32 +95,66 @@ LOADERS = {
 }
 
 
-def _epoch(loader: Iterable[Any], step: float, samples: int) -> tuple[float, float]:
-    """Busy time of the accelerator, and time of the epoch; the samples must be all, each once."""
+def _epoch(iterators: list[Iterator[Any]], step: float, samples: int) -> tuple[float, float]:
+    """Busy time of the accelerators together, and time of the epoch; the samples must be all, each once."""
     seen: list[np.ndarray[Any, Any]] = []
-    busy = 0.0
+    busy = [0.0] * len(iterators)
+
+    def consume(number: int) -> None:
+        for batch in iterators[number]:
+            seen.append(np.asarray(batch["index"]))
+            started = time.perf_counter()
+            time.sleep(step)
+            busy[number] += time.perf_counter() - started
+
     began = time.perf_counter()
-    for batch in loader:
-        seen.append(np.asarray(batch["index"]))
-        started = time.perf_counter()
-        time.sleep(step)
-        busy += time.perf_counter() - started
+    threads = [threading.Thread(target=consume, args=(number,)) for number in range(len(iterators))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     elapsed = time.perf_counter() - began
     if not np.array_equal(np.sort(np.concatenate(seen)), np.arange(samples)):
         raise SystemExit("the samples of an epoch are not all samples, each once")
-    return busy, elapsed
+    return sum(busy), elapsed
+
+
+def _consumers(loader: Any, count: int) -> list[Iterator[Any]]:
+    """Iterators over one epoch."""
+    if hasattr(loader, "consumers"):
+        return list(loader.consumers(count))
+    shared, lock = iter(loader), threading.Lock()
+
+    def locked() -> Iterator[Any]:
+        while True:
+            with lock:
+                try:
+                    batch = next(shared)
+                except StopIteration:
+                    return
+            yield batch
+
+    return [locked() for _ in range(count)]
 
 
 def main() -> None:
-    name, workload_name, seed, load, *rest = sys.argv[1:]
-    workload = workloads(int(seed))[workload_name]
-    slots = int(rest[0]) if rest else workload.slots
-    loader, measured = LOADERS[name](workload, int(seed), slots)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("loader", choices=LOADERS)
+    parser.add_argument("workload")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--load", type=float, default=1.0)
+    parser.add_argument("--slots", type=int)
+    parser.add_argument("--consumers", type=int, default=1)
+    parser.add_argument("--shapes", type=Path, help="shapes.json of KiTS19")
+    asked = parser.parse_args()
+    workload = workloads(asked.seed, asked.shapes)[asked.workload]
+    loader, measured = LOADERS[asked.loader](workload, asked.seed, asked.slots or workload.slots)
     cost = workload.mean_ms / 1e3
     for _ in range(EPOCHS):
-        step = cost * workload.batch / workload.workers / float(load)
-        busy, elapsed = _epoch(loader, step, workload.samples)
+        step = asked.consumers * cost * workload.batch / workload.workers / asked.load
+        busy, elapsed = _epoch(_consumers(loader, asked.consumers), step, workload.samples)
         cost = measured()
+    busy /= asked.consumers
     work = cost * workload.samples / workload.workers
     result = {"use": busy / elapsed, "bound": min(1.0, busy / max(busy, work)), "seconds": elapsed, "step": step}
     if hasattr(loader, "snapshot"):

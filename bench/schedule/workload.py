@@ -6,7 +6,9 @@ run the same delays; those that are spent with a probability are drawn anew each
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,8 +60,25 @@ def _redrawn(seed: int) -> Workload:
     return Workload((Delay(np.full(SAMPLES, 5.0)), Delay(np.full(SAMPLES, 120.0), p=0.25)))
 
 
-def workloads(seed: int) -> dict[str, Workload]:
-    """All workloads by name."""
+# Milliseconds of the ops of MLPerf's 3D U-Net for a volume of mean size, and how often each has work to do, as measured
+# by the authors of SpeedyLoader; run at a twentieth.
+KITS_OPS = ((380, 1.0), (115, 1.0), (55, 1.0), (965, 0.4), (32, 0.7), (3, 1.0), (6, 0.1), (149, 0.1))
+KITS_SCALE = 1 / 20
+KITS_BATCH = 4
+KITS_QUEUE = 20
+
+
+def _kits(shapes: Path) -> Workload:
+    """Volumes of KiTS19 by their true shapes, the ops as delays."""
+    voxels = np.array([np.prod(case["shape"], dtype=np.float64) for case in json.loads(shapes.read_text())])
+    sizes = np.resize(voxels / voxels.mean(), SAMPLES)
+    delays = tuple(Delay(sizes * ms * KITS_SCALE, p) for ms, p in KITS_OPS)
+    return Workload(delays, batch=KITS_BATCH, slots=KITS_QUEUE * KITS_BATCH)
+
+
+def workloads(seed: int, shapes: Path | None = None) -> dict[str, Workload]:
+    """All workloads by name; that of KiTS19 needs the shapes of its volumes."""
+    kits = {} if shapes is None else {"KiTS19": _kits(shapes)}
     sweep = {f"{percent} % slow": _mixed(seed, percent / 100, 125.0) for percent in (0, 10, 25, 50, 75, 100)}
     tail = _mixed(seed, 0.01, 2000.0)
     return {
@@ -68,4 +87,5 @@ def workloads(seed: int) -> dict[str, Workload]:
         "heavy tail, 256 slots": Workload(tail.delays, slots=256),
         "redrawn": _redrawn(seed),
         **{name: workload for name, workload in sweep.items() if name != "25 % slow"},
+        **kits,
     }
