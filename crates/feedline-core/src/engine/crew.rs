@@ -75,6 +75,13 @@ impl Crew {
         result
     }
 
+    /// Leaves out time in which a thread waited for memory: more threads would wait too.
+    pub fn leave_out(&self, waited: Duration) {
+        if self.most > self.cores {
+            self.busy_nanos.fetch_sub(waited.as_nanos() as u64, Ordering::Relaxed);
+        }
+    }
+
     /// What there is to see now; `waited` is how long the consumer has waited in all.
     pub fn look(&self, waited: Duration) -> Look {
         let nanos = |counter: &AtomicU64| Duration::from_nanos(counter.load(Ordering::Relaxed));

@@ -25,7 +25,13 @@ impl Shared {
         };
         while let Some(mut task) = self.next_task(number) {
             let prepared = task.early.take();
+            let is_new = prepared.is_none();
             let outcome = prepared.map_or_else(|| self.crew.time(|| preparer.run(&mut task)), Outcome::Done);
+            if let Outcome::Done(report) | Outcome::PutBack(report) = &outcome
+                && is_new
+            {
+                self.crew.leave_out(report.memory);
+            }
             match outcome {
                 Outcome::Done(report) => self.settle(task, report),
                 Outcome::PutBack(report) => self.put_back(task, *report),
