@@ -38,7 +38,9 @@ def places(stream: list[list[int]]) -> dict[int, int]:
 
 
 def test_slow_samples_come_later_within_the_bound_and_each_once(table: Path) -> None:
-    strict = places(ids(make(order="strict")))
+    in_order = make(order="strict")
+    assert in_order.order_report(0) is None
+    strict = places(ids(in_order))
     for bound in (0, 10, 60):
         loader = make(costs=table, max_displacement=bound)
         planned = places(ids(loader))
@@ -48,8 +50,7 @@ def test_slow_samples_come_later_within_the_bound_and_each_once(table: Path) -> 
         slow = [late[sample] for sample in range(N) if COSTS[sample] == 40]
         if bound:
             assert np.mean(slow) > bound / 2
-        report = loader.order_report(0)
-        assert report is not None
+        report: Any = loader.order_report(0)
         assert report["largest_displacement"] == max(map(abs, late.values()))
         assert (report["samples"], report["max_displacement"], report["slow_samples"]) == (N, bound, len(slow))
         assert report["slow_per_batch_most"] <= BATCH

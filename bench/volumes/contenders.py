@@ -40,6 +40,19 @@ def _chain() -> list[Any]:
     return [ops.RandomBalancedCrop(128), ops.RandomFlip3d(), ops.Cast(), ops.RandomBrightness(), ops.GaussianNoise()]
 
 
+def _measure(loader: Any, cases: int, epochs: int) -> harness.Window:
+    """A warm-up epoch, then those that count."""
+
+    def endless() -> Iterator[Any]:
+        while True:
+            yield from loader
+
+    def check(batch: Any) -> None:
+        _check(batch["image"], batch["label"])
+
+    return harness.measure(endless, lambda batch: len(batch["image"]), cases, epochs * cases, check)
+
+
 def _feedline_online(_: str, prepared: str, epochs: str) -> None:
     import os
 
@@ -50,14 +63,7 @@ def _feedline_online(_: str, prepared: str, epochs: str) -> None:
         source = fl.volumes(prepared)
         loader = fl.Loader(source, _chain(), batch_size=BATCH, shuffle=True, num_workers=WORKERS)
 
-        def build() -> Iterator[Any]:
-            while True:
-                yield from loader
-
-        window = harness.measure(
-            build, lambda batch: len(batch["index"]), len(source), int(epochs) * len(source),
-            lambda batch: _check(batch["image"], batch["label"]),
-        )  # fmt: skip
+        window = _measure(loader, len(source), int(epochs))
         # The epoch in which foregrounds are found is the warm-up; it is in the time of the whole, measured apart.
         harness.report(window)
 
@@ -119,14 +125,7 @@ def _monai_online(_: str, prepared: str, epochs: str) -> None:
         Dataset(cases, chain), batch_size=BATCH, shuffle=True, num_workers=WORKERS, persistent_workers=True
     )  # fmt: skip
 
-    def build() -> Iterator[Any]:
-        while True:
-            yield from loader
-
-    window = harness.measure(
-        build, lambda batch: len(batch["image"]), len(cases), int(epochs) * len(cases),
-        lambda batch: _check(batch["image"], batch["label"]),
-    )  # fmt: skip
+    window = _measure(loader, len(cases), int(epochs))
     harness.report(window)
 
 

@@ -9,8 +9,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
-
+use crate::metrics::{process_cpu_time, thread_cpu_time};
 use crate::plan::Workers;
 
 /// Threads for each core at most.
@@ -67,10 +66,10 @@ impl Crew {
         if self.most == self.cores {
             return task();
         }
-        let (start, cpu) = (Instant::now(), cpu_time(ClockId::ThreadCPUTime));
+        let (start, cpu) = (Instant::now(), thread_cpu_time());
         let result = task();
         self.busy_nanos.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        let cpu = cpu_time(ClockId::ThreadCPUTime).saturating_sub(cpu);
+        let cpu = thread_cpu_time().saturating_sub(cpu);
         self.cpu_nanos.fetch_add(cpu.as_nanos() as u64, Ordering::Relaxed);
         result
     }
@@ -89,7 +88,7 @@ impl Crew {
             at: Instant::now(),
             busy: nanos(&self.busy_nanos),
             cpu: nanos(&self.cpu_nanos),
-            process: cpu_time(ClockId::ProcessCPUTime),
+            process: process_cpu_time(),
             waited,
             idle_looks: 0,
         }
@@ -122,11 +121,6 @@ impl Crew {
         self.wanted.store(next, Ordering::Relaxed);
         next != wanted
     }
-}
-
-fn cpu_time(clock: ClockId) -> Duration {
-    let time = clock_gettime(clock);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
 #[cfg(test)]

@@ -76,6 +76,11 @@ pub(super) struct Outlook {
 }
 
 impl Outlook {
+    /// Whether a sample of this cost should start before its batch is open.
+    pub fn is_slow(&self, cost: Duration) -> bool {
+        self.slow_above.is_some_and(|limit| cost > limit)
+    }
+
     pub fn new(limits: &Limits, pace: &Pace, spread: Spread) -> Self {
         let interval = Duration::from_secs_f64(pace.interval);
         let slow = (spread.mean * 5 / 4).max(spread.mean + interval / 4);

@@ -106,7 +106,6 @@ impl Preparer {
 
     /// Prepares all slots of a task.
     pub fn run(&mut self, task: &mut Task) -> Outcome {
-        let started = Instant::now();
         let visits = self.plan.sequence().epoch(task.epoch);
         let mut report = Box::new(Report { is_apart: task.writer.is_none(), ..Report::default() });
         for slot in task.slots.clone() {
@@ -126,7 +125,6 @@ impl Preparer {
                 }
             }
         }
-        self.metrics.add_prepared(task.slots.len() as u64, started.elapsed());
         Outcome::Done(report)
     }
 

@@ -4,7 +4,6 @@
 //! what it will take. Tasks of usual cost have it in the order of the stream; slow ones are compared one by one.
 
 use std::collections::BinaryHeap;
-use std::time::Duration;
 
 use super::Task;
 use super::outlook::Outlook;
@@ -52,12 +51,5 @@ impl Queue {
     /// Whether slow samples wait.
     pub fn has_slow(&self) -> bool {
         !self.slow.is_empty()
-    }
-}
-
-/// What a task is expected to take when nothing is known of it.
-impl Outlook {
-    pub fn is_slow(&self, cost: Duration) -> bool {
-        self.slow_above.is_some_and(|limit| cost > limit)
     }
 }

@@ -37,8 +37,7 @@ pub(super) struct Shared {
     pub number: u64,
     pub crew: Crew,
     limits: Limits,
-    /// Held from the opening of batches until their tasks are requested, so that tasks of a batch are never behind those of a
-    /// later one: else all threads could wait for memory with samples that are not due (see [`Budget`]).
+    /// Held from the opening of batches until their tasks are requested, so that the supply is asked in the order of need.
     opening: Mutex<()>,
     progress: Mutex<Progress>,
     pub has_tasks: Condvar,
@@ -164,8 +163,7 @@ impl Shared {
         let mut tasks = Vec::new();
         let mut has_ready = progress.window.queue.has_slow();
         while self.has_room(&progress) {
-            let group =
-                group_size(self.metrics.mean_sample_time(), self.plan.settings().batch_size, self.crew.wanted());
+            let group = group_size(outlook.usual_cost, self.plan.settings().batch_size, self.crew.wanted());
             match progress.window.open_next(&self.plan, &self.pool, &self.budget, group) {
                 Some(opened) => {
                     tasks.extend(opened.wanted);

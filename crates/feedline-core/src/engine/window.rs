@@ -198,8 +198,10 @@ impl Window {
 }
 
 /// Slots per task: as many as last [`TASK_TIME`], but so few that all threads share a batch.
-pub(super) fn group_size(mean_sample_time: Option<Duration>, batch_size: usize, workers: usize) -> usize {
-    let Some(mean) = mean_sample_time else { return 1 };
-    let wanted = TASK_TIME.as_nanos() / mean.as_nanos().max(1);
+pub(super) fn group_size(usual_cost: Duration, batch_size: usize, workers: usize) -> usize {
+    if usual_cost.is_zero() {
+        return 1;
+    }
+    let wanted = TASK_TIME.as_nanos() / usual_cost.as_nanos();
     (wanted as usize).clamp(1, (batch_size / (4 * workers)).max(1))
 }

@@ -200,8 +200,6 @@ pub struct Metrics {
     pub(crate) samples: AtomicU64,
     pub(crate) batches: AtomicU64,
     pub(crate) content_bytes: AtomicU64,
-    pub(crate) prepared_samples: AtomicU64,
-    pub(crate) prepared_nanos: AtomicU64,
     stalls: [AtomicU64; Phase::ALL.len()],
     substituted: AtomicU64,
     substitutes: Mutex<VecDeque<Substitute>>,
@@ -224,24 +222,10 @@ impl Metrics {
             samples: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             content_bytes: AtomicU64::new(0),
-            prepared_samples: AtomicU64::new(0),
-            prepared_nanos: AtomicU64::new(0),
             stalls: Default::default(),
             substituted: AtomicU64::new(0),
             substitutes: Mutex::default(),
         }
-    }
-
-    /// Books a prepared sample.
-    pub fn add_prepared(&self, samples: u64, busy: Duration) {
-        self.prepared_samples.fetch_add(samples, Ordering::Relaxed);
-        self.prepared_nanos.fetch_add(busy.as_nanos() as u64, Ordering::Relaxed);
-    }
-
-    /// Mean time of a thread per sample so far.
-    pub fn mean_sample_time(&self) -> Option<Duration> {
-        let nanos = self.prepared_nanos.load(Ordering::Relaxed);
-        nanos.checked_div(self.prepared_samples.load(Ordering::Relaxed)).map(Duration::from_nanos)
     }
 
     /// Books time that the consumer waited.

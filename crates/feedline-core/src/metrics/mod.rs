@@ -3,9 +3,11 @@
 //! In: increments from the engine, one per sample and op. Out: a [`Snapshot`]. Ops, sources and stores do not know that
 //! they are counted.
 
+mod cpu;
 mod meters;
 mod snapshot;
 
+pub(crate) use cpu::{process_cpu_time, thread_cpu_time};
 pub use meters::{CacheMeter, Metrics, OpMeter, Phase, ReadMeter, SeekMeter, Substitute};
 pub use snapshot::{
     CacheSnapshot, MemorySnapshot, OpSnapshot, QueueSnapshot, SeekSnapshot, Snapshot, StoreSnapshot, SubstituteSnapshot,

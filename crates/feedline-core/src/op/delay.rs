@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::{NamedOp, On, Op, OpError};
 use crate::batch::{FieldTypes, Sample};
 use crate::engine::{Cancel, Workspace};
+use crate::metrics::thread_cpu_time;
 use crate::order::Draw;
 use crate::plan::CheckError;
 
@@ -103,18 +103,13 @@ fn sleep(time: Duration, cancel: &Cancel) -> Result<(), OpError> {
 }
 
 fn spin(time: Duration, cancel: &Cancel) -> Result<(), OpError> {
-    let end = thread_time() + time;
+    let end = thread_cpu_time() + time;
     let mut number = 1_u64;
-    while thread_time() < end {
+    while thread_cpu_time() < end {
         cancel.check()?;
         for _ in 0..SPINS {
             number = std::hint::black_box(number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
         }
     }
     Ok(())
-}
-
-fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }

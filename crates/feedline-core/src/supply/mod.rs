@@ -91,8 +91,7 @@ pub struct Cut(pub usize);
 
 /// Where a supply puts tasks whose samples can be loaded. Tasks that nobody needs any more are dropped there.
 pub trait Ready: Send + Sync {
-    /// Hands tasks to the preparers. Tasks of a batch come before those of later ones: a preparer may wait for memory with a
-    /// sample that is not due, but never while one that is due has no thread.
+    /// Hands tasks to the preparers, in any order: a preparer whose sample is not due waits for memory for a moment only.
     fn ready(&self, tasks: Vec<Task>);
 }
 
