@@ -18,6 +18,8 @@ const MOST_POSITIONS: usize = 1 << 16;
 /// Time looked ahead, and time covered by open batches, in times of the slowest sample.
 const LOOK_AHEAD: f64 = 6.0;
 const OPEN_AHEAD: f64 = 2.0;
+/// Quicker samples are never slow: their costs differ by what else the machine does.
+const LEAST_SLOW: Duration = Duration::from_millis(1);
 
 /// How fast the consumer takes batches.
 #[derive(Debug, Default)]
@@ -83,7 +85,7 @@ impl Outlook {
 
     pub fn new(limits: &Limits, pace: &Pace, spread: Spread) -> Self {
         let interval = Duration::from_secs_f64(pace.interval);
-        let slow = (spread.mean * 5 / 4).max(spread.mean + interval / 4);
+        let slow = (spread.mean * 5 / 4).max(spread.mean + interval / 4).max(LEAST_SLOW);
         let is_spread = !limits.is_first_come && pace.interval > 0.0 && spread.slowest > slow;
         let intervals = if is_spread { spread.slowest.as_secs_f64() / pace.interval } else { 0.0 };
         let unasked = (limits.useful + (OPEN_AHEAD * intervals).ceil() as usize).min(limits.affordable).max(1);
