@@ -94,11 +94,33 @@ def test_a_state_of_another_order_table_or_division_is_refused(table: Path, tmp_
     loader = make(costs=table)
     next(iter(loader))
     state = loader.state_dict()
-    for options in ({"order": "strict"}, {}, {"costs": table, "max_displacement": 3}):
-        with pytest.raises(fl.StateError, match="other ops, shuffle"):
+    for options in ({}, {"costs": table, "max_displacement": 3}):
+        with pytest.raises(fl.StateError, match="cannot go on from there"):
             make(**options).load_state_dict(state)
-    with pytest.raises(fl.StateError, match="world size 1"):
+    with pytest.raises(fl.StateError, match="rank 0 of 1 and batch size 6"):
         make(costs=table, rank=0, world_size=2).load_state_dict(state)
+
+
+def test_law_4_without_its_table_the_rest_of_an_epoch_comes_in_strict_order_if_asked(
+    table: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "table"
+    copy.write_bytes(table.read_bytes())
+    for received in (1, 8, 33):
+        loader = make(costs=copy)
+        iterator = iter(loader)
+        before = [next(iterator)["index"].tolist() for _ in range(received)]
+        state = loader.state_dict()
+        copy.rename(tmp_path / "gone")
+        with pytest.raises(fl.PlanError, match=r"table.*order=.strict"):
+            make(costs=copy)
+        rest = make(order="strict")
+        strict = sum(ids(make(order="strict")), [])
+        rest.load_state_dict(state)
+        after = sum(ids(rest), [])
+        assert after == [sample for sample in strict if sample not in sum(before, [])]
+        assert ids(rest) == ids(make(order="strict"), 2)[N // BATCH :]
+        (tmp_path / "gone").rename(copy)
 
 
 def test_ranks_plan_their_own_share_and_cover_the_epoch(table: Path) -> None:

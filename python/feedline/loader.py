@@ -49,9 +49,12 @@ class Loader:
         drop_last: drop what does not fill a batch on every rank. Without it the last batch may be short, and ranks are
             evened out by repeats marked in ``batch["padded"]``.
         order: ``None`` or ``"strict"``: the sampler's order, whatever runs when. ``"planned"``: slow samples come
-            later, by a simulation that gives the same order on every machine.
-        max_displacement: in planned order, how many places a sample may come later; 16 batches by default.
+            later, by a simulation that gives the same order on every machine. ``"arrival"``: what is ready first comes
+            first; no two runs are alike, but each sample comes once and a resume gives precisely those that are left.
+        max_displacement: in planned and arrival order, how many places a sample may come later; 16 batches by default.
         costs: in planned order, a file of measured costs (see :meth:`save_costs`); by default bytes and draws decide.
+        arrival_log: in arrival order, a file that keeps which samples each batch had. A resumed run goes on with it.
+        replay: in arrival order, such a file: the stream that it tells of is given again.
         rank: this process among ``world_size``; both default to torchrun's, a SLURM job step's or MPI's environment.
         world_size: see ``rank``.
         prefetch_batches: batches prepared ahead; by default as many as are useful and memory allows.
@@ -80,9 +83,11 @@ class Loader:
         seed: int = 0,
         num_workers: int | Literal["auto"] = "auto",
         drop_last: bool = False,
-        order: Literal["strict", "planned"] | None = None,
+        order: Literal["strict", "planned", "arrival"] | None = None,
         max_displacement: int | None = None,
         costs: str | os.PathLike[str] | None = None,
+        arrival_log: str | os.PathLike[str] | None = None,
+        replay: str | os.PathLike[str] | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         prefetch_batches: int | None = None,
@@ -104,7 +109,7 @@ class Loader:
         wrong = [op for op in ops if not isinstance(op, Op)]
         if wrong:
             raise PlanError(f"ops has {wrong[0]!r}; it takes ops of feedline.ops, functions go into ops.Map(fn)")
-        _one_of("order", order, (None, "strict", "planned"))
+        _one_of("order", order, (None, "strict", "planned", "arrival"))
         if num_workers != "auto":
             num_workers = _whole("num_workers", num_workers, 1, 'or "auto"')
         if on_error != "raise" and not isinstance(on_error, Skip):
@@ -124,6 +129,8 @@ class Loader:
             settings["max_displacement"] = _whole("max_displacement", max_displacement, 0)
         if costs is not None:
             settings["costs"] = os.fspath(costs)
+        if replay is not None:
+            settings["replay"] = os.fspath(replay)
         if sampler is not None:
             settings["sampler"] = samplers.to_plan(sampler)
         if returns is not None:
@@ -135,6 +142,8 @@ class Loader:
         if seek_index != "auto":
             config["seek_index"] = seek_index
         _one_of("start", start, ("least-slack", "first-come"))
+        if arrival_log is not None:
+            config["arrival_log"] = os.fspath(arrival_log)
         if start != "least-slack":
             config["start"] = start
         if cache is not None:
@@ -212,7 +221,7 @@ class Loader:
         return self._native.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state, exactly; also with other num_workers, world_size or batch_size."""
+        """Go on from a state, exactly; with any num_workers, in strict order also another world_size or batch_size."""
         self._native.load_state_dict(state)
 
     def snapshot(self) -> dict[str, Any]:
@@ -231,11 +240,12 @@ class Loader:
         self._native.save_costs(os.fspath(path))
 
     def order_report(self, epoch: int | None = None) -> dict[str, Any] | None:
-        """Say what planned order does to an epoch: how far samples are moved, and how many slow ones a batch has.
+        """Say what the order of delivery does to an epoch: how far samples are moved, how many slow ones a batch has.
 
-        ``None`` in strict order, which moves nothing.
+        In planned order any epoch can be asked for, by default the one that comes next; in arrival order it is the one
+        that is under way, or the last. ``None`` in strict order, which moves nothing.
         """
-        return self._native.order_report(self.epoch if epoch is None else _whole("epoch", epoch, 0))
+        return self._native.order_report(None if epoch is None else _whole("epoch", epoch, 0))
 
     def refreshed(self) -> Loader:
         """Give a loader like this one over the source as it is now, for growing data; it starts at this one's epoch."""

@@ -3,13 +3,15 @@
 //! A cursor says what the consumer has *received*, so it may be taken at every step and costs nothing (law 4). It counts
 //! from an offset over all ranks together, so it can be loaded with another world size, batch size or thread count.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
-use crate::order::Epoch;
-use crate::plan::{Order, Plan};
+use crate::order::{Course, Epoch, Rank, Rest, Share};
+use crate::plan::Plan;
 
 /// A place in the stream of one rank.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     /// The epoch.
     pub epoch: Epoch,
@@ -19,6 +21,8 @@ pub struct Cursor {
     pub batches: u64,
     /// Bad samples replaced so far in the epoch.
     pub substituted: u64,
+    /// What is left of the epoch, if the order so far was neither the sampler's nor that of the plan.
+    pub rest: Option<Arc<Rest>>,
 }
 
 impl Cursor {
@@ -33,9 +37,28 @@ impl Cursor {
         if self.batches < plan.share(self.offset).batches() { self } else { Self::start_of(Epoch(self.epoch.0 + 1)) }
     }
 
+    /// The way through the epoch that this is a place of.
+    pub fn course(&self, plan: &Plan) -> Course {
+        Course { epoch: self.epoch, share: plan.share(self.offset), rest: self.rest.clone() }
+    }
+
+    /// Samples of the rank that were received since `offset`; full batches only come before.
+    pub fn turns(&self, plan: &Plan) -> u64 {
+        self.batches * plan.settings().batch_size as u64
+    }
+
     /// The place as it is saved.
-    pub fn to_state(self, plan: &Plan) -> State {
+    pub fn to_state(&self, plan: &Plan) -> State {
         let rank = plan.config().rank();
+        let turns = self.turns(plan);
+        let (delivery, pending) = match &self.rest {
+            Some(rest) => (Delivery::Any, rest.pending_at(turns).to_vec()),
+            None if self.batches > 0 && plan.has_planned_order() => {
+                let pending = plan.pending(self.epoch, &plan.share(self.offset), turns);
+                (Delivery::Planned(plan.fingerprints().delivery.to_string()), pending)
+            }
+            None => (Delivery::Strict, Vec::new()),
+        };
         State {
             feedline: FORMAT,
             epoch: self.epoch,
@@ -43,12 +66,15 @@ impl Cursor {
             batches: self.batches,
             substituted: self.substituted,
             batch_size: plan.settings().batch_size,
+            rank: (delivery != Delivery::Strict).then_some(rank.rank),
             world_size: rank.world,
             drop_last: plan.settings().drop_last,
             seed: plan.settings().seed.0,
             samples: plan.source().len(),
             listing: plan.fingerprints().listing.to_string(),
             order: plan.fingerprints().order.to_string(),
+            delivery,
+            pending,
         }
     }
 }
@@ -67,12 +93,30 @@ pub struct State {
     pub batches: u64,
     pub substituted: u64,
     pub batch_size: usize,
+    /// The rank whose samples are pending; states in strict order are the same on all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
     pub world_size: u32,
     pub drop_last: bool,
     pub seed: u64,
     pub samples: u64,
     pub listing: String,
     pub order: String,
+    pub delivery: Delivery,
+    /// Numbers of the rank's share that were passed over so far.
+    pub pending: Vec<u64>,
+}
+
+/// In which order the batches of an epoch were delivered so far.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Delivery {
+    /// The sampler's.
+    Strict,
+    /// That of a plan, by its fingerprint.
+    Planned(String),
+    /// Another one, on each rank for itself.
+    Any,
 }
 
 /// Why a state cannot be loaded.
@@ -90,9 +134,15 @@ pub enum StateError {
     #[error("the state was saved with other ops, shuffle, sampler or library version; an exact resume is not possible")]
     Order,
     #[error(
-        "the state is from within an epoch in planned order with world size {world_size} and batch size {batch_size}; go on with these, or start the epoch anew with set_epoch"
+        "the state is from within an epoch in {order} order with rank {rank} of {world_size} and batch size {batch_size}; go on with these, or start the epoch anew with set_epoch"
     )]
-    Division { world_size: u32, batch_size: usize },
+    Division { order: &'static str, rank: u32, world_size: u32, batch_size: usize },
+    #[error(
+        "the state is from within an epoch in another order, and the planned order of this loader (its max_displacement, costs or replay) cannot go on from there; take order=\"strict\" or \"arrival\" for the rest of the epoch, or start it anew with set_epoch"
+    )]
+    Delivery,
+    #[error("the state is damaged: its pending samples are not those that {batches} batches can have passed over")]
+    Pending { batches: u64 },
     #[error("the state says batch {batches} of an epoch of {of}")]
     Beyond { batches: u64, of: u64 },
 }
@@ -113,19 +163,61 @@ impl State {
         if self.order != now.order {
             return Err(StateError::Order);
         }
-        let saved_rank = crate::order::Rank { rank: 0, world: self.world_size.max(1) };
-        let epoch_len = plan.sequence().len();
-        let share = crate::order::Share::new(epoch_len, self.offset, saved_rank, self.batch_size, self.drop_last);
+        let saved_rank = Rank { rank: 0, world: self.world_size.max(1) };
+        let share = Share::new(plan.sequence().len(), self.offset, saved_rank, self.batch_size, self.drop_last);
         if self.batches > share.batches() {
             return Err(StateError::Beyond { batches: self.batches, of: share.batches() });
         }
         let is_same_division =
             (self.batch_size, self.world_size, self.drop_last) == (now.batch_size, now.world_size, now.drop_last);
-        if !is_same_division && self.batches > 0 && plan.settings().order != Order::Strict {
-            return Err(StateError::Division { world_size: self.world_size, batch_size: self.batch_size });
-        }
+        let rest = self.rest(
+            plan,
+            &share,
+            is_same_division,
+            is_same_division && self.rank == Some(plan.config().rank().rank),
+        )?;
         let (offset, batches) =
             if is_same_division { (self.offset, self.batches) } else { (share.offset_after(self.batches), 0) };
-        Ok(Cursor { epoch: self.epoch, offset, batches, substituted: self.substituted }.normalised(plan))
+        Ok(Cursor { epoch: self.epoch, offset, batches, substituted: self.substituted, rest }.normalised(plan))
+    }
+
+    /// What is left of the epoch, if that is another order than the plan's.
+    fn rest(
+        &self,
+        plan: &Plan,
+        share: &Share,
+        is_same_division: bool,
+        is_same_rank: bool,
+    ) -> Result<Option<Arc<Rest>>, StateError> {
+        if self.batches == 0 && self.delivery == Delivery::Strict {
+            return Ok(None);
+        }
+        let goes_on = match &self.delivery {
+            Delivery::Planned(delivery) => {
+                plan.has_planned_order() && *delivery == plan.fingerprints().delivery.to_string()
+            }
+            Delivery::Strict => !plan.has_planned_order(),
+            Delivery::Any => false,
+        };
+        let has_to_stay = match self.delivery {
+            Delivery::Strict => None,
+            Delivery::Planned(_) => (!is_same_division || !(goes_on || is_same_rank)).then_some("planned"),
+            Delivery::Any => (!is_same_rank).then_some("arrival"),
+        };
+        if let Some(order) = has_to_stay {
+            let Self { world_size, batch_size, .. } = *self;
+            let rank = self.rank.unwrap_or(0);
+            return Err(StateError::Division { order, rank, world_size, batch_size });
+        }
+        if goes_on {
+            return Ok(None);
+        }
+        if plan.has_planned_order() {
+            return Err(StateError::Delivery);
+        }
+        let turns = self.batches.saturating_mul(self.batch_size as u64).min(share.samples());
+        let fits = turns.checked_add(self.pending.len() as u64).is_some_and(|next| next <= share.samples());
+        let rest = Rest::new(turns, self.pending.clone()).filter(|_| fits);
+        rest.map(Arc::new).map(Some).ok_or(StateError::Pending { batches: self.batches })
     }
 }

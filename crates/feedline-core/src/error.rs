@@ -72,6 +72,8 @@ pub enum Error {
     OutOfMemory { bytes: usize },
     #[error("a preparer thread panicked, which is a bug; please report it")]
     Panicked,
+    #[error("the log of arrivals {path:?} cannot be written")]
+    ArrivalLog { path: String, source: std::io::Error },
     #[error("cannot start a preparer thread")]
     Thread(#[source] std::io::Error),
 }

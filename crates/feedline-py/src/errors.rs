@@ -55,7 +55,7 @@ pub fn run_error(py: Python<'_>, error: &Error) -> PyErr {
         Error::State(_) => raise(py, "StateError", chain(error)),
         Error::Superseded => raise(py, "SupersededError", chain(error)),
         Error::OutOfMemory { .. } => raise(py, "OutOfMemoryError", chain(error)),
-        Error::Panicked | Error::Thread(_) => raise(py, "FeedlineError", chain(error)),
+        Error::Panicked | Error::Thread(_) | Error::ArrivalLog { .. } => raise(py, "FeedlineError", chain(error)),
     }
 }
 

@@ -119,9 +119,10 @@ impl Loader {
     }
 
     /// What the order of delivery changes in an epoch; nothing in strict order.
-    fn order_report<'py>(&self, py: Python<'py>, epoch: u64) -> PyResult<Bound<'py, PyAny>> {
+    #[pyo3(signature = (epoch))]
+    fn order_report<'py>(&self, py: Python<'py>, epoch: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
         let loader = self.here(py)?;
-        convert::to_python(py, &py.detach(|| loader.plan().order_report(Epoch(epoch))))
+        convert::to_python(py, &py.detach(|| loader.order_report(epoch.map(Epoch))))
     }
 
     /// Ends the threads; a closed loader cannot be used again.

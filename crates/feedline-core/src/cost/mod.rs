@@ -61,6 +61,11 @@ pub struct Bill {
 }
 
 impl Bill {
+    /// Begins anew.
+    pub fn clear(&mut self) {
+        self.stages.clear();
+    }
+
     /// Adds the next stage: its time, and whether it had work to do.
     pub fn add(&mut self, time: Duration, has_fired: bool) {
         self.stages.push((time, has_fired));

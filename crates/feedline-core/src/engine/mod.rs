@@ -5,6 +5,7 @@
 //! start early, in memory of their own. The consumer takes batches in the order of the plan, whatever finished first
 //! (law 3). Every queue and all memory in flight is bounded (law 5).
 
+mod arrivals;
 mod budget;
 mod cancel;
 mod crew;

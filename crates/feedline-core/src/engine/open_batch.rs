@@ -26,8 +26,10 @@ pub(super) struct OpenBatch {
     missing: usize,
     slab: OpenSlab,
     loose: Vec<Option<Vec<Loose>>>,
-    /// The way to slots whose samples were started before.
+    /// The way to slots whose samples come later.
     reserved: BTreeMap<usize, SlotWriter>,
+    /// The numbers of its samples in arrival order, slot by slot.
+    pub numbers: Vec<u64>,
     pub failure: Option<Arc<SampleFailure>>,
     pub substitutes: Vec<Substitute>,
     held_bytes: u64,
@@ -46,6 +48,7 @@ impl OpenBatch {
             slab,
             loose: (0..len).map(|_| None).collect(),
             reserved: BTreeMap::new(),
+            numbers: Vec::new(),
             failure: None,
             substitutes: Vec::new(),
             spent: [Duration::ZERO; 3],
@@ -76,6 +79,11 @@ impl OpenBatch {
     /// The way to slots of which nobody else has it.
     pub fn claim(&self, slots: Range<usize>) -> SlotWriter {
         self.slab.claim(slots).expect("a new slab's slots are free and groups are disjoint")
+    }
+
+    /// The next slot belongs to the sample with this number.
+    pub fn note_number(&mut self, number: u64) {
+        self.numbers.push(number);
     }
 
     /// Keeps the way to a slot until its sample comes.

@@ -106,7 +106,7 @@ impl Preparer {
 
     /// Prepares all slots of a task.
     pub fn run(&mut self, task: &mut Task) -> Outcome {
-        let visits = self.plan.sequence().epoch(task.epoch);
+        let visits = self.plan.sequence().epoch(task.course.epoch);
         let mut report = Box::new(Report { is_apart: task.writer.is_none(), ..Report::default() });
         for slot in task.slots.clone() {
             match self.fill(task, slot, &visits, &mut report) {
@@ -136,7 +136,7 @@ impl Preparer {
         visits: &EpochSequence,
         report: &mut Report,
     ) -> Result<Prepared, Stop> {
-        let place = self.plan.place(task.epoch, &task.share, task.first_number + slot as u64);
+        let place = self.plan.place(&task.course, task.turn(slot));
         let first = match self.attempt(task, slot, place, visits, report) {
             Ok(loose) => return Ok(Prepared { slot, loose, substitute: None }),
             Err(Stop::Failed(failure)) => failure,
@@ -147,7 +147,7 @@ impl Preparer {
         }
         for attempt in 0..SUBSTITUTE_ATTEMPTS {
             let sequence = self.plan.sequence();
-            let position = sequence.substitute(&task.share, task.epoch, place.position, attempt);
+            let position = sequence.substitute(&task.course.share, task.course.epoch, place.position, attempt);
             let other = Place { position, ..place };
             match self.attempt(task, slot, other, visits, report) {
                 Ok(loose) => {
@@ -173,7 +173,7 @@ impl Preparer {
         visits: &EpochSequence,
         report: &mut Report,
     ) -> Result<Vec<Loose>, Stop> {
-        let wanted = self.plan.wanted(task.epoch, visits, place.position);
+        let wanted = self.plan.wanted(task.course.epoch, visits, place.position);
         let (mut allotment, mut reading, mut may_keep) = (0, Reading::Trimmed, true);
         loop {
             let patience = if task.cost.is_none() { Patience::Waits } else { Patience::None };
@@ -200,7 +200,7 @@ impl Preparer {
     ) -> Result<Vec<Loose>, Stop> {
         let Attempt { wanted, place, .. } = how;
         self.current_op = None;
-        self.bill = Bill::default();
+        self.bill.clear();
         self.workspace.begin(working, allotment).map_err(|error| self.no_memory(error, wanted, place))?;
         let outcome = catch_unwind(AssertUnwindSafe(|| self.prepare(regions, how, report)));
         let kept = outcome.as_ref().ok().and_then(|result| result.as_ref().ok());

@@ -35,8 +35,12 @@ pub struct Run {
 pub struct Delivery {
     /// The batch.
     pub batch: Batch,
+    /// What had been received before it.
+    pub before: Cursor,
     /// What has been received once it has been.
     pub after: Cursor,
+    /// The numbers of its samples, where the order of delivery was decided while the plan ran.
+    pub numbers: Vec<u64>,
 }
 
 /// What outlives a run: the next run of the same loader goes on with it.
@@ -136,9 +140,9 @@ impl Run {
     /// Drops prepared work and goes on from `cursor`.
     pub fn seek(&self, cursor: Cursor) {
         let mut progress = self.shared.lock();
-        let dropped = progress.window.reset(cursor, &self.shared.budget);
         progress.stuck = None;
         progress.substituted = (cursor.epoch, cursor.substituted);
+        let dropped = progress.window.reset(cursor, &self.shared.budget);
         progress.waited = Duration::ZERO;
         progress.has_delivered = false;
         progress.pace.pause();
@@ -157,7 +161,8 @@ impl Run {
             open_batches: progress.window.batches.len(),
             limit_batches: progress.outlook.open_batches,
             waiting_samples: progress.window.queue.samples(),
-            early_samples: progress.window.early.in_use(),
+            early_samples: progress.window.early.in_use()
+                + progress.window.arrivals.as_ref().map_or(0, super::arrivals::Arrivals::held),
         }
     }
 

@@ -76,7 +76,8 @@ impl Shared {
             asked: config.prefetch_batches,
             useful: 2.max(1 + (4 * workers).div_ceil(batch_size)),
             affordable: usize::try_from(affordable).unwrap_or(usize::MAX),
-            is_first_come: config.start == Start::FirstCome,
+            // In arrival order a slow sample holds up nobody.
+            is_first_come: config.start == Start::FirstCome || plan.is_in_arrival_order(),
         };
         let pace = Pace::default();
         let outlook = Outlook::new(&limits, &pace, costs.spread());
@@ -90,14 +91,14 @@ impl Shared {
             limits,
             opening: Mutex::default(),
             progress: Mutex::new(Progress {
-                window: Window::new(cursor),
+                substituted: (cursor.epoch, cursor.substituted),
+                window: Window::new(&plan, cursor),
                 outlook,
                 pace,
                 workers: BTreeSet::new(),
                 look,
                 waited_ever: Duration::ZERO,
                 stuck: None,
-                substituted: (cursor.epoch, cursor.substituted),
                 waited: Duration::ZERO,
                 has_delivered: false,
                 is_closed: false,
@@ -193,7 +194,7 @@ impl Shared {
         let waited = std::mem::take(&mut progress.waited);
         progress.waited_ever += waited;
         self.metrics.add_stall(cause, waited);
-        let cursor = batch.cursor;
+        let cursor = batch.cursor.clone();
         let already = if progress.substituted.0 == cursor.epoch { progress.substituted.1 } else { 0 };
         let replaced = already + batch.substitutes.len() as u64;
         let stuck = match (&batch.failure, batch.substitutes.last()) {
@@ -209,6 +210,8 @@ impl Shared {
             progress.stuck = Some(stuck);
             return Err(error);
         }
+        let numbers = batch.numbers.clone();
+        let rest = progress.window.arrivals.as_mut().map(|arrivals| Arc::new(arrivals.deliver(cursor.epoch, &numbers)));
         progress.pace.book(Instant::now());
         progress.outlook = Outlook::new(&self.limits, &progress.pace, self.costs.spread());
         let front = progress.window.front_serial();
@@ -232,7 +235,8 @@ impl Shared {
         self.metrics.batches.fetch_add(1, Ordering::Relaxed);
         self.metrics.samples.fetch_add(batch.len as u64, Ordering::Relaxed);
         self.metrics.content_bytes.fetch_add(batch.content_bytes() as u64, Ordering::Relaxed);
-        let after = Cursor { batches: cursor.batches + 1, substituted: replaced, ..cursor };
-        Ok(Some(Delivery { batch, after: after.normalised(&self.plan) }))
+        let rest = rest.or_else(|| cursor.rest.clone());
+        let after = Cursor { batches: cursor.batches + 1, substituted: replaced, rest, ..cursor };
+        Ok(Some(Delivery { batch, before: cursor, after: after.normalised(&self.plan), numbers }))
     }
 }

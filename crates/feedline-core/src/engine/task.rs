@@ -7,7 +7,7 @@ use std::time::Duration;
 use feedline_memory::SlotWriter;
 
 use super::prepare::Report;
-use crate::order::{Epoch, Share};
+use crate::order::Course;
 use crate::plan::Plan;
 use crate::supply::Wanted;
 
@@ -16,12 +16,10 @@ use crate::supply::Wanted;
 pub struct Task {
     /// The number of the batch in the run.
     pub(super) serial: u64,
-    /// The epoch of the batch.
-    pub(super) epoch: Epoch,
-    /// The share that the batch is part of.
-    pub(super) share: Share,
-    /// The number in the share of the sample in slot 0.
-    pub(super) first_number: u64,
+    /// The way through the epoch that the batch is part of.
+    pub(super) course: Course,
+    /// The turn of the sample in slot 0.
+    pub(super) first_turn: u64,
     /// The slots to fill.
     pub(super) slots: Range<usize>,
     /// The way to their memory; none as long as the batch is not open.
@@ -35,11 +33,15 @@ pub struct Task {
 impl Task {
     /// The samples it is about, in the order of its slots.
     pub fn wanted(&self, plan: &Plan) -> Vec<Wanted> {
-        let visits = plan.sequence().epoch(self.epoch);
-        let numbers = self.slots.clone().map(|slot| self.first_number + slot as u64);
-        numbers
-            .map(|number| plan.wanted(self.epoch, &visits, plan.place(self.epoch, &self.share, number).position))
-            .collect()
+        let epoch = self.course.epoch;
+        let visits = plan.sequence().epoch(epoch);
+        let turns = self.slots.clone().map(|slot| self.turn(slot));
+        turns.map(|turn| plan.wanted(epoch, &visits, plan.place(&self.course, turn).position)).collect()
+    }
+
+    /// The turn of the sample in a slot.
+    pub(super) fn turn(&self, slot: usize) -> u64 {
+        self.first_turn + slot as u64
     }
 
     /// Its place in the stream: batches in order, slots in order. Smaller is needed sooner.

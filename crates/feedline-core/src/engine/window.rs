@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use feedline_memory::{Pool, SlotWriter};
 
+use super::arrivals::{Arrivals, Arrived};
 use super::early::{Adopted, Early, Seat};
 use super::open_batch::OpenBatch;
 use super::outlook::Outlook;
@@ -16,7 +17,6 @@ use super::queue::Queue;
 use super::{Budget, Task};
 use crate::cost::Costs;
 use crate::cursor::Cursor;
-use crate::order::Share;
 use crate::plan::Plan;
 
 /// A task is made long enough to last about this long, so that taking it costs little beside it.
@@ -31,6 +31,8 @@ const LOOK_POSITIONS: usize = 1024;
 pub(super) struct Window {
     pub batches: VecDeque<OpenBatch>,
     pub early: Early,
+    /// Places for samples, where what is ready first comes first.
+    pub arrivals: Option<Arrivals>,
     pub queue: Queue,
     /// The next batch to open, and the next to look at.
     upcoming: Upcoming,
@@ -38,7 +40,7 @@ pub(super) struct Window {
 }
 
 /// A batch that is not open yet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Upcoming {
     serial: u64,
     cursor: Cursor,
@@ -56,31 +58,28 @@ pub(super) struct Opened {
 impl Upcoming {
     /// Goes to the next batch; gives this one, with its cursor at its beginning.
     fn step(&mut self, plan: &Plan) -> Self {
-        let this = Self { cursor: self.cursor.normalised(plan), ..*self };
-        *self = Self { serial: this.serial + 1, cursor: Cursor { batches: this.cursor.batches + 1, ..this.cursor } };
+        let this = Self { cursor: self.cursor.clone().normalised(plan), ..*self };
+        let cursor = Cursor { batches: this.cursor.batches + 1, ..this.cursor.clone() };
+        *self = Self { serial: this.serial + 1, cursor };
         this
     }
 
-    fn share(&self, plan: &Plan) -> Share {
-        plan.share(self.cursor.offset)
-    }
-
     fn len(&self, plan: &Plan) -> usize {
-        self.share(plan).batch_len(self.cursor.batches)
+        plan.share(self.cursor.offset).batch_len(self.cursor.batches)
     }
 
     fn task(&self, plan: &Plan, slots: std::ops::Range<usize>) -> Task {
-        let first_number = self.cursor.batches * plan.settings().batch_size as u64;
-        let (serial, epoch, share) = (self.serial, self.cursor.epoch, self.share(plan));
-        Task { serial, epoch, share, first_number, slots, writer: None, cost: None, early: None }
+        let (serial, course, first_turn) = (self.serial, self.cursor.course(plan), self.cursor.turns(plan));
+        Task { serial, course, first_turn, slots, writer: None, cost: None, early: None }
     }
 }
 
 impl Window {
-    pub fn new(cursor: Cursor) -> Self {
+    pub fn new(plan: &Plan, cursor: Cursor) -> Self {
         let upcoming = Upcoming { serial: 0, cursor };
         let (batches, early, queue) = (VecDeque::new(), Early::default(), Queue::default());
-        Self { batches, early, queue, upcoming, unseen: upcoming }
+        let arrivals = plan.is_in_arrival_order().then(|| Arrivals::new(plan));
+        Self { batches, early, arrivals, queue, unseen: upcoming.clone(), upcoming }
     }
 
     /// Goes on from `cursor`; gives what was open, to be dropped without the lock.
@@ -89,10 +88,13 @@ impl Window {
             batch.release(budget);
         }
         self.early.clear(budget);
+        for report in self.arrivals.iter_mut().flat_map(Arrivals::clear) {
+            budget.release(report.kept_bytes);
+        }
         // Numbers that were given to samples ahead are not used again.
         let serial = self.upcoming.serial.max(self.unseen.serial);
         self.upcoming = Upcoming { serial, cursor };
-        self.unseen = self.upcoming;
+        self.unseen = self.upcoming.clone();
         (std::mem::take(&mut self.batches), std::mem::take(&mut self.queue))
     }
 
@@ -107,7 +109,7 @@ impl Window {
         let mut left = LOOK_POSITIONS;
         let end = self.front_serial() + outlook.batches_ahead;
         if self.unseen.serial < self.upcoming.serial {
-            self.unseen = self.upcoming;
+            self.unseen = self.upcoming.clone();
         }
         while self.unseen.serial < end && self.early.len() < MOST_EARLY && left > 0 {
             let batch = self.unseen.step(plan);
@@ -130,9 +132,16 @@ impl Window {
         let slab = pool.open()?;
         let opening = self.upcoming.step(plan);
         let len = opening.len(plan);
-        let mut batch = OpenBatch::new(opening.serial, opening.cursor, len, slab);
+        let mut batch = OpenBatch::new(opening.serial, opening.cursor.clone(), len, slab);
         batch.hold(budget);
         let mut opened = Opened::default();
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.expect(opening.serial, &opening.cursor, plan, len);
+            (0..len).for_each(|slot| batch.reserve(slot, batch.claim(slot..slot + 1)));
+            opened.wanted.extend((0..len).map(|slot| opening.task(plan, slot..slot + 1)));
+            self.batches.push_back(batch);
+            return Some(opened);
+        }
         let mut usual = 0..0;
         for slot in 0..len {
             let adopted = self.early.adopt((opening.serial, slot));
@@ -161,10 +170,21 @@ impl Window {
         Some(opened)
     }
 
+    /// Whether a task may still be needed.
+    pub fn expects(&self, task: &Task) -> bool {
+        match &self.arrivals {
+            Some(arrivals) => arrivals.expects(task),
+            None => task.serial >= self.front_serial(),
+        }
+    }
+
     /// Takes the task with the least slack, with the way to its memory if its batch is open.
     pub fn next_task(&mut self, outlook: &Outlook, may_start_early: bool) -> Option<Task> {
         loop {
             let mut task = self.queue.pop(outlook, self.upcoming.serial, may_start_early)?;
+            if self.arrivals.is_some() {
+                return Some(task);
+            }
             if task.writer.is_none() {
                 task.writer = self.reserved(task.need());
             }
@@ -173,6 +193,22 @@ impl Window {
                 return Some(task);
             }
         }
+    }
+
+    /// Gives places to a sample that is prepared, and to those that waited for it, with the ways to their memory.
+    pub fn arrive(&mut self, task: &Task, report: Box<Report>, budget: &Budget) -> Vec<(Arrived, SlotWriter)> {
+        let Some(arrivals) = self.arrivals.as_mut().filter(|arrivals| arrivals.expects(task)) else {
+            // It is left from before a jump.
+            budget.release(report.kept_bytes);
+            return Vec::new();
+        };
+        let arrived = arrivals.arrive(task, report);
+        let placed = arrived.into_iter().filter_map(|arrived| {
+            let batch = self.open_batch(arrived.serial)?;
+            batch.note_number(arrived.number);
+            batch.take_reserved(arrived.slot).map(|writer| (arrived, writer))
+        });
+        placed.collect()
     }
 
     /// The way to the memory of a sample that was started early, if its batch is open now.

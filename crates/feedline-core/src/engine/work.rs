@@ -2,7 +2,10 @@
 
 use std::sync::{Arc, PoisonError};
 
+use feedline_memory::SlotWriter;
+
 use super::Task;
+use super::arrivals::Arrived;
 use super::prepare::{Outcome, Preparer, Report};
 use super::shared::Shared;
 use crate::batch::{FieldForm, Loose};
@@ -58,6 +61,9 @@ impl Shared {
 
     /// Puts what was prepared where it belongs.
     fn settle(self: &Arc<Self>, mut task: Task, mut report: Box<Report>) {
+        if self.plan.is_in_arrival_order() {
+            return self.settle_arrived(&task, report);
+        }
         if report.is_apart {
             if task.writer.is_none() {
                 let mut progress = self.lock();
@@ -71,13 +77,30 @@ impl Shared {
                     return;
                 }
             }
-            self.put_in_place(&mut task, &mut report);
+            if let Some(writer) = &mut task.writer {
+                self.put_in_place(writer, &mut report);
+            }
         }
         let (serial, slots) = (task.serial, task.slots.len());
         // The writer must be gone before the slots count as filled: a complete batch is sealed.
         drop(task);
+        self.book(serial, slots, *report);
+    }
+
+    /// Puts a sample into the place that is next, and those that waited for it.
+    fn settle_arrived(self: &Arc<Self>, task: &Task, report: Box<Report>) {
+        let arrived = self.lock().window.arrive(task, report, &self.budget);
+        for (Arrived { serial, slot, mut report, .. }, mut writer) in arrived {
+            report.prepared.iter_mut().for_each(|prepared| prepared.slot = slot);
+            self.put_in_place(&mut writer, &mut report);
+            drop(writer);
+            self.book(serial, 1, *report);
+        }
+    }
+
+    fn book(self: &Arc<Self>, serial: u64, slots: usize, report: Report) {
         let mut progress = self.lock();
-        let is_front_complete = progress.window.book(serial, slots, *report, &self.budget);
+        let is_front_complete = progress.window.book(serial, slots, report, &self.budget);
         let has_room = self.has_room(&progress);
         drop(progress);
         if is_front_complete {
@@ -89,8 +112,7 @@ impl Shared {
     }
 
     /// Copies values that have a slot into it.
-    fn put_in_place(&self, task: &mut Task, report: &mut Report) {
-        let Some(writer) = &mut task.writer else { return };
+    fn put_in_place(&self, writer: &mut SlotWriter, report: &mut Report) {
         for prepared in &mut report.prepared {
             let mut regions = writer.slot_mut(prepared.slot);
             let values = std::mem::take(&mut prepared.loose);
@@ -112,7 +134,7 @@ impl Shared {
     fn put_back(&self, mut task: Task, report: Report) {
         task.cost = None;
         let mut progress = self.lock();
-        if task.writer.is_none() {
+        if task.writer.is_none() && progress.window.arrivals.is_none() {
             let Some(left) = progress.window.early.put_back(Box::new(task)) else { return };
             // Its batch was opened meanwhile, or dropped.
             task = *left;
@@ -121,7 +143,9 @@ impl Shared {
                 return;
             }
         }
-        progress.window.book(task.serial, report.prepared.len(), report, &self.budget);
+        if task.writer.is_some() {
+            progress.window.book(task.serial, report.prepared.len(), report, &self.budget);
+        }
         progress.window.queue.push(task);
         drop(progress);
         self.has_tasks.notify_one();
@@ -134,10 +158,11 @@ impl Ready for Shared {
         if progress.is_closed {
             return;
         }
-        // Tasks of batches that were dropped by a jump have nobody waiting for them.
-        let front = progress.window.front_serial();
-        for task in tasks.into_iter().filter(|task| task.serial >= front) {
-            progress.window.queue.push(task);
+        for task in tasks {
+            // Tasks of batches that were dropped by a jump have nobody waiting for them.
+            if progress.window.expects(&task) {
+                progress.window.queue.push(task);
+            }
         }
         drop(progress);
         self.has_tasks.notify_all();

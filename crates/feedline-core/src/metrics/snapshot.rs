@@ -100,7 +100,7 @@ pub struct QueueSnapshot {
     pub limit_batches: usize,
     /// Samples that wait for a thread.
     pub waiting_samples: usize,
-    /// Slow samples in preparation, or prepared, whose batch is not open yet.
+    /// Samples in preparation, or prepared, that have no place in an open batch yet.
     pub early_samples: usize,
 }
 

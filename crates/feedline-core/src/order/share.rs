@@ -35,6 +35,11 @@ impl Share {
         Self { epoch_len, offset: offset.min(epoch_len), rank, batch_size: batch_size.max(1) as u64, drop_last }
     }
 
+    /// Positions of the epoch that come before it.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
     /// Samples of this rank, padding included.
     pub fn samples(&self) -> u64 {
         let rest = self.epoch_len - self.offset;

@@ -6,7 +6,7 @@ use super::planning::{self, Planning};
 use super::{ByteSize, Document, Fingerprints, OnError, Order, PlanError, PlannedOp, RunConfig, Settings};
 use crate::batch::{BatchLayout, Dtype, FieldTypes, Kind};
 use crate::order::random::{Purpose, StreamKey};
-use crate::order::{Draw, Epoch, EpochSequence, Position, Sequence, Share, Visit};
+use crate::order::{Course, Draw, Epoch, EpochSequence, Position, Sequence, Share, Visit};
 use crate::source::Source;
 use crate::supply::Wanted;
 
@@ -51,7 +51,7 @@ impl Plan {
         let slots = settings.batch_size.min(usize::try_from(share.samples().max(1)).unwrap_or(usize::MAX));
         let layout = BatchLayout::new(&types, &settings.ragged, slots)
             .map_err(|error| PlanError::TooLarge(error.to_string()))?;
-        let (table, table_hash) = planning::read_table(&settings)?.unzip();
+        let (table, table_hash) = planning::read_file(&settings, config.rank())?.unzip();
         let fingerprints = Fingerprints::new(source.identity(), &ops, &settings, &config, table_hash);
         let delivered = types.iter().map(|(name, _)| Arc::clone(name)).collect();
         let planning = None;
@@ -161,11 +161,10 @@ impl Plan {
 
     /// The first ids of an epoch in the order of delivery, for people who want to look.
     pub fn ids(&self, epoch: Epoch, count: u64) -> Vec<u64> {
-        let (share, visits) = (self.share(0), self.sequence.epoch(epoch));
-        let numbers = 0..count.min(share.samples());
-        numbers
-            .map(|number| self.source.id_at(visits.at(self.place(epoch, &share, number).position).ordinal).0)
-            .collect()
+        let course = Course { epoch, share: self.share(0), rest: None };
+        let visits = self.sequence.epoch(epoch);
+        let turns = 0..count.min(course.share.samples());
+        turns.map(|turn| self.source.id_at(visits.at(self.place(&course, turn).position).ordinal).0).collect()
     }
 }
 
@@ -197,9 +196,23 @@ fn check_settings(settings: &Settings, config: &RunConfig) -> Result<(), PlanErr
     {
         return refuse("max_fraction", max_fraction.to_string(), "it has to lie between 0 and 1");
     }
-    if settings.order == Order::Strict && (settings.max_displacement.is_some() || settings.costs.is_some()) {
-        let setting = if settings.costs.is_some() { "costs" } else { "max_displacement" };
-        return refuse(setting, "given with strict order".to_owned(), "it belongs to order=\"planned\"");
+    let order = settings.order;
+    let misplaced = [
+        ("costs", settings.costs.is_some(), order == Order::Planned, "it belongs to order=\"planned\""),
+        ("replay", settings.replay.is_some(), order == Order::Arrival, "it belongs to order=\"arrival\""),
+        ("arrival_log", config.arrival_log.is_some(), order == Order::Arrival, "it belongs to order=\"arrival\""),
+        (
+            "max_displacement",
+            settings.max_displacement.is_some(),
+            order != Order::Strict,
+            "it belongs to order=\"planned\" and \"arrival\"",
+        ),
+    ];
+    if let Some((setting, .., allowed)) = misplaced.into_iter().find(|&(_, is_given, fits, _)| is_given && !fits) {
+        return refuse(setting, format!("given with {order} order"), allowed);
+    }
+    if settings.replay.is_some() && config.arrival_log.is_some() {
+        return refuse("arrival_log", "given with replay".to_owned(), "what is replayed has a log");
     }
     if config.num_workers.count() == 0 {
         return refuse("num_workers", "0".to_owned(), "it is \"auto\" or at least 1: the engine has its own threads");

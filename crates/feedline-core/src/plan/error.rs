@@ -56,8 +56,12 @@ pub enum PlanError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Sampler(#[from] SamplerError),
-    #[error("costs is {path:?}: {problem}; loader.save_costs(path) writes such a file")]
+    #[error(
+        "costs is {path:?}: {problem}; loader.save_costs(path) writes such a file; order=\"strict\" goes on without it"
+    )]
     Costs { path: String, problem: String },
+    #[error("replay is {path:?}: {problem}; Loader(order=\"arrival\", arrival_log=path) writes such a file")]
+    Replay { path: String, problem: String },
     #[error("parameters of {of} are wrong")]
     Parameters { of: String, source: Box<toml::de::Error> },
     #[error("{what} {name:?} is unknown; there are {known}")]

@@ -29,8 +29,10 @@ pub struct Fingerprints {
     pub listing: Fingerprint,
     /// Listing, ops and codec: what a sample's bytes depend on besides seed, epoch, id and occurrence.
     pub values: Fingerprint,
-    /// Values, seed and sequence: what must agree for a cursor to mean the same place.
+    /// Values, seed and sequence: what must agree for a cursor to mean the same samples.
     pub order: Fingerprint,
+    /// What decides when samples of the sequence are delivered, before the plan runs.
+    pub delivery: Fingerprint,
     /// Everything.
     pub run: Fingerprint,
 }
@@ -41,21 +43,17 @@ impl Fingerprints {
         ops: &[PlannedOp],
         settings: &Settings,
         config: &RunConfig,
-        costs: Option<u128>,
+        file: Option<u128>,
     ) -> Self {
         let listing = Fingerprint(listing);
         let mut parts = vec![listing.to_string(), feedline_codec::VERSION.to_owned()];
         parts.extend(ops.iter().map(PlannedOp::fingerprint_text));
         let values = Fingerprint::of(&parts);
         let sampler = serde_json::to_string(&settings.sampler).expect("a sampler is plain data");
-        let order = Fingerprint::of(&[
-            values.to_string(),
-            settings.seed.0.to_string(),
-            settings.shuffle.to_string(),
-            sampler,
-            format!("{:?} {:?} {costs:?}", settings.order, settings.max_displacement),
-        ]);
+        let order =
+            Fingerprint::of(&[values.to_string(), settings.seed.0.to_string(), settings.shuffle.to_string(), sampler]);
+        let delivery = Fingerprint::of(&[format!("{:?} {:?} {file:?}", settings.order, settings.max_displacement)]);
         let run = Fingerprint::of(&[order.to_string(), format!("{settings:?}"), format!("{config:?}")]);
-        Self { listing, values, order, run }
+        Self { listing, values, order, delivery, run }
     }
 }

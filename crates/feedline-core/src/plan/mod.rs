@@ -5,6 +5,7 @@
 //! here; nothing behind this folder looks at it again.
 
 mod ahead;
+mod arrival_log;
 mod bytes;
 mod cache;
 mod check;
@@ -17,6 +18,7 @@ mod registry;
 mod settings;
 
 pub use ahead::Ahead;
+pub use arrival_log::ArrivalLog;
 pub use bytes::ByteSize;
 pub use cache::{CacheConfig, CacheForm};
 pub use check::Plan;
@@ -24,6 +26,5 @@ pub use document::Document;
 pub use error::{CheckError, PlanError};
 pub use fingerprint::{Fingerprint, Fingerprints};
 pub use op::PlannedOp;
-pub use planning::OrderReport;
 pub use registry::Registry;
 pub use settings::{OnError, Order, RunConfig, SeekIndexUse, Settings, Start, Workers};

@@ -1,18 +1,19 @@
 //! Planned order: which sample of a share is delivered when.
 //!
-//! In: a frozen table of costs, or static facts: bytes, and the draws that fire. Out: a permutation of each epoch's share, the
-//! same on every machine. Costs are rounded to classes first, so that small differences change nothing.
+//! In: a frozen table of costs, or static facts: bytes, and the draws that fire; or the log of a run in arrival order. Out: a
+//! permutation of each epoch's share, the same on every machine. Costs are rounded to classes first, so that small differences
+//! change nothing.
 
 use std::collections::VecDeque;
 use std::fs;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::arrival_log::{Logged, file_of_rank};
 use super::{Order, Plan, PlanError, Settings};
 use crate::cost::Costs;
-use crate::order::{Epoch, EpochSequence, Place, Share, planned_order};
+use crate::order::{Course, Epoch, EpochSequence, OrderReport, Place, Rank, Share, Tally, planned_order};
 use crate::supply::Wanted;
 
 /// Epochs whose order is kept: the one that is delivered, and the one that is looked at.
@@ -28,10 +29,18 @@ const BATCHES: u64 = 16;
 #[derive(Debug)]
 pub(super) struct Planning {
     max_displacement: u64,
-    frozen: Option<Costs>,
+    basis: Basis,
     /// Bytes of each sample, by ordinal.
     bytes: OnceLock<Vec<u64>>,
     kept: Mutex<VecDeque<Kept>>,
+}
+
+/// What decides the order.
+#[derive(Debug)]
+enum Basis {
+    Facts,
+    Table(Costs),
+    Log(Logged),
 }
 
 #[derive(Debug)]
@@ -46,89 +55,105 @@ struct Kept {
 struct Planned {
     costs: Vec<u64>,
     order: Vec<u32>,
+    /// How far a sample is from its place at most.
+    reach: u64,
 }
 
-/// What a planned order changes: how far samples are from their places, and whether batches differ in what they hold.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "the names say it")]
-pub struct OrderReport {
-    pub samples: u64,
-    pub max_displacement: u64,
-    pub largest_displacement: u64,
-    pub mean_displacement: f64,
-    pub slow_samples: u64,
-    pub slow_per_batch_least: u64,
-    pub slow_per_batch_mean: f64,
-    pub slow_per_batch_most: u64,
-    /// The same if the sampler's order were kept.
-    pub slow_per_batch_most_in_order: u64,
+impl Planned {
+    /// The numbers that the first `turns` samples passed over, ascending.
+    fn pending(&self, turns: u64) -> Vec<u64> {
+        let turn = |turn: u64| usize::try_from(turn).unwrap_or(usize::MAX).min(self.order.len());
+        let late = &self.order[turn(turns.saturating_sub(self.reach))..turn(turns)];
+        let next = late.iter().map(|&number| u64::from(number) + 1).max().unwrap_or(0).max(turns);
+        let coming = &self.order[turn(turns)..turn(turns.saturating_add(2 * self.reach))];
+        let mut pending: Vec<u64> =
+            coming.iter().map(|&number| number.into()).filter(|&number| number < next).collect();
+        pending.sort_unstable();
+        pending
+    }
 }
 
-/// The bytes of a table of costs that a plan names, and their hash, which is part of the order.
-pub(super) fn read_table(settings: &Settings) -> Result<Option<(Vec<u8>, u128)>, PlanError> {
-    let Some(path) = &settings.costs else { return Ok(None) };
-    let missing = |source| PlanError::Costs { path: path.clone(), problem: format!("it cannot be read: {source}") };
-    let bytes = fs::read(path).map_err(missing)?;
+/// The bytes of the file that a plan's order is made of, if it names one, and their hash, which is part of the order.
+pub(super) fn read_file(settings: &Settings, rank: Rank) -> Result<Option<(Vec<u8>, u128)>, PlanError> {
+    let missing = |error: std::io::Error| format!("it cannot be read: {error}");
+    let bytes = match (&settings.costs, &settings.replay) {
+        (Some(path), _) => fs::read(path).map_err(|error| costs_error(path, missing(error)))?,
+        (None, Some(path)) => fs::read(file_of_rank(path, rank)).map_err(|error| replay_error(path, missing(error)))?,
+        (None, None) => return Ok(None),
+    };
     let hash = xxh3_128(&bytes);
     Ok(Some((bytes, hash)))
 }
 
+fn costs_error(path: &str, problem: String) -> PlanError {
+    PlanError::Costs { path: path.to_owned(), problem }
+}
+
+fn replay_error(path: &str, problem: String) -> PlanError {
+    PlanError::Replay { path: path.to_owned(), problem }
+}
+
 impl Plan {
-    pub(super) fn planning(&self, table: Option<Vec<u8>>) -> Result<Option<Planning>, PlanError> {
-        let Settings { order, max_displacement, batch_size, costs, .. } = self.settings();
-        if *order == Order::Strict {
-            return Ok(None);
-        }
+    pub(super) fn planning(&self, file: Option<Vec<u8>>) -> Result<Option<Planning>, PlanError> {
+        let Settings { order, costs, replay, .. } = self.settings();
+        let basis = match (order, costs, replay, file) {
+            (Order::Planned, Some(path), _, Some(bytes)) => {
+                let problem = "it is damaged, or of a plan with other samples or ops".to_owned();
+                Basis::Table(Costs::from_bytes(self, &bytes).ok_or_else(|| costs_error(path, problem))?)
+            }
+            (Order::Planned, ..) => Basis::Facts,
+            (Order::Arrival, _, Some(path), Some(bytes)) => {
+                Basis::Log(Logged::read(&bytes, self).map_err(|problem| replay_error(path, problem))?)
+            }
+            (Order::Strict | Order::Arrival, ..) => return Ok(None),
+        };
         if u32::try_from(self.sequence().len()).is_err() {
-            let (value, allowed) = ("\"planned\"".to_owned(), "it takes at most 4 billion samples");
+            let (value, allowed) = ("\"planned\" or a replay".to_owned(), "it takes at most 4 billion samples");
             return Err(PlanError::Setting { setting: "order", value, allowed });
         }
-        let frozen = table.map(|bytes| {
-            let problem = "it is damaged, or of a plan with other samples or ops".to_owned();
-            Costs::from_bytes(self, &bytes)
-                .ok_or_else(|| PlanError::Costs { path: costs.clone().unwrap_or_default(), problem })
-        });
-        Ok(Some(Planning {
-            max_displacement: max_displacement.unwrap_or(BATCHES * *batch_size as u64),
-            frozen: frozen.transpose()?,
-            bytes: OnceLock::new(),
-            kept: Mutex::default(),
-        }))
+        let max_displacement = self.max_displacement();
+        Ok(Some(Planning { max_displacement, basis, bytes: OnceLock::new(), kept: Mutex::default() }))
     }
 
-    /// The place of sample `number` of a share, in the order of delivery.
-    pub fn place(&self, epoch: Epoch, share: &Share, number: u64) -> Place {
-        match self.planned(epoch, share) {
-            Some(planned) => share.place(u64::from(planned.order[number as usize])),
-            None => share.place(number),
+    /// How many places a sample may come later than in the sampler's order, where the order of delivery is another.
+    pub fn max_displacement(&self) -> u64 {
+        let Settings { max_displacement, batch_size, .. } = self.settings();
+        max_displacement.unwrap_or(BATCHES * *batch_size as u64)
+    }
+
+    /// Whether the order of delivery is known before the plan runs and is another than the sampler's.
+    pub fn has_planned_order(&self) -> bool {
+        self.planning.is_some()
+    }
+
+    /// Whether the order of delivery is decided while the plan runs, by what is ready first.
+    pub fn is_in_arrival_order(&self) -> bool {
+        self.settings().order == Order::Arrival && self.planning.is_none()
+    }
+
+    /// The place of the sample that comes at `turn`. In arrival order: if it comes in time.
+    pub fn place(&self, course: &Course, turn: u64) -> Place {
+        match self.planned(course.epoch, &course.share) {
+            Some(planned) => course.share.place(u64::from(planned.order[turn as usize])),
+            None => course.share.place(course.number(turn)),
         }
     }
 
-    /// What planned order does to an epoch of this rank; nothing in strict order.
+    /// The numbers of the share that a planned order has passed over after `turns` samples.
+    pub fn pending(&self, epoch: Epoch, share: &Share, turns: u64) -> Vec<u64> {
+        self.planned(epoch, share).map(|planned| planned.pending(turns)).unwrap_or_default()
+    }
+
+    /// What a planned order does to an epoch of this rank; nothing in other orders.
     pub fn order_report(&self, epoch: Epoch) -> Option<OrderReport> {
-        let share = self.share(0);
-        let planned = self.planned(epoch, &share)?;
-        let Planned { costs, order } = &*planned;
-        let displacement = |(place, &number): (usize, &u32)| (place as u64).abs_diff(u64::from(number));
+        let planned = self.planned(epoch, &self.share(0))?;
+        let Planned { costs, order, .. } = &*planned;
         let mean = costs.iter().sum::<u64>() / (costs.len() as u64).max(1);
-        let is_slow = |number: u32| costs[number as usize] > SLOW * mean;
-        let batch_size = self.settings().batch_size;
-        let slow_in = |batch: &[u32]| batch.iter().filter(|&&number| is_slow(number)).count() as u64;
-        let batches: Vec<u64> = order.chunks(batch_size).map(slow_in).collect();
-        let in_order: Vec<u32> = (0..order.len() as u32).collect();
-        let slow_samples = batches.iter().sum();
-        Some(OrderReport {
-            samples: order.len() as u64,
-            max_displacement: self.planning.as_ref()?.max_displacement,
-            largest_displacement: order.iter().enumerate().map(displacement).max().unwrap_or(0),
-            mean_displacement: order.iter().enumerate().map(displacement).sum::<u64>() as f64
-                / order.len().max(1) as f64,
-            slow_samples,
-            slow_per_batch_least: batches.iter().copied().min().unwrap_or(0),
-            slow_per_batch_mean: slow_samples as f64 / batches.len().max(1) as f64,
-            slow_per_batch_most: batches.iter().copied().max().unwrap_or(0),
-            slow_per_batch_most_in_order: in_order.chunks(batch_size).map(slow_in).max().unwrap_or(0),
-        })
+        let mut tally = Tally::new(self.settings().batch_size);
+        for (turn, &number) in order.iter().enumerate() {
+            tally.add(turn as u64, number.into(), costs[number as usize] > SLOW * mean);
+        }
+        Some(tally.report(self.max_displacement()))
     }
 
     fn planned(&self, epoch: Epoch, share: &Share) -> Option<Arc<Planned>> {
@@ -140,7 +165,13 @@ impl Plan {
         let visits = self.sequence().epoch(epoch);
         let cost = |number| self.class_of_cost(planning, epoch, &visits, share.place(number));
         let costs: Vec<u64> = (0..share.samples()).map(cost).collect();
-        let planned = Arc::new(Planned { order: planned_order(&costs, planning.max_displacement), costs });
+        let order = match &planning.basis {
+            Basis::Facts | Basis::Table(_) => planned_order(&costs, planning.max_displacement),
+            Basis::Log(logged) => logged.order(epoch, share.offset(), share.samples()),
+        };
+        let displacement = |(turn, &number): (usize, &u32)| (turn as u64).abs_diff(number.into());
+        let reach = order.iter().enumerate().map(displacement).max().unwrap_or(0);
+        let planned = Arc::new(Planned { costs, order, reach });
         kept.truncate(KEPT_EPOCHS - 1);
         kept.push_front(Kept { epoch, share: *share, planned: Arc::clone(&planned) });
         Some(planned)
@@ -148,9 +179,9 @@ impl Plan {
 
     fn class_of_cost(&self, planning: &Planning, epoch: Epoch, visits: &EpochSequence, place: Place) -> u64 {
         let wanted = self.wanted(epoch, visits, place.position);
-        let cost = match &planning.frozen {
-            Some(costs) => costs.predict(self, wanted).as_nanos() as f64,
-            None => self.static_cost(planning, visits.at(place.position).ordinal, wanted),
+        let cost = match &planning.basis {
+            Basis::Table(costs) => costs.predict(self, wanted).as_nanos() as f64,
+            Basis::Facts | Basis::Log(_) => self.static_cost(planning, visits.at(place.position).ordinal, wanted),
         };
         libm::exp2(libm::round(libm::log2(cost + 1.0) * CLASSES) / CLASSES) as u64
     }
@@ -175,5 +206,30 @@ impl Plan {
             self.loaded().iter().map(|(field, _)| bytes_of(id, field)).sum()
         };
         (0..source.len()).map(of_sample).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::order::Missing;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn law_4_what_a_planned_order_passed_over_is_known_at_every_turn(
+            costs in prop::collection::vec(prop_oneof![1..10_u64, 1..2000_u64], 1..200), bound in 0..64_u64,
+        ) {
+            let order = planned_order(&costs, bound);
+            let reach = order.iter().enumerate().map(|(turn, &n)| (turn as u64).abs_diff(n.into())).max().unwrap();
+            let planned = Planned { costs, order, reach };
+            let mut missing = Missing::default();
+            for turns in 0..=planned.order.len() {
+                prop_assert_eq!(planned.pending(turns as u64), missing.numbers(), "after {} turns", turns);
+                if let Some(&number) = planned.order.get(turns) {
+                    missing.deliver(number.into());
+                }
+            }
+        }
     }
 }

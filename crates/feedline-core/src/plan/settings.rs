@@ -1,5 +1,7 @@
 //! The settings of a plan beside its source and ops. Every field has a default; unknown keys are errors.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::{ByteSize, CacheConfig};
@@ -32,6 +34,9 @@ pub struct Settings {
     /// A file of measured costs that decides a planned order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub costs: Option<String>,
+    /// The log of a run in arrival order, whose stream is to be given again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<String>,
     /// What to do with a bad sample.
     #[serde(default)]
     pub on_error: OnError,
@@ -52,6 +57,18 @@ pub enum Order {
     Strict,
     /// Slow samples come later, by a simulation that gives the same on every machine.
     Planned,
+    /// What is ready first comes first.
+    Arrival,
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Strict => "strict",
+            Self::Planned => "planned",
+            Self::Arrival => "arrival",
+        })
+    }
 }
 
 /// What to do with a sample that cannot be prepared.
@@ -125,6 +142,9 @@ pub struct RunConfig {
     /// Which sample is prepared next.
     #[serde(default, skip_serializing_if = "Start::is_least_slack")]
     pub start: Start,
+    /// A file that keeps which samples each batch had, where the order of delivery is decided while the plan runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arrival_log: Option<String>,
     /// Use SIMD kernels where the machine has them.
     #[serde(default = "yes", skip_serializing_if = "is_true")]
     pub simd: bool,
@@ -150,6 +170,7 @@ impl Default for RunConfig {
             cache: None,
             seek_index: SeekIndexUse::Auto,
             start: Start::LeastSlack,
+            arrival_log: None,
             simd: true,
         }
     }

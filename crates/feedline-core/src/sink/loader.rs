@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::arrival_book::ArrivalBook;
 use crate::batch::Batch;
 use crate::cache::PrefixCache;
 use crate::cost::{CostFile, Costs};
@@ -17,7 +18,7 @@ use crate::cursor::{Cursor, State};
 use crate::engine::{Budget, Lasting, Run};
 use crate::error::Error;
 use crate::metrics::{Metrics, Snapshot};
-use crate::order::{Epoch, Occurrence};
+use crate::order::{Epoch, Occurrence, OrderReport};
 use crate::plan::Plan;
 use crate::supply::{LocalSupply, Supply, Wanted};
 
@@ -28,6 +29,8 @@ pub struct Loader {
     supply: Arc<dyn Supply>,
     lasting: Lasting,
     cost_file: Option<CostFile>,
+    /// The order in which batches were delivered, where it is decided while the plan runs.
+    arrivals: Option<ArrivalBook>,
     progress: Mutex<Progress>,
     /// Held while a consumer waits and while the place in the stream changes: a batch is taken from the run and booked as
     /// received in one turn, so none is lost between the two.
@@ -121,6 +124,7 @@ impl Loader {
                 costs: Arc::new(costs),
             },
             cost_file,
+            arrivals: plan.is_in_arrival_order().then(|| ArrivalBook::new(&plan)),
             plan,
             supply,
             progress: Mutex::new(progress),
@@ -186,6 +190,15 @@ impl Loader {
                 return Err(error);
             }
         };
+        if let Some(arrivals) = &self.arrivals
+            && let Err(error) = arrivals.book(&delivery, &self.plan, &self.lasting.costs)
+        {
+            // The batch counts as not delivered, so the next run prepares it again.
+            let failed = self.lock().run.take();
+            drop(failed);
+            self.book_stuck(iteration);
+            return Err(error);
+        }
         let mut progress = self.lock();
         let is_last = delivery.after.epoch != delivery.batch.epoch;
         progress.received = delivery.after;
@@ -262,6 +275,15 @@ impl Loader {
         CostFile::at(path).write(&self.lasting.costs, &self.plan)
     }
 
+    /// What the order of delivery changes; nothing in strict order. In planned order: in `epoch`, by default the one that the next
+    /// iteration would run. In arrival order: in the epoch under way, or else the last one.
+    pub fn order_report(&self, epoch: Option<Epoch>) -> Option<OrderReport> {
+        match &self.arrivals {
+            Some(arrivals) => arrivals.report(epoch, &self.plan),
+            None => self.plan.order_report(epoch.unwrap_or_else(|| self.upcoming_epoch())),
+        }
+    }
+
     /// Ends an iteration early: its prepared work, memory and threads are freed. The next one starts anew.
     pub fn abandon(&self, iteration: Iteration) {
         let _turn = self.turn();
@@ -326,7 +348,7 @@ impl Loader {
         let run = Arc::new(Run::start(
             Arc::clone(&self.plan),
             Arc::clone(&self.supply),
-            progress.received,
+            progress.received.clone(),
             self.lasting.clone(),
         )?);
         progress.run = Some(Arc::clone(&run));
@@ -348,7 +370,7 @@ impl Progress {
     }
 
     fn jump(&mut self, cursor: Cursor) {
-        self.received = cursor;
+        self.received = cursor.clone();
         self.stage = Stage::Fresh;
         if let Some(run) = &self.run {
             run.seek(cursor);

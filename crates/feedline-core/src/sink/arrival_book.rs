@@ -1,0 +1,70 @@
+//! Keeps the order of a stream whose order is decided while the plan runs: in a log, and counted up for a report.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::cost::Costs;
+use crate::engine::Delivery;
+use crate::error::Error;
+use crate::order::{Epoch, OrderReport, Tally};
+use crate::plan::{ArrivalLog, Plan};
+
+/// A sample that takes more than this many times the mean is called slow in reports.
+const SLOW: u32 = 2;
+
+/// The order in which samples were delivered.
+#[derive(Debug)]
+pub(super) struct ArrivalBook(Mutex<Book>);
+
+#[derive(Debug)]
+struct Book {
+    path: Option<String>,
+    log: Option<ArrivalLog>,
+    epoch: Epoch,
+    tally: Tally,
+}
+
+impl ArrivalBook {
+    pub fn new(plan: &Plan) -> Self {
+        let path = plan.config().arrival_log.clone();
+        let tally = Tally::new(plan.settings().batch_size);
+        Self(Mutex::new(Book { path, log: None, epoch: Epoch(0), tally }))
+    }
+
+    /// Books a batch. If it cannot be logged it must not be delivered.
+    pub fn book(&self, delivery: &Delivery, plan: &Plan, costs: &Costs) -> Result<(), Error> {
+        let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        book.write(delivery, plan)?;
+        let (before, visits) = (&delivery.before, plan.sequence().epoch(delivery.before.epoch));
+        if book.epoch != before.epoch || before.batches == 0 {
+            (book.epoch, book.tally) = (before.epoch, Tally::new(plan.settings().batch_size));
+        }
+        let share = plan.share(before.offset);
+        let slow_above = costs.spread().mean * SLOW;
+        for (turn, &number) in (before.turns(plan)..).zip(&delivery.numbers) {
+            let wanted = plan.wanted(before.epoch, &visits, share.place(number).position);
+            book.tally.add(turn, number, costs.predict(plan, wanted) > slow_above);
+        }
+        Ok(())
+    }
+
+    /// What was counted of the epoch that was delivered last.
+    pub fn report(&self, epoch: Option<Epoch>, plan: &Plan) -> Option<OrderReport> {
+        let book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_asked = epoch.is_none_or(|epoch| epoch == book.epoch);
+        is_asked.then(|| book.tally.report(plan.max_displacement()))
+    }
+}
+
+impl Book {
+    fn write(&mut self, delivery: &Delivery, plan: &Plan) -> Result<(), Error> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let before = &delivery.before;
+        let written = match &mut self.log {
+            Some(log) => Ok(log),
+            None => ArrivalLog::open(path, plan).map(|log| self.log.insert(log)),
+        };
+        let place = (before.epoch, before.offset, before.batches);
+        let written = written.and_then(|log| log.write(place, delivery.numbers.clone()));
+        written.map_err(|source| Error::ArrivalLog { path: path.clone(), source })
+    }
+}
