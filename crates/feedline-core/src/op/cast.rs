@@ -60,6 +60,10 @@ impl Op for Cast {
         true
     }
 
+    fn keeps_labels(&self) -> bool {
+        self.label_dtype == Dtype::U8
+    }
+
     fn apply(&self, sample: &mut Sample<'_>, _: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
         for name in self.on.names() {
             let Volume { dtype, is_label, .. } = *volume(sample, name)?;
