@@ -60,6 +60,11 @@ DAMAGED: dict[str, tuple[Callable[[], bytes], str]] = {
         + b"{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }".ljust(117) + b"\n" + b"\0" * 24,
         "2 axes",
     ),
+    "npy of records": (
+        lambda: b"\x93NUMPY\x01\x00\x76\x00"
+        + b"{'descr': [('f4', '<f8')], 'fortran_order': False, 'shape': (6, 7, 8), }".ljust(117) + b"\n" + b"\0" * 2688,
+        "one plain type",
+    ),
 }  # fmt: skip
 
 
