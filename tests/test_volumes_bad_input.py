@@ -182,6 +182,14 @@ def test_parameters_that_make_no_sense_are_refused_at_once(tmp_path: Path, op: o
         fl.Loader(fl.volumes([pair]), [op], batch_size=1)
 
 
+def test_padding_says_at_once_what_it_has_no_value_for(tmp_path: Path) -> None:
+    source = fl.volumes([write(tmp_path / "a_x.npy", IMAGE)])
+    with pytest.raises(fl.PlanError, match="float32, or a label"):
+        fl.Loader(source, [ops.Cast("float16", on="image"), ops.PadTo(30, on="image")], batch_size=1)
+    chain = [ops.Cast("float16", on="image"), ops.PadTo(30, mode="edge", on="image")]
+    assert next(iter(fl.Loader(source, chain, batch_size=1)))["image"].shape == (1, 1, 30, 30, 30)
+
+
 def test_ops_of_volumes_on_pictures_say_what_they_need(tmp_path: Path) -> None:
     with pytest.raises(fl.PlanError, match="needs a volume"):
         fl.Loader(fl.files({"image": ["x.jpg"]}), [ops.RandomFlip3d(on="image")], batch_size=1)
