@@ -293,8 +293,8 @@ impl Loader {
         };
         if let Some(run) = run {
             run.close();
-            self.keep_costs();
         }
+        self.keep_costs();
     }
 
     /// Keeps what samples cost for the next run of the plan, if there are some worth it.
