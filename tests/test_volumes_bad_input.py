@@ -126,6 +126,14 @@ def test_a_spacing_that_would_need_all_memory_is_refused(tmp_path: Path) -> None
         next(iter(fl.Loader(fl.volumes([image]), [ops.ResampleSpacing(on="image")], batch_size=1)))
 
 
+def test_law_5_the_places_of_a_long_thin_volume_are_booked(tmp_path: Path) -> None:
+    image = write(tmp_path / "a_x.nii", IMAGE[:1, :1, :1], spacing=(1e5, 1.0, 1.0))
+    chain = [ops.ResampleSpacing((1.0, 1.0, 1.0), on="image")]
+    loader = fl.Loader(fl.volumes([image]), chain, batch_size=1, memory_budget="100kB", num_workers=1)
+    assert next(iter(loader))["image"].shape == (1, 1, 100_000, 1, 1)
+    assert loader.snapshot()["memory"]["peak_bytes"] >= 100_000 * (4 + 24)
+
+
 def test_a_volume_with_other_channels_is_a_named_error(tmp_path: Path) -> None:
     two = write(tmp_path / "b.npy", np.stack([IMAGE, IMAGE]))
     source = fl.volumes([write(tmp_path / "a.npy", IMAGE), two])
