@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 import time
 from collections.abc import Callable
@@ -98,6 +99,56 @@ def test_law_7_all_leaving_frees_everything_and_an_error_reaches_every_consumer(
     bad = fl.Loader(missing, batch_size=2, ragged=["image"])
     with pytest.raises(fl.SampleError):
         run(bad.consumers(3, assign="round-robin"))
+
+
+def waiting_for_its_turn(consumer: Any) -> tuple[threading.Thread, list[BaseException]]:
+    """Start a thread that asks for a batch out of turn; what it gets is an error."""
+    errors: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            next(consumer)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    return thread, errors
+
+
+@pytest.mark.parametrize("end", ["close", "next epoch"])
+def test_law_7_consumers_that_wait_for_their_turn_end_with_the_epoch(end: str) -> None:
+    loader = make()
+    first, second = loader.consumers(2, assign="round-robin")
+    thread, errors = waiting_for_its_turn(second)
+    loader.close() if end == "close" else iter(loader)
+    thread.join(10)
+    assert not thread.is_alive(), "the consumer waits for ever"
+    assert isinstance(errors[0], fl.FeedlineError)
+    first.close()
+
+
+def test_law_7_an_interrupt_of_one_consumer_reaches_those_that_wait_for_it() -> None:
+    loader = fl.Loader(fl.synthetic(8, (4,)), [testing.delay(60_000)], batch_size=1, num_workers=1)
+    first, second = loader.consumers(2, assign="round-robin")
+    thread, errors = waiting_for_its_turn(second)
+    timer = threading.Timer(0.3, _thread.interrupt_main)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        next(first)
+    thread.join(10)
+    assert not thread.is_alive(), "the consumer waits for ever"
+    assert isinstance(errors[0], KeyboardInterrupt)
+    loader.close()
+
+
+@pytest.mark.parametrize("assign", ["first-come", "round-robin"])
+def test_a_consumer_that_has_left_gets_nothing(assign: Any) -> None:
+    first, second = make().consumers(2, assign=assign)
+    first.close()
+    first.close()
+    assert next(first, None) is None
+    assert len(run([second])[0]) == N // BATCH
 
 
 def test_what_is_wrong_is_said() -> None:

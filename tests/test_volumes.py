@@ -215,6 +215,20 @@ def test_law_8_reading_only_the_crop_gives_the_crop_of_the_whole(tmp_path: Path,
     assert stream(source, [keeps_places, *ONLINE], **options) == stream(source, [whole_first, *ONLINE], **options)
 
 
+@pytest.mark.parametrize("form", [None, "encoded", "resized"])
+def test_law_8_a_crop_looks_for_the_foreground_of_the_label_as_it_comes_to_it(tmp_path: Path, form: Any) -> None:
+    make_cases(tmp_path)
+    one_class = [
+        ops.Cast(label_dtype="float32"), ops.ClipNormalize(low=0, high=1, mean=0, std=1, on="label"),
+        ops.Cast(label_dtype="uint8"),
+    ]  # fmt: skip
+    crop, source = ops.RandomBalancedCrop(SIZE, oversampling=1.0), fl.volumes(tmp_path)
+    cache = fl.cache(ram="1GB", form=form) if form else None
+    keeps_places, whole_first = ops.Cast(), ops.PadTo(1)
+    expected = stream(source, [whole_first, *one_class, crop], epochs=5)
+    assert stream(source, [keeps_places, *one_class, crop], epochs=5, cache=cache) == expected
+
+
 def test_law_1_threads_formats_and_caches_do_not_change_a_byte(tmp_path: Path) -> None:
     chain = [ops.ResampleSpacing((1.5, 0.8, 1.1)), ops.ClipNormalize(), ops.PadTo(20), *ONLINE]
     for ending in (".nii", ".nii.gz"):

@@ -60,6 +60,11 @@ DAMAGED: dict[str, tuple[Callable[[], bytes], str]] = {
         + b"{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }".ljust(117) + b"\n" + b"\0" * 24,
         "2 axes",
     ),
+    "npy of records": (
+        lambda: b"\x93NUMPY\x01\x00\x76\x00"
+        + b"{'descr': [('f4', '<f8')], 'fortran_order': False, 'shape': (6, 7, 8), }".ljust(117) + b"\n" + b"\0" * 2688,
+        "one plain type",
+    ),
 }  # fmt: skip
 
 
@@ -121,6 +126,14 @@ def test_a_spacing_that_would_need_all_memory_is_refused(tmp_path: Path) -> None
         next(iter(fl.Loader(fl.volumes([image]), [ops.ResampleSpacing(on="image")], batch_size=1)))
 
 
+def test_law_5_the_places_of_a_long_thin_volume_are_booked(tmp_path: Path) -> None:
+    image = write(tmp_path / "a_x.nii", IMAGE[:1, :1, :1], spacing=(1e5, 1.0, 1.0))
+    chain = [ops.ResampleSpacing((1.0, 1.0, 1.0), on="image")]
+    loader = fl.Loader(fl.volumes([image]), chain, batch_size=1, memory_budget="100kB", num_workers=1)
+    assert next(iter(loader))["image"].shape == (1, 1, 100_000, 1, 1)
+    assert loader.snapshot()["memory"]["peak_bytes"] >= 100_000 * (4 + 24)
+
+
 def test_a_volume_with_other_channels_is_a_named_error(tmp_path: Path) -> None:
     two = write(tmp_path / "b.npy", np.stack([IMAGE, IMAGE]))
     source = fl.volumes([write(tmp_path / "a.npy", IMAGE), two])
@@ -175,6 +188,14 @@ def test_parameters_that_make_no_sense_are_refused_at_once(tmp_path: Path, op: o
     pair = (write(tmp_path / "a_x.npy", IMAGE), write(tmp_path / "a_y.npy", LABEL))
     with pytest.raises(fl.PlanError, match=words):
         fl.Loader(fl.volumes([pair]), [op], batch_size=1)
+
+
+def test_padding_says_at_once_what_it_has_no_value_for(tmp_path: Path) -> None:
+    source = fl.volumes([write(tmp_path / "a_x.npy", IMAGE)])
+    with pytest.raises(fl.PlanError, match="float32, or a label"):
+        fl.Loader(source, [ops.Cast("float16", on="image"), ops.PadTo(30, on="image")], batch_size=1)
+    chain = [ops.Cast("float16", on="image"), ops.PadTo(30, mode="edge", on="image")]
+    assert next(iter(fl.Loader(source, chain, batch_size=1)))["image"].shape == (1, 1, 30, 30, 30)
 
 
 def test_ops_of_volumes_on_pictures_say_what_they_need(tmp_path: Path) -> None:

@@ -204,7 +204,7 @@ class Loader:
         _one_of("assign", assign, ("first-come", "round-robin"))
         count = _whole("n", n, 1)
         iteration = _Iteration(self, self._native.begin())
-        shared = Consumers(count, iteration.__next__, iteration.leave, assign)
+        shared = Consumers(count, iteration.__next__, iteration.check, iteration.leave, assign)
         return [Consumer(shared, number) for number in range(count)]
 
     def set_epoch(self, epoch: int) -> None:
@@ -298,6 +298,10 @@ class _Iteration:
             self._is_open = False
             raise StopIteration
         return self._loader._batch(fields)
+
+    def check(self) -> None:
+        """Raise if it gets no more batches: the loader was closed, or a newer iteration began."""
+        self._loader._native.check(self._number)
 
     def leave(self) -> None:
         """Free what is prepared for it, unless it has ended."""

@@ -122,7 +122,7 @@ Runs one epoch, after one to learn from if nothing is known of the plan yet. Cos
 Examples:
   feedline cost plan.toml
   feedline cost plan.toml --slowest 20 --json
-  feedline cost plan.toml --sample case_00013 --seeds 0,1")]
+  feedline cost plan.toml --sample case_00013/imaging.nii.gz --seeds 0,1")]
 pub struct CostArguments {
     /// The plan; relative paths in it are relative to the current folder.
     pub plan: PathBuf,

@@ -128,6 +128,20 @@ fn costs_are_learnt_and_kept_for_the_next_run_and_damage_is_noticed() {
 }
 
 #[test]
+fn costs_that_were_learnt_in_an_epoch_that_was_left_are_kept_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let machine = Machine { cache_folder: Some(folder.path().to_owned()), ..Machine::default() };
+    let plan = open(&plan("num_workers = 8")).unwrap();
+    let first = Loader::new(plan.clone(), &machine);
+    let iteration = first.begin().unwrap();
+    let next = first.next_within(iteration, Duration::from_mins(1)).unwrap();
+    assert!(matches!(next, Next::Batch(_)));
+    first.abandon(iteration);
+    first.close();
+    assert!(Loader::new(plan, &machine).costs().iter().any(|cost| !cost.is_zero()), "nothing was kept");
+}
+
+#[test]
 fn draws_that_fire_are_known_before() {
     let loader = loader("num_workers = 8");
     collect(&loader).unwrap();

@@ -68,6 +68,12 @@ impl Loader {
         }
     }
 
+    /// Raises if an iteration gets no more batches: the loader was closed, or a newer iteration began.
+    fn check(&self, py: Python<'_>, iteration: u64) -> PyResult<()> {
+        let loader = self.here(py)?;
+        py.detach(|| loader.check(Iteration::from_number(iteration))).map_err(|error| run_error(py, &error))
+    }
+
     /// Frees what an iteration that is left early still holds.
     fn abandon(&self, py: Python<'_>, iteration: u64) -> PyResult<()> {
         let loader = self.here(py)?;

@@ -38,7 +38,8 @@ impl Table {
     /// The time that is known.
     pub fn of(&self, row: u64, stage: usize) -> Option<Duration> {
         let steps = self.entry(row, stage)?.load(Ordering::Relaxed);
-        (steps > 0).then(|| Duration::from_nanos((f64::from(steps) / STEPS).exp2() as u64))
+        // Planned orders are made of these times on every machine alike, so not by the system's arithmetic.
+        (steps > 0).then(|| Duration::from_nanos(libm::exp2(f64::from(steps) / STEPS) as u64))
     }
 
     /// All entries, row by row.
@@ -80,6 +81,16 @@ mod tests {
         assert_eq!(table.of(0, 1), None, "no other entry changed");
         table.note(3, 0, Duration::from_secs(1));
         assert_eq!(table.of(3, 0), None, "a row that is not there");
+    }
+
+    #[test]
+    fn times_do_not_depend_on_the_arithmetic_of_the_system() {
+        let table = Table::for_samples(1, 1).unwrap();
+        for steps in 1..=u16::MAX {
+            table.entries[0].store(steps, Ordering::Relaxed);
+            let expected = libm::exp2(f64::from(steps) / STEPS) as u64;
+            assert_eq!(table.of(0, 0), Some(Duration::from_nanos(expected)), "{steps} steps");
+        }
     }
 
     #[test]

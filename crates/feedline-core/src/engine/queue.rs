@@ -7,6 +7,7 @@ use std::collections::BinaryHeap;
 
 use super::Task;
 use super::outlook::Outlook;
+use super::prepare::Report;
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
@@ -46,6 +47,11 @@ impl Queue {
     /// Samples that wait.
     pub fn samples(&self) -> usize {
         self.usual.iter().chain(&self.slow).map(|task| task.slots.len()).sum()
+    }
+
+    /// What was prepared before its batch was open, and waits to be put into it.
+    pub fn early_reports(&self) -> impl Iterator<Item = &Report> {
+        self.usual.iter().chain(&self.slow).filter_map(|task| task.early.as_deref())
     }
 
     /// Whether slow samples wait.

@@ -33,7 +33,7 @@ impl Threads {
         Self { handles: Mutex::default(), alive: Arc::default() }
     }
 
-    /// Starts a thread.
+    /// Starts a thread; joins those that have ended, whose stacks stay until then.
     pub fn start(&self, name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
         *self.alive.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         let ending = Ending(Arc::clone(&self.alive));
@@ -41,7 +41,11 @@ impl Threads {
             let _ending = ending;
             body();
         })?;
-        self.handles.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
+        let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended: Vec<_> = handles.extract_if(.., |handle| handle.is_finished()).collect();
+        handles.push(handle);
+        drop(handles);
+        ended.into_iter().for_each(join);
         Ok(())
     }
 
@@ -60,12 +64,32 @@ impl Threads {
         drop(count);
         let handles = std::mem::take(&mut *self.handles.lock().unwrap_or_else(PoisonError::into_inner));
         if left == 0 {
-            for handle in handles {
-                if handle.join().is_err() {
-                    tracing::error!("a preparer thread panicked");
-                }
-            }
+            handles.into_iter().for_each(join);
         }
         left
+    }
+}
+
+fn join(handle: JoinHandle<()>) {
+    if handle.join().is_err() {
+        tracing::error!("a preparer thread panicked");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn law_7_threads_that_have_ended_are_not_kept() {
+        let threads = Threads::new();
+        for number in 0..20 {
+            threads.start(format!("test-{number}"), || {}).unwrap();
+            while !threads.handles.lock().unwrap().iter().all(JoinHandle::is_finished) {
+                thread::yield_now();
+            }
+        }
+        assert_eq!(threads.handles.lock().unwrap().len(), 1);
+        assert_eq!(threads.join_within(Duration::from_secs(10)), 0);
     }
 }

@@ -91,6 +91,8 @@ impl Window {
         for report in self.arrivals.iter_mut().flat_map(Arrivals::clear) {
             budget.release(report.kept_bytes);
         }
+        // Prepared before their batch was open, not yet put into it: nobody else will return what they hold.
+        self.queue.early_reports().for_each(|report| budget.release(report.kept_bytes));
         // Numbers that were given to samples ahead are not used again.
         let serial = self.upcoming.serial.max(self.unseen.serial);
         self.upcoming = Upcoming { serial, cursor };
@@ -240,4 +242,27 @@ pub(super) fn group_size(usual_cost: Duration, batch_size: usize, workers: usize
     }
     let wanted = TASK_TIME.as_nanos() / usual_cost.as_nanos();
     (wanted as usize).clamp(1, (batch_size / (4 * workers)).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::open;
+
+    #[test]
+    fn law_5_a_jump_returns_the_memory_of_samples_that_wait_to_be_put_into_their_batch() {
+        let plan = open("batch_size = 2\n[source]\nkind = \"synthetic\"\nn = 8\nshape = [4]\n").unwrap();
+        let (pool, budget) = (Pool::new(plan.layout().slab().clone(), 2), Budget::new(1000));
+        let mut window = Window::new(Cursor::default());
+        window.early.announce((0, 1));
+        assert!(window.early.start((0, 1)));
+        budget.hold(100);
+        let report = Report { kept_bytes: 100, is_apart: true, ..Report::default() };
+        assert!(window.early.finish((0, 1), Box::new(report)).is_none());
+        let opened = window.open_next(&plan, &pool, &budget, 1).unwrap();
+        assert_eq!(opened.ready.len(), 1);
+        opened.ready.into_iter().for_each(|task| window.queue.push(task));
+        drop(window.reset(Cursor::default(), &budget));
+        assert_eq!(budget.snapshot().used, 0);
+    }
 }

@@ -60,6 +60,10 @@ impl Op for Cast {
         true
     }
 
+    fn keeps_labels(&self) -> bool {
+        self.label_dtype == Dtype::U8
+    }
+
     fn apply(&self, sample: &mut Sample<'_>, _: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
         for name in self.on.names() {
             let Volume { dtype, is_label, .. } = *volume(sample, name)?;
@@ -152,12 +156,14 @@ fn cast_all<A: Number, B: Number>(source: &[u8], target: &mut [u8]) {
     let (from, to) = (size_of::<A>(), size_of::<B>());
     for (source, target) in source.chunks_exact(from).zip(target.chunks_exact_mut(to)) {
         let number = A::read(source);
-        let cast = if A::IS_WHOLE && B::IS_WHOLE { B::of_whole(number.whole()) } else { B::of_float(number.float()) };
+        let is_exact = A::IS_WHOLE && (B::IS_WHOLE || size_of::<A>() > 4);
+        let cast = if is_exact { B::of_whole(number.whole()) } else { B::of_float(number.float()) };
         cast.write(target);
     }
 }
 
-/// A number of some element type. Whole numbers pass through 128 bits, others through float64, which hold all of them.
+/// A number of some element type. Whole numbers pass through 128 bits where that is needed, others through float64: both
+/// hold all that passes, so that it is rounded once.
 trait Number: Copy {
     const IS_WHOLE: bool;
     fn read(bytes: &[u8]) -> Self;
@@ -257,5 +263,14 @@ mod tests {
         check(Dtype::U8, &[0u8, 7], Dtype::Bool, &[0u8, 1]);
         check(Dtype::F32, &[1.5f32, 65504.0], Dtype::F16, &[f16::from_f32(1.5), f16::MAX]);
         check(Dtype::U8, &[3u8], Dtype::F64, &[3f64]);
+    }
+
+    #[test]
+    fn large_whole_numbers_are_rounded_once() {
+        // Just above the middle of two neighbours in float32; in float64 it would be the middle itself, and go down.
+        let above_the_middle = (1i64 << 60) + (1 << 36) + 1;
+        let expected = 2f32.powi(60) + 2f32.powi(37);
+        check(Dtype::I64, &[above_the_middle, -above_the_middle], Dtype::F32, &[expected, -expected]);
+        check(Dtype::U64, &[above_the_middle as u64], Dtype::F32, &[expected]);
     }
 }

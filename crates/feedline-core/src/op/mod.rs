@@ -105,6 +105,11 @@ pub trait Op: Send + Sync + Debug {
         false
     }
 
+    /// Whether a label of uint8 comes out of the op as it went in, so that its foreground is still that of the file.
+    fn keeps_labels(&self) -> bool {
+        false
+    }
+
     /// How the op decodes a field, if that is what it does.
     fn decoding(&self, _field: &str) -> Option<Decoding> {
         None

@@ -4,8 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::volumes::{Size3d, change_kinds, common_sides, image_and_label};
 use super::{NamedOp, On, Op, OpError};
-use crate::batch::{Dtype, VolumeKind};
-use crate::batch::{FieldError, FieldTypes, Sample, Value, Volume, volume_shape};
+use crate::batch::{Dtype, FieldError, FieldTypes, Kind, Sample, Value, Volume, VolumeKind, volume_shape};
 use crate::engine::Workspace;
 use crate::order::Draw;
 use crate::plan::CheckError;
@@ -35,9 +34,19 @@ enum PadMode {
     Edge,
 }
 
+/// What a value can be added to.
+const NEEDS: &str = "a volume of float32, or a label";
+
 /// What `MLPerf`'s 3D U-Net pads normalised CT with at evaluation.
 fn default_fill() -> f64 {
     -2.2
+}
+
+impl PadTo {
+    /// Whether it has something to pad a volume of this element type with.
+    fn has_fill(&self, dtype: Dtype, is_label: bool) -> bool {
+        dtype == Dtype::F32 || is_label || self.mode == PadMode::Edge
+    }
 }
 
 impl NamedOp for PadTo {
@@ -51,7 +60,11 @@ impl Op for PadTo {
 
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
         self.size.check(Self::NAME)?;
-        change_kinds(Self::NAME, &self.on, types, |_, kind| {
+        change_kinds(Self::NAME, &self.on, types, |field, kind| {
+            if !self.has_fill(kind.dtype, kind.is_label) {
+                let (field, has) = (field.to_owned(), Kind::Volume(kind));
+                return Err(CheckError::Needs { op: Self::NAME, needs: NEEDS, field, has });
+            }
             let sides = kind.sides.map(|sides| padded_sides(sides, self.size.sides()));
             Ok(VolumeKind { sides, ..kind })
         })
@@ -69,9 +82,9 @@ impl Op for PadTo {
             let mut fill = vec![0; volume.dtype.bytes()];
             if volume.dtype == Dtype::F32 && !volume.is_label {
                 fill.copy_from_slice(&(self.fill as f32).to_ne_bytes());
-            } else if !volume.is_label && self.mode == PadMode::Constant {
+            } else if !self.has_fill(volume.dtype, volume.is_label) {
                 let has = format!("a volume of {}", volume.dtype.name());
-                return Err(FieldError::Unfit { name: name.to_owned(), has, needs: "float32, or a label" }.into());
+                return Err(FieldError::Unfit { name: name.to_owned(), has, needs: NEEDS }.into());
             }
             let element = volume.dtype.bytes();
             let (old_bytes, new_bytes) = (old.iter().product::<usize>() * element, memory.len() / volume.channels);

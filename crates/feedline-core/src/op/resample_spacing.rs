@@ -10,7 +10,7 @@ use crate::batch::{Dtype, FieldError, FieldTypes, Kind, Sample, Value, Volume, V
 use crate::engine::Workspace;
 use crate::order::Draw;
 use crate::plan::CheckError;
-use crate::volume::{nearest, trilinear};
+use crate::volume::{nearest, place_bytes, trilinear};
 
 /// Spacings are stored as float32: a side that is a whole number but for that is one.
 const TOLERANCE: f64 = 1e-4;
@@ -77,6 +77,8 @@ impl Op for ResampleSpacing {
                 continue;
             }
             let mut memory = sample.output(name, source.dtype, &volume_shape(source.channels, new), workspace)?;
+            // A long thin volume has almost as many places as elements.
+            workspace.reserve(place_bytes(new))?;
             match (source.dtype, source.is_label) {
                 (Dtype::U8, true) => nearest(&source.memory, old, &mut memory, new, workspace)?,
                 (Dtype::F32, false) => trilinear(&source.memory, old, &mut memory, new, workspace)?,

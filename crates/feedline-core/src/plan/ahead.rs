@@ -37,14 +37,14 @@ impl<'a> Ahead<'a> {
     ) -> Option<Region> {
         let (number, op) = self.next_to_move(field)?;
         let draw = self.plan.draw(number, self.wanted);
-        let mut of_label = || foreground(self.label_of(op)?);
+        let mut of_label = || foreground(self.label_of(number, op)?);
         op.op().needs_region(&draw, sides, &mut of_label).filter(|region| region.is_inside(sides))
     }
 
     /// Whether the foreground of a label, as it is here, may be asked for.
     pub fn asks_for_foreground(&self, label: &str) -> bool {
         self.next_to_move(label)
-            .is_some_and(|(_, op)| op.op().looks_for_foreground() && self.label_of(op) == Some(label))
+            .is_some_and(|(number, op)| op.op().looks_for_foreground() && self.label_of(number, op) == Some(label))
     }
 
     /// The next op on a field that moves elements, if all its fields come to it unmoved.
@@ -59,9 +59,12 @@ impl<'a> Ahead<'a> {
         come_unmoved.then_some((number, op))
     }
 
-    fn label_of(&self, op: &'a PlannedOp) -> Option<&'a str> {
+    /// The label of op number `number`, if it comes to it as it is here: the foreground of another one is not known before.
+    fn label_of(&self, number: usize, op: &'a PlannedOp) -> Option<&'a str> {
         let is_label = |name: &str| matches!(self.plan.loaded().get(name), Some(Kind::Volume(kind)) if kind.is_label);
-        op.op().on().names().find(|name| is_label(name))
+        let label = op.op().on().names().find(|name| is_label(name))?;
+        let mut between = self.plan.ops()[self.first..number].iter().filter(|op| works_on(op, label));
+        between.all(|op| op.op().keeps_labels()).then_some(label)
     }
 }
 

@@ -210,6 +210,15 @@ impl Loader {
         Ok(Next::Batch(Box::new(delivery.batch)))
     }
 
+    /// An error if an iteration gets no more batches: the loader was closed, or a newer iteration began.
+    pub fn check(&self, iteration: Iteration) -> Result<(), Error> {
+        let progress = self.lock();
+        if progress.is_closed {
+            return Err(Error::Closed);
+        }
+        if progress.iteration == iteration { Ok(()) } else { Err(Error::Superseded) }
+    }
+
     /// The epoch that the next iteration would run.
     pub fn upcoming_epoch(&self) -> Epoch {
         self.lock().upcoming_epoch()
@@ -306,8 +315,8 @@ impl Loader {
         };
         if let Some(run) = run {
             run.close();
-            self.keep_costs();
         }
+        self.keep_costs();
     }
 
     /// Keeps what samples cost for the next run of the plan, if there are some worth it.

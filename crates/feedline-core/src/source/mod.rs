@@ -166,6 +166,8 @@ pub enum SourceError {
     NoVolumes { root: String },
     #[error("{root:?} has {name:?}, but no {missing:?}, which belongs to it; give a list of (image, label) instead")]
     NoPair { root: String, name: String, missing: String },
+    #[error("{root:?} has {first:?} and {second:?}, which differ in their ending alone; remove one, or give a list")]
+    SameName { root: String, first: String, second: String },
     #[error(transparent)]
     Volume(#[from] VolumeError),
     #[error("{field:?} has {has} files, but {first:?} has {wants}")]

@@ -41,7 +41,8 @@ pub(crate) fn header_range(prefix: &[u8]) -> Result<Range<usize>, String> {
 
 /// Parses the header's text, a Python dict literal.
 pub(crate) fn parse(text: &str, data_offset: u64) -> Result<NpyHeader, String> {
-    let descr = quoted_after(text, "'descr'").ok_or("its header names no element type")?;
+    let descr = text.split("'descr'").nth(1).ok_or("its header names no element type")?;
+    let descr = quoted(descr.trim_start_matches([':', ' '])).ok_or("its elements are not of one plain type")?;
     let order = text.split("'fortran_order'").nth(1).ok_or("its header names no order")?;
     let is_fortran = order.trim_start_matches([':', ' ']).starts_with("True");
     let sides = text.split("'shape'").nth(1).and_then(|rest| rest.split_once('(')).and_then(|(_, r)| r.split_once(')'));
@@ -56,8 +57,9 @@ pub(crate) fn parse(text: &str, data_offset: u64) -> Result<NpyHeader, String> {
     Ok(NpyHeader { dtype: dtype(descr)?, shape: shape?, is_fortran, data_offset })
 }
 
-fn quoted_after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    text.split(name).nth(1)?.split('\'').nth(1)
+/// The text in quotes that `text` begins with.
+fn quoted(text: &str) -> Option<&str> {
+    Some(text.strip_prefix('\'')?.split_once('\'')?.0)
 }
 
 fn dtype(descr: &str) -> Result<Dtype, String> {
@@ -105,6 +107,7 @@ mod tests {
         };
         check("{'descr': '>f4', 'fortran_order': False, 'shape': (7,), }", "big-endian");
         check("{'descr': '|O', 'fortran_order': False, 'shape': (7,), }", "not supported");
+        check("{'descr': [('f4', '<f8')], 'fortran_order': False, 'shape': (7,), }", "one plain type");
         check("{'descr': '<f4', 'fortran_order': False, 'shape': (-7,), }", "not a number");
         check("", "element type");
         assert!(header_range(b"\x93NUMPY\x01\x00").is_err());

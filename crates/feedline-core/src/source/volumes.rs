@@ -5,7 +5,7 @@
 //! images.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -158,10 +158,25 @@ fn paired(root: &str, names: &[&str]) -> Result<Option<Paired>, SourceError> {
         if others > 0 {
             tracing::warn!(root, others, image_word, label_word, "left out volumes that are called neither");
         }
-        let own = |found: Vec<(&str, &str)>| found.into_iter().map(|(_, name)| name.to_owned()).collect();
-        return Ok(Some((own(images), own(labels))));
+        // The words sort differently among the names around them, so labels are looked up, not taken in their order.
+        unique(root, &images)?;
+        let label_of = unique(root, &labels)?;
+        let pair = |(rest, image): (&str, &str)| (image.to_owned(), label_of[rest].to_owned());
+        return Ok(Some(images.into_iter().map(pair).unzip()));
     }
     Ok(None)
+}
+
+/// Names by what is before their word; an error where two differ in their ending alone.
+fn unique<'a>(root: &str, found: &[(&'a str, &'a str)]) -> Result<BTreeMap<&'a str, &'a str>, SourceError> {
+    let mut names = BTreeMap::new();
+    for &(rest, name) in found {
+        if let Some(other) = names.insert(rest, name) {
+            let (first, second) = (other.to_owned(), name.to_owned());
+            return Err(SourceError::SameName { root: root.to_owned(), first, second });
+        }
+    }
+    Ok(names)
 }
 
 /// The channels of the first volume that can be read.
@@ -271,6 +286,20 @@ mod tests {
         );
         check(["1_x.npy", "1_y.npy", "2_x.npy", "2_y.npy"], ["1_x.npy", "2_x.npy"], ["1_y.npy", "2_y.npy"]);
         assert_eq!(pairs(&["brain.npy", "galaxy.npy", "y_axis.npy"]), Ok(None));
+    }
+
+    #[test]
+    fn labels_belong_to_their_images_however_their_names_sort() {
+        let names = ["a_imaging.npy", "a_m_imaging.npy", "a_m_segmentation.npy", "a_segmentation.npy"];
+        let (images, labels) = pairs(&names).unwrap().unwrap();
+        assert_eq!(images, ["a_imaging.npy", "a_m_imaging.npy"]);
+        assert_eq!(labels, ["a_segmentation.npy", "a_m_segmentation.npy"]);
+    }
+
+    #[test]
+    fn two_files_that_differ_in_their_ending_alone_are_named() {
+        let error = pairs(&["1_x.nii.gz", "1_x.npy", "1_y.npy"]).unwrap_err();
+        assert!(error.contains("\"1_x.nii.gz\"") && error.contains("\"1_x.npy\""), "{error}");
     }
 
     #[test]

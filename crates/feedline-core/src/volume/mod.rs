@@ -20,4 +20,4 @@ pub use file::VolumeFile;
 pub use foreground::Foreground;
 pub use header::{VolumeError, VolumeHeader};
 pub use region::Region;
-pub(crate) use resample::{nearest, trilinear};
+pub(crate) use resample::{nearest, place_bytes, trilinear};

@@ -1,7 +1,8 @@
 //! Volumes at other sides: trilinear for images, nearest for labels.
 //!
 //! Trilinear is that of torch's `interpolate(mode="trilinear", align_corners=True)`: the first and last elements of the two
-//! grids lie on each other. Nearest is that of `mode="nearest"`: element `i` of `n` is element `floor(i * m / n)` of `m`.
+//! grids lie on each other. Nearest is that of `mode="nearest"`: element `i` of `n` is element `floor(i * m / n)` of `m`,
+//! here without the rounding of `m / n` to float32, by which torch is one element off at times.
 
 use crate::engine::{Cancelled, Workspace};
 
@@ -10,6 +11,11 @@ struct Between {
     first: usize,
     second: usize,
     weight: f32,
+}
+
+/// Most bytes that the places along the three axes take.
+pub(crate) fn place_bytes(new: [usize; 3]) -> usize {
+    new.iter().sum::<usize>().saturating_mul(size_of::<Between>())
 }
 
 fn between(old: usize, new: usize) -> Vec<Between> {
