@@ -1,22 +1,24 @@
 //! What samples cost: measured while they are prepared, predicted before their data is touched.
 //!
 //! In: times of the stages of samples; a *stage* is the loading of a sample, or one op. Out: predictions for any sample of
-//! any epoch. A prediction adds up stages: what this stage took for this sample the last times, else what it takes on
-//! average; of a random op that will leave the sample alone, what it takes then (the draws are known beforehand).
+//! any epoch. A prediction adds up stages: what this stage took for this sample the last times, else what it takes for
+//! samples of its size, else on average; of a random op that will leave the sample alone, what it takes then (the draws are known beforehand).
 //!
 //! Always true: costs decide when work is done, never what is delivered.
 
 mod file;
+mod fit;
 mod histogram;
 mod mean;
 mod report;
 mod table;
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 pub use file::CostFile;
+use fit::Fit;
 use histogram::Histogram;
 use mean::Mean;
 pub use report::{Bar, CostReport, SlowSample};
@@ -30,6 +32,8 @@ use crate::supply::Wanted;
 const HICCUPS: f64 = 0.1;
 /// Samples that take less are not worth a note each.
 const NOTED: Duration = Duration::from_micros(200);
+/// Of more samples the sizes are not looked up, because that opens each file.
+const MOST_SIZES: u64 = 200_000;
 
 /// The costs of a plan's samples.
 #[derive(Debug)]
@@ -52,6 +56,17 @@ pub struct Costs {
 struct Stage {
     fired: Mean,
     idle: Mean,
+    /// The former by the size of the sample.
+    by_size: Mutex<Fit>,
+}
+
+impl Stage {
+    /// What it will take for a sample that was not seen yet.
+    fn unseen(&self, size: Option<u64>) -> Duration {
+        let fit = || self.by_size.lock().unwrap_or_else(PoisonError::into_inner);
+        let nanos = size.and_then(|size| fit().predict(size as f64));
+        nanos.map_or_else(|| self.fired.get(), |nanos| Duration::from_nanos(nanos as u64))
+    }
 }
 
 /// What one sample took, stage by stage.
@@ -119,24 +134,35 @@ impl Costs {
             return;
         }
         let table = self.table.get_or_init(|| Table::for_samples(plan.source().len(), self.stages.len()));
-        if let (Some(table), Some(row)) = (table, plan.source().ordinal_of(wanted.id)) {
-            for (stage, &(time, has_fired)) in bill.stages.iter().enumerate() {
-                if has_fired {
-                    table.note(row, stage, time);
-                }
+        let Some(row) = plan.source().ordinal_of(wanted.id) else { return };
+        let size = size_of(plan, row);
+        for (number, &(time, _)) in bill.stages.iter().enumerate().filter(|(_, (_, has_fired))| *has_fired) {
+            if let Some(table) = table {
+                table.note(row, number, time);
+            }
+            if let Some(size) = size {
+                let mut fit = self.stages[number].by_size.lock().unwrap_or_else(PoisonError::into_inner);
+                fit.add(size as f64, time.as_nanos() as f64);
             }
         }
     }
 
+    /// Whether sizes would help to predict what samples take that were not seen yet.
+    pub fn wants_sizes(&self, plan: &Plan) -> bool {
+        matches!(self.table.get(), Some(Some(_))) && plan.source().len() <= MOST_SIZES && plan.known_sizes().is_none()
+    }
+
     /// What a sample will take, its draws considered.
     pub fn predict(&self, plan: &Plan, wanted: Wanted) -> Duration {
-        let noted = self.table.get().and_then(Option::as_ref).zip(plan.source().ordinal_of(wanted.id));
+        let row = plan.source().ordinal_of(wanted.id);
+        let size = row.and_then(|row| size_of(plan, row));
+        let noted = self.table.get().and_then(Option::as_ref).zip(row);
         let stage_of = |number: usize, stage: &Stage| {
             let fires = number == 0 || plan.ops()[number - 1].op().fires(&plan.draw(number - 1, wanted));
             if !fires {
                 return stage.idle.get();
             }
-            noted.and_then(|(table, row)| table.of(row, number)).unwrap_or_else(|| stage.fired.get())
+            noted.and_then(|(table, row)| table.of(row, number)).unwrap_or_else(|| stage.unseen(size))
         };
         self.stages.iter().enumerate().map(|(number, stage)| stage_of(number, stage)).sum()
     }
@@ -164,4 +190,9 @@ impl Costs {
     pub fn spread(&self) -> Spread {
         Spread { mean: self.sample.get(), slowest: self.totals.slowest_but(HICCUPS) }
     }
+}
+
+/// Bytes of a sample as it is stored, if they are known.
+fn size_of(plan: &Plan, ordinal: u64) -> Option<u64> {
+    plan.known_sizes()?.get(usize::try_from(ordinal).ok()?).copied()
 }

@@ -70,7 +70,7 @@ impl CostReport {
             let key = plan.source().key(plan.source().id_at(ordinal)).into_owned();
             SlowSample { key, ms, predicted_ms }
         };
-        let bytes = plan.bytes_of_samples();
+        let bytes = plan.sizes();
         let sizes: Vec<(f64, f64)> =
             known.iter().map(|&(ordinal, _, taken)| (bytes[ordinal as usize] as f64, taken)).collect();
         let draws: Vec<(Vec<bool>, f64)> =

@@ -4,6 +4,7 @@
 //! Dropping a run ends its threads and frees everything (law 7).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -80,6 +81,18 @@ impl Run {
         Ok(())
     }
 
+    /// Looks up how large samples are, once it is clear that they take their time.
+    fn find_sizes(&self) {
+        let shared = &self.shared;
+        if !shared.costs.wants_sizes(&shared.plan) || shared.finds_sizes.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (plan, cancel) = (Arc::clone(&shared.plan), shared.cancel.clone());
+        if let Err(error) = self.threads.start("feedline-sizes".to_owned(), move || plan.find_sizes(&cancel)) {
+            tracing::debug!(%error, "sizes of samples are not looked up");
+        }
+    }
+
     /// Waits up to `timeout` until the next batch can be taken; says whether it can.
     pub fn wait_within(&self, timeout: Duration) -> Result<bool, Error> {
         let shared = &self.shared;
@@ -123,6 +136,7 @@ impl Run {
             return Ok(None);
         }
         let delivery = self.shared.deliver(self.shared.lock())?;
+        self.find_sizes();
         if self.shared.adjust_crew() {
             // A run that has some threads goes on without more.
             if let Err(error) = self.start_threads() {

@@ -1,7 +1,7 @@
 //! What the threads of a run and its consumer share: the window, the queue, and what is delivered from them.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,8 @@ pub(super) struct Shared {
     /// Its number among the runs that use the budget.
     pub number: u64,
     pub crew: Crew,
+    /// Whether somebody looks up the sizes of samples.
+    pub finds_sizes: AtomicBool,
     limits: Limits,
     /// Held from the opening of batches until their tasks are requested, so that the supply is asked in the order of need.
     opening: Mutex<()>,
@@ -88,6 +90,7 @@ impl Shared {
             cancel: Cancel::default(),
             number,
             crew,
+            finds_sizes: AtomicBool::new(false),
             limits,
             opening: Mutex::default(),
             progress: Mutex::new(Progress {

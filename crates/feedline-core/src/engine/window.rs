@@ -253,7 +253,7 @@ mod tests {
     fn law_5_a_jump_returns_the_memory_of_samples_that_wait_to_be_put_into_their_batch() {
         let plan = open("batch_size = 2\n[source]\nkind = \"synthetic\"\nn = 8\nshape = [4]\n").unwrap();
         let (pool, budget) = (Pool::new(plan.layout().slab().clone(), 2), Budget::new(1000));
-        let mut window = Window::new(Cursor::default());
+        let mut window = Window::new(&plan, Cursor::default());
         window.early.announce((0, 1));
         assert!(window.early.start((0, 1)));
         budget.hold(100);

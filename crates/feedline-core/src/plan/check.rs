@@ -1,6 +1,6 @@
 //! A plan in which everything fits.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::planning::{self, Planning};
 use super::{ByteSize, Document, Fingerprints, OnError, Order, PlanError, PlannedOp, RunConfig, Settings};
@@ -24,6 +24,7 @@ pub struct Plan {
     layout: BatchLayout,
     fingerprints: Fingerprints,
     pub(super) planning: Option<Planning>,
+    pub(super) sizes: OnceLock<Vec<u64>>,
 }
 
 impl Plan {
@@ -54,9 +55,21 @@ impl Plan {
         let (table, table_hash) = planning::read_file(&settings, config.rank())?.unzip();
         let fingerprints = Fingerprints::new(source.identity(), &ops, &settings, &config, table_hash);
         let delivered = types.iter().map(|(name, _)| Arc::clone(name)).collect();
-        let planning = None;
-        let mut plan =
-            Self { source, ops, settings, config, sequence, loaded, delivered, types, layout, fingerprints, planning };
+        let (planning, sizes) = (None, OnceLock::new());
+        let mut plan = Self {
+            source,
+            ops,
+            settings,
+            config,
+            sequence,
+            loaded,
+            delivered,
+            types,
+            layout,
+            fingerprints,
+            planning,
+            sizes,
+        };
         plan.check_cache()?;
         plan.planning = plan.planning(table)?;
         Ok(plan)

@@ -16,6 +16,7 @@ mod op;
 mod planning;
 mod registry;
 mod settings;
+mod sizes;
 
 pub use ahead::Ahead;
 pub use arrival_log::ArrivalLog;

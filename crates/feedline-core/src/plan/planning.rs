@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::fs;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -30,8 +30,6 @@ const BATCHES: u64 = 16;
 pub(super) struct Planning {
     max_displacement: u64,
     basis: Basis,
-    /// Bytes of each sample, by ordinal.
-    bytes: OnceLock<Vec<u64>>,
     kept: Mutex<VecDeque<Kept>>,
 }
 
@@ -112,7 +110,7 @@ impl Plan {
             return Err(PlanError::Setting { setting: "order", value, allowed });
         }
         let max_displacement = self.max_displacement();
-        Ok(Some(Planning { max_displacement, basis, bytes: OnceLock::new(), kept: Mutex::default() }))
+        Ok(Some(Planning { max_displacement, basis, kept: Mutex::default() }))
     }
 
     /// How many places a sample may come later than in the sampler's order, where the order of delivery is another.
@@ -181,31 +179,16 @@ impl Plan {
         let wanted = self.wanted(epoch, visits, place.position);
         let cost = match &planning.basis {
             Basis::Table(costs) => costs.predict(self, wanted).as_nanos() as f64,
-            Basis::Facts | Basis::Log(_) => self.static_cost(planning, visits.at(place.position).ordinal, wanted),
+            Basis::Facts | Basis::Log(_) => self.static_cost(visits.at(place.position).ordinal, wanted),
         };
         libm::exp2(libm::round(libm::log2(cost + 1.0) * CLASSES) / CLASSES) as u64
     }
 
     /// Bytes, as often as ops work on them.
-    fn static_cost(&self, planning: &Planning, ordinal: u64, wanted: Wanted) -> f64 {
-        let bytes = planning.bytes.get_or_init(|| self.bytes_of_samples());
+    fn static_cost(&self, ordinal: u64, wanted: Wanted) -> f64 {
         let fires = |number: &usize| self.ops()[*number].op().fires(&self.draw(*number, wanted));
         let working = 1 + (0..self.ops().len()).filter(fires).count();
-        bytes[ordinal as usize] as f64 * working as f64
-    }
-
-    /// Bytes of each sample as they are stored; those that cannot be opened count as empty.
-    pub fn bytes_of_samples(&self) -> Vec<u64> {
-        let source = self.source();
-        let bytes_of = |id, field: &str| match source.origin(id, field).open() {
-            Ok(Some((_, range))) => range.end - range.start,
-            Ok(None) | Err(_) => 1,
-        };
-        let of_sample = |ordinal| {
-            let id = source.id_at(ordinal);
-            self.loaded().iter().map(|(field, _)| bytes_of(id, field)).sum()
-        };
-        (0..source.len()).map(of_sample).collect()
+        self.sizes()[ordinal as usize] as f64 * working as f64
     }
 }
 

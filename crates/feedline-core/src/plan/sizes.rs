@@ -1,0 +1,42 @@
+//! How many bytes samples have as they are stored: known before their data is touched, and a sign of what they cost.
+
+use super::Plan;
+use crate::engine::{Cancel, Cancelled};
+
+impl Plan {
+    /// Bytes of each sample, by ordinal; those that cannot be opened count as empty. Opens each file once.
+    pub fn sizes(&self) -> &[u64] {
+        self.sizes.get_or_init(|| {
+            let sizes: Result<_, Cancelled> = self.look_up_sizes(&Cancel::default());
+            sizes.expect("nobody cancels it")
+        })
+    }
+
+    /// The same, unless it is cancelled before the end.
+    pub fn find_sizes(&self, cancel: &Cancel) {
+        if self.sizes.get().is_none()
+            && let Ok(sizes) = self.look_up_sizes(cancel)
+        {
+            self.sizes.get_or_init(|| sizes);
+        }
+    }
+
+    /// The same, if somebody has found it before.
+    pub fn known_sizes(&self) -> Option<&[u64]> {
+        self.sizes.get().map(Vec::as_slice)
+    }
+
+    fn look_up_sizes(&self, cancel: &Cancel) -> Result<Vec<u64>, Cancelled> {
+        let source = self.source();
+        let bytes_of = |id, field: &str| match source.origin(id, field).open() {
+            Ok(Some((_, range))) => range.end - range.start,
+            Ok(None) | Err(_) => 1,
+        };
+        let of_sample = |ordinal| {
+            cancel.check()?;
+            let id = source.id_at(ordinal);
+            Ok(self.loaded().iter().map(|(field, _)| bytes_of(id, field)).sum())
+        };
+        (0..source.len()).map(of_sample).collect()
+    }
+}
