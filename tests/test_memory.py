@@ -37,6 +37,20 @@ print(json.dumps({"growth": peak_bytes() - before, "memory": snapshot["memory"],
 """
 
 
+SEARCH = """
+import json, sys
+import feedline as fl
+from feedline import ops
+from making import peak_bytes
+
+chain = [ops.RandomBalancedCrop(4, oversampling=1.0)]
+pair = (sys.argv[1] + "/image.npy", sys.argv[1] + "/label.npy")
+loader = fl.Loader(fl.volumes([pair]), chain, batch_size=1, num_workers=1, prefetch_batches=1, memory_budget="1MB")
+before = peak_bytes()
+next(iter(loader))
+print(json.dumps({"growth": peak_bytes() - before, "memory": loader.snapshot()["memory"]}))
+"""
+
 TURNED = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
 """EXIF data with orientation 6."""
 
@@ -109,6 +123,16 @@ def test_a_sample_larger_than_the_budget_runs_alone(big_pictures: Callable[[str]
     assert [len(batch["index"]) for batch in loader] == [3] * 4 + [1]
     # One picture with its file and what resizing needs, never two.
     assert loader.snapshot()["memory"]["peak_bytes"] < 17 * MB
+
+
+def test_the_search_for_a_foreground_takes_what_it_books(run_python: Callable[..., str], tmp_path: Path) -> None:
+    # No two neighbours are alike: each element is a component.
+    label = (np.indices((4, 800, 800)).sum(axis=0) % 2 + 1).astype(np.uint8)
+    np.save(tmp_path / "label.npy", label)
+    np.save(tmp_path / "image.npy", np.zeros(label.shape, np.float32))
+    found = json.loads(run_python(SEARCH, tmp_path, seconds=60))
+    booked = found["memory"]["peak_bytes"]
+    assert found["growth"] < booked + 8 * MB, f"{found['growth'] / MB:.1f} MB, where {booked / MB:.1f} MB are booked"
 
 
 def test_a_batch_larger_than_the_budget_is_delivered() -> None:

@@ -31,7 +31,9 @@ impl Foreground {
 
     /// Most bytes that the search takes for a label of these sides.
     pub fn search_bytes([_, height, width]: [usize; 3]) -> usize {
-        2 * height * (width * (size_of::<Run>() + size_of::<Component>()) + size_of::<usize>())
+        // Of two planes the runs, the components and their new numbers, and once more the components that are kept.
+        let element = 2 * size_of::<Run>() + 3 * size_of::<Component>() + 2 * size_of::<u32>();
+        height * (width * element + 2 * size_of::<usize>())
     }
 
     /// The boxes of each class.
