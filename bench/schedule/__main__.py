@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import harness
-from bench.schedule.one import LOADERS
+from bench.schedule.loaders import LOADERS
 from bench.schedule.workload import workloads
 
 LOADS = ("1.0", "0.9")
