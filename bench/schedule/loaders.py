@@ -122,8 +122,8 @@ class _Torch:
     def __init__(self, workload: Workload, seed: int, in_order: bool, slots: int | None) -> None:
         import torch
 
-        # Torch keeps whole batches for each worker, so a queue shorter than two per worker cannot be asked of it without
-        # taking away what it has by default; a longer one it gets.
+        # Torch counts its queue in batches per worker. It gets a longer one than by default where the workload has it,
+        # never a shorter one.
         per_worker = 0 if slots is None else slots // workload.batch // workload.workers
         self._spent: list[np.ndarray[Any, Any]] = []
         self._loader: Any = torch.utils.data.DataLoader(
