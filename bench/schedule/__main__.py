@@ -111,7 +111,7 @@ def main() -> None:
         _draw(more)
         return
     digest = package_digest()
-    ledger = Ledger(WORK / f"{digest}.jsonl", arguments.resume)
+    ledger = Ledger(WORK / f"{digest}{'-some' if arguments.only else ''}.jsonl", arguments.resume)
     asked = arguments.only or [*known, UNIFORM]
     names = [name for name in asked if name != UNIFORM]
     results = _table(_scenarios(names, arguments.loads), arguments.seeds, ledger, known, more)
