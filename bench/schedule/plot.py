@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape
 from bench.schedule.trace import INTERVAL_SECONDS
 
 PATH = Path(__file__).parent.parent.parent / "docs/images/kits19-use.svg"
-WIDTH, LEFT, RIGHT, TOP, PANEL, GAP, BOTTOM = 900, 60, 16, 34, 130, 40, 44
+WIDTH, LEFT, RIGHT, TOP, PANEL, GAP, BOTTOM = 900, 76, 16, 34, 130, 40, 44
 TICK_SECONDS = 5
 LINES = {"workers": "workers: time inside ops", "accelerators": "accelerator: time in steps"}
 STYLE = """\
@@ -53,6 +53,8 @@ def use(traces: Traces) -> str:
 
 def _panel(title: str, trace: Mapping[str, Sequence[float]], top: int, per_second: float) -> list[str]:
     lines = [f'<text class="title" x="{LEFT}" y="{top - 8}">{escape(title)}</text>']
+    middle = top + PANEL // 2
+    lines.append(f'<text x="16" y="{middle}" text-anchor="middle" transform="rotate(-90 16 {middle})">busy</text>')
     for percent in (0, 50, 100):
         y = top + PANEL * (1 - percent / 100)
         lines.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')

@@ -25,10 +25,11 @@ from bench.schedule.loaders import FIRST_COME, OURS
 from bench.schedule.workload import Workload
 
 RUN_LIMIT_SECONDS = 1200
-AT_ONCE = 14
+AT_ONCE = 16
 CORES_IN_USE = 0.5 * (os.cpu_count() or 1)
 # Processor time for a batch, as measured.
 OURS_MS_PER_BATCH, TORCH_MS_PER_BATCH = 0.8, 3.0
+DELICATE_STEP_MS = 10.0
 WORK = Path("bench-work/schedule")
 
 Result = dict[str, Any]
@@ -70,6 +71,10 @@ class Run:
         """About how much of the processor it uses."""
         ms = OURS_MS_PER_BATCH if self.loader in (OURS, FIRST_COME) else TORCH_MS_PER_BATCH
         return ms / (load.mean_ms * load.batch / load.workers)
+
+    def is_delicate(self, load: Workload) -> bool:
+        """Whether steps are so short that it must run alone: then even a short wait for a core is a part of them."""
+        return load.mean_ms * load.batch / load.workers < DELICATE_STEP_MS
 
     def start(self, slots: int | None, *more: str) -> Result:
         """Run it in a process of its own."""
@@ -135,7 +140,8 @@ def run_all(
     def has_room(run: Run) -> bool:
         together = [*running.values(), run]
         cores = sum(each.cores(workloads[each.scenario.workload]) for each in together)
-        return not running or (len(together) <= AT_ONCE and cores <= CORES_IN_USE)
+        is_disturbed = any(each.is_delicate(workloads[each.scenario.workload]) for each in together)
+        return not running or (len(together) <= AT_ONCE and cores <= CORES_IN_USE and not is_disturbed)
 
     def is_ready(run: Run) -> bool:
         return run.loader != FIRST_COME or not any(other.scenario == run.scenario for other in least_slack)
