@@ -9,11 +9,14 @@ RUST := $(shell find crates -name '*.rs' -o -name '*.c' -o -name Cargo.toml) Car
 PACKAGE := $(shell find python -name '*.py' -o -name '*.pyi') pyproject.toml
 # The pictures that benchmarks read; any folder of JPEG files, for bench-peers also several.
 DATA ?= ../shared/data/imagenet
+# The shapes of KiTS19's volumes, for bench-schedule, and what it is told further, such as --resume.
+SHAPES ?= ../shared/data/kits19/shapes.json
+SCHEDULE ?=
 
 # How long `make fuzz` runs each target.
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build demo test test-rust test-python test-fuzz fuzz lint bench bench-peers bench-schedule clean
+.PHONY: help build demo test test-rust test-python test-fuzz fuzz lint bench bench-peers bench-schedule bench-accuracy clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -75,8 +78,11 @@ bench: $(VENV)/dev $(VENV)/installed  ## measure seek indexes, shards and loader
 bench-peers: $(VENV)/dev $(VENV)/installed  ## install and race every peer; writes docs/benchmarks.md (half an hour)
 	$(BIN)/python -m bench.peers $(DATA)
 
-bench-schedule: $(VENV)/dev $(VENV)/installed  ## accelerator use on samples of very different cost (an hour)
-	$(BIN)/python -m bench.schedule
+bench-schedule: $(VENV)/dev $(VENV)/installed  ## accelerator use on samples of very different cost (an hour and a quarter)
+	$(BIN)/python -m bench.schedule --shapes $(SHAPES) --pictures $(firstword $(DATA)) $(SCHEDULE)
+
+bench-accuracy: $(VENV)/dev $(VENV)/installed  ## train a small segmentation net in every order (a few minutes)
+	$(BIN)/python -m bench.accuracy
 
 clean:  ## remove what the commands made
 	rm -rf $(VENV) target fuzz/artifacts fuzz/corpus demo-data bench/.venvs bench-work .pytest_cache .mypy_cache .ruff_cache

@@ -21,7 +21,7 @@ from bench.pipeline import BATCH, SIDE, WORKERS, Task
 CACHE = "FEEDLINE_CACHE"
 
 
-def _loader(source: Any, **options: Any) -> Any:
+def loader_of(source: Any, **options: Any) -> Any:
     import feedline as fl
     from feedline import ops
 
@@ -29,7 +29,7 @@ def _loader(source: Any, **options: Any) -> Any:
     return fl.Loader(source, chain, batch_size=BATCH, shuffle=True, num_workers=WORKERS, **options)
 
 
-def _endless(loader: Any) -> Iterator[Any]:
+def endless(loader: Any) -> Iterator[Any]:
     while True:
         for batch in loader:
             yield batch["image"]
@@ -38,7 +38,7 @@ def _endless(loader: Any) -> Iterator[Any]:
 def _contend_without_index(task: Task) -> Window:
     import feedline as fl
 
-    return task.measure(lambda: _endless(_loader(fl.folder(str(task.folder)), seek_index="never")))
+    return task.measure(lambda: endless(loader_of(fl.folder(str(task.folder)), seek_index="never")))
 
 
 def _contend_building(task: Task) -> Window:
@@ -48,7 +48,7 @@ def _contend_building(task: Task) -> Window:
         for _ in range(task.epochs):
             with tempfile.TemporaryDirectory(prefix="feedline-bench-") as cache:
                 os.environ[CACHE] = cache
-                with _loader(fl.folder(str(task.folder)), seek_index="auto") as loader:
+                with loader_of(fl.folder(str(task.folder)), seek_index="auto") as loader:
                     for batch in loader:
                         yield batch["image"]
 
@@ -59,13 +59,13 @@ def _contend_with_index(task: Task) -> Window:
     import feedline as fl
 
     os.environ[CACHE] = str(task.work)
-    return task.measure(lambda: _endless(_loader(fl.folder(str(task.folder)), seek_index="auto")))
+    return task.measure(lambda: endless(loader_of(fl.folder(str(task.folder)), seek_index="auto")))
 
 
 def _contend_packed(task: Task) -> Window:
     import feedline as fl
 
-    return task.measure(lambda: _endless(_loader(fl.tar(str(task.work / "*.tar")))))
+    return task.measure(lambda: endless(loader_of(fl.tar(str(task.work / "*.tar")))))
 
 
 def _command(*arguments: str, cache: Path | None = None) -> None:

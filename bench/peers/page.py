@@ -14,6 +14,7 @@ from typing import Any
 from bench import harness
 from bench.peers import plot, ratios
 from bench.peers.contenders import ALL, OURS
+from bench.ratio import Ratio
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 PAGE = DOCS / "benchmarks.md"
@@ -35,7 +36,7 @@ def _row(name: str, result: dict[str, Any]) -> str:
     )
 
 
-def _ratio_row(ratio: ratios.Ratio) -> str:
+def _ratio_row(ratio: Ratio) -> str:
     value = "" if ratio.value is None else f"{ratio.value:.2f}{DISTURBED if ratio.is_disturbed else ''}"
     return f"| {ratio.what} | {value} | {ratio.bound} {ratio.target:g} | {ratio.verdict} |"
 

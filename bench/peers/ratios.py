@@ -7,41 +7,15 @@ of speeds is disturbed if another program used the machine while a side of it ra
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from bench.harness import QUIET_CORES
 from bench.peers import dali, feedline, ffcv, libjpeg_turbo, torch_dataloader
 from bench.peers.contenders import OURS, PEERS
 from bench.peers.peer import Peer
+from bench.ratio import Ratio
 
 Results = Mapping[str, Mapping[str, Any]]
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """A figure and the least, or the most, that it is to be."""
-
-    what: str
-    value: float | None
-    bound: str
-    target: float
-    is_disturbed: bool = False
-
-    @property
-    def name(self) -> str:
-        """What it is, with its target."""
-        return f"{self.what} ({self.bound} {self.target:g})"
-
-    @property
-    def verdict(self) -> str:
-        """Whether it reaches the target, as far as that can be said."""
-        if self.value is None:
-            return "not measured"
-        if self.is_disturbed:
-            return "disturbed"
-        is_met = self.value >= self.target if self.bound == "at least" else self.value <= self.target
-        return "yes" if is_met else "no"
 
 
 def is_disturbed(result: Mapping[str, Any]) -> bool:
