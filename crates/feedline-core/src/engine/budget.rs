@@ -211,14 +211,23 @@ impl Working {
         if granted > 0 && !account.may_grant(self.ticket, missing, self.budget.limit) {
             return Err(NoMemory::Crowded { bytes: needed });
         }
-        drop(account);
-        let waited = self.grant(missing, cancel)?;
+        // Still under the lock: what was free would be gone otherwise, and the sample would wait with what it holds.
+        let waited = self.grant_from(account, missing, cancel)?;
         self.budget.lock().entry(self.ticket).drawn = needed;
         Ok(waited)
     }
 
     /// Waits until `bytes` more may be used, to be taken by [`Working::reserve`]; says how long that took.
     pub fn grant(&self, bytes: u64, cancel: &Cancel) -> Result<Duration, NoMemory> {
+        self.grant_from(self.budget.lock(), bytes, cancel)
+    }
+
+    fn grant_from(
+        &self,
+        mut account: MutexGuard<'_, Account>,
+        bytes: u64,
+        cancel: &Cancel,
+    ) -> Result<Duration, NoMemory> {
         cancel.check()?;
         if bytes == 0 {
             return Ok(Duration::ZERO);
@@ -226,7 +235,6 @@ impl Working {
         if bytes > self.budget.machine_memory {
             return Err(NoMemory::TooLarge { bytes, memory: self.budget.machine_memory });
         }
-        let mut account = self.budget.lock();
         let mut since = None;
         while !account.may_grant(self.ticket, bytes, self.budget.limit) {
             if cancel.is_cancelled() {
