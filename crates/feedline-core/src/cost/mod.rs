@@ -32,6 +32,8 @@ use crate::supply::Wanted;
 const HICCUPS: f64 = 0.1;
 /// Samples that take less are not worth a note each.
 const NOTED: Duration = Duration::from_micros(200);
+/// Samples after which the spread of costs is computed anew; sooner at the beginning.
+const SPREAD_EVERY: u64 = 64;
 /// Of more samples the sizes are not looked up, because that opens each file.
 const MOST_SIZES: u64 = 200_000;
 
@@ -47,6 +49,8 @@ pub struct Costs {
     told: AtomicU64,
     /// What each stage took for each sample, once there are samples worth it.
     table: OnceLock<Option<Table>>,
+    /// What was known of all together after so many samples.
+    spread: Mutex<Option<(Spread, u64)>>,
     /// What each sample of one epoch took in all, if somebody wants to know.
     watched: OnceLock<(Epoch, Table)>,
 }
@@ -111,6 +115,7 @@ impl Costs {
             samples: AtomicU64::new(0),
             told: AtomicU64::new(0),
             table: OnceLock::new(),
+            spread: Mutex::default(),
             watched: OnceLock::new(),
         }
     }
@@ -186,9 +191,18 @@ impl Costs {
         matches!(self.table.get(), Some(Some(_))) && self.told.swap(booked, Ordering::Relaxed) != booked
     }
 
-    /// What is known of all samples together.
+    /// What is known of all samples together, but for the last few.
     pub fn spread(&self) -> Spread {
-        Spread { mean: self.sample.get(), slowest: self.totals.slowest_but(HICCUPS) }
+        let samples = self.samples.load(Ordering::Relaxed);
+        let mut known = self.spread.lock().unwrap_or_else(PoisonError::into_inner);
+        match *known {
+            Some((spread, of)) if samples - of < SPREAD_EVERY.min(of / 4 + 1) => spread,
+            _ => {
+                let spread = Spread { mean: self.sample.get(), slowest: self.totals.slowest_but(HICCUPS) };
+                *known = Some((spread, samples));
+                spread
+            }
+        }
     }
 }
 

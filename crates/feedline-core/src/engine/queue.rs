@@ -54,6 +54,11 @@ impl Queue {
         self.usual.iter().chain(&self.slow).filter_map(|task| task.early.as_deref())
     }
 
+    /// Whether tasks wait that may be started.
+    pub fn has_more(&self, may_start_early: bool) -> bool {
+        !self.usual.is_empty() || (may_start_early && self.has_slow())
+    }
+
     /// Whether slow samples wait.
     pub fn has_slow(&self) -> bool {
         !self.slow.is_empty()

@@ -53,6 +53,8 @@ pub(super) struct Progress {
     pub pace: Pace,
     /// The numbers of the threads.
     pub workers: BTreeSet<usize>,
+    /// Threads that wait for tasks.
+    pub idle: usize,
     look: Look,
     /// How long the consumer has waited in all.
     waited_ever: Duration,
@@ -99,6 +101,7 @@ impl Shared {
                 outlook,
                 pace,
                 workers: BTreeSet::new(),
+                idle: 0,
                 look,
                 waited_ever: Duration::ZERO,
                 stuck: None,
@@ -118,6 +121,15 @@ impl Shared {
 
     pub fn lock(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes a thread that waits for tasks, if there is one.
+    pub fn wake_one(&self, progress: MutexGuard<'_, Progress>) {
+        let has_idle = progress.idle > 0;
+        drop(progress);
+        if has_idle {
+            self.has_tasks.notify_one();
+        }
     }
 
     /// The number of a thread that should be there and is not.
@@ -179,9 +191,10 @@ impl Shared {
             }
         }
         tasks.extend(progress.window.look_ahead(&self.plan, &self.costs, &outlook));
-        drop(progress);
         if has_ready {
-            self.has_tasks.notify_all();
+            self.wake_one(progress);
+        } else {
+            drop(progress);
         }
         if !tasks.is_empty() {
             let ready: Arc<dyn Ready> = Arc::clone(self) as Arc<dyn Ready>;

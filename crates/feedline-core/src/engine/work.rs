@@ -48,14 +48,22 @@ impl Shared {
         loop {
             if progress.is_closed || number >= self.crew.wanted() {
                 progress.workers.remove(&number);
+                // It may be the one that was woken for a task.
+                self.wake_one(progress);
                 return None;
             }
             let may_start_early = progress.window.queue.has_slow() && self.has_room_early(&progress);
             let outlook = progress.outlook;
             if let Some(task) = progress.window.next_task(&outlook, may_start_early) {
+                // Whoever brings tasks wakes one thread, which wakes the next: so nobody has to wake them all.
+                if progress.window.queue.has_more(may_start_early) {
+                    self.wake_one(progress);
+                }
                 return Some(task);
             }
+            progress.idle += 1;
             progress = self.has_tasks.wait(progress).unwrap_or_else(PoisonError::into_inner);
+            progress.idle -= 1;
         }
     }
 
@@ -147,8 +155,7 @@ impl Shared {
             progress.window.book(task.serial, report.prepared.len(), report, &self.budget);
         }
         progress.window.queue.push(task);
-        drop(progress);
-        self.has_tasks.notify_one();
+        self.wake_one(progress);
     }
 }
 
@@ -164,7 +171,6 @@ impl Ready for Shared {
                 progress.window.queue.push(task);
             }
         }
-        drop(progress);
-        self.has_tasks.notify_all();
+        self.wake_one(progress);
     }
 }
