@@ -37,3 +37,8 @@ def test_samples_that_were_not_seen_yet_are_predicted_by_their_size(
 
     wait_until(lambda: spread_of_unseen() < 1.0, "unseen samples are predicted to a millisecond", seconds=20)
     assert len(seen) < len(sizes) / 2, "long before they are seen"
+
+
+def test_delays_are_numbers_of_any_kind() -> None:
+    assert testing.delay(np.float32(3)).costs_ms == testing.delay(3).costs_ms == (3.0,)
+    assert testing.delay(np.arange(3)).costs_ms == testing.delay([0, 1, 2]).costs_ms == (0.0, 1.0, 2.0)

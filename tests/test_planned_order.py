@@ -145,3 +145,23 @@ def test_a_plan_with_planned_order_can_be_written_down(table: Path) -> None:
     loader = make(costs=table, max_displacement=9)
     again = fl.Loader.from_plan(fl.Plan.from_toml(loader.plan.to_toml()))
     assert ids(again) == ids(loader)
+
+
+def test_law_2_a_state_is_refused_if_sizes_that_made_the_planned_order_have_changed(tmp_path: Path) -> None:
+    paths = []
+    for number in range(60):
+        path = tmp_path / f"{number:03}.bin"
+        path.write_bytes(b"x" * (40_000 if number % 20 == 5 else 400))
+        paths.append(path)
+
+    def make_planned() -> fl.Loader:
+        return fl.Loader(fl.files({"image": paths}), batch_size=4, order="planned", ragged=["image"])
+
+    loader = make_planned()
+    iterator = iter(loader)
+    for _ in range(3):
+        next(iterator)
+    for number in (5, 25):
+        paths[number].write_bytes(b"x" * 400)
+    with pytest.raises(fl.StateError, match="changed in size"):
+        make_planned().load_state_dict(loader.state_dict())

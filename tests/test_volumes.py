@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from collections import Counter
 from pathlib import Path
@@ -348,3 +349,15 @@ def test_a_plan_with_volumes_is_written_and_read_again(tmp_path: Path) -> None:
     loader = fl.Loader(fl.volumes(tmp_path), [ops.PadTo(20), *ONLINE], batch_size=2, seed=1)
     again = fl.Plan.from_toml(loader.plan.to_toml())
     assert again.fingerprints == loader.plan.fingerprints
+
+
+def test_a_packed_volume_in_several_parts_and_filled_up_with_zeros_is_read_whole(tmp_path: Path) -> None:
+    image, label = case(3, (20, 18, 16))
+    names = [write(tmp_path / f"{name}.nii.gz", data) for name, data in (("image", image), ("label", label))]
+    expected = next(iter(fl.Loader(fl.volumes([(names[0], names[1])]), batch_size=1)))
+    for name in names:
+        whole = gzip.decompress(name.read_bytes())
+        name.write_bytes(gzip.compress(whole[:700]) + gzip.compress(whole[700:]) + bytes(300_000))
+    found = next(iter(fl.Loader(fl.volumes([(names[0], names[1])]), batch_size=1)))
+    assert np.array_equal(found["image"], expected["image"])
+    assert np.array_equal(found["label"], expected["label"])

@@ -19,7 +19,7 @@ from typing import Any
 from bench import harness
 from bench.ratio import Ratio
 from bench.schedule import plot, targets, uniform
-from bench.schedule.loaders import IN_ORDER, LOADERS, OURS
+from bench.schedule.loaders import IN_ORDER, IN_ORDER_LONGER, LOADERS, OURS
 from bench.schedule.runs import WORK, Ledger, Run, Scenario, package_digest, run_all
 from bench.schedule.workload import Workload, workloads
 
@@ -39,10 +39,14 @@ def _scenarios(names: list[str], loads: list[str]) -> list[Scenario]:
     ]
 
 
+def _loaders(scenario: Scenario) -> tuple[str, ...]:
+    return (*LOADERS, IN_ORDER_LONGER) if scenario.workload == KITS else LOADERS
+
+
 def _medians(scenario: Scenario, seeds: int, ledger: Ledger) -> dict[str, dict[str, float]] | None:
     """Give the medians of all loaders, once all have run."""
     found: dict[str, dict[str, float]] = {}
-    for loader in LOADERS:
+    for loader in _loaders(scenario):
         runs = [ledger.done.get(Run(scenario, loader, seed).name) for seed in range(seeds)]
         there = [run for run in runs if run is not None]
         if len(there) < seeds:
@@ -62,7 +66,7 @@ def _table(
 
     for scenario in scenarios:
         show_if_complete(scenario)
-    runs = [Run(scenario, loader, seed) for scenario in scenarios for loader in LOADERS for seed in range(seeds)]
+    runs = [Run(each, loader, seed) for each in scenarios for loader in _loaders(each) for seed in range(seeds)]
     runs.sort(key=lambda run: -run.seconds(known[run.scenario.workload]))
     run_all(runs, ledger, known, more, lambda run: show_if_complete(run.scenario))
     return {scenario.title: _medians(scenario, seeds, ledger) for scenario in scenarios}
@@ -72,7 +76,7 @@ def _show(title: str, medians: Mapping[str, Mapping[str, float]]) -> None:
     print(title)
     for loader, result in medians.items():
         share, slots = result["use"] / result["bound"], f"{result['slots']:8.0f} slots" if "slots" in result else ""
-        print(f"  {loader:20} use {result['use']:.3f}  bound {result['bound']:.3f}  {share:.3f}{slots}")
+        print(f"  {loader:29} use {result['use']:.3f}  bound {result['bound']:.3f}  {share:.3f}{slots}")
     for ratio in targets.of_scenario(title, medians):
         _show_ratio(ratio)
 

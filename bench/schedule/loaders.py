@@ -6,6 +6,7 @@ a sample took on average in the last epoch, as measured inside the ops; when wor
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -122,9 +123,8 @@ class _Torch:
     def __init__(self, workload: Workload, seed: int, in_order: bool, slots: int | None) -> None:
         import torch
 
-        # Torch counts its queue in batches per worker. It gets a longer one than by default where the workload has it,
-        # never a shorter one.
-        per_worker = 0 if slots is None else slots // workload.batch // workload.workers
+        # Torch counts its queue in batches per worker: as many as hold the workload's queue, if it has one.
+        per_worker = TORCH_PREFETCH if slots is None else math.ceil(slots / workload.batch / workload.workers)
         self._spent: list[np.ndarray[Any, Any]] = []
         self._loader: Any = torch.utils.data.DataLoader(
             _Delays(workload),  # type: ignore[arg-type]
@@ -132,7 +132,7 @@ class _Torch:
             shuffle=True,
             num_workers=workload.workers,
             persistent_workers=True,
-            prefetch_factor=max(TORCH_PREFETCH, per_worker),
+            prefetch_factor=per_worker,
             in_order=in_order,
             generator=torch.Generator().manual_seed(seed),
             worker_init_fn=lambda worker: np.random.seed(seed * 100 + worker),
@@ -167,6 +167,8 @@ class _Torch:
 
 OURS, FIRST_COME = "least slack", "first come"
 IN_ORDER, OUT_OF_ORDER = "torch in order", "torch out of order"
+# Torch's own default is a longer queue than some workloads have.
+IN_ORDER_LONGER = "torch in order, default queue"
 LOADERS = (OURS, FIRST_COME, IN_ORDER, OUT_OF_ORDER)
 
 
@@ -174,4 +176,4 @@ def make(name: str, workload: Workload, seed: int, slots: int | None) -> Schedul
     """Give a loader by its name."""
     if name in (OURS, FIRST_COME):
         return _Feedline(workload, seed, "least-slack" if name == OURS else "first-come", slots)
-    return _Torch(workload, seed, name == IN_ORDER, slots)
+    return _Torch(workload, seed, name != OUT_OF_ORDER, None if name == IN_ORDER_LONGER else slots)

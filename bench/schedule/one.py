@@ -52,7 +52,7 @@ def _epoch(consumers: list[Iterator[Ids]], step: float, samples: int) -> list[Sp
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("loader", choices=loaders.LOADERS)
+    parser.add_argument("loader", choices=(*loaders.LOADERS, loaders.IN_ORDER_LONGER))
     parser.add_argument("workload")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--load", type=float, default=1.0)

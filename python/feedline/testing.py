@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from feedline.ops import Op
 
 
@@ -29,7 +31,7 @@ def delay(costs_ms: float | Sequence[float] | Any, kind: Literal["sleep", "cpu"]
     >>> delay([5, 5, 5, 125]).kind
     'sleep'
     """
-    costs = [costs_ms] if isinstance(costs_ms, (int, float)) else costs_ms
+    costs = np.ravel(costs_ms)
     return Delay(tuple(float(cost) for cost in costs), kind, float(p))
 
 

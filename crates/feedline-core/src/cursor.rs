@@ -141,6 +141,10 @@ pub enum StateError {
         "the state is from within an epoch in another order, and the planned order of this loader (its max_displacement, costs or replay) cannot go on from there; take order=\"strict\" or \"arrival\" for the rest of the epoch, or start it anew with set_epoch"
     )]
     Delivery,
+    #[error(
+        "the planned order of this loader is another than that of the state: files have changed in size; take order=\"strict\" or \"arrival\" for the rest of the epoch, or start it anew with set_epoch"
+    )]
+    Changed,
     #[error("the state is damaged: its pending samples are not those that {batches} batches can have passed over")]
     Pending { batches: u64 },
     #[error("the state says batch {batches} of an epoch of {of}")]
@@ -210,7 +214,11 @@ impl State {
             return Err(StateError::Division { order, rank, world_size, batch_size });
         }
         if goes_on {
-            return Ok(None);
+            let turns = self.batches.saturating_mul(self.batch_size as u64);
+            // The order may be made of the sizes of files, which may have changed since.
+            let passes_over = |share| is_same_rank && self.pending != plan.pending(self.epoch, share, turns);
+            let has_changed = plan.has_planned_order() && passes_over(&plan.share(self.offset));
+            return if has_changed { Err(StateError::Changed) } else { Ok(None) };
         }
         if plan.has_planned_order() {
             return Err(StateError::Delivery);

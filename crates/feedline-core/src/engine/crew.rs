@@ -13,7 +13,7 @@ use crate::metrics::{process_cpu_time, thread_cpu_time};
 use crate::plan::Workers;
 
 /// Threads for each core at most.
-const MOST_PER_CORE: usize = 8;
+pub(super) const MOST_PER_CORE: usize = 8;
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// The consumer waits, if it does so for more than this part of the time.

@@ -16,6 +16,7 @@ mod prepare;
 mod queue;
 mod run;
 mod shared;
+mod stall;
 mod stuck;
 mod task;
 mod threads;

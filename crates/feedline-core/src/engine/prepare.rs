@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use feedline_codec::CodecError;
 
+use super::crew::MOST_PER_CORE;
 use super::{Budget, Cancel, NoMemory, Patience, Task, Working, Workspace};
 use crate::batch::{Dtype, FieldForm, Loose, Sample, Slot, Tensor, Value};
 use crate::cost::{Bill, Costs};
@@ -64,6 +65,8 @@ pub(super) struct Preparer {
     pub budget: Arc<Budget>,
     pub costs: Arc<Costs>,
     pub workspace: Workspace,
+    /// The number of the thread.
+    pub number: usize,
     pub run: u64,
     /// The op at work, for failures that do not come back as errors.
     pub current_op: Option<usize>,
@@ -93,10 +96,12 @@ struct Attempt {
 }
 
 impl Preparer {
-    /// The tools of one of `workers` threads; an eighth of the budget is memory that they keep for use again.
-    pub fn workspace(plan: &Plan, budget: &Budget, cancel: Cancel) -> Workspace {
-        let workers = plan.config().num_workers.count() as u64;
-        let spare_limit = usize::try_from(budget.limit() / 8 / workers).unwrap_or(usize::MAX);
+    /// The tools of a thread. Those that a run begins with keep an eighth of the budget for use again; all that may come later
+    /// together not as much once more.
+    pub fn workspace(plan: &Plan, budget: &Budget, number: usize, cancel: Cancel) -> Workspace {
+        let workers = plan.config().num_workers.count();
+        let sharing = if number < workers { workers } else { workers * MOST_PER_CORE };
+        let spare_limit = usize::try_from(budget.limit() / 8 / sharing as u64).unwrap_or(usize::MAX);
         if plan.config().simd {
             Workspace::new(cancel, spare_limit)
         } else {
@@ -212,7 +217,7 @@ impl Preparer {
             self.costs.book(&self.plan, wanted, &self.bill);
         }
         outcome.unwrap_or_else(|panic| {
-            self.workspace = Self::workspace(&self.plan, &self.budget, self.workspace.cancel().clone());
+            self.workspace = Self::workspace(&self.plan, &self.budget, self.number, self.workspace.cancel().clone());
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
             let text = format!("an op panicked, which is a bug: {}", text.unwrap_or_default());

@@ -5,12 +5,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Budget;
 use super::open_batch::OpenBatch;
-use super::shared::Shared;
+use super::shared::{Progress, Shared};
 use super::stuck::Stuck;
 use super::threads::Threads;
 use crate::batch::Batch;
@@ -18,6 +18,7 @@ use crate::cost::Costs;
 use crate::cursor::Cursor;
 use crate::error::Error;
 use crate::metrics::{Metrics, QueueSnapshot};
+use crate::order::Epoch;
 use crate::plan::Plan;
 use crate::supply::Supply;
 
@@ -58,6 +59,8 @@ pub struct Lasting {
 impl Run {
     /// Starts threads that prepare the stream of `plan` from `cursor` on.
     pub fn start(plan: Arc<Plan>, supply: Arc<dyn Supply>, cursor: Cursor, lasting: Lasting) -> Result<Self, Error> {
+        // Found before there is anybody who would have to wait for it.
+        plan.find_order(&cursor.course(&plan));
         let shared = Arc::new(Shared::new(plan, supply, cursor, lasting));
         let run = Self { shared, threads: Threads::new() };
         run.start_threads().map_err(Error::Thread)?;
@@ -76,7 +79,10 @@ impl Run {
                     shared.has_batch.notify_all();
                 }
             };
-            self.threads.start(format!("feedline-{number}"), body)?;
+            if let Err(error) = self.threads.start(format!("feedline-{number}"), body) {
+                self.shared.lock().workers.remove(&number);
+                return Err(error);
+            }
         }
         Ok(())
     }
@@ -93,23 +99,52 @@ impl Run {
         }
     }
 
+    /// Finds the order of an epoch before it is needed, so that nobody waits for it.
+    fn find_order(&self, epoch: Epoch) {
+        if !self.shared.plan.has_planned_order() {
+            return;
+        }
+        let plan = Arc::clone(&self.shared.plan);
+        let course = Cursor::start_of(epoch).course(&plan);
+        if let Err(error) = self.threads.start("feedline-order".to_owned(), move || plan.find_order(&course)) {
+            tracing::debug!(%error, "the order of the next epoch is found when it begins");
+        }
+    }
+
     /// Waits up to `timeout` until the next batch can be taken; says whether it can.
     pub fn wait_within(&self, timeout: Duration) -> Result<bool, Error> {
+        let progress = self.shared.lock();
+        if let Some(answer) = self.answer(&progress) {
+            return answer;
+        }
+        let (deadline, mut progress) = (Instant::now() + timeout, progress);
+        progress.stall.begin(Instant::now());
+        let (answer, mut progress) = self.wait_until(deadline, progress);
+        progress.stall.end(Instant::now());
+        answer
+    }
+
+    /// Whether the next batch can be taken, if that is known now.
+    fn answer(&self, progress: &Progress) -> Option<Result<bool, Error>> {
+        if progress.is_closed {
+            return Some(Err(Error::Closed));
+        }
+        if let Some(stuck) = &progress.stuck {
+            return Some(Err(stuck.error(&self.shared.plan)));
+        }
+        progress.window.batches.front().is_some_and(OpenBatch::is_complete).then_some(Ok(true))
+    }
+
+    fn wait_until<'a>(
+        &'a self,
+        deadline: Instant,
+        mut progress: MutexGuard<'a, Progress>,
+    ) -> (Result<bool, Error>, MutexGuard<'a, Progress>) {
         let shared = &self.shared;
-        let began = Instant::now();
-        let mut progress = shared.lock();
         let mut has_opened = false;
         loop {
-            if progress.is_closed {
-                return Err(Error::Closed);
-            }
-            if let Some(stuck) = &progress.stuck {
-                return Err(stuck.error(&shared.plan));
-            }
-            let waited = began.elapsed();
-            if progress.window.batches.front().is_some_and(OpenBatch::is_complete) {
-                progress.waited += waited;
-                return Ok(true);
+            if let Some(answer) = self.answer(&progress) {
+                return (answer, progress);
             }
             // The lock is given up to open batches, so everything is looked at again before waiting: a batch may have been
             // completed meanwhile. Once per wait, because there may be room but no memory.
@@ -120,12 +155,11 @@ impl Run {
                 progress = shared.lock();
                 continue;
             }
-            if waited >= timeout {
-                progress.waited += waited;
-                return Ok(false);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return (Ok(false), progress);
             }
-            let turn = timeout.saturating_sub(waited);
-            progress = shared.has_batch.wait_timeout(progress, turn).unwrap_or_else(PoisonError::into_inner).0;
+            progress = shared.has_batch.wait_timeout(progress, left).unwrap_or_else(PoisonError::into_inner).0;
             has_opened = false;
         }
     }
@@ -137,6 +171,9 @@ impl Run {
         }
         let delivery = self.shared.deliver(self.shared.lock())?;
         self.find_sizes();
+        if let Some(delivery) = delivery.as_ref().filter(|delivery| delivery.before.batches == 0) {
+            self.find_order(Epoch(delivery.before.epoch.0 + 1));
+        }
         if self.shared.adjust_crew() {
             // A run that has some threads goes on without more.
             if let Err(error) = self.start_threads() {
@@ -153,11 +190,12 @@ impl Run {
 
     /// Drops prepared work and goes on from `cursor`.
     pub fn seek(&self, cursor: Cursor) {
+        self.shared.plan.find_order(&cursor.course(&self.shared.plan));
         let mut progress = self.shared.lock();
         progress.stuck = None;
         progress.substituted = (cursor.epoch, cursor.substituted);
         let dropped = progress.window.reset(cursor, &self.shared.budget);
-        progress.waited = Duration::ZERO;
+        progress.stall.take(Instant::now());
         progress.has_delivered = false;
         progress.pace.pause();
         let front = progress.window.front_serial();

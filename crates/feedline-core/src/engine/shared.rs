@@ -10,6 +10,7 @@ use feedline_memory::Pool;
 use super::crew::{Crew, Look};
 use super::outlook::{Limits, Outlook, Pace};
 use super::run::{Delivery, Lasting};
+use super::stall::Stall;
 use super::stuck::Stuck;
 use super::window::{Window, group_size};
 use super::{Budget, Cancel};
@@ -60,8 +61,8 @@ pub(super) struct Progress {
     waited_ever: Duration,
     pub stuck: Option<Stuck>,
     pub substituted: (Epoch, u64),
-    /// How long the consumer has waited for the batch that is due.
-    pub waited: Duration,
+    /// How long consumers have waited for the batch that is due.
+    pub stall: Stall,
     pub has_delivered: bool,
     pub is_closed: bool,
 }
@@ -105,7 +106,7 @@ impl Shared {
                 look,
                 waited_ever: Duration::ZERO,
                 stuck: None,
-                waited: Duration::ZERO,
+                stall: Stall::default(),
                 has_delivered: false,
                 is_closed: false,
             }),
@@ -207,7 +208,7 @@ impl Shared {
         let Some(batch) = progress.window.batches.pop_front_if(|batch| batch.is_complete()) else { return Ok(None) };
         batch.release(&self.budget);
         let cause = if progress.has_delivered { batch.main_phase() } else { Phase::Start };
-        let waited = std::mem::take(&mut progress.waited);
+        let waited = progress.stall.take(Instant::now());
         progress.waited_ever += waited;
         self.metrics.add_stall(cause, waited);
         let cursor = batch.cursor.clone();
@@ -231,9 +232,9 @@ impl Shared {
         progress.pace.book(Instant::now());
         progress.outlook = Outlook::new(&self.limits, &progress.pace, self.costs.spread());
         let front = progress.window.front_serial();
-        drop(progress);
+        // The consumer has better things to do than to open batches: a thread does it.
+        self.wake_one(progress);
         self.budget.set_front((self.number, front));
-        self.open_ahead();
         let substitutes = batch.substitutes.clone();
         let assembled = batch.assemble(&self.plan);
         let mut progress = self.lock();

@@ -21,7 +21,8 @@ impl Shared {
             metrics: Arc::clone(&self.metrics),
             budget: Arc::clone(&self.budget),
             costs: Arc::clone(&self.costs),
-            workspace: Preparer::workspace(&self.plan, &self.budget, self.cancel.clone()),
+            workspace: Preparer::workspace(&self.plan, &self.budget, number, self.cancel.clone()),
+            number,
             run: self.number,
             current_op: None,
             bill: Bill::default(),
@@ -43,8 +44,9 @@ impl Shared {
         }
     }
 
-    fn next_task(&self, number: usize) -> Option<Task> {
+    fn next_task(self: &Arc<Self>, number: usize) -> Option<Task> {
         let mut progress = self.lock();
+        let mut has_opened = false;
         loop {
             if progress.is_closed || number >= self.crew.wanted() {
                 progress.workers.remove(&number);
@@ -61,6 +63,15 @@ impl Shared {
                 }
                 return Some(task);
             }
+            // Once before each wait, because there may be room but no memory.
+            if !has_opened && self.has_room(&progress) {
+                drop(progress);
+                self.open_ahead();
+                has_opened = true;
+                progress = self.lock();
+                continue;
+            }
+            has_opened = false;
             progress.idle += 1;
             progress = self.has_tasks.wait(progress).unwrap_or_else(PoisonError::into_inner);
             progress.idle -= 1;

@@ -373,6 +373,12 @@ impl Loader {
     }
 }
 
+impl Drop for Loader {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
 impl Progress {
     fn upcoming_epoch(&self) -> Epoch {
         Epoch(self.received.epoch.0 + u64::from(self.stage == Stage::Under))

@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::ops::Range;
 
-use flate2::bufread::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 
 use super::VolumeError;
 use crate::engine::Cancel;
@@ -32,8 +32,7 @@ impl<'a> Bytes<'a> {
         if !is_gzip {
             return Self::plain(object, range);
         }
-        let chunks = Chunks { object, range, chunk: Vec::new(), used: 0, read: 0, failure: None };
-        Self::Gzip(Box::new(Gzip { decoder: MultiGzDecoder::new(chunks), position: 0, cancel }))
+        Self::Gzip(Box::new(Gzip { decoder: GzDecoder::new(Chunks::new(object, range)), position: 0, cancel }))
     }
 
     /// Bytes read from the store so far.
@@ -87,7 +86,7 @@ pub(super) struct Plain<'a> {
 }
 
 pub(super) struct Gzip<'a> {
-    decoder: MultiGzDecoder<Chunks<'a>>,
+    decoder: GzDecoder<Chunks<'a>>,
     position: u64,
     cancel: &'a Cancel,
 }
@@ -119,6 +118,7 @@ impl Gzip<'_> {
             self.cancel.check().map_err(crate::engine::NoMemory::from)?;
             let end = target.len().min(filled + TURN_BYTES);
             match self.decoder.read(&mut target[filled..end]) {
+                Ok(0) if self.begin_member().map_err(|error| self.failure(error, filled as u64))? => {}
                 Ok(0) => break,
                 Ok(len) => filled += len,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -127,6 +127,27 @@ impl Gzip<'_> {
         }
         self.position += filled as u64;
         Ok(filled)
+    }
+
+    /// Goes on with the next part of a file that is packed in several; zeros that fill it up are no part.
+    fn begin_member(&mut self) -> io::Result<bool> {
+        let chunks = self.decoder.get_mut();
+        loop {
+            let bytes = io::BufRead::fill_buf(chunks)?;
+            if bytes.is_empty() {
+                return Ok(false);
+            }
+            let zeros = bytes.iter().take_while(|&&byte| byte == 0).count();
+            let is_end = zeros < bytes.len();
+            io::BufRead::consume(chunks, zeros);
+            if is_end {
+                break;
+            }
+        }
+        let nothing = Chunks::new(chunks.object, 0..0);
+        let ended = std::mem::replace(&mut self.decoder, GzDecoder::new(nothing));
+        self.decoder = GzDecoder::new(ended.into_inner());
+        Ok(true)
     }
 
     fn failure(&mut self, source: io::Error, filled: u64) -> VolumeError {
@@ -152,6 +173,12 @@ struct Chunks<'a> {
     read: u64,
     /// Why the store could not give more: decoders pass on no such errors.
     failure: Option<StoreError>,
+}
+
+impl<'a> Chunks<'a> {
+    fn new(object: &'a dyn Object, range: Range<u64>) -> Self {
+        Self { object, range, chunk: Vec::new(), used: 0, read: 0, failure: None }
+    }
 }
 
 impl Read for Chunks<'_> {

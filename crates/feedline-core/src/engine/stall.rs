@@ -1,0 +1,63 @@
+//! How long the consumers wait: the time in which at least one of them does, however many.
+
+use std::time::{Duration, Instant};
+
+/// A clock that runs while anybody waits.
+#[derive(Debug, Default)]
+pub(super) struct Stall {
+    waiting: usize,
+    since: Option<Instant>,
+    waited: Duration,
+}
+
+impl Stall {
+    /// Somebody begins to wait.
+    pub fn begin(&mut self, now: Instant) {
+        self.waiting += 1;
+        self.since.get_or_insert(now);
+    }
+
+    /// Somebody waits no longer.
+    pub fn end(&mut self, now: Instant) {
+        self.book(now);
+        self.waiting -= 1;
+        if self.waiting == 0 {
+            self.since = None;
+        }
+    }
+
+    /// The time since this was asked last.
+    pub fn take(&mut self, now: Instant) -> Duration {
+        self.book(now);
+        std::mem::take(&mut self.waited)
+    }
+
+    fn book(&mut self, now: Instant) {
+        if let Some(since) = self.since.replace(now).filter(|_| self.waiting > 0) {
+            self.waited += now - since;
+        }
+        if self.waiting == 0 {
+            self.since = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_in_which_several_wait_counts_once() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut stall = Stall::default();
+        stall.begin(at(0));
+        stall.begin(at(1));
+        assert_eq!(stall.take(at(3)), Duration::from_secs(3));
+        stall.end(at(4));
+        stall.end(at(6));
+        assert_eq!(stall.take(at(10)), Duration::from_secs(3));
+        stall.begin(at(11));
+        assert_eq!(stall.take(at(12)), Duration::from_secs(1));
+    }
+}
