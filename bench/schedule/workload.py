@@ -94,11 +94,11 @@ def _kits(shapes: Path) -> Workload:
 
     As SpeedyLoader ran it: 30 loader threads, batches of 4, a queue of 20 batches, however many accelerators take from
     it. Torch's queue is a multiple of its workers: 30 batches are the fewest that hold as many; its default of 60 is
-    shown beside it. Times are for a volume of mean size. Four ops grow with the volume: resampling, normalising and padding it, and
-    the search for the foreground of its label. What they work on is the resampled and padded grid, so that is the
-    size which counts (resampling too takes time by the voxels that it makes, not by those that it reads); it varies
-    half as much as that of the files. The other four see a crop of 128^3, whatever the volume. A tenth of the
-    true time: at less, what torch's processes need to hand over a batch is no longer small beside the batch.
+    shown beside it. Times are for a volume of mean size. Four ops grow with the volume: resampling, normalising and
+    padding it, and the search for the foreground of its label. What they work on is the resampled and padded grid, so
+    that is the size which counts (resampling too takes time by the voxels that it makes, not by those that it reads);
+    it varies half as much as that of the files. The other four see a crop of 128^3, whatever the volume. A tenth of
+    the true time: at less, what torch's processes need to hand over a batch is no longer small beside the batch.
     """
     voxels = np.array([_prepared_voxels(case) for case in json.loads(shapes.read_text())])
     sizes = np.resize(voxels / voxels.mean(), SAMPLES)
