@@ -54,6 +54,14 @@ impl Shared {
                 self.wake_one(progress);
                 return None;
             }
+            // Before samples of later batches take what room there is; once, because there may be room but no memory.
+            if !has_opened && self.has_room(&progress) {
+                drop(progress);
+                self.open_ahead();
+                has_opened = true;
+                progress = self.lock();
+                continue;
+            }
             let may_start_early = progress.window.queue.has_slow() && self.has_room_early(&progress);
             let outlook = progress.outlook;
             if let Some(task) = progress.window.next_task(&outlook, may_start_early) {
@@ -62,14 +70,6 @@ impl Shared {
                     self.wake_one(progress);
                 }
                 return Some(task);
-            }
-            // Once before each wait, because there may be room but no memory.
-            if !has_opened && self.has_room(&progress) {
-                drop(progress);
-                self.open_ahead();
-                has_opened = true;
-                progress = self.lock();
-                continue;
             }
             has_opened = false;
             progress.idle += 1;
