@@ -31,7 +31,7 @@ from feedline import ops, testing
 ORDERS = ("strict", "planned", "arrival")
 CASES, HELD_OUT, BATCH, CROP, WORKERS = 48, 24, 4, 32, 4
 # Milliseconds of every fourth sample and of the others, and of an op that a third of them get.
-SLOW_MS, FAST_MS, DRAWN_MS, DRAWN_P = 60.0, 2.0, 40.0, 1 / 3
+SLOW_MS, FAST_MS, DRAWN_MS, DRAWN_P = 240.0, 8.0, 160.0, 1 / 3
 POINT = 0.01
 
 Batches = list[frozenset[int]]
