@@ -1,11 +1,14 @@
-//! Data that is elsewhere, behind the interfaces of the core: object stores as stores.
+//! Data that is elsewhere, behind the interfaces of the core: object stores and storage servers as stores.
 #![forbid(unsafe_code)]
 
 pub mod object;
+pub mod storage;
+pub mod wire;
 
 use feedline_core::Registry;
 
 /// Makes the stores of this crate known.
 pub fn register(registry: &mut Registry) {
     object::register(registry);
+    storage::register(registry);
 }

@@ -1,0 +1,224 @@
+//! Requests and replies of all connections of a server.
+//!
+//! In: requests, by connection. Out: one request at a time for a worker, from each connection in turn, so that one with many
+//! requests does not starve the others; and replies for whoever sends them. A worker never waits for a slow client: a
+//! connection whose replies are not taken gets no further requests done.
+//!
+//! Always true: requests that wait and bytes of replies that wait are bounded for each connection.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::wire::Frame;
+
+/// Requests of a connection that wait; further ones stay in the socket.
+const MOST_REQUESTS: usize = 256;
+/// Bytes of replies of a connection beyond which no further request of it is done.
+const MOST_REPLY_BYTES: u64 = 8 << 20;
+
+/// All connections.
+#[derive(Debug, Default)]
+pub(super) struct Fair {
+    state: Mutex<State>,
+    has_requests: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    connections: BTreeMap<u64, Connection>,
+    /// Connections of which a request can be done.
+    turns: VecDeque<u64>,
+    is_closed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Connection {
+    requests: VecDeque<Frame>,
+    replies: VecDeque<Frame>,
+    reply_bytes: u64,
+    /// Whether it is among those of which a request can be done.
+    has_turn: bool,
+    changed: Arc<Condvar>,
+}
+
+impl State {
+    fn give_turn(&mut self, number: u64) -> bool {
+        let Some(connection) = self.connections.get_mut(&number) else { return false };
+        let can = !connection.requests.is_empty() && connection.reply_bytes < MOST_REPLY_BYTES && !connection.has_turn;
+        if can {
+            connection.has_turn = true;
+            self.turns.push_back(number);
+        }
+        can
+    }
+}
+
+impl Fair {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection begins; gives its number, or nothing if there are `most` already.
+    pub fn enter(&self, most: usize) -> Option<u64> {
+        let mut state = self.lock();
+        if state.is_closed || state.connections.len() >= most {
+            return None;
+        }
+        state.next += 1;
+        let number = state.next;
+        state.connections.insert(number, Connection::default());
+        Some(number)
+    }
+
+    /// A connection has ended; what waits of it is dropped.
+    pub fn leave(&self, number: u64) {
+        let left = self.lock().connections.remove(&number);
+        if let Some(left) = left {
+            left.changed.notify_all();
+        }
+    }
+
+    /// A request has come; waits while too many do. Says whether the connection goes on.
+    pub fn put_request(&self, number: u64, request: Frame) -> bool {
+        let mut state = self.lock();
+        loop {
+            let Some(connection) = state.connections.get_mut(&number) else { return false };
+            if connection.requests.len() < MOST_REQUESTS {
+                connection.requests.push_back(request);
+                let has_turn = state.give_turn(number);
+                drop(state);
+                if has_turn {
+                    self.has_requests.notify_one();
+                }
+                return true;
+            }
+            let changed = Arc::clone(&connection.changed);
+            state = changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The next request to be done, from each connection in turn; waits for one. Nothing once the server is closed.
+    pub fn next_request(&self) -> Option<(u64, Frame)> {
+        let mut state = self.lock();
+        loop {
+            if state.is_closed {
+                return None;
+            }
+            while let Some(number) = state.turns.pop_front() {
+                let Some(connection) = state.connections.get_mut(&number) else { continue };
+                connection.has_turn = false;
+                let Some(request) = connection.requests.pop_front() else { continue };
+                connection.changed.notify_all();
+                state.give_turn(number);
+                return Some((number, request));
+            }
+            state = self.has_requests.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// A reply is ready to be sent.
+    pub fn put_reply(&self, number: u64, reply: Frame) {
+        let mut state = self.lock();
+        let Some(connection) = state.connections.get_mut(&number) else { return };
+        connection.reply_bytes += reply.wire_bytes();
+        connection.replies.push_back(reply);
+        connection.changed.notify_all();
+    }
+
+    /// The next reply to be sent; waits for one. Nothing once the connection has ended.
+    pub fn next_reply(&self, number: u64) -> Option<Frame> {
+        let mut state = self.lock();
+        loop {
+            let connection = state.connections.get_mut(&number)?;
+            if let Some(reply) = connection.replies.pop_front() {
+                return Some(reply);
+            }
+            let changed = Arc::clone(&connection.changed);
+            state = changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// A reply was sent.
+    pub fn sent(&self, number: u64, bytes: u64) {
+        let mut state = self.lock();
+        let Some(connection) = state.connections.get_mut(&number) else { return };
+        connection.reply_bytes -= bytes;
+        let has_turn = state.give_turn(number);
+        drop(state);
+        if has_turn {
+            self.has_requests.notify_one();
+        }
+    }
+
+    /// Connections now.
+    pub fn connections(&self) -> usize {
+        self.lock().connections.len()
+    }
+
+    /// Ends all.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        let left = std::mem::take(&mut state.connections);
+        drop(state);
+        self.has_requests.notify_all();
+        for connection in left.into_values() {
+            connection.changed.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(request: u64) -> Frame {
+        Frame::new(request, &(), vec![0; 1 << 20]).unwrap()
+    }
+
+    #[test]
+    fn connections_take_turns_whatever_each_asks_for() {
+        let fair = Fair::default();
+        let (busy, quiet) = (fair.enter(9).unwrap(), fair.enter(9).unwrap());
+        (0..100).for_each(|request| assert!(fair.put_request(busy, frame(request))));
+        assert!(fair.put_request(quiet, frame(1000)));
+        let first: Vec<u64> = (0..3).map(|_| fair.next_request().unwrap().0).collect();
+        assert_eq!(first, [busy, quiet, busy]);
+    }
+
+    #[test]
+    fn law_5_a_client_that_takes_no_replies_gets_no_more_requests_done() {
+        let fair = Fair::default();
+        let (slow, other) = (fair.enter(9).unwrap(), fair.enter(9).unwrap());
+        for request in 0..20 {
+            assert!(fair.put_request(slow, frame(request)));
+        }
+        let mut done = 0;
+        while fair.lock().connections[&slow].has_turn {
+            let (number, request) = fair.next_request().unwrap();
+            fair.put_reply(number, request);
+            done += 1;
+        }
+        assert!((8..=9).contains(&done), "{done} replies of a megabyte wait");
+        assert!(fair.put_request(other, frame(7)));
+        assert_eq!(fair.next_request().unwrap().0, other);
+        for _ in 0..2 {
+            let reply = fair.next_reply(slow).unwrap();
+            fair.sent(slow, reply.wire_bytes());
+        }
+        assert_eq!(fair.next_request().unwrap().0, slow);
+    }
+
+    #[test]
+    fn no_more_connections_than_allowed_and_all_end_with_the_server() {
+        let fair = Fair::default();
+        let number = fair.enter(1).unwrap();
+        assert!(fair.enter(1).is_none());
+        fair.leave(number);
+        let number = fair.enter(1).unwrap();
+        fair.close();
+        assert!(fair.next_request().is_none() && fair.next_reply(number).is_none() && fair.enter(1).is_none());
+        assert!(!fair.put_request(number, frame(1)));
+    }
+}

@@ -1,0 +1,35 @@
+//! The storage server and its clients.
+//!
+//! `feedline storage` serves the files below a root, next to the data. To its clients it is a store: `feedline://host:port/folder`
+//! in place of a path. Names are those below the root, so samples have the ids, labels and keys that they have locally.
+
+mod confined;
+mod fair;
+mod link;
+mod remote;
+mod server;
+mod session;
+mod throttle;
+mod token;
+
+use std::sync::Arc;
+
+use feedline_core::Registry;
+use feedline_core::store::Store;
+
+pub use confined::ConfinedStore;
+pub use link::{Link, LinkCounts, LinkError};
+pub use remote::RemoteStore;
+pub use server::{Server, ServerConfig, ServerError};
+pub use token::Token;
+
+/// The scheme of URLs of storage servers.
+pub const SCHEME: &str = "feedline";
+
+/// Makes the scheme known.
+pub fn register(registry: &mut Registry) {
+    registry.store(SCHEME, |url| {
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::open(url)?);
+        Ok(store)
+    });
+}

@@ -1,0 +1,186 @@
+//! The server: connections, workers, limits.
+//!
+//! In: a root and an address. Out: replies to whoever may ask. Dropping it ends all connections.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use feedline_core::store::StoreError;
+
+use super::ConfinedStore;
+use super::fair::Fair;
+use super::session::{self, Shared};
+use super::throttle::Throttle;
+use super::token::Token;
+use crate::wire::{Frame, Reply, WireError};
+
+/// Connections at once; further ones are told so and closed.
+const MOST_CONNECTIONS: usize = 256;
+/// How long a client may be silent before its machine is asked whether it is still there.
+const KEEP_ALIVE: Duration = Duration::from_mins(1);
+/// How long the server waits after the system could not give it a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// What to serve, to whom.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// The folder whose files are served.
+    pub root: PathBuf,
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// Cores to use.
+    pub cpus: usize,
+    /// The secret that clients have to know.
+    pub token: Option<Token>,
+    /// The most to send, in megabits per second.
+    pub link_mbps: Option<f64>,
+}
+
+/// Why a server cannot start.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum ServerError {
+    #[error(
+        "without a token only this machine may ask, but {listen} is for others too; give --token-file, or listen on 127.0.0.1"
+    )]
+    NeedsToken { listen: SocketAddr },
+    #[error("cannot listen on {listen}")]
+    Listen { listen: SocketAddr, source: io::Error },
+    #[error(transparent)]
+    Root(#[from] StoreError),
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
+}
+
+/// A server that runs.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    fair: Arc<Fair>,
+    is_closed: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Starts to serve.
+    pub fn start(config: ServerConfig) -> Result<Self, ServerError> {
+        let ServerConfig { root, listen, cpus, token, link_mbps } = config;
+        if token.is_none() && !listen.ip().is_loopback() {
+            return Err(ServerError::NeedsToken { listen });
+        }
+        ConfinedStore::below(&root, "")?;
+        let failed = |source| ServerError::Listen { listen, source };
+        let listener = TcpListener::bind(listen).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let (fair, is_closed) = (Arc::new(Fair::default()), Arc::new(AtomicBool::new(false)));
+        let throttle = link_mbps.map(Throttle::new).map(Arc::new);
+        let shared = Shared { fair: Arc::clone(&fair), throttle, token };
+        let mut server = Self { address, fair, is_closed: Arc::clone(&is_closed), threads: Vec::new() };
+        for number in 0..cpus.max(1) {
+            let (fair, root) = (Arc::clone(&server.fair), root.clone());
+            server.begin(format!("feedline-storage-{number}"), move || work(&fair, &root))?;
+        }
+        server.begin("feedline-accept".to_owned(), move || accept(&listener, &shared, &is_closed))?;
+        Ok(server)
+    }
+
+    fn begin(&mut self, name: String, body: impl FnOnce() + Send + 'static) -> Result<(), ServerError> {
+        self.threads.push(thread::Builder::new().name(name).spawn(body).map_err(ServerError::Thread)?);
+        Ok(())
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Connections now.
+    pub fn connections(&self) -> usize {
+        self.fair.connections()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.is_closed.store(true, Ordering::Release);
+        self.fair.close();
+        // Wakes the thread that accepts.
+        if let Err(error) = TcpStream::connect_timeout(&self.address, Duration::from_millis(200)) {
+            tracing::debug!(%error, "the listener had ended");
+        }
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the server panicked");
+            }
+        }
+    }
+}
+
+fn work(fair: &Fair, root: &std::path::Path) {
+    while let Some((number, request)) = fair.next_request() {
+        match session::answer(&request, root) {
+            Ok(reply) => fair.put_reply(number, reply),
+            Err(error) => {
+                tracing::error!(%error, "a reply cannot be written");
+                fair.leave(number);
+            }
+        }
+    }
+}
+
+fn accept(listener: &TcpListener, shared: &Shared, is_closed: &AtomicBool) {
+    while !is_closed.load(Ordering::Acquire) {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a connection cannot be taken");
+                thread::sleep(ACCEPT_PAUSE);
+                continue;
+            }
+        };
+        let Some(number) = shared.fair.enter(MOST_CONNECTIONS) else {
+            turn_away(&stream);
+            continue;
+        };
+        let of_connection = shared.clone();
+        let started = thread::Builder::new().name(format!("feedline-client-{number}")).spawn(move || {
+            if let Err(error) = serve(stream, number, &of_connection) {
+                tracing::info!(error = %feedline_core::error::chain(&error), "a connection has ended");
+            }
+            of_connection.fair.leave(number);
+        });
+        if let Err(error) = started {
+            tracing::warn!(%error, "a connection cannot be served");
+            shared.fair.leave(number);
+        }
+    }
+}
+
+fn turn_away(mut stream: &TcpStream) {
+    let reason = format!("the server has {MOST_CONNECTIONS} connections, which is all it takes");
+    let told = Frame::new(0, &Reply::Refused { reason }, Vec::new());
+    let written = stream.set_write_timeout(Some(ACCEPT_PAUSE)).map(|()| told.map(|frame| frame.write(&mut stream)));
+    tracing::debug!(?written, "turned a connection away");
+}
+
+fn serve(mut stream: TcpStream, number: u64, shared: &Shared) -> Result<(), WireError> {
+    stream.set_nodelay(true)?;
+    let keep_alive = socket2::TcpKeepalive::new().with_time(KEEP_ALIVE).with_interval(KEEP_ALIVE / 6);
+    socket2::SockRef::from(&stream).set_tcp_keepalive(&keep_alive)?;
+    session::greet(&mut stream, shared.token.as_ref())?;
+    let (sending, of_sender) = (stream.try_clone()?, shared.clone());
+    let sender = thread::Builder::new().name(format!("feedline-send-{number}")).spawn(move || {
+        session::send(&sending, number, &of_sender.fair, of_sender.throttle.as_deref());
+    })?;
+    let received = session::receive(&mut stream, number, &shared.fair);
+    shared.fair.leave(number);
+    if sender.join().is_err() {
+        tracing::error!("a thread that sends panicked");
+    }
+    received
+}

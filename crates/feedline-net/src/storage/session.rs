@@ -1,0 +1,182 @@
+//! One connection of a server: who it is, its requests, its replies.
+
+use std::io::{self, Write};
+use std::net::{Shutdown, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use feedline_core::engine::NoMemory;
+use feedline_core::error::chain;
+use feedline_core::store::{Room, Store, StoreError};
+
+use super::ConfinedStore;
+use super::fair::Fair;
+use super::throttle::{PIECE_BYTES, Throttle};
+use super::token::Token;
+use crate::wire::{Failure, Frame, MOST_REQUEST_BYTES, PROTOCOL, Reply, Request, WireError};
+
+/// How long a client may take to say who it is.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
+/// How long a client may take none of what is sent to it.
+const SEND_TIME: Duration = Duration::from_secs(30);
+/// The longest part of a file in one reply.
+pub(super) const MOST_READ_BYTES: u64 = 256 << 20;
+
+/// Finds out who the other side is; an error if it may not ask.
+pub(super) fn greet(stream: &mut TcpStream, token: Option<&Token>) -> Result<(), WireError> {
+    stream.set_read_timeout(Some(HANDSHAKE_TIME))?;
+    stream.set_write_timeout(Some(SEND_TIME))?;
+    let hello = next(stream)?;
+    let Request::Hello { protocol, codec } = hello.message()? else { return Err(WireError::Unexpected) };
+    let own = feedline_codec::VERSION;
+    if protocol != PROTOCOL || codec != own {
+        let reason = format!(
+            "the client speaks protocol {protocol} with codec {codec:?}, this server protocol {PROTOCOL} with codec {own:?}; \
+             install the same version of feedline on both"
+        );
+        return refuse(stream, reason);
+    }
+    if let Some(token) = token {
+        let mut challenge = [0; 32];
+        getrandom::fill(&mut challenge).map_err(io::Error::from)?;
+        Frame::new(0, &Reply::Challenge { challenge }, Vec::new())?.write(stream)?;
+        let Request::Proof { proof } = next(stream)?.message()? else { return Err(WireError::Unexpected) };
+        if !token.accepts(&challenge, &proof) {
+            return refuse(stream, "the token is wrong or missing; set FEEDLINE_TOKEN_FILE to the server's".to_owned());
+        }
+    }
+    Frame::new(0, &Reply::Welcome, Vec::new())?.write(stream)?;
+    stream.set_read_timeout(None)?;
+    Ok(())
+}
+
+fn next(stream: &mut TcpStream) -> Result<Frame, WireError> {
+    let gone = || io::Error::from(io::ErrorKind::UnexpectedEof);
+    Frame::read(stream, 4096)?.ok_or_else(|| gone().into())
+}
+
+fn refuse(stream: &mut TcpStream, reason: String) -> Result<(), WireError> {
+    Frame::new(0, &Reply::Refused { reason: reason.clone() }, Vec::new())?.write(stream)?;
+    Err(WireError::Refused(reason))
+}
+
+/// Receives requests until the connection ends.
+pub(super) fn receive(stream: &mut TcpStream, number: u64, fair: &Fair) -> Result<(), WireError> {
+    while let Some(request) = Frame::read(stream, MOST_REQUEST_BYTES)? {
+        if !fair.put_request(number, request) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Sends replies until the connection ends.
+pub(super) fn send(stream: &TcpStream, number: u64, fair: &Fair, throttle: Option<&Throttle>) {
+    let mut to = Throttled { stream, throttle };
+    while let Some(reply) = fair.next_reply(number) {
+        if let Err(error) = reply.write(&mut to) {
+            tracing::debug!(%error, "a client takes no more");
+            break;
+        }
+        fair.sent(number, reply.wire_bytes());
+    }
+    // Wakes the thread that receives; whether the other side is still there does not matter.
+    if let Err(error) = stream.shutdown(Shutdown::Both) {
+        tracing::debug!(%error, "the connection had ended");
+    }
+}
+
+struct Throttled<'a> {
+    stream: &'a TcpStream,
+    throttle: Option<&'a Throttle>,
+}
+
+impl Write for Throttled<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(throttle) = self.throttle else { return self.stream.write(bytes) };
+        let piece = &bytes[..bytes.len().min(PIECE_BYTES)];
+        throttle.wait(piece.len());
+        self.stream.write_all(piece)?;
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// Does what a request asks for.
+pub(super) fn answer(request: &Frame, root: &Path) -> Result<Frame, WireError> {
+    let (reply, bytes) = match request.message() {
+        Ok(asked) => do_request(asked, root).unwrap_or_else(|failed| (failed, Vec::new())),
+        Err(error) => (Reply::Failed { failure: Failure::Other, reason: error.to_string() }, Vec::new()),
+    };
+    Frame::new(request.request, &reply, bytes)
+}
+
+impl From<StoreError> for Reply {
+    fn from(error: StoreError) -> Self {
+        let failure = match error {
+            StoreError::NotFound { .. } => Failure::NotFound,
+            StoreError::Truncated { .. } => Failure::Truncated,
+            StoreError::Memory(_) => Failure::TooLong,
+            _ => Failure::Other,
+        };
+        Self::Failed { failure, reason: chain(&error) }
+    }
+}
+
+/// The reply and its bytes, or the reply that says why there are none.
+fn do_request(asked: Request, root: &Path) -> Result<(Reply, Vec<u8>), Reply> {
+    match asked {
+        Request::Hello { .. } | Request::Proof { .. } => {
+            Err(Reply::Failed { failure: Failure::Other, reason: "the client was greeted before".to_owned() })
+        }
+        Request::List { folder, is_flat } => {
+            let store = ConfinedStore::below(root, &folder)?;
+            let names = if is_flat { store.list_flat(&|_| true)? } else { store.list(&|_| true)? };
+            Ok((Reply::Names(names.iter().map(str::to_owned).collect()), Vec::new()))
+        }
+        Request::Open { name } => {
+            let object = ConfinedStore::below(root, "")?.open(&name)?;
+            Ok((Reply::Opened { len: object.len(), modified: object.modified_nanoseconds() }, Vec::new()))
+        }
+        Request::Read { name, offset, len } => {
+            let object = ConfinedStore::below(root, "")?.open(&name)?;
+            if offset.checked_add(len).is_none_or(|end| end > object.len()) {
+                let range = offset..offset.saturating_add(len);
+                return Err(StoreError::Truncated { path: name, range, len: object.len() }.into());
+            }
+            let mut bytes = Vec::new();
+            object.read_at(offset, Limited(&mut bytes).room(len as usize).map_err(StoreError::from)?)?;
+            Ok((Reply::Bytes, bytes))
+        }
+        Request::ReadAll { name } => {
+            let mut bytes = Vec::new();
+            ConfinedStore::below(root, "")?.read(&name, &mut Limited(&mut bytes))?;
+            Ok((Reply::Bytes, bytes))
+        }
+    }
+}
+
+/// Memory for a reply that is not too long.
+struct Limited<'a>(&'a mut Vec<u8>);
+
+impl Room for Limited<'_> {
+    fn room(&mut self, len: usize) -> Result<&mut [u8], NoMemory> {
+        if len as u64 > MOST_READ_BYTES {
+            return Err(NoMemory::TooLarge { bytes: len as u64, memory: MOST_READ_BYTES });
+        }
+        self.0.resize(len, 0);
+        Ok(self.0)
+    }
+}
+
+/// What a connection's threads need.
+#[derive(Clone, Debug)]
+pub(super) struct Shared {
+    pub fair: Arc<Fair>,
+    pub throttle: Option<Arc<Throttle>>,
+    pub token: Option<Token>,
+}

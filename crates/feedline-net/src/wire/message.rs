@@ -1,0 +1,97 @@
+//! Messages: requests of clients, replies of the server.
+
+use serde::{Deserialize, Serialize};
+
+/// The version of everything in this folder. Both sides have the same.
+pub const PROTOCOL: u32 = 1;
+
+/// What a client asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// The first of all: who the client is.
+    Hello {
+        /// The version of the protocol.
+        protocol: u32,
+        /// The version of the decoders: others would give other pixels.
+        codec: String,
+    },
+    /// The answer to a challenge.
+    Proof {
+        /// A keyed hash of the server's challenge.
+        proof: [u8; 32],
+    },
+    /// The names of the files below a folder.
+    List {
+        /// The folder, below the root.
+        folder: String,
+        /// Whether to leave out folders in it.
+        is_flat: bool,
+    },
+    /// How long a file is, and when it was changed.
+    Open {
+        /// Its name below the root.
+        name: String,
+    },
+    /// A part of a file.
+    Read {
+        /// Its name below the root.
+        name: String,
+        /// The first byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// A whole file.
+    ReadAll {
+        /// Its name below the root.
+        name: String,
+    },
+}
+
+/// What a server answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// The client has to know the token.
+    Challenge {
+        /// To be hashed with it.
+        challenge: [u8; 32],
+    },
+    /// The client may ask.
+    Welcome,
+    /// The connection ends here.
+    Refused {
+        /// Why.
+        reason: String,
+    },
+    /// Names, sorted by bytes.
+    Names(Vec<String>),
+    /// A file.
+    Opened {
+        /// Its length.
+        len: u64,
+        /// When it was changed, in nanoseconds since 1970, where that is known.
+        modified: Option<i64>,
+    },
+    /// The bytes beside this message.
+    Bytes,
+    /// What was asked for cannot be had.
+    Failed {
+        /// In what way.
+        failure: Failure,
+        /// The reason, for people.
+        reason: String,
+    },
+}
+
+/// In what way something cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Failure {
+    /// There is no such file or folder.
+    NotFound,
+    /// The file has fewer bytes than were asked for.
+    Truncated,
+    /// There are more bytes than a reply takes; they can be had in parts.
+    TooLong,
+    /// Anything else.
+    Other,
+}

@@ -1,0 +1,14 @@
+//! What a storage server and its clients say to each other.
+//!
+//! A connection is a sequence of [`Frame`]s in each direction. A frame has a message, and bytes beside it where the message
+//! speaks of some. Requests have numbers; replies carry the number of their request and come in any order.
+//!
+//! Always true: what comes from the other side is checked (length, checksum, form) before it is used.
+
+mod error;
+mod frame;
+mod message;
+
+pub use error::WireError;
+pub use frame::{Frame, MOST_REPLY_BYTES, MOST_REQUEST_BYTES};
+pub use message::{Failure, PROTOCOL, Reply, Request};
