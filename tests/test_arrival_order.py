@@ -60,6 +60,19 @@ def test_slow_samples_are_passed_within_the_bound_and_each_comes_once(bound: int
             assert report["slow_samples"] >= len(slow)
 
 
+def test_the_report_counts_no_sample_twice_after_a_jump_back() -> None:
+    loader = make()
+    iterator = iter(loader)
+    for batches in range(10):
+        if batches == 5:
+            state = saved(loader)
+        next(iterator)
+    loader.load_state_dict(state)
+    ids(loader)
+    report: Any = loader.order_report()
+    assert report["samples"] == N - 5 * BATCH
+
+
 def test_law_1_values_are_those_of_strict_order() -> None:
     def values(order: str) -> dict[int, bytes]:
         loader = make(order=order)
