@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,21 @@ def test_law_6_what_cannot_be_logged_is_not_delivered_and_not_lost(tmp_path: Pat
         next(iterator)
     folder.mkdir()
     assert sorted(sample for batch in iterator for sample in batch["index"].tolist()) == list(range(N))
+
+
+def test_a_record_that_the_disk_had_no_room_for_spoils_no_other(tmp_path: Path) -> None:
+    log = tmp_path / "run.arrivals"
+    iterator = iter(make(arrival_log=log))
+    stream = [next(iterator)["index"].tolist() for _ in range(3)]
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 10, limits[1]))
+    try:
+        with pytest.raises(fl.FeedlineError, match=r"run.arrivals"):
+            next(iterator)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    stream += [batch["index"].tolist() for batch in iterator]
+    assert ids(make(replay=log)) == stream
 
 
 def test_a_bad_sample_is_named_and_replaced_as_in_strict_order(tmp_path: Path) -> None:

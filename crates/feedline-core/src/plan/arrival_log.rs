@@ -86,14 +86,9 @@ impl ArrivalLog {
         &self.path
     }
 
-    /// Writes which numbers of the share a batch had.
+    /// Writes which numbers of the share a batch had. After an error the record may have been cut short: open the log again.
     pub fn write(&mut self, (epoch, offset, batch): (Epoch, u64, u64), numbers: Vec<u64>) -> io::Result<()> {
-        let written = write_line(&mut self.file, &Record { epoch, offset, batch, numbers });
-        if written.is_err() {
-            // The next record must not become part of one that was cut short.
-            self.end_line()?;
-        }
-        written
+        write_line(&mut self.file, &Record { epoch, offset, batch, numbers })
     }
 
     fn end_line(&mut self) -> io::Result<()> {

@@ -67,6 +67,11 @@ impl Book {
         };
         let place = (before.epoch, before.offset, before.batches);
         let written = written.and_then(|log| log.write(place, delivery.numbers.clone()));
-        written.map_err(|source| Error::ArrivalLog { path: path.clone(), source })
+        let path = path.clone();
+        written.map_err(|source| {
+            // A record may have been cut short; to open the log again ends its line.
+            self.log = None;
+            Error::ArrivalLog { path, source }
+        })
     }
 }
