@@ -178,6 +178,20 @@ def test_a_replay_goes_on_in_the_samplers_order_where_the_log_ends(tmp_path: Pat
     assert sum(stream[8:40], []) == left
 
 
+def test_epochs_are_replayed_whatever_the_order_they_were_run_in(tmp_path: Path) -> None:
+    log = tmp_path / "run.arrivals"
+
+    def stream(loader: fl.Loader) -> list[list[int]]:
+        batches = []
+        for epoch in (3, 1, 2):
+            loader.set_epoch(epoch)
+            batches += ids(loader)
+        return batches
+
+    logged = stream(make(arrival_log=log))
+    assert stream(make(replay=log)) == logged
+
+
 def test_ranks_have_logs_of_their_own(tmp_path: Path) -> None:
     log = tmp_path / "run.arrivals"
     streams = [ids(make(arrival_log=log, rank=rank, world_size=2)) for rank in range(2)]

@@ -1,7 +1,7 @@
 //! The log of a run in arrival order: which samples each batch had, so that the run can be replayed.
 //!
 //! In: the batches as they are delivered, or a file of them. Out: lines of JSON, the first says which plan it is of; or the
-//! order of each epoch. A record replaces whatever the log had from its place on: a run that was killed and resumed
+//! order of each epoch. A record replaces what the log had of its epoch from its place on: a run that was killed and resumed
 //! delivers some batches once more.
 
 use std::collections::BTreeMap;
@@ -140,9 +140,8 @@ impl Logged {
     }
 
     fn add(&mut self, Record { epoch, offset, batch, numbers }: Record, batch_size: u64) {
-        self.0.retain(|&key, _| key <= (epoch, offset));
         let order = self.0.entry((epoch, offset)).or_default();
-        if let Ok(from) = usize::try_from(batch * batch_size)
+        if let Ok(from) = usize::try_from(batch.saturating_mul(batch_size))
             && from <= order.len()
         {
             order.truncate(from);
