@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,19 @@ def test_slow_samples_are_passed_within_the_bound_and_each_comes_once(bound: int
             slow = [late[sample] for sample in range(N) if COSTS[sample] == 60]
             assert np.mean(slow) > 2, "slow samples come later"
             assert report["slow_samples"] >= len(slow)
+
+
+def test_the_report_counts_no_sample_twice_after_a_jump_back() -> None:
+    loader = make()
+    iterator = iter(loader)
+    for batches in range(10):
+        if batches == 5:
+            state = saved(loader)
+        next(iterator)
+    loader.load_state_dict(state)
+    ids(loader)
+    report: Any = loader.order_report()
+    assert report["samples"] == N - 5 * BATCH
 
 
 def test_law_1_values_are_those_of_strict_order() -> None:
@@ -164,6 +178,20 @@ def test_a_replay_goes_on_in_the_samplers_order_where_the_log_ends(tmp_path: Pat
     assert sum(stream[8:40], []) == left
 
 
+def test_epochs_are_replayed_whatever_the_order_they_were_run_in(tmp_path: Path) -> None:
+    log = tmp_path / "run.arrivals"
+
+    def stream(loader: fl.Loader) -> list[list[int]]:
+        batches = []
+        for epoch in (3, 1, 2):
+            loader.set_epoch(epoch)
+            batches += ids(loader)
+        return batches
+
+    logged = stream(make(arrival_log=log))
+    assert stream(make(replay=log)) == logged
+
+
 def test_ranks_have_logs_of_their_own(tmp_path: Path) -> None:
     log = tmp_path / "run.arrivals"
     streams = [ids(make(arrival_log=log, rank=rank, world_size=2)) for rank in range(2)]
@@ -198,6 +226,21 @@ def test_law_6_what_cannot_be_logged_is_not_delivered_and_not_lost(tmp_path: Pat
         next(iterator)
     folder.mkdir()
     assert sorted(sample for batch in iterator for sample in batch["index"].tolist()) == list(range(N))
+
+
+def test_a_record_that_the_disk_had_no_room_for_spoils_no_other(tmp_path: Path) -> None:
+    log = tmp_path / "run.arrivals"
+    iterator = iter(make(arrival_log=log))
+    stream = [next(iterator)["index"].tolist() for _ in range(3)]
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 10, limits[1]))
+    try:
+        with pytest.raises(fl.FeedlineError, match=r"run.arrivals"):
+            next(iterator)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    stream += [batch["index"].tolist() for batch in iterator]
+    assert ids(make(replay=log)) == stream
 
 
 def test_a_bad_sample_is_named_and_replaced_as_in_strict_order(tmp_path: Path) -> None:

@@ -54,9 +54,9 @@ impl Queue {
         self.usual.iter().chain(&self.slow).filter_map(|task| task.early.as_deref())
     }
 
-    /// Whether tasks wait that may be started.
-    pub fn has_more(&self, may_start_early: bool) -> bool {
-        !self.usual.is_empty() || (may_start_early && self.has_slow())
+    /// Whether tasks wait that may be started; those of batches from `opened` on only if they `may_start_early`.
+    pub fn has_more(&self, opened: u64, may_start_early: bool) -> bool {
+        !self.usual.is_empty() || self.slow.iter().any(|task| may_start_early || task.serial < opened)
     }
 
     /// Whether slow samples wait.

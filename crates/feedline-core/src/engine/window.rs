@@ -197,6 +197,11 @@ impl Window {
         }
     }
 
+    /// Whether a further task may be taken.
+    pub fn has_more(&self, may_start_early: bool) -> bool {
+        self.queue.has_more(self.upcoming.serial, may_start_early)
+    }
+
     /// Gives places to a sample that is prepared, and to those that waited for it, with the ways to their memory.
     pub fn arrive(&mut self, task: &Task, report: Box<Report>, budget: &Budget) -> Vec<(Arrived, SlotWriter)> {
         let Some(arrivals) = self.arrivals.as_mut().filter(|arrivals| arrivals.expects(task)) else {
@@ -264,5 +269,18 @@ mod tests {
         opened.ready.into_iter().for_each(|task| window.queue.push(task));
         drop(window.reset(Cursor::default(), &budget));
         assert_eq!(budget.snapshot().used, 0);
+    }
+
+    #[test]
+    fn slow_samples_of_open_batches_are_work_for_further_threads() {
+        let plan = open("batch_size = 2\n[source]\nkind = \"synthetic\"\nn = 8\nshape = [4]\n").unwrap();
+        let (pool, budget) = (Pool::new(plan.layout().slab().clone(), 2), Budget::new(1000));
+        let mut window = Window::new(&plan, Cursor::default());
+        let slow = Task { cost: Some(Duration::from_secs(1)), ..window.upcoming.task(&plan, 0..1) };
+        window.early.announce(slow.need());
+        window.queue.push(slow);
+        assert!(!window.has_more(false), "its batch is not open");
+        window.open_next(&plan, &pool, &budget, 1).unwrap();
+        assert!(window.has_more(false));
     }
 }

@@ -66,7 +66,7 @@ impl Shared {
             let outlook = progress.outlook;
             if let Some(task) = progress.window.next_task(&outlook, may_start_early) {
                 // Whoever brings tasks wakes one thread, which wakes the next: so nobody has to wake them all.
-                if progress.window.queue.has_more(may_start_early) {
+                if progress.window.has_more(may_start_early) {
                     self.wake_one(progress);
                 }
                 return Some(task);

@@ -1,7 +1,7 @@
 //! The log of a run in arrival order: which samples each batch had, so that the run can be replayed.
 //!
 //! In: the batches as they are delivered, or a file of them. Out: lines of JSON, the first says which plan it is of; or the
-//! order of each epoch. A record replaces whatever the log had from its place on: a run that was killed and resumed
+//! order of each epoch. A record replaces what the log had of its epoch from its place on: a run that was killed and resumed
 //! delivers some batches once more.
 
 use std::collections::BTreeMap;
@@ -86,14 +86,9 @@ impl ArrivalLog {
         &self.path
     }
 
-    /// Writes which numbers of the share a batch had.
+    /// Writes which numbers of the share a batch had. After an error the record may have been cut short: open the log again.
     pub fn write(&mut self, (epoch, offset, batch): (Epoch, u64, u64), numbers: Vec<u64>) -> io::Result<()> {
-        let written = write_line(&mut self.file, &Record { epoch, offset, batch, numbers });
-        if written.is_err() {
-            // The next record must not become part of one that was cut short.
-            self.end_line()?;
-        }
-        written
+        write_line(&mut self.file, &Record { epoch, offset, batch, numbers })
     }
 
     fn end_line(&mut self) -> io::Result<()> {
@@ -145,9 +140,8 @@ impl Logged {
     }
 
     fn add(&mut self, Record { epoch, offset, batch, numbers }: Record, batch_size: u64) {
-        self.0.retain(|&key, _| key <= (epoch, offset));
         let order = self.0.entry((epoch, offset)).or_default();
-        if let Ok(from) = usize::try_from(batch * batch_size)
+        if let Ok(from) = usize::try_from(batch.saturating_mul(batch_size))
             && from <= order.len()
         {
             order.truncate(from);

@@ -4,10 +4,11 @@
 //! permutation of each epoch's share, the same on every machine. Costs are rounded to classes first, so that small differences
 //! change nothing.
 
-use std::collections::VecDeque;
 use std::fs;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use lru::LruCache;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::arrival_log::{Logged, file_of_rank};
@@ -16,8 +17,11 @@ use crate::cost::Costs;
 use crate::order::{Course, Epoch, EpochSequence, OrderReport, Place, Rank, Share, Tally, planned_order};
 use crate::supply::Wanted;
 
-/// Epochs whose order is kept: the one that is delivered, and the one that is looked at.
-const KEPT_EPOCHS: usize = 3;
+/// Epochs whose order is kept: at least the one that is delivered, one that is looked at and one that is reported on.
+const FEWEST_KEPT: u64 = 3;
+const MOST_KEPT: u64 = 1024;
+/// Positions whose order is kept: a run may look over the ends of many short epochs.
+const KEPT_POSITIONS: u64 = 1 << 17;
 /// Classes of cost for a factor of two.
 const CLASSES: f64 = 4.0;
 /// A sample that takes more than this many times the mean is called slow in reports.
@@ -30,8 +34,12 @@ const BATCHES: u64 = 16;
 pub(super) struct Planning {
     max_displacement: u64,
     basis: Basis,
-    kept: Mutex<VecDeque<Kept>>,
+    /// By epoch and offset; what was asked for last stays.
+    kept: Mutex<LruCache<(Epoch, u64), Kept>>,
 }
+
+/// The order of an epoch's share, once somebody has found it.
+type Kept = Arc<OnceLock<Arc<Planned>>>;
 
 /// What decides the order.
 #[derive(Debug)]
@@ -39,13 +47,6 @@ enum Basis {
     Facts,
     Table(Costs),
     Log(Logged),
-}
-
-#[derive(Debug)]
-struct Kept {
-    epoch: Epoch,
-    share: Share,
-    planned: Arc<Planned>,
 }
 
 /// The order of one epoch's share, and what it was made of.
@@ -110,7 +111,9 @@ impl Plan {
             return Err(PlanError::Setting { setting: "order", value, allowed });
         }
         let max_displacement = self.max_displacement();
-        Ok(Some(Planning { max_displacement, basis, kept: Mutex::default() }))
+        let most = (KEPT_POSITIONS / self.share(0).samples().max(1)).clamp(FEWEST_KEPT, MOST_KEPT);
+        let most = NonZeroUsize::new(most as usize).expect("a few are kept at least");
+        Ok(Some(Planning { max_displacement, basis, kept: Mutex::new(LruCache::new(most)) }))
     }
 
     /// How many places a sample may come later than in the sampler's order, where the order of delivery is another.
@@ -162,9 +165,13 @@ impl Plan {
     fn planned(&self, epoch: Epoch, share: &Share) -> Option<Arc<Planned>> {
         let planning = self.planning.as_ref()?;
         let mut kept = planning.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = kept.iter().find(|kept| kept.epoch == epoch && kept.share == *share) {
-            return Some(Arc::clone(&found.planned));
-        }
+        let planned = Arc::clone(kept.get_or_insert((epoch, share.offset()), Kept::default));
+        drop(kept);
+        // Without the lock: who is in another epoch does not wait.
+        Some(Arc::clone(planned.get_or_init(|| Arc::new(self.find_planned(planning, epoch, share)))))
+    }
+
+    fn find_planned(&self, planning: &Planning, epoch: Epoch, share: &Share) -> Planned {
         let visits = self.sequence().epoch(epoch);
         let cost = |number| self.class_of_cost(planning, epoch, &visits, share.place(number));
         let costs: Vec<u64> = (0..share.samples()).map(cost).collect();
@@ -174,10 +181,7 @@ impl Plan {
         };
         let displacement = |(turn, &number): (usize, &u32)| (turn as u64).abs_diff(number.into());
         let reach = order.iter().enumerate().map(displacement).max().unwrap_or(0);
-        let planned = Arc::new(Planned { costs, order, reach });
-        kept.truncate(KEPT_EPOCHS - 1);
-        kept.push_front(Kept { epoch, share: *share, planned: Arc::clone(&planned) });
-        Some(planned)
+        Planned { costs, order, reach }
     }
 
     fn class_of_cost(&self, planning: &Planning, epoch: Epoch, visits: &EpochSequence, place: Place) -> u64 {
@@ -200,8 +204,38 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cursor::Cursor;
     use crate::order::Missing;
+    use crate::testing::open;
     use proptest::prelude::*;
+
+    #[test]
+    fn nobody_in_one_epoch_waits_while_the_order_of_another_is_found() {
+        let plan =
+            open("batch_size = 8\norder = \"planned\"\n[source]\nkind = \"synthetic\"\nn = 1000000\nshape = [1]\n")
+                .unwrap();
+        let course = |epoch| Cursor::start_of(Epoch(epoch)).course(&plan);
+        plan.find_order(&course(0));
+        std::thread::scope(|scope| {
+            let finding = scope.spawn(|| plan.find_order(&course(1)));
+            let kept = || plan.planning.as_ref().unwrap().kept.lock().unwrap().len();
+            while kept() < 2 {
+                std::thread::yield_now();
+            }
+            plan.place(&course(0), 0);
+            assert!(!finding.is_finished(), "the place was given after the order of the other epoch had been found");
+        });
+    }
+
+    #[test]
+    fn short_epochs_that_are_looked_at_do_not_drive_out_the_one_under_way() {
+        let plan =
+            open("batch_size = 2\norder = \"planned\"\n[source]\nkind = \"synthetic\"\nn = 8\nshape = [1]\n").unwrap();
+        let order = |epoch| plan.planned(Epoch(epoch), &plan.share(0)).unwrap();
+        let under_way = order(0);
+        (1..50).for_each(|epoch| drop(order(epoch)));
+        assert!(Arc::ptr_eq(&order(0), &under_way));
+    }
 
     proptest! {
         #[test]

@@ -19,7 +19,8 @@ pub(super) struct ArrivalBook(Mutex<Book>);
 struct Book {
     path: Option<String>,
     log: Option<ArrivalLog>,
-    epoch: Epoch,
+    /// Epoch, offset and number of the batch that would go on with what was counted.
+    next: (Epoch, u64, u64),
     tally: Tally,
 }
 
@@ -27,7 +28,7 @@ impl ArrivalBook {
     pub fn new(plan: &Plan) -> Self {
         let path = plan.config().arrival_log.clone();
         let tally = Tally::new(plan.settings().batch_size);
-        Self(Mutex::new(Book { path, log: None, epoch: Epoch(0), tally }))
+        Self(Mutex::new(Book { path, log: None, next: (Epoch(0), 0, 0), tally }))
     }
 
     /// Books a batch. If it cannot be logged it must not be delivered.
@@ -35,9 +36,10 @@ impl ArrivalBook {
         let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         book.write(delivery, plan)?;
         let (before, visits) = (&delivery.before, plan.sequence().epoch(delivery.before.epoch));
-        if book.epoch != before.epoch || before.batches == 0 {
-            (book.epoch, book.tally) = (before.epoch, Tally::new(plan.settings().batch_size));
+        if book.next != (before.epoch, before.offset, before.batches) {
+            book.tally = Tally::new(plan.settings().batch_size);
         }
+        book.next = (before.epoch, before.offset, before.batches + 1);
         let share = plan.share(before.offset);
         let slow_above = costs.spread().mean * SLOW;
         for (turn, &number) in (before.turns(plan)..).zip(&delivery.numbers) {
@@ -50,7 +52,7 @@ impl ArrivalBook {
     /// What was counted of the epoch that was delivered last.
     pub fn report(&self, epoch: Option<Epoch>, plan: &Plan) -> Option<OrderReport> {
         let book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_asked = epoch.is_none_or(|epoch| epoch == book.epoch);
+        let is_asked = epoch.is_none_or(|epoch| epoch == book.next.0);
         is_asked.then(|| book.tally.report(plan.max_displacement()))
     }
 }
@@ -65,6 +67,11 @@ impl Book {
         };
         let place = (before.epoch, before.offset, before.batches);
         let written = written.and_then(|log| log.write(place, delivery.numbers.clone()));
-        written.map_err(|source| Error::ArrivalLog { path: path.clone(), source })
+        let path = path.clone();
+        written.map_err(|source| {
+            // A record may have been cut short; to open the log again ends its line.
+            self.log = None;
+            Error::ArrivalLog { path, source }
+        })
     }
 }
