@@ -47,10 +47,39 @@ pub enum Command {
         #[command(subcommand)]
         command: CacheCommand,
     },
+    /// Serve files to training machines, next to the data.
+    Storage(StorageArguments),
     /// Make a set of pictures that look like photographs to a codec.
     Synth(SynthArguments),
     /// Make pictures, train a small classifier on them, show the numbers.
     Demo(DemoArguments),
+}
+
+/// Arguments of `feedline storage`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+In training only the source changes: fl.folder(\"feedline://host:7077/train\"), with FEEDLINE_TOKEN_FILE set there.
+
+Examples:
+  feedline storage --root /data --listen 127.0.0.1:7077
+  feedline storage --root /data --listen 0.0.0.0:7077 --token-file token --cpus 4
+  feedline storage --root /data --link-mbps 500")]
+pub struct StorageArguments {
+    /// The folder whose files are served.
+    #[arg(long)]
+    pub root: PathBuf,
+    /// Where to listen; port 0 takes a free one. Others than this machine need a token.
+    #[arg(long, default_value = "127.0.0.1:7077")]
+    pub listen: std::net::SocketAddr,
+    /// Cores to use; all by default.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=4096))]
+    pub cpus: Option<u64>,
+    /// A file with a secret that clients have to know.
+    #[arg(long)]
+    pub token_file: Option<PathBuf>,
+    /// The most to send, in megabits per second, to try what a slow link does.
+    #[arg(long)]
+    pub link_mbps: Option<f64>,
 }
 
 /// Arguments of `feedline run`.

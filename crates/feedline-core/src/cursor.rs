@@ -80,7 +80,7 @@ impl Cursor {
 }
 
 /// The version of saved states.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// A saved place: small, plain data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,16 +102,19 @@ pub struct State {
     pub samples: u64,
     pub listing: String,
     pub order: String,
+    #[serde(default)]
     pub delivery: Delivery,
     /// Numbers of the rank's share that were passed over so far.
+    #[serde(default)]
     pub pending: Vec<u64>,
 }
 
 /// In which order the batches of an epoch were delivered so far.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Delivery {
     /// The sampler's.
+    #[default]
     Strict,
     /// That of a plan, by its fingerprint.
     Planned(String),

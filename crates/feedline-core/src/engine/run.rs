@@ -61,8 +61,11 @@ impl Run {
     pub fn start(plan: Arc<Plan>, supply: Arc<dyn Supply>, cursor: Cursor, lasting: Lasting) -> Result<Self, Error> {
         // Found before there is anybody who would have to wait for it.
         plan.find_order(&cursor.course(&plan));
+        let epoch = cursor.epoch;
         let shared = Arc::new(Shared::new(plan, supply, cursor, lasting));
+        let next = Epoch(epoch.0 + 1);
         let run = Self { shared, threads: Threads::new() };
+        run.find_order(next);
         run.start_threads().map_err(Error::Thread)?;
         let workers = run.shared.crew.wanted();
         tracing::debug!(workers, budget_bytes = run.shared.budget.limit(), "started a run");
@@ -191,6 +194,7 @@ impl Run {
     /// Drops prepared work and goes on from `cursor`.
     pub fn seek(&self, cursor: Cursor) {
         self.shared.plan.find_order(&cursor.course(&self.shared.plan));
+        self.find_order(Epoch(cursor.epoch.0 + 1));
         let mut progress = self.shared.lock();
         progress.stuck = None;
         progress.substituted = (cursor.epoch, cursor.substituted);

@@ -4,7 +4,7 @@ use super::Plan;
 use crate::engine::{Cancel, Cancelled};
 
 impl Plan {
-    /// Bytes of each sample, by ordinal; those that cannot be opened count as empty. Opens each file once.
+    /// Bytes of each sample, by ordinal; what cannot be opened counts as one. Opens each file once.
     pub fn sizes(&self) -> &[u64] {
         self.sizes.get_or_init(|| {
             let sizes: Result<_, Cancelled> = self.look_up_sizes(&Cancel::default());

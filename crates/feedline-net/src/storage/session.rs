@@ -39,7 +39,7 @@ pub(super) fn greet(stream: &mut TcpStream, token: Option<&Token>) -> Result<(),
     }
     if let Some(token) = token {
         let mut challenge = [0; 32];
-        getrandom::fill(&mut challenge).map_err(io::Error::from)?;
+        getrandom::fill(&mut challenge).map_err(io::Error::other)?;
         Frame::new(0, &Reply::Challenge { challenge }, Vec::new())?.write(stream)?;
         let Request::Proof { proof } = next(stream)?.message()? else { return Err(WireError::Unexpected) };
         if !token.accepts(&challenge, &proof) {

@@ -1,0 +1,52 @@
+//! `feedline storage`: serves files next to the data, until it is stopped.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use feedline_net::storage::{Server, ServerConfig, Token};
+use serde::Serialize;
+
+use crate::arguments::StorageArguments;
+use crate::interrupt::Interrupt;
+use crate::output;
+
+/// How often the server looks whether it is to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// What was served.
+#[derive(Debug, Serialize)]
+pub struct Served {
+    listen: SocketAddr,
+    seconds: f64,
+}
+
+impl fmt::Display for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "served on feedline://{} for {:.0} s", self.listen, self.seconds)
+    }
+}
+
+/// Serves until the user stops it.
+pub fn storage(typed: &StorageArguments, interrupt: &Interrupt<'_>) -> Result<Served> {
+    let token = match &typed.token_file {
+        Some(path) => Some(Token::read(path).with_context(|| format!("cannot read the token in {path:?}"))?),
+        None => None,
+    };
+    let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let server = Server::start(ServerConfig {
+        root: typed.root.clone(),
+        listen: typed.listen,
+        cpus: typed.cpus.map_or(cores, |cpus| cpus as usize),
+        token,
+        link_mbps: typed.link_mbps,
+    })?;
+    let (listen, began) = (server.address(), Instant::now());
+    output::say(&format!("serving {} on feedline://{listen}/", typed.root.display()));
+    while interrupt.check().is_ok() {
+        thread::sleep(LOOK_EVERY);
+    }
+    Ok(Served { listen, seconds: began.elapsed().as_secs_f64() })
+}
