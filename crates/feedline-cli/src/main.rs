@@ -34,6 +34,7 @@ fn main() -> ExitCode {
 /// Everything that needs no interpreter; plans with Python functions are told where they run.
 fn registry() -> Registry {
     let mut registry = Registry::core();
+    feedline_net::register(&mut registry);
     registry.op_with("Map", |_| {
         let problem =
             "this binary has no Python; run the plan with the feedline command of the wheel (pip install feedline)";

@@ -18,9 +18,10 @@ use crate::logging;
 use crate::map::{self, Map};
 use crate::source::Source;
 
-/// What plans can name in this process: all of core, and Python functions; sources may keep things in `cache`.
+/// What plans can name in this process: all of core, what is elsewhere, and Python functions; sources may keep things in `cache`.
 pub fn registry(cache: Option<PathBuf>) -> Registry {
     let mut registry = Registry::core();
+    feedline_net::register(&mut registry);
     registry.op_with(map::NAME, map::from_params);
     match cache {
         Some(folder) => registry.with_cache_folder(folder),
