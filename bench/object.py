@@ -1,8 +1,8 @@
 """What object stores are asked for: `python -m bench.object FOLDER`.
 
-Packs the pictures, puts the shards into a bucket of a real S3-compatible server (moto) on loopback, and trains on them for
-a few epochs of RandomResizedCrop, once with the seek index and once without. Counts bytes and requests, both as the loader
-counts them and as they come to the server; takes no times, since such servers are not fast. Written to
+Packs the pictures, puts the shards into a bucket of a real S3-compatible server (moto) on loopback, and reads them for
+a few epochs of RandomResizedCrop, once with the seek index and once without. Counts bytes and requests, both as the
+loader counts them and as they come to the server; takes no times, since such servers are not fast. Written to
 bench/results/object.json.
 """
 
@@ -25,7 +25,7 @@ from feedline import ops
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from buckets import Bucket, Counts, bucket_server  # noqa: E402
+from buckets import Bucket, Counts, bucket_server
 
 EPOCHS = 10
 BATCH_SIZE = 50
@@ -35,7 +35,6 @@ SHARD_BYTES = 12_000_000
 def _epochs(bucket: Bucket, url: str, seek_index: str) -> dict[str, float]:
     bucket.proxy.counts = opening = Counts()
     source = fl.tar(f"{url}/*.tar")
-    opening = bucket.proxy.counts
     bucket.proxy.counts = training = Counts()
     chain = [ops.DecodeImage(), ops.RandomResizedCrop(224), ops.ToTensor(dtype="uint8")]
     loader = fl.Loader(source, chain, batch_size=BATCH_SIZE, shuffle=True, seek_index=seek_index)
@@ -46,12 +45,11 @@ def _epochs(bucket: Bucket, url: str, seek_index: str) -> dict[str, float]:
         received.append(loader.snapshot()["store"]["bytes_received_epoch"])
     loader.close()
     store, samples = loader.snapshot()["store"], EPOCHS * len(source)
-    # Of the epoch that would come next, some samples were fetched ahead; requests are counted per range that was asked.
-    fetched = samples * store["bytes_received"] / sum(received)
     return {
         "samples": len(source),
         "bytes_per_sample": sum(received) / samples,
-        "requests_per_sample": store["requests"] / fetched,
+        # With those for samples of the next epoch that were fetched ahead.
+        "requests_per_sample": store["requests"] / samples,
         "retries": store["retries"],
         "opening_requests": opening.requests,
         "opening_bytes": opening.body_bytes,
@@ -71,17 +69,17 @@ def main() -> None:
         pack = ["pack", folder, work / "shards", "--shard-size", SHARD_BYTES]
         subprocess.run([sys.executable, "-m", "feedline", *map(str, pack)], check=True, capture_output=True)
         with bucket_server(patch) as bucket:
-            url = bucket.put(work / "shards")
+            url, shards = bucket.put(work / "shards"), len(list((work / "shards").glob("*.tar")))
             trimmed, whole = _epochs(bucket, url, "auto"), _epochs(bucket, url, "never")
     results: dict[str, Any] = {
         folder.name: {
             "pictures": len(files),
             "mean_file_bytes": sum(files) / len(files),
-            "shards": len(list(range(0, sum(files), SHARD_BYTES))),
+            "shards": shards,
             "epochs": EPOCHS,
             "seek_index": trimmed,
             "whole_samples": whole,
-            "fewer_bytes": whole["bytes_per_sample"] / trimmed["bytes_per_sample"],
+            "fewer_bytes": sum(files) / len(files) / trimmed["bytes_per_sample"],
         }
     }
     document = {"setup": harness.setup(), "results": results}

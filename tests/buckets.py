@@ -128,12 +128,9 @@ class Proxy:
         if fault == "hang":
             self.released.wait(60)
         if fault == "503":
-            text = b"<Error><Code>SlowDown</Code></Error>"
             request.send_response(503)
-            request.send_header("content-length", str(len(text)))
+            request.send_header("content-length", "0")
             request.end_headers()
-            request.wfile.write(text)
-            self.counts.body_bytes += len(text)
             return
         upstream = http.client.HTTPConnection(*self.target)
         upstream.request(request.command, request.path, body, dict(request.headers))

@@ -23,6 +23,8 @@ import feedline as fl
 from feedline import ops
 
 PICTURES, PER_SHARD = 60, 20
+# Two batches ahead, and no sample before its batch: so it is known how much is fetched.
+FEW_AHEAD: dict[str, Any] = {"prefetch_batches": 2, "start": "first-come"}
 CROP = [ops.DecodeImage(), ops.RandomResizedCrop(64), ops.RandomHorizontalFlip(), ops.ToTensor(dtype="uint8")]
 
 
@@ -101,32 +103,35 @@ def test_other_chains_fields_and_subsets_give_the_same_batches(bucket: Bucket, s
 
 
 def test_with_the_index_a_sample_is_one_request_for_the_rows_it_needs(bucket: Bucket, shards: Path) -> None:
-    loader = loader_of(bucket.put(shards))
+    loader = loader_of(bucket.put(shards), **FEW_AHEAD)
     whole_bytes = sum(path.stat().st_size for path in shards.glob("*.tar"))
     for _ in range(3):
-        bucket.proxy.counts = Counts()
-        before = loader.snapshot()["store"]
         epoch_of(loader)
-        store = loader.snapshot()["store"]
-        assert store["retries"] == 0
-        requests = store["requests"] - before["requests"]
-        assert requests <= 2.05 * PICTURES, "of this epoch and of what is fetched ahead"
-        assert whole_bytes / store["bytes_received_epoch"] > 1.3
-    assert store["requests"] <= 1.05 * loader.snapshot()["ops"][0]["samples"] + 128
+        assert whole_bytes / loader.snapshot()["store"]["bytes_received_epoch"] > 1.3
+    store = loader.snapshot()["store"]
+    assert store["retries"] == 0
+    assert store["requests"] <= 3 * PICTURES + 3 * 8, "one for each sample, those ahead included"
 
 
-def test_counts_are_those_of_the_wire(bucket: Bucket, shards: Path) -> None:
-    loader = loader_of(bucket.put(shards), prefetch_batches=1)
+def test_counts_are_those_of_the_wire(bucket: Bucket, shards: Path, wait_until: Callable[..., None]) -> None:
+    loader = loader_of(bucket.put(shards), **FEW_AHEAD)
     bucket.proxy.counts = Counts()
+    bucket.proxy.fault = lambda method, path: "503" if bucket.proxy.counts.requests % 7 == 0 else None
     sums = []
     for _ in range(3):
         epoch_of(loader)
         sums.append(loader.snapshot()["store"]["bytes_received_epoch"])
-    loader.close()
-    time.sleep(0.2)
-    store = loader.snapshot()["store"]
-    assert store["bytes_received"] <= bucket.proxy.counts.body_bytes <= store["bytes_received"] + 1_000_000
-    assert sum(sums) <= store["bytes_received"] <= 1.5 * sum(sums)
+
+    def counted() -> tuple[int, int]:
+        store = loader.snapshot()["store"]
+        return store["requests"], store["bytes_received"]
+
+    def sent() -> tuple[int, int]:
+        return bucket.proxy.counts.requests, bucket.proxy.counts.body_bytes
+
+    wait_until(lambda: counted() == sent(), "all that was fetched ahead has come, and both counts agree")
+    assert loader.snapshot()["store"]["retries"] > 0
+    assert sum(sums) < counted()[1] < sum(sums) + max(sums), "less than an epoch ahead"
     assert len(set(sums)) == 3, "crops differ from epoch to epoch, and so do their bytes"
 
 
@@ -251,7 +256,7 @@ def test_samples_of_a_bad_object_are_replaced_where_that_is_allowed(bucket: Buck
 
 def test_missing_buckets_objects_and_patterns_are_told_apart(bucket: Bucket, shards: Path) -> None:
     bucket.put(shards)
-    with pytest.raises(fl.SourceError, match="there is no such bucket.*AWS_ENDPOINT_URL"):
+    with pytest.raises(fl.SourceError, match=r"there is no such bucket.*AWS_ENDPOINT_URL"):
         fl.tar("s3://no-such-bucket/x/*.tar")
     with pytest.raises(fl.SourceError, match="no-such-bucket"):
         fl.tar("s3://no-such-bucket/x/a.tar")
@@ -263,9 +268,7 @@ def test_missing_buckets_objects_and_patterns_are_told_apart(bucket: Bucket, sha
         fl.tar("s3:///x.tar")
 
 
-def test_wrong_credentials_say_what_to_set(
-    bucket: Bucket, shards: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_credentials_say_what_to_set(bucket: Bucket, shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = bucket.put(shards)
     connection = http.client.HTTPConnection(*bucket.proxy.target)
     connection.request("POST", "/moto-api/reset-auth", b"0")
@@ -280,19 +283,21 @@ def test_wrong_credentials_say_what_to_set(
         connection.getresponse().read()
 
 
-def test_an_index_beside_another_shard_of_the_same_length_is_noticed(bucket: Bucket, shards: Path) -> None:
+def test_an_index_of_another_shard_of_the_same_length_is_not_believed(bucket: Bucket, shards: Path) -> None:
     url = bucket.put(shards)
     first = sorted(shards.glob("*.tar"))[0]
     content = bytearray(first.read_bytes())
-    changed = content.index(b".jpg", len(content) // 2)
-    content[changed : changed + 4] = b".JPG"
-    start = changed // 512 * 512
-    header = content[start : start + 512]
-    header[148:156] = b" " * 8
-    content[start + 148 : start + 156] = f"{sum(header):06o}\0 ".encode()
+    stem = content.index(b".jpg", len(content) // 2)
+    old, place = bytes(content[stem - 4 : stem + 1]), 0
+    while (place := content.find(old, place)) >= 0:
+        content[place : place + 2] = b"99"
+        start = place // 512 * 512
+        header = content[start : start + 512]
+        header[148:156] = b" " * 8
+        content[start + 148 : start + 156] = f"{sum(header):06o}\0 ".encode()
     bucket.client.put_object(Bucket=BUCKET, Key=f"shards/{first.name}", Body=bytes(content))
     source = fl.tar(f"{url}/*.tar")
-    assert len(source) == PICTURES
+    assert [key for key in map(source.key, source.ids) if "/99" in key] != []
 
 
 def test_a_source_opened_before_a_fork_can_be_loaded_in_the_child(bucket: Bucket, shards: Path) -> None:
@@ -303,19 +308,6 @@ def test_a_source_opened_before_a_fork_can_be_loaded_in_the_child(bucket: Bucket
 
     assert forked(first) == list(range(8))
     assert first() == list(range(8))
-
-
-def test_memory_of_what_is_fetched_ahead_is_bounded(bucket: Bucket, shards: Path, run_python: Callable[..., str]) -> None:
-    code = (
-        "import sys, time, feedline as fl; from feedline import ops; from making import peak_bytes\n"
-        "source = fl.tar(sys.argv[1]); before = peak_bytes()\n"
-        "loader = fl.Loader(source, [ops.DecodeImage(), ops.Resize((8, 8))], batch_size=1, memory_budget='16MB',\n"
-        "                   prefetch_batches=60, num_workers=1)\n"
-        "count = sum(1 for _ in loader); print(count, peak_bytes() - before)"
-    )
-    count, grown = map(int, run_python(code, f"{bucket.put(shards)}/*.tar").split())
-    assert count == PICTURES
-    assert grown < 64_000_000
 
 
 class Ranges(SimpleHTTPRequestHandler):

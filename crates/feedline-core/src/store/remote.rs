@@ -36,7 +36,7 @@ pub struct Answer {
 /// What went over the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Bytes received: the bodies of all answers, also of those that were no use.
+    /// Bytes received: the bodies of answers, as far as they were read, also of those that were cut short.
     pub bytes: u64,
     /// Requests sent, those that were sent again included.
     pub requests: u64,

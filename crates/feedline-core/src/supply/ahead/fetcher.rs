@@ -173,7 +173,8 @@ impl State {
     /// Queues what tasks need from peers; those that need nothing are ready.
     fn plan(&mut self, tasks: Vec<Task>, reading: Reading, ready: &Arc<dyn Ready>) {
         let (mut at_once, mut wishes) = (Vec::new(), Vec::new());
-        for task in tasks {
+        // Whoever sent them may not have known of a jump or a close.
+        for task in tasks.into_iter().filter(|task| ready.expects(task)) {
             let (number, before) = (self.number(), wishes.len());
             let wanted = task.wanted(self.local.plan());
             for wanted in &wanted {

@@ -66,13 +66,11 @@ impl ReadAhead {
                 Fetcher::start(Arc::clone(&self.local), Arc::clone(&self.held), Arc::clone(&self.traffic), self.limit);
             *fetcher = started.inspect_err(|error| tracing::warn!(%error, "nothing is fetched ahead")).ok();
         }
-        match &*fetcher {
-            Some(fetcher) => fetcher.request(tasks, reading, ready),
-            None => {
-                drop(fetcher);
-                ready.ready(tasks);
-            }
+        if let Some(fetcher) = &*fetcher {
+            return fetcher.request(tasks, reading, ready);
         }
+        drop(fetcher);
+        ready.ready(tasks);
     }
 }
 
