@@ -45,11 +45,11 @@ impl fmt::Debug for Talk {
 impl Drop for Talk {
     fn drop(&mut self) {
         let (client, runtime) = (self.client.take(), self.runtime.take());
-        if self.process == std::process::id() {
-            runtime.map(Runtime::shutdown_background);
-        } else {
+        if self.process != std::process::id() {
             // Their threads are those of the process that was forked: to end them here would wait for ever.
             std::mem::forget((client, runtime));
+        } else if let Some(runtime) = runtime {
+            runtime.shutdown_background();
         }
     }
 }
