@@ -30,7 +30,7 @@ $(VENV)/tools: tools/native.sh
 
 $(VENV)/dev: $(VENV)/tools pyproject.toml
 	@echo "installing torch and the test tools (a few minutes the first time)"
-	@$(BIN)/pip install -q torch torchvision pillow webdataset pytest ruff mypy nibabel scipy
+	@$(BIN)/pip install -q torch torchvision pillow webdataset pytest ruff mypy nibabel scipy 'moto[s3,server]'
 	@touch $@
 
 $(VENV)/installed: $(VENV)/tools $(RUST) $(PACKAGE)

@@ -90,6 +90,8 @@ def folder(root: str | os.PathLike[str]) -> Source:
 def tar(shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Source:
     """Open tar shards in the way of WebDataset: ``tar("train/*.tar")``, a folder, a path, or a list of these.
 
+    They may be elsewhere: ``tar("s3://bucket/train/*.tar")``, ``gs://``, ``az://``, ``http://`` or ``https://``.
+
     Members with one key are a sample: ``jpg``, ``jpeg``, ``png``, ``webp``, ``bmp``, ``gif``, ``ppm`` and ``pgm`` are
     the field ``image`` (encoded; add ``ops.DecodeImage()``), ``mask.png`` is ``mask``, ``cls`` is ``label`` (int64) if
     all are whole numbers, all else is called by its extension. Fields that some samples lack are left

@@ -18,7 +18,7 @@ use crate::logging;
 use crate::map::{self, Map};
 use crate::source::Source;
 
-/// What plans can name in this process: all of core, stores that are elsewhere, and Python functions; sources may keep things in `cache`.
+/// What plans can name in this process: all of core, what is elsewhere, and Python functions; sources may keep things in `cache`.
 pub fn registry(cache: Option<PathBuf>) -> Registry {
     let mut registry = Registry::core();
     feedline_net::register(&mut registry);

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use super::{Shelf, record};
 use crate::batch::{Dtype, Sample, Value};
 use crate::engine::{NoMemory, Task, Workspace};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, TrafficMeter};
 use crate::plan::{CacheConfig, CacheForm, Plan};
 use crate::sink::Machine;
 use crate::store::StoreError;
@@ -139,6 +139,18 @@ impl PrefixCache {
         self.memory.read().unwrap_or_else(PoisonError::into_inner).contains_key(&wanted.id.0)
     }
 
+    /// Whether a sample is kept, as far as can be said without reading it.
+    fn has(&self, wanted: Wanted) -> bool {
+        let on_disk = || Some(self.shelf(self.disk.as_ref()?, *self.cut.get()?).has(wanted.id.0));
+        self.is_in_memory(wanted) || on_disk().unwrap_or(false)
+    }
+
+    /// Whether samples are kept from now on.
+    fn has_room(&self) -> bool {
+        let on_disk = self.disk.as_ref().is_some_and(|disk| !disk.is_full.load(Ordering::Relaxed));
+        self.cut.get().is_some() && (on_disk || !self.memory_is_full.load(Ordering::Relaxed))
+    }
+
     /// A stamp of what a sample is made from, where it outlives the run.
     fn stamp(&self, wanted: Wanted) -> Result<u64, StoreError> {
         let fields = self.plan.loaded().iter().map(|(name, _)| &**name);
@@ -209,7 +221,33 @@ impl PrefixCache {
 
 impl Supply for PrefixCache {
     fn request(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
-        self.inner.request(tasks, ready);
+        if !self.plan.source().is_remote() {
+            return self.inner.request(tasks, ready);
+        }
+        // What is kept is not fetched; what will be kept is fetched whole.
+        let is_here = |task: &mut Task| task.wanted(&self.plan).into_iter().all(|wanted| self.has(wanted));
+        let mut tasks = tasks;
+        let here: Vec<Task> = tasks.extract_if(.., is_here).collect();
+        if !here.is_empty() {
+            ready.ready(here);
+        }
+        match tasks {
+            tasks if tasks.is_empty() => {}
+            tasks if self.has_room() => self.inner.request_whole(tasks, ready),
+            tasks => self.inner.request(tasks, ready),
+        }
+    }
+
+    fn forget(&self) {
+        self.inner.forget();
+    }
+
+    fn samples_ahead(&self) -> usize {
+        self.inner.samples_ahead()
+    }
+
+    fn traffic(&self) -> Arc<TrafficMeter> {
+        self.inner.traffic()
     }
 
     fn load(

@@ -62,18 +62,15 @@ impl Shelf {
         !self.has_failed.load(Ordering::Relaxed)
     }
 
+    /// Whether there is a record of this number; whether it is whole and of what stamp is said when it is read.
+    pub fn has(&self, number: u64) -> bool {
+        self.files().is_some_and(|files| files.entry(number).is_some())
+    }
+
     /// Reads a record into `bytes`; says whether it is there, whole, and of this stamp.
     pub fn get(&self, number: u64, stamp: u64, bytes: &mut Vec<u8>) -> bool {
         let Some(files) = self.files() else { return false };
-        let mut entry = [0; ENTRY as usize];
-        if files.table.read_exact_at(&mut entry, place_of(number)).is_err() {
-            return false;
-        }
-        let [a, b, c, d, e, f, g, h, length @ .., _, _, _, _] = entry;
-        let (offset, length) = (u64::from_le_bytes([a, b, c, d, e, f, g, h]), u32::from_le_bytes(length));
-        if length < HEAD as u32 || length > MOST_RECORD {
-            return false;
-        }
+        let Some((offset, length)) = files.entry(number) else { return false };
         bytes.resize(length as usize, 0);
         if files.records.read_exact_at(bytes, offset).is_err() {
             return false;
@@ -129,6 +126,17 @@ impl Shelf {
         }
         let found = open(&self.folder, false).ok()?;
         Some(self.files.get_or_init(|| found))
+    }
+}
+
+impl Files {
+    /// Where a record is and how long, if the table names one.
+    fn entry(&self, number: u64) -> Option<(u64, u32)> {
+        let mut entry = [0; ENTRY as usize];
+        self.table.read_exact_at(&mut entry, place_of(number)).ok()?;
+        let [a, b, c, d, e, f, g, h, length @ .., _, _, _, _] = entry;
+        let (offset, length) = (u64::from_le_bytes([a, b, c, d, e, f, g, h]), u32::from_le_bytes(length));
+        (HEAD as u32..=MOST_RECORD).contains(&length).then_some((offset, length))
     }
 }
 

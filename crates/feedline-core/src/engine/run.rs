@@ -207,6 +207,7 @@ impl Run {
         self.shared.budget.set_front((self.shared.number, front));
         self.shared.has_batch.notify_all();
         drop(dropped);
+        self.shared.supply.forget();
     }
 
     /// What waits to be taken.
@@ -233,6 +234,7 @@ impl Run {
         let dropped = progress.window.reset(Cursor::default(), &shared.budget);
         drop(progress);
         drop(dropped);
+        shared.supply.forget();
         shared.has_tasks.notify_all();
         shared.has_batch.notify_all();
         let left = self.threads.join_within(CLOSE_TIME);

@@ -79,7 +79,7 @@ impl Shared {
         let limits = Limits {
             batch_size,
             asked: config.prefetch_batches,
-            useful: 2.max(1 + (4 * workers).div_ceil(batch_size)),
+            useful: 2.max(1 + (4 * workers).max(supply.samples_ahead()).div_ceil(batch_size)),
             affordable: usize::try_from(affordable).unwrap_or(usize::MAX),
             // In arrival order a slow sample holds up nobody.
             is_first_come: config.start == Start::FirstCome || plan.is_in_arrival_order(),
@@ -250,6 +250,7 @@ impl Shared {
         drop(progress);
         self.metrics.add_substitutes(&substitutes);
         self.metrics.batches.fetch_add(1, Ordering::Relaxed);
+        self.metrics.traffic.deliver(cursor.epoch);
         self.metrics.samples.fetch_add(batch.len as u64, Ordering::Relaxed);
         self.metrics.content_bytes.fetch_add(batch.content_bytes() as u64, Ordering::Relaxed);
         let rest = rest.or_else(|| cursor.rest.clone());

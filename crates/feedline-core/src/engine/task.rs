@@ -1,5 +1,6 @@
 //! A few neighbouring slots of a batch, prepared by one thread in one go.
 
+use std::any::Any;
 use std::cmp::Ordering;
 use std::ops::Range;
 use std::time::Duration;
@@ -28,6 +29,8 @@ pub struct Task {
     pub(super) cost: Option<Duration>,
     /// What was prepared before the batch was open, and has yet to be put into its slot.
     pub(super) early: Option<Box<Report>>,
+    /// What the supply keeps for it.
+    pub(super) held: Option<Box<dyn Any + Send + Sync>>,
 }
 
 impl Task {
@@ -37,6 +40,11 @@ impl Task {
         let visits = plan.sequence().epoch(epoch);
         let turns = self.slots.clone().map(|slot| self.turn(slot));
         turns.map(|turn| plan.wanted(epoch, &visits, plan.place(&self.course, turn).position)).collect()
+    }
+
+    /// Gives it something of the supply's, which is dropped with it: when its samples are prepared, or nobody needs them.
+    pub fn hold(&mut self, held: impl Any + Send + Sync) {
+        self.held = Some(Box::new(held));
     }
 
     /// The turn of the sample in a slot.

@@ -70,7 +70,7 @@ impl Upcoming {
 
     fn task(&self, plan: &Plan, slots: std::ops::Range<usize>) -> Task {
         let (serial, course, first_turn) = (self.serial, self.cursor.course(plan), self.cursor.turns(plan));
-        Task { serial, course, first_turn, slots, writer: None, cost: None, early: None }
+        Task { serial, course, first_turn, slots, writer: None, cost: None, early: None, held: None }
     }
 }
 

@@ -171,6 +171,11 @@ impl Shared {
 }
 
 impl Ready for Shared {
+    fn expects(&self, task: &Task) -> bool {
+        let progress = self.lock();
+        !progress.is_closed && progress.window.expects(task)
+    }
+
     fn ready(&self, tasks: Vec<Task>) {
         let mut progress = self.lock();
         if progress.is_closed {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{CacheSnapshot, SeekSnapshot};
+use super::{CacheSnapshot, SeekSnapshot, TrafficMeter};
 use crate::error::SampleFailure;
 use crate::plan::Plan;
 
@@ -193,6 +193,8 @@ pub struct Metrics {
     pub ops: Vec<OpMeter>,
     /// The store.
     pub read: ReadMeter,
+    /// What the supply gets from peers.
+    pub traffic: Arc<TrafficMeter>,
     /// Seek indexes.
     pub seek: SeekMeter,
     /// The cache of samples.
@@ -208,6 +210,11 @@ pub struct Metrics {
 impl Metrics {
     /// Counters at zero for the ops of `plan`.
     pub fn new(plan: &Plan) -> Self {
+        Self::counting(plan, Arc::default())
+    }
+
+    /// The same, with the counter of what a supply gets from peers.
+    pub fn counting(plan: &Plan, traffic: Arc<TrafficMeter>) -> Self {
         let meter = |name: &Arc<str>| OpMeter {
             name: Arc::clone(name),
             busy_nanos: AtomicU64::new(0),
@@ -217,6 +224,7 @@ impl Metrics {
         Self {
             ops: plan.ops().iter().map(|op| meter(op.name())).collect(),
             read: ReadMeter::default(),
+            traffic,
             seek: SeekMeter::default(),
             cache: CacheMeter::default(),
             samples: AtomicU64::new(0),

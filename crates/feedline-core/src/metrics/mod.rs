@@ -6,9 +6,11 @@
 mod cpu;
 mod meters;
 mod snapshot;
+mod traffic;
 
 pub(crate) use cpu::{process_cpu_time, thread_cpu_time};
 pub use meters::{CacheMeter, Metrics, OpMeter, Phase, ReadMeter, SeekMeter, Substitute};
 pub use snapshot::{
     CacheSnapshot, MemorySnapshot, OpSnapshot, QueueSnapshot, SeekSnapshot, Snapshot, StoreSnapshot, SubstituteSnapshot,
 };
+pub use traffic::{TrafficMeter, TrafficSums};

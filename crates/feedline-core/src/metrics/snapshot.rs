@@ -52,11 +52,21 @@ pub struct OpSnapshot {
 
 /// The store.
 #[derive(Clone, Debug, Default, Serialize)]
-#[expect(missing_docs, reason = "the names say it")]
 pub struct StoreSnapshot {
+    /// Bytes of samples that were read.
     pub bytes: u64,
+    /// Reads.
     pub reads: u64,
+    /// Time that threads spent reading.
     pub busy_seconds: f64,
+    /// Bytes that came over the wire.
+    pub bytes_received: u64,
+    /// Those for the epoch of the last batch delivered: complete once its last batch is.
+    pub bytes_received_epoch: u64,
+    /// Requests that were sent, those that were sent again included.
+    pub requests: u64,
+    /// Requests that were sent again.
+    pub retries: u64,
 }
 
 /// Seek indexes.
@@ -128,6 +138,7 @@ impl Snapshot {
     /// Reads the counters.
     pub fn new(metrics: &Metrics, num_workers: usize, queue: QueueSnapshot, budget: BudgetSnapshot) -> Self {
         let (busy, bytes, reads) = metrics.read.read();
+        let traffic = metrics.traffic.read();
         let (substituted, substitutes) = metrics.substitutes();
         Self {
             batches: metrics.batches.load(Ordering::Relaxed),
@@ -142,7 +153,15 @@ impl Snapshot {
                     OpSnapshot { name: op.name.to_string(), busy_seconds: busy.as_secs_f64(), bytes_out, samples }
                 })
                 .collect(),
-            store: StoreSnapshot { bytes, reads, busy_seconds: busy.as_secs_f64() },
+            store: StoreSnapshot {
+                bytes,
+                reads,
+                busy_seconds: busy.as_secs_f64(),
+                bytes_received: traffic.all.bytes,
+                bytes_received_epoch: traffic.bytes_of_epoch,
+                requests: traffic.all.requests,
+                retries: traffic.all.retries,
+            },
             seek_index: metrics.seek.read(),
             cache: metrics.cache.read(),
             queue,

@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::metrics::{Metrics, Snapshot};
 use crate::order::{Epoch, Occurrence, OrderReport};
 use crate::plan::Plan;
-use crate::supply::{LocalSupply, Supply, Wanted};
+use crate::supply::{LocalSupply, ReadAhead, Supply, Wanted};
 
 /// A stream of batches.
 #[derive(Debug)]
@@ -97,7 +97,9 @@ pub enum Next {
 impl Loader {
     /// A stream of `plan` from its own source.
     pub fn new(plan: Arc<Plan>, machine: &Machine) -> Self {
-        let supply: Arc<dyn Supply> = Arc::new(LocalSupply::new(Arc::clone(&plan), machine));
+        let local = LocalSupply::new(Arc::clone(&plan), machine);
+        let supply: Arc<dyn Supply> =
+            if plan.source().is_remote() { Arc::new(ReadAhead::new(&plan, local, machine)) } else { Arc::new(local) };
         let supply = match &plan.config().cache {
             Some(config) => Arc::new(PrefixCache::new(Arc::clone(&plan), supply, config, machine)),
             None => supply,
@@ -119,7 +121,7 @@ impl Loader {
         let costs = cost_file.as_ref().and_then(|file| file.read(&plan)).unwrap_or_else(|| Costs::new(&plan));
         Self {
             lasting: Lasting {
-                metrics: Arc::new(Metrics::new(&plan)),
+                metrics: Arc::new(Metrics::counting(&plan, supply.traffic())),
                 budget: Budget::asked_or_default(asked, machine.memory_bytes),
                 costs: Arc::new(costs),
             },

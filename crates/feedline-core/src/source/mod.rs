@@ -61,6 +61,11 @@ pub trait Source: Send + Sync + Debug {
     /// Where the bytes of a field are.
     fn origin(&self, id: SampleId, field: &str) -> Origin<'_>;
 
+    /// Whether parts of open objects are with a peer, so that it pays to fetch them before they are needed.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
     /// Writes a field whose origin is [`Origin::Made`].
     fn make(&self, id: SampleId, field: &str, target: &mut [u8]);
 

@@ -118,6 +118,10 @@ impl Source for SubsetSource {
         self.parent.origin(id, field)
     }
 
+    fn is_remote(&self) -> bool {
+        self.parent.is_remote()
+    }
+
     fn make(&self, id: SampleId, field: &str, target: &mut [u8]) {
         self.parent.make(id, field, target);
     }

@@ -5,13 +5,15 @@
 
 mod disk;
 mod names;
+mod remote;
 
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
 
 pub use disk::DiskStore;
-pub use names::Names;
+pub use names::{Names, NamesBuilder};
+pub use remote::{Answer, Done, Fetch, Remote, Traffic, fetch_waiting, read_ranges};
 
 use crate::engine::NoMemory;
 
@@ -33,6 +35,11 @@ pub trait Store: Send + Sync + Debug {
 
     /// The full path or address of an object, for messages.
     fn address(&self, name: &str) -> String;
+
+    /// Whether objects are with a peer: then they are opened once, and what is small and often looked at is copied here.
+    fn is_remote(&self) -> bool {
+        false
+    }
 }
 
 /// An open object.
@@ -55,6 +62,11 @@ pub trait Object: Send + Sync + Debug {
 
     /// Fills `target` from `offset` on.
     fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError>;
+
+    /// The way to fetch many ranges at once, where the bytes are with a peer.
+    fn remote(&self) -> Option<&dyn Remote> {
+        None
+    }
 }
 
 /// Memory that a reader asks for when it knows how much it needs.
@@ -88,6 +100,8 @@ pub enum StoreError {
     NotAFile { path: String, what: &'static str },
     #[error("{path:?} {problem}")]
     Content { path: String, problem: String },
+    #[error("{path:?} {problem}")]
+    Peer { path: String, problem: String, source: Box<dyn std::error::Error + Send + Sync> },
     #[error(transparent)]
     Memory(#[from] NoMemory),
     #[error(transparent)]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use feedline_codec::read_header;
 
+use super::reader::{Part, Reader};
 use super::seek::{Found, SeekIndexes, stamp};
 use super::volumes::Volumes;
 use super::{Cut, Reading, Ready, Supply, SupplyError, Wanted};
@@ -18,7 +19,7 @@ use crate::op::{Decoding, Need};
 use crate::order::SampleId;
 use crate::plan::{Plan, SeekIndexUse};
 use crate::sink::Machine;
-use crate::source::{Origin, Source};
+use crate::source::{OpenPart, Origin, Source};
 use crate::store::{Object, Room, StoreError};
 
 /// A source read by this process.
@@ -36,6 +37,17 @@ struct LoadedField {
     kind: Kind,
     fixed: Option<(Dtype, Vec<usize>)>,
     trim: Option<Trim>,
+}
+
+/// Where a picture is, and which of its bytes are needed.
+struct Sought {
+    object: Arc<dyn Object>,
+    /// All of it in the object.
+    all: Range<u64>,
+    stamp: u64,
+    found: Found,
+    /// The part of it that is needed, if not all is; only with an index.
+    needed: Option<Range<u64>>,
 }
 
 /// A field whose pictures are decoded, of which a later op may need a part only.
@@ -68,37 +80,68 @@ impl LocalSupply {
         Self { plan, source, fields, volumes }
     }
 
+    pub(super) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Which bytes of stored fields a sample will need, as far as that is known before they are read.
+    pub(super) fn needs(&self, wanted: Wanted, reading: Reading) -> Result<Vec<OpenPart>, StoreError> {
+        let mut parts = Vec::with_capacity(self.fields.len());
+        for field in &self.fields {
+            let part = match &field.trim {
+                Some(trim) if reading != Reading::Plain && field.fixed.is_none() => {
+                    let Sought { object, all, needed, .. } = self.seek(field, trim, wanted, reading)?;
+                    let range = needed.map_or(all.clone(), |needed| within(&all, &needed));
+                    Some((object, range))
+                }
+                _ => match self.source.origin(wanted.id, &field.name) {
+                    Origin::Part { object, range } => Some((object, range)),
+                    Origin::Whole { .. } | Origin::Made => None,
+                },
+            };
+            parts.extend(part);
+        }
+        Ok(parts)
+    }
+
+    /// Finds where a picture is, and which of its bytes a crop needs.
+    fn seek(&self, field: &LoadedField, trim: &Trim, wanted: Wanted, reading: Reading) -> Result<Sought, StoreError> {
+        let opened = self.source.origin(wanted.id, &field.name).open()?;
+        let (object, all) = opened.expect("what a source makes has a fixed shape: see check_source");
+        let stamp = stamp(&*object, &all);
+        let found = trim.indexes.find(&*self.source, wanted.id, stamp)?;
+        let mut needed = None;
+        if let Found::Index(index) = &found
+            && reading == Reading::Trimmed
+        {
+            let header = index.header();
+            let range = self.need(field, trim, wanted, &header).and_then(|need| {
+                let options = trim.decoding.options(Some(need), &|| false);
+                index.bytes_for(trim.decoding.crop(&header, need), &options).ok()
+            });
+            needed = range.filter(|range| within(&all, range).end <= all.end);
+        }
+        Ok(Sought { object, all, stamp, found, needed })
+    }
+
     /// Reads the bytes of a picture that a crop of it needs, or all of them.
     fn read_trimmed<'s>(
         &self,
         field: &LoadedField,
         trim: &Trim,
         (wanted, reading): (Wanted, Reading),
+        reader: &Reader<'_>,
         workspace: &mut Workspace,
-        metrics: &Metrics,
     ) -> Result<Encoded<'s>, SupplyError> {
-        let opened = self.source.origin(wanted.id, &field.name).open()?;
-        let (object, all) = opened.expect("what a source makes has a fixed shape: see check_source");
-        let stamp = stamp(&*object, &all);
-        let found = trim.indexes.find(&*self.source, wanted.id, stamp)?;
-        if let Found::Index(index) = &found
-            && reading == Reading::Trimmed
-        {
-            let header = index.header();
-            let need = self.need(field, trim, wanted, &header);
-            let range = need.and_then(|need| {
-                let options = trim.decoding.options(Some(need), &|| false);
-                index.bytes_for(trim.decoding.crop(&header, need), &options).ok()
-            });
-            let in_object = range.as_ref().map(|range| all.start + range.start..all.start + range.end);
-            if let Some((range, in_object)) = range.zip(in_object).filter(|(_, range)| range.end <= all.end) {
-                let memory = read_range(&*object, in_object, workspace, metrics)?;
-                metrics.seek.add_used();
-                let Found::Index(index) = found else { unreachable!("it was found") };
-                return Ok(Encoded { memory, offset: range.start, is_whole: false, index: Some(index) });
-            }
+        let Sought { object, all, stamp, found, needed } = self.seek(field, trim, wanted, reading)?;
+        let seek = &reader.metrics.seek;
+        if let Some(needed) = needed {
+            let memory = read_range(&*object, within(&all, &needed), reader, workspace)?;
+            seek.add_used();
+            let index = if let Found::Index(index) = found { Some(index) } else { None };
+            return Ok(Encoded { memory, offset: needed.start, is_whole: false, index });
         }
-        let memory = read_range(&*object, all, workspace, metrics)?;
+        let memory = read_range(&*object, all, reader, workspace)?;
         let index = match found {
             // All of the file is wanted, or the index is that of another one.
             Found::Index(index) if index.fits(&memory) => Some(index),
@@ -106,7 +149,7 @@ impl LocalSupply {
             Found::Index(_) | Found::Unknown => {
                 let header = read_header(&memory).ok();
                 let is_cropped = header.is_some_and(|header| self.need(field, trim, wanted, &header).is_some());
-                let make = || trim.indexes.make(wanted.id, stamp, &memory, &metrics.seek);
+                let make = || trim.indexes.make(wanted.id, stamp, &memory, seek);
                 if is_cropped { make() } else { None }
             }
         };
@@ -131,15 +174,30 @@ impl Supply for LocalSupply {
         workspace: &mut Workspace,
         metrics: &Metrics,
     ) -> Result<Cut, SupplyError> {
+        self.load_with(&[], (wanted, reading), sample, workspace, metrics)
+    }
+}
+
+impl LocalSupply {
+    /// Loads a sample of which parts were fetched ahead.
+    pub(super) fn load_with(
+        &self,
+        parts: &[Part],
+        (wanted, reading): (Wanted, Reading),
+        sample: &mut Sample<'_>,
+        workspace: &mut Workspace,
+        metrics: &Metrics,
+    ) -> Result<Cut, SupplyError> {
         let id = wanted.id;
+        let reader = Reader { parts, epoch: wanted.epoch, metrics };
         for field in &self.fields {
             let LoadedField { name, kind, fixed, trim } = field;
             let Some((dtype, shape)) = fixed else {
                 let encoded = match trim {
                     Some(trim) if reading != Reading::Plain => {
-                        self.read_trimmed(field, trim, (wanted, reading), workspace, metrics)?
+                        self.read_trimmed(field, trim, (wanted, reading), &reader, workspace)?
                     }
-                    _ => read_whole(self.source.origin(id, name), workspace, metrics)?.into(),
+                    _ => read_whole(self.source.origin(id, name), &reader, workspace)?.into(),
                 };
                 let value = match kind {
                     Kind::Text => text(&encoded.memory).ok_or_else(|| not_text(&*self.source, id, name))?,
@@ -151,8 +209,7 @@ impl Supply for LocalSupply {
             let mut memory = sample.output(name, *dtype, shape, workspace)?;
             match self.source.origin(id, name) {
                 Origin::Part { object, range } => {
-                    metrics.read.time(|| object.read_at(range.start, &mut memory))?;
-                    metrics.read.add_bytes(memory.len());
+                    reader.read_at(&*object, range.start, &mut memory, workspace.cancel())?;
                 }
                 Origin::Made => self.source.make(id, name, &mut memory),
                 Origin::Whole { .. } => unreachable!("a whole object has no fixed shape"),
@@ -164,16 +221,24 @@ impl Supply for LocalSupply {
     }
 }
 
-fn read_whole<'s>(origin: Origin<'_>, workspace: &mut Workspace, metrics: &Metrics) -> Result<Memory<'s>, SupplyError> {
+fn read_whole<'s>(
+    origin: Origin<'_>,
+    reader: &Reader<'_>,
+    workspace: &mut Workspace,
+) -> Result<Memory<'s>, SupplyError> {
     match origin {
+        Origin::Whole { store, name } if store.is_remote() => {
+            let object = store.open(name)?;
+            read_range(&*object, 0..object.len(), reader, workspace)
+        }
         Origin::Whole { store, name } => {
             let mut room = BufferRoom { workspace, buffer: None };
-            metrics.read.time(|| store.read(name, &mut room))?;
+            reader.metrics.read.time(|| store.read(name, &mut room))?;
             let memory = Memory::Heap(room.buffer.unwrap_or_default());
-            metrics.read.add_bytes(memory.len());
+            reader.metrics.read.add_bytes(memory.len());
             Ok(memory)
         }
-        Origin::Part { object, range } => read_range(&*object, range, workspace, metrics),
+        Origin::Part { object, range } => read_range(&*object, range, reader, workspace),
         Origin::Made => unreachable!("what a source makes has a fixed shape: see check_source"),
     }
 }
@@ -181,13 +246,17 @@ fn read_whole<'s>(origin: Origin<'_>, workspace: &mut Workspace, metrics: &Metri
 fn read_range<'s>(
     object: &dyn Object,
     range: Range<u64>,
+    reader: &Reader<'_>,
     workspace: &mut Workspace,
-    metrics: &Metrics,
 ) -> Result<Memory<'s>, SupplyError> {
     let mut buffer = workspace.buffer((range.end.saturating_sub(range.start)) as usize).map_err(StoreError::from)?;
-    metrics.read.time(|| object.read_at(range.start, buffer.as_mut_slice()))?;
-    metrics.read.add_bytes(buffer.as_slice().len());
+    reader.read_at(object, range.start, buffer.as_mut_slice(), workspace.cancel())?;
     Ok(Memory::Heap(buffer))
+}
+
+/// A range of a picture as one of the object that holds the picture.
+fn within(all: &Range<u64>, part: &Range<u64>) -> Range<u64> {
+    all.start.saturating_add(part.start)..all.start.saturating_add(part.end)
 }
 
 fn value<'s>(kind: &Kind, dtype: Dtype, shape: &[usize], memory: Memory<'s>) -> Value<'s> {

@@ -4,19 +4,22 @@
 //! waiting for a peer; then, in a preparer thread, the samples themselves. A supply with many requests in flight answers as
 //! they complete, from threads of its own; the local one answers at once.
 
+mod ahead;
 mod local;
+mod reader;
 mod seek;
 mod volumes;
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
+pub use ahead::ReadAhead;
 pub use local::LocalSupply;
 pub use seek::{Found, SeekIndexes, sample_stamp, stamp};
 
 use crate::batch::{OutputError, Sample};
 use crate::engine::{NoMemory, Task, Workspace};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, TrafficMeter};
 use crate::order::{Epoch, Occurrence, SampleId};
 use crate::store::StoreError;
 use crate::volume::VolumeError;
@@ -25,6 +28,24 @@ use crate::volume::VolumeError;
 pub trait Supply: Send + Sync + Debug {
     /// Announces samples that will be needed; returns at once. [`Task::wanted`] names them.
     fn request(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>);
+
+    /// The same for samples that will be loaded whole, to be kept.
+    fn request_whole(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
+        self.request(tasks, ready);
+    }
+
+    /// Says that tasks were dropped: those that [`Ready::expects`] no more need no answer.
+    fn forget(&self) {}
+
+    /// How many samples it should be asked for ahead, because their bytes take their time to come.
+    fn samples_ahead(&self) -> usize {
+        0
+    }
+
+    /// Counts what comes over the wire.
+    fn traffic(&self) -> Arc<TrafficMeter> {
+        Arc::default()
+    }
 
     /// Loads one sample of a task that is ready; says how many ops of the chain have been done already.
     fn load(
@@ -93,6 +114,11 @@ pub struct Cut(pub usize);
 pub trait Ready: Send + Sync {
     /// Hands tasks to the preparers, in any order: a preparer whose sample is not due waits for memory for a moment only.
     fn ready(&self, tasks: Vec<Task>);
+
+    /// Whether a task may still be needed.
+    fn expects(&self, _task: &Task) -> bool {
+        true
+    }
 }
 
 /// Why a sample could not be had.

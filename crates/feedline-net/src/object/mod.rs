@@ -1,6 +1,73 @@
-//! Object stores: objects by URL.
+//! Object stores: `s3://`, `gs://`, `az://`, `http://` and `https://`, through the `object_store` crate.
+//!
+//! In: a URL. Out: a [`feedline_core::store::Store`] whose objects can be asked for many ranges at once. Everything is read,
+//! nothing is ever written. Credentials, regions and endpoints come from the environment variables of each provider.
+//!
+//! - `client.rs` makes the client of a provider, `counting.rs` counts what it sends and receives
+//! - `peer.rs` is a bucket or server with its client and threads, `bucket.rs` the store of a folder in it
+//! - `problem.rs` says what went wrong and what to do
+
+mod bucket;
+mod client;
+mod counting;
+mod peer;
+mod problem;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use feedline_core::Registry;
+use feedline_core::plan::PlanError;
+use feedline_core::source::SourceError;
+use feedline_core::store::StoreError;
+
+use self::bucket::Bucket;
+use self::client::Scheme;
+use self::peer::Peer;
+
+/// How long a peer that does not answer, or not as it should, is asked again.
+pub const RETRY_TIME: Duration = Duration::from_secs(30);
 
 /// Makes the schemes of object stores known.
-pub fn register(_registry: &mut Registry) {}
+pub fn register(registry: &mut Registry) {
+    register_patient(registry, RETRY_TIME);
+}
+
+/// The same, with another time for which a peer is asked again.
+pub fn register_patient(registry: &mut Registry, retry_time: Duration) {
+    let peers = Arc::new(Peers { retry_time, open: Mutex::default() });
+    for (name, scheme) in Scheme::ALL {
+        let peers = Arc::clone(&peers);
+        registry.store(name, move |url| {
+            let opened = peers.bucket(url, scheme);
+            Ok(Arc::new(opened.map_err(|error| PlanError::Source(SourceError::Store(error)))?))
+        });
+    }
+}
+
+/// The peers in use: a set of shards in one bucket has one client, however many patterns name them.
+#[derive(Debug)]
+struct Peers {
+    retry_time: Duration,
+    open: Mutex<HashMap<String, Weak<Peer>>>,
+}
+
+impl Peers {
+    fn bucket(&self, url: &str, scheme: Scheme) -> Result<Bucket, StoreError> {
+        let after = url.find("://").map_or(0, |colon| colon + 3);
+        let host_end = url[after..].find('/').map_or(url.len(), |slash| after + slash);
+        let (root, folder) = (&url[..host_end], url[host_end..].trim_matches('/'));
+        if host_end == after {
+            let problem = format!("names no {}", scheme.what());
+            return Err(StoreError::Content { path: url.to_owned(), problem });
+        }
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let peer = match open.get(root).and_then(Weak::upgrade) {
+            Some(peer) => peer,
+            None => Arc::new(Peer::open(root, scheme, self.retry_time)?),
+        };
+        open.insert(root.to_owned(), Arc::downgrade(&peer));
+        Bucket::new(peer, folder)
+    }
+}

@@ -14,6 +14,11 @@ impl MemoryObject {
     pub fn new(address: String, bytes: Vec<u8>) -> Self {
         Self { address, bytes }
     }
+
+    /// All bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl Object for MemoryObject {

@@ -95,7 +95,7 @@ impl Place {
             return Ok(Self { given, store: registry.store_for(path)?, which: Which::Folder });
         }
         // A file may really be called so.
-        if store.open(rest).is_ok() {
+        if !store.is_remote() && store.open(rest).is_ok() {
             return Ok(Self { given, store, which: Which::One(rest.to_owned()) });
         }
         let glob = GlobBuilder::new(rest).literal_separator(true).build();

@@ -1,7 +1,8 @@
 //! One shard and where its index is.
 //!
 //! Of the indexes that lie beside the shard and in the cache folder, the one that fits best is taken. Without one that fits
-//! the shard is listed, and the index kept in the cache folder, or in memory where there is none.
+//! the shard is listed, and the index kept in the cache folder, or in memory where there is none. A shard that is with a peer
+//! is opened once, and its index copied (`copied.rs`).
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -11,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::copied;
 use super::index::{ENDING, Freshness, Head, Index};
 use super::listing::list;
 use super::memory::MemoryObject;
@@ -26,17 +28,20 @@ pub(super) struct Shard {
     index: Mutex<Located>,
     /// Whether headers all over the shard need not be compared any more.
     is_checked: AtomicBool,
+    /// Open for good, where to open it is to ask a peer.
+    remote: Option<Arc<dyn Object>>,
 }
 
 /// An index and where it is.
 #[derive(Clone, Debug)]
-struct Located {
-    place: Place,
-    head: Arc<Head>,
+pub(super) struct Located {
+    pub place: Place,
+    pub head: Arc<Head>,
 }
 
+/// Where an index is.
 #[derive(Clone, Debug)]
-enum Place {
+pub(super) enum Place {
     Beside,
     Cache,
     Memory(Arc<dyn Object>),
@@ -93,6 +98,12 @@ impl Shard {
     pub fn open(found: Found, cache: Option<&IndexCache>) -> Result<(Self, Opened), StoreError> {
         let object = found.store.open(&found.name)?;
         let (bytes, modified_nanoseconds) = (object.len(), object.modified_nanoseconds());
+        if found.store.is_remote() {
+            let (located, opened) = copied::locate(&found, &*object, cache)?;
+            let (index, is_checked) = (Mutex::new(located), AtomicBool::new(true));
+            let remote = Some(object);
+            return Ok((Self { found, bytes, modified_nanoseconds, index, is_checked, remote }, opened));
+        }
         let mut best: Option<(Freshness, Located)> = None;
         let mut has_index = false;
         for place in [Some(Place::Beside), cache.map(|_| Place::Cache)].into_iter().flatten() {
@@ -115,7 +126,7 @@ impl Shard {
             (Located::listed(&*object, cache)?, true, opened)
         };
         let (index, is_checked) = (Mutex::new(located), AtomicBool::new(is_checked));
-        Ok((Self { found, bytes, modified_nanoseconds, index, is_checked }, opened))
+        Ok((Self { found, bytes, modified_nanoseconds, index, is_checked, remote: None }, opened))
     }
 
     /// The head of its index.
@@ -132,11 +143,19 @@ impl Shard {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether it is with a peer.
+    pub fn is_remote(&self) -> bool {
+        self.remote.is_some()
+    }
+
     /// Opens the shard again, as it was; an index that does not fit it is made anew.
     pub fn reopen(&self, cache: Option<&IndexCache>) -> Result<OpenShard, StoreError> {
         let object = self.object()?;
         let Located { place, head } = self.located().clone();
-        let Ok(file) = place.open(&self.found, cache) else { return self.rebuild(cache) };
+        let Ok(file) = place.open(&self.found, cache) else {
+            let Some(remote) = &self.remote else { return self.rebuild(cache) };
+            return self.replace(copied::copy(&self.found, &**remote, cache)?.0, object, cache);
+        };
         let index = Index { object: file, head };
         let is_as_it_was = object.modified_nanoseconds() == self.modified_nanoseconds;
         if !(is_as_it_was && self.is_checked.load(Ordering::Relaxed)) {
@@ -149,6 +168,9 @@ impl Shard {
     }
 
     fn object(&self) -> Result<Arc<dyn Object>, StoreError> {
+        if let Some(object) = &self.remote {
+            return Ok(Arc::clone(object));
+        }
         let object = self.found.store.open(&self.found.name)?;
         if object.len() == self.bytes {
             return Ok(object);
@@ -160,6 +182,15 @@ impl Shard {
     pub fn rebuild(&self, cache: Option<&IndexCache>) -> Result<OpenShard, StoreError> {
         let object = self.object()?;
         let located = Located::listed(&*object, cache)?;
+        self.replace(located, object, cache)
+    }
+
+    fn replace(
+        &self,
+        located: Located,
+        object: Arc<dyn Object>,
+        cache: Option<&IndexCache>,
+    ) -> Result<OpenShard, StoreError> {
         let before = self.head();
         if (located.head.samples, located.head.identity) != (before.samples, before.identity) {
             let (now, then) = (located.head.samples, before.samples);
@@ -179,7 +210,7 @@ impl Shard {
 }
 
 impl Place {
-    fn open(&self, found: &Found, cache: Option<&IndexCache>) -> Result<Arc<dyn Object>, StoreError> {
+    pub fn open(&self, found: &Found, cache: Option<&IndexCache>) -> Result<Arc<dyn Object>, StoreError> {
         let Found { store, name } = found;
         match (self, cache) {
             (Self::Memory(index), _) => Ok(Arc::clone(index)),
@@ -191,9 +222,13 @@ impl Place {
 
 impl Located {
     /// Lists a shard and keeps its index.
-    fn listed(shard: &dyn Object, cache: Option<&IndexCache>) -> Result<Self, StoreError> {
+    pub fn listed(shard: &dyn Object, cache: Option<&IndexCache>) -> Result<Self, StoreError> {
+        Self::kept(shard, list(shard)?, cache)
+    }
+
+    /// Keeps the index of a shard.
+    pub fn kept(shard: &dyn Object, bytes: Vec<u8>, cache: Option<&IndexCache>) -> Result<Self, StoreError> {
         let address = shard.address();
-        let bytes = list(shard)?;
         let written = cache.map(|cache| cache.write(&address, &bytes));
         if let Some(Err(error)) = &written {
             tracing::debug!(shard = address, %error, "index could not be kept in the cache folder");

@@ -17,8 +17,9 @@ use crate::store::StoreError;
 
 /// Shards kept open, with two files each: enough for threads that read at random, few enough for any limit on files.
 const OPEN_SHARDS: NonZero<usize> = NonZero::new(128).expect("128 is not zero");
-/// Threads that open shards: waiting for the file system, not computing.
+/// Threads that open shards: waiting for the file system or for a peer, not computing.
 const OPENING_THREADS: usize = 8;
+const REMOTE_OPENING_THREADS: usize = 32;
 
 /// The shards of a data set, in order.
 #[derive(Debug)]
@@ -68,6 +69,11 @@ impl Shards {
     /// Number of shards.
     pub fn len(&self) -> usize {
         self.all.len()
+    }
+
+    /// Whether a shard is with a peer.
+    pub fn is_remote(&self) -> bool {
+        self.all.iter().any(Shard::is_remote)
     }
 
     /// The heads of the indexes, in order.
@@ -136,8 +142,10 @@ fn open_all(found: &[Found], cache: Option<&IndexCache>) -> Result<Vec<(Shard, O
             opened.push((number, shard));
         }
     };
+    let is_remote = found.iter().any(|found| found.store.is_remote());
+    let most = if is_remote { REMOTE_OPENING_THREADS } else { OPENING_THREADS };
     let mut opened = thread::scope(|scope| {
-        let threads: Vec<_> = (0..OPENING_THREADS.min(found.len())).map(|_| scope.spawn(open_some)).collect();
+        let threads: Vec<_> = (0..most.min(found.len())).map(|_| scope.spawn(open_some)).collect();
         let parts = threads.into_iter().map(|thread| thread.join().expect("opening a shard does not panic"));
         parts.flatten().collect::<Vec<_>>()
     });

@@ -199,6 +199,10 @@ impl Source for TarSource {
         })
     }
 
+    fn is_remote(&self) -> bool {
+        self.shards.is_remote()
+    }
+
     fn make(&self, _id: SampleId, _field: &str, _target: &mut [u8]) {
         unreachable!("all fields are stored");
     }

@@ -1,7 +1,7 @@
 //! From the bytes of a tar file to its members.
 //!
 //! In: an open object, every byte of which may be hostile. Out: the regular files in it, each with its name and where its
-//! data lie, always inside the object. Only headers are read, a few kB at a time; links, folders and devices are passed
+//! data lie, always inside the object. Only headers are read, a few kB at a time (of what is with a peer, MBs); links, folders and devices are passed
 //! over, as WebDataset does. Each step goes forward by a block at least, and no name takes more than [`MOST_NAME_BYTES`].
 
 use std::ops::Range;
@@ -18,6 +18,8 @@ const MOST_NAME_BYTES: u64 = 16 << 10;
 const MOST_EXTENDED_BYTES: u64 = 1 << 20;
 /// Bytes read at a time: a header, a small member and the header behind it.
 const WINDOW_BYTES: u64 = 4 << 10;
+/// The same where a peer is asked: more takes hardly longer, and the next headers are with it.
+const REMOTE_WINDOW_BYTES: u64 = 4 << 20;
 
 /// A regular file in a tar file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -170,7 +172,8 @@ impl Window {
     fn read(&mut self, object: &dyn Object, range: Range<u64>) -> Result<&[u8], StoreError> {
         let end = self.start + self.bytes.len() as u64;
         if range.start < self.start || range.end > end {
-            let wanted = (range.end - range.start).max(WINDOW_BYTES.min(object.len() - range.start));
+            let window = if object.remote().is_some() { REMOTE_WINDOW_BYTES } else { WINDOW_BYTES };
+            let wanted = (range.end - range.start).max(window.min(object.len() - range.start));
             self.start = range.start;
             self.bytes.resize(wanted as usize, 0);
             object.read_at(range.start, &mut self.bytes).inspect_err(|_| self.bytes.clear())?;

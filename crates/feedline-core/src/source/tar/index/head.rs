@@ -1,12 +1,14 @@
 //! The head of an index: all that opening a shard reads.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::super::identity::Identity;
 use super::super::walk::BLOCK;
 use super::entry::Entry;
-use crate::store::{Object, StoreError};
+use crate::store::{Object, StoreError, read_ranges};
 
 const MAGIC: &[u8; 8] = b"FLSHARD\n";
 /// Changes whenever older programs would misread the file.
@@ -143,12 +145,26 @@ impl Head {
         }
     }
 
+    /// The same index, `bytes`, made out to a copy of its shard.
+    pub fn of_copy(&self, copy: &dyn Object, bytes: &[u8]) -> Vec<u8> {
+        let mut head = Self { modified_nanoseconds: copy.modified_nanoseconds(), ..self.clone() };
+        let mut copied = head.write(self.classes_at - self.records_at, self.index_bytes - self.classes_at);
+        copied.extend_from_slice(bytes.get(self.entries_at as usize..).unwrap_or_default());
+        copied
+    }
+
+    /// Whether length and time are those of the shard as it is now.
+    pub fn is_exact(&self, shard: &dyn Object) -> bool {
+        let is_same_time = self.modified_nanoseconds.is_some_and(|time| Some(time) == shard.modified_nanoseconds());
+        is_same_time && self.shard_bytes == shard.len()
+    }
+
     /// Compares with the shard as it is now.
     pub fn freshness(&self, shard: &dyn Object) -> Result<Freshness, StoreError> {
         if self.shard_bytes != shard.len() {
             return Ok(Freshness::Stale);
         }
-        if self.modified_nanoseconds.is_some() && self.modified_nanoseconds == shard.modified_nanoseconds() {
+        if self.is_exact(shard) {
             return Ok(Freshness::Exact);
         }
         let Ends { first, last, after, hash } = self.ends;
@@ -178,10 +194,11 @@ pub(super) fn whole_bytes(bytes: &[u8]) -> Option<u64> {
 
 /// A hash of the first header, the last one, and what follows the last member.
 pub(super) fn ends_hash(shard: &dyn Object, first: u64, last: u64, after: u64) -> Result<u64, StoreError> {
+    let block = |start: u64| start..start + shard.len().saturating_sub(start).min(BLOCK);
     let mut blocks = [0; 3 * BLOCK as usize];
-    for (start, block) in [first, last, after].into_iter().zip(blocks.chunks_mut(BLOCK as usize)) {
-        let left = shard.len().saturating_sub(start).min(BLOCK) as usize;
-        shard.read_at(start, &mut block[..left])?;
+    let read = read_ranges(shard, &[first, last, after].map(block))?;
+    for (bytes, block) in read.iter().zip(blocks.chunks_mut(BLOCK as usize)) {
+        block[..bytes.len()].copy_from_slice(bytes);
     }
     Ok(xxh3_64(&blocks))
 }
@@ -191,10 +208,10 @@ pub(super) fn headers_hash(
     shard: &dyn Object,
     places: impl Iterator<Item = Result<u64, StoreError>>,
 ) -> Result<u64, StoreError> {
+    let places: Result<Vec<Range<u64>>, StoreError> =
+        places.map(|place| place.map(|start| start..start.saturating_add(BLOCK))).collect();
     let mut hasher = Xxh3::new();
-    let mut block = [0; BLOCK as usize];
-    for place in places {
-        shard.read_at(place?, &mut block)?;
+    for block in read_ranges(shard, &places?)? {
         hasher.update(&block);
     }
     Ok(hasher.digest())

@@ -1,0 +1,94 @@
+//! What comes over the wire, in all and by epoch.
+//!
+//! Bytes are booked to the epoch of the sample that they were fetched for, since the next epoch begins before the last has
+//! ended. A sample's bytes have come before its batch is delivered, so the sum of an epoch is complete with its last batch.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use crate::order::Epoch;
+use crate::store::Traffic;
+
+/// Epochs whose sums are kept: the one under way, those that the window reaches into, and a few that a jump may go back to.
+const KEPT_EPOCHS: usize = 8;
+
+/// Counts what comes over the wire.
+#[derive(Debug, Default)]
+pub struct TrafficMeter(Mutex<Sums>);
+
+#[derive(Debug, Default)]
+struct Sums {
+    all: Traffic,
+    bytes_by_epoch: BTreeMap<Epoch, u64>,
+    delivered: Epoch,
+}
+
+/// What came over the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TrafficSums {
+    /// For all samples.
+    pub all: Traffic,
+    /// Bytes for those of the epoch of the last batch delivered.
+    pub bytes_of_epoch: u64,
+}
+
+impl TrafficMeter {
+    /// Books what was fetched for a sample of an epoch.
+    pub fn add(&self, epoch: Epoch, traffic: Traffic) {
+        let mut sums = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sums.all.bytes += traffic.bytes;
+        sums.all.requests += traffic.requests;
+        sums.all.retries += traffic.retries;
+        *sums.bytes_by_epoch.entry(epoch).or_default() += traffic.bytes;
+        if sums.bytes_by_epoch.len() > KEPT_EPOCHS {
+            let delivered = sums.delivered;
+            // The one that is farthest from what is delivered now.
+            let farthest = sums.bytes_by_epoch.keys().copied().max_by_key(|epoch| epoch.0.abs_diff(delivered.0));
+            farthest.map(|epoch| sums.bytes_by_epoch.remove(&epoch));
+        }
+    }
+
+    /// Books that a batch of an epoch was delivered.
+    pub fn deliver(&self, epoch: Epoch) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).delivered = epoch;
+    }
+
+    /// The sums.
+    pub fn read(&self) -> TrafficSums {
+        let sums = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes_of_epoch = sums.bytes_by_epoch.get(&sums.delivered).copied().unwrap_or_default();
+        TrafficSums { all: sums.all, bytes_of_epoch }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(bytes: u64) -> Traffic {
+        Traffic { bytes, requests: 1, retries: 0 }
+    }
+
+    #[test]
+    fn bytes_for_the_next_epoch_are_not_those_of_the_one_under_way() {
+        let meter = TrafficMeter::default();
+        for (epoch, fetched) in [(0, 10), (1, 100), (0, 5)] {
+            meter.add(Epoch(epoch), bytes(fetched));
+        }
+        assert_eq!(meter.read().bytes_of_epoch, 15);
+        meter.deliver(Epoch(1));
+        assert_eq!((meter.read().bytes_of_epoch, meter.read().all.bytes, meter.read().all.requests), (100, 115, 3));
+    }
+
+    #[test]
+    fn few_epochs_are_kept_however_many_there_are() {
+        let meter = TrafficMeter::default();
+        for epoch in 0..1000 {
+            meter.add(Epoch(epoch + 1), bytes(7));
+            meter.add(Epoch(epoch), bytes(1));
+            meter.deliver(Epoch(epoch));
+            assert_eq!(meter.read().bytes_of_epoch, if epoch == 0 { 1 } else { 8 });
+        }
+        assert!(meter.0.lock().unwrap().bytes_by_epoch.len() <= KEPT_EPOCHS);
+    }
+}

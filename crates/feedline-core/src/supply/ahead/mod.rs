@@ -1,0 +1,111 @@
+//! Samples whose bytes are with a peer: fetched before they are needed, many at once.
+//!
+//! In: tasks, in the order of need. Out: each task to [`Ready`] once the bytes of all its samples are here, whichever come
+//! first. A sample is then loaded as from disk. No thread waits for the peer, so latency costs open batches, not threads.
+//!
+//! - `coalesce.rs` makes one fetch of ranges that lie close together
+//! - `fetcher.rs` is the thread that begins fetches in the order of need, as far as memory and requests allow
+//! - `held.rs` is what was fetched, until its task is gone
+//!
+//! Always true: what is fetched and under way stays below a limit, but for the task that is needed soonest, which never waits
+//! for others. What cannot be fetched makes its samples fail by name (law 6).
+
+mod coalesce;
+mod fetcher;
+mod held;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use self::fetcher::Fetcher;
+pub(super) use self::fetcher::Room;
+use self::held::Held;
+use super::{Cut, LocalSupply, Reading, Ready, Supply, SupplyError, Wanted};
+use crate::batch::Sample;
+use crate::engine::{Budget, Task, Workspace};
+use crate::metrics::{Metrics, TrafficMeter};
+use crate::plan::Plan;
+use crate::sink::Machine;
+
+/// Requests that are under way at once.
+const MOST_REQUESTS: usize = 64;
+/// Samples to be asked for ahead: half of them under way, half of them here or in preparation.
+const SAMPLES_AHEAD: usize = 2 * MOST_REQUESTS;
+/// The share of the memory budget that fetched bytes may take beside it, and the most that they may.
+const BUDGET_SHARE: u64 = 8;
+const MOST_BYTES: u64 = 256 << 20;
+
+/// A supply that fetches ahead.
+#[derive(Debug)]
+pub struct ReadAhead {
+    local: Arc<LocalSupply>,
+    held: Arc<Held>,
+    traffic: Arc<TrafficMeter>,
+    limit: u64,
+    /// Started with the first request.
+    fetcher: Mutex<Option<Fetcher>>,
+}
+
+impl ReadAhead {
+    /// Fetches what `local` will read for the samples of `plan`.
+    pub fn new(plan: &Plan, local: LocalSupply, machine: &Machine) -> Self {
+        let asked = plan.config().memory_budget.map(|bytes| bytes.0);
+        let limit = Budget::asked_or_default(asked, machine.memory_bytes).limit() / BUDGET_SHARE;
+        Self {
+            local: Arc::new(local),
+            held: Arc::default(),
+            traffic: Arc::default(),
+            limit: limit.min(MOST_BYTES),
+            fetcher: Mutex::default(),
+        }
+    }
+
+    fn hand_over(&self, tasks: Vec<Task>, reading: Reading, ready: &Arc<dyn Ready>) {
+        let mut fetcher = self.fetcher.lock().unwrap_or_else(PoisonError::into_inner);
+        if fetcher.is_none() {
+            let started =
+                Fetcher::start(Arc::clone(&self.local), Arc::clone(&self.held), Arc::clone(&self.traffic), self.limit);
+            *fetcher = started.inspect_err(|error| tracing::warn!(%error, "nothing is fetched ahead")).ok();
+        }
+        if let Some(fetcher) = &*fetcher {
+            return fetcher.request(tasks, reading, ready);
+        }
+        drop(fetcher);
+        ready.ready(tasks);
+    }
+}
+
+impl Supply for ReadAhead {
+    fn request(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
+        self.hand_over(tasks, Reading::Trimmed, ready);
+    }
+
+    fn request_whole(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
+        self.hand_over(tasks, Reading::Complete, ready);
+    }
+
+    fn forget(&self) {
+        if let Some(fetcher) = &*self.fetcher.lock().unwrap_or_else(PoisonError::into_inner) {
+            fetcher.forget();
+        }
+    }
+
+    fn samples_ahead(&self) -> usize {
+        SAMPLES_AHEAD
+    }
+
+    fn traffic(&self) -> Arc<TrafficMeter> {
+        Arc::clone(&self.traffic)
+    }
+
+    fn load(
+        &self,
+        wanted: Wanted,
+        reading: Reading,
+        sample: &mut Sample<'_>,
+        workspace: &mut Workspace,
+        metrics: &Metrics,
+    ) -> Result<Cut, SupplyError> {
+        let parts = self.held.parts_of(wanted);
+        self.local.load_with(&parts, (wanted, reading), sample, workspace, metrics)
+    }
+}

@@ -1,0 +1,80 @@
+//! How the bytes of one sample are read: from what was fetched ahead, else from where they are.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::ahead::Room;
+use crate::engine::Cancel;
+use crate::metrics::Metrics;
+use crate::order::Epoch;
+use crate::store::{Object, StoreError, fetch_waiting};
+
+/// Reads for one sample, and counts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reader<'a> {
+    /// What was fetched ahead.
+    pub parts: &'a [Part],
+    /// The epoch of the sample.
+    pub epoch: Epoch,
+    pub metrics: &'a Metrics,
+}
+
+/// Bytes of an object that were fetched ahead, with others that lie near them.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub object: Arc<dyn Object>,
+    pub fetched: Arc<Fetched>,
+}
+
+/// A range that was fetched.
+#[derive(Debug)]
+pub(super) struct Fetched {
+    pub range: Range<u64>,
+    pub bytes: Result<Vec<u8>, Arc<StoreError>>,
+    /// Booked as long as this is there.
+    pub _room: Room,
+}
+
+impl Reader<'_> {
+    /// Fills `target` from `offset` on.
+    pub fn read_at(
+        &self,
+        object: &dyn Object,
+        offset: u64,
+        target: &mut [u8],
+        cancel: &Cancel,
+    ) -> Result<(), StoreError> {
+        self.metrics.read.time(|| self.fill(object, offset, target, cancel))?;
+        self.metrics.read.add_bytes(target.len());
+        Ok(())
+    }
+
+    fn fill(&self, object: &dyn Object, offset: u64, target: &mut [u8], cancel: &Cancel) -> Result<(), StoreError> {
+        let Some(remote) = object.remote() else { return object.read_at(offset, target) };
+        let range = offset..offset.saturating_add(target.len() as u64);
+        if let Some(bytes) = self.parts.iter().find_map(|part| part.bytes(object, &range)) {
+            target.copy_from_slice(bytes?);
+            return Ok(());
+        }
+        let answer = fetch_waiting(remote, range, cancel)?;
+        self.metrics.traffic.add(self.epoch, answer.traffic);
+        target.copy_from_slice(&answer.bytes?);
+        Ok(())
+    }
+}
+
+impl Part {
+    /// The bytes of a range, if they are among those that were fetched.
+    fn bytes(&self, object: &dyn Object, range: &Range<u64>) -> Option<Result<&[u8], StoreError>> {
+        let Fetched { range: fetched, bytes, .. } = &*self.fetched;
+        let is_same = std::ptr::addr_eq(Arc::as_ptr(&self.object), object);
+        if !is_same || range.start < fetched.start || range.end > fetched.end {
+            return None;
+        }
+        let place = (range.start - fetched.start) as usize..(range.end - fetched.start) as usize;
+        Some(match bytes {
+            Ok(bytes) => Ok(bytes.get(place)?),
+            Err(error) => Err(Arc::clone(error).into()),
+        })
+    }
+}

@@ -1,0 +1,231 @@
+//! A folder in a bucket, as a store.
+//!
+//! In: names below the folder. Out: listings, whole objects, ranges. An object that is open is the one that was there when it
+//! was opened: a range of one that was replaced since is refused by the peer (or, where that has no tags, seen by its
+//! length), never mixed with the old.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use feedline_core::store::{
+    Answer, Done, Fetch, Names, NamesBuilder, Object, Remote, Room, Store, StoreError, Traffic,
+};
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::counting::Counter;
+use super::peer::Peer;
+use super::problem::{Problem, Problems};
+
+/// Times below a second are made of the object's tag, because stores tell whole seconds only.
+const NANOSECONDS: i64 = 1_000_000_000;
+
+/// Objects below a folder of a peer.
+#[derive(Debug)]
+pub(super) struct Bucket {
+    peer: Arc<Peer>,
+    /// Without slashes at its ends; empty for the root.
+    folder: String,
+}
+
+impl Bucket {
+    pub fn new(peer: Arc<Peer>, folder: &str) -> Result<Self, StoreError> {
+        let bucket = Self { peer, folder: folder.to_owned() };
+        bucket.path("")?;
+        Ok(bucket)
+    }
+
+    /// The path of an object; that of the folder if `name` is empty.
+    fn path(&self, name: &str) -> Result<Path, StoreError> {
+        let full = if name.is_empty() || self.folder.is_empty() {
+            format!("{}{name}", self.folder)
+        } else {
+            format!("{}/{name}", self.folder)
+        };
+        let is_web = self.peer.scheme.is_web();
+        let path = if is_web { Path::from_url_path(&full) } else { Path::parse(&full) };
+        path.map_err(|error| self.problems(name).of_client(error.into()))
+    }
+
+    fn problems(&self, name: &str) -> Problems {
+        self.peer.problems(self.address(name))
+    }
+
+    /// The path of the folder, if it can be listed.
+    fn searched(&self) -> Result<Path, StoreError> {
+        if self.peer.scheme.is_web() { Err(self.problems("").of_listing()) } else { self.path("") }
+    }
+
+    /// Sorted names of what was found, hidden ones left out.
+    fn names(&self, found: &[ObjectMeta], accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError> {
+        let folder = self.path("")?;
+        let mut names = NamesBuilder::default();
+        for object in found {
+            let parts = object.location.prefix_match(&folder).into_iter().flatten();
+            let parts: Vec<_> = parts.collect();
+            let parts: Vec<&str> = parts.iter().map(AsRef::as_ref).collect();
+            let name = parts.join("/");
+            if !name.is_empty() && !parts.iter().any(|part| part.starts_with('.')) && accept(&name) {
+                names.push(&name);
+            }
+        }
+        Ok(Names::sorted(&[names]))
+    }
+}
+
+impl Store for Bucket {
+    fn list(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError> {
+        let folder = self.searched()?;
+        let listed =
+            self.peer.wait(|client| async move { client.list(Some(&folder)).try_collect::<Vec<_>>().await })?;
+        self.names(&listed.map_err(|error| self.problems("").of_client(error))?, accept)
+    }
+
+    fn list_flat(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError> {
+        let folder = self.searched()?;
+        let listed = self.peer.wait(|client| async move { client.list_with_delimiter(Some(&folder)).await })?;
+        self.names(&listed.map_err(|error| self.problems("").of_client(error))?.objects, accept)
+    }
+
+    fn read(&self, name: &str, room: &mut dyn Room) -> Result<(), StoreError> {
+        let (path, problems) = (self.path(name)?, self.problems(name));
+        let found = self.peer.wait(|client| async move { client.get_opts(&path, GetOptions::default()).await })?;
+        let found = found.map_err(|error| problems.of_client(error))?;
+        let target = room.room(usize::try_from(found.meta.size).unwrap_or(usize::MAX))?;
+        let whole = 0..found.meta.size;
+        let bytes = self.peer.wait(|_| collect(found, whole))?.map_err(|problem| problems.told(problem))?;
+        target.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn Object>, StoreError> {
+        let (path, asked) = (self.path(name)?, GetOptions::default().with_head(true));
+        let opened = {
+            let path = path.clone();
+            self.peer.wait(|client| async move { client.get_opts(&path, asked).await })?
+        };
+        let meta = opened.map_err(|error| self.problems(name).of_client(error))?.meta;
+        Ok(Arc::new(RemoteObject { peer: Arc::clone(&self.peer), address: self.address(name), path, meta }))
+    }
+
+    fn address(&self, name: &str) -> String {
+        let parts = [self.peer.root.as_str(), &self.folder, name];
+        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+}
+
+/// An object as it was when it was opened.
+#[derive(Debug)]
+struct RemoteObject {
+    peer: Arc<Peer>,
+    address: String,
+    path: Path,
+    meta: ObjectMeta,
+}
+
+impl RemoteObject {
+    /// A tag by which the peer can tell whether the object is the same; weak ones are not for that.
+    fn tag(&self) -> Option<&String> {
+        self.meta.e_tag.as_ref().filter(|tag| !tag.starts_with("W/"))
+    }
+}
+
+impl Object for RemoteObject {
+    fn len(&self) -> u64 {
+        self.meta.size
+    }
+
+    fn address(&self) -> String {
+        self.address.clone()
+    }
+
+    fn modified_nanoseconds(&self) -> Option<i64> {
+        let time = self.meta.last_modified.timestamp();
+        let tag =
+            self.meta.e_tag.as_ref().map(|tag| (xxh3_64(tag.as_bytes()) % NANOSECONDS.cast_unsigned()).cast_signed());
+        let has_either = tag.is_some() || time != 0;
+        has_either.then(|| time.saturating_mul(NANOSECONDS).saturating_add(tag.unwrap_or_default()))
+    }
+
+    fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
+        let range = offset..offset.saturating_add(target.len() as u64);
+        let (sender, answers) = std::sync::mpsc::channel();
+        let _fetch = self.fetch(range, Box::new(move |answer| drop(sender.send(answer.bytes))));
+        let ended =
+            |_| StoreError::Content { path: self.address(), problem: "was closed while it was read".to_owned() };
+        target.copy_from_slice(&answers.recv().map_err(ended)??);
+        Ok(())
+    }
+
+    fn remote(&self) -> Option<&dyn Remote> {
+        Some(self)
+    }
+}
+
+impl Remote for RemoteObject {
+    fn fetch(&self, range: Range<u64>, done: Done) -> Fetch {
+        if range.is_empty() || range.end > self.len() {
+            let truncated = || StoreError::Truncated { path: self.address(), range: range.clone(), len: self.len() };
+            let bytes = if range.end > self.len() { Err(truncated()) } else { Ok(Vec::new()) };
+            done(Answer { bytes, traffic: Traffic::default() });
+            return Fetch::new(|| {});
+        }
+        let (counter, problems) = (Counter::default(), self.peer.problems(self.address()));
+        let mut asked = GetOptions { range: Some(GetRange::Bounded(range.clone())), ..GetOptions::default() };
+        asked.if_match = self.tag().cloned();
+        asked.extensions.insert(counter.clone());
+        let (path, size) = (self.path.clone(), self.len());
+        let talk = match self.peer.talk() {
+            Ok(talk) => talk,
+            Err(error) => {
+                done(Answer { bytes: Err(error), traffic: Traffic::default() });
+                return Fetch::new(|| {});
+            }
+        };
+        talk.begin(|client| async move {
+            let bytes = get(&*client, &path, asked, range, size).await.map_err(|problem| problems.told(problem));
+            done(Answer { bytes, traffic: counter.traffic() });
+        })
+    }
+}
+
+/// The bytes of a range of an object that has `size` bytes.
+async fn get(
+    client: &dyn ObjectStore,
+    path: &Path,
+    asked: GetOptions,
+    range: Range<u64>,
+    size: u64,
+) -> Result<Vec<u8>, Problem> {
+    let found = client.get_opts(path, asked).await?;
+    if found.meta.size != size {
+        return Err(Problem::Resized { now: found.meta.size, then: size });
+    }
+    collect(found, range).await
+}
+
+/// The bytes that a peer sends, which have to be those of a range.
+async fn collect(found: GetResult, range: Range<u64>) -> Result<Vec<u8>, Problem> {
+    let wanted = range.end - range.start;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(wanted as usize).map_err(|_| Problem::Memory { bytes: wanted })?;
+    let sent = found.range.clone();
+    let mut parts = found.into_stream();
+    while let Some(part) = parts.next().await {
+        let part = part?;
+        if (bytes.len() + part.len()) as u64 > wanted {
+            return Err(Problem::OtherRange { sent, asked: range });
+        }
+        bytes.extend_from_slice(&part);
+    }
+    if sent != range || bytes.len() as u64 != wanted {
+        return Err(Problem::OtherRange { sent, asked: range });
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,104 @@
+//! From a URL to the client of its provider.
+//!
+//! Credentials, regions and endpoints are what `object_store` finds in the environment and in the files that it names; time-outs
+//! are set here where the environment sets none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::http::HttpBuilder;
+use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
+
+use super::counting::CountingConnector;
+
+/// A peer that sends nothing for so long is asked again.
+const READ_TIMEOUT: &str = "10 seconds";
+/// Between two tries: at first, and at most.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(3);
+/// The time for tries ends before this does.
+const MOST_RETRIES: usize = 1000;
+
+/// A kind of peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scheme {
+    S3,
+    Google,
+    Azure,
+    Http,
+    Https,
+}
+
+impl Scheme {
+    /// All kinds, by the names that URLs begin with.
+    pub const ALL: [(&str, Self); 5] =
+        [("s3", Self::S3), ("gs", Self::Google), ("az", Self::Azure), ("http", Self::Http), ("https", Self::Https)];
+
+    /// What stands behind `://`.
+    pub fn what(self) -> &'static str {
+        match self {
+            Self::S3 | Self::Google => "bucket",
+            Self::Azure => "container",
+            Self::Http | Self::Https => "host",
+        }
+    }
+
+    /// Whether it is a plain web server.
+    pub fn is_web(self) -> bool {
+        matches!(self, Self::Http | Self::Https)
+    }
+}
+
+/// Makes a client; sends nothing.
+pub(super) fn client(root: &str, scheme: Scheme, retry_time: Duration) -> object_store::Result<Arc<dyn ObjectStore>> {
+    use_ring();
+    let backoff = BackoffConfig { init_backoff: FIRST_WAIT, max_backoff: LONGEST_WAIT, base: 2.0 };
+    let retry = RetryConfig { backoff, max_retries: MOST_RETRIES, retry_timeout: retry_time };
+    Ok(match scheme {
+        Scheme::S3 => {
+            let mut builder = AmazonS3Builder::from_env().with_url(root).with_retry(retry);
+            let timeout = AmazonS3ConfigKey::Client(ClientConfigKey::ReadTimeout);
+            if builder.get_config_value(&timeout).is_none() {
+                builder = builder.with_config(timeout, READ_TIMEOUT);
+            }
+            // An endpoint without TLS was asked for by name.
+            let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
+            if endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")) {
+                builder = builder.with_allow_http(true);
+            }
+            Arc::new(builder.with_http_connector(CountingConnector).build()?)
+        }
+        Scheme::Google => {
+            let mut builder = GoogleCloudStorageBuilder::from_env().with_url(root).with_retry(retry);
+            let timeout = GoogleConfigKey::Client(ClientConfigKey::ReadTimeout);
+            if builder.get_config_value(&timeout).is_none() {
+                builder = builder.with_config(timeout, READ_TIMEOUT);
+            }
+            Arc::new(builder.with_http_connector(CountingConnector).build()?)
+        }
+        Scheme::Azure => {
+            let mut builder = MicrosoftAzureBuilder::from_env().with_url(root).with_retry(retry);
+            let timeout = AzureConfigKey::Client(ClientConfigKey::ReadTimeout);
+            if builder.get_config_value(&timeout).is_none() {
+                builder = builder.with_config(timeout, READ_TIMEOUT);
+            }
+            Arc::new(builder.with_http_connector(CountingConnector).build()?)
+        }
+        Scheme::Http | Scheme::Https => {
+            let options = ClientOptions::new().with_config(ClientConfigKey::ReadTimeout, READ_TIMEOUT);
+            let options = options.with_allow_http(scheme == Scheme::Http);
+            let builder = HttpBuilder::new().with_url(root).with_client_options(options).with_retry(retry);
+            Arc::new(builder.with_http_connector(CountingConnector).build()?)
+        }
+    })
+}
+
+/// Chooses the cryptography library that is built in, for this process, unless somebody has chosen before.
+fn use_ring() {
+    if rustls::crypto::ring::default_provider().install_default().is_err() {
+        tracing::trace!("a cryptography library was chosen before");
+    }
+}

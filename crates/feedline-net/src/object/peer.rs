@@ -1,0 +1,115 @@
+//! A bucket, container or server: its client, and the threads that talk to it.
+//!
+//! In: a future that asks for something. Out: its result, to a thread that waits or to whoever is told. A process that was
+//! forked has a copy of the client, but not the threads; it makes both anew when it first asks.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use feedline_core::store::{Fetch, StoreError};
+use object_store::ObjectStore;
+use tokio::runtime::{Builder, Runtime};
+
+use super::client::{Scheme, client};
+use super::problem::Problems;
+
+/// Threads that send and receive; they wait most of the time.
+const THREADS: usize = 2;
+
+/// Somebody who has objects.
+#[derive(Debug)]
+pub(super) struct Peer {
+    /// The URL up to the bucket or host.
+    pub root: String,
+    pub scheme: Scheme,
+    pub retry_time: Duration,
+    talk: Mutex<Arc<Talk>>,
+}
+
+/// The client and its threads, in the process that made them.
+pub(super) struct Talk {
+    process: u32,
+    client: Option<Arc<dyn ObjectStore>>,
+    runtime: Option<Runtime>,
+}
+
+impl fmt::Debug for Talk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Talk").field("process", &self.process).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        let (client, runtime) = (self.client.take(), self.runtime.take());
+        if self.process != std::process::id() {
+            // Their threads are those of the process that was forked: to end them here would wait for ever.
+            std::mem::forget((client, runtime));
+        } else if let Some(runtime) = runtime {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Peer {
+    /// Makes the client and the threads; sends nothing.
+    pub fn open(root: &str, scheme: Scheme, retry_time: Duration) -> Result<Self, StoreError> {
+        let talk = Mutex::new(Arc::new(Talk::new(root, scheme, retry_time)?));
+        Ok(Self { root: root.to_owned(), scheme, retry_time, talk })
+    }
+
+    /// How its errors are told.
+    pub fn problems(&self, address: String) -> Problems {
+        Problems { address, scheme: self.scheme, retry_time: self.retry_time }
+    }
+
+    /// Runs what `ask` makes of the client, and waits for it.
+    pub fn wait<T, F>(&self, ask: impl FnOnce(Arc<dyn ObjectStore>) -> F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        let (sender, answer) = mpsc::channel();
+        let _fetch = self.talk()?.begin(|client| {
+            let asked = ask(client);
+            async move { drop(sender.send(asked.await)) }
+        });
+        let ended =
+            || StoreError::Content { path: self.root.clone(), problem: "was closed while it was read".to_owned() };
+        answer.recv().map_err(|_| ended())
+    }
+
+    /// The client and its threads, made anew in a process that was forked.
+    pub fn talk(&self) -> Result<Arc<Talk>, StoreError> {
+        let mut talk = self.talk.lock().unwrap_or_else(PoisonError::into_inner);
+        if talk.process != std::process::id() {
+            *talk = Arc::new(Talk::new(&self.root, self.scheme, self.retry_time)?);
+        }
+        Ok(Arc::clone(&talk))
+    }
+}
+
+impl Talk {
+    /// Runs what `ask` makes of the client, until it is done or the fetch is dropped.
+    pub fn begin<F>(&self, ask: impl FnOnce(Arc<dyn ObjectStore>) -> F) -> Fetch
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let parts = self.client.as_ref().zip(self.runtime.as_ref());
+        let (client, runtime) = parts.expect("both are there until it is dropped");
+        let task = runtime.spawn(ask(Arc::clone(client))).abort_handle();
+        Fetch::new(move || task.abort())
+    }
+
+    fn new(root: &str, scheme: Scheme, retry_time: Duration) -> Result<Self, StoreError> {
+        let problems = Problems { address: root.to_owned(), scheme, retry_time };
+        let client = client(root, scheme, retry_time).map_err(|error| problems.of_client(error))?;
+        let threads =
+            Builder::new_multi_thread().worker_threads(THREADS).thread_name("feedline-net").enable_all().build();
+        let read = |source: io::Error| StoreError::Read { path: root.to_owned(), source };
+        Ok(Self { process: std::process::id(), client: Some(client), runtime: Some(threads.map_err(read)?) })
+    }
+}

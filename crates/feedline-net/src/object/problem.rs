@@ -1,0 +1,134 @@
+//! What went wrong with a peer, and what to do about it.
+//!
+//! In: an error of the `object_store` crate. Out: one that names the URL and says what to look at. Stores say the same thing in
+//! several ways, some of them only in the text of their answer, so that is looked at too.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use feedline_core::engine::NoMemory;
+use feedline_core::error::chain;
+use feedline_core::store::StoreError;
+use object_store::Error;
+
+use super::client::Scheme;
+
+/// Tells errors about one object.
+#[derive(Clone, Debug)]
+pub(super) struct Problems {
+    pub address: String,
+    pub scheme: Scheme,
+    pub retry_time: Duration,
+}
+
+/// Why a range could not be had.
+#[derive(Debug)]
+pub(super) enum Problem {
+    Client(Error),
+    Resized { now: u64, then: u64 },
+    OtherRange { sent: Range<u64>, asked: Range<u64> },
+    Memory { bytes: u64 },
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        Self::Client(error)
+    }
+}
+
+impl Problems {
+    /// An error of a range.
+    pub fn told(&self, problem: Problem) -> StoreError {
+        let path = self.address.clone();
+        match problem {
+            Problem::Client(error) => self.of_client(error),
+            Problem::Memory { bytes } => NoMemory::Exhausted { bytes }.into(),
+            Problem::Resized { now, then } => {
+                let problem = format!(
+                    "has changed since the source was opened: it has {now} bytes, and had {then}; open the source again"
+                );
+                StoreError::Content { path, problem }
+            }
+            Problem::OtherRange { sent, asked } => {
+                let problem = format!("was asked for bytes {asked:?}, and bytes {sent:?} came, or not all of them");
+                StoreError::Content { path, problem }
+            }
+        }
+    }
+
+    /// That web servers are not searched.
+    pub fn of_listing(&self) -> StoreError {
+        let problem = "cannot be searched: a web server has no list of its files; name the shards, for example \
+                       train-{000..146}.tar";
+        StoreError::Content { path: self.address.clone(), problem: problem.to_owned() }
+    }
+
+    /// Any other error.
+    pub fn of_client(&self, error: Error) -> StoreError {
+        let path = self.address.clone();
+        let text = chain(&error);
+        let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
+        let no_such_bucket = ["NoSuchBucket", "ContainerNotFound", "specified bucket does not exist"];
+        let elsewhere = ["PermanentRedirect", "AuthorizationHeaderMalformed", "incorrectly configured region"];
+        let refused =
+            ["403 Forbidden", "401 Unauthorized", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied"];
+        // Where no credentials are given, the machine is asked for some.
+        let no_credentials = ["169.254.169.254", "metadata.google.internal", "/latest/api/token"];
+        let problem = match &error {
+            _ if says(&no_such_bucket) => {
+                format!(
+                    "cannot be read: there is no such {}; check its name, and {}",
+                    self.scheme.what(),
+                    self.endpoint()
+                )
+            }
+            Error::Precondition { .. } => {
+                "has changed since the source was opened: it was replaced; open the source again".to_owned()
+            }
+            Error::NotFound { .. } => return StoreError::NotFound { path, source: error.into() },
+            Error::NotSupported { .. } if self.scheme.is_web() => {
+                "cannot be read in parts: the server does not answer range requests".to_owned()
+            }
+            _ if says(&elsewhere) => {
+                format!("cannot be read: the {} is in another region; set AWS_REGION", self.scheme.what())
+            }
+            Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => self.credentials(),
+            _ if says(&refused) || says(&no_credentials) => self.credentials(),
+            _ if says(&["416 "]) => "ends before the bytes that were asked for: it was cut short".to_owned(),
+            _ if says(&["HTTP error"]) => format!(
+                "cannot be reached, and was tried for {} s; check the network, and {}",
+                self.retry_time.as_secs(),
+                self.endpoint()
+            ),
+            _ => "cannot be read".to_owned(),
+        };
+        StoreError::Peer { path, problem, source: error.into() }
+    }
+
+    fn endpoint(&self) -> &'static str {
+        match self.scheme {
+            Scheme::S3 => "AWS_ENDPOINT_URL and AWS_REGION",
+            Scheme::Google => "the project",
+            Scheme::Azure => "AZURE_STORAGE_ACCOUNT_NAME",
+            Scheme::Http | Scheme::Https => "the address",
+        }
+    }
+
+    fn credentials(&self) -> String {
+        let advice = match self.scheme {
+            Scheme::S3 => {
+                "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket"
+            }
+            Scheme::Google => {
+                "set GOOGLE_SERVICE_ACCOUNT to the file of a service account, or GOOGLE_SKIP_SIGNATURE=true for a public \
+                 bucket"
+            }
+            Scheme::Azure => {
+                "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or AZURE_SKIP_SIGNATURE=true for a public \
+                 container"
+            }
+            Scheme::Http | Scheme::Https => "no password can be given for a web server",
+        };
+        format!("cannot be read: the credentials are missing, wrong, or not enough; {advice}")
+    }
+}
