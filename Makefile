@@ -71,9 +71,10 @@ lint: $(VENV)/dev $(VENV)/installed
 	$(BIN)/mypy
 	MYPYPATH=python $(BIN)/python -m mypy.stubtest feedline._feedline
 
-bench: $(VENV)/dev $(VENV)/installed  ## measure seek indexes, shards and loader overhead; results go to bench/results
+bench: $(VENV)/dev $(VENV)/installed  ## measure seek indexes, shards, loader overhead and object stores; results go to bench/results
 	$(BIN)/python -m bench.seek $(DATA)
 	$(BIN)/python -m bench.arrays
+	$(BIN)/python -m bench.object $(firstword $(DATA))
 
 bench-peers: $(VENV)/dev $(VENV)/installed  ## install and race every peer; writes docs/benchmarks.md (half an hour)
 	$(BIN)/python -m bench.peers $(DATA)

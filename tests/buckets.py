@@ -42,6 +42,7 @@ class Proxy:
         self.fault: Fault | None = None
         self.delay_seconds = 0.0
         self.counts = Counts()
+        self.authorization = ""
         self.most_at_once = 0
         self._at_once = 0
         self._lock = threading.Lock()
@@ -122,6 +123,7 @@ class Proxy:
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         body = request.rfile.read(int(request.headers.get("content-length") or 0))
+        self.authorization = request.headers.get("authorization", "")
         fault = self.fault(request.command, request.path) if self.fault else None
         if self.delay_seconds:
             time.sleep(self.delay_seconds)
@@ -181,6 +183,8 @@ def bucket_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     proxy = Proxy(server.get_host_and_port())
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, "")
     monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)

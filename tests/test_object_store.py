@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import http.client
+import ipaddress
 import json
+import ssl
 import subprocess
 import sys
 import threading
@@ -16,6 +19,9 @@ from typing import Any
 
 import pytest
 from buckets import BUCKET, Bucket, Counts, bucket_server
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from making import natural, save
 from test_fork import forked
 
@@ -102,6 +108,16 @@ def test_other_chains_fields_and_subsets_give_the_same_batches(bucket: Bucket, s
     assert keys[0] == keys[1]
 
 
+def test_a_folder_in_a_bucket_gives_the_batches_of_that_on_disk(bucket: Bucket, tmp_path: Path) -> None:
+    for number in range(12):
+        picture = save(tmp_path / f"class{number % 2}" / f"{number:02}.jpg", natural(80, 120, seed=number))
+        key = str(picture.relative_to(tmp_path))
+        bucket.client.put_object(Bucket=BUCKET, Key=f"folder/{key}", Body=picture.read_bytes())
+    roots = (f"s3://{BUCKET}/folder", tmp_path)
+    ours, theirs = (fl.Loader(fl.folder(root), CROP, batch_size=5, shuffle=True, seed=2) for root in roots)
+    check_same(ours, theirs, epochs=2)
+
+
 def test_with_the_index_a_sample_is_one_request_for_the_rows_it_needs(bucket: Bucket, shards: Path) -> None:
     loader = loader_of(bucket.put(shards), **FEW_AHEAD)
     whole_bytes = sum(path.stat().st_size for path in shards.glob("*.tar"))
@@ -129,7 +145,7 @@ def test_counts_are_those_of_the_wire(bucket: Bucket, shards: Path, wait_until: 
     def sent() -> tuple[int, int]:
         return bucket.proxy.counts.requests, bucket.proxy.counts.body_bytes
 
-    wait_until(lambda: counted() == sent(), "all that was fetched ahead has come, and both counts agree")
+    wait_until(lambda: counted() == sent(), "all that was fetched ahead has come, and both counts agree", seconds=30)
     assert loader.snapshot()["store"]["retries"] > 0
     assert sum(sums) < counted()[1] < sum(sums) + max(sums), "less than an epoch ahead"
     assert len(set(sums)) == 3, "crops differ from epoch to epoch, and so do their bytes"
@@ -283,6 +299,22 @@ def test_wrong_credentials_say_what_to_set(bucket: Bucket, shards: Path, monkeyp
         connection.getresponse().read()
 
 
+def test_keys_and_region_may_be_those_of_a_profile(
+    bucket: Bucket, shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, endpoint = bucket.put(shards), bucket.proxy.url
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name)
+    (tmp_path / "credentials").write_text("[training]\naws_access_key_id = of-a-file\naws_secret_access_key = s\n")
+    (tmp_path / "config").write_text(f"[profile training]\nregion = eu-west-3\nendpoint_url = {endpoint}\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "training")
+    assert len(fl.tar(f"{url}/*.tar")) == PICTURES
+    assert "Credential=of-a-file/" in bucket.proxy.authorization
+    assert "/eu-west-3/" in bucket.proxy.authorization
+
+
 def test_an_index_of_another_shard_of_the_same_length_is_not_believed(bucket: Bucket, shards: Path) -> None:
     url = bucket.put(shards)
     first = sorted(shards.glob("*.tar"))[0]
@@ -346,10 +378,15 @@ class Whole(SimpleHTTPRequestHandler):
 def web() -> Iterator[Callable[..., str]]:
     servers = []
 
-    def serve(folder: Path, handler: type[SimpleHTTPRequestHandler]) -> str:
-        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder))))
-        threading.Thread(target=servers[-1].serve_forever, args=(0.01,), daemon=True).start()
-        return f"http://127.0.0.1:{servers[-1].server_port}"
+    def serve(folder: Path, handler: type[SimpleHTTPRequestHandler], certificate: Path | None = None) -> str:
+        server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder)))
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        return f"http{'s' if certificate else ''}://127.0.0.1:{server.server_port}"
 
     yield serve
     for server in servers:
@@ -362,6 +399,33 @@ def test_shards_of_a_web_server_give_the_batches_of_those_on_disk(web: Callable[
     names = sorted(path.name for path in shards.glob("*.tar"))
     ours = fl.Loader(fl.tar([f"{url}/{name}" for name in names]), CROP, batch_size=8, shuffle=True, seed=5)
     check_same(ours, loader_of(shards), epochs=2)
+
+
+def certificate_in(folder: Path) -> Path:
+    """Make a certificate for loopback that signs itself, with its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "loopback")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(x509.random_serial_number()).add_extension(address, critical=False)
+    builder = builder.not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1))
+    signed = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "server.pem").write_bytes(signed + key.private_bytes(*form))
+    return folder / "server.pem"
+
+
+def test_shards_come_over_tls_from_a_server_whose_certificate_is_trusted(
+    web: Callable[..., str], shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = certificate_in(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    url = web(shards, Ranges, certificate)
+    name = sorted(path.name for path in shards.glob("*.tar"))[0]
+    ours, theirs = (fl.Loader(fl.tar(place), CROP, batch_size=8) for place in (f"{url}/{name}", shards / name))
+    check_same(ours, theirs, epochs=1)
 
 
 def test_a_web_server_cannot_be_searched_and_has_to_know_ranges(web: Callable[..., str], shards: Path) -> None:

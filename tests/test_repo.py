@@ -146,6 +146,14 @@ def test_figures_of_the_readme_are_those_of_the_committed_results() -> None:
         assert figures == expected, name
 
 
+def test_figures_of_object_stores_are_those_of_the_committed_results() -> None:
+    guide = (ROOT / "docs/guide/remote.md").read_text()
+    result = json.loads((ROOT / "bench/results/object.json").read_text())["results"]["imagenet"]
+    assert f"{result['fewer_bytes']:.2f}x fewer bytes" in guide
+    assert result["fewer_bytes"] >= 1.4
+    assert result["seek_index"]["requests_per_sample"] <= 1.05
+
+
 def test_figures_of_approximate_decoding_are_those_of_the_committed_results() -> None:
     guide = (ROOT / "docs/guide/pictures.md").read_text()
     results = json.loads((ROOT / "bench/results/seek.json").read_text())["results"]

@@ -179,6 +179,15 @@ fn law_3_answers_in_any_order_give_batches_in_order_with_many_fetches_at_once() 
 }
 
 #[test]
+fn who_waits_for_a_peer_is_told_that_it_is_the_reads() {
+    let peer = Arc::new(Peer { longest_wait: Duration::from_millis(60), ..Peer::default() });
+    let loader = loader(&peer, "", "num_workers = 2\nprefetch_batches = 1");
+    collect(&loader).unwrap();
+    let stalls = loader.snapshot().stall_seconds;
+    assert!(stalls["read"] > 10.0 * stalls["prepare"] && stalls["read"] > 0.2, "{stalls:?}");
+}
+
+#[test]
 fn law_6_what_cannot_be_fetched_is_a_sample_that_fails_by_name() {
     let peer = Arc::new(Peer { missing: HashSet::from([57]), ..Peer::default() });
     let error = collect(&loader(&peer, "", "")).unwrap_err();

@@ -35,6 +35,8 @@ pub(super) struct OpenBatch {
     held_bytes: u64,
     /// Time its samples spent reading, in ops, and waiting for memory.
     spent: [Duration; 3],
+    /// Whether a consumer waited for the bytes of one of its samples to come from a peer.
+    pub is_late: bool,
 }
 
 impl OpenBatch {
@@ -52,6 +54,7 @@ impl OpenBatch {
             failure: None,
             substitutes: Vec::new(),
             spent: [Duration::ZERO; 3],
+            is_late: false,
         }
     }
 
@@ -59,8 +62,11 @@ impl OpenBatch {
         self.missing == 0
     }
 
-    /// What its samples spent most of their time on.
+    /// What its samples spent most of their time on, or were waited for.
     pub fn main_phase(&self) -> Phase {
+        if self.is_late {
+            return Phase::Read;
+        }
         let phases = [Phase::Read, Phase::Prepare, Phase::Memory];
         let longest = (0..3).max_by_key(|&phase| self.spent[phase]).expect("there are three");
         phases[longest]

@@ -17,6 +17,11 @@ impl Stall {
         self.since.get_or_insert(now);
     }
 
+    /// Whether somebody waits.
+    pub fn is_running(&self) -> bool {
+        self.waiting > 0
+    }
+
     /// Somebody waits no longer.
     pub fn end(&mut self, now: Instant) {
         self.book(now);

@@ -181,7 +181,15 @@ impl Ready for Shared {
         if progress.is_closed {
             return;
         }
+        let is_waited_for = progress.stall.is_running();
         for task in tasks {
+            // What the supply holds for a task had to come first.
+            if is_waited_for
+                && task.held.is_some()
+                && let Some(front) = progress.window.batches.front_mut().filter(|front| front.serial == task.serial)
+            {
+                front.is_late = true;
+            }
             // Tasks of batches that were dropped by a jump have nobody waiting for them.
             if progress.window.expects(&task) {
                 progress.window.queue.push(task);

@@ -1,7 +1,7 @@
 //! From a URL to the client of its provider.
 //!
-//! Credentials, regions and endpoints are what `object_store` finds in the environment and in the files that it names; time-outs
-//! are set here where the environment sets none.
+//! Credentials, regions and endpoints are what `object_store` finds in the environment and in the files that it names, and
+//! for S3 those of a profile; time-outs are set here where the environment sets none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use object_store::http::HttpBuilder;
 use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
 
 use super::counting::CountingConnector;
+use super::profile::with_profile;
 
 /// A peer that sends nothing for so long is asked again.
 const READ_TIMEOUT: &str = "10 seconds";
@@ -59,7 +60,7 @@ pub(super) fn client(root: &str, scheme: Scheme, retry_time: Duration) -> object
     let retry = RetryConfig { backoff, max_retries: MOST_RETRIES, retry_timeout: retry_time };
     Ok(match scheme {
         Scheme::S3 => {
-            let mut builder = AmazonS3Builder::from_env().with_url(root).with_retry(retry);
+            let mut builder = with_profile(AmazonS3Builder::from_env()).with_url(root).with_retry(retry);
             let timeout = AmazonS3ConfigKey::Client(ClientConfigKey::ReadTimeout);
             if builder.get_config_value(&timeout).is_none() {
                 builder = builder.with_config(timeout, READ_TIMEOUT);

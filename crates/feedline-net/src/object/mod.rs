@@ -3,7 +3,7 @@
 //! In: a URL. Out: a [`feedline_core::store::Store`] whose objects can be asked for many ranges at once. Everything is read,
 //! nothing is ever written. Credentials, regions and endpoints come from the environment variables of each provider.
 //!
-//! - `client.rs` makes the client of a provider, `counting.rs` counts what it sends and receives
+//! - `client.rs` makes the client of a provider, `profile.rs` reads the files of the AWS command line, `counting.rs` counts what it sends and receives
 //! - `peer.rs` is a bucket or server with its client and threads, `bucket.rs` the store of a folder in it
 //! - `problem.rs` says what went wrong and what to do
 
@@ -12,6 +12,7 @@ mod client;
 mod counting;
 mod peer;
 mod problem;
+mod profile;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
