@@ -50,7 +50,9 @@ def loader_over(root: str | Path, **options: Any) -> fl.Loader:
     return fl.Loader(fl.folder(root), chain, **({"batch_size": 4, "shuffle": True, "seed": 2} | options))
 
 
-def test_law_1_a_folder_of_a_server_gives_the_batches_of_the_folder(serve: Start, pictures: Callable[..., Path]) -> None:
+def test_law_1_a_folder_of_a_server_gives_the_batches_of_the_folder(
+    serve: Start, pictures: Callable[..., Path]
+) -> None:
     root = pictures(30)
     process, address = serve(root.parent)
     remote = loader_over(f"feedline://{address}/{root.name}")
