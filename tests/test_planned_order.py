@@ -33,6 +33,13 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def files_of_two_sizes(folder: Path) -> list[Path]:
+    paths = [folder / f"{number:03}.bin" for number in range(60)]
+    for number, path in enumerate(paths):
+        path.write_bytes(b"x" * (40_000 if number % 20 == 5 else 400))
+    return paths
+
+
 def places(stream: list[list[int]]) -> dict[int, int]:
     return {sample: place for place, sample in enumerate(sum(stream, []))}
 
@@ -63,11 +70,7 @@ def test_law_3_planned_order_does_not_depend_on_threads(table: Path, workers: in
 
 
 def test_without_a_table_bytes_and_draws_decide(tmp_path: Path) -> None:
-    paths = []
-    for number in range(60):
-        path = tmp_path / f"{number:03}.bin"
-        path.write_bytes(b"x" * (40_000 if number % 20 == 5 else 400))
-        paths.append(path)
+    paths = files_of_two_sizes(tmp_path)
     source = fl.files({"image": paths})
     strict, planned = (
         places(ids(fl.Loader(source, batch_size=4, order=order, ragged=["image"]))) for order in ("strict", "planned")
@@ -149,11 +152,7 @@ def test_a_plan_with_planned_order_can_be_written_down(table: Path) -> None:
 
 
 def test_law_2_a_state_is_refused_if_sizes_that_made_the_planned_order_have_changed(tmp_path: Path) -> None:
-    paths = []
-    for number in range(60):
-        path = tmp_path / f"{number:03}.bin"
-        path.write_bytes(b"x" * (40_000 if number % 20 == 5 else 400))
-        paths.append(path)
+    paths = files_of_two_sizes(tmp_path)
 
     def make_planned() -> fl.Loader:
         return fl.Loader(fl.files({"image": paths}), batch_size=4, order="planned", ragged=["image"])

@@ -70,6 +70,19 @@ fn law_1_samples_of_a_server_are_those_of_the_folder() {
 }
 
 #[test]
+fn sizes_are_not_asked_for_file_by_file() {
+    let folder = tempfile::tempdir().unwrap();
+    write_pictures(&folder.path().join("train"), 6, 2).unwrap();
+    let server = serve(folder.path());
+    let local = plan(folder.path().join("train").to_str().unwrap());
+    let remote = plan(&format!("feedline://{}/train", server.address()));
+    for plan in [&local, &remote] {
+        plan.find_sizes(&feedline_core::engine::Cancel::default());
+    }
+    assert_eq!((local.known_sizes().map(<[u64]>::len), remote.known_sizes()), (Some(6), None));
+}
+
+#[test]
 fn a_server_is_a_store() {
     let folder = tempfile::tempdir().unwrap();
     write_pictures(&folder.path().join("train"), 6, 2).unwrap();

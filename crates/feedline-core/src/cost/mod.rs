@@ -2,7 +2,8 @@
 //!
 //! In: times of the stages of samples; a *stage* is the loading of a sample, or one op. Out: predictions for any sample of
 //! any epoch. A prediction adds up stages: what this stage took for this sample the last times, else what it takes for
-//! samples of its size, else on average; of a random op that will leave the sample alone, what it takes then (the draws are known beforehand).
+//! samples of its size, else on average; of a random op that will leave the sample alone, what it takes then (the draws
+//! are known beforehand).
 //!
 //! Always true: costs decide when work is done, never what is delivered.
 

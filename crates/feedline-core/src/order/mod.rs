@@ -26,4 +26,4 @@ pub use random::Draw;
 pub use sampler::Sampler;
 pub use sequence::{EpochSequence, SamplerError, Sequence, Visit};
 pub use share::{Place, Share};
-pub use tally::{OrderReport, Tally};
+pub use tally::{OrderReport, SLOW, Tally};

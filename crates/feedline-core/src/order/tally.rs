@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+/// A sample that takes more than this many times the mean is called slow in reports.
+pub const SLOW: u32 = 2;
+
 /// What the order of delivery of an epoch, or of its first part, changes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -60,7 +60,6 @@ pub(super) fn file_of_rank(path: &str, rank: Rank) -> PathBuf {
 /// A log that is being written.
 #[derive(Debug)]
 pub struct ArrivalLog {
-    path: PathBuf,
     file: File,
 }
 
@@ -76,14 +75,9 @@ impl ArrivalLog {
             let text = format!("{} is not a log of this plan; name another file, or remove it", path.display());
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
-        let mut log = Self { path, file };
+        let mut log = Self { file };
         log.end_line()?;
         Ok(log)
-    }
-
-    /// The file.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Writes which numbers of the share a batch had. After an error the record may have been cut short: open the log again.

@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::arrival_log::{Logged, file_of_rank};
 use super::{Order, Plan, PlanError, Settings};
 use crate::cost::Costs;
-use crate::order::{Course, Epoch, EpochSequence, OrderReport, Place, Rank, Share, Tally, planned_order};
+use crate::order::{Course, Epoch, EpochSequence, OrderReport, Place, Rank, SLOW, Share, Tally, planned_order};
 use crate::supply::Wanted;
 
 /// Epochs whose order is kept: at least the one that is delivered, one that is looked at and one that is reported on.
@@ -24,8 +24,6 @@ const MOST_KEPT: u64 = 1024;
 const KEPT_POSITIONS: u64 = 1 << 17;
 /// Classes of cost for a factor of two.
 const CLASSES: f64 = 4.0;
-/// A sample that takes more than this many times the mean is called slow in reports.
-const SLOW: u64 = 2;
 /// The greatest displacement that is taken unasked, in batches.
 const BATCHES: u64 = 16;
 
@@ -157,7 +155,7 @@ impl Plan {
         let mean = costs.iter().sum::<u64>() / (costs.len() as u64).max(1);
         let mut tally = Tally::new(self.settings().batch_size);
         for (turn, &number) in order.iter().enumerate() {
-            tally.add(turn as u64, number.into(), costs[number as usize] > SLOW * mean);
+            tally.add(turn as u64, number.into(), costs[number as usize] > u64::from(SLOW) * mean);
         }
         Some(tally.report(self.max_displacement()))
     }

@@ -2,6 +2,7 @@
 
 use super::Plan;
 use crate::engine::{Cancel, Cancelled};
+use crate::source::Origin;
 
 impl Plan {
     /// Bytes of each sample, by ordinal; what cannot be opened counts as one. Opens each file once.
@@ -12,9 +13,10 @@ impl Plan {
         })
     }
 
-    /// The same, unless it is cancelled before the end.
+    /// The same, unless it is cancelled before the end or a peer would have to be asked for each.
     pub fn find_sizes(&self, cancel: &Cancel) {
         if self.sizes.get().is_none()
+            && self.is_near()
             && let Ok(sizes) = self.look_up_sizes(cancel)
         {
             self.sizes.get_or_init(|| sizes);
@@ -24,6 +26,15 @@ impl Plan {
     /// The same, if somebody has found it before.
     pub fn known_sizes(&self) -> Option<&[u64]> {
         self.sizes.get().map(Vec::as_slice)
+    }
+
+    fn is_near(&self) -> bool {
+        let source = self.source();
+        let is_near = |field: &str| match source.origin(source.id_at(0), field) {
+            Origin::Whole { store, .. } => store.is_near(),
+            Origin::Part { .. } | Origin::Made => true,
+        };
+        !source.is_empty() && self.loaded().iter().all(|(field, _)| is_near(field))
     }
 
     fn look_up_sizes(&self, cancel: &Cancel) -> Result<Vec<u64>, Cancelled> {

@@ -5,11 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use crate::cost::Costs;
 use crate::engine::Delivery;
 use crate::error::Error;
-use crate::order::{Epoch, OrderReport, Tally};
+use crate::order::{Epoch, OrderReport, SLOW, Tally};
 use crate::plan::{ArrivalLog, Plan};
-
-/// A sample that takes more than this many times the mean is called slow in reports.
-const SLOW: u32 = 2;
 
 /// The order in which samples were delivered.
 #[derive(Debug)]

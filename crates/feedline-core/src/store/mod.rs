@@ -40,6 +40,11 @@ pub trait Store: Send + Sync + Debug {
     fn is_remote(&self) -> bool {
         false
     }
+
+    /// Whether to open an object costs next to nothing, so that all may be opened to find out something small.
+    fn is_near(&self) -> bool {
+        !self.is_remote()
+    }
 }
 
 /// An open object.

@@ -121,6 +121,10 @@ impl Store for RemoteStore {
     fn address(&self, name: &str) -> String {
         format!("{}/{}", self.server, self.name(name))
     }
+
+    fn is_near(&self) -> bool {
+        false
+    }
 }
 
 #[derive(Debug)]
