@@ -19,6 +19,7 @@ pub mod cursor;
 pub mod engine;
 pub mod error;
 pub mod metrics;
+pub mod offload;
 pub mod op;
 pub mod order;
 pub mod pack;

@@ -154,6 +154,10 @@ impl Op for Map {
         !self.deterministic
     }
 
+    fn runs_anywhere(&self) -> bool {
+        false
+    }
+
     fn unserialisable(&self) -> Option<String> {
         let nameless = self.name.as_ref().err()?;
         Some(format!(

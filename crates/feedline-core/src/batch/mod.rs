@@ -1,7 +1,7 @@
 //! Samples and batches: what ops work on and what the trainer receives.
 //!
 //! In: fields of a source, slots of a slab. Out: a [`Batch`]. [`Kind`] says what a field is before there is data,
-//! [`Encoded, Value, Excerpt`] holds it while a [`Sample`] is prepared.
+//! [`Value`] holds it while a [`Sample`] is prepared.
 
 mod delivered;
 mod dtype;
@@ -16,5 +16,5 @@ pub use dtype::{Dtype, array_bytes};
 pub use kind::{Axes, FieldTypes, Kind, PixelKind, VolumeKind};
 pub use layout::{BatchLayout, FieldForm};
 pub use sample::{FieldError, Loose, OutputError, Sample, Slot};
-pub use value::{Buffer, Encoded, Excerpt, Memory, Pixels, Tensor, Value};
+pub use value::{Buffer, Encoded, EncodedContent, Excerpt, Memory, Pixels, Tensor, Value};
 pub use volume::{Volume, VolumeShape, volume_shape};

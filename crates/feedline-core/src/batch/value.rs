@@ -95,17 +95,48 @@ impl DerefMut for Memory<'_> {
 pub struct Encoded<'s> {
     /// The bytes.
     pub memory: Memory<'s>,
-    /// Where in the file they begin.
-    pub offset: u64,
-    /// Whether they are all there are.
-    pub is_whole: bool,
-    /// Where the parts of the picture are in the file.
-    pub index: Option<SeekIndex>,
+    /// What they are of the file.
+    pub content: EncodedContent,
+}
+
+/// What encoded bytes are of a file.
+#[derive(Debug)]
+pub enum EncodedContent {
+    /// All of it.
+    Whole {
+        /// Where the parts of the picture are in it, if that is known.
+        index: Option<SeekIndex>,
+    },
+    /// A range of it.
+    Part {
+        /// Where in the file it begins.
+        offset: u64,
+        /// Where the parts of the picture are in the file.
+        index: SeekIndex,
+    },
+    /// What a crop needs, cut out by its seek index.
+    Trimmed,
+}
+
+impl Encoded<'_> {
+    /// Whether all of the file is there.
+    pub fn is_whole(&self) -> bool {
+        matches!(self.content, EncodedContent::Whole { .. })
+    }
+
+    /// Where the parts of the picture are in the file, if that is known.
+    pub fn index(&self) -> Option<&SeekIndex> {
+        match &self.content {
+            EncodedContent::Whole { index } => index.as_ref(),
+            EncodedContent::Part { index, .. } => Some(index),
+            EncodedContent::Trimmed => None,
+        }
+    }
 }
 
 impl<'s> From<Memory<'s>> for Encoded<'s> {
     fn from(memory: Memory<'s>) -> Self {
-        Self { memory, offset: 0, is_whole: true, index: None }
+        Self { memory, content: EncodedContent::Whole { index: None } }
     }
 }
 

@@ -5,7 +5,7 @@
 
 mod indexing;
 mod prefix;
-mod record;
+pub(crate) mod record;
 mod shelf;
 
 pub use indexing::{Indexed, index_source};

@@ -17,6 +17,7 @@ use super::{Shelf, record};
 use crate::batch::{Dtype, Sample, Value};
 use crate::engine::{NoMemory, Task, Workspace};
 use crate::metrics::{Metrics, TrafficMeter};
+use crate::offload::OffloadReport;
 use crate::plan::{CacheConfig, CacheForm, Plan};
 use crate::sink::Machine;
 use crate::store::StoreError;
@@ -248,6 +249,10 @@ impl Supply for PrefixCache {
 
     fn traffic(&self) -> Arc<TrafficMeter> {
         self.inner.traffic()
+    }
+
+    fn offload(&self) -> Option<OffloadReport> {
+        self.inner.offload()
     }
 
     fn load(

@@ -1,4 +1,4 @@
-//! A sample as bytes: what a cache keeps of it, and gives back as far as it is needed.
+//! A sample as bytes: what a cache keeps of it, or a peer sends of it, and what is given back as far as it is needed.
 //!
 //! In: the fields of a sample at some place of the op chain. Out: one piece of memory; from it, the fields again. Of
 //! pictures, volumes and encoded files that are cropped next, only the part that the crop needs is copied.
@@ -6,11 +6,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use feedline_codec::SeekIndex;
+use feedline_codec::{Rect, SeekIndex};
 
 use crate::batch::{
-    Axes, Dtype, Encoded, Excerpt, Memory, OutputError, Pixels, Sample, Tensor, Value, Volume, VolumeShape,
-    array_bytes, volume_shape,
+    Axes, Dtype, Encoded, EncodedContent, Excerpt, Memory, OutputError, Pixels, Sample, Tensor, Value, Volume,
+    VolumeShape, array_bytes, volume_shape,
 };
 use crate::engine::{NoMemory, Workspace};
 use crate::op::Need;
@@ -23,23 +23,46 @@ const TEXT: u8 = 1;
 const PIXELS: u8 = 2;
 const TENSOR: u8 = 3;
 const VOLUME: u8 = 4;
+const PIXELS_PART: u8 = 5;
+const TRIMMED: u8 = 6;
 
-/// Writes the fields of a sample; `None` if a part of one is not there.
+/// Writes the fields of a sample that will be needed by others too; `None` if a part of one is not there.
 pub fn write(sample: &Sample<'_>) -> Option<Vec<u8>> {
+    let is_all_there = |value: &Value<'_>| match value {
+        Value::Bytes(encoded) => encoded.is_whole(),
+        Value::Pixels(pixels) => pixels.excerpt.is_none(),
+        Value::Volume(_) | Value::Text(_) | Value::Tensor(_) => true,
+    };
+    if sample.values().all(|(_, value)| is_all_there(value)) { write_parts(sample) } else { None }
+}
+
+/// Writes the fields of a sample as they are; `None` if a part of one is not there that cannot be told.
+pub fn write_parts(sample: &Sample<'_>) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(sample.values().map(|(_, value)| value.content_bytes() + 256).sum());
     for (name, value) in sample.values() {
         put(&mut out, name.as_bytes());
         match value {
-            Value::Bytes(encoded) if encoded.is_whole => {
+            Value::Bytes(Encoded { memory, content: EncodedContent::Whole { index } }) => {
                 out.push(BYTES);
-                put(&mut out, &encoded.index.as_ref().map(SeekIndex::to_bytes).unwrap_or_default());
-                put(&mut out, &encoded.memory);
+                put(&mut out, &index.as_ref().map(SeekIndex::to_bytes).unwrap_or_default());
+                put(&mut out, memory);
+            }
+            Value::Bytes(Encoded { memory, content: EncodedContent::Trimmed }) => {
+                out.push(TRIMMED);
+                put(&mut out, memory);
             }
             Value::Text(text) => {
                 out.push(TEXT);
                 put(&mut out, text.as_bytes());
             }
-            Value::Pixels(pixels) if pixels.excerpt.is_none() => {
+            Value::Pixels(Pixels { excerpt: Some(excerpt), memory, width, height, channels, is_mask, .. }) => {
+                let Rect { left, top, width: columns, height: rows } = excerpt.rect;
+                out.extend([PIXELS_PART, *channels, u8::from(*is_mask)]);
+                let numbers = [*width, *height, left, top, columns, rows, excerpt.divisor];
+                out.extend(numbers.into_iter().flat_map(u32::to_le_bytes));
+                put(&mut out, memory);
+            }
+            Value::Pixels(pixels) => {
                 out.extend([PIXELS, pixels.channels, u8::from(pixels.is_mask)]);
                 out.extend(pixels.width.to_le_bytes());
                 out.extend(pixels.height.to_le_bytes());
@@ -64,7 +87,7 @@ pub fn write(sample: &Sample<'_>) -> Option<Vec<u8>> {
                 put(&mut out, &foreground.map(|found| found.to_bytes()).unwrap_or_default());
                 put(&mut out, &volume.memory);
             }
-            Value::Bytes(_) | Value::Pixels(_) | Value::Volume(_) => return None,
+            Value::Bytes(_) | Value::Volume(_) => return None,
         }
     }
     Some(out)
@@ -100,7 +123,19 @@ pub fn read(
                 let is_whole = range.is_none();
                 let range = range.unwrap_or(0..bytes.len() as u64);
                 let memory = copied(&bytes[range.start as usize..range.end as usize], workspace)?;
-                Value::Bytes(Encoded { memory, offset: range.start, is_whole, index })
+                let content = match index {
+                    Some(index) if !is_whole => EncodedContent::Part { offset: range.start, index },
+                    index => EncodedContent::Whole { index },
+                };
+                Value::Bytes(Encoded { memory, content })
+            }
+            Content::Trimmed(bytes) => {
+                let memory = copied(bytes, workspace)?;
+                Value::Bytes(Encoded { memory, content: EncodedContent::Trimmed })
+            }
+            Content::PixelsPart { size, excerpt, channels, is_mask, bytes } => {
+                let memory = copied(bytes, workspace)?;
+                Value::Pixels(Pixels::part(memory, size, excerpt, channels, is_mask))
             }
             Content::Text(text) => Value::Text(text.to_owned()),
             Content::Pixels { width, height, channels, is_mask, bytes } => {
@@ -132,7 +167,13 @@ pub fn read(
                 }
             }
             Content::Tensor { dtype, shape, axes, bytes } => {
-                Value::Tensor(Tensor::new(dtype, shape, copied(bytes, workspace)?).with_axes(axes))
+                let mut memory = match sample.output(name, dtype, &shape, workspace) {
+                    Ok(memory) => memory,
+                    Err(OutputError::Memory(memory)) => return Err(memory),
+                    Err(OutputError::Field(_)) => return Ok(None),
+                };
+                memory.copy_from_slice(bytes);
+                Value::Tensor(Tensor::new(dtype, shape, memory).with_axes(axes))
             }
         };
         sample.put(name, value);
@@ -161,7 +202,9 @@ struct Field<'a> {
 
 enum Content<'a> {
     Bytes { index: &'a [u8], bytes: &'a [u8] },
+    Trimmed(&'a [u8]),
     Text(&'a str),
+    PixelsPart { size: (u32, u32), excerpt: Excerpt, channels: u8, is_mask: bool, bytes: &'a [u8] },
     Pixels { width: u32, height: u32, channels: u8, is_mask: bool, bytes: &'a [u8] },
     Tensor { dtype: Dtype, shape: Vec<usize>, axes: Axes, bytes: &'a [u8] },
     Volume(KeptVolume<'a>),
@@ -232,6 +275,23 @@ impl<'a> Field<'a> {
                     == Some(bytes.len());
                 is_right.then_some(Content::Pixels { width, height, channels, is_mask: is_mask != 0, bytes })?
             }
+            [PIXELS_PART] => {
+                let [channels, is_mask] = *reader.array()?;
+                let mut numbers = [0; 7];
+                for number in &mut numbers {
+                    *number = u32::from_le_bytes(*reader.array()?);
+                }
+                let [width, height, left, top, columns, rows, divisor] = numbers;
+                let rect = Rect { left, top, width: columns, height: rows };
+                let bytes = reader.piece()?;
+                let sides = [columns as usize, rows as usize, usize::from(channels)];
+                let is_right = array_bytes(Dtype::U8, &sides) == Some(bytes.len())
+                    && divisor > 0
+                    && rect.is_inside(width.div_ceil(divisor), height.div_ceil(divisor));
+                let (size, is_mask, excerpt) = ((width, height), is_mask != 0, Excerpt { rect, divisor });
+                is_right.then_some(Content::PixelsPart { size, excerpt, channels, is_mask, bytes })?
+            }
+            [TRIMMED] => Content::Trimmed(reader.piece()?),
             [TENSOR] => {
                 let [axes, sides] = *reader.array()?;
                 let axes = [Axes::Unknown, Axes::Chw, Axes::Hwc].into_iter().find(|&known| known as u8 == axes)?;

@@ -6,8 +6,8 @@ const MEMORY: f64 = 4096.0;
 const FEWEST: f64 = 8.0;
 
 /// A line through times by size, by least squares.
-#[derive(Debug, Default)]
-pub(super) struct Fit {
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fit {
     count: f64,
     mean_size: f64,
     mean_time: f64,
@@ -30,6 +30,11 @@ impl Fit {
         self.mean_time += (time - self.mean_time) / self.count;
         self.size_squares += from_mean * (size - self.mean_size);
         self.products += from_mean * (time - self.mean_time);
+    }
+
+    /// What a sample of `size` will take, or the mean where sizes do not tell; nothing before the first sample.
+    pub fn expect(&self, size: f64) -> Option<f64> {
+        (self.count > 0.0).then(|| self.predict(size).unwrap_or(self.mean_time))
     }
 
     /// What a sample of `size` will take, if larger ones take longer.

@@ -19,7 +19,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 pub use file::CostFile;
-use fit::Fit;
+pub(crate) use fit::Fit;
 use histogram::Histogram;
 use mean::Mean;
 pub use report::{Bar, CostReport, SlowSample};

@@ -67,6 +67,8 @@ pub struct StoreSnapshot {
     pub requests: u64,
     /// Requests that were sent again.
     pub retries: u64,
+    /// Samples by the form in which a storage server sent them.
+    pub candidates: BTreeMap<String, u64>,
 }
 
 /// Seek indexes.
@@ -161,6 +163,7 @@ impl Snapshot {
                 bytes_received_epoch: traffic.bytes_of_epoch,
                 requests: traffic.all.requests,
                 retries: traffic.all.retries,
+                candidates: metrics.traffic.candidates(),
             },
             seek_index: metrics.seek.read(),
             cache: metrics.cache.read(),

@@ -21,6 +21,8 @@ struct Sums {
     all: Traffic,
     bytes_by_epoch: BTreeMap<Epoch, u64>,
     delivered: Epoch,
+    /// Samples by the form in which they came.
+    candidates: BTreeMap<String, u64>,
 }
 
 /// What came over the wire.
@@ -46,6 +48,20 @@ impl TrafficMeter {
             let farthest = sums.bytes_by_epoch.keys().copied().max_by_key(|epoch| epoch.0.abs_diff(delivered.0));
             farthest.map(|epoch| sums.bytes_by_epoch.remove(&epoch));
         }
+    }
+
+    /// Books a sample that came in a form.
+    pub fn add_candidate(&self, name: &str) {
+        let mut sums = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match sums.candidates.get_mut(name) {
+            Some(samples) => *samples += 1,
+            None => drop(sums.candidates.insert(name.to_owned(), 1)),
+        }
+    }
+
+    /// Samples by the form in which a peer sent them.
+    pub fn candidates(&self) -> BTreeMap<String, u64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).candidates.clone()
     }
 
     /// Books that a batch of an epoch was delivered.

@@ -2,13 +2,13 @@
 //!
 //! JPEG, PNG, WebP, BMP and the first frame of GIF, known by their content and not by their name.
 
-use feedline_codec::{
-    self as codec, BadIndex, CodecError, DecodeOptions, Mode, Picture, Rect, decode_into, read_header,
-};
+use feedline_codec::{self as codec, BadIndex, CodecError, DecodeOptions, Mode, Picture, Rect, Trimmed, decode_into};
 use serde::{Deserialize, Serialize};
 
 use super::{DEFAULT_MOST_PIXELS, Decoding, Facts, NamedOp, Need, On, Op, OpError, is_mask_field};
-use crate::batch::{Buffer, Encoded, Excerpt, FieldError, FieldTypes, Kind, Memory, PixelKind, Pixels, Sample, Value};
+use crate::batch::{
+    Buffer, Encoded, EncodedContent, Excerpt, FieldError, FieldTypes, Kind, Memory, PixelKind, Pixels, Sample, Value,
+};
 use crate::engine::Workspace;
 use crate::order::Draw;
 use crate::plan::{Ahead, CheckError};
@@ -123,10 +123,12 @@ impl DecodeImage {
             }
         };
         let decoding = self.decoding(name).expect("it decodes");
-        let header = match &encoded.index {
-            Some(index) => index.header(),
-            None => read_header(&encoded.memory)?,
+        let trimmed = match encoded.content {
+            EncodedContent::Trimmed => Some(Trimmed::read(&encoded.memory).map_err(CodecError::from)?),
+            EncodedContent::Whole { .. } | EncodedContent::Part { .. } => None,
         };
+        let bytes = as_codec(&encoded, trimmed.as_ref());
+        let header = bytes.header()?;
         let facts = decoding.facts(&header);
         let need = need(facts);
         let (channels, is_mask) = (decoding.mode.channels(), matches!(decoding.mode, Mode::Mask));
@@ -141,9 +143,10 @@ impl DecodeImage {
         let cancel = || cancel.is_cancelled();
         let options = decoding.options(need, &cancel);
         let part = match need {
-            None => decode_into(&encoded.memory, &options, &mut picture).map(|()| crop),
-            Some(_) => decode_part(&encoded, crop, &options, &mut picture),
+            None if encoded.is_whole() => decode_into(&encoded.memory, &options, &mut picture).map(|()| crop),
+            _ => decode_part(bytes, encoded.is_whole(), crop, &options, &mut picture),
         };
+        drop(trimmed);
         let rect = part?;
         let Picture { width, height, channels, pixels } = picture;
         let len = width as usize * height as usize * usize::from(channels);
@@ -163,21 +166,30 @@ impl DecodeImage {
 
 /// Decodes by the index, or where that turns out wrong, without it. What is not a whole file has to be loaded again then.
 fn decode_part(
-    encoded: &Encoded<'_>,
+    encoded: codec::Encoded<'_>,
+    is_whole: bool,
     crop: Rect,
     options: &DecodeOptions<'_>,
     picture: &mut Picture,
 ) -> Result<Rect, CodecError> {
-    let Encoded { memory, offset, is_whole, index } = encoded;
-    let whole = codec::Encoded::whole(memory);
-    let Some(index) = index else { return codec::decode_part_into(whole, crop, options, picture) };
-    let indexed = codec::Encoded { bytes: memory, offset: *offset, index: Some(index) };
-    match codec::decode_part_into(indexed, crop, options, picture) {
-        Err(error) if error.is_about_data() && *is_whole => {
+    match (codec::decode_part_into(encoded, crop, options, picture), encoded) {
+        (Err(error), codec::Encoded::Indexed { bytes, .. }) if error.is_about_data() && is_whole => {
             tracing::debug!(%error, "decoded without the seek index");
-            codec::decode_part_into(whole, crop, options, picture)
+            codec::decode_part_into(codec::Encoded::Whole(bytes), crop, options, picture)
         }
-        Err(error) if error.is_about_data() => Err(CodecError::Index(BadIndex::of_part())),
-        other => other,
+        (Err(error), codec::Encoded::Indexed { .. } | codec::Encoded::Trimmed(_)) if error.is_about_data() => {
+            Err(CodecError::Index(BadIndex::of_part()))
+        }
+        (decoded, _) => decoded,
+    }
+}
+
+fn as_codec<'a>(encoded: &'a Encoded<'_>, trimmed: Option<&'a Trimmed<'a>>) -> codec::Encoded<'a> {
+    let bytes = &*encoded.memory;
+    match (&encoded.content, trimmed) {
+        (_, Some(trimmed)) => codec::Encoded::Trimmed(trimmed),
+        (EncodedContent::Part { offset, index }, _) => codec::Encoded::Indexed { bytes, offset: *offset, index },
+        (EncodedContent::Whole { index: Some(index) }, _) => codec::Encoded::Indexed { bytes, offset: 0, index },
+        (EncodedContent::Whole { index: None } | EncodedContent::Trimmed, _) => codec::Encoded::Whole(bytes),
     }
 }

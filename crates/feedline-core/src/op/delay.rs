@@ -69,6 +69,10 @@ impl Op for Delay {
         Ok(())
     }
 
+    fn runs_anywhere(&self) -> bool {
+        false
+    }
+
     fn is_random(&self) -> bool {
         self.p > 0.0 && self.p < 1.0
     }

@@ -69,6 +69,11 @@ pub trait Op: Send + Sync + Debug {
         true
     }
 
+    /// Whether another machine may do it: not if it runs a user's code, or only takes time.
+    fn runs_anywhere(&self) -> bool {
+        true
+    }
+
     /// Whether a plan with this op can be written down; if not, why.
     fn unserialisable(&self) -> Option<String> {
         None

@@ -48,6 +48,16 @@ impl Registry {
         registry
     }
 
+    /// What a machine that serves others may open for them: all ops, and the sources whose stores it adds itself. Nothing in it
+    /// reads a file by its path.
+    pub fn confined() -> Self {
+        let mut registry =
+            Self { ops: BTreeMap::new(), sources: BTreeMap::new(), stores: BTreeMap::new(), cache_folder: None };
+        op::register(&mut registry);
+        source::register_stored(&mut registry);
+        registry
+    }
+
     /// The same, with a folder in which sources keep what they found out; it is made when it is needed.
     #[must_use]
     pub fn with_cache_folder(self, folder: PathBuf) -> Self {

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{ByteSize, CacheConfig};
+use crate::offload::Policy;
 use crate::order::{Rank, Sampler, Seed};
 
 /// What decides the stream of batches.
@@ -46,6 +47,26 @@ pub struct Settings {
     /// Fields to deliver as lists of arrays, each with its own shape.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ragged: Vec<String>,
+}
+
+impl Settings {
+    /// All defaults, with batches of this many samples.
+    pub fn of_batches(batch_size: usize) -> Self {
+        Self {
+            batch_size,
+            shuffle: false,
+            sampler: None,
+            seed: Seed(0),
+            drop_last: false,
+            order: Order::Strict,
+            max_displacement: None,
+            costs: None,
+            replay: None,
+            on_error: OnError::Raise,
+            returns: None,
+            ragged: Vec::new(),
+        }
+    }
 }
 
 /// The order in which batches are delivered.
@@ -139,6 +160,9 @@ pub struct RunConfig {
     /// Whether seek indexes of pictures are used, and made where they are missing.
     #[serde(default, skip_serializing_if = "SeekIndexUse::is_auto")]
     pub seek_index: SeekIndexUse,
+    /// What a storage server does of the work, where samples come from one.
+    #[serde(default, skip_serializing_if = "Policy::is_auto")]
+    pub offload: Policy,
     /// Which sample is prepared next.
     #[serde(default, skip_serializing_if = "Start::is_least_slack")]
     pub start: Start,
@@ -169,6 +193,7 @@ impl Default for RunConfig {
             world_size: None,
             cache: None,
             seek_index: SeekIndexUse::Auto,
+            offload: Policy::Auto,
             start: Start::LeastSlack,
             arrival_log: None,
             simd: true,

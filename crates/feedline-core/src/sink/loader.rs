@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::metrics::{Metrics, Snapshot};
 use crate::order::{Epoch, Occurrence, OrderReport};
 use crate::plan::Plan;
-use crate::supply::{LocalSupply, ReadAhead, Supply, Wanted};
+use crate::supply::{LocalSupply, NearSupply, ReadAhead, Supply, Wanted};
 
 /// A stream of batches.
 #[derive(Debug)]
@@ -98,8 +98,12 @@ impl Loader {
     /// A stream of `plan` from its own source.
     pub fn new(plan: Arc<Plan>, machine: &Machine) -> Self {
         let local = LocalSupply::new(Arc::clone(&plan), machine);
-        let supply: Arc<dyn Supply> =
-            if plan.source().is_remote() { Arc::new(ReadAhead::new(&plan, local, machine)) } else { Arc::new(local) };
+        let near = plan.source().peer().zip(plan.prefix().ok());
+        let supply: Arc<dyn Supply> = match near {
+            Some((peer, prefix)) => Arc::new(NearSupply::new(&plan, local, peer, prefix, machine)),
+            None if plan.source().is_remote() => Arc::new(ReadAhead::new(&plan, local, machine)),
+            None => Arc::new(local),
+        };
         let supply = match &plan.config().cache {
             Some(config) => Arc::new(PrefixCache::new(Arc::clone(&plan), supply, config, machine)),
             None => supply,

@@ -11,6 +11,7 @@ use crate::batch::{Dtype, FieldTypes, Kind};
 use crate::order::SampleId;
 use crate::plan::{PlanError, Registry};
 use crate::store::{Names, Store};
+use crate::supply::Peer;
 
 /// File name endings that count as pictures, in lower case.
 const EXTENSIONS: [&str; 6] = [".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif"];
@@ -109,6 +110,10 @@ impl Source for FolderSource {
             "image" => Origin::Whole { store: &*self.store, name: self.names.get(id.0 as usize) },
             _ => Origin::Made,
         }
+    }
+
+    fn peer(&self) -> Option<Arc<dyn Peer>> {
+        self.store.peer()
     }
 
     fn make(&self, id: SampleId, _field: &str, target: &mut [u8]) {

@@ -33,6 +33,7 @@ use crate::batch::FieldTypes;
 use crate::order::SampleId;
 use crate::plan::{PlanError, Registry};
 use crate::store::{Object, Store, StoreError};
+use crate::supply::Peer;
 use crate::volume::VolumeError;
 
 /// Knows which bytes are which sample.
@@ -64,6 +65,11 @@ pub trait Source: Send + Sync + Debug {
     /// Whether parts of open objects are with a peer, so that it pays to fetch them before they are needed.
     fn is_remote(&self) -> bool {
         false
+    }
+
+    /// The machine near its data that can prepare samples, where there is one.
+    fn peer(&self) -> Option<Arc<dyn Peer>> {
+        None
     }
 
     /// Writes a field whose origin is [`Origin::Made`].
@@ -207,13 +213,18 @@ fn describe_found(others: usize) -> String {
 
 /// Makes the sources of this crate known.
 pub(crate) fn register(registry: &mut Registry) {
-    registry.source("folder", |params, registry| Ok(Arc::new(FolderSource::from_params(params, registry)?)));
+    register_stored(registry);
     registry.source("files", |params, _| Ok(Arc::new(FilesSource::from_params(params)?)));
     registry.source("array", |params, registry| Ok(Arc::new(ArraySource::from_params(params, registry)?)));
     registry.source("synthetic", |params, _| Ok(Arc::new(SyntheticSource::from_params(params)?)));
+    registry.source("subset", |params, registry| Ok(Arc::new(SubsetSource::from_params(params, registry)?)));
+}
+
+/// Makes those known that get all their bytes from stores.
+pub(crate) fn register_stored(registry: &mut Registry) {
+    registry.source("folder", |params, registry| Ok(Arc::new(FolderSource::from_params(params, registry)?)));
     registry.source("tar", |params, registry| Ok(Arc::new(TarSource::from_params(params, registry)?)));
     registry.source("volumes", |params, registry| Ok(Arc::new(VolumesSource::from_params(params, registry)?)));
-    registry.source("subset", |params, registry| Ok(Arc::new(SubsetSource::from_params(params, registry)?)));
 }
 
 /// Reads the parameters of a source from its table in a plan.

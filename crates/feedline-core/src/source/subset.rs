@@ -12,6 +12,7 @@ use crate::order::random::{Purpose, StreamKey};
 use crate::order::{Epoch, Permutation, SampleId, Seed};
 use crate::plan::{PlanError, Registry};
 use crate::store::StoreError;
+use crate::supply::Peer;
 
 /// Which part.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -120,6 +121,10 @@ impl Source for SubsetSource {
 
     fn is_remote(&self) -> bool {
         self.parent.is_remote()
+    }
+
+    fn peer(&self) -> Option<Arc<dyn Peer>> {
+        self.parent.peer()
     }
 
     fn make(&self, id: SampleId, field: &str, target: &mut [u8]) {

@@ -17,6 +17,7 @@ use crate::engine::{Cancel, Workspace};
 use crate::order::SampleId;
 use crate::plan::{PlanError, Registry};
 use crate::store::{DiskStore, Store};
+use crate::supply::Peer;
 use crate::volume::{VolumeError, VolumeFile};
 
 /// File name endings that count as volumes, in lower case.
@@ -80,7 +81,11 @@ impl VolumesSource {
                 let store = registry.store_for(&root)?;
                 Ok(Self::open(&root, store)?)
             }
-            Params { root: None, images: Some(images), labels } => Ok(Self::listed(images, labels)?),
+            Params { root: None, images: Some(images), labels } => {
+                // A registry without files has none to list either.
+                registry.store_for("")?;
+                Ok(Self::listed(images, labels)?)
+            }
             _ => {
                 let text = "volumes have either a root, or a list of images and perhaps one of labels";
                 Err(SourceError::Parameter(text.to_owned()).into())
@@ -215,6 +220,10 @@ impl Source for VolumesSource {
 
     fn origin(&self, id: SampleId, field: &str) -> Origin<'_> {
         Origin::Whole { store: &*self.store, name: &self.names(field)[id.0 as usize] }
+    }
+
+    fn peer(&self) -> Option<Arc<dyn Peer>> {
+        self.store.peer()
     }
 
     fn make(&self, _: SampleId, field: &str, _: &mut [u8]) {

@@ -16,6 +16,7 @@ pub use names::{Names, NamesBuilder};
 pub use remote::{Answer, Done, Fetch, Remote, Traffic, fetch_waiting, read_ranges};
 
 use crate::engine::NoMemory;
+use crate::supply::Peer;
 
 /// A place that holds named objects.
 pub trait Store: Send + Sync + Debug {
@@ -39,6 +40,11 @@ pub trait Store: Send + Sync + Debug {
     /// Whether objects are with a peer: then they are opened once, and what is small and often looked at is copied here.
     fn is_remote(&self) -> bool {
         false
+    }
+
+    /// The machine near the objects that can prepare samples made of them, where there is one.
+    fn peer(&self) -> Option<Arc<dyn Peer>> {
+        None
     }
 
     /// Whether to open an object costs next to nothing, so that all may be opened to find out something small.

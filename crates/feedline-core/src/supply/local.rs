@@ -12,7 +12,7 @@ use super::reader::{Part, Reader};
 use super::seek::{Found, SeekIndexes, stamp};
 use super::volumes::Volumes;
 use super::{Cut, Reading, Ready, Supply, SupplyError, Wanted};
-use crate::batch::{Buffer, Dtype, Encoded, Kind, Memory, Pixels, Sample, Tensor, Value};
+use crate::batch::{Buffer, Dtype, Encoded, EncodedContent, Kind, Memory, Pixels, Sample, Tensor, Value};
 use crate::engine::{NoMemory, Task, Workspace};
 use crate::metrics::Metrics;
 use crate::op::{Decoding, Need};
@@ -138,8 +138,8 @@ impl LocalSupply {
         if let Some(needed) = needed {
             let memory = read_range(&*object, within(&all, &needed), reader, workspace)?;
             seek.add_used();
-            let index = if let Found::Index(index) = found { Some(index) } else { None };
-            return Ok(Encoded { memory, offset: needed.start, is_whole: false, index });
+            let Found::Index(index) = found else { unreachable!("a part is needed only where an index says which") };
+            return Ok(Encoded { memory, content: EncodedContent::Part { offset: needed.start, index } });
         }
         let memory = read_range(&*object, all, reader, workspace)?;
         let index = match found {
@@ -153,7 +153,7 @@ impl LocalSupply {
                 if is_cropped { make() } else { None }
             }
         };
-        Ok(Encoded { memory, offset: 0, is_whole: true, index })
+        Ok(Encoded { memory, content: EncodedContent::Whole { index } })
     }
 
     fn need(&self, field: &LoadedField, trim: &Trim, wanted: Wanted, header: &feedline_codec::Header) -> Option<Need> {

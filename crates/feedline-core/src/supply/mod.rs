@@ -6,6 +6,7 @@
 
 mod ahead;
 mod local;
+mod near;
 mod reader;
 mod seek;
 mod volumes;
@@ -13,13 +14,20 @@ mod volumes;
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 pub use ahead::ReadAhead;
 pub use local::LocalSupply;
+pub use near::{
+    Asked, Form, NearPreparer, NearSupply, NearWorkspace, Packing, Peer, PrepareError, Prepared, Spent, Trial,
+    UnpackError,
+};
 pub use seek::{Found, SeekIndexes, sample_stamp, stamp};
 
 use crate::batch::{OutputError, Sample};
 use crate::engine::{NoMemory, Task, Workspace};
 use crate::metrics::{Metrics, TrafficMeter};
+use crate::offload::OffloadReport;
 use crate::order::{Epoch, Occurrence, SampleId};
 use crate::store::StoreError;
 use crate::volume::VolumeError;
@@ -40,6 +48,11 @@ pub trait Supply: Send + Sync + Debug {
     /// How many samples it should be asked for ahead, because their bytes take their time to come.
     fn samples_ahead(&self) -> usize {
         0
+    }
+
+    /// What a peer near the data does, and why, where there is one.
+    fn offload(&self) -> Option<OffloadReport> {
+        None
     }
 
     /// Counts what comes over the wire.
@@ -76,7 +89,7 @@ pub trait Supply: Send + Sync + Debug {
 }
 
 /// A sample and all that its bytes depend on besides the plan: enough to prepare it elsewhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Wanted {
     /// The sample.
     pub id: SampleId,
@@ -107,7 +120,7 @@ pub enum Reading {
 }
 
 /// The place in the op chain where work changes hands: ops before it are done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Cut(pub usize);
 
 /// Where a supply puts tasks whose samples can be loaded. Tasks that nobody needs any more are dropped there.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::ahead::Room;
+use super::ahead::{Cargo, Room};
 use crate::engine::Cancel;
 use crate::metrics::Metrics;
 use crate::order::Epoch;
@@ -19,17 +19,13 @@ pub(super) struct Reader<'a> {
     pub metrics: &'a Metrics,
 }
 
-/// Bytes of an object that were fetched ahead, with others that lie near them.
-#[derive(Clone, Debug)]
-pub(super) struct Part {
-    pub object: Arc<dyn Object>,
-    pub fetched: Arc<Fetched>,
-}
+/// What was fetched ahead for one task or more.
+pub(super) type Part = Arc<Fetched>;
 
-/// A range that was fetched.
+/// What was fetched.
 #[derive(Debug)]
 pub(super) struct Fetched {
-    pub range: Range<u64>,
+    pub cargo: Cargo,
     pub bytes: Result<Vec<u8>, Arc<StoreError>>,
     /// Booked as long as this is there.
     pub _room: Room,
@@ -52,7 +48,7 @@ impl Reader<'_> {
     fn fill(&self, object: &dyn Object, offset: u64, target: &mut [u8], cancel: &Cancel) -> Result<(), StoreError> {
         let Some(remote) = object.remote() else { return object.read_at(offset, target) };
         let range = offset..offset.saturating_add(target.len() as u64);
-        if let Some(bytes) = self.parts.iter().find_map(|part| part.bytes(object, &range)) {
+        if let Some(bytes) = self.parts.iter().find_map(|part| part.bytes_of(object, &range)) {
             target.copy_from_slice(bytes?);
             return Ok(());
         }
@@ -63,11 +59,11 @@ impl Reader<'_> {
     }
 }
 
-impl Part {
+impl Fetched {
     /// The bytes of a range, if they are among those that were fetched.
-    fn bytes(&self, object: &dyn Object, range: &Range<u64>) -> Option<Result<&[u8], StoreError>> {
-        let Fetched { range: fetched, bytes, .. } = &*self.fetched;
-        let is_same = std::ptr::addr_eq(Arc::as_ptr(&self.object), object);
+    fn bytes_of(&self, object: &dyn Object, range: &Range<u64>) -> Option<Result<&[u8], StoreError>> {
+        let Self { cargo: Cargo::Range { object: of, range: fetched }, bytes, .. } = self else { return None };
+        let is_same = std::ptr::addr_eq(Arc::as_ptr(of), object);
         if !is_same || range.start < fetched.start || range.end > fetched.end {
             return None;
         }

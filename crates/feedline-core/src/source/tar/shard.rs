@@ -143,6 +143,11 @@ impl Shard {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The store that has it.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.found.store
+    }
+
     /// Whether it is with a peer.
     pub fn is_remote(&self) -> bool {
         self.remote.is_some()

@@ -14,6 +14,7 @@ use super::index::{Head, IndexError};
 use super::pattern::Found;
 use super::shard::{IndexCache, OpenShard, Opened, Shard};
 use crate::store::StoreError;
+use crate::supply::Peer;
 
 /// Shards kept open, with two files each: enough for threads that read at random, few enough for any limit on files.
 const OPEN_SHARDS: NonZero<usize> = NonZero::new(128).expect("128 is not zero");
@@ -74,6 +75,12 @@ impl Shards {
     /// Whether a shard is with a peer.
     pub fn is_remote(&self) -> bool {
         self.all.iter().any(Shard::is_remote)
+    }
+
+    /// The machine near all shards, if it is one.
+    pub fn peer(&self) -> Option<Arc<dyn Peer>> {
+        let first = self.all.first()?.store();
+        self.all.iter().all(|shard| Arc::ptr_eq(shard.store(), first)).then(|| first.peer())?
     }
 
     /// The heads of the indexes, in order.

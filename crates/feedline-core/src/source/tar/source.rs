@@ -22,6 +22,7 @@ use crate::batch::{Dtype, FieldTypes, Kind};
 use crate::order::SampleId;
 use crate::plan::{PlanError, Registry};
 use crate::store::{Object, StoreError};
+use crate::supply::Peer;
 
 /// Samples in tar shards.
 #[derive(Debug)]
@@ -201,6 +202,10 @@ impl Source for TarSource {
 
     fn is_remote(&self) -> bool {
         self.shards.is_remote()
+    }
+
+    fn peer(&self) -> Option<Arc<dyn Peer>> {
+        self.shards.peer()
     }
 
     fn make(&self, _id: SampleId, _field: &str, _target: &mut [u8]) {

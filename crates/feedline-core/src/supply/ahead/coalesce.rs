@@ -1,11 +1,13 @@
-//! Ranges that lie close together become one fetch.
+//! What tasks want from peers, as fetches; ranges that lie close together become one.
 //!
-//! In: the ranges that tasks want. Out: fetches that cover them, each with the tasks it is for. Always true: every range lies
-//! in a fetch of its task; a fetch has at most [`GAP_BYTES`] between two ranges that nobody wants.
+//! In: what tasks want. Out: fetches that cover it, each with the tasks it is for. Always true: what a task wants lies in a
+//! fetch of its own; a fetch has at most [`GAP_BYTES`] between two ranges that nobody wants.
 
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::super::Wanted;
+use super::super::near::Form;
 use crate::order::Epoch;
 use crate::store::Object;
 
@@ -18,21 +20,57 @@ const GAP_BYTES: u64 = 4 << 10;
 /// Longer fetches are not made of several ranges: what is needed first would wait for the rest.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// A range that a task wants.
+/// What can be had from a peer.
+#[derive(Clone, Debug)]
+pub(in super::super) enum Cargo {
+    /// A range of an object.
+    Range { object: Arc<dyn Object>, range: Range<u64> },
+    /// A sample that the peer prepares, of about so many bytes.
+    Sample { wanted: Wanted, form: Form, bytes: u64 },
+}
+
+impl Cargo {
+    /// Bytes that will come, as far as is known before.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Range { range, .. } => range.end.saturating_sub(range.start),
+            Self::Sample { bytes, .. } => *bytes,
+        }
+    }
+
+    /// The object and the place in it by which cargo is put next to cargo that it may be fetched with.
+    fn place(&self) -> (usize, u64, u64) {
+        match self {
+            Self::Range { object, range } => (Arc::as_ptr(object).cast::<()>().addr(), range.start, range.end),
+            Self::Sample { wanted, .. } => (0, wanted.id.0, wanted.occurrence.0.into()),
+        }
+    }
+
+    /// What covers both, if that is sensible.
+    fn with(&self, other: &Self) -> Option<Self> {
+        let (Self::Range { object, range }, Self::Range { object: also, range: next }) = (self, other) else {
+            return None;
+        };
+        let end = range.end.max(next.end);
+        let is_close = Arc::ptr_eq(object, also) && next.start <= range.end.saturating_add(GAP_BYTES);
+        let is_short = end - range.start <= MOST_BYTES || end == range.end;
+        (is_close && is_short).then(|| Self::Range { object: Arc::clone(object), range: range.start..end })
+    }
+}
+
+/// Something that a task wants.
 #[derive(Debug)]
 pub(super) struct Wish {
     pub task: u64,
     pub need: Need,
     pub epoch: Epoch,
-    pub object: Arc<dyn Object>,
-    pub range: Range<u64>,
+    pub cargo: Cargo,
 }
 
-/// A range that is fetched for some tasks.
+/// What is fetched for some tasks.
 #[derive(Debug)]
 pub(super) struct Flight {
-    pub object: Arc<dyn Object>,
-    pub range: Range<u64>,
+    pub cargo: Cargo,
     pub epoch: Epoch,
     /// That of the task that needs it first.
     pub need: Need,
@@ -40,41 +78,33 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    pub fn bytes(&self) -> u64 {
-        self.range.end.saturating_sub(self.range.start)
-    }
-
     fn new(wish: Wish) -> Self {
-        let Wish { task, need, epoch, object, range } = wish;
-        Self { object, range, epoch, need, tasks: vec![task] }
+        let Wish { task, need, epoch, cargo } = wish;
+        Self { cargo, epoch, need, tasks: vec![task] }
     }
 
-    fn takes(&self, wish: &Wish) -> bool {
-        let end = self.range.end.max(wish.range.end);
-        Arc::ptr_eq(&self.object, &wish.object)
-            && self.epoch == wish.epoch
-            && wish.range.start <= self.range.end.saturating_add(GAP_BYTES)
-            && (end - self.range.start <= MOST_BYTES || end == self.range.end)
-    }
-
-    fn take(&mut self, wish: &Wish) {
-        self.range.end = self.range.end.max(wish.range.end);
+    /// Takes a wish along, if that is sensible.
+    fn take(&mut self, wish: &Wish) -> bool {
+        let Some(both) = self.cargo.with(&wish.cargo).filter(|_| self.epoch == wish.epoch) else { return false };
+        self.cargo = both;
         self.need = self.need.min(wish.need);
         if !self.tasks.contains(&wish.task) {
             self.tasks.push(wish.task);
         }
+        true
     }
 }
 
 /// Makes as few fetches of the wishes as is sensible.
 pub(super) fn coalesce(mut wishes: Vec<Wish>) -> Vec<Flight> {
-    let address = |wish: &Wish| Arc::as_ptr(&wish.object).cast::<()>().addr();
-    wishes.sort_by_key(|wish| (address(wish), wish.epoch, wish.range.start, wish.range.end));
+    wishes.sort_by_key(|wish| {
+        let (object, start, end) = wish.cargo.place();
+        (object, wish.epoch, start, end)
+    });
     let mut flights: Vec<Flight> = Vec::with_capacity(wishes.len());
     for wish in wishes {
-        match flights.last_mut() {
-            Some(last) if last.takes(&wish) => last.take(&wish),
-            _ => flights.push(Flight::new(wish)),
+        if !flights.last_mut().is_some_and(|last| last.take(&wish)) {
+            flights.push(Flight::new(wish));
         }
     }
     flights
@@ -94,14 +124,14 @@ mod tests {
             task: *task,
             need: (0, *task as usize),
             epoch: Epoch(0),
-            object: Arc::clone(&object),
-            range: range.clone(),
+            cargo: Cargo::Range { object: Arc::clone(&object), range: range.clone() },
         };
         let flights = coalesce(wishes.iter().map(wish).collect());
         for flight in &flights {
             assert_eq!(Some(flight.need.1 as u64), flight.tasks.iter().min().copied());
         }
-        flights.into_iter().map(|flight| (flight.range, flight.tasks)).collect()
+        let range = |cargo| if let Cargo::Range { range, .. } = cargo { range } else { unreachable!("all are ranges") };
+        flights.into_iter().map(|flight| (range(flight.cargo), flight.tasks)).collect()
     }
 
     #[test]

@@ -10,10 +10,10 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 
 use super::super::reader::{Fetched, Part};
-use super::super::{LocalSupply, Reading, Ready, Wanted};
-use super::MOST_REQUESTS;
-use super::coalesce::{Flight, Need, Wish, coalesce};
+use super::super::{Reading, Ready, Wanted};
+use super::coalesce::{Cargo, Flight, Need, Wish, coalesce};
 use super::held::Held;
+use super::{MOST_REQUESTS, Needs};
 use crate::engine::Task;
 use crate::metrics::TrafficMeter;
 use crate::store::{Answer, Fetch};
@@ -38,14 +38,14 @@ enum Message {
 
 impl Fetcher {
     pub fn start(
-        local: Arc<LocalSupply>,
+        needs: Arc<dyn Needs>,
         held: Arc<Held>,
         traffic: Arc<TrafficMeter>,
         limit: u64,
     ) -> std::io::Result<Self> {
         let (messages, received) = mpsc::channel();
         let state = State {
-            local,
+            needs,
             held,
             traffic,
             limit,
@@ -87,7 +87,7 @@ fn send(messages: &Sender<Message>, message: Message) {
 }
 
 struct State {
-    local: Arc<LocalSupply>,
+    needs: Arc<dyn Needs>,
     held: Arc<Held>,
     traffic: Arc<TrafficMeter>,
     /// Bytes that may be fetched and under way, and those that are.
@@ -176,11 +176,11 @@ impl State {
         // Whoever sent them may not have known of a jump or a close.
         for task in tasks.into_iter().filter(|task| ready.expects(task)) {
             let (number, before) = (self.number(), wishes.len());
-            let wanted = task.wanted(self.local.plan());
+            let wanted = task.wanted(self.needs.plan());
             for wanted in &wanted {
                 let (need, epoch) = (task.need(), wanted.epoch);
-                let remote = self.needs(*wanted, reading).into_iter().filter(|(object, _)| object.remote().is_some());
-                wishes.extend(remote.map(|(object, range)| Wish { task: number, need, epoch, object, range }));
+                let needs = self.needs_of(*wanted, reading).into_iter();
+                wishes.extend(needs.map(|cargo| Wish { task: number, need, epoch, cargo }));
             }
             if wishes.len() == before {
                 at_once.push(task);
@@ -202,8 +202,8 @@ impl State {
     }
 
     /// What a sample needs. Where that cannot be said, nothing: to load it will say why.
-    fn needs(&self, wanted: Wanted, reading: Reading) -> Vec<crate::source::OpenPart> {
-        let needs = catch_unwind(AssertUnwindSafe(|| self.local.needs(wanted, reading)));
+    fn needs_of(&self, wanted: Wanted, reading: Reading) -> Vec<Cargo> {
+        let needs = catch_unwind(AssertUnwindSafe(|| self.needs.needs(wanted, reading)));
         needs.ok().and_then(Result::ok).unwrap_or_default()
     }
 
@@ -212,14 +212,15 @@ impl State {
         while self.under_way.len() < MOST_REQUESTS {
             let Some(entry) = self.queue.first_entry() else { return };
             let (need, number) = *entry.key();
-            let fits = self.used.saturating_add(entry.get().bytes()) <= self.limit;
+            let fits = self.used.saturating_add(entry.get().cargo.bytes()) <= self.limit;
             // What is needed sooner than all that is here cannot wait for that to be used up.
             if !fits && self.holding.first().is_some_and(|(soonest, _)| *soonest < need) {
                 return;
             }
             let flight = entry.remove();
-            self.used += flight.bytes();
-            let room = Room { bytes: flight.bytes(), messages: self.messages.clone() };
+            let bytes = flight.cargo.bytes();
+            self.used += bytes;
+            let room = Room { bytes, messages: self.messages.clone() };
             for task in &flight.tasks {
                 if let Some(waiting) = self.waiting.get(task) {
                     self.holding.insert((waiting.task.need(), *task));
@@ -227,20 +228,23 @@ impl State {
             }
             let messages = self.messages.clone();
             let done = Box::new(move |answer| send(&messages, Message::Answered(number, answer)));
-            let remote = flight.object.remote().expect("only what is with a peer is fetched");
-            let fetch = remote.fetch(flight.range.clone(), done);
+            let fetch = self.needs.fetch(&flight.cargo, done);
             self.under_way.insert(number, UnderWay { flight, room, _fetch: fetch });
         }
     }
 
     fn answer(&mut self, number: u64, answer: Answer) {
-        let Some(UnderWay { flight, room, .. }) = self.under_way.remove(&number) else { return };
+        let Some(UnderWay { flight, mut room, .. }) = self.under_way.remove(&number) else { return };
         self.traffic.add(flight.epoch, answer.traffic);
         let bytes = answer.bytes.map_err(Arc::new);
-        let fetched = Arc::new(Fetched { range: flight.range, bytes, _room: room });
+        // What a sample takes is known only now.
+        let came = bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        self.used = (self.used + came).saturating_sub(room.bytes);
+        room.bytes = came;
+        let fetched = Arc::new(Fetched { cargo: flight.cargo, bytes, _room: room });
         for number in flight.tasks {
             let Some(waiting) = self.waiting.get_mut(&number) else { continue };
-            waiting.parts.push(Part { object: Arc::clone(&flight.object), fetched: Arc::clone(&fetched) });
+            waiting.parts.push(Arc::clone(&fetched));
             waiting.missing -= 1;
             if waiting.missing == 0
                 && let Some(complete) = self.waiting.remove(&number)

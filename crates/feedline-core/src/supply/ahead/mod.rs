@@ -14,22 +14,26 @@ mod coalesce;
 mod fetcher;
 mod held;
 
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 
+pub(super) use self::coalesce::Cargo;
 use self::fetcher::Fetcher;
 pub(super) use self::fetcher::Room;
 use self::held::Held;
+use super::reader::Part;
 use super::{Cut, LocalSupply, Reading, Ready, Supply, SupplyError, Wanted};
 use crate::batch::Sample;
 use crate::engine::{Budget, Task, Workspace};
 use crate::metrics::{Metrics, TrafficMeter};
 use crate::plan::Plan;
 use crate::sink::Machine;
+use crate::store::{Done, Fetch, StoreError};
 
 /// Requests that are under way at once.
 const MOST_REQUESTS: usize = 64;
 /// Samples to be asked for ahead: half of them under way, half of them here or in preparation.
-const SAMPLES_AHEAD: usize = 2 * MOST_REQUESTS;
+pub(super) const SAMPLES_AHEAD: usize = 2 * MOST_REQUESTS;
 /// The share of the memory budget that fetched bytes may take beside it, and the most that they may.
 const BUDGET_SHARE: u64 = 8;
 const MOST_BYTES: u64 = 256 << 20;
@@ -38,6 +42,50 @@ const MOST_BYTES: u64 = 256 << 20;
 #[derive(Debug)]
 pub struct ReadAhead {
     local: Arc<LocalSupply>,
+    fetching: Fetching,
+}
+
+impl ReadAhead {
+    /// Fetches what `local` will read for the samples of `plan`.
+    pub fn new(plan: &Plan, local: LocalSupply, machine: &Machine) -> Self {
+        let local = Arc::new(local);
+        Self { fetching: Fetching::new(plan, Arc::<LocalSupply>::clone(&local), Arc::default(), machine), local }
+    }
+}
+
+/// Says what samples need from peers, and gets it.
+pub(super) trait Needs: Send + Sync + Debug {
+    /// The plan whose samples they are.
+    fn plan(&self) -> &Plan;
+
+    /// What a sample needs; an error if that cannot be said.
+    fn needs(&self, wanted: Wanted, reading: Reading) -> Result<Vec<Cargo>, StoreError>;
+
+    /// Begins to fetch it.
+    fn fetch(&self, cargo: &Cargo, done: Done) -> Fetch;
+}
+
+impl Needs for LocalSupply {
+    fn plan(&self) -> &Plan {
+        Self::plan(self)
+    }
+
+    fn needs(&self, wanted: Wanted, reading: Reading) -> Result<Vec<Cargo>, StoreError> {
+        let parts = Self::needs(self, wanted, reading)?.into_iter();
+        let remote = parts.filter(|(object, _)| object.remote().is_some());
+        Ok(remote.map(|(object, range)| Cargo::Range { object, range }).collect())
+    }
+
+    fn fetch(&self, cargo: &Cargo, done: Done) -> Fetch {
+        let Cargo::Range { object, range } = cargo else { unreachable!("only ranges are needed") };
+        object.remote().expect("only what is with a peer is fetched").fetch(range.clone(), done)
+    }
+}
+
+/// Tasks on their way to what they need from peers.
+#[derive(Debug)]
+pub(super) struct Fetching {
+    needs: Arc<dyn Needs>,
     held: Arc<Held>,
     traffic: Arc<TrafficMeter>,
     limit: u64,
@@ -45,25 +93,20 @@ pub struct ReadAhead {
     fetcher: Mutex<Option<Fetcher>>,
 }
 
-impl ReadAhead {
-    /// Fetches what `local` will read for the samples of `plan`.
-    pub fn new(plan: &Plan, local: LocalSupply, machine: &Machine) -> Self {
+impl Fetching {
+    /// Nothing is fetched yet.
+    pub fn new(plan: &Plan, needs: Arc<dyn Needs>, traffic: Arc<TrafficMeter>, machine: &Machine) -> Self {
         let asked = plan.config().memory_budget.map(|bytes| bytes.0);
         let limit = Budget::asked_or_default(asked, machine.memory_bytes).limit() / BUDGET_SHARE;
-        Self {
-            local: Arc::new(local),
-            held: Arc::default(),
-            traffic: Arc::default(),
-            limit: limit.min(MOST_BYTES),
-            fetcher: Mutex::default(),
-        }
+        Self { needs, held: Arc::default(), traffic, limit: limit.min(MOST_BYTES), fetcher: Mutex::default() }
     }
 
-    fn hand_over(&self, tasks: Vec<Task>, reading: Reading, ready: &Arc<dyn Ready>) {
+    /// Fetches what tasks need; they are ready when it is here.
+    pub fn hand_over(&self, tasks: Vec<Task>, reading: Reading, ready: &Arc<dyn Ready>) {
         let mut fetcher = self.fetcher.lock().unwrap_or_else(PoisonError::into_inner);
         if fetcher.is_none() {
             let started =
-                Fetcher::start(Arc::clone(&self.local), Arc::clone(&self.held), Arc::clone(&self.traffic), self.limit);
+                Fetcher::start(Arc::clone(&self.needs), Arc::clone(&self.held), Arc::clone(&self.traffic), self.limit);
             *fetcher = started.inspect_err(|error| tracing::warn!(%error, "nothing is fetched ahead")).ok();
         }
         if let Some(fetcher) = &*fetcher {
@@ -72,21 +115,36 @@ impl ReadAhead {
         drop(fetcher);
         ready.ready(tasks);
     }
+
+    /// Drops what is fetched for tasks that nobody expects.
+    pub fn forget(&self) {
+        if let Some(fetcher) = &*self.fetcher.lock().unwrap_or_else(PoisonError::into_inner) {
+            fetcher.forget();
+        }
+    }
+
+    /// Counts what comes.
+    pub fn traffic(&self) -> Arc<TrafficMeter> {
+        Arc::clone(&self.traffic)
+    }
+
+    /// What was fetched for a sample.
+    pub fn parts_of(&self, wanted: Wanted) -> Arc<[Part]> {
+        self.held.parts_of(wanted)
+    }
 }
 
 impl Supply for ReadAhead {
     fn request(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
-        self.hand_over(tasks, Reading::Trimmed, ready);
+        self.fetching.hand_over(tasks, Reading::Trimmed, ready);
     }
 
     fn request_whole(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
-        self.hand_over(tasks, Reading::Complete, ready);
+        self.fetching.hand_over(tasks, Reading::Complete, ready);
     }
 
     fn forget(&self) {
-        if let Some(fetcher) = &*self.fetcher.lock().unwrap_or_else(PoisonError::into_inner) {
-            fetcher.forget();
-        }
+        self.fetching.forget();
     }
 
     fn samples_ahead(&self) -> usize {
@@ -94,7 +152,7 @@ impl Supply for ReadAhead {
     }
 
     fn traffic(&self) -> Arc<TrafficMeter> {
-        Arc::clone(&self.traffic)
+        self.fetching.traffic()
     }
 
     fn load(
@@ -105,7 +163,7 @@ impl Supply for ReadAhead {
         workspace: &mut Workspace,
         metrics: &Metrics,
     ) -> Result<Cut, SupplyError> {
-        let parts = self.held.parts_of(wanted);
+        let parts = self.fetching.parts_of(wanted);
         self.local.load_with(&parts, (wanted, reading), sample, workspace, metrics)
     }
 }

@@ -1,0 +1,50 @@
+//! What a user may ask of a storage server.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Which samples a storage server prepares, and how far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Policy {
+    /// Per sample, the form that saves most bytes per second of the server's processor, while the link is what bounds the job.
+    #[default]
+    Auto,
+    /// None: stored bytes as they are.
+    None,
+    /// All samples, all ops that can run there.
+    All,
+    /// All samples, up to the op that gives them one size.
+    Resize,
+    /// One place in the chain for a share of all samples, where the trainer's processor bounds the job and if that makes it
+    /// faster: the rule of FastFlow.
+    FastFlow,
+    /// Per sample, the op with the smallest result, while the link is what bounds the job: the rule of SOPHON.
+    Sophon,
+}
+
+impl Policy {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    pub(crate) fn is_auto(&self) -> bool {
+        *self == Self::Auto
+    }
+
+    /// Whether it depends on what is measured.
+    pub fn measures(self) -> bool {
+        matches!(self, Self::Auto | Self::FastFlow | Self::Sophon)
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::None => "none",
+            Self::All => "all",
+            Self::Resize => "resize",
+            Self::FastFlow => "fastflow",
+            Self::Sophon => "sophon",
+        })
+    }
+}

@@ -1,0 +1,127 @@
+//! The part of a plan that a machine near the data can do.
+//!
+//! In: a plan. Out: a document of its source and its first ops, which the other machine opens with a registry of its own. Always
+//! true: a sample prepared there up to a cut and here from it on has the bytes that it has if all is done here (law 1).
+
+use std::sync::Arc;
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::{Document, Plan, PlanError, PlannedOp, Registry, RunConfig, Settings};
+use crate::batch::{FieldTypes, array_bytes};
+use crate::source::Source;
+use crate::supply::{Cut, Form, Packing};
+
+/// Arrays that a peer prepares are not larger.
+const MOST_ARRAY_BYTES: usize = 256 << 20;
+
+/// The first ops of a plan, for another machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    /// The document.
+    pub text: String,
+    /// A hash of it, by which it is asked for.
+    pub number: u128,
+    /// The hash of the samples' names that both machines have to agree on.
+    pub listing: u128,
+    /// The forms that samples can be had in.
+    pub forms: Vec<Form>,
+}
+
+impl Plan {
+    /// What another machine can do of it, if its source is all that can be written down.
+    pub fn prefix(&self) -> Result<Prefix, PlanError> {
+        let mut source: &dyn Source = &**self.source();
+        while let Some(parent) = source.parent() {
+            source = parent;
+        }
+        let moving = self.ops().iter().take_while(|op| op.op().runs_anywhere());
+        let ops = moving.map(PlannedOp::table).collect::<Result<Vec<_>, _>>()?;
+        let fields: Vec<String> = self.loaded().iter().map(|(name, _)| name.to_string()).collect();
+        let settings = Settings {
+            seed: self.settings().seed,
+            returns: Some(fields.clone()),
+            ragged: fields,
+            ..Settings::of_batches(1)
+        };
+        let config = RunConfig { seek_index: self.config().seek_index, ..RunConfig::default() };
+        let forms = self.forms(ops.len());
+        let text = Document { source: source.spec()?, ops, settings, config }.to_toml();
+        Ok(Prefix { number: xxh3_128(text.as_bytes()), text, listing: source.identity(), forms })
+    }
+
+    /// The forms of a sample of which the first `sent` ops can be done elsewhere.
+    fn forms(&self, sent: usize) -> Vec<Form> {
+        // What a decoder makes may depend on an op behind it, which the other machine has to know then.
+        let looks_behind = |(number, op): (usize, &PlannedOp)| {
+            let mut decoded = op.op().on().names().filter(|name| op.op().decoding(name).is_some_and(|it| it.fast));
+            decoded.any(|name| self.next_on(name, number + 1).is_some_and(|next| next >= sent))
+        };
+        let last = self.ops()[..sent].iter().enumerate().position(looks_behind).unwrap_or(sent);
+        let can_trim = self.loaded().iter().any(|(name, _)| {
+            self.decoder_of(name).is_some_and(|(decoder, _)| {
+                decoder < last && self.next_on(name, decoder + 1).is_some_and(|next| next < sent)
+            })
+        });
+        let packed = |cut, is_trimmed| Packing::ALL.map(|packing| Form { cut: Cut(cut), is_trimmed, packing });
+        let mut forms = packed(0, false).to_vec();
+        if can_trim {
+            forms.push(Form { is_trimmed: true, ..Form::RAW });
+        }
+        forms.extend((1..=last).flat_map(|cut| [packed(cut, false), packed(cut, true)].concat()));
+        forms
+    }
+
+    /// The number of the next op on a field, from op `first` on.
+    fn next_on(&self, field: &str, first: usize) -> Option<usize> {
+        let mut behind = self.ops().iter().enumerate().skip(first);
+        behind.find(|(_, op)| op.op().on().names().any(|name| name == field)).map(|(number, _)| number)
+    }
+
+    /// Whether pixels may be approximate.
+    pub fn is_approximate(&self) -> bool {
+        let decodes = |op: &PlannedOp| {
+            op.op().on().names().any(|name| op.op().decoding(name).is_some_and(|decoding| decoding.fast))
+        };
+        self.ops().iter().any(decodes)
+    }
+
+    /// Opens what [`Plan::prefix`] wrote; `open` opens its source. What comes from another machine may be hostile: paths and
+    /// sizes that it names are not followed beyond what `registry` and limits allow.
+    pub fn open_prefix(
+        text: &str,
+        registry: &Registry,
+        open: impl FnOnce(toml::Table) -> Result<Arc<dyn Source>, PlanError>,
+    ) -> Result<Self, PlanError> {
+        let Document { source, ops, settings, config } = Document::parse(text)?;
+        let source = open(source)?;
+        let ops = ops.into_iter().map(|table| registry.build_op(table)).collect::<Result<Vec<_>, _>>()?;
+        if let Some(op) = ops.iter().find(|op| !op.op().runs_anywhere()) {
+            let (op, why) = (op.name().to_string(), "it is not for other machines".to_owned());
+            return Err(PlanError::Unserialisable { op, why });
+        }
+        check_sizes(&*source, &ops)?;
+        let Settings { seed, returns, ragged, .. } = settings;
+        let settings = Settings { seed, returns, ragged, ..Settings::of_batches(1) };
+        let config = RunConfig { seek_index: config.seek_index, ..RunConfig::default() };
+        Self::new(source, ops, settings, config)
+    }
+}
+
+/// Refuses ops whose results are too large for another machine to make.
+fn check_sizes(source: &dyn Source, ops: &[PlannedOp]) -> Result<(), PlanError> {
+    let mut types: FieldTypes = source.fields();
+    for op in ops {
+        op.op().check(&mut types)?;
+        for (field, kind) in types.iter() {
+            let bytes = kind.fixed().map(|(dtype, shape)| array_bytes(dtype, &shape).unwrap_or(usize::MAX));
+            if let Some(bytes) = bytes.filter(|&bytes| bytes > MOST_ARRAY_BYTES) {
+                return Err(PlanError::TooLarge(format!(
+                    "{} makes {field:?} {bytes} bytes large, but a storage server prepares arrays of at most {MOST_ARRAY_BYTES}",
+                    op.name()
+                )));
+            }
+        }
+    }
+    Ok(())
+}

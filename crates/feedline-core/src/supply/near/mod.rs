@@ -1,0 +1,178 @@
+//! Samples that a machine near the data prepares as far as that pays.
+//!
+//! In: tasks, in the order of need. Out: their samples at the cut that the [`Advisor`] chose for each, whichever come first;
+//! the rest of the ops runs here. What the peer cannot prepare is loaded as from any store, and fails there by name if it
+//! has to (law 6).
+//!
+//! - `form.rs` is what a sample can be asked for as, `packing.rs` how its bytes are made smaller
+//! - `peer.rs` is the other machine as this one sees it
+//! - `preparer.rs` is what runs there
+
+mod form;
+mod packing;
+mod peer;
+mod preparer;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub use form::{Form, Packing};
+pub use packing::UnpackError;
+pub use peer::{Asked, Peer, Prepared, Spent, Trial};
+pub use preparer::{NearPreparer, NearWorkspace, PrepareError};
+
+use super::ahead::{Cargo, Fetching, Needs, SAMPLES_AHEAD};
+use super::{Cut, LocalSupply, Reading, Ready, Supply, SupplyError, Wanted};
+use crate::batch::Sample;
+use crate::cache::record;
+use crate::engine::{Task, Workspace};
+use crate::metrics::{Metrics, TrafficMeter};
+use crate::offload::{Advisor, OffloadReport};
+use crate::plan::{Plan, Prefix};
+use crate::sink::Machine;
+use crate::store::{Answer, Done, Fetch, StoreError};
+
+/// A supply with a peer near the data.
+#[derive(Debug)]
+pub struct NearSupply {
+    near: Arc<Near>,
+    fetching: Fetching,
+}
+
+/// What says in which form a sample is asked for, and asks.
+#[derive(Debug)]
+struct Near {
+    plan: Arc<Plan>,
+    local: LocalSupply,
+    peer: Arc<dyn Peer>,
+    prefix: Arc<Prefix>,
+    advisor: Arc<Advisor>,
+    traffic: Arc<TrafficMeter>,
+    /// Trials under way.
+    trials: Mutex<Vec<Fetch>>,
+}
+
+impl NearSupply {
+    /// Samples of `plan` from `peer`, which has its source; by way of `local` where that has to be.
+    pub fn new(plan: &Arc<Plan>, local: LocalSupply, peer: Arc<dyn Peer>, prefix: Prefix, machine: &Machine) -> Self {
+        let near = Arc::new(Near {
+            advisor: Arc::new(Advisor::new(plan, &prefix)),
+            plan: Arc::clone(plan),
+            local,
+            peer,
+            prefix: Arc::new(prefix),
+            traffic: Arc::default(),
+            trials: Mutex::default(),
+        });
+        let fetching = Fetching::new(plan, Arc::<Near>::clone(&near), Arc::clone(&near.traffic), machine);
+        Self { near, fetching }
+    }
+}
+
+impl Near {
+    /// Asks what a sample would take in other forms, now and then.
+    fn try_forms(&self, wanted: Wanted) {
+        if !self.advisor.wants_trials() {
+            return;
+        }
+        let (advisor, epoch) = (Arc::clone(&self.advisor), wanted.epoch);
+        let traffic = Arc::clone(&self.traffic);
+        let done = Box::new(move |answer: Prepared| {
+            traffic.add(epoch, answer.traffic);
+            match answer.sample {
+                Ok((_, spent)) => advisor.note_trials(wanted, &spent),
+                Err(error) => tracing::debug!(%error, "forms of a sample cannot be tried"),
+            }
+        });
+        let fetch = self.peer.ask(&self.prefix, Asked::Trials { wanted }, done);
+        self.trials.lock().unwrap_or_else(PoisonError::into_inner).push(fetch);
+    }
+}
+
+impl Needs for Near {
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    fn needs(&self, wanted: Wanted, reading: Reading) -> Result<Vec<Cargo>, StoreError> {
+        let form = if reading == Reading::Trimmed { self.advisor.form_of(wanted) } else { Form::RAW };
+        let bytes = self.advisor.expected_bytes(wanted, form);
+        Ok(vec![Cargo::Sample { wanted, form, bytes }])
+    }
+
+    fn fetch(&self, cargo: &Cargo, done: Done) -> Fetch {
+        let Cargo::Sample { wanted, form, .. } = *cargo else { unreachable!("only samples are needed") };
+        self.try_forms(wanted);
+        let advisor = Arc::clone(&self.advisor);
+        let done = Box::new(move |answer: Prepared| {
+            let bytes = answer.sample.map(|(bytes, spent)| {
+                advisor.note(wanted, &spent, bytes.len() as u64);
+                bytes
+            });
+            done(Answer { bytes, traffic: answer.traffic });
+        });
+        self.peer.ask(&self.prefix, Asked::Sample { wanted, form }, done)
+    }
+}
+
+impl Supply for NearSupply {
+    fn request(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
+        self.fetching.hand_over(tasks, Reading::Trimmed, ready);
+    }
+
+    fn request_whole(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
+        self.fetching.hand_over(tasks, Reading::Complete, ready);
+    }
+
+    fn forget(&self) {
+        self.fetching.forget();
+    }
+
+    fn samples_ahead(&self) -> usize {
+        SAMPLES_AHEAD
+    }
+
+    fn traffic(&self) -> Arc<TrafficMeter> {
+        self.fetching.traffic()
+    }
+
+    fn offload(&self) -> Option<OffloadReport> {
+        Some(self.near.advisor.report())
+    }
+
+    fn load(
+        &self,
+        wanted: Wanted,
+        reading: Reading,
+        sample: &mut Sample<'_>,
+        workspace: &mut Workspace,
+        metrics: &Metrics,
+    ) -> Result<Cut, SupplyError> {
+        let Near { plan, local, peer, advisor, .. } = &*self.near;
+        advisor.observe(metrics, peer.bytes_per_second());
+        let parts = self.fetching.parts_of(wanted);
+        let prepared = parts.iter().find_map(|part| match part.cargo {
+            Cargo::Sample { wanted: of, form, .. } if of == wanted => Some((form, &part.bytes)),
+            _ => None,
+        });
+        match prepared {
+            Some((form, Ok(bytes))) if reading == Reading::Trimmed || form == Form::RAW => {
+                let read = metrics.read.time(|| -> Result<bool, StoreError> {
+                    let Ok(record) = Packing::unpack(bytes) else { return Ok(false) };
+                    Ok(record::read(&record, sample, (plan, form.cut, wanted), workspace)?.is_some())
+                });
+                if read? {
+                    metrics.read.add_bytes(bytes.len());
+                    metrics.traffic.add_candidate(advisor.name_of(form));
+                    return Ok(form.cut);
+                }
+            }
+            // What the peer cannot prepare is tried here; one that is gone is not asked again.
+            Some((_, Err(error))) if !matches!(**error, StoreError::Content { .. }) => {
+                return Err(StoreError::from(Arc::clone(error)).into());
+            }
+            _ => {}
+        }
+        metrics.traffic.add_candidate(advisor.name_of(Form::RAW));
+        local.load(wanted, reading, sample, workspace, metrics)
+    }
+}

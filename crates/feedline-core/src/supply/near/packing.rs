@@ -1,0 +1,80 @@
+//! Bytes made smaller for the way.
+//!
+//! In: bytes that somebody else will get; back: what was packed, from a peer who may be hostile. Always true: no more is
+//! unpacked than was announced, and no more than a sample may have.
+
+use std::borrow::Cow;
+
+use super::Packing;
+
+/// The longest sample that is unpacked.
+const MOST_BYTES: usize = 1 << 30;
+/// Of the levels of Zstandard, one that keeps up with a link.
+const LEVEL: i32 = 1;
+
+/// Why bytes cannot be unpacked.
+#[derive(Debug, thiserror::Error)]
+#[error("packed bytes cannot be unpacked: {0}")]
+pub struct UnpackError(String);
+
+impl Packing {
+    /// Packs bytes, unless that makes them longer; says how they are packed, which stands behind them too.
+    pub fn pack(self, bytes: Vec<u8>) -> (Vec<u8>, Self) {
+        let packed = match self {
+            Self::Plain => Vec::new(),
+            Self::Lz4 => lz4_flex::block::compress_prepend_size(&bytes),
+            Self::Zstd => zstd::bulk::compress(&bytes, LEVEL).unwrap_or_default(),
+        };
+        let is_packed = !packed.is_empty() && packed.len() < bytes.len();
+        let (mut bytes, packing) = if is_packed { (packed, self) } else { (bytes, Self::Plain) };
+        bytes.push(packing as u8);
+        (bytes, packing)
+    }
+
+    /// Gives back what was packed.
+    pub fn unpack(bytes: &[u8]) -> Result<Cow<'_, [u8]>, UnpackError> {
+        let failed = |error: &dyn std::fmt::Display| UnpackError(error.to_string());
+        let (&packing, bytes) = bytes.split_last().ok_or_else(|| failed(&"they are cut short"))?;
+        let check = |len: Option<usize>| {
+            len.filter(|&len| len <= MOST_BYTES).ok_or_else(|| failed(&"they are longer than a sample may be"))
+        };
+        match Self::ALL.into_iter().find(|known| *known as u8 == packing) {
+            Some(Self::Plain) => Ok(Cow::Borrowed(bytes)),
+            Some(Self::Lz4) => {
+                let (len, packed) = bytes.split_first_chunk().ok_or_else(|| failed(&"they are cut short"))?;
+                let len = check(Some(u32::from_le_bytes(*len) as usize))?;
+                Ok(lz4_flex::block::decompress(packed, len).map_err(|error| failed(&error))?.into())
+            }
+            Some(Self::Zstd) => {
+                let len = check(zstd::bulk::Decompressor::upper_bound(bytes))?;
+                Ok(zstd::bulk::decompress(bytes, len).map_err(|error| failed(&error))?.into())
+            }
+            None => Err(failed(&format!("packing {packing} is not known"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn bytes_come_back_and_junk_is_an_error_within_limits(
+            bytes in prop::collection::vec(0..4_u8, 0..3000), mut junk in prop::collection::vec(any::<u8>(), 0..99),
+        ) {
+            for packing in Packing::ALL {
+                let (packed, how) = packing.pack(bytes.clone());
+                prop_assert!(packed.len() <= bytes.len() + 1, "nothing gets longer");
+                prop_assert_eq!(&*Packing::unpack(&packed).unwrap(), &*bytes);
+                if how != Packing::Plain {
+                    prop_assert!(Packing::unpack(&[&packed[..packed.len() / 2], &[how as u8]].concat()).is_err());
+                }
+                junk.push(packing as u8);
+                prop_assert!(Packing::unpack(&junk).map_or(true, |bytes| bytes.len() <= MOST_BYTES));
+            }
+            prop_assert!(Packing::unpack(&[&*bytes, &[200]].concat()).is_err());
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! A storage server as the machine that prepares samples.
+//!
+//! In: what the engine asks for. Out: samples, as they come. A server that does not know the plan, because it was started
+//! anew, is told it again; what was asked meanwhile waits for that.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use feedline_core::plan::Prefix;
+use feedline_core::store::{Fetch, StoreError, Traffic};
+use feedline_core::supply::{Asked, Peer, Prepared};
+
+use super::link::{Link, LinkError, LinkTraffic, Pending};
+use crate::wire::{Failure, Reply, Request};
+
+/// Bytes that have to come before the speed of a link is told.
+const TELLING_BYTES: u64 = 1 << 20;
+
+/// A server that prepares samples.
+#[derive(Clone, Debug)]
+pub struct StoragePeer(Arc<Shared>);
+
+struct Shared {
+    link: Arc<Link>,
+    /// `feedline://host:port`, for messages.
+    server: String,
+    plans: Mutex<HashMap<u128, PlanState>>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoragePeer").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+/// What is known of a plan at the server.
+enum PlanState {
+    /// It was sent; these wait for the answer.
+    Sent { _pending: Option<Pending>, waiting: Vec<Arc<Ask>> },
+    Known,
+    /// The server cannot open it.
+    Refused(String),
+}
+
+/// Something that the engine asked for.
+struct Ask {
+    prefix: Arc<Prefix>,
+    asked: Asked,
+    state: Mutex<AskState>,
+}
+
+#[derive(Default)]
+struct AskState {
+    /// Gone once it is answered, or nobody wants the answer.
+    done: Option<Box<dyn FnOnce(Prepared) + Send>>,
+    pending: Option<Pending>,
+    traffic: Traffic,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Ask {
+    fn is_wanted(&self) -> bool {
+        lock(&self.state).done.is_some()
+    }
+
+    fn book(&self, LinkTraffic { bytes, retries }: LinkTraffic) {
+        let mut state = lock(&self.state);
+        state.traffic.bytes += bytes;
+        state.traffic.requests += 1 + retries;
+        state.traffic.retries += retries;
+    }
+
+    fn end(&self, sample: Result<(Vec<u8>, feedline_core::supply::Spent), StoreError>) {
+        let mut state = lock(&self.state);
+        let (done, traffic) = (state.done.take(), state.traffic);
+        drop(state);
+        if let Some(done) = done {
+            done(Prepared { sample, traffic });
+        }
+    }
+
+    fn forget(&self) {
+        let mut state = lock(&self.state);
+        let dropped = (state.done.take(), state.pending.take());
+        drop(state);
+        drop(dropped);
+    }
+}
+
+impl StoragePeer {
+    /// The server that `link` leads to.
+    pub fn new(link: Arc<Link>, server: &str) -> Self {
+        Self(Arc::new(Shared { link, server: server.to_owned(), plans: Mutex::default() }))
+    }
+}
+
+impl Shared {
+    /// Asks, once the server knows the plan.
+    fn begin(self: &Arc<Self>, ask: Arc<Ask>) {
+        let number = ask.prefix.number;
+        let mut plans = lock(&self.plans);
+        match plans.get_mut(&number) {
+            Some(PlanState::Known) => {
+                drop(plans);
+                self.prepare(ask);
+            }
+            Some(PlanState::Sent { waiting, .. }) => waiting.push(ask),
+            Some(PlanState::Refused(reason)) => {
+                let error = self.content(reason.clone());
+                drop(plans);
+                ask.end(Err(error));
+            }
+            None => {
+                let prefix = Arc::clone(&ask.prefix);
+                plans.insert(number, PlanState::Sent { _pending: None, waiting: vec![ask] });
+                drop(plans);
+                self.send_plan(&prefix);
+            }
+        }
+    }
+
+    fn send_plan(self: &Arc<Self>, prefix: &Arc<Prefix>) {
+        let Prefix { text, number, listing, .. } = &**prefix;
+        let (number, shared) = (*number, Arc::clone(self));
+        let request = Request::Plan { text: text.clone(), number, listing: *listing };
+        let pending = self.link.begin(&request, Box::new(move |reply, _| shared.planned(number, reply)));
+        // The answer may have come already.
+        if let Some(PlanState::Sent { _pending, .. }) = lock(&self.plans).get_mut(&number) {
+            *_pending = Some(pending);
+        }
+    }
+
+    /// The server has answered to a plan, or is gone.
+    fn planned(self: &Arc<Self>, number: u128, reply: Result<(Reply, Vec<u8>), LinkError>) {
+        let state = match &reply {
+            Ok((Reply::Planned, _)) => Some(PlanState::Known),
+            Ok((Reply::Failed { reason, .. }, _)) => {
+                tracing::warn!(server = self.server, reason, "nothing is prepared near the storage");
+                Some(PlanState::Refused(reason.clone()))
+            }
+            Ok(_) => Some(PlanState::Refused("the server's answer is of another kind".to_owned())),
+            Err(_) => None,
+        };
+        let mut plans = lock(&self.plans);
+        let old = match state {
+            Some(state) => plans.insert(number, state),
+            None => plans.remove(&number),
+        };
+        drop(plans);
+        let Some(PlanState::Sent { waiting, _pending }) = old else { return };
+        for ask in waiting {
+            match &reply {
+                Ok(_) => self.begin(ask),
+                Err(error) => ask.end(Err(self.gone(error.clone()))),
+            }
+        }
+    }
+
+    fn prepare(self: &Arc<Self>, ask: Arc<Ask>) {
+        if !ask.is_wanted() {
+            return;
+        }
+        let request = Request::Prepare { plan: ask.prefix.number, asked: ask.asked.clone() };
+        let (shared, of_answer) = (Arc::clone(self), Arc::clone(&ask));
+        let pending = self.link.begin(
+            &request,
+            Box::new(move |reply, traffic| {
+                of_answer.book(traffic);
+                shared.prepared(of_answer, reply);
+            }),
+        );
+        let mut state = lock(&ask.state);
+        if state.done.is_some() {
+            state.pending = Some(pending);
+        }
+    }
+
+    fn prepared(self: &Arc<Self>, ask: Arc<Ask>, reply: Result<(Reply, Vec<u8>), LinkError>) {
+        match reply {
+            Ok((Reply::Prepared(spent), bytes)) => ask.end(Ok((bytes, spent))),
+            Ok((Reply::Failed { failure: Failure::UnknownPlan, .. }, _)) => {
+                let number = ask.prefix.number;
+                let mut plans = lock(&self.plans);
+                if matches!(plans.get(&number), Some(PlanState::Known)) {
+                    plans.remove(&number);
+                }
+                drop(plans);
+                self.begin(ask);
+            }
+            Ok((Reply::Failed { reason, .. }, _)) => ask.end(Err(self.content(reason))),
+            Ok(_) => ask.end(Err(self.content("the server's answer is of another kind".to_owned()))),
+            Err(error) => ask.end(Err(self.gone(error))),
+        }
+    }
+
+    /// What the server cannot prepare may still be had as it is stored.
+    fn content(&self, reason: String) -> StoreError {
+        StoreError::Content { path: self.server.clone(), problem: format!("cannot prepare this: {reason}") }
+    }
+
+    fn gone(&self, error: LinkError) -> StoreError {
+        StoreError::Read { path: self.server.clone(), source: io::Error::other(error) }
+    }
+}
+
+impl Peer for StoragePeer {
+    fn ask(&self, prefix: &Arc<Prefix>, asked: Asked, done: Box<dyn FnOnce(Prepared) + Send>) -> Fetch {
+        let state = Mutex::new(AskState { done: Some(done), ..AskState::default() });
+        let ask = Arc::new(Ask { prefix: Arc::clone(prefix), asked, state });
+        self.0.begin(Arc::clone(&ask));
+        Fetch::new(move || ask.forget())
+    }
+
+    fn bytes_per_second(&self) -> Option<f64> {
+        let counts = self.0.link.counts();
+        (counts.telling_bytes >= TELLING_BYTES && counts.telling_seconds > 0.0)
+            .then(|| counts.telling_bytes as f64 / counts.telling_seconds)
+    }
+}

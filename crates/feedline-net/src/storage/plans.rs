@@ -1,0 +1,98 @@
+//! The plans of a server's clients: each is opened once, whoever asks for it.
+//!
+//! In: documents of clients, which may be hostile. Out: preparers. Always true: what a plan names lies below the root; as many
+//! plans are kept as clients use, up to a limit.
+
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use feedline_core::Registry;
+use feedline_core::error::chain;
+use feedline_core::plan::{Plan, PlanError};
+use feedline_core::sink::Machine;
+use feedline_core::source::Source;
+use feedline_core::supply::NearPreparer;
+use lru::LruCache;
+
+use super::SCHEMES;
+use super::root::Root;
+
+/// Plans that are kept; a client whose plan was forgotten sends it again.
+const MOST_PLANS: NonZero<usize> = NonZero::new(64).expect("it is not zero");
+/// Sources that are kept: listings of many names.
+const MOST_SOURCES: NonZero<usize> = NonZero::new(8).expect("it is not zero");
+
+/// What clients want to have prepared.
+pub(super) struct Plans {
+    registry: Registry,
+    machine: Machine,
+    known: Mutex<LruCache<u128, Arc<NearPreparer>>>,
+    sources: Mutex<LruCache<String, Arc<dyn Source>>>,
+}
+
+impl std::fmt::Debug for Plans {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Plans").finish_non_exhaustive()
+    }
+}
+
+impl Plans {
+    /// Plans over what lies below a root; what is found out about it is kept in `cache_folder`.
+    pub fn new(root: &Arc<Root>, cache_folder: Option<PathBuf>) -> Self {
+        let mut registry = Registry::confined();
+        if let Some(folder) = &cache_folder {
+            registry = registry.with_cache_folder(folder.clone());
+        }
+        for scheme in SCHEMES {
+            let root = Arc::clone(root);
+            registry.store(scheme, move |url| {
+                let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+                let folder = rest.split_once('/').map_or("", |(_, folder)| folder);
+                Ok(root.below(folder.trim_matches('/'))?)
+            });
+        }
+        Self {
+            registry,
+            machine: Machine { memory_bytes: None, cache_folder },
+            known: Mutex::new(LruCache::new(MOST_PLANS)),
+            sources: Mutex::new(LruCache::new(MOST_SOURCES)),
+        }
+    }
+
+    /// The preparer of a plan that was opened.
+    pub fn get(&self, number: u128) -> Option<Arc<NearPreparer>> {
+        lock(&self.known).get(&number).cloned()
+    }
+
+    /// Opens a plan whose samples a client knows by the hash `listing`.
+    pub fn open(&self, text: &str, number: u128, listing: u128) -> Result<(), String> {
+        if self.get(number).is_some() {
+            return Ok(());
+        }
+        let told = |error: PlanError| chain(&error);
+        let plan = Plan::open_prefix(text, &self.registry, |table| self.source(table, listing)).map_err(told)?;
+        let found = plan.fingerprints().listing.0;
+        if found != listing {
+            return Err("the server has other samples than the client has listed; start the client anew".to_owned());
+        }
+        let preparer = Arc::new(NearPreparer::new(Arc::new(plan), &self.machine));
+        lock(&self.known).put(number, preparer);
+        Ok(())
+    }
+
+    /// A source as it was listed before, or as it is now if that is what the client has listed.
+    fn source(&self, table: toml::Table, listing: u128) -> Result<Arc<dyn Source>, PlanError> {
+        let key = table.to_string();
+        if let Some(known) = lock(&self.sources).get(&key).filter(|known| known.identity() == listing) {
+            return Ok(Arc::clone(known));
+        }
+        let source = self.registry.open_source(table)?;
+        lock(&self.sources).put(key, Arc::clone(&source));
+        Ok(source)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
