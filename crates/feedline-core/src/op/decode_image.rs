@@ -169,9 +169,9 @@ fn decode_part(
     picture: &mut Picture,
 ) -> Result<Rect, CodecError> {
     let Encoded { memory, offset, is_whole, index } = encoded;
-    let whole = codec::Encoded::whole(memory);
+    let whole = codec::Encoded::Whole(memory);
     let Some(index) = index else { return codec::decode_part_into(whole, crop, options, picture) };
-    let indexed = codec::Encoded { bytes: memory, offset: *offset, index: Some(index) };
+    let indexed = codec::Encoded::Indexed { bytes: memory, offset: *offset, index };
     match codec::decode_part_into(indexed, crop, options, picture) {
         Err(error) if error.is_about_data() && *is_whole => {
             tracing::debug!(%error, "decoded without the seek index");
