@@ -92,13 +92,14 @@ impl Wish {
     /// The rows of the crop, by the index or without one; the bytes of the file are those that the index names.
     pub fn rows(&self, file: &[u8], index: Option<&SeekIndex>, header: &Header) -> Option<Vec<u8>> {
         let (crop, options) = (self.crop(header), self.options());
-        let mut encoded = Encoded { bytes: file, offset: 0, index };
+        let mut encoded = Encoded::Whole(file);
         if let Some(index) = index {
             let range = index.bytes_for(crop, &options).ok()?;
             assert!(range.start <= range.end, "{range:?} ends before it starts");
             let end = range.end.min(file.len() as u64);
             let start = range.start.min(end);
-            encoded = Encoded { bytes: &file[start as usize..end as usize], offset: range.start, index: Some(index) };
+            let bytes = &file[start as usize..end as usize];
+            encoded = Encoded::Indexed { bytes, offset: range.start, index };
         }
         let mut picture = Picture::default();
         let found = decode_part_into(encoded, crop, &options, &mut picture).ok()?;

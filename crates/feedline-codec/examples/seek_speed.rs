@@ -51,12 +51,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         for _ in 0..crops {
             let crop = random.crop(whole.width, whole.height);
             let start = Instant::now();
-            let encoded = Encoded { bytes: file, offset: 0, index: Some(&index) };
+            let encoded = Encoded::Indexed { bytes: file, offset: 0, index: &index };
             let found = decode_part_into(encoded, crop, &options, &mut part)?;
             sum.indexed += start.elapsed();
             sum.check(&whole, &part, found, crop);
             let start = Instant::now();
-            let found = decode_part_into(Encoded::whole(file), crop, &options, &mut part)?;
+            let found = decode_part_into(Encoded::Whole(file), crop, &options, &mut part)?;
             sum.region += start.elapsed();
             sum.check(&whole, &part, found, crop);
             let range = index.bytes_for(crop, &options)?;

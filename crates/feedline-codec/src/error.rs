@@ -3,7 +3,7 @@
 //! Every variant carries the facts; nothing here knows which sample or file the bytes came from, the caller adds that.
 
 use crate::header::Format;
-use crate::seek::BadIndex;
+use crate::seek::{BadIndex, BadTrimmed};
 
 /// Why bytes did not become pixels, or pixels did not become bytes.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +68,9 @@ pub enum CodecError {
     /// The index of a file is damaged, or belongs to another file. The file itself can be decoded without it.
     #[error(transparent)]
     Index(#[from] BadIndex),
+    /// A trimmed picture is damaged, or lacks what is asked of it. The file it was made of may be sound.
+    #[error(transparent)]
+    Trimmed(#[from] BadTrimmed),
     /// The allocator refused.
     #[error("no memory for {bytes} bytes of pixels")]
     OutOfMemory {
@@ -91,7 +94,14 @@ pub enum CodecError {
 impl CodecError {
     /// Whether it is about the bytes given, and not about what the caller wants of them.
     pub fn is_about_data(&self) -> bool {
-        matches!(self, Self::Index(_) | Self::Truncated { .. } | Self::Damaged { .. } | Self::Unsupported { .. })
+        matches!(
+            self,
+            Self::Index(_)
+                | Self::Trimmed(_)
+                | Self::Truncated { .. }
+                | Self::Damaged { .. }
+                | Self::Unsupported { .. }
+        )
     }
 
     pub(crate) fn damaged(format: Format, reason: impl Into<String>) -> Self {

@@ -45,7 +45,7 @@ pub use orientation::Orientation;
 pub use part::{Encoded, decode_part_into};
 pub use rect::Rect;
 pub use resample::{Filter, Resampler};
-pub use seek::{BadIndex, NotSeekable, SeekIndex};
+pub use seek::{BadIndex, BadTrimmed, NotSeekable, SeekIndex, Trimmed};
 pub use view::View;
 
 /// Names everything that decides pixels. Part of the values fingerprint: change it when output may differ.

@@ -1,32 +1,43 @@
 //! From the bytes of a file to the pixels of a part of it.
 //!
-//! In: a crop, and a file, or the bytes that its index names. Out: the crop and what came with it. The pixels are those of
-//! [`crate::decode_into`] at the same place, whichever way they were made: from its MCUs alone by the index,
-//! by libjpeg's own skipping, or by decoding everything.
+//! In: a crop, and a file, the bytes that its index names, or what was trimmed of it. Out: the crop and what came with it. The
+//! pixels are those of [`crate::decode_into`] at the same place, whichever way they were made: from its MCUs alone, by
+//! libjpeg's own skipping, or by decoding everything.
 
 use crate::decode::{DecodeOptions, Picture, Target, with_scratch};
 use crate::error::CodecError;
 use crate::formats;
 use crate::formats::pnm::Pnm;
-use crate::header::{Format, read_header};
+use crate::header::{Format, Header, read_header};
 use crate::rect::Rect;
-use crate::seek::{Piece, SeekIndex};
+use crate::seek::{BadIndex, JpegPiece, Piece, SeekIndex, Trimmed, TrimmedPiece};
 
-/// The bytes of a file.
+/// A picture before it is decoded.
 #[derive(Clone, Copy, Debug)]
-pub struct Encoded<'a> {
-    /// All of them or, with an index, those that it names for the crop.
-    pub bytes: &'a [u8],
-    /// Where in the file they begin.
-    pub offset: u64,
-    /// Where the parts of the picture are in the file.
-    pub index: Option<&'a SeekIndex>,
+pub enum Encoded<'a> {
+    /// All bytes of a file.
+    Whole(&'a [u8]),
+    /// A file with an index.
+    Indexed {
+        /// The bytes that the index names for the crop, or more.
+        bytes: &'a [u8],
+        /// Where in the file they begin.
+        offset: u64,
+        /// Where the parts of the picture are in the file.
+        index: &'a SeekIndex,
+    },
+    /// What a crop needs, as [`SeekIndex::trim`] made it.
+    Trimmed(&'a Trimmed<'a>),
 }
 
-impl<'a> Encoded<'a> {
-    /// A file without an index.
-    pub fn whole(bytes: &'a [u8]) -> Self {
-        Self { bytes, offset: 0, index: None }
+impl Encoded<'_> {
+    /// What is said of the whole picture.
+    pub fn header(&self) -> Result<Header, CodecError> {
+        match self {
+            Self::Whole(bytes) => read_header(bytes),
+            Self::Indexed { index, .. } => Ok(index.header()),
+            Self::Trimmed(trimmed) => Ok(trimmed.header()),
+        }
     }
 }
 
@@ -39,10 +50,7 @@ pub fn decode_part_into(
     picture: &mut Picture,
 ) -> Result<Rect, CodecError> {
     (picture.width, picture.height, picture.channels) = (0, 0, 0);
-    let header = match encoded.index {
-        Some(index) => index.header(),
-        None => read_header(encoded.bytes)?,
-    };
+    let header = encoded.header()?;
     options.check_header(&header)?;
     let (width, height) = header.size_at(options.scale());
     let orientation = options.orientation(&header);
@@ -54,15 +62,22 @@ pub fn decode_part_into(
     let crop = orientation.inverse().seen_rect(crop, seen_width, seen_height);
 
     let mut target = Target { width, height, options, pixels: &mut picture.pixels };
-    let part = match (encoded.index, header.format) {
-        (Some(index), _) => decode_piece(encoded, index, crop, &mut target)?,
-        (None, Format::Jpeg) => formats::jpeg::decode_part(encoded.bytes, crop, &mut target)?,
-        (None, Format::Pnm) => {
-            let pixels = Pnm::read(encoded.bytes).expect("its header was read");
-            pixels.decode_part(encoded.bytes, 0, crop, &mut target)?
+    let part = match (encoded, header.format) {
+        (Encoded::Indexed { bytes, offset, index }, _) => {
+            let stored = header.stored_rect(crop, options.scale().divisor());
+            with_scratch(|memory| match index.piece(stored, bytes, offset, memory)? {
+                Piece::Pixels(pixels) => pixels.decode_part(bytes, offset, crop, &mut target),
+                Piece::Jpeg(piece) => decode_piece(&piece, crop, &mut target),
+            })?
         }
-        (None, _) => {
-            crate::decode_into(encoded.bytes, options, picture)?;
+        (Encoded::Trimmed(trimmed), _) => decode_trimmed(trimmed, &header, crop, &mut target)?,
+        (Encoded::Whole(bytes), Format::Jpeg) => formats::jpeg::decode_part(bytes, crop, &mut target)?,
+        (Encoded::Whole(bytes), Format::Pnm) => {
+            let pixels = Pnm::read(bytes).expect("its header was read");
+            pixels.decode_part(bytes, 0, crop, &mut target)?
+        }
+        (Encoded::Whole(bytes), _) => {
+            crate::decode_into(bytes, options, picture)?;
             return Ok(Rect::whole(seen_width, seen_height));
         }
     };
@@ -70,39 +85,69 @@ pub fn decode_part_into(
     Ok(orientation.seen_rect(part, width, height))
 }
 
-/// Decodes a crop of the stored picture by an index.
-fn decode_piece(
-    encoded: Encoded<'_>,
-    index: &SeekIndex,
+/// Decodes a crop of the stored picture, of which only a part is there.
+fn decode_trimmed(
+    trimmed: &Trimmed<'_>,
+    header: &Header,
     crop: Rect,
     target: &mut Target<'_, '_>,
 ) -> Result<Rect, CodecError> {
+    let scale = target.options.scale();
+    match trimmed.piece(header.stored_rect(crop, scale.divisor()), scale)? {
+        TrimmedPiece::Jpeg(piece) => decode_piece(&piece, crop, target),
+        TrimmedPiece::Pixels(around, pixels, rows) => {
+            let (width, height) = (around.width, around.height);
+            let mut target = Target { width, height, options: target.options, pixels: target.pixels };
+            let part = pixels.decode_part(rows, 0, crop.seen_from(around.left, around.top), &mut target)?;
+            Ok(Rect { left: part.left + around.left, top: part.top + around.top, ..part })
+        }
+    }
+}
+
+/// Decodes a crop of the stored picture from a piece of it.
+fn decode_piece(piece: &JpegPiece<'_>, crop: Rect, target: &mut Target<'_, '_>) -> Result<Rect, CodecError> {
     let options = target.options;
     let divisor = options.scale().divisor();
-    let stored = index.header().stored_rect(crop, divisor);
-    with_scratch(|memory| match index.piece(stored, encoded.bytes, encoded.offset, memory)? {
-        Piece::Pixels(pixels) => pixels.decode_part(encoded.bytes, encoded.offset, crop, target),
-        Piece::Jpeg(piece) => {
-            let around = piece.rect;
-            // A cut begins at an MCU, which has whole pixels at every scale.
-            let (left, top) = (around.left / divisor, around.top / divisor);
-            let (width, height) = (around.width.div_ceil(divisor), around.height.div_ceil(divisor));
-            let mut target = Target { width, height, options, pixels: target.pixels };
-            let inside = Rect { left: crop.left - left, top: crop.top - top, ..crop };
-            let part = formats::jpeg::decode_piece(&piece, inside, &mut target)?;
-            Ok(Rect { left: part.left + left, top: part.top + top, ..part })
-        }
-    })
+    let around = piece.rect;
+    // A piece begins at an MCU, which has whole pixels at every scale.
+    let (left, top) = (around.left / divisor, around.top / divisor);
+    let (width, height) = (around.width.div_ceil(divisor), around.height.div_ceil(divisor));
+    let mut target = Target { width, height, options, pixels: target.pixels };
+    let part = formats::jpeg::decode_piece(piece, crop.seen_from(left, top), &mut target)?;
+    Ok(Rect { left: part.left + left, top: part.top + top, ..part })
 }
 
 impl SeekIndex {
     /// The bytes of the file that [`decode_part_into`] needs for a crop with these options.
     pub fn bytes_for(&self, crop: Rect, options: &DecodeOptions<'_>) -> Result<std::ops::Range<u64>, CodecError> {
+        Ok(self.bytes_around(self.stored(crop, options)?)?)
+    }
+
+    /// What [`decode_part_into`] needs for a crop with these options, as the bytes of a [`Trimmed`] picture. `bytes` begin at
+    /// `offset` of the file, and hold those that [`SeekIndex::bytes_for`] names. For a smaller picture they are only for
+    /// pictures of its scale and below. They may be more than the whole file has.
+    pub fn trim(
+        &self,
+        crop: Rect,
+        options: &DecodeOptions<'_>,
+        bytes: &[u8],
+        offset: u64,
+    ) -> Result<Vec<u8>, CodecError> {
+        options.check_header(&self.header())?;
+        let stored = self.stored(crop, options)?;
+        with_scratch(|memory| Ok(self.trim_stored(stored, options.scale(), bytes, offset, memory)?))
+    }
+
+    /// The stored pixels that a crop is made of.
+    fn stored(&self, crop: Rect, options: &DecodeOptions<'_>) -> Result<Rect, BadIndex> {
         let header = self.header();
-        let (width, height) = header.size_at(options.scale());
         let orientation = options.orientation(&header);
+        let (width, height) = header.size_at(options.scale());
         let (seen_width, seen_height) = orientation.seen_size(width, height);
+        if !crop.is_inside(seen_width, seen_height) {
+            return Err(BadIndex::of_crop());
+        }
         let crop = orientation.inverse().seen_rect(crop, seen_width, seen_height);
-        Ok(self.bytes_around(header.stored_rect(crop, options.scale().divisor()))?)
+        Ok(header.stored_rect(crop, options.scale().divisor()))
     }
 }

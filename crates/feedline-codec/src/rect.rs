@@ -35,6 +35,11 @@ impl Rect {
         self.width > 0 && self.height > 0 && fits(self.left, self.width, width) && fits(self.top, self.height, height)
     }
 
+    /// The same rectangle, counted from a point that is not behind it.
+    pub(crate) fn seen_from(self, left: u32, top: u32) -> Self {
+        Self { left: self.left - left, top: self.top - top, ..self }
+    }
+
     /// Whether all of `other` lies in it.
     pub fn contains(&self, other: &Self) -> bool {
         self.left <= other.left

@@ -7,55 +7,7 @@ use feedline_codec::{
     Encoded, JpegCoding, Mode, NotSeekable, Orientation, Picture, Rect, Scale, SeekIndex, Subsampling,
     decode_part_into, encode_jpeg_as, read_header,
 };
-use support::{Numbers, decode, options};
-
-const SIZES: [(u32, u32); 10] =
-    [(1, 1), (7, 5), (8, 8), (16, 16), (17, 33), (35, 18), (64, 48), (131, 97), (203, 37), (41, 290)];
-const SAMPLINGS: [Subsampling; 6] =
-    [Subsampling::S444, Subsampling::S422, Subsampling::S420, Subsampling::S440, Subsampling::S411, Subsampling::Grey];
-const CODINGS: [JpegCoding; 8] = [
-    JpegCoding::Baseline,
-    JpegCoding::Optimised,
-    JpegCoding::Extended,
-    JpegCoding::Restarts(1),
-    JpegCoding::Restarts(2),
-    JpegCoding::Restarts(4),
-    JpegCoding::Restarts(7),
-    JpegCoding::Restarts(60),
-];
-
-/// Waves, edges and noise, so that DC and AC values of all sizes occur.
-fn picture(numbers: &mut Numbers, width: u32, height: u32, channels: u8) -> Vec<u8> {
-    let (across, down) = (3 + numbers.below(40), 3 + numbers.below(40));
-    let noise = numbers.below(60) + 1;
-    let mut pixels = Vec::new();
-    for y in 0..u64::from(height) {
-        for x in 0..u64::from(width) {
-            for channel in 0..u64::from(channels) {
-                let edge = if (x / 23 + y / 19 + channel) % 3 == 0 { 110 } else { 0 };
-                pixels.push((x * across / 8 + y * down / 9 + edge + numbers.below(noise)) as u8);
-            }
-        }
-    }
-    pixels
-}
-
-fn crop(numbers: &mut Numbers, width: u32, height: u32) -> Rect {
-    let mut side = |len: u32| {
-        let size = 1 + numbers.below(u64::from(len)) as u32;
-        (numbers.below(u64::from(len - size) + 1) as u32, size)
-    };
-    let ((left, width), (top, height)) = (side(width), side(height));
-    Rect { left, top, width, height }
-}
-
-#[track_caller]
-fn assert_same(whole: &Picture, part: &Picture, found: Rect, crop: Rect, what: &str) {
-    assert!(found.contains(&crop), "{what}: {found:?} does not hold {crop:?}");
-    let expected = whole.view().crop(crop.left, crop.top, crop.width, crop.height);
-    let pixels = part.view().crop(crop.left - found.left, crop.top - found.top, crop.width, crop.height);
-    assert!(expected.rows().eq(pixels.rows()), "{what}: {crop:?} differs");
-}
+use support::{CODINGS, Numbers, SAMPLINGS, SIZES, assert_same, crop, decode, options, picture};
 
 /// Compares crops by region, by the index over the whole file, and by the index over just the bytes that it names.
 #[track_caller]
@@ -73,15 +25,15 @@ fn check(file: &[u8], mode: Mode, crops: usize, numbers: &mut Numbers, what: &st
         let crop =
             if number == 0 { Rect::whole(whole.width, whole.height) } else { crop(numbers, whole.width, whole.height) };
         let options = options(mode);
-        let found = decode_part_into(Encoded::whole(file), crop, &options, &mut part).unwrap();
+        let found = decode_part_into(Encoded::Whole(file), crop, &options, &mut part).unwrap();
         assert_same(&whole, &part, found, crop, &format!("{what}, region"));
         let Ok(index) = &index else { continue };
-        let encoded = Encoded { bytes: file, offset: 0, index: Some(index) };
+        let encoded = Encoded::Indexed { bytes: file, offset: 0, index };
         let found = decode_part_into(encoded, crop, &options, &mut part).unwrap();
         assert_same(&whole, &part, found, crop, &format!("{what}, index"));
         let range = index.bytes_for(crop, &options).unwrap();
         let bytes = &file[range.start as usize..range.end as usize];
-        let encoded = Encoded { bytes, offset: range.start, index: Some(index) };
+        let encoded = Encoded::Indexed { bytes, offset: range.start, index };
         let found = decode_part_into(encoded, crop, &options, &mut part).unwrap();
         assert_same(&whole, &part, found, crop, &format!("{what}, index and range"));
     }
@@ -180,10 +132,10 @@ fn approximate_pixels_are_the_same_with_and_without_index() {
             let mut part = Picture::default();
             for _ in 0..30 {
                 let crop = crop(&mut numbers, whole.width, whole.height);
-                for index in [None, Some(&index)] {
-                    let found = decode_part_into(Encoded { bytes: &file, offset: 0, index }, crop, &options, &mut part)
-                        .unwrap();
-                    let what = format!("{sampling:?} {scale:?} index {}", index.is_some());
+                let indexed = Encoded::Indexed { bytes: &file, offset: 0, index: &index };
+                for encoded in [Encoded::Whole(&file), indexed] {
+                    let found = decode_part_into(encoded, crop, &options, &mut part).unwrap();
+                    let what = format!("{sampling:?} {scale:?} index {}", matches!(encoded, Encoded::Indexed { .. }));
                     assert_same(&whole, &part, found, crop, &what);
                 }
             }
@@ -205,7 +157,7 @@ fn narrow_crops_at_the_right_edge_are_the_same_at_every_scale() {
                 feedline_codec::decode_into(&file, &options, &mut whole).unwrap();
                 for columns in 1..=4.min(whole.width) {
                     let crop = Rect { left: whole.width - columns, top: 0, width: columns, height: whole.height };
-                    let encoded = Encoded { bytes: &file, offset: 0, index: Some(&index) };
+                    let encoded = Encoded::Indexed { bytes: &file, offset: 0, index: &index };
                     let found = decode_part_into(encoded, crop, &options, &mut part).unwrap();
                     assert_same(&whole, &part, found, crop, &format!("{width} {sampling:?} {scale:?} {columns}"));
                 }
@@ -273,7 +225,7 @@ fn a_changed_byte_inside_a_crop_is_mostly_noticed_and_never_reaches_beyond_it() 
     let range = index.bytes_for(crop, &options(Mode::Rgb)).unwrap();
     let decode = |file: &[u8]| {
         let mut part = Picture::default();
-        let encoded = Encoded { bytes: file, offset: 0, index: Some(&index) };
+        let encoded = Encoded::Indexed { bytes: file, offset: 0, index: &index };
         decode_part_into(encoded, crop, &options(Mode::Rgb), &mut part).map(|_| part.pixels)
     };
     let sound = decode(&file).unwrap();

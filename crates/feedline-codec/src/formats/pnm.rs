@@ -68,6 +68,18 @@ impl Pnm {
         crop.is_inside(self.width, self.height).then(|| row(crop.top)..row(crop.bottom()))
     }
 
+    /// The bytes of a crop's columns in each row.
+    pub fn columns(&self, crop: Rect) -> Range<usize> {
+        let channels = usize::from(self.channels);
+        crop.left as usize * channels..crop.right() as usize * channels
+    }
+
+    /// A part of it as a picture of its own, without a header; none if it does not lie inside.
+    pub fn part(&self, rect: Rect) -> Option<Self> {
+        let Rect { width, height, .. } = rect;
+        rect.is_inside(self.width, self.height).then_some(Self { width, height, data: 0, ..*self })
+    }
+
     /// Decodes the rows of a crop of bytes that begin at `offset` of the file; gives the part that they are.
     pub fn decode_part(
         &self,
@@ -96,7 +108,10 @@ impl Pnm {
         Ok(Rect { left: 0, width: self.width, ..crop })
     }
 
-    /// Writes it as part of an index.
+    /// Bytes that [`Pnm::pack`] writes.
+    pub const PACKED_BYTES: usize = 11;
+
+    /// Writes it as part of an index or of a trimmed picture.
     pub fn pack(&self, out: &mut Vec<u8>) {
         out.extend(self.width.to_le_bytes());
         out.extend(self.height.to_le_bytes());
@@ -106,7 +121,7 @@ impl Pnm {
 
     /// Reads what [`Pnm::pack`] wrote.
     pub fn unpack(bytes: &[u8]) -> Option<Self> {
-        let [w0, w1, w2, w3, h0, h1, h2, h3, channels, d0, d1] = *<&[u8; 11]>::try_from(bytes).ok()?;
+        let [w0, w1, w2, w3, h0, h1, h2, h3, channels, d0, d1] = *<&[u8; Self::PACKED_BYTES]>::try_from(bytes).ok()?;
         let this = Self {
             width: u32::from_le_bytes([w0, w1, w2, w3]),
             height: u32::from_le_bytes([h0, h1, h2, h3]),

@@ -1,7 +1,9 @@
 //! Bits of entropy-coded data, most significant first.
 //!
-//! In: bytes without stuffing. Out: bits, several at a time. Always true: behind the last byte come zeros, and that they were
-//! read can be asked; whatever the bytes are, nothing outside of them is looked at.
+//! In: bytes without stuffing. Out: bits, several at a time; or the other way round. Always true: behind the last byte come
+//! zeros, and that they were read can be asked; whatever the bytes are, nothing outside of them is looked at.
+
+use std::ops::Range;
 
 /// Reads bits of bytes without stuffing; behind the last byte come zeros.
 #[derive(Clone, Debug)]
@@ -70,6 +72,54 @@ impl<'a> BitReader<'a> {
     }
 }
 
+/// Appends bits to bytes.
+#[derive(Debug)]
+pub(super) struct BitWriter<'m> {
+    bytes: &'m mut Vec<u8>,
+    /// Bits that fill no byte yet, left-aligned; fewer than 8.
+    window: u64,
+    pending: u32,
+}
+
+impl<'m> BitWriter<'m> {
+    pub fn new(bytes: &'m mut Vec<u8>) -> Self {
+        Self { bytes, window: 0, pending: 0 }
+    }
+
+    /// Appends the lowest `count` bits of a value that has no others, 1 to 56.
+    #[inline]
+    pub fn put(&mut self, value: u64, count: u32) {
+        self.window |= value << (64 - count) >> self.pending;
+        self.pending += count;
+        let whole = (self.pending / 8) as usize;
+        self.bytes.extend_from_slice(&self.window.to_be_bytes());
+        self.bytes.truncate(self.bytes.len() - 8 + whole);
+        self.window <<= 8 * whole;
+        self.pending %= 8;
+    }
+
+    /// Appends bits of other bytes, which they have.
+    pub fn copy(&mut self, bytes: &[u8], bits: Range<usize>) {
+        let mut reader = BitReader::new(bytes);
+        reader.go_to(bits.start);
+        let mut left = bits.len();
+        while left > 0 {
+            reader.refill();
+            let count = left.min(56) as u32;
+            self.put(reader.window >> (64 - count), count);
+            reader.consume(count);
+            left -= count as usize;
+        }
+    }
+
+    /// Fills the last byte with zeros.
+    pub fn finish(self) {
+        if self.pending > 0 {
+            self.bytes.push((self.window >> 56) as u8);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,6 +146,27 @@ mod tests {
             assert_eq!(reader.peek(32), 0);
             reader.consume(1);
             assert!(reader.is_behind_end());
+        }
+    }
+
+    #[test]
+    fn copied_bits_stand_behind_each_other_without_gaps() {
+        let bytes = noise(60);
+        let bit = |bytes: &[u8], at: usize| bytes[at / 8] >> (7 - at % 8) & 1;
+        for lengths in [[1, 7, 56], [3, 57, 200], [64, 8, 100], [13, 0, 340]] {
+            let mut copy = Vec::new();
+            let mut writer = BitWriter::new(&mut copy);
+            let mut expected = Vec::new();
+            for (start, len) in [5, 90, 127].into_iter().zip(lengths) {
+                writer.copy(&bytes, start..start + len);
+                expected.extend((start..start + len).map(|at| bit(&bytes, at)));
+            }
+            writer.put(0b101, 3);
+            expected.extend([1, 0, 1]);
+            writer.finish();
+            assert_eq!(copy.len(), expected.len().div_ceil(8));
+            expected.resize(copy.len() * 8, 0);
+            assert!((0..expected.len()).all(|at| bit(&copy, at) == expected[at]), "{lengths:?}");
         }
     }
 }

@@ -29,6 +29,46 @@ const NATURAL: [u8; 64] = [
     58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
 ];
 
+/// Which coefficients of a block are coded, and in which order.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Order {
+    /// Rows and columns of a block that have coefficients.
+    pub side: u8,
+    /// Where the AC coefficients begin in `natural`: they are its last ones, so that a block ends at the same place in all.
+    first: usize,
+    natural: [u8; 64],
+}
+
+impl Order {
+    /// All, as in a file.
+    pub const WHOLE: &Self = &Self::of(8);
+
+    /// The orders by their sides.
+    pub fn by_side(side: u8) -> Option<&'static Self> {
+        const ALL: [&Order; 4] = [Order::WHOLE, &Order::of(4), &Order::of(2), &Order::of(1)];
+        ALL.into_iter().find(|order| order.side == side)
+    }
+
+    /// Where the AC coefficients belong in a block, in their order.
+    pub fn places(&self) -> &[u8] {
+        &self.natural[self.first..]
+    }
+
+    const fn of(side: u8) -> Self {
+        let mut natural = [0; 64];
+        let mut first = 64;
+        let mut place = 63;
+        while place > 0 {
+            if NATURAL[place] % 8 < side && NATURAL[place] / 8 < side {
+                first -= 1;
+                natural[first] = NATURAL[place];
+            }
+            place -= 1;
+        }
+        Self { side, first, natural }
+    }
+}
+
 /// Reads AC coefficients, one a step.
 #[derive(Debug)]
 pub(super) struct Coefficients {
@@ -51,8 +91,11 @@ impl Coefficients {
 
     /// Reads those of a block, which is zero so far; `None` if the bits are no block.
     #[inline]
-    pub fn read_block(&self, bits: &mut BitReader<'_>, block: &mut [i16; 64]) -> Option<()> {
-        let mut place = 1;
+    pub fn read_block(&self, bits: &mut BitReader<'_>, order: &Order, block: &mut [i16; 64]) -> Option<()> {
+        let mut place = order.first;
+        if place == 64 {
+            return Some(());
+        }
         loop {
             bits.refill();
             // Five of these steps take at most 50 bits of 56.
@@ -62,7 +105,7 @@ impl Coefficients {
                     break;
                 }
                 bits.consume(step & 31);
-                if put(block, &mut place, (step >> SKIP_SHIFT & 0xff) as usize, (step >> VALUE_SHIFT) as i16) {
+                if put(block, order, &mut place, (step >> SKIP_SHIFT & 0xff) as usize, (step >> VALUE_SHIFT) as i16) {
                     return is_end(place).then_some(());
                 }
             }
@@ -82,7 +125,7 @@ impl Coefficients {
             };
             let value = if size == 0 { 0 } else { extended(bits.peek(size), size) as i16 };
             bits.consume(size);
-            if put(block, &mut place, run, value) {
+            if put(block, order, &mut place, run, value) {
                 return is_end(place).then_some(());
             }
         }
@@ -92,9 +135,9 @@ impl Coefficients {
 /// Writes a coefficient behind `skip` others; says whether the block ends. A run of 16 zeros and the end of a block write
 /// a zero where none was written yet.
 #[inline]
-fn put(block: &mut [i16; 64], place: &mut usize, skip: usize, value: i16) -> bool {
+fn put(block: &mut [i16; 64], order: &Order, place: &mut usize, skip: usize, value: i16) -> bool {
     *place += skip;
-    block[usize::from(NATURAL[*place & 63] & 63)] = value;
+    block[usize::from(order.natural[*place & 63] & 63)] = value;
     *place += 1;
     *place >= 64
 }

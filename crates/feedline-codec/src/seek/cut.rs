@@ -1,7 +1,7 @@
 //! The part of a JPEG that a crop is made of.
 //!
-//! In: an index and a crop. Out: whole groups of MCUs around it, which decode to the very pixels that a full decode has
-//! there, and the bytes of the file that hold them.
+//! In: a header and a crop. Out: the MCUs around it, which decode to the very pixels that a full decode has there; with an
+//! index, whole groups of them, and the bytes of the file that hold these.
 
 use std::ops::Range;
 
@@ -13,6 +13,52 @@ use crate::rect::Rect;
 
 /// Narrower cuts are upsampled in another way, at an eighth of their size.
 const LEAST_WIDTH: u32 = 64;
+
+/// Rows and columns of MCUs; there is one at least.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub rows: Range<u32>,
+    pub columns: Range<u32>,
+}
+
+impl Extent {
+    /// Whether all of `other` lies in it.
+    pub fn contains(&self, other: &Self) -> bool {
+        let holds = |outer: &Range<u32>, inner: &Range<u32>| outer.start <= inner.start && inner.end <= outer.end;
+        holds(&self.rows, &other.rows) && holds(&self.columns, &other.columns)
+    }
+}
+
+impl Frame {
+    /// The MCUs that hold what a crop of the stored picture is made of; none if the crop does not lie inside.
+    pub fn extent_around(&self, crop: Rect) -> Option<Extent> {
+        let Self { width, height, .. } = *self;
+        if !crop.is_inside(width, height) {
+            return None;
+        }
+        let (mcu_width, mcu_height) = self.mcu_size();
+        // Where chroma has fewer pixels, theirs are made of neighbours too.
+        let (margin_x, margin_y) = (u32::from(mcu_width > 8), u32::from(mcu_height > 8));
+        let rows =
+            crop.top.saturating_sub(margin_y) / mcu_height..(crop.bottom() + margin_y).min(height).div_ceil(mcu_height);
+        let columns =
+            crop.left.saturating_sub(margin_x) / mcu_width..(crop.right() + margin_x).min(width).div_ceil(mcu_width);
+        let mut extent = Extent { rows, columns };
+        while mcu_width > 8 && self.rect_of(&extent).width < LEAST_WIDTH.min(width) {
+            let Range { start, end } = extent.columns;
+            extent.columns = if start > 0 { start - 1..end } else { start..end + 1 };
+        }
+        Some(extent)
+    }
+
+    /// The pixels of MCUs.
+    pub fn rect_of(&self, extent: &Extent) -> Rect {
+        let (mcu_width, mcu_height) = self.mcu_size();
+        let (left, top) = (extent.columns.start * mcu_width, extent.rows.start * mcu_height);
+        let (right, bottom) = (extent.columns.end * mcu_width, extent.rows.end * mcu_height);
+        Rect { left, top, width: right.min(self.width) - left, height: bottom.min(self.height) - top }
+    }
+}
 
 /// A part of a picture that can be cut out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,33 +75,29 @@ pub(super) struct Cut {
 impl JpegIndex {
     /// The smallest part that holds what a crop of the stored picture is made of.
     pub fn cut_around(&self, crop: Rect) -> Result<Cut, BadIndex> {
-        let Frame { width, height, .. } = self.frame;
-        if !crop.is_inside(width, height) {
-            return Err(BadIndex("the crop is not inside the picture"));
+        let Extent { rows, columns } = self.extent_around(crop)?;
+        let groups = columns.start / Self::every()..columns.end.div_ceil(Self::every());
+        let columns = groups.start * Self::every()..groups.end * Self::every();
+        let rect = self.frame.rect_of(&Extent { rows: rows.clone(), columns });
+        let first = self.place(rows.start, groups.start)?;
+        let last = self.place(rows.end - 1, groups.end)?;
+        if last < first {
+            return Err(BadIndex("a place is out of range"));
         }
-        let (mcu_width, mcu_height) = self.frame.mcu_size();
-        let group_width = mcu_width * Self::every();
-        // Where chroma has fewer pixels, theirs are made of neighbours too.
-        let (margin_x, margin_y) = (u32::from(mcu_width > 8), u32::from(mcu_height > 8));
-        let rows =
-            crop.top.saturating_sub(margin_y) / mcu_height..(crop.bottom() + margin_y).min(height).div_ceil(mcu_height);
-        let mut groups = crop.left.saturating_sub(margin_x) / group_width
-            ..(crop.right() + margin_x).min(width).div_ceil(group_width);
-        let columns = |groups: &Range<u32>| groups.start * group_width..(groups.end * group_width).min(width);
-        if columns(&groups).len() < LEAST_WIDTH as usize && groups.start > 0 {
-            groups.start -= 1;
-        }
-        let (columns, lines) = (columns(&groups), rows.start * mcu_height..(rows.end * mcu_height).min(height));
-        let rect = Rect {
-            left: columns.start,
-            top: lines.start,
-            width: columns.end - columns.start,
-            height: lines.end - lines.start,
-        };
-        let out_of_range = BadIndex("a place is out of range");
-        let first = self.place(rows.start, groups.start).ok_or(out_of_range)?;
-        let last = self.place(rows.end - 1, groups.end).filter(|&last| last >= first).ok_or(out_of_range)?;
         Ok(Cut { rect, rows, groups, bytes: self.scan + first / 8..self.scan + last.div_ceil(8) })
+    }
+
+    /// The MCUs that hold what a crop of the stored picture is made of.
+    pub fn extent_around(&self, crop: Rect) -> Result<Extent, BadIndex> {
+        self.frame.extent_around(crop).ok_or_else(BadIndex::of_crop)
+    }
+
+    /// The bytes that hold places, of bytes that begin at `offset` of the file.
+    pub(super) fn data<'a>(&self, places: Range<u64>, bytes: &'a [u8], offset: u64) -> Result<&'a [u8], BadIndex> {
+        let range = self.scan + places.start / 8..self.scan + places.end.div_ceil(8);
+        let inside = range.start.checked_sub(offset).zip(range.end.checked_sub(offset));
+        let data = inside.and_then(|(start, end)| bytes.get(start as usize..end as usize));
+        data.ok_or(BadIndex("a place lies outside the bytes given"))
     }
 
     /// The predictors that the first MCU of a group, number `mcu` of the scan, was coded with.

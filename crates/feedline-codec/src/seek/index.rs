@@ -20,10 +20,10 @@ const PIXELS: u8 = 1;
 
 /// Where the parts of a picture lie in its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeekIndex(Kind);
+pub struct SeekIndex(pub(super) Kind);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Jpeg(Box<JpegIndex>),
     Pixels(Pnm),
 }
@@ -45,8 +45,8 @@ pub(crate) enum Piece<'a> {
 pub(crate) struct JpegPiece<'a> {
     /// Where it lies in the whole picture.
     pub rect: Rect,
-    frame: &'a Frame,
-    scan: Scan<'a>,
+    pub(super) frame: &'a Frame,
+    pub(super) scan: Scan<'a>,
 }
 
 impl JpegPiece<'_> {
@@ -67,6 +67,11 @@ impl BadIndex {
     /// The index of a file that was changed since.
     pub fn of_part() -> Self {
         Self("what it says of the file is no longer so")
+    }
+
+    /// The index of another picture than the crop is of.
+    pub(crate) fn of_crop() -> Self {
+        Self("the crop is not inside the picture")
     }
 }
 
@@ -105,7 +110,7 @@ impl SeekIndex {
     pub fn bytes_around(&self, crop: Rect) -> Result<Range<u64>, BadIndex> {
         match &self.0 {
             Kind::Jpeg(jpeg) => Ok(jpeg.cut_around(crop)?.bytes),
-            Kind::Pixels(pixels) => pixels.rows(crop).ok_or(BadIndex("the crop is not inside the picture")),
+            Kind::Pixels(pixels) => pixels.rows(crop).ok_or_else(BadIndex::of_crop),
         }
     }
 

@@ -4,6 +4,7 @@
 //! differences from them in as many bits as they need. So any place is found without reading those before it.
 
 use super::frame::Frame;
+use super::index::BadIndex;
 use super::packed::{FieldWriter, Reader, field, put_number, put_signed, width_of};
 use super::walk::{COMPONENTS, NotSeekable, Notes, Predictors, walk};
 use crate::header::{Format, Header, read_header};
@@ -123,7 +124,11 @@ impl JpegIndex {
     }
 
     /// The place of a group's first bit; behind the last group, that behind the row's last bit.
-    pub(super) fn place(&self, row: u32, group: u32) -> Option<u64> {
+    pub(super) fn place(&self, row: u32, group: u32) -> Result<u64, BadIndex> {
+        self.place_inside(row, group).ok_or(BadIndex("a place is out of range"))
+    }
+
+    fn place_inside(&self, row: u32, group: u32) -> Option<u64> {
         let found = self.rows.get(row as usize)?;
         if group == 0 {
             return Some(found.start);

@@ -92,11 +92,22 @@ fn unpack_code(reader: &mut Reader<'_>, standard: &[([u8; 16], &[u8]); 2]) -> Op
             *reader = Reader::new(rest);
             Some(code)
         }
-        [known] => {
-            let (counts, symbols) = standard.get(usize::from(*known))?;
-            Some(Code { counts: *counts, symbols: symbols.to_vec() })
-        }
+        [known] => standard.get(usize::from(*known)).copied().map(defined),
     }
+}
+
+/// The standard's codes of DC differences.
+pub(super) fn standard_dc() -> impl Iterator<Item = Code> {
+    standard::DC.into_iter().map(defined)
+}
+
+/// The standard's codes of AC coefficients.
+pub(super) fn standard_ac() -> impl Iterator<Item = Code> {
+    standard::AC.into_iter().map(defined)
+}
+
+fn defined((counts, symbols): ([u8; 16], &[u8])) -> Code {
+    Code { counts, symbols: symbols.to_vec() }
 }
 
 /// The codes of the standard's Annex K, which most files use: luma, chroma.

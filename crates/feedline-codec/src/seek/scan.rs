@@ -2,12 +2,13 @@
 //!
 //! In: an index, and the bytes of the file that hold the cut. Out: blocks of coefficients, in the order in which a decoder
 //! of a picture of just the cut's size asks for them. Nothing is coded anew: the index knows where each row begins in the file
-//! and the DC predictors there.
+//! and the DC predictors there. Of segments whose last bit is known, that they end there is compared.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use super::bits::BitReader;
-use super::coefficients::Coefficients;
+use super::coefficients::{Coefficients, Order};
 use super::cut::Cut;
 use super::frame::Frame;
 use super::huffman::{Symbols, difference};
@@ -16,21 +17,33 @@ use super::jpeg::JpegIndex;
 use super::kept::{Block, Kept};
 use super::walk::COMPONENTS;
 
-/// The data of a cut, without stuffing.
-#[derive(Debug)]
+/// The data of some MCUs, without stuffing.
+#[derive(Clone, Debug)]
 pub(super) struct Scan<'m> {
-    bytes: &'m mut Vec<u8>,
-    segments: Vec<Segment>,
+    pub bytes: &'m [u8],
+    pub segments: Cow<'m, [Segment]>,
+    pub order: &'static Order,
 }
 
 /// MCUs that lie behind each other in the data.
-#[derive(Debug)]
-struct Segment {
-    bits: Range<usize>,
-    mcus: u64,
-    predictors: [i32; COMPONENTS],
-    /// The predictors behind it, where the index knows them; it then ends with the last of its bits.
-    behind: Option<[i32; COMPONENTS]>,
+#[derive(Clone, Debug)]
+pub(super) struct Segment {
+    pub bits: Range<usize>,
+    pub mcus: u64,
+    pub predictors: [i32; COMPONENTS],
+    /// Bits at most that are left behind the last MCU.
+    pub padding: usize,
+    /// The [`sum`] of the predictors behind it, where they are known.
+    pub sum_behind: Option<u16>,
+}
+
+/// A number that is another one if a predictor is.
+pub(super) fn sum(predictors: [i32; COMPONENTS]) -> u16 {
+    let factors = [1, 0x4f1b, 0x9e37, 0xc2b3];
+    predictors
+        .iter()
+        .zip(factors)
+        .fold(0, |sum: u16, (&value, factor)| sum.wrapping_add((value as u16).wrapping_mul(factor)))
 }
 
 impl<'m> Scan<'m> {
@@ -43,75 +56,92 @@ impl<'m> Scan<'m> {
         memory: &'m mut Vec<u8>,
     ) -> Result<Self, BadIndex> {
         memory.clear();
-        let mut this = Self { bytes: memory, segments: Vec::with_capacity(cut.rows.len()) };
+        let mut segments = Vec::with_capacity(cut.rows.len());
+        let mut restarts = Vec::new();
         let columns = u64::from(index.frame.mcus().0);
         let every = u64::from(JpegIndex::every());
+        let interval = index.frame.restart_interval;
         for row in cut.rows.clone() {
-            let place = |group| index.place(row, group).ok_or(BadIndex("a place is out of range"));
-            let (start, end) = (place(cut.groups.start)?, place(cut.groups.end)?);
-            let range = index.scan + start / 8..index.scan + end.div_ceil(8);
-            let inside = range.start.checked_sub(offset).zip(range.end.checked_sub(offset));
-            let data = inside.and_then(|(start, end)| bytes.get(start as usize..end as usize));
-            let data = data.ok_or(BadIndex("a place lies outside the bytes given"))?;
+            let (start, end) = (index.place(row, cut.groups.start)?, index.place(row, cut.groups.end)?);
+            let first = memory.len() * 8 + (start % 8) as usize;
+            restarts.clear();
+            unstuff(index.data(start..end, bytes, offset)?, memory, &mut restarts);
+            // Behind a restart the next place is not where the last bit is.
+            let last = if interval == 0 { last_bit(memory, end) } else { memory.len() * 8 };
 
             let first_mcu = u64::from(row) * columns + u64::from(cut.groups.start) * every;
             let last_mcu = u64::from(row) * columns + (u64::from(cut.groups.end) * every).min(columns);
             let predictors = index.predictors_before(row, cut.groups.start, first_mcu)?;
-            this.add_row(data, (start % 8) as usize, first_mcu..last_mcu, predictors, index.frame.restart_interval)?;
-            // Behind a restart the next place is not where the last bit is.
-            if let Some(last) = this.segments.last_mut().filter(|_| index.frame.restart_interval == 0) {
-                last.bits.end = (this.bytes.len() * 8).saturating_sub((end.div_ceil(8) * 8 - end) as usize);
-                last.behind = index.predictors_behind(row, cut.groups.end - 1);
+            add_segments(&mut segments, first..last, &restarts, first_mcu..last_mcu, predictors, interval)?;
+            if let Some(last) = segments.last_mut().filter(|_| interval == 0) {
+                last.sum_behind = index.predictors_behind(row, cut.groups.end - 1).map(sum);
             }
         }
-        Ok(this)
+        Ok(Self { bytes: memory, segments: segments.into(), order: Order::WHOLE })
     }
+}
 
-    /// Adds the MCUs of a row, whose data begins with bit `first`.
-    fn add_row(
-        &mut self,
-        mut data: &[u8],
-        first: usize,
-        mut mcus: Range<u64>,
-        predictors: [i32; COMPONENTS],
-        interval: u32,
-    ) -> Result<(), BadIndex> {
-        let mut start = self.bytes.len() * 8 + first;
-        let mut predictors = predictors;
-        let interval = u64::from(interval);
-        let mut add = |end: usize| {
-            let left = mcus.end - mcus.start;
-            let count = if interval == 0 { left } else { left.min(interval - mcus.start % interval) };
-            mcus.start += count;
-            if count > 0 {
-                self.segments.push(Segment { bits: start..end * 8, mcus: count, predictors, behind: None });
-            }
-            (start, predictors) = (end * 8, [0; COMPONENTS]);
-        };
-        while let Some(marker) = memchr::memchr(0xff, data) {
-            let is_restart = matches!(data.get(marker + 1), Some(0xd0..=0xd7));
-            self.bytes.extend_from_slice(&data[..marker + usize::from(!is_restart)]);
-            if is_restart {
-                add(self.bytes.len());
-            }
-            data = data.get(marker + 2..).unwrap_or_default();
+/// Takes out stuffing and markers, and notes before which bytes restarts stood.
+pub(super) fn unstuff(mut data: &[u8], out: &mut Vec<u8>, restarts: &mut Vec<usize>) {
+    while let Some(marker) = memchr::memchr(0xff, data) {
+        let is_restart = matches!(data.get(marker + 1), Some(0xd0..=0xd7));
+        out.extend_from_slice(&data[..marker + usize::from(!is_restart)]);
+        if is_restart {
+            restarts.push(out.len());
         }
-        self.bytes.extend_from_slice(data);
-        add(self.bytes.len());
-        if mcus.is_empty() { Ok(()) } else { Err(BadIndex("a row ends too early")) }
+        data = data.get(marker + 2..).unwrap_or_default();
     }
+    out.extend_from_slice(data);
+}
+
+/// Where the last bit before a place is in data that ends with the byte of this place.
+pub(super) fn last_bit(data: &[u8], place: u64) -> usize {
+    (data.len() * 8).saturating_sub((place.div_ceil(8) * 8 - place) as usize)
+}
+
+/// MCUs of a range up to its end or the next restart.
+pub(super) fn until_restart(mcus: &Range<u64>, interval: u32) -> u64 {
+    let left = mcus.end - mcus.start;
+    if interval == 0 { left } else { left.min(u64::from(interval) - mcus.start % u64::from(interval)) }
+}
+
+/// Adds MCUs of a row, whose data are these bits.
+pub(super) fn add_segments(
+    segments: &mut Vec<Segment>,
+    bits: Range<usize>,
+    restarts: &[usize],
+    mut mcus: Range<u64>,
+    mut predictors: [i32; COMPONENTS],
+    interval: u32,
+) -> Result<(), BadIndex> {
+    if bits.is_empty() {
+        return Err(BadIndex("a row ends before it begins"));
+    }
+    let mut start = bits.start;
+    let inside = restarts.iter().map(|&byte| byte * 8).filter(|&bit| bits.start < bit && bit < bits.end);
+    for end in inside.chain([bits.end]) {
+        let count = until_restart(&mcus, interval);
+        if count == 0 {
+            return Err(BadIndex("a row has more restarts than expected"));
+        }
+        let padding = if interval == 0 { 0 } else { 7 };
+        segments.push(Segment { bits: start..end, mcus: count, predictors, padding, sum_behind: None });
+        mcus.start += count;
+        (start, predictors) = (end, [0; COMPONENTS]);
+    }
+    if mcus.is_empty() { Ok(()) } else { Err(BadIndex("a row ends too early")) }
 }
 
 /// Reads the MCUs of a [`Scan`], one after the other.
 #[derive(Debug)]
 pub(crate) struct Mcus<'a> {
     blocks: Vec<Block<Coefficients>>,
+    order: &'static Order,
     bits: BitReader<'a>,
     segments: std::slice::Iter<'a, Segment>,
-    /// MCUs left of the segment, the end of its bits, and the predictors.
+    segment: Option<&'a Segment>,
+    /// MCUs left of the segment, and the predictors.
     left: u64,
-    end: usize,
-    behind: Option<[i32; COMPONENTS]>,
     predictors: [i32; COMPONENTS],
 }
 
@@ -120,11 +150,11 @@ impl<'a> Mcus<'a> {
     pub(super) fn new(frame: &Frame, scan: &'a Scan<'_>) -> Self {
         Self {
             blocks: blocks(frame),
+            order: scan.order,
             bits: BitReader::new(scan.bytes),
             segments: scan.segments.iter(),
+            segment: None,
             left: 0,
-            end: scan.bytes.len() * 8,
-            behind: None,
             predictors: [0; COMPONENTS],
         }
     }
@@ -138,21 +168,20 @@ impl<'a> Mcus<'a> {
     pub fn next(&mut self, coefficients: &mut [[i16; 64]]) -> Option<()> {
         if self.left == 0 {
             let segment = self.segments.next()?;
-            (self.left, self.end, self.predictors) = (segment.mcus, segment.bits.end, segment.predictors);
-            self.behind = segment.behind;
+            (self.left, self.predictors, self.segment) = (segment.mcus, segment.predictors, Some(segment));
             self.bits.go_to(segment.bits.start);
         }
         for (block, out) in self.blocks.iter().zip(coefficients) {
             let predictor = &mut self.predictors[block.component];
             *predictor = predictor.wrapping_add(difference(&block.dc, &mut self.bits)?);
             out[0] = *predictor as i16;
-            block.ac.read_block(&mut self.bits, out)?;
+            block.ac.read_block(&mut self.bits, self.order, out)?;
         }
         self.left -= 1;
-        let is_sound = match self.behind.filter(|_| self.left == 0) {
-            Some(behind) => self.bits.position() == self.end && self.predictors == behind,
-            None => self.bits.position() <= self.end,
-        };
+        let segment = self.segment?;
+        let behind = segment.bits.end.checked_sub(self.bits.position())?;
+        let is_sound = self.left > 0
+            || (behind <= segment.padding && segment.sum_behind.is_none_or(|behind| behind == sum(self.predictors)));
         is_sound.then_some(())
     }
 }

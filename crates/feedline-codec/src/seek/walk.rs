@@ -102,7 +102,8 @@ fn narrow(predictors: [i32; COMPONENTS]) -> Result<Predictors, NotSeekable> {
     Ok(narrow)
 }
 
-fn blocks(frame: &Frame) -> Vec<Block<Runs>> {
+/// The tables to walk over the blocks of an MCU.
+pub(super) fn blocks(frame: &Frame) -> Vec<Block<Runs>> {
     thread_local! {
         static KEPT: (Kept<Symbols>, Kept<Runs>) = const { (Kept::new(), Kept::new()) };
     }

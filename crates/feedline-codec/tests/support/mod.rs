@@ -4,8 +4,23 @@
 
 use std::io::Cursor;
 
-use feedline_codec::{CodecError, DecodeOptions, Mode, Picture, decode_into};
+use feedline_codec::{CodecError, DecodeOptions, JpegCoding, Mode, Picture, Rect, Subsampling, decode_into};
 use image::ImageEncoder;
+
+pub const SIZES: [(u32, u32); 10] =
+    [(1, 1), (7, 5), (8, 8), (16, 16), (17, 33), (35, 18), (64, 48), (131, 97), (203, 37), (41, 290)];
+pub const SAMPLINGS: [Subsampling; 6] =
+    [Subsampling::S444, Subsampling::S422, Subsampling::S420, Subsampling::S440, Subsampling::S411, Subsampling::Grey];
+pub const CODINGS: [JpegCoding; 8] = [
+    JpegCoding::Baseline,
+    JpegCoding::Optimised,
+    JpegCoding::Extended,
+    JpegCoding::Restarts(1),
+    JpegCoding::Restarts(2),
+    JpegCoding::Restarts(4),
+    JpegCoding::Restarts(7),
+    JpegCoding::Restarts(60),
+];
 
 /// A fixed sequence of numbers (xorshift).
 pub struct Numbers(pub u64);
@@ -40,6 +55,39 @@ pub fn gradient(width: u32, height: u32, channels: u8) -> Vec<u8> {
         }
     }
     pixels
+}
+
+/// Waves, edges and noise, so that DC and AC values of all sizes occur.
+pub fn picture(numbers: &mut Numbers, width: u32, height: u32, channels: u8) -> Vec<u8> {
+    let (across, down) = (3 + numbers.below(40), 3 + numbers.below(40));
+    let noise = numbers.below(60) + 1;
+    let mut pixels = Vec::new();
+    for y in 0..u64::from(height) {
+        for x in 0..u64::from(width) {
+            for channel in 0..u64::from(channels) {
+                let edge = if (x / 23 + y / 19 + channel) % 3 == 0 { 110 } else { 0 };
+                pixels.push((x * across / 8 + y * down / 9 + edge + numbers.below(noise)) as u8);
+            }
+        }
+    }
+    pixels
+}
+
+pub fn crop(numbers: &mut Numbers, width: u32, height: u32) -> Rect {
+    let mut side = |len: u32| {
+        let size = 1 + numbers.below(u64::from(len)) as u32;
+        (numbers.below(u64::from(len - size) + 1) as u32, size)
+    };
+    let ((left, width), (top, height)) = (side(width), side(height));
+    Rect { left, top, width, height }
+}
+
+#[track_caller]
+pub fn assert_same(whole: &Picture, part: &Picture, found: Rect, crop: Rect, what: &str) {
+    assert!(found.contains(&crop), "{what}: {found:?} does not hold {crop:?}");
+    let expected = whole.view().crop(crop.left, crop.top, crop.width, crop.height);
+    let pixels = part.view().crop(crop.left - found.left, crop.top - found.top, crop.width, crop.height);
+    assert!(expected.rows().eq(pixels.rows()), "{what}: {crop:?} differs");
 }
 
 pub fn options(mode: Mode) -> DecodeOptions<'static> {

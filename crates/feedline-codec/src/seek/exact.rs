@@ -1,0 +1,106 @@
+//! The entropy-coded data of just the MCUs that a crop needs.
+//!
+//! In: an index, and the bytes of the file that hold the MCUs. Out: a [`Scan`] that begins and ends, in each row, with the
+//! very bits of the first and last MCU. The index knows a place every few MCUs: from there on the way is walked, a few MCUs
+//! at each end of a row.
+
+use std::ops::Range;
+
+use super::bits::BitReader;
+use super::coefficients::Order;
+use super::cut::Extent;
+use super::huffman::{Runs, difference};
+use super::index::BadIndex;
+use super::jpeg::JpegIndex;
+use super::kept::Block;
+use super::scan::{Scan, add_segments, last_bit, sum, unstuff};
+use super::walk::{COMPONENTS, blocks};
+
+impl<'m> Scan<'m> {
+    /// Takes the data of MCUs into `memory`; `bytes` begin at byte `offset` of the file and hold the MCUs' groups.
+    pub fn gather_exact(
+        index: &JpegIndex,
+        extent: &Extent,
+        bytes: &[u8],
+        offset: u64,
+        memory: &'m mut Vec<u8>,
+    ) -> Result<Self, BadIndex> {
+        memory.clear();
+        let mut segments = Vec::with_capacity(extent.rows.len());
+        let mut restarts = Vec::new();
+        let blocks = blocks(&index.frame);
+        let in_row = index.frame.mcus().0;
+        let interval = index.frame.restart_interval;
+        let every = JpegIndex::every();
+        let Range { start: first, end } = extent.columns;
+        let (first_group, last_group) = (first / every, (end - 1) / every);
+        for row in extent.rows.clone() {
+            let place = |group: u32| index.place(row, group);
+            let (start, last, behind) = (place(first_group)?, place(last_group)?, place(last_group + 1)?);
+            let number = |column: u32| u64::from(row) * u64::from(in_row) + u64::from(column);
+            restarts.clear();
+            let head = memory.len() * 8 + (start % 8) as usize;
+            // Up to the byte in which the last group begins, so that its place in the memory is known.
+            unstuff(index.data(start..last / 8 * 8, bytes, offset)?, memory, &mut restarts);
+            let tail = memory.len() * 8 + (last % 8) as usize;
+            unstuff(index.data(last..behind, bytes, offset)?, memory, &mut restarts);
+
+            let predictors = index.predictors_before(row, first_group, number(first_group * every))?;
+            let mut steps = Steps { blocks: &blocks, bits: BitReader::new(memory), predictors, interval };
+            steps.bits.go_to(head);
+            steps.skip(number(first_group * every)..number(first))?;
+            steps.pass_restart(number(first));
+            let (start, predictors) = (steps.bits.position(), steps.predictors);
+            let last = if end == in_row || end % every == 0 {
+                steps.predictors = index.predictors_behind(row, last_group).ok_or(BadIndex("a row is missing"))?;
+                last_bit(memory, behind)
+            } else {
+                steps.predictors = index.predictors_before(row, last_group, number(last_group * every))?;
+                steps.bits.go_to(tail);
+                steps.skip(number(last_group * every)..number(end))?;
+                steps.bits.position()
+            };
+            let sum_behind = sum(steps.predictors);
+            if last > memory.len() * 8 {
+                return Err(BadIndex("a row ends too early"));
+            }
+            add_segments(&mut segments, start..last, &restarts, number(first)..number(end), predictors, interval)?;
+            if let Some(last) = segments.last_mut().filter(|_| interval == 0) {
+                last.sum_behind = Some(sum_behind);
+            }
+        }
+        Ok(Self { bytes: memory, segments: segments.into(), order: Order::WHOLE })
+    }
+}
+
+/// Walks over MCUs.
+struct Steps<'a> {
+    blocks: &'a [Block<Runs>],
+    bits: BitReader<'a>,
+    predictors: [i32; COMPONENTS],
+    interval: u32,
+}
+
+impl Steps<'_> {
+    /// Goes behind MCUs, given by their numbers in the scan.
+    fn skip(&mut self, mcus: Range<u64>) -> Result<(), BadIndex> {
+        for mcu in mcus {
+            self.pass_restart(mcu);
+            for Block { component, dc, ac } in self.blocks {
+                let damage = BadIndex("the data is no sequence of blocks");
+                let predictor = &mut self.predictors[*component];
+                *predictor = predictor.wrapping_add(difference(dc, &mut self.bits).ok_or(damage)?);
+                ac.skip_block(&mut self.bits).ok_or(damage)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes to the next whole byte if there is a restart before an MCU; the marker itself is taken out.
+    fn pass_restart(&mut self, mcu: u64) {
+        if self.interval > 0 && mcu.is_multiple_of(self.interval.into()) {
+            self.bits.go_to(self.bits.position().next_multiple_of(8));
+            self.predictors = [0; COMPONENTS];
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The coefficients that a smaller picture is made of, coded anew.
+//!
+//! In: a scan of MCUs, and which coefficients are wanted. Out: these alone, in their order, with codes made for them; MCUs
+//! of all rows lie behind each other. What the decoder of a smaller picture multiplies by zero is left out, so its
+//! pixels do not change.
+
+use std::borrow::Cow;
+
+use super::bits::BitWriter;
+use super::coefficients::Order;
+use super::frame::{Component, Frame};
+use super::huffman::Code;
+use super::index::BadIndex;
+use super::optimal::{Counts, cheapest};
+use super::packed_frame::{standard_ac, standard_dc};
+use super::scan::{Mcus, Scan, Segment};
+use super::walk::COMPONENTS;
+
+/// Codes of a frame: four of DC differences, then four of AC coefficients.
+const CODES: usize = 8;
+const MOST_BLOCKS: usize = 10;
+/// A run of 16 zeros, and the end of a block.
+const ZEROS: u8 = 0xf0;
+const END: u8 = 0;
+
+/// Data coded anew.
+pub(super) struct Recoded {
+    /// The header with the codes of the data.
+    pub frame: Frame,
+    bytes: Vec<u8>,
+    segment: [Segment; 1],
+    order: &'static Order,
+}
+
+impl Recoded {
+    /// Keeps the coefficients of an order.
+    pub fn of(frame: &Frame, scan: &Scan<'_>, order: &'static Order) -> Result<Self, BadIndex> {
+        let tokens = Tokens::of(frame, scan, order)?;
+        let mut frame = frame.clone();
+        frame.restart_interval = 0;
+        let (dc, ac) = tokens.counts.split_at(CODES / 2);
+        for (code, counts) in frame.dc.iter_mut().zip(dc).filter(|(code, _)| code.is_some()) {
+            *code = Some(cheapest(counts, standard_dc()));
+        }
+        for (code, counts) in frame.ac.iter_mut().zip(ac).filter(|(code, _)| code.is_some()) {
+            *code = Some(cheapest(counts, standard_ac()));
+        }
+        let codes: Vec<Lookup> = frame.dc.iter().chain(&frame.ac).map(|code| lookup(code.as_ref())).collect();
+        let mut bytes = Vec::with_capacity(tokens.list.len());
+        let mut writer = BitWriter::new(&mut bytes);
+        let mut bits = 0;
+        for token in tokens.list {
+            let (code, len) = codes[token.code()][usize::from(token.symbol())];
+            let size = token.size();
+            writer.put(u64::from(code) << size | u64::from(token.value()), len + size);
+            bits += (len + size) as usize;
+        }
+        writer.finish();
+        let mcus = scan.segments.iter().map(|segment| segment.mcus).sum();
+        let segment = Segment { bits: 0..bits, mcus, predictors: [0; COMPONENTS], padding: 0, sum_behind: None };
+        Ok(Self { frame, bytes, segment: [segment], order })
+    }
+
+    /// The data.
+    pub fn scan(&self) -> Scan<'_> {
+        Scan { bytes: &self.bytes, segments: Cow::Borrowed(&self.segment), order: self.order }
+    }
+}
+
+/// Code and length for each symbol.
+type Lookup = [(u16, u32); 256];
+
+fn lookup(code: Option<&Code>) -> Lookup {
+    let mut lookup = [(0, 0); 256];
+    for (code, len, symbol) in code.into_iter().flat_map(Code::codes) {
+        lookup[usize::from(symbol)] = (code as u16, len);
+    }
+    lookup
+}
+
+/// A symbol and the value behind it: value (16 bits), its size (4), symbol (8), which code (3).
+#[derive(Clone, Copy)]
+struct Token(u32);
+
+impl Token {
+    fn new(code: usize, symbol: u8, size: u32, value: u32) -> Self {
+        Self(value | size << 16 | u32::from(symbol) << 20 | (code as u32) << 28)
+    }
+
+    fn code(self) -> usize {
+        (self.0 >> 28) as usize
+    }
+
+    fn symbol(self) -> u8 {
+        (self.0 >> 20) as u8
+    }
+
+    fn size(self) -> u32 {
+        self.0 >> 16 & 15
+    }
+
+    fn value(self) -> u32 {
+        self.0 & 0xffff
+    }
+}
+
+/// The symbols of data in their order, and how often each occurs with each code.
+struct Tokens {
+    list: Vec<Token>,
+    counts: Box<[Counts; CODES]>,
+}
+
+impl Tokens {
+    fn of(frame: &Frame, scan: &Scan<'_>, order: &Order) -> Result<Self, BadIndex> {
+        let damage = BadIndex("the data is no sequence of blocks");
+        let mut this = Self { list: Vec::with_capacity(scan.bytes.len()), counts: Box::new([[0; 256]; CODES]) };
+        let mut mcus = Mcus::new(frame, scan);
+        let mut memory = [[0; 64]; MOST_BLOCKS];
+        let blocks = &mut memory[..mcus.blocks_in_each()];
+        let components: Vec<(usize, Component)> = (0..).zip(frame.components.iter().copied()).collect();
+        let components: Vec<_> = components.iter().flat_map(|pair| vec![*pair; pair.1.blocks()]).collect();
+        let mut predictors = [0; COMPONENTS];
+        for _ in 0..scan.segments.iter().map(|segment| segment.mcus).sum() {
+            blocks.fill([0; 64]);
+            mcus.next(blocks).ok_or(damage)?;
+            for (block, &(number, component)) in blocks.iter().zip(&components) {
+                let dc = i32::from(block[0]);
+                let difference = dc - std::mem::replace(&mut predictors[number], dc);
+                this.add(component.dc.into(), 0, difference).ok_or(damage)?;
+                this.add_block(CODES / 2 + usize::from(component.ac), block, order.places()).ok_or(damage)?;
+            }
+        }
+        Ok(this)
+    }
+
+    fn add_block(&mut self, code: usize, block: &[i16; 64], places: &[u8]) -> Option<()> {
+        let mut zeros = 0;
+        for &place in places {
+            let value = block[usize::from(place & 63)];
+            if value == 0 {
+                zeros += 1;
+                continue;
+            }
+            while zeros > 15 {
+                self.count(code, ZEROS, 0, 0);
+                zeros -= 16;
+            }
+            self.add(code, zeros, value.into())?;
+            zeros = 0;
+        }
+        if zeros > 0 {
+            self.count(code, END, 0, 0);
+        }
+        Some(())
+    }
+
+    /// Adds a value behind zeros; none if it is larger than a symbol can say.
+    fn add(&mut self, code: usize, zeros: u8, value: i32) -> Option<()> {
+        let size = 32 - value.unsigned_abs().leading_zeros();
+        let bits = if value < 0 { value - 1 } else { value } & ((1 << size) - 1);
+        if size > 15 {
+            return None;
+        }
+        self.count(code, zeros << 4 | size as u8, size, bits.cast_unsigned());
+        Some(())
+    }
+
+    fn count(&mut self, code: usize, symbol: u8, size: u32, value: u32) {
+        self.counts[code][usize::from(symbol)] += 1;
+        self.list.push(Token::new(code, symbol, size, value));
+    }
+}

@@ -1,0 +1,64 @@
+//! Keeps of a file only what a crop needs.
+//!
+//! In: an index, a crop of the stored picture, and the bytes of the file that hold it. Out: the bytes of a
+//! [`Trimmed`](super::Trimmed) picture. Of a JPEG they are the bits of its MCUs as they are in the file; for a smaller
+//! picture the coefficients that it is made of, coded anew.
+
+use std::borrow::Cow;
+
+use super::coefficients::Order;
+use super::index::{BadIndex, Kind, SeekIndex};
+use super::jpeg::JpegIndex;
+use super::recode::Recoded;
+use super::scan::Scan;
+use super::trimmed::{TrimmedJpeg, pack_pixels};
+use crate::decode::Scale;
+use crate::formats::pnm::Pnm;
+use crate::rect::Rect;
+
+impl SeekIndex {
+    /// What a crop of the stored picture needs, decoded at a scale; `bytes` begin at `offset` of the file.
+    pub(crate) fn trim_stored(
+        &self,
+        crop: Rect,
+        scale: Scale,
+        bytes: &[u8],
+        offset: u64,
+        memory: &mut Vec<u8>,
+    ) -> Result<Vec<u8>, BadIndex> {
+        match &self.0 {
+            Kind::Jpeg(jpeg) => trim_jpeg(jpeg, crop, scale, bytes, offset, memory),
+            Kind::Pixels(pixels) => trim_pixels(pixels, crop, bytes, offset),
+        }
+    }
+}
+
+fn trim_jpeg(
+    index: &JpegIndex,
+    crop: Rect,
+    scale: Scale,
+    bytes: &[u8],
+    offset: u64,
+    memory: &mut Vec<u8>,
+) -> Result<Vec<u8>, BadIndex> {
+    let extent = index.extent_around(crop)?;
+    let scan = Scan::gather_exact(index, &extent, bytes, offset, memory)?;
+    let orientation = index.header().orientation;
+    if scale == Scale::Full {
+        return Ok(TrimmedJpeg { frame: Cow::Borrowed(&index.frame), orientation, extent, scan }.to_bytes());
+    }
+    let order = Order::by_side((8 / scale.divisor()) as u8).expect("there is an order for each scale");
+    let recoded = Recoded::of(&index.frame, &scan, order)?;
+    let scan = recoded.scan();
+    Ok(TrimmedJpeg { frame: Cow::Borrowed(&recoded.frame), orientation, extent, scan }.to_bytes())
+}
+
+fn trim_pixels(pixels: &Pnm, crop: Rect, bytes: &[u8], offset: u64) -> Result<Vec<u8>, BadIndex> {
+    let range = pixels.rows(crop).ok_or_else(BadIndex::of_crop)?;
+    let inside = range.start.checked_sub(offset).zip(range.end.checked_sub(offset));
+    let rows = inside.and_then(|(start, end)| bytes.get(start as usize..end as usize));
+    let rows = rows.ok_or(BadIndex("the rows lie outside the bytes given"))?;
+    let columns = pixels.columns(crop);
+    let rows = rows.chunks_exact(rows.len() / crop.height as usize).map(|row| &row[columns.clone()]);
+    Ok(pack_pixels(pixels, crop, rows))
+}
