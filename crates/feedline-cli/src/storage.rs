@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use feedline_net::storage::{Server, ServerConfig, Token};
+use feedline_net::storage::{Root, Server, ServerConfig, Token};
 use serde::Serialize;
 
 use crate::arguments::StorageArguments;
@@ -37,14 +37,14 @@ pub fn storage(typed: &StorageArguments, interrupt: &Interrupt<'_>) -> Result<Se
     };
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let server = Server::start(ServerConfig {
-        root: typed.root.clone(),
+        root: Root::open(&typed.root)?,
         listen: typed.listen,
-        cpus: typed.cpus.map_or(cores, |cpus| cpus as usize),
+        cpus: typed.cpus.unwrap_or(cores as f64),
         token,
         link_mbps: typed.link_mbps,
     })?;
     let (listen, began) = (server.address(), Instant::now());
-    output::say(&format!("serving {} on feedline://{listen}/", typed.root.display()));
+    output::say(&format!("serving {} on feedline://{listen}/", typed.root));
     while interrupt.check().is_ok() {
         thread::sleep(LOOK_EVERY);
     }

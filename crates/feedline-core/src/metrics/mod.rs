@@ -8,7 +8,8 @@ mod meters;
 mod snapshot;
 mod traffic;
 
-pub(crate) use cpu::{process_cpu_time, thread_cpu_time};
+pub(crate) use cpu::process_cpu_time;
+pub use cpu::thread_cpu_time;
 pub use meters::{CacheMeter, Metrics, OpMeter, Phase, ReadMeter, SeekMeter, Substitute};
 pub use snapshot::{
     CacheSnapshot, MemorySnapshot, OpSnapshot, QueueSnapshot, SeekSnapshot, Snapshot, StoreSnapshot, SubstituteSnapshot,

@@ -111,6 +111,10 @@ impl Source for FolderSource {
         }
     }
 
+    fn is_remote(&self) -> bool {
+        self.store.is_remote() && self.store.is_near()
+    }
+
     fn make(&self, id: SampleId, _field: &str, target: &mut [u8]) {
         target.copy_from_slice(&i64::from(self.labels[id.0 as usize]).to_ne_bytes());
     }

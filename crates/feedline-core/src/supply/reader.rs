@@ -64,11 +64,17 @@ impl Reader<'_> {
 }
 
 impl Part {
+    /// Whether it is of this object, which may have been opened again since.
+    fn is_of(&self, object: &dyn Object) -> bool {
+        let version = |object: &dyn Object| (object.len(), object.modified_nanoseconds());
+        std::ptr::addr_eq(Arc::as_ptr(&self.object), object)
+            || (version(&*self.object) == version(object) && self.object.address() == object.address())
+    }
+
     /// The bytes of a range, if they are among those that were fetched.
     fn bytes(&self, object: &dyn Object, range: &Range<u64>) -> Option<Result<&[u8], StoreError>> {
         let Fetched { range: fetched, bytes, .. } = &*self.fetched;
-        let is_same = std::ptr::addr_eq(Arc::as_ptr(&self.object), object);
-        if !is_same || range.start < fetched.start || range.end > fetched.end {
+        if !self.is_of(object) || range.start < fetched.start || range.end > fetched.end {
             return None;
         }
         let place = (range.start - fetched.start) as usize..(range.end - fetched.start) as usize;

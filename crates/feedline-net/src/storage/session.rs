@@ -2,16 +2,16 @@
 
 use std::io::{self, Write};
 use std::net::{Shutdown, TcpStream};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_core::engine::NoMemory;
 use feedline_core::error::chain;
-use feedline_core::store::{Room, Store, StoreError};
+use feedline_core::store::{Object, Room, StoreError, Version};
 
-use super::ConfinedStore;
+use super::cpu::Cpu;
 use super::fair::Fair;
+use super::root::Root;
 use super::throttle::{PIECE_BYTES, Throttle};
 use super::token::Token;
 use crate::wire::{Failure, Frame, MOST_REQUEST_BYTES, PROTOCOL, Reply, Request, WireError};
@@ -62,24 +62,28 @@ fn refuse(stream: &mut TcpStream, reason: String) -> Result<(), WireError> {
 }
 
 /// Receives requests until the connection ends.
-pub(super) fn receive(stream: &mut TcpStream, number: u64, fair: &Fair) -> Result<(), WireError> {
+pub(super) fn receive(stream: &mut TcpStream, number: u64, shared: &Shared) -> Result<(), WireError> {
+    let mut meter = shared.cpu.meter();
     while let Some(request) = Frame::read(stream, MOST_REQUEST_BYTES)? {
-        if !fair.put_request(number, request) {
+        if !shared.fair.put_request(number, request) {
             break;
         }
+        meter.charge();
     }
     Ok(())
 }
 
 /// Sends replies until the connection ends.
-pub(super) fn send(stream: &TcpStream, number: u64, fair: &Fair, throttle: Option<&Throttle>) {
-    let mut to = Throttled { stream, throttle };
-    while let Some(reply) = fair.next_reply(number) {
+pub(super) fn send(stream: &TcpStream, number: u64, shared: &Shared) {
+    let mut to = Throttled { stream, throttle: shared.throttle.as_deref() };
+    let mut meter = shared.cpu.meter();
+    while let Some(reply) = shared.fair.next_reply(number) {
         if let Err(error) = reply.write(&mut to) {
             tracing::debug!(%error, "a client takes no more");
             break;
         }
-        fair.sent(number, reply.wire_bytes());
+        shared.fair.sent(number, reply.wire_bytes());
+        meter.charge();
     }
     // Wakes the thread that receives; whether the other side is still there does not matter.
     if let Err(error) = stream.shutdown(Shutdown::Both) {
@@ -107,7 +111,7 @@ impl Write for Throttled<'_> {
 }
 
 /// Does what a request asks for.
-pub(super) fn answer(request: &Frame, root: &Path) -> Result<Frame, WireError> {
+pub(super) fn answer(request: &Frame, root: &Root) -> Result<Frame, WireError> {
     let (reply, bytes) = match request.message() {
         Ok(asked) => do_request(asked, root).unwrap_or_else(|failed| (failed, Vec::new())),
         Err(error) => (Reply::Failed { failure: Failure::Other, reason: error.to_string() }, Vec::new()),
@@ -128,22 +132,24 @@ impl From<StoreError> for Reply {
 }
 
 /// The reply and its bytes, or the reply that says why there are none.
-fn do_request(asked: Request, root: &Path) -> Result<(Reply, Vec<u8>), Reply> {
+fn do_request(asked: Request, root: &Root) -> Result<(Reply, Vec<u8>), Reply> {
     match asked {
         Request::Hello { .. } | Request::Proof { .. } => {
             Err(Reply::Failed { failure: Failure::Other, reason: "the client was greeted before".to_owned() })
         }
         Request::List { folder, is_flat } => {
-            let store = ConfinedStore::below(root, &folder)?;
+            let store = root.below(&folder)?;
             let names = if is_flat { store.list_flat(&|_| true)? } else { store.list(&|_| true)? };
-            Ok((Reply::Names(names.iter().map(str::to_owned).collect()), Vec::new()))
+            let versions = names.iter().map(|name| (name.to_owned(), store.version(name)));
+            Ok((Reply::Names(versions.collect()), Vec::new()))
         }
         Request::Open { name } => {
-            let object = ConfinedStore::below(root, "")?.open(&name)?;
-            Ok((Reply::Opened { len: object.len(), modified: object.modified_nanoseconds() }, Vec::new()))
+            let object = root.whole().open(&name)?;
+            Ok((Reply::Opened(version_of(&*object)), Vec::new()))
         }
-        Request::Read { name, offset, len } => {
-            let object = ConfinedStore::below(root, "")?.open(&name)?;
+        Request::Read { name, offset, len, version } => {
+            let object = root.whole().open(&name)?;
+            check_version(&*object, version)?;
             if offset.checked_add(len).is_none_or(|end| end > object.len()) {
                 let range = offset..offset.saturating_add(len);
                 return Err(StoreError::Truncated { path: name, range, len: object.len() }.into());
@@ -154,9 +160,25 @@ fn do_request(asked: Request, root: &Path) -> Result<(Reply, Vec<u8>), Reply> {
         }
         Request::ReadAll { name } => {
             let mut bytes = Vec::new();
-            ConfinedStore::below(root, "")?.read(&name, &mut Limited(&mut bytes))?;
+            root.whole().read(&name, &mut Limited(&mut bytes))?;
             Ok((Reply::Bytes, bytes))
         }
+    }
+}
+
+fn version_of(object: &dyn Object) -> Version {
+    Version { len: object.len(), modified_nanoseconds: object.modified_nanoseconds() }
+}
+
+/// An error if a file is not the one that the client has opened: bytes of two files are never mixed.
+fn check_version(object: &dyn Object, opened: Option<Version>) -> Result<(), Reply> {
+    let now = version_of(object);
+    match opened {
+        Some(opened) if opened != now => {
+            let told = |version: Version| format!("{} bytes of {:?}", version.len, version.modified_nanoseconds);
+            Err(Reply::Failed { failure: Failure::Changed, reason: format!("{}, not {}", told(now), told(opened)) })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -177,6 +199,7 @@ impl Room for Limited<'_> {
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
     pub fair: Arc<Fair>,
+    pub cpu: Arc<Cpu>,
     pub throttle: Option<Arc<Throttle>>,
     pub token: Option<Token>,
 }

@@ -1,5 +1,6 @@
 //! Messages: requests of clients, replies of the server.
 
+use feedline_core::store::Version;
 use serde::{Deserialize, Serialize};
 
 /// The version of everything in this folder. Both sides have the same.
@@ -40,6 +41,8 @@ pub enum Request {
         offset: u64,
         /// Bytes.
         len: u64,
+        /// What the file has to be; another one is not read.
+        version: Option<Version>,
     },
     /// A whole file.
     ReadAll {
@@ -63,15 +66,10 @@ pub enum Reply {
         /// Why.
         reason: String,
     },
-    /// Names, sorted by bytes.
-    Names(Vec<String>),
+    /// Names, sorted by bytes, with what is known of the files without opening them.
+    Names(Vec<(String, Option<Version>)>),
     /// A file.
-    Opened {
-        /// Its length.
-        len: u64,
-        /// When it was changed, in nanoseconds since 1970, where that is known.
-        modified: Option<i64>,
-    },
+    Opened(Version),
     /// The bytes beside this message.
     Bytes,
     /// What was asked for cannot be had.
@@ -88,6 +86,8 @@ pub enum Reply {
 pub enum Failure {
     /// There is no such file or folder.
     NotFound,
+    /// The file is not the one that was opened.
+    Changed,
     /// The file has fewer bytes than were asked for.
     Truncated,
     /// There are more bytes than a reply takes; they can be had in parts.
