@@ -63,17 +63,18 @@ In training only the source changes: fl.folder(\"feedline://host:7077/train\"), 
 Examples:
   feedline storage --root /data --listen 127.0.0.1:7077
   feedline storage --root /data --listen 0.0.0.0:7077 --token-file token --cpus 4
+  feedline storage --root s3://bucket/train
   feedline storage --root /data --link-mbps 500")]
 pub struct StorageArguments {
-    /// The folder whose files are served.
+    /// The folder whose files are served, or its URL in an object store.
     #[arg(long)]
-    pub root: PathBuf,
+    pub root: String,
     /// Where to listen; port 0 takes a free one. Others than this machine need a token.
     #[arg(long, default_value = "127.0.0.1:7077")]
     pub listen: std::net::SocketAddr,
-    /// Cores to use; all by default.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=4096))]
-    pub cpus: Option<u64>,
+    /// Cores to use, 0.5 for half of one; all by default.
+    #[arg(long)]
+    pub cpus: Option<f64>,
     /// A file with a secret that clients have to know.
     #[arg(long)]
     pub token_file: Option<PathBuf>,

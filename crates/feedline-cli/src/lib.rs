@@ -76,7 +76,7 @@ fn dispatch(command: Command, registry: Registry, interrupt: &Interrupt<'_>, out
         Command::Cost(arguments) => output.write(&cost::cost(&arguments, &registry, interrupt)?),
         Command::Cache { command } => output.write(&cache::cache(&command, &registry)?),
         Command::Pack(arguments) => output.write(&pack::pack(&arguments.into(), &registry, interrupt)?),
-        Command::Storage(arguments) => output.write(&storage::storage(&arguments, interrupt)?),
+        Command::Storage(arguments) => output.write(&storage::storage(&arguments, registry.cache_folder(), interrupt)?),
         Command::Synth(arguments) => output.write(&synth::synth(&arguments.into(), interrupt)?),
         Command::Demo(arguments) => output.write(&demo::demo(&arguments.into(), &registry, interrupt)?),
     }

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use feedline_net::storage::{Server, ServerConfig, Token};
+use feedline_net::storage::{Root, Server, ServerConfig, Token};
 use serde::Serialize;
 
 use crate::arguments::StorageArguments;
@@ -30,21 +31,22 @@ impl fmt::Display for Served {
 }
 
 /// Serves until the user stops it.
-pub fn storage(typed: &StorageArguments, interrupt: &Interrupt<'_>) -> Result<Served> {
+pub fn storage(typed: &StorageArguments, cache_folder: Option<&Path>, interrupt: &Interrupt<'_>) -> Result<Served> {
     let token = match &typed.token_file {
         Some(path) => Some(Token::read(path).with_context(|| format!("cannot read the token in {path:?}"))?),
         None => None,
     };
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let server = Server::start(ServerConfig {
-        root: typed.root.clone(),
+        root: Root::open(&typed.root)?,
         listen: typed.listen,
-        cpus: typed.cpus.map_or(cores, |cpus| cpus as usize),
+        cpus: typed.cpus.unwrap_or(cores as f64),
         token,
         link_mbps: typed.link_mbps,
+        cache_folder: cache_folder.map(Path::to_owned),
     })?;
     let (listen, began) = (server.address(), Instant::now());
-    output::say(&format!("serving {} on feedline://{listen}/", typed.root.display()));
+    output::say(&format!("serving {} on feedline://{listen}/", typed.root));
     while interrupt.check().is_ok() {
         thread::sleep(LOOK_EVERY);
     }

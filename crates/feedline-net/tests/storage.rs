@@ -11,19 +11,20 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use feedline_core::batch::{Batch, FieldData};
-use feedline_core::store::{Store, StoreError};
+use feedline_core::store::{DiskStore, Store, StoreError};
 use feedline_core::testing::{check_store, collect, write_pictures};
 use feedline_core::{Document, Loader, Machine, Next, Plan, Registry};
-use feedline_net::storage::{Link, RemoteStore, Server, ServerConfig, ServerError, Token};
+use feedline_net::storage::{Link, RemoteStore, Root, Server, ServerConfig, ServerError, Token};
 use feedline_net::wire::{Frame, PROTOCOL, Reply, Request};
 
 fn config(root: &Path) -> ServerConfig {
     ServerConfig {
-        root: root.to_owned(),
+        root: Root::folder(root).unwrap(),
         listen: "127.0.0.1:0".parse().unwrap(),
-        cpus: 2,
+        cpus: 2.0,
         token: None,
         link_mbps: None,
+        cache_folder: None,
     }
 }
 
@@ -70,16 +71,49 @@ fn law_1_samples_of_a_server_are_those_of_the_folder() {
 }
 
 #[test]
-fn sizes_are_not_asked_for_file_by_file() {
+fn sizes_are_known_from_the_listing_without_asking_file_by_file() {
     let folder = tempfile::tempdir().unwrap();
     write_pictures(&folder.path().join("train"), 6, 2).unwrap();
     let server = serve(folder.path());
-    let local = plan(folder.path().join("train").to_str().unwrap());
-    let remote = plan(&format!("feedline://{}/train", server.address()));
-    for plan in [&local, &remote] {
-        plan.find_sizes(&feedline_core::engine::Cancel::default());
+    let link = Arc::new(Link::new(&server.address().to_string(), None));
+    let store = RemoteStore::new(Arc::clone(&link), "server", "train");
+    let local = DiskStore::new(folder.path().join("train"));
+    let names = store.list(&|_| true).unwrap();
+    for name in names.iter() {
+        let (remote, local) = (store.open(name).unwrap(), local.open(name).unwrap());
+        assert_eq!((remote.len(), remote.modified_nanoseconds()), (local.len(), local.modified_nanoseconds()));
     }
-    assert_eq!((local.known_sizes().map(<[u64]>::len), remote.known_sizes()), (Some(6), None));
+    assert_eq!((names.len(), link.counts().requests), (6, 1));
+}
+
+#[test]
+fn a_folder_is_fetched_ahead_with_one_request_for_each_sample_and_all_bytes_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    write_pictures(&folder.path().join("train"), 40, 3).unwrap();
+    let server = serve(folder.path());
+    let remote = plan(&format!("feedline://{}/train", server.address()));
+    assert!(remote.source().is_remote());
+    let files: u64 = remote.sizes().iter().sum::<u64>() - 40 * 8;
+    let loader = Loader::new(remote, &Machine::default());
+    assert_eq!(collect(&loader).unwrap().len(), 10);
+    let counted = loader.snapshot().store;
+    let overhead = counted.bytes_received_epoch - files;
+    // A head of 32 bytes and a short message for each: two replies would take more.
+    assert!((32 * 40..60 * 40).contains(&overhead), "{overhead} bytes beside the files");
+    assert!(counted.requests >= 40 && counted.retries == 0, "{counted:?}");
+}
+
+#[test]
+fn a_file_that_was_replaced_since_it_was_opened_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a"), "before").unwrap();
+    let server = serve(folder.path());
+    let store = store(server.address(), None);
+    store.list(&|_| true).unwrap();
+    let object = store.open("a").unwrap();
+    fs::write(folder.path().join("a"), "after it").unwrap();
+    let error = object.read_at(0, &mut [0; 3]).unwrap_err().to_string();
+    assert!(error.contains("has changed since the source was opened: it is 8 bytes"), "{error}");
 }
 
 #[test]
@@ -231,7 +265,48 @@ fn damaged_frames_and_connections_cut_in_mid_frame_are_noticed_and_asked_again()
     let mut bytes = Vec::new();
     store.read("a", &mut bytes).unwrap();
     assert!(bytes == content);
-    assert!(link.counts().retries >= 3, "{:?}", link.counts());
+    let counts = link.counts();
+    assert!(counts.retries >= 3 && counts.received_bytes > 200_000 + 3 * 80_000, "{counts:?}");
+}
+
+#[test]
+fn many_requests_are_under_way_at_once_and_what_nobody_wants_any_more_is_not_told() {
+    let folder = tempfile::tempdir().unwrap();
+    for number in 0..100_u8 {
+        fs::write(folder.path().join(format!("{number:02}")), vec![number; 1000]).unwrap();
+    }
+    let server = serve(folder.path());
+    let link = Link::new(&server.address().to_string(), None);
+    let (sender, answers) = std::sync::mpsc::channel();
+    let begin = |number: u8| {
+        let sender = sender.clone();
+        let request = Request::ReadAll { name: format!("{number:02}") };
+        link.begin(&request, Box::new(move |reply, traffic| sender.send((number, reply.unwrap(), traffic)).unwrap()))
+    };
+    let wanted: Vec<_> = (0..100).map(begin).collect();
+    for _ in 0..100 {
+        let (number, (reply, bytes), traffic) = answers.recv_timeout(Duration::from_secs(30)).unwrap();
+        assert!(reply == Reply::Bytes && bytes == vec![number; 1000]);
+        assert!(traffic.bytes > 1000 && traffic.retries == 0, "{traffic:?}");
+    }
+    drop(wanted);
+    drop(server);
+    drop(begin(7));
+    assert!(answers.recv_timeout(Duration::from_millis(300)).is_err());
+}
+
+#[test]
+fn the_speed_of_a_link_is_what_it_is_throttled_to() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a"), vec![1; 500_000]).unwrap();
+    let server = Server::start(ServerConfig { link_mbps: Some(40.0), ..config(folder.path()) }).unwrap();
+    let link = Link::new(&server.address().to_string(), None);
+    for _ in 0..4 {
+        link.call(&Request::ReadAll { name: "a".to_owned() }).unwrap();
+    }
+    let counts = link.counts();
+    let mbps = counts.telling_bytes as f64 * 8e-6 / counts.telling_seconds;
+    assert!((30.0..50.0).contains(&mbps), "{mbps} megabits a second, {counts:?}");
 }
 
 #[test]
@@ -314,4 +389,20 @@ fn a_throttled_server_sends_as_fast_as_it_is_told_to() {
     assert_eq!(bytes.len(), 1_000_000);
     let seconds = began.elapsed().as_secs_f64();
     assert!(seconds > 0.4, "a megabyte at 2 MB/s took {seconds} s");
+}
+
+#[test]
+fn a_server_limited_to_a_part_of_a_core_uses_no_more() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a"), vec![1; 2_000_000]).unwrap();
+    let server = Server::start(ServerConfig { cpus: 0.25, ..config(folder.path()) }).unwrap();
+    let (began, link) = (Instant::now(), Link::new(&server.address().to_string(), None));
+    let mut requests = 0;
+    while began.elapsed() < Duration::from_millis(1500) {
+        link.call(&Request::ReadAll { name: "a".to_owned() }).unwrap();
+        requests += 1;
+    }
+    let (used, allowed) = (server.cpu_time().as_secs_f64(), began.elapsed().as_secs_f64() * 0.25);
+    // The burst, and one request of each thread beyond.
+    assert!(used > 0.0 && used < allowed + 0.05, "{used} s of {allowed} s for {requests} requests");
 }

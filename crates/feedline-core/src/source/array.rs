@@ -167,6 +167,10 @@ impl Source for ArraySource {
         }
     }
 
+    fn is_remote(&self) -> bool {
+        matches!(&self.place, Place::File { object, .. } if object.remote().is_some())
+    }
+
     fn make(&self, id: SampleId, field: &str, target: &mut [u8]) {
         match (&self.place, &self.labels) {
             (Place::Memory(memory), _) if field == FIELD => memory.copy_to(id.0 as usize * self.sample_bytes, target),

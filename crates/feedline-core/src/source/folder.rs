@@ -112,6 +112,10 @@ impl Source for FolderSource {
         }
     }
 
+    fn is_remote(&self) -> bool {
+        self.store.is_remote() && self.store.is_near()
+    }
+
     fn peer(&self) -> Option<Arc<dyn Peer>> {
         self.store.peer()
     }

@@ -62,7 +62,8 @@ pub trait Source: Send + Sync + Debug {
     /// Where the bytes of a field are.
     fn origin(&self, id: SampleId, field: &str) -> Origin<'_>;
 
-    /// Whether parts of open objects are with a peer, so that it pays to fetch them before they are needed.
+    /// Whether its objects are with a peer and can be opened without asking it, so that it pays to fetch their bytes before
+    /// they are needed.
     fn is_remote(&self) -> bool {
         false
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
 use super::names::NamesBuilder;
-use super::{Names, Object, Room, Store, StoreError};
+use super::{Names, Object, Room, Store, StoreError, Version};
 
 /// Deeper trees are taken for loops of symbolic links.
 const MAX_DEPTH: usize = 64;
@@ -80,6 +80,11 @@ impl Store for DiskStore {
     fn address(&self, name: &str) -> String {
         self.path(name).display().to_string()
     }
+
+    fn version(&self, name: &str) -> Option<Version> {
+        let meta = std::fs::metadata(self.path(name)).ok().filter(Metadata::is_file)?;
+        Some(Version { len: meta.len(), modified_nanoseconds: modified_nanoseconds(&meta) })
+    }
 }
 
 #[derive(Debug)]
@@ -95,7 +100,7 @@ impl Object for DiskObject {
     }
 
     fn modified_nanoseconds(&self) -> Option<i64> {
-        self.meta.mtime().checked_mul(1_000_000_000)?.checked_add(self.meta.mtime_nsec())
+        modified_nanoseconds(&self.meta)
     }
 
     fn address(&self) -> String {
@@ -105,6 +110,10 @@ impl Object for DiskObject {
     fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
         read_exact(&self.file, &self.path, offset, target)
     }
+}
+
+fn modified_nanoseconds(meta: &Metadata) -> Option<i64> {
+    meta.mtime().checked_mul(1_000_000_000)?.checked_add(meta.mtime_nsec())
 }
 
 fn read_exact(file: &File, path: &Path, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {

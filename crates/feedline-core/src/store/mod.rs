@@ -15,6 +15,8 @@ pub use disk::DiskStore;
 pub use names::{Names, NamesBuilder};
 pub use remote::{Answer, Done, Fetch, Remote, Traffic, fetch_waiting, read_ranges};
 
+use serde::{Deserialize, Serialize};
+
 use crate::engine::NoMemory;
 use crate::supply::Peer;
 
@@ -37,6 +39,11 @@ pub trait Store: Send + Sync + Debug {
     /// The full path or address of an object, for messages.
     fn address(&self, name: &str) -> String;
 
+    /// The length and time of an object, where the store can say so without opening it.
+    fn version(&self, _name: &str) -> Option<Version> {
+        None
+    }
+
     /// Whether objects are with a peer: then they are opened once, and what is small and often looked at is copied here.
     fn is_remote(&self) -> bool {
         false
@@ -51,6 +58,15 @@ pub trait Store: Send + Sync + Debug {
     fn is_near(&self) -> bool {
         !self.is_remote()
     }
+}
+
+/// By what an object is known to be the same as before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// Bytes in it.
+    pub len: u64,
+    /// When it was changed last, in nanoseconds since 1970, where the store tells.
+    pub modified_nanoseconds: Option<i64>,
 }
 
 /// An open object.

@@ -95,8 +95,8 @@ impl LocalSupply {
                     Some((object, range))
                 }
                 _ => match self.source.origin(wanted.id, &field.name) {
-                    Origin::Part { object, range } => Some((object, range)),
-                    Origin::Whole { .. } | Origin::Made => None,
+                    Origin::Whole { store, .. } if !store.is_near() => None,
+                    origin => origin.open()?,
                 },
             };
             parts.extend(part);

@@ -5,6 +5,7 @@
 //! they complete, from threads of its own; the local one answers at once.
 
 mod ahead;
+mod counted;
 mod local;
 mod near;
 mod reader;

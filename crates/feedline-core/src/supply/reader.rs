@@ -59,12 +59,17 @@ impl Reader<'_> {
     }
 }
 
+/// Whether two are the same object, which may have been opened twice.
+fn is_same(one: &dyn Object, other: &dyn Object) -> bool {
+    let version = |object: &dyn Object| (object.len(), object.modified_nanoseconds());
+    std::ptr::addr_eq(one, other) || (version(one) == version(other) && one.address() == other.address())
+}
+
 impl Fetched {
     /// The bytes of a range, if they are among those that were fetched.
     fn bytes_of(&self, object: &dyn Object, range: &Range<u64>) -> Option<Result<&[u8], StoreError>> {
         let Self { cargo: Cargo::Range { object: of, range: fetched }, bytes, .. } = self else { return None };
-        let is_same = std::ptr::addr_eq(Arc::as_ptr(of), object);
-        if !is_same || range.start < fetched.start || range.end > fetched.end {
+        if !is_same(&**of, object) || range.start < fetched.start || range.end > fetched.end {
             return None;
         }
         let place = (range.start - fetched.start) as usize..(range.end - fetched.start) as usize;

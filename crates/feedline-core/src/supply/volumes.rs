@@ -7,6 +7,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::counted::counted;
 use super::seek::{shelf_name, stamp};
 use super::{Reading, SupplyError, Wanted};
 use crate::batch::{Kind, Memory, Sample, Value, Volume, VolumeKind, VolumeShape, volume_shape};
@@ -63,7 +64,7 @@ impl Volumes {
     ) -> Result<(), SupplyError> {
         let mut volumes = Vec::with_capacity(self.fields.len());
         for field in &self.fields {
-            volumes.push(OpenVolume::open(plan, wanted, field, workspace)?);
+            volumes.push(OpenVolume::open(plan, wanted, field, workspace, metrics)?);
         }
         check_shapes(&volumes)?;
         let Some(sides) = volumes.first().map(|volume| volume.file.header().sides) else { return Ok(()) };
@@ -104,10 +105,17 @@ fn check_shapes(volumes: &[OpenVolume<'_>]) -> Result<(), VolumeError> {
 }
 
 impl<'a> OpenVolume<'a> {
-    fn open(plan: &Plan, wanted: Wanted, field: &'a VolumeField, workspace: &Workspace) -> Result<Self, SupplyError> {
+    fn open(
+        plan: &Plan,
+        wanted: Wanted,
+        field: &'a VolumeField,
+        workspace: &Workspace,
+        metrics: &Metrics,
+    ) -> Result<Self, SupplyError> {
         let opened = plan.source().origin(wanted.id, &field.name).open()?;
         let (object, all) = opened.expect("a volume is stored, not made");
         let stamp = stamp(&*object, &all);
+        let object = counted(object, wanted.epoch, &metrics.traffic, workspace.cancel());
         let file = VolumeFile::open(object, all, workspace)?;
         let (has, wants) = (file.header().channels, field.kind.channels);
         if has != wants {

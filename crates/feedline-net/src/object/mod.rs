@@ -21,7 +21,7 @@ use std::time::Duration;
 use feedline_core::Registry;
 use feedline_core::plan::PlanError;
 use feedline_core::source::SourceError;
-use feedline_core::store::StoreError;
+use feedline_core::store::{Store, StoreError};
 
 use self::bucket::Bucket;
 use self::client::Scheme;
@@ -37,7 +37,7 @@ pub fn register(registry: &mut Registry) {
 
 /// The same, with another time for which a peer is asked again.
 pub fn register_patient(registry: &mut Registry, retry_time: Duration) {
-    let peers = Arc::new(Peers { retry_time, open: Mutex::default() });
+    let peers = Arc::new(Peers::new(retry_time));
     for (name, scheme) in Scheme::ALL {
         let peers = Arc::clone(&peers);
         registry.store(name, move |url| {
@@ -49,12 +49,25 @@ pub fn register_patient(registry: &mut Registry, retry_time: Duration) {
 
 /// The peers in use: a set of shards in one bucket has one client, however many patterns name them.
 #[derive(Debug)]
-struct Peers {
+pub(crate) struct Peers {
     retry_time: Duration,
     open: Mutex<HashMap<String, Weak<Peer>>>,
 }
 
 impl Peers {
+    pub fn new(retry_time: Duration) -> Self {
+        Self { retry_time, open: Mutex::default() }
+    }
+
+    /// The folder of a URL.
+    pub fn open(&self, url: &str) -> Result<Arc<dyn Store>, StoreError> {
+        let scheme = url.split_once("://").and_then(|(name, _)| Scheme::ALL.into_iter().find(|known| known.0 == name));
+        let unknown =
+            || StoreError::Content { path: url.to_owned(), problem: "is no URL of an object store".to_owned() };
+        let (_, scheme) = scheme.ok_or_else(unknown)?;
+        Ok(Arc::new(self.bucket(url, scheme)?))
+    }
+
     fn bucket(&self, url: &str, scheme: Scheme) -> Result<Bucket, StoreError> {
         let after = url.find("://").map_or(0, |colon| colon + 3);
         let host_end = url[after..].find('/').map_or(url.len(), |slash| after + slash);

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use feedline_core::store::{DiskStore, Names, Object, Room, Store, StoreError};
+use feedline_core::store::{DiskStore, Names, Object, Room, Store, StoreError, Version};
 
 /// A folder below the root of a server.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl ConfinedStore {
 }
 
 /// Names are below the root as they are written: relative, without `..`.
-fn check_name(name: &str) -> Result<(), StoreError> {
+pub(super) fn check_name(name: &str) -> Result<(), StoreError> {
     let stays = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
     if stays && !name.contains('\0') { Ok(()) } else { Err(outside(name)) }
 }
@@ -73,6 +73,11 @@ impl Store for ConfinedStore {
 
     fn address(&self, name: &str) -> String {
         name.to_owned()
+    }
+
+    fn version(&self, name: &str) -> Option<Version> {
+        self.check(name).ok()?;
+        self.files.version(name)
     }
 }
 

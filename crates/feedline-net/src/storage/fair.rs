@@ -151,6 +151,12 @@ impl Fair {
         }
     }
 
+    /// Connections of which something waits to be done or sent.
+    pub fn busy(&self) -> usize {
+        let is_busy = |connection: &&Connection| !connection.requests.is_empty() || connection.reply_bytes > 0;
+        self.lock().connections.values().filter(is_busy).count()
+    }
+
     /// Connections now.
     pub fn connections(&self) -> usize {
         self.lock().connections.len()

@@ -3,10 +3,16 @@
 //! `feedline storage` serves the files below a root, next to the data. To its clients it is a store: `feedline://host:port/folder`
 //! in place of a path. Names are those below the root, so samples have the ids, labels and keys that they have locally.
 
+mod allowance;
 mod confined;
+mod cpu;
 mod fair;
 mod link;
+mod peer;
+mod plans;
+mod range;
 mod remote;
+mod root;
 mod server;
 mod session;
 mod throttle;
@@ -18,13 +24,17 @@ use feedline_core::Registry;
 use feedline_core::store::Store;
 
 pub use confined::ConfinedStore;
-pub use link::{Link, LinkCounts, LinkError};
+pub use link::{Link, LinkCounts, LinkDone, LinkError, LinkTraffic, Pending};
+pub use peer::StoragePeer;
 pub use remote::RemoteStore;
+pub use root::Root;
 pub use server::{Server, ServerConfig, ServerError};
 pub use token::Token;
 
 /// The scheme of URLs of storage servers.
 pub const SCHEME: &str = "feedline";
+/// All schemes by which clients name what a server has.
+const SCHEMES: [&str; 1] = [SCHEME];
 
 /// Makes the scheme known.
 pub fn register(registry: &mut Registry) {

@@ -38,7 +38,10 @@ impl fmt::Debug for Shared {
 /// What is known of a plan at the server.
 enum PlanState {
     /// It was sent; these wait for the answer.
-    Sent { _pending: Option<Pending>, waiting: Vec<Arc<Ask>> },
+    Sent {
+        _pending: Option<Pending>,
+        waiting: Vec<Arc<Ask>>,
+    },
     Known,
     /// The server cannot open it.
     Refused(String),

@@ -1,15 +1,21 @@
 //! Files of a storage server, as a store.
+//!
+//! In: names below a folder of the server. Out: listings, whole files, ranges; the ranges also many at once. A listing says how
+//! long files are, so those that were listed are opened without asking for them. A file that is open is the one that was
+//! there then: a range of another is refused by the server.
 
 use std::io;
-use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use feedline_core::plan::PlanError;
 use feedline_core::source::SourceError;
-use feedline_core::store::{Names, Object, Room, Store, StoreError};
+use feedline_core::store::{Names, Object, Room, Store, StoreError, Version};
+use feedline_core::supply::Peer;
+use xxhash_rust::xxh3::xxh3_64;
 
-use super::link::Link;
-use super::session::MOST_READ_BYTES;
+use super::link::{Link, LinkError};
+use super::peer::StoragePeer;
+use super::range::RemoteObject;
 use super::token::Token;
 use crate::wire::{Failure, Reply, Request};
 
@@ -20,6 +26,31 @@ pub struct RemoteStore {
     /// `feedline://host:port`.
     server: String,
     folder: String,
+    listed: RwLock<Listed>,
+    peer: StoragePeer,
+}
+
+/// What the last listing said of files, sorted by a hash of their names: a third of the memory that the names take. Should two
+/// be alike, the server refuses to read the one that has another length or time.
+#[derive(Debug, Default)]
+struct Listed {
+    versions: Vec<(u64, Version)>,
+    /// Whether it said something of all.
+    is_complete: bool,
+}
+
+impl Listed {
+    fn new(names: &[(String, Option<Version>)]) -> Self {
+        let version = |(name, version): &(String, Option<Version>)| Some((xxh3_64(name.as_bytes()), (*version)?));
+        let mut versions: Vec<_> = names.iter().filter_map(version).collect();
+        versions.sort_unstable_by_key(|(hash, _)| *hash);
+        Self { is_complete: !names.is_empty() && versions.len() == names.len(), versions }
+    }
+
+    fn get(&self, name: &str) -> Option<Version> {
+        let place = self.versions.binary_search_by_key(&xxh3_64(name.as_bytes()), |(hash, _)| *hash).ok()?;
+        Some(self.versions[place].1)
+    }
 }
 
 impl RemoteStore {
@@ -43,7 +74,9 @@ impl RemoteStore {
 
     /// A folder of the server that `link` leads to.
     pub fn new(link: Arc<Link>, server: &str, folder: &str) -> Self {
-        Self { link, server: format!("feedline://{server}"), folder: folder.trim_matches('/').to_owned() }
+        let (server, folder) = (format!("feedline://{server}"), folder.trim_matches('/').to_owned());
+        let peer = StoragePeer::new(Arc::clone(&link), &server);
+        Self { link, server, folder, listed: RwLock::default(), peer }
     }
 
     fn name(&self, name: &str) -> String {
@@ -53,7 +86,11 @@ impl RemoteStore {
     fn list_with(&self, is_flat: bool, accept: &dyn Fn(&str) -> bool) -> Result<Names, StoreError> {
         let address = self.address("");
         match call(&self.link, &address, &Request::List { folder: self.folder.clone(), is_flat })? {
-            (Reply::Names(names), _) => Ok(names.iter().map(String::as_str).filter(|name| accept(name)).collect()),
+            (Reply::Names(mut names), _) => {
+                names.retain(|(name, _)| accept(name));
+                *self.listed.write().unwrap_or_else(PoisonError::into_inner) = Listed::new(&names);
+                Ok(names.iter().map(|(name, _)| name.as_str()).collect())
+            }
             _ => Err(unexpected(address)),
         }
     }
@@ -68,18 +105,29 @@ fn call(link: &Link, address: &str, request: &Request) -> Result<(Reply, Vec<u8>
 }
 
 fn ask(link: &Link, address: &str, request: &Request) -> Result<(Reply, Vec<u8>), StoreError> {
-    link.call(request).map_err(|error| StoreError::Read { path: address.to_owned(), source: io::Error::other(error) })
+    link.call(request).map_err(|error| unreachable(address, error))
 }
 
-fn failed(address: &str, failure: Failure, reason: String) -> StoreError {
+/// That a server could not be asked for something.
+pub(super) fn unreachable(address: &str, error: LinkError) -> StoreError {
+    StoreError::Read { path: address.to_owned(), source: io::Error::other(error) }
+}
+
+/// That a server cannot give something.
+pub(super) fn failed(address: &str, failure: Failure, reason: String) -> StoreError {
     let path = address.to_owned();
-    if failure == Failure::NotFound {
-        return StoreError::NotFound { path, source: io::Error::new(io::ErrorKind::NotFound, reason) };
-    }
-    StoreError::Content { path, problem: format!("cannot be had: {reason}") }
+    let problem = match failure {
+        Failure::NotFound => {
+            return StoreError::NotFound { path, source: io::Error::new(io::ErrorKind::NotFound, reason) };
+        }
+        Failure::Changed => format!("has changed since the source was opened: it is {reason}; open the source again"),
+        _ => format!("cannot be had: {reason}"),
+    };
+    StoreError::Content { path, problem }
 }
 
-fn unexpected(path: String) -> StoreError {
+/// That a server says something else than it was asked.
+pub(super) fn unexpected(path: String) -> StoreError {
     StoreError::Content { path, problem: "cannot be had: the server's answer is of another kind".to_owned() }
 }
 
@@ -109,66 +157,35 @@ impl Store for RemoteStore {
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Object>, StoreError> {
+        let listed = self.version(name);
         let (address, name) = (self.address(name), self.name(name));
-        match call(&self.link, &address, &Request::Open { name: name.clone() })? {
-            (Reply::Opened { len, modified }, _) => {
-                Ok(Arc::new(RemoteObject { link: Arc::clone(&self.link), address, name, len, modified }))
-            }
-            _ => Err(unexpected(address)),
-        }
+        let version = match listed {
+            Some(version) => version,
+            None => match call(&self.link, &address, &Request::Open { name: name.clone() })? {
+                (Reply::Opened(version), _) => version,
+                _ => return Err(unexpected(address)),
+            },
+        };
+        Ok(Arc::new(RemoteObject::new(Arc::clone(&self.link), address, name, version)))
     }
 
     fn address(&self, name: &str) -> String {
         format!("{}/{}", self.server, self.name(name))
     }
 
+    fn version(&self, name: &str) -> Option<Version> {
+        self.listed.read().unwrap_or_else(PoisonError::into_inner).get(name)
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn peer(&self) -> Option<Arc<dyn Peer>> {
+        Some(Arc::new(self.peer.clone()))
+    }
+
     fn is_near(&self) -> bool {
-        false
-    }
-}
-
-#[derive(Debug)]
-struct RemoteObject {
-    link: Arc<Link>,
-    address: String,
-    name: String,
-    len: u64,
-    modified: Option<i64>,
-}
-
-impl RemoteObject {
-    fn read_piece(&self, range: Range<u64>, target: &mut [u8]) -> Result<(), StoreError> {
-        let (offset, len) = (range.start, range.end - range.start);
-        match call(&self.link, &self.address, &Request::Read { name: self.name.clone(), offset, len })? {
-            (Reply::Bytes, bytes) if bytes.len() == target.len() => {
-                target.copy_from_slice(&bytes);
-                Ok(())
-            }
-            _ => Err(unexpected(self.address.clone())),
-        }
-    }
-}
-
-impl Object for RemoteObject {
-    fn len(&self) -> u64 {
-        self.len
-    }
-
-    fn address(&self) -> String {
-        self.address.clone()
-    }
-
-    fn modified_nanoseconds(&self) -> Option<i64> {
-        self.modified
-    }
-
-    fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
-        let mut at = offset;
-        for piece in target.chunks_mut(MOST_READ_BYTES as usize) {
-            let end = at + piece.len() as u64;
-            self.read_piece(at..end, piece)?;
-            at = end;
-        }
-        Ok(())
+        self.listed.read().unwrap_or_else(PoisonError::into_inner).is_complete
     }
 }

@@ -4,16 +4,19 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use feedline_core::store::StoreError;
+use feedline_core::engine::Cancel;
+use feedline_core::supply::NearWorkspace;
 
-use super::ConfinedStore;
-use super::fair::Fair;
+use super::cpu::Cpu;
+use super::plans::Plans;
+use super::root::Root;
 use super::session::{self, Shared};
 use super::throttle::Throttle;
 use super::token::Token;
@@ -29,16 +32,18 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// What to serve, to whom.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// The folder whose files are served.
-    pub root: PathBuf,
+    /// What is served.
+    pub root: Root,
     /// Where to listen.
     pub listen: SocketAddr,
-    /// Cores to use.
-    pub cpus: usize,
+    /// Cores to use; a part of one is possible.
+    pub cpus: f64,
     /// The secret that clients have to know.
     pub token: Option<Token>,
     /// The most to send, in megabits per second.
     pub link_mbps: Option<f64>,
+    /// Where to keep what is found out about the data, such as seek indexes.
+    pub cache_folder: Option<PathBuf>,
 }
 
 /// Why a server cannot start.
@@ -49,10 +54,10 @@ pub enum ServerError {
         "without a token only this machine may ask, but {listen} is for others too; give --token-file, or listen on 127.0.0.1"
     )]
     NeedsToken { listen: SocketAddr },
+    #[error("a server needs a part of a core at least, but it may use {cpus} cores")]
+    Cpus { cpus: f64 },
     #[error("cannot listen on {listen}")]
     Listen { listen: SocketAddr, source: io::Error },
-    #[error(transparent)]
-    Root(#[from] StoreError),
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
 }
@@ -61,7 +66,7 @@ pub enum ServerError {
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
-    fair: Arc<Fair>,
+    shared: Shared,
     is_closed: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -69,21 +74,32 @@ pub struct Server {
 impl Server {
     /// Starts to serve.
     pub fn start(config: ServerConfig) -> Result<Self, ServerError> {
-        let ServerConfig { root, listen, cpus, token, link_mbps } = config;
+        let ServerConfig { root, listen, cpus, token, link_mbps, cache_folder } = config;
+        if !(cpus > 0.0 && cpus.is_finite()) {
+            return Err(ServerError::Cpus { cpus });
+        }
         if token.is_none() && !listen.ip().is_loopback() {
             return Err(ServerError::NeedsToken { listen });
         }
-        ConfinedStore::below(&root, "")?;
         let failed = |source| ServerError::Listen { listen, source };
         let listener = TcpListener::bind(listen).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let (fair, is_closed) = (Arc::new(Fair::default()), Arc::new(AtomicBool::new(false)));
         let throttle = link_mbps.map(Throttle::new).map(Arc::new);
-        let shared = Shared { fair: Arc::clone(&fair), throttle, token };
-        let mut server = Self { address, fair, is_closed: Arc::clone(&is_closed), threads: Vec::new() };
-        for number in 0..cpus.max(1) {
-            let (fair, root) = (Arc::clone(&server.fair), root.clone());
-            server.begin(format!("feedline-storage-{number}"), move || work(&fair, &root))?;
+        let plans = Arc::new(Plans::new(&Arc::new(root.clone()), cache_folder));
+        let shared = Shared {
+            fair: Arc::default(),
+            cpu: Arc::new(Cpu::new(cpus)),
+            throttle,
+            token,
+            plans,
+            cancel: Cancel::default(),
+        };
+        let is_closed = Arc::new(AtomicBool::new(false));
+        let (of_server, threads) = (shared.clone(), Vec::new());
+        let mut server = Self { address, shared: of_server, is_closed: Arc::clone(&is_closed), threads };
+        for number in 0..cpus.ceil() as usize {
+            let (shared, root) = (shared.clone(), root.clone());
+            server.begin(format!("feedline-storage-{number}"), move || work(&shared, &root))?;
         }
         server.begin("feedline-accept".to_owned(), move || accept(&listener, &shared, &is_closed))?;
         Ok(server)
@@ -101,14 +117,27 @@ impl Server {
 
     /// Connections now.
     pub fn connections(&self) -> usize {
-        self.fair.connections()
+        self.shared.fair.connections()
+    }
+
+    /// Processor time that was used for clients.
+    pub fn cpu_time(&self) -> Duration {
+        self.shared.cpu.spent()
+    }
+
+    /// Changes how much is sent at most, in megabits per second, where that was limited from the start.
+    pub fn set_link_mbps(&self, megabits_per_second: f64) {
+        if let Some(throttle) = &self.shared.throttle {
+            throttle.set(megabits_per_second);
+        }
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         self.is_closed.store(true, Ordering::Release);
-        self.fair.close();
+        self.shared.fair.close();
+        self.shared.cancel.cancel();
         // Wakes the thread that accepts.
         if let Err(error) = TcpStream::connect_timeout(&self.address, Duration::from_millis(200)) {
             tracing::debug!(%error, "the listener had ended");
@@ -121,15 +150,24 @@ impl Drop for Server {
     }
 }
 
-fn work(fair: &Fair, root: &std::path::Path) {
-    while let Some((number, request)) = fair.next_request() {
-        match session::answer(&request, root) {
-            Ok(reply) => fair.put_reply(number, reply),
+fn work(shared: &Shared, root: &Root) {
+    let mut meter = shared.cpu.meter();
+    let mut workspace = NearWorkspace::new(shared.cancel.clone());
+    while let Some((number, request)) = shared.fair.next_request() {
+        let answered = catch_unwind(AssertUnwindSafe(|| session::answer(&request, root, shared, &mut workspace)));
+        let answered = answered.unwrap_or_else(|_| {
+            // What an op panics on is a bug, but one of this request only.
+            workspace = NearWorkspace::new(shared.cancel.clone());
+            session::failed(&request)
+        });
+        match answered {
+            Ok(reply) => shared.fair.put_reply(number, reply),
             Err(error) => {
                 tracing::error!(%error, "a reply cannot be written");
-                fair.leave(number);
+                shared.fair.leave(number);
             }
         }
+        meter.charge();
     }
 }
 
@@ -175,9 +213,9 @@ fn serve(mut stream: TcpStream, number: u64, shared: &Shared) -> Result<(), Wire
     session::greet(&mut stream, shared.token.as_ref())?;
     let (sending, of_sender) = (stream.try_clone()?, shared.clone());
     let sender = thread::Builder::new().name(format!("feedline-send-{number}")).spawn(move || {
-        session::send(&sending, number, &of_sender.fair, of_sender.throttle.as_deref());
+        session::send(&sending, number, &of_sender);
     })?;
-    let received = session::receive(&mut stream, number, &shared.fair);
+    let received = session::receive(&mut stream, number, shared);
     shared.fair.leave(number);
     if sender.join().is_err() {
         tracing::error!("a thread that sends panicked");

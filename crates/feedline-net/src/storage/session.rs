@@ -2,16 +2,18 @@
 
 use std::io::{self, Write};
 use std::net::{Shutdown, TcpStream};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use feedline_core::engine::NoMemory;
+use feedline_core::engine::{Cancel, NoMemory};
 use feedline_core::error::chain;
-use feedline_core::store::{Room, Store, StoreError};
+use feedline_core::store::{Object, Room, StoreError, Version};
+use feedline_core::supply::{Asked, NearWorkspace, PrepareError};
 
-use super::ConfinedStore;
+use super::cpu::Cpu;
 use super::fair::Fair;
+use super::plans::Plans;
+use super::root::Root;
 use super::throttle::{PIECE_BYTES, Throttle};
 use super::token::Token;
 use crate::wire::{Failure, Frame, MOST_REQUEST_BYTES, PROTOCOL, Reply, Request, WireError};
@@ -62,24 +64,28 @@ fn refuse(stream: &mut TcpStream, reason: String) -> Result<(), WireError> {
 }
 
 /// Receives requests until the connection ends.
-pub(super) fn receive(stream: &mut TcpStream, number: u64, fair: &Fair) -> Result<(), WireError> {
+pub(super) fn receive(stream: &mut TcpStream, number: u64, shared: &Shared) -> Result<(), WireError> {
+    let mut meter = shared.cpu.meter();
     while let Some(request) = Frame::read(stream, MOST_REQUEST_BYTES)? {
-        if !fair.put_request(number, request) {
+        if !shared.fair.put_request(number, request) {
             break;
         }
+        meter.charge();
     }
     Ok(())
 }
 
 /// Sends replies until the connection ends.
-pub(super) fn send(stream: &TcpStream, number: u64, fair: &Fair, throttle: Option<&Throttle>) {
-    let mut to = Throttled { stream, throttle };
-    while let Some(reply) = fair.next_reply(number) {
+pub(super) fn send(stream: &TcpStream, number: u64, shared: &Shared) {
+    let mut to = Throttled { stream, throttle: shared.throttle.as_deref() };
+    let mut meter = shared.cpu.meter();
+    while let Some(reply) = shared.fair.next_reply(number) {
         if let Err(error) = reply.write(&mut to) {
             tracing::debug!(%error, "a client takes no more");
             break;
         }
-        fair.sent(number, reply.wire_bytes());
+        shared.fair.sent(number, reply.wire_bytes());
+        meter.charge();
     }
     // Wakes the thread that receives; whether the other side is still there does not matter.
     if let Err(error) = stream.shutdown(Shutdown::Both) {
@@ -107,12 +113,49 @@ impl Write for Throttled<'_> {
 }
 
 /// Does what a request asks for.
-pub(super) fn answer(request: &Frame, root: &Path) -> Result<Frame, WireError> {
+pub(super) fn answer(
+    request: &Frame,
+    root: &Root,
+    shared: &Shared,
+    workspace: &mut NearWorkspace,
+) -> Result<Frame, WireError> {
     let (reply, bytes) = match request.message() {
+        Ok(Request::Prepare { plan, asked }) => {
+            prepare(plan, &asked, shared, workspace).unwrap_or_else(|failed| (failed, Vec::new()))
+        }
+        Ok(Request::Plan { text, number, listing }) => {
+            let opened = shared.plans.open(&text, number, listing);
+            let failed = |reason| Reply::Failed { failure: Failure::Other, reason };
+            (opened.map_or_else(failed, |()| Reply::Planned), Vec::new())
+        }
         Ok(asked) => do_request(asked, root).unwrap_or_else(|failed| (failed, Vec::new())),
         Err(error) => (Reply::Failed { failure: Failure::Other, reason: error.to_string() }, Vec::new()),
     };
     Frame::new(request.request, &reply, bytes)
+}
+
+/// Says that a request could not be done because of a bug.
+pub(super) fn failed(request: &Frame) -> Result<Frame, WireError> {
+    let reason = "the server panicked at this request, which is a bug; its log says more".to_owned();
+    Frame::new(request.request, &Reply::Failed { failure: Failure::Other, reason }, Vec::new())
+}
+
+fn prepare(
+    plan: u128,
+    asked: &Asked,
+    shared: &Shared,
+    workspace: &mut NearWorkspace,
+) -> Result<(Reply, Vec<u8>), Reply> {
+    let unknown = || Reply::Failed { failure: Failure::UnknownPlan, reason: "the plan is not known".to_owned() };
+    let preparer = shared.plans.get(plan).ok_or_else(unknown)?;
+    let failed = |error: PrepareError| Reply::Failed { failure: Failure::Other, reason: chain(&error) };
+    let (bytes, mut spent) = preparer.prepare(asked, workspace).map_err(failed)?;
+    if bytes.len() as u64 > MOST_READ_BYTES {
+        let reason = format!("{} bytes are more than a reply takes", bytes.len());
+        return Err(Reply::Failed { failure: Failure::TooLong, reason });
+    }
+    spent.cores = (shared.cpu.cores() / shared.fair.busy().max(1) as f64) as f32;
+    Ok((Reply::Prepared(spent), bytes))
 }
 
 impl From<StoreError> for Reply {
@@ -128,22 +171,25 @@ impl From<StoreError> for Reply {
 }
 
 /// The reply and its bytes, or the reply that says why there are none.
-fn do_request(asked: Request, root: &Path) -> Result<(Reply, Vec<u8>), Reply> {
+fn do_request(asked: Request, root: &Root) -> Result<(Reply, Vec<u8>), Reply> {
     match asked {
+        Request::Plan { .. } | Request::Prepare { .. } => unreachable!("these are not about files"),
         Request::Hello { .. } | Request::Proof { .. } => {
             Err(Reply::Failed { failure: Failure::Other, reason: "the client was greeted before".to_owned() })
         }
         Request::List { folder, is_flat } => {
-            let store = ConfinedStore::below(root, &folder)?;
+            let store = root.below(&folder)?;
             let names = if is_flat { store.list_flat(&|_| true)? } else { store.list(&|_| true)? };
-            Ok((Reply::Names(names.iter().map(str::to_owned).collect()), Vec::new()))
+            let versions = names.iter().map(|name| (name.to_owned(), store.version(name)));
+            Ok((Reply::Names(versions.collect()), Vec::new()))
         }
         Request::Open { name } => {
-            let object = ConfinedStore::below(root, "")?.open(&name)?;
-            Ok((Reply::Opened { len: object.len(), modified: object.modified_nanoseconds() }, Vec::new()))
+            let object = root.whole().open(&name)?;
+            Ok((Reply::Opened(version_of(&*object)), Vec::new()))
         }
-        Request::Read { name, offset, len } => {
-            let object = ConfinedStore::below(root, "")?.open(&name)?;
+        Request::Read { name, offset, len, version } => {
+            let object = root.whole().open(&name)?;
+            check_version(&*object, version)?;
             if offset.checked_add(len).is_none_or(|end| end > object.len()) {
                 let range = offset..offset.saturating_add(len);
                 return Err(StoreError::Truncated { path: name, range, len: object.len() }.into());
@@ -154,9 +200,25 @@ fn do_request(asked: Request, root: &Path) -> Result<(Reply, Vec<u8>), Reply> {
         }
         Request::ReadAll { name } => {
             let mut bytes = Vec::new();
-            ConfinedStore::below(root, "")?.read(&name, &mut Limited(&mut bytes))?;
+            root.whole().read(&name, &mut Limited(&mut bytes))?;
             Ok((Reply::Bytes, bytes))
         }
+    }
+}
+
+fn version_of(object: &dyn Object) -> Version {
+    Version { len: object.len(), modified_nanoseconds: object.modified_nanoseconds() }
+}
+
+/// An error if a file is not the one that the client has opened: bytes of two files are never mixed.
+fn check_version(object: &dyn Object, opened: Option<Version>) -> Result<(), Reply> {
+    let now = version_of(object);
+    match opened {
+        Some(opened) if opened != now => {
+            let told = |version: Version| format!("{} bytes of {:?}", version.len, version.modified_nanoseconds);
+            Err(Reply::Failed { failure: Failure::Changed, reason: format!("{}, not {}", told(now), told(opened)) })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -177,6 +239,9 @@ impl Room for Limited<'_> {
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
     pub fair: Arc<Fair>,
+    pub cpu: Arc<Cpu>,
     pub throttle: Option<Arc<Throttle>>,
     pub token: Option<Token>,
+    pub plans: Arc<Plans>,
+    pub cancel: Cancel,
 }

@@ -1,6 +1,7 @@
 //! Frames: a message and bytes, with length and checksum.
 
 use std::io::{self, Read, Write};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -60,17 +61,41 @@ impl Frame {
 
     /// Receives one of at most `most` bytes; `None` if the other side has ended the connection between two frames.
     pub fn read(from: &mut impl Read, most: u64) -> Result<Option<Self>, WireError> {
-        let mut head = [0; HEAD_BYTES];
-        match from.read(&mut head[..1]) {
-            Ok(0) => return Ok(None),
-            Ok(_) => from.read_exact(&mut head[1..])?,
-            Err(error) => return Err(error.into()),
+        let Some(head) = Head::read(from, most)? else { return Ok(None) };
+        Ok(Some(head.rest(from)?.0))
+    }
+}
+
+/// The beginning of a frame that is being received.
+#[derive(Clone, Debug)]
+pub struct Head {
+    bytes: [u8; HEAD_BYTES],
+    /// The number of the request.
+    pub request: u64,
+    message_len: u64,
+    bytes_len: u64,
+}
+
+/// How the bytes of a frame came, once the first of them were here: that they had to wait for those is not the link's fault.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Arrival {
+    /// Those that came after the first piece.
+    pub bytes: u64,
+    /// From the first piece to the last.
+    pub time: Duration,
+}
+
+impl Head {
+    /// Receives the head of a frame of at most `most` bytes; `None` if the connection has ended before it.
+    pub fn read(from: &mut impl Read, most: u64) -> Result<Option<Self>, WireError> {
+        let mut bytes = [0; HEAD_BYTES];
+        match read_some(from, &mut bytes)? {
+            0 => return Ok(None),
+            len => from.read_exact(&mut bytes[len..])?,
         }
-        let (start, told) = head.split_last_chunk().expect("a head is longer than a checksum");
-        let told = u64::from_le_bytes(*told);
-        let word = |at: usize| start[at..at + 4].try_into().expect("four bytes");
-        let long = |at: usize| u64::from_le_bytes(start[at..at + 8].try_into().expect("eight bytes"));
-        if start[..4] != MAGIC {
+        let word = |at: usize| bytes[at..at + 4].try_into().expect("four bytes");
+        let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        if bytes[..4] != MAGIC {
             return Err(WireError::Magic { found: word(0) });
         }
         let (message_len, bytes_len) = (u64::from(u32::from_le_bytes(word(4))), long(8));
@@ -78,26 +103,53 @@ impl Frame {
         if len > most {
             return Err(WireError::TooLong { bytes: len, most });
         }
-        let message = read_len(from, message_len)?;
-        let bytes = read_len(from, bytes_len)?;
+        Ok(Some(Self { bytes, request: long(16), message_len, bytes_len }))
+    }
+
+    /// Receives what belongs to it.
+    pub fn rest(&self, from: &mut impl Read) -> Result<(Frame, Arrival), WireError> {
+        let (start, told) = self.bytes.split_last_chunk().expect("a head is longer than a checksum");
+        let told = u64::from_le_bytes(*told);
+        let (message, _) = read_len(from, self.message_len)?;
+        let (bytes, arrival) = read_len(from, self.bytes_len)?;
         let found = checksum(start, &message, &bytes);
         if found != told {
             return Err(WireError::Checksum { told, found });
         }
-        Ok(Some(Self { request: long(16), message, bytes }))
+        Ok((Frame { request: self.request, message, bytes }, arrival))
     }
 }
 
-fn read_len(from: &mut impl Read, len: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    while (bytes.len() as u64) < len {
-        let start = bytes.len();
-        // Doubles what is there, so that long frames are not copied often.
-        let step = STEP_BYTES.max(start as u64).min(len - start as u64);
-        bytes.resize(start + step as usize, 0);
-        from.read_exact(&mut bytes[start..])?;
+fn read_some(from: &mut impl Read, target: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match from.read(target) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
     }
-    Ok(bytes)
+}
+
+fn read_len(from: &mut impl Read, len: u64) -> io::Result<(Vec<u8>, Arrival)> {
+    let (mut bytes, mut filled) = (Vec::new(), 0);
+    let (mut first, mut arrival) = (None, Arrival::default());
+    while (filled as u64) < len {
+        if filled == bytes.len() {
+            // Doubles what is there, so that long frames are not copied often.
+            let step = STEP_BYTES.max(filled as u64).min(len - filled as u64);
+            bytes.resize(filled + step as usize, 0);
+        }
+        let read = read_some(from, &mut bytes[filled..])?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        filled += read;
+        let now = Instant::now();
+        match first {
+            None => first = Some(now),
+            Some(first) => arrival = Arrival { bytes: arrival.bytes + read as u64, time: now - first },
+        }
+    }
+    Ok((bytes, arrival))
 }
 
 fn checksum(head: &[u8], message: &[u8], bytes: &[u8]) -> u64 {

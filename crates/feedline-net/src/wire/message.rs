@@ -1,5 +1,7 @@
 //! Messages: requests of clients, replies of the server.
 
+use feedline_core::store::Version;
+use feedline_core::supply::{Asked, Spent};
 use serde::{Deserialize, Serialize};
 
 /// The version of everything in this folder. Both sides have the same.
@@ -40,6 +42,24 @@ pub enum Request {
         offset: u64,
         /// Bytes.
         len: u64,
+        /// What the file has to be; another one is not read.
+        version: Option<Version>,
+    },
+    /// A plan of which samples will be asked for.
+    Plan {
+        /// Its document.
+        text: String,
+        /// The number by which it is asked for: a hash of the document.
+        number: u128,
+        /// The hash of the samples' names that the client knows.
+        listing: u128,
+    },
+    /// A sample of a plan, prepared as far as the client wants it.
+    Prepare {
+        /// The number of the plan.
+        plan: u128,
+        /// What is wanted.
+        asked: Asked,
     },
     /// A whole file.
     ReadAll {
@@ -49,7 +69,7 @@ pub enum Request {
 }
 
 /// What a server answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
     /// The client has to know the token.
     Challenge {
@@ -63,17 +83,16 @@ pub enum Reply {
         /// Why.
         reason: String,
     },
-    /// Names, sorted by bytes.
-    Names(Vec<String>),
+    /// Names, sorted by bytes, with what is known of the files without opening them.
+    Names(Vec<(String, Option<Version>)>),
     /// A file.
-    Opened {
-        /// Its length.
-        len: u64,
-        /// When it was changed, in nanoseconds since 1970, where that is known.
-        modified: Option<i64>,
-    },
+    Opened(Version),
     /// The bytes beside this message.
     Bytes,
+    /// The plan is known now.
+    Planned,
+    /// The sample beside this message, and what it took.
+    Prepared(Spent),
     /// What was asked for cannot be had.
     Failed {
         /// In what way.
@@ -88,10 +107,14 @@ pub enum Reply {
 pub enum Failure {
     /// There is no such file or folder.
     NotFound,
+    /// The file is not the one that was opened.
+    Changed,
     /// The file has fewer bytes than were asked for.
     Truncated,
     /// There are more bytes than a reply takes; they can be had in parts.
     TooLong,
+    /// The plan has to be sent first.
+    UnknownPlan,
     /// Anything else.
     Other,
 }

@@ -10,5 +10,5 @@ mod frame;
 mod message;
 
 pub use error::WireError;
-pub use frame::{Frame, MOST_REPLY_BYTES, MOST_REQUEST_BYTES};
+pub use frame::{Arrival, Frame, Head, MOST_REPLY_BYTES, MOST_REQUEST_BYTES};
 pub use message::{Failure, PROTOCOL, Reply, Request};

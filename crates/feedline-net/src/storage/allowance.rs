@@ -1,0 +1,79 @@
+//! A limit on how much of something all threads together use in a second.
+//!
+//! In: what a thread uses. Out: how long it has to wait. Whoever uses more than is there goes into debt and waits until it is
+//! paid, so on average the rate holds, whatever the amounts are.
+
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A token bucket.
+#[derive(Debug)]
+pub(super) struct Allowance {
+    /// What may be used at once after a pause.
+    burst: f64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    per_second: f64,
+    /// What may be used now; below zero while somebody waits.
+    left: f64,
+    at: Instant,
+}
+
+impl Allowance {
+    pub fn new(per_second: f64, burst: f64) -> Self {
+        Self { burst, state: Mutex::new(State { per_second, left: burst, at: Instant::now() }) }
+    }
+
+    /// Uses so much, and waits until it was there.
+    pub fn wait(&self, amount: f64) {
+        let debt = self.take(amount, Instant::now());
+        if !debt.is_zero() {
+            thread::sleep(debt);
+        }
+    }
+
+    /// Changes the rate.
+    pub fn set(&self, per_second: f64) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).per_second = per_second;
+    }
+
+    fn take(&self, amount: f64, now: Instant) -> Duration {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let passed = now.saturating_duration_since(state.at).as_secs_f64();
+        state.left = (state.left + passed * state.per_second).min(self.burst) - amount;
+        state.at = state.at.max(now);
+        Duration::from_secs_f64((-state.left / state.per_second).max(0.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_used_up_at_the_rate_after_a_burst() {
+        let allowance = Allowance::new(1e6, 64e3);
+        let start = Instant::now();
+        assert_eq!(allowance.take(16e3, start), Duration::ZERO);
+        let mut waited = Duration::ZERO;
+        for _ in 0..100 {
+            waited = allowance.take(10e3, start);
+        }
+        let expected = (1000e3 + 16e3 - 64e3) / 1e6;
+        assert!((waited.as_secs_f64() - expected).abs() < 0.01, "{waited:?} of {expected}");
+        assert_eq!(allowance.take(1e3, start + Duration::from_secs(5)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_rate_that_is_changed_holds_from_then_on() {
+        let allowance = Allowance::new(1000.0, 0.0);
+        let start = Instant::now();
+        assert!((allowance.take(1000.0, start).as_secs_f64() - 1.0).abs() < 0.01);
+        allowance.set(100.0);
+        assert!((allowance.take(0.0, start).as_secs_f64() - 10.0).abs() < 0.1);
+    }
+}

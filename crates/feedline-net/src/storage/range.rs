@@ -1,0 +1,127 @@
+//! Ranges of a file of a storage server, many at once.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use feedline_core::engine::Cancel;
+use feedline_core::store::{Answer, Done, Fetch, Object, Remote, StoreError, Traffic, Version, fetch_waiting};
+
+use super::link::{Link, LinkError, LinkTraffic, Pending};
+use super::remote::{failed, unexpected, unreachable};
+use super::session::MOST_READ_BYTES;
+use crate::wire::{Reply, Request};
+
+/// A file as it was when it was opened.
+#[derive(Debug)]
+pub(super) struct RemoteObject {
+    link: Arc<Link>,
+    address: String,
+    name: String,
+    version: Version,
+}
+
+impl RemoteObject {
+    pub fn new(link: Arc<Link>, address: String, name: String, version: Version) -> Self {
+        Self { link, address, name, version }
+    }
+
+    fn begin(
+        &self,
+        range: Range<u64>,
+        done: impl FnOnce(Result<Vec<u8>, StoreError>, LinkTraffic) + Send + 'static,
+    ) -> Pending {
+        let (name, len, address) = (self.name.clone(), range.end - range.start, self.address.clone());
+        let request = Request::Read { name, offset: range.start, len, version: Some(self.version) };
+        let told = move |reply: Result<(Reply, Vec<u8>), LinkError>, traffic| {
+            let bytes = match reply {
+                Ok((Reply::Bytes, bytes)) if bytes.len() as u64 == len => Ok(bytes),
+                Ok((Reply::Failed { failure, reason }, _)) => Err(failed(&address, failure, reason)),
+                Ok(_) => Err(unexpected(address)),
+                Err(error) => Err(unreachable(&address, error)),
+            };
+            done(bytes, traffic);
+        };
+        self.link.begin(&request, Box::new(told))
+    }
+}
+
+impl Object for RemoteObject {
+    fn len(&self) -> u64 {
+        self.version.len
+    }
+
+    fn address(&self) -> String {
+        self.address.clone()
+    }
+
+    fn modified_nanoseconds(&self) -> Option<i64> {
+        self.version.modified_nanoseconds
+    }
+
+    fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
+        let range = offset..offset.saturating_add(target.len() as u64);
+        target.copy_from_slice(&fetch_waiting(self, range, &Cancel::default())?.bytes?);
+        Ok(())
+    }
+
+    fn remote(&self) -> Option<&dyn Remote> {
+        Some(self)
+    }
+}
+
+impl Remote for RemoteObject {
+    fn fetch(&self, range: Range<u64>, done: Done) -> Fetch {
+        if range.is_empty() || range.end > self.len() {
+            let truncated = || StoreError::Truncated { path: self.address(), range: range.clone(), len: self.len() };
+            let bytes = if range.end > self.len() { Err(truncated()) } else { Ok(Vec::new()) };
+            done(Answer { bytes, traffic: Traffic::default() });
+            return Fetch::new(|| {});
+        }
+        let starts: Vec<u64> = (range.start..range.end).step_by(MOST_READ_BYTES as usize).collect();
+        let gathering = Arc::new(Gathering::new(starts.len(), done));
+        let begin = |(number, start): (usize, &u64)| {
+            let gathering = Arc::clone(&gathering);
+            let piece = *start..range.end.min(start + MOST_READ_BYTES);
+            self.begin(piece, move |bytes, traffic| gathering.add(number, bytes, traffic))
+        };
+        let pending: Vec<Pending> = starts.iter().enumerate().map(begin).collect();
+        let link = Arc::clone(&self.link);
+        Fetch::new(move || drop((pending, link)))
+    }
+}
+
+/// The pieces of a range that is too long for one reply.
+struct Gathering(Mutex<Option<Gathered>>);
+
+struct Gathered {
+    pieces: Vec<Vec<u8>>,
+    missing: usize,
+    traffic: Traffic,
+    done: Done,
+}
+
+impl Gathering {
+    fn new(pieces: usize, done: Done) -> Self {
+        let gathered =
+            Gathered { pieces: vec![Vec::new(); pieces], missing: pieces, traffic: Traffic::default(), done };
+        Self(Mutex::new(Some(gathered)))
+    }
+
+    /// Takes a piece; with the last or an error all is told.
+    fn add(&self, number: usize, bytes: Result<Vec<u8>, StoreError>, traffic: LinkTraffic) {
+        let mut gathering = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(gathered) = gathering.as_mut() else { return };
+        gathered.traffic.bytes += traffic.bytes;
+        gathered.traffic.requests += 1 + traffic.retries;
+        gathered.traffic.retries += traffic.retries;
+        gathered.missing -= 1;
+        let error = bytes.map(|bytes| gathered.pieces[number] = bytes).err();
+        if error.is_none() && gathered.missing > 0 {
+            return;
+        }
+        let Some(Gathered { mut pieces, traffic, done, .. }) = gathering.take() else { return };
+        drop(gathering);
+        let mut joined = || if pieces.len() == 1 { pieces.swap_remove(0) } else { pieces.concat() };
+        done(Answer { bytes: error.map_or_else(|| Ok(joined()), Err), traffic });
+    }
+}

@@ -1,0 +1,130 @@
+//! What a server serves: a folder on disk, or one in a bucket.
+//!
+//! In: a folder below the root. Out: its files as a store. Always true: no name leads out of the root, whatever is behind it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use feedline_core::store::{Names, Object, Room, Store, StoreError, Version};
+use feedline_core::supply::Peer;
+
+use super::ConfinedStore;
+use super::confined::check_name;
+use crate::object::{Peers, RETRY_TIME};
+
+/// The folder that a server serves.
+#[derive(Clone, Debug)]
+pub struct Root {
+    place: Place,
+    /// All of it.
+    whole: Arc<dyn Store>,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    Disk(PathBuf),
+    Bucket { url: String, peers: Arc<Peers> },
+}
+
+impl Root {
+    /// A path, or a URL of an object store.
+    pub fn open(path_or_url: &str) -> Result<Self, StoreError> {
+        if !path_or_url.contains("://") {
+            return Self::folder(Path::new(path_or_url));
+        }
+        let peers = Arc::new(Peers::new(RETRY_TIME));
+        let url = path_or_url.trim_end_matches('/').to_owned();
+        let whole = Arc::new(NamedStore(peers.open(&url)?));
+        Ok(Self { place: Place::Bucket { url, peers }, whole })
+    }
+
+    /// A folder on disk.
+    pub fn folder(path: &Path) -> Result<Self, StoreError> {
+        let whole = Arc::new(ConfinedStore::below(path, "")?);
+        Ok(Self { place: Place::Disk(path.to_owned()), whole })
+    }
+
+    /// All of it.
+    pub fn whole(&self) -> &dyn Store {
+        &*self.whole
+    }
+
+    /// A folder of it; itself if the name is empty.
+    pub fn below(&self, folder: &str) -> Result<Arc<dyn Store>, StoreError> {
+        match &self.place {
+            _ if folder.is_empty() => Ok(Arc::clone(&self.whole)),
+            Place::Disk(path) => Ok(Arc::new(ConfinedStore::below(path, folder)?)),
+            Place::Bucket { url, peers } => {
+                check_name(folder)?;
+                Ok(Arc::new(NamedStore(peers.open(&format!("{url}/{folder}"))?)))
+            }
+        }
+    }
+}
+
+/// A store that looks at names before it asks for them.
+#[derive(Debug)]
+struct NamedStore(Arc<dyn Store>);
+
+#[deny(clippy::missing_trait_methods)]
+impl Store for NamedStore {
+    fn list(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError> {
+        self.0.list(accept)
+    }
+
+    fn list_flat(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError> {
+        self.0.list_flat(accept)
+    }
+
+    fn read(&self, name: &str, room: &mut dyn Room) -> Result<(), StoreError> {
+        check_name(name)?;
+        self.0.read(name, room)
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn Object>, StoreError> {
+        check_name(name)?;
+        self.0.open(name)
+    }
+
+    fn address(&self, name: &str) -> String {
+        self.0.address(name)
+    }
+
+    fn version(&self, name: &str) -> Option<Version> {
+        self.0.version(name)
+    }
+
+    fn peer(&self) -> Option<Arc<dyn Peer>> {
+        self.0.peer()
+    }
+
+    fn is_remote(&self) -> bool {
+        self.0.is_remote()
+    }
+
+    fn is_near(&self) -> bool {
+        self.0.is_near()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_lead_out_of_a_bucket_are_refused_before_it_is_asked() {
+        let root = Root::open("http://127.0.0.1:1/folder/").unwrap();
+        for name in ["../secret", "a/../../secret", "/etc/passwd", "./a", "a\0"] {
+            let errors = [root.whole().open(name).err(), root.whole().read(name, &mut Vec::new()).err()];
+            for error in errors.into_iter().chain([root.below(name).err()]) {
+                assert!(error.unwrap().to_string().contains("outside of what this server serves"), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_root_is_a_folder_that_is_there_or_a_url_that_is_known() {
+        assert!(matches!(Root::open("/no/such/folder"), Err(StoreError::NotFound { .. })));
+        assert!(Root::open("ftp://host/folder").unwrap_err().to_string().contains("no URL of an object store"));
+    }
+}
