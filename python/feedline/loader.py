@@ -67,6 +67,10 @@ class Loader:
         ragged: fields to deliver as lists of arrays, each with its own shape.
         seek_index: ``"auto"`` uses seek indexes of pictures that are decoded and cropped, and makes in the first epoch
             those that are missing; ``"never"`` does neither. Pixels are the same.
+        offload: what a storage server prepares of samples that come from one (``feedline://...``): ``"auto"`` decides for
+            each sample what saves most bytes for the server's work, while the link is the bottleneck; ``"none"`` sends
+            stored bytes; ``"all"``, ``"resize"``, ``"fastflow"`` and ``"sophon"`` are policies of others, to compare. The
+            stream is the same.
         cache: ``fl.cache(ram=..., disk=...)`` keeps samples as they are before the first random op.
         start: ``"least-slack"`` starts slow samples early, so that none holds up the others; ``"first-come"`` starts
             them in their order. The stream is the same.
@@ -97,6 +101,7 @@ class Loader:
         returns: Sequence[str] | None = None,
         ragged: Sequence[str] = (),
         seek_index: Literal["auto", "never"] = "auto",
+        offload: Literal["auto", "none", "all", "resize", "fastflow", "sophon"] = "auto",
         cache: Cache | None = None,
         start: Literal["least-slack", "first-come"] = "least-slack",
     ) -> None:
@@ -141,6 +146,9 @@ class Loader:
         _one_of("seek_index", seek_index, ("auto", "never"))
         if seek_index != "auto":
             config["seek_index"] = seek_index
+        _one_of("offload", offload, ("auto", "none", "all", "resize", "fastflow", "sophon"))
+        if offload != "auto":
+            config["offload"] = offload
         _one_of("start", start, ("least-slack", "first-come"))
         if arrival_log is not None:
             config["arrival_log"] = os.fspath(arrival_log)

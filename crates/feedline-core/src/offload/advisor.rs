@@ -108,6 +108,13 @@ impl Advisor {
         if self.names.contains_key(&form) { form } else { Form::RAW }
     }
 
+    /// Has all samples come in one form, whatever is measured.
+    #[cfg(test)]
+    pub(crate) fn decide_on(&self, form: Form) {
+        let rule = super::decide::Rule::Share { form, tenths: 10 };
+        *self.decision.write().unwrap() = Arc::new(Decision { rule, ..Decision::default() });
+    }
+
     /// Bytes that will come for it, about.
     pub fn expected_bytes(&self, wanted: Wanted, form: Form) -> u64 {
         let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);

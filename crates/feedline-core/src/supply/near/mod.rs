@@ -12,6 +12,8 @@ mod form;
 mod packing;
 mod peer;
 mod preparer;
+#[cfg(test)]
+mod tests;
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -43,7 +43,8 @@ impl Packing {
             Some(Self::Lz4) => {
                 let (len, packed) = bytes.split_first_chunk().ok_or_else(|| failed(&"they are cut short"))?;
                 let len = check(Some(u32::from_le_bytes(*len) as usize))?;
-                Ok(lz4_flex::block::decompress(packed, len).map_err(|error| failed(&error))?.into())
+                let unpacked = lz4_flex::block::decompress(packed, len).map_err(|error| failed(&error))?;
+                if unpacked.len() == len { Ok(unpacked.into()) } else { Err(failed(&"they are cut short")) }
             }
             Some(Self::Zstd) => {
                 let len = check(zstd::bulk::Decompressor::upper_bound(bytes))?;

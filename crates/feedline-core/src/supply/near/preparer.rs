@@ -161,7 +161,9 @@ impl NearPreparer {
         let (start, number) = (thread_cpu_time(), progress.done);
         let planned = &self.plan.ops()[number];
         let draw = self.plan.draw(number, wanted);
-        let applied = if number + 1 == form.cut.0 && !form.is_trimmed {
+        // What an approximate decoder makes depends on the crop behind it.
+        let is_whole = number + 1 == form.cut.0 && !form.is_trimmed && !self.plan.is_approximate();
+        let applied = if is_whole {
             planned.op().apply(&mut progress.sample, &draw, tools)
         } else {
             planned.op().apply_ahead(&mut progress.sample, &draw, &self.plan.ahead(number, wanted), tools)
