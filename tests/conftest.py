@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,25 @@ def run_python(start_python: Callable[..., subprocess.Popen[str]]) -> Callable[.
         return out
 
     return run
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., tuple[subprocess.Popen[str], str]]]:
+    """Start ``feedline storage``; gives the process and its address."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(root: Path, *options: str, listen: str = "127.0.0.1:0") -> tuple[subprocess.Popen[str], str]:
+        command = [sys.executable, "-m", "feedline", "storage", "--root", str(root), "--listen", listen, *options]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        found = re.search(r"feedlines?://([\d.:]+)/", line)
+        assert found, line + process.stderr.read()
+        return process, found.group(1)
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +16,6 @@ import feedline as fl
 from feedline import ops
 
 Start = Callable[..., tuple["subprocess.Popen[str]", str]]
-
-
-@pytest.fixture
-def serve() -> Iterator[Start]:
-    """Start ``feedline storage``; gives the process and its address."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(root: Path, *options: str, listen: str = "127.0.0.1:0") -> tuple[subprocess.Popen[str], str]:
-        command = [sys.executable, "-m", "feedline", "storage", "--root", str(root), "--listen", listen, *options]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        started.append(process)
-        line = process.stderr.readline()
-        found = re.search(r"feedline://([\d.:]+)/", line)
-        assert found, line + process.stderr.read()
-        return process, found.group(1)
-
-    yield start
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
 
 
 def contents(loader: fl.Loader) -> list[tuple[bytes, ...]]:

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use feedline_core::offload::Policy;
 use feedline_core::plan::ByteSize;
 
 /// Loads data for training: try it, look at it, measure it.
@@ -41,6 +42,8 @@ pub enum Command {
     Index(IndexArguments),
     /// Show what samples take, which are slow, and why.
     Cost(CostArguments),
+    /// Show what a storage server would do for a plan, why, and what that gains.
+    Offload(OffloadArguments),
     /// Show or remove what is kept in the cache folder.
     Cache {
         /// What to do.
@@ -165,6 +168,45 @@ pub struct CostArguments {
     /// The seeds of its draws.
     #[arg(long, value_delimiter = ',', default_values_t = [0, 1], requires = "sample")]
     pub seeds: Vec<u64>,
+}
+
+/// Arguments of `feedline offload`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Runs the plan for some seconds without and with the storage server's help, and asks the server what single samples would
+take in each form. The plan's source is on a storage server: root = \"feedline://host:7077/train\".
+
+Examples:
+  feedline offload plan.toml
+  feedline offload plan.toml --step-ms 80 --policy sophon
+  feedline offload plan.toml --html offload.html --png offload.png
+  feedline offload plan.toml --json")]
+pub struct OffloadArguments {
+    /// The plan; relative paths in it are relative to the current folder.
+    pub plan: PathBuf,
+    /// The policy to look at, in place of the plan's.
+    #[arg(long, value_parser = policy, value_name = "POLICY")]
+    pub policy: Option<Policy>,
+    /// How long the accelerator works on a batch.
+    #[arg(long, default_value_t = 0.0)]
+    pub step_ms: f64,
+    /// How long each of the two runs is.
+    #[arg(long, default_value_t = 10.0)]
+    pub seconds: f64,
+    /// How many samples are looked at in all forms.
+    #[arg(long, default_value_t = 64)]
+    pub samples: u64,
+    /// A page with plots of these samples.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// A picture of the plots.
+    #[arg(long, value_name = "FILE")]
+    pub png: Option<PathBuf>,
+}
+
+fn policy(text: &str) -> Result<Policy, String> {
+    let known = || format!("a policy is {}", Policy::ALL.map(|policy| policy.to_string()).join(", "));
+    Policy::ALL.into_iter().find(|policy| policy.to_string() == text).ok_or_else(known)
 }
 
 /// What `feedline cache` does.

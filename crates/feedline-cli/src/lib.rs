@@ -20,10 +20,12 @@ mod font;
 mod grid;
 mod index;
 mod interrupt;
+mod offload;
 mod output;
 mod pack;
 mod picture;
 mod plan;
+mod plot;
 mod progress;
 mod report;
 mod run;
@@ -74,6 +76,7 @@ fn dispatch(command: Command, registry: Registry, interrupt: &Interrupt<'_>, out
         Command::Show(arguments) => output.write(&show::show(arguments, &registry, interrupt)?),
         Command::Index(arguments) => output.write(&index::index(&arguments, &registry, interrupt)?),
         Command::Cost(arguments) => output.write(&cost::cost(&arguments, &registry, interrupt)?),
+        Command::Offload(arguments) => output.write(&offload::offload(&arguments, &registry, interrupt)?),
         Command::Cache { command } => output.write(&cache::cache(&command, &registry)?),
         Command::Pack(arguments) => output.write(&pack::pack(&arguments.into(), &registry, interrupt)?),
         Command::Storage(arguments) => output.write(&storage::storage(&arguments, registry.cache_folder(), interrupt)?),

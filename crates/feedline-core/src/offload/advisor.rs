@@ -17,11 +17,10 @@ use crate::metrics::Metrics;
 use crate::plan::{Plan, Prefix};
 use crate::supply::{Cut, Form, Packing, Spent, Trial, Wanted};
 
-/// Samples of which all forms are tried at the beginning, and one of how many later.
-const FIRST_TRIALS: u64 = 12;
+/// Samples of which all forms are tried at the beginning, and one of how many later; of small sets one in so many.
+const FIRST_TRIALS: u64 = 8;
+const TRIED_SHARE: u64 = 4;
 const TRIALS_EVERY: u64 = 1024;
-/// Trials before a decision.
-const LEAST_TRIALS: usize = 8;
 /// How often a decision is made, and samples that the consumer has to take in between.
 const DECIDE_EVERY: Duration = Duration::from_millis(500);
 const LEAST_SAMPLES: u64 = 64;
@@ -52,7 +51,7 @@ pub struct Advisor {
 #[derive(Debug, Default)]
 struct Measured {
     models: Models,
-    trials: usize,
+    trials: u64,
     points: Vec<SamplePoint>,
     storage_cores: f64,
     bytes: u64,
@@ -148,7 +147,12 @@ impl Advisor {
     /// Whether all forms of the next sample are to be tried.
     pub fn wants_trials(&self) -> bool {
         let asked = self.asked.fetch_add(1, Ordering::Relaxed);
-        self.policy.measures() && (asked < FIRST_TRIALS || asked.is_multiple_of(TRIALS_EVERY))
+        self.policy.measures() && (asked < self.first_trials() || asked.is_multiple_of(TRIALS_EVERY))
+    }
+
+    /// Trials before a decision.
+    fn first_trials(&self) -> u64 {
+        FIRST_TRIALS.min(self.plan.source().len().div_ceil(TRIED_SHARE))
     }
 
     /// Books what all forms of a sample take.
@@ -188,12 +192,12 @@ impl Advisor {
         };
         let window = *measured.window.get_or_insert(now);
         let (passed, taken) = (now.at - window.at, now.samples - window.samples);
-        if passed < DECIDE_EVERY || taken < LEAST_SAMPLES {
+        if passed < DECIDE_EVERY || taken < LEAST_SAMPLES.min(self.plan.source().len() / 4) {
             return;
         }
         measured.window = Some(now);
         let stalled = now.stalled.saturating_sub(window.stalled);
-        let Some(link) = link.filter(|_| measured.trials >= LEAST_TRIALS) else { return };
+        let Some(link) = link.filter(|_| measured.trials >= self.first_trials()) else { return };
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         measured.rates = Rates {
             step: passed.saturating_sub(stalled).as_secs_f64() / taken as f64,

@@ -30,6 +30,9 @@ impl Policy {
         *self == Self::Auto
     }
 
+    /// All of them.
+    pub const ALL: [Self; 6] = [Self::Auto, Self::None, Self::All, Self::Resize, Self::FastFlow, Self::Sophon];
+
     /// Whether it depends on what is measured.
     pub fn measures(self) -> bool {
         matches!(self, Self::Auto | Self::FastFlow | Self::Sophon)

@@ -1,5 +1,7 @@
 //! How fast everything is that a sample needs: the first stage.
 
+use std::fmt;
+
 use serde::Serialize;
 
 /// What may bound a job that gets its samples from a storage server.
@@ -14,6 +16,17 @@ pub enum Bound {
     Network,
     /// The processor of the server.
     Storage,
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Step => "the step",
+            Self::Prepare => "preparing here",
+            Self::Network => "the network",
+            Self::Storage => "the server's processor",
+        })
+    }
 }
 
 /// What is known of the machines and the link.

@@ -81,7 +81,8 @@ pub struct SamplePoint {
 }
 
 impl SamplePoint {
-    pub(super) fn new(key: &str, spent: &Spent) -> Self {
+    /// From the trials of a peer.
+    pub fn new(key: &str, spent: &Spent) -> Self {
         let plain = |is_trimmed: bool| {
             let trials = spent.trials.iter().filter(move |trial| trial.form.packing == Packing::Plain);
             trials.filter(move |trial| trial.form.is_trimmed == is_trimmed)

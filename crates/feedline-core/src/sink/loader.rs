@@ -18,6 +18,7 @@ use crate::cursor::{Cursor, State};
 use crate::engine::{Budget, Lasting, Run};
 use crate::error::Error;
 use crate::metrics::{Metrics, Snapshot};
+use crate::offload::OffloadReport;
 use crate::order::{Epoch, Occurrence, OrderReport};
 use crate::plan::Plan;
 use crate::supply::{LocalSupply, NearSupply, ReadAhead, Supply, Wanted};
@@ -257,6 +258,11 @@ impl Loader {
         progress.jump(cursor);
         progress.iteration.0 += 1;
         Ok(())
+    }
+
+    /// What a storage server does for it, and why, where samples come from one.
+    pub fn offload(&self) -> Option<OffloadReport> {
+        self.supply.offload()
     }
 
     /// All that was done so far, in numbers.

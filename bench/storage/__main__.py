@@ -1,0 +1,47 @@
+"""Every policy on the same pictures: `python -m bench.storage IMAGENET PHOTOS [--volumes FOLDER] [--only PART ...]`.
+
+A storage server and a trainer as two processes over real sockets; the server's link is limited to 100 Mbit/s, where the
+link bounds the job (and 500 Mbit/s for the record). Batches of 64, a step of 1 ms. Traffic is the mean of epochs 2 to
+11, since the first one profiles; times are the best of five alternated runs. Storage CPU is that of the server's
+process. Written to bench/results/storage.json, part by part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bench import harness
+from bench.storage import parts
+from bench.storage.targets import ratios
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("imagenet", type=Path)
+    parser.add_argument("photos", type=Path)
+    parser.add_argument("--volumes", type=Path, help="prepared .npy volumes, as bench.volumes makes them")
+    parser.add_argument("--only", nargs="+", choices=parts.PARTS, help="measure these; the others stay as they are")
+    given = parser.parse_args()
+    path = harness.RESULTS / "storage.json"
+    results: dict[str, Any] = json.loads(path.read_text())["results"] if given.only and path.exists() else {}
+    with tempfile.TemporaryDirectory(prefix="feedline-storage-") as name:
+        bench = parts.Bench({"imagenet": given.imagenet, "photos": given.photos}, given.volumes, Path(name))
+        for part in given.only or parts.PARTS:
+            results[part] = parts.PARTS[part](bench)
+            reached = [ratio for ratio in ratios(results) if ratio.value is not None]
+            document = {
+                "setup": harness.setup(),
+                "ratios": {ratio.name: ratio.value for ratio in reached},
+                "results": results,
+            }
+            path.write_text(json.dumps(document, indent=1) + "\n")
+    for ratio in reached:
+        print(f"{ratio.name:90} {ratio.value:.3f} {ratio.verdict}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,238 @@
+//! Plots for people: points and lines in a frame with axes.
+//!
+//! In: series of points. Out: marks at places of a drawing, from which `svg.rs` makes a picture for pages and `raster.rs` one of
+//! pixels. Always true: every mark lies inside the drawing; numbers that cannot be drawn are left out.
+
+mod raster;
+mod svg;
+
+pub use svg::escaped;
+
+/// Columns and rows of a drawing.
+pub const WIDTH: f64 = 720.0;
+/// The latter.
+pub const HEIGHT: f64 = 420.0;
+const LEFT: f64 = 84.0;
+const RIGHT: f64 = 20.0;
+const TOP: f64 = 48.0;
+const BOTTOM: f64 = 64.0;
+/// Lines of the grid along an axis, about.
+const GRID_LINES: f64 = 6.0;
+
+/// A plot.
+#[derive(Clone, Debug)]
+pub struct Plot {
+    /// What it shows.
+    pub title: String,
+    /// What is drawn to the right.
+    pub x: Axis,
+    /// What is drawn upwards.
+    pub y: Axis,
+    /// What is drawn.
+    pub series: Vec<Series>,
+}
+
+/// One of the two directions.
+#[derive(Clone, Debug, Default)]
+pub struct Axis {
+    /// What it is, with its unit.
+    pub name: String,
+    /// Whether equal steps are equal factors.
+    pub is_logarithmic: bool,
+    /// Words in place of numbers, at 0, 1, 2 and so on.
+    pub words: Vec<String>,
+}
+
+/// Points that belong together.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// What they are; lines of one name are told once.
+    pub name: String,
+    /// The colour, a number of the palette.
+    pub colour: usize,
+    /// Whether they are joined.
+    pub is_line: bool,
+    /// The points.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Colours that can be told apart on light and dark ground.
+const PALETTE: [[u8; 3]; 4] = [[38, 120, 214], [222, 110, 20], [40, 150, 90], [170, 70, 170]];
+const GREY: [u8; 3] = [128, 128, 128];
+
+/// Something to draw.
+#[derive(Clone, Debug)]
+enum Mark {
+    Line {
+        points: Vec<(f64, f64)>,
+        colour: [u8; 3],
+        is_thin: bool,
+    },
+    Dot {
+        at: (f64, f64),
+        colour: [u8; 3],
+    },
+    /// The text's anchor is its left end, middle or right end: 0, 0.5, 1.
+    Text {
+        at: (f64, f64),
+        anchor: f64,
+        text: String,
+    },
+}
+
+/// The part of an axis that is drawn.
+#[derive(Clone, Copy)]
+struct Span {
+    low: f64,
+    high: f64,
+    is_logarithmic: bool,
+}
+
+impl Span {
+    fn of(axis: &Axis, values: impl Iterator<Item = f64>) -> Self {
+        let is_logarithmic = axis.is_logarithmic;
+        let fits = |value: &f64| value.is_finite() && (!is_logarithmic || *value > 0.0);
+        let (mut low, mut high) =
+            values.filter(fits).fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
+        if low > high {
+            (low, high) = (1.0, 10.0);
+        }
+        if !axis.words.is_empty() {
+            (low, high) = (-0.3, axis.words.len() as f64 - 0.7);
+        } else if is_logarithmic {
+            (low, high) = (10_f64.powf(low.log10().floor()), 10_f64.powf(high.log10().ceil()));
+        } else {
+            (low, high) = (low.min(0.0), high);
+        }
+        if low >= high {
+            high = low + low.abs().max(1.0);
+        }
+        Self { low, high, is_logarithmic }
+    }
+
+    /// From 0 to 1.
+    fn place(&self, value: f64) -> Option<f64> {
+        let scaled = |value: f64| if self.is_logarithmic { value.log10() } else { value };
+        let place = (scaled(value) - scaled(self.low)) / (scaled(self.high) - scaled(self.low));
+        (place.is_finite() && (-1e-9..=1.0 + 1e-9).contains(&place)).then_some(place)
+    }
+
+    /// Where lines of the grid are.
+    fn ticks(&self) -> Vec<f64> {
+        if self.is_logarithmic {
+            let (low, high) = (self.low.log10().round() as i32, self.high.log10().round() as i32);
+            return (low..=high).map(|power| 10_f64.powi(power)).collect();
+        }
+        let rough = (self.high - self.low) / GRID_LINES;
+        let power = 10_f64.powf(rough.log10().floor());
+        let step = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= rough);
+        let step = step.unwrap_or(rough);
+        let first = (self.low / step).ceil() as i64;
+        let last = (self.high / step).floor() as i64;
+        (first..=last).map(|number| number as f64 * step).collect()
+    }
+}
+
+/// A number as short as it can be told.
+fn told(value: f64) -> String {
+    let (value, unit) = match value.abs() {
+        large if large >= 1e9 => (value / 1e9, "G"),
+        large if large >= 1e6 => (value / 1e6, "M"),
+        large if large >= 1e3 => (value / 1e3, "k"),
+        _ => (value, ""),
+    };
+    let text = format!("{value:.2}");
+    format!("{}{unit}", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+impl Plot {
+    fn marks(&self) -> Vec<Mark> {
+        let points = || self.series.iter().flat_map(|series| &series.points);
+        let x = Span::of(&self.x, points().map(|point| point.0));
+        let y = Span::of(&self.y, points().map(|point| point.1));
+        let across = |place: f64| LEFT + place * (WIDTH - LEFT - RIGHT);
+        let down = |place: f64| HEIGHT - BOTTOM - place * (HEIGHT - TOP - BOTTOM);
+        let mut marks = vec![Mark::Text { at: (LEFT, 20.0), anchor: 0.0, text: self.title.clone() }];
+        let words = (0..).zip(&self.x.words).map(|(number, word)| (f64::from(number), word.clone()));
+        let ticks = x.ticks().into_iter().map(|tick| (tick, told(tick)));
+        let ticks: Vec<(f64, String)> = if self.x.words.is_empty() { ticks.collect() } else { words.collect() };
+        for (tick, text) in ticks {
+            let Some(place) = x.place(tick) else { continue };
+            let points = vec![(across(place), down(0.0)), (across(place), down(1.0))];
+            marks.push(Mark::Line { points, colour: GREY, is_thin: true });
+            marks.push(Mark::Text { at: (across(place), down(0.0) + 18.0), anchor: 0.5, text });
+        }
+        for tick in y.ticks() {
+            let Some(place) = y.place(tick) else { continue };
+            let points = vec![(across(0.0), down(place)), (across(1.0), down(place))];
+            marks.push(Mark::Line { points, colour: GREY, is_thin: true });
+            marks.push(Mark::Text { at: (LEFT - 8.0, down(place) + 4.0), anchor: 1.0, text: told(tick) });
+        }
+        let middle = LEFT.midpoint(WIDTH - RIGHT);
+        marks.push(Mark::Text { at: (middle, HEIGHT - 14.0), anchor: 0.5, text: self.x.name.clone() });
+        marks.push(Mark::Text { at: (8.0, TOP - 10.0), anchor: 0.0, text: self.y.name.clone() });
+        let mut told = Vec::new();
+        for series in &self.series {
+            let colour = PALETTE[series.colour % PALETTE.len()];
+            let place = |&(a, b): &(f64, f64)| Some((across(x.place(a)?), down(y.place(b)?)));
+            let points: Vec<(f64, f64)> = series.points.iter().filter_map(place).collect();
+            if series.is_line {
+                marks.push(Mark::Line { points, colour, is_thin: false });
+            } else {
+                marks.extend(points.into_iter().map(|at| Mark::Dot { at, colour }));
+            }
+            if !series.name.is_empty() && !told.contains(&&series.name) {
+                let right = WIDTH - RIGHT - 10.0;
+                let line = TOP - 10.0 + 16.0 * told.len() as f64 + 16.0;
+                marks.push(Mark::Dot { at: (right, line - 4.0), colour });
+                marks.push(Mark::Text { at: (right - 10.0, line), anchor: 1.0, text: series.name.clone() });
+                told.push(&series.name);
+            }
+        }
+        marks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plot(points: Vec<(f64, f64)>, is_logarithmic: bool) -> Plot {
+        let axis = |name: &str| Axis { name: name.to_owned(), is_logarithmic, words: Vec::new() };
+        let series = vec![Series { name: "all".to_owned(), colour: 0, is_line: false, points }];
+        Plot { title: "a <b>".to_owned(), x: axis("bytes"), y: axis("saved"), series }
+    }
+
+    #[test]
+    fn every_point_that_can_be_drawn_is_inside_and_others_are_left_out() {
+        let hostile = vec![(1.0, 2.0), (5e9, 3.0), (f64::NAN, 1.0), (0.0, 4.0), (7.0, f64::INFINITY)];
+        for is_logarithmic in [false, true] {
+            let marks = plot(hostile.clone(), is_logarithmic).marks();
+            let dots: Vec<_> = marks
+                .iter()
+                .filter_map(|mark| if let Mark::Dot { at, .. } = mark { Some(*at) } else { None })
+                .collect();
+            assert_eq!(dots.len(), if is_logarithmic { 2 } else { 3 } + 1, "and one that tells the colour");
+            assert!(dots.iter().all(|(x, y)| (0.0..WIDTH).contains(x) && (0.0..HEIGHT).contains(y)), "{dots:?}");
+        }
+        assert!(!plot(Vec::new(), true).marks().is_empty());
+    }
+
+    #[test]
+    fn both_drawings_have_what_is_to_be_seen() {
+        let plot = plot(vec![(10.0, 20.0), (1000.0, 4000.0)], true);
+        let svg = plot.svg();
+        assert_eq!(svg.matches("<circle").count(), 3);
+        assert!(svg.contains("a &lt;b&gt;") && svg.contains("saved"));
+        let pixels = plot.pixels();
+        assert_eq!(pixels.len(), (WIDTH * HEIGHT) as usize * 3);
+        let blue = pixels.chunks_exact(3).filter(|pixel| **pixel == PALETTE[0]).count();
+        assert!(blue > 30, "{blue} pixels of dots");
+    }
+
+    #[test]
+    fn numbers_are_told_in_short() {
+        let all = [0.0, 0.25, 10.0, 1500.0, 150_528.0, 2e6, 3.1e9].map(told);
+        assert_eq!(all, ["0", "0.25", "10", "1.5k", "150.53k", "2M", "3.1G"]);
+    }
+}

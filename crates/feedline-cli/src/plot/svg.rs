@@ -1,0 +1,54 @@
+//! A plot as SVG, for pages; its text takes the colour of the page's.
+
+use std::fmt::Write as _;
+
+use super::{HEIGHT, Mark, Plot, WIDTH};
+
+impl Plot {
+    /// The plot as an element of a page.
+    pub fn svg(&self) -> String {
+        let mut out = format!(
+            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\" font-family=\"sans-serif\" font-size=\"12\">",
+            escaped(&self.title)
+        );
+        for mark in self.marks() {
+            write_mark(&mark, &mut out).expect("a string grows");
+        }
+        out.push_str("</svg>\n");
+        out
+    }
+}
+
+fn write_mark(mark: &Mark, out: &mut String) -> std::fmt::Result {
+    match mark {
+        Mark::Line { points, colour: [r, g, b], is_thin } => {
+            write!(out, "<polyline fill=\"none\" stroke=\"rgb({r},{g},{b})\" stroke-width=\"1\" ")?;
+            write!(out, "stroke-opacity=\"{}\" points=\"", if *is_thin { 0.3 } else { 0.35 })?;
+            points.iter().try_for_each(|(x, y)| write!(out, "{x:.1},{y:.1} "))?;
+            out.push_str("\"/>");
+            Ok(())
+        }
+        Mark::Dot { at: (x, y), colour: [r, g, b] } => {
+            write!(
+                out,
+                "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\" fill=\"rgb({r},{g},{b})\" fill-opacity=\"0.7\"/>"
+            )
+        }
+        Mark::Text { at: (x, y), anchor, text } => {
+            let anchor = if *anchor == 0.0 {
+                "start"
+            } else if *anchor == 1.0 {
+                "end"
+            } else {
+                "middle"
+            };
+            let text = escaped(text);
+            write!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"currentColor\">{text}</text>")
+        }
+    }
+}
+
+/// A text that a page shows as it is.
+pub fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
