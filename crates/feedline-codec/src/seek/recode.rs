@@ -118,11 +118,10 @@ impl Tokens {
         for _ in 0..scan.segments.iter().map(|segment| segment.mcus).sum() {
             let next = mcus.next_with(|block, dc, bits| {
                 let component = frame.components[block.component];
-                // As narrow as a decoder takes it.
-                let dc = i32::from(dc as i16);
-                let difference = dc - std::mem::replace(&mut predictors[block.component], dc);
-                let is_small = difference.unsigned_abs() < 1 << 15;
-                this.add(component.dc.into(), 0, is_small.then_some(difference)?);
+                // A decoder takes DC values modulo 2^16.
+                let difference =
+                    (dc as i16).wrapping_sub(std::mem::replace(&mut predictors[block.component], dc as i16));
+                this.add(component.dc.into(), 0, Some(difference).filter(|&difference| difference != i16::MIN)?);
                 let (code, mut last) = (CODES / 2 + usize::from(component.ac), 0);
                 block.ac.read_each(bits, 1, |place, value| {
                     let rank = ranks[place];
@@ -146,11 +145,12 @@ impl Tokens {
             self.push(code, ZEROS, 0, 0);
             zeros -= 16;
         }
-        self.add(code, zeros, value.into());
+        self.add(code, zeros, value);
     }
 
     /// Adds a value of at most 15 bits behind at most 15 zeros.
-    fn add(&mut self, code: usize, zeros: u8, value: i32) {
+    fn add(&mut self, code: usize, zeros: u8, value: i16) {
+        let value = i32::from(value);
         let size = 32 - value.unsigned_abs().leading_zeros();
         let bits = if value < 0 { value - 1 } else { value } & ((1 << size) - 1);
         self.push(code, zeros << 4 | size as u8, size, bits.cast_unsigned());
