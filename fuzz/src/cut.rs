@@ -1,8 +1,9 @@
-//! Cuts: an index over a file that was changed since, in any of its bytes, gives pixels or an error.
+//! Cuts: an index over a file that was changed since, in any of its bytes, gives pixels or an error, and a
+//! trimmed picture that does, or an error.
 
 use std::sync::LazyLock;
 
-use feedline_codec::SeekIndex;
+use feedline_codec::{SeekIndex, Trimmed};
 
 use crate::pictures::{SEEKABLE, Wish};
 
@@ -23,6 +24,10 @@ pub fn run(data: &[u8]) {
     let index = &INDEXES[number];
     index.fits(&file);
     Wish::of(wish).rows(&file, Some(index), &index.header());
+    if let Some(trimmed) = Wish::of(wish).trim(&file, index) {
+        Trimmed::read(&trimmed).expect("what is written can be read");
+        Wish::of(wish).trimmed_rows(&trimmed);
+    }
 }
 
 /// Each file with a few changes.

@@ -1,5 +1,5 @@
 //! The builder of seek indexes: an index of any file is the same when it was written and read, says of the file what its
-//! header says, and gives the very pixels that are decoded without it, or an error.
+//! header says, and gives the very pixels that are decoded without it, or an error; so does what is trimmed by it.
 
 use feedline_codec::{SeekIndex, read_header};
 
@@ -15,7 +15,10 @@ pub fn run(data: &[u8]) {
     assert!(index.fits(file));
     let wish = Wish::of(wish);
     if let Some(pixels) = wish.rows(file, Some(&index), &header) {
-        assert_eq!(Some(pixels), wish.rows(file, None, &header), "{:?}", wish.crop(&header));
+        assert_eq!(Some(&pixels), wish.rows(file, None, &header).as_ref(), "{:?}", wish.crop(&header));
+        if let Some(trimmed) = wish.trim(file, &index) {
+            assert_eq!(Some(pixels), wish.trimmed_rows(&trimmed), "{:?} trimmed", wish.crop(&header));
+        }
     }
 }
 

@@ -15,6 +15,7 @@ pub fn run(data: &[u8]) {
     for file in [file, &SEEKABLE[0]] {
         index.fits(file);
         Wish::of(wish).rows(file, Some(&index), &index.header());
+        Wish::of(wish).trim(file, &index);
     }
 }
 

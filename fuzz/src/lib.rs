@@ -12,6 +12,7 @@ pub mod index_build;
 pub mod index_read;
 pub mod shard_index;
 pub mod tar;
+pub mod trimmed;
 pub mod volume;
 
 mod memory;
@@ -42,11 +43,12 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     Target { name: "header", run: header::run, seeds: header::seeds },
     Target { name: "index_build", run: index_build::run, seeds: index_build::seeds },
     Target { name: "index_read", run: index_read::run, seeds: index_read::seeds },
     Target { name: "cut", run: cut::run, seeds: cut::seeds },
+    Target { name: "trimmed", run: trimmed::run, seeds: trimmed::seeds },
     Target { name: "tar", run: tar::run, seeds: tar::seeds },
     Target { name: "shard_index", run: shard_index::run, seeds: shard_index::seeds },
     Target { name: "volume", run: volume::run, seeds: volume::seeds },

@@ -3,8 +3,8 @@
 use std::sync::LazyLock;
 
 use feedline_codec::{
-    DecodeOptions, Encoded, Header, JpegCoding, Mode, Picture, Rect, Scale, SeekIndex, Subsampling, decode_part_into,
-    encode_jpeg_as, encode_png,
+    DecodeOptions, Encoded, Header, JpegCoding, Mode, Picture, Rect, Scale, SeekIndex, Subsampling, Trimmed,
+    decode_part_into, encode_jpeg_as, encode_png,
 };
 use feedline_core::testing::picture;
 
@@ -91,16 +91,34 @@ impl Wish {
 
     /// The rows of the crop, by the index or without one; the bytes of the file are those that the index names.
     pub fn rows(&self, file: &[u8], index: Option<&SeekIndex>, header: &Header) -> Option<Vec<u8>> {
+        let Some(index) = index else { return self.decode(Encoded::Whole(file), header) };
+        let (bytes, offset) = self.named(file, index)?;
+        self.decode(Encoded::Indexed { bytes, offset, index }, header)
+    }
+
+    /// What is left of the file when it is trimmed for the crop; the bytes of the file are those that the index names.
+    pub fn trim(&self, file: &[u8], index: &SeekIndex) -> Option<Vec<u8>> {
+        let (bytes, offset) = self.named(file, index)?;
+        index.trim(self.crop(&index.header()), &self.options(), bytes, offset).ok()
+    }
+
+    /// The rows of the crop of a trimmed picture.
+    pub fn trimmed_rows(&self, trimmed: &[u8]) -> Option<Vec<u8>> {
+        let trimmed = Trimmed::read(trimmed).ok()?;
+        self.decode(Encoded::Trimmed(&trimmed), &trimmed.header())
+    }
+
+    /// The bytes that the index names, and where they begin.
+    fn named<'f>(&self, file: &'f [u8], index: &SeekIndex) -> Option<(&'f [u8], u64)> {
+        let range = index.bytes_for(self.crop(&index.header()), &self.options()).ok()?;
+        assert!(range.start <= range.end, "{range:?} ends before it starts");
+        let end = range.end.min(file.len() as u64);
+        let start = range.start.min(end);
+        Some((&file[start as usize..end as usize], range.start))
+    }
+
+    fn decode(&self, encoded: Encoded<'_>, header: &Header) -> Option<Vec<u8>> {
         let (crop, options) = (self.crop(header), self.options());
-        let mut encoded = Encoded::Whole(file);
-        if let Some(index) = index {
-            let range = index.bytes_for(crop, &options).ok()?;
-            assert!(range.start <= range.end, "{range:?} ends before it starts");
-            let end = range.end.min(file.len() as u64);
-            let start = range.start.min(end);
-            let bytes = &file[start as usize..end as usize];
-            encoded = Encoded::Indexed { bytes, offset: range.start, index };
-        }
         let mut picture = Picture::default();
         let found = decode_part_into(encoded, crop, &options, &mut picture).ok()?;
         assert!(found.contains(&crop), "{found:?} does not hold {crop:?}");

@@ -35,6 +35,11 @@ fn files_changed_behind_their_index_give_pixels_or_errors() {
 }
 
 #[test]
+fn forged_trimmed_pictures_give_pixels_or_errors() {
+    check("trimmed", 20_000);
+}
+
+#[test]
 fn changed_shards_give_samples_inside_them_or_errors() {
     check("tar", 4_000);
 }

@@ -4,7 +4,7 @@
 //!
 //! Crops are drawn as `RandomResizedCrop` draws them and resized to 224 x 224; with `--fast` they are decoded at the scale
 //! that is nearest above it. Files without an index, and crops that need more bytes than the file has, count as whole files.
-//! Ends with an error if any pixel differs from that of a decode by the index.
+//! Times are the best of three. Ends with an error if any pixel differs from that of a decode by the index.
 
 use std::error::Error;
 use std::fs;
@@ -48,6 +48,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     if sum.different > 0 { Err(format!("{} crops differ", sum.different).into()) } else { Ok(()) }
 }
 
+/// Does the work three times, and adds the shortest time.
+fn best<T, E>(sum: &mut Duration, mut work: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+    let mut shortest = Duration::MAX;
+    for _ in 0..2 {
+        let start = Instant::now();
+        work()?;
+        shortest = shortest.min(start.elapsed());
+    }
+    let start = Instant::now();
+    let result = work();
+    *sum += shortest.min(start.elapsed());
+    result
+}
+
 fn scale_for(crop: Rect) -> Scale {
     let side = crop.width.min(crop.height);
     let scales = [Scale::Eighth, Scale::Quarter, Scale::Half];
@@ -84,19 +98,15 @@ impl Sum {
         options: &DecodeOptions<'_>,
     ) -> Result<(), Box<dyn Error>> {
         let [one, other] = &mut self.pictures;
-        let start = Instant::now();
-        let bytes = index.trim(crop, options, file, 0)?;
-        self.trim += start.elapsed();
+        let bytes = best(&mut self.trim, || index.trim(crop, options, file, 0))?;
         self.crops += 1;
         self.smaller += usize::from(!matches!(options.fast, None | Some(Scale::Full)));
         self.sent_bytes += bytes.len().min(file.len());
-        let start = Instant::now();
-        let trimmed = Trimmed::read(&bytes)?;
-        let found = decode_part_into(Encoded::Trimmed(&trimmed), crop, options, one)?;
-        self.trimmed += start.elapsed();
-        let start = Instant::now();
-        let expected = decode_part_into(Encoded::Indexed { bytes: file, offset: 0, index }, crop, options, other)?;
-        self.indexed += start.elapsed();
+        let found = best(&mut self.trimmed, || {
+            decode_part_into(Encoded::Trimmed(&Trimmed::read(&bytes)?), crop, options, one)
+        })?;
+        let encoded = Encoded::Indexed { bytes: file, offset: 0, index };
+        let expected = best(&mut self.indexed, || decode_part_into(encoded, crop, options, other))?;
         let view = |picture: &Picture, at: Rect| -> Vec<u8> {
             let view = picture.view().crop(crop.left - at.left, crop.top - at.top, crop.width, crop.height);
             view.rows().flatten().copied().collect()

@@ -76,7 +76,7 @@ impl<'a> BitReader<'a> {
 #[derive(Debug)]
 pub(super) struct BitWriter<'m> {
     bytes: &'m mut Vec<u8>,
-    /// Bits that fill no byte yet, left-aligned; fewer than 8.
+    /// The last `pending` bits, fewer than 32, are not in the bytes yet.
     window: u64,
     pending: u32,
 }
@@ -86,16 +86,15 @@ impl<'m> BitWriter<'m> {
         Self { bytes, window: 0, pending: 0 }
     }
 
-    /// Appends the lowest `count` bits of a value that has no others, 1 to 56.
+    /// Appends a value of `count` bits, up to 32.
     #[inline]
-    pub fn put(&mut self, value: u64, count: u32) {
-        self.window |= value << (64 - count) >> self.pending;
+    pub fn put(&mut self, value: u32, count: u32) {
+        self.window = self.window << count | u64::from(value);
         self.pending += count;
-        let whole = (self.pending / 8) as usize;
-        self.bytes.extend_from_slice(&self.window.to_be_bytes());
-        self.bytes.truncate(self.bytes.len() - 8 + whole);
-        self.window <<= 8 * whole;
-        self.pending %= 8;
+        if self.pending >= 32 {
+            self.pending -= 32;
+            self.bytes.extend_from_slice(&((self.window >> self.pending) as u32).to_be_bytes());
+        }
     }
 
     /// Appends bits of other bytes, which they have.
@@ -105,8 +104,8 @@ impl<'m> BitWriter<'m> {
         let mut left = bits.len();
         while left > 0 {
             reader.refill();
-            let count = left.min(56) as u32;
-            self.put(reader.window >> (64 - count), count);
+            let count = left.min(32) as u32;
+            self.put(reader.peek(count), count);
             reader.consume(count);
             left -= count as usize;
         }
@@ -114,9 +113,8 @@ impl<'m> BitWriter<'m> {
 
     /// Fills the last byte with zeros.
     pub fn finish(self) {
-        if self.pending > 0 {
-            self.bytes.push((self.window >> 56) as u8);
-        }
+        let last = (self.window << (32 - self.pending)) as u32;
+        self.bytes.extend_from_slice(&last.to_be_bytes()[..self.pending.div_ceil(8) as usize]);
     }
 }
 

@@ -49,9 +49,17 @@ impl Order {
         ALL.into_iter().find(|order| order.side == side)
     }
 
-    /// Where the AC coefficients belong in a block, in their order.
-    pub fn places(&self) -> &[u8] {
-        &self.natural[self.first..]
+    /// For each coefficient of a file's order, which of this order's it is; 0 of those that it has not, and of DC.
+    pub fn ranks(&self) -> [u8; 64] {
+        NATURAL.map(|natural| {
+            let place = (self.first..64).find(|&place| self.natural[place] == natural);
+            place.map_or(0, |place| (place - self.first + 1) as u8)
+        })
+    }
+
+    /// AC coefficients of a block.
+    pub fn count(&self) -> u8 {
+        (64 - self.first) as u8
     }
 
     const fn of(side: u8) -> Self {
@@ -92,10 +100,24 @@ impl Coefficients {
     /// Reads those of a block, which is zero so far; `None` if the bits are no block.
     #[inline]
     pub fn read_block(&self, bits: &mut BitReader<'_>, order: &Order, block: &mut [i16; 64]) -> Option<()> {
-        let mut place = order.first;
-        if place == 64 {
+        if order.first == 64 {
             return Some(());
         }
+        self.read_each(bits, order.first, |place, value| block[usize::from(order.natural[place] & 63)] = value)
+    }
+
+    /// Reads those of a block from place `first` on, and puts each at its place, below 64. A run of 16 zeros and the end of a
+    /// block put a zero where nothing was put yet.
+    #[inline]
+    pub fn read_each(&self, bits: &mut BitReader<'_>, first: usize, mut put: impl FnMut(usize, i16)) -> Option<()> {
+        let mut place = first;
+        // Says whether the block ends.
+        let mut put = |place: &mut usize, skip: usize, value: i16| {
+            *place += skip;
+            put(*place & 63, value);
+            *place += 1;
+            *place >= 64
+        };
         loop {
             bits.refill();
             // Five of these steps take at most 50 bits of 56.
@@ -105,7 +127,7 @@ impl Coefficients {
                     break;
                 }
                 bits.consume(step & 31);
-                if put(block, order, &mut place, (step >> SKIP_SHIFT & 0xff) as usize, (step >> VALUE_SHIFT) as i16) {
+                if put(&mut place, (step >> SKIP_SHIFT & 0xff) as usize, (step >> VALUE_SHIFT) as i16) {
                     return is_end(place).then_some(());
                 }
             }
@@ -125,21 +147,11 @@ impl Coefficients {
             };
             let value = if size == 0 { 0 } else { extended(bits.peek(size), size) as i16 };
             bits.consume(size);
-            if put(block, order, &mut place, run, value) {
+            if put(&mut place, run, value) {
                 return is_end(place).then_some(());
             }
         }
     }
-}
-
-/// Writes a coefficient behind `skip` others; says whether the block ends. A run of 16 zeros and the end of a block write
-/// a zero where none was written yet.
-#[inline]
-fn put(block: &mut [i16; 64], order: &Order, place: &mut usize, skip: usize, value: i16) -> bool {
-    *place += skip;
-    block[usize::from(order.natural[*place & 63] & 63)] = value;
-    *place += 1;
-    *place >= 64
 }
 
 /// Whether a block may end with this place.

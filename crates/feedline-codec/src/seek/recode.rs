@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use super::bits::BitWriter;
 use super::coefficients::Order;
-use super::frame::{Component, Frame};
+use super::frame::Frame;
 use super::huffman::Code;
 use super::index::BadIndex;
 use super::optimal::{Counts, cheapest};
@@ -18,7 +18,6 @@ use super::walk::COMPONENTS;
 
 /// Codes of a frame: four of DC differences, then four of AC coefficients.
 const CODES: usize = 8;
-const MOST_BLOCKS: usize = 10;
 /// A run of 16 zeros, and the end of a block.
 const ZEROS: u8 = 0xf0;
 const END: u8 = 0;
@@ -52,7 +51,7 @@ impl Recoded {
         for token in tokens.list {
             let (code, len) = codes[token.code()][usize::from(token.symbol())];
             let size = token.size();
-            writer.put(u64::from(code) << size | u64::from(token.value()), len + size);
+            writer.put(u32::from(code) << size | token.value(), len + size);
             bits += (len + size) as usize;
         }
         writer.finish();
@@ -112,60 +111,52 @@ struct Tokens {
 
 impl Tokens {
     fn of(frame: &Frame, scan: &Scan<'_>, order: &Order) -> Result<Self, BadIndex> {
-        let damage = BadIndex("the data is no sequence of blocks");
         let mut this = Self { list: Vec::with_capacity(scan.bytes.len()), counts: Box::new([[0; 256]; CODES]) };
         let mut mcus = Mcus::new(frame, scan);
-        let mut memory = [[0; 64]; MOST_BLOCKS];
-        let blocks = &mut memory[..mcus.blocks_in_each()];
-        let components: Vec<(usize, Component)> = (0..).zip(frame.components.iter().copied()).collect();
-        let components: Vec<_> = components.iter().flat_map(|pair| vec![*pair; pair.1.blocks()]).collect();
+        let (ranks, count) = (order.ranks(), order.count());
         let mut predictors = [0; COMPONENTS];
         for _ in 0..scan.segments.iter().map(|segment| segment.mcus).sum() {
-            blocks.fill([0; 64]);
-            mcus.next(blocks).ok_or(damage)?;
-            for (block, &(number, component)) in blocks.iter().zip(&components) {
-                let dc = i32::from(block[0]);
-                let difference = dc - std::mem::replace(&mut predictors[number], dc);
-                this.add(component.dc.into(), 0, difference).ok_or(damage)?;
-                this.add_block(CODES / 2 + usize::from(component.ac), block, order.places()).ok_or(damage)?;
-            }
+            let next = mcus.next_with(|block, dc, bits| {
+                let component = frame.components[block.component];
+                // A decoder takes DC values modulo 2^16.
+                let difference =
+                    (dc as i16).wrapping_sub(std::mem::replace(&mut predictors[block.component], dc as i16));
+                this.add(component.dc.into(), 0, Some(difference).filter(|&difference| difference != i16::MIN)?);
+                let (code, mut last) = (CODES / 2 + usize::from(component.ac), 0);
+                block.ac.read_each(bits, 1, |place, value| {
+                    let rank = ranks[place];
+                    if rank != 0 && value != 0 {
+                        this.add_behind_zeros(code, rank.wrapping_sub(last + 1), value);
+                        last = rank;
+                    }
+                })?;
+                if last < count {
+                    this.push(code, END, 0, 0);
+                }
+                Some(())
+            });
+            next.ok_or(BadIndex("the data is no sequence of blocks"))?;
         }
         Ok(this)
     }
 
-    fn add_block(&mut self, code: usize, block: &[i16; 64], places: &[u8]) -> Option<()> {
-        let mut zeros = 0;
-        for &place in places {
-            let value = block[usize::from(place & 63)];
-            if value == 0 {
-                zeros += 1;
-                continue;
-            }
-            while zeros > 15 {
-                self.count(code, ZEROS, 0, 0);
-                zeros -= 16;
-            }
-            self.add(code, zeros, value.into())?;
-            zeros = 0;
+    fn add_behind_zeros(&mut self, code: usize, mut zeros: u8, value: i16) {
+        while zeros > 15 {
+            self.push(code, ZEROS, 0, 0);
+            zeros -= 16;
         }
-        if zeros > 0 {
-            self.count(code, END, 0, 0);
-        }
-        Some(())
+        self.add(code, zeros, value);
     }
 
-    /// Adds a value behind zeros; none if it is larger than a symbol can say.
-    fn add(&mut self, code: usize, zeros: u8, value: i32) -> Option<()> {
+    /// Adds a value of at most 15 bits behind at most 15 zeros.
+    fn add(&mut self, code: usize, zeros: u8, value: i16) {
+        let value = i32::from(value);
         let size = 32 - value.unsigned_abs().leading_zeros();
         let bits = if value < 0 { value - 1 } else { value } & ((1 << size) - 1);
-        if size > 15 {
-            return None;
-        }
-        self.count(code, zeros << 4 | size as u8, size, bits.cast_unsigned());
-        Some(())
+        self.push(code, zeros << 4 | size as u8, size, bits.cast_unsigned());
     }
 
-    fn count(&mut self, code: usize, symbol: u8, size: u32, value: u32) {
+    fn push(&mut self, code: usize, symbol: u8, size: u32, value: u32) {
         self.counts[code][usize::from(symbol)] += 1;
         self.list.push(Token::new(code, symbol, size, value));
     }

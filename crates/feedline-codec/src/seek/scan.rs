@@ -166,16 +166,30 @@ impl<'a> Mcus<'a> {
 
     /// Reads the next MCU into blocks that are zero so far; `None` if there is none, or what is there is no MCU.
     pub fn next(&mut self, coefficients: &mut [[i16; 64]]) -> Option<()> {
+        let order = self.order;
+        let mut coefficients = coefficients.iter_mut();
+        self.next_with(|block, dc, bits| {
+            let out = coefficients.next()?;
+            out[0] = dc as i16;
+            block.ac.read_block(bits, order, out)
+        })
+    }
+
+    /// Goes behind the next MCU; `read` gets each block with its DC value, and reads its AC coefficients.
+    #[inline]
+    pub(super) fn next_with(
+        &mut self,
+        mut read: impl FnMut(&Block<Coefficients>, i32, &mut BitReader<'a>) -> Option<()>,
+    ) -> Option<()> {
         if self.left == 0 {
             let segment = self.segments.next()?;
             (self.left, self.predictors, self.segment) = (segment.mcus, segment.predictors, Some(segment));
             self.bits.go_to(segment.bits.start);
         }
-        for (block, out) in self.blocks.iter().zip(coefficients) {
+        for block in &self.blocks {
             let predictor = &mut self.predictors[block.component];
             *predictor = predictor.wrapping_add(difference(&block.dc, &mut self.bits)?);
-            out[0] = *predictor as i16;
-            block.ac.read_block(&mut self.bits, self.order, out)?;
+            read(block, *predictor, &mut self.bits)?;
         }
         self.left -= 1;
         let segment = self.segment?;

@@ -4,11 +4,13 @@
 //! of the whole picture, and the piece that holds a crop. Always true: a crop that is not there is an error, never other pixels;
 //! memory is bounded by the bytes given.
 //!
-//! The bytes: version and kind; of a JPEG the orientation, the rows and columns of a block that have coefficients (8 of all), the header,
-//! columns and rows of MCUs that are there, a table, the data; of plain pixels the header, the rectangle, its rows. Last a
-//! checksum. Numbers are of variable length. The table has, for each row, the DC predictors less those of the row before
-//! and, for each segment between restarts, its bits; without restarts also a sum of the predictors behind it. Where coefficients were left out the data is one segment that
-//! begins with predictors of zero: just its bits. Segments follow each other without gaps.
+//! The bytes: version and kind. Of a JPEG the orientation, how many rows and columns of a block have coefficients (8: all),
+//! the header, the columns and rows of MCUs that are there, a table, the data. Of plain pixels the header, the rectangle, its
+//! rows. Last a checksum. Numbers are of variable length.
+//!
+//! The table has, for each row, the DC predictors less those of the row before and, for each segment between restarts, its
+//! bits; without restarts also a sum of the predictors behind it. Where coefficients were left out the data is one segment
+//! that begins with predictors of zero, and the table its bits. Segments follow each other without gaps.
 
 use std::borrow::Cow;
 use std::ops::Range;
