@@ -22,7 +22,7 @@ use feedline_core::Registry;
 use feedline_core::store::Store;
 
 pub use confined::ConfinedStore;
-pub use link::{Link, LinkCounts, LinkDone, LinkError, LinkTraffic, Pending};
+pub use link::{Link, LinkCounts, LinkDone, LinkError, LinkTerms, LinkTraffic, Pending};
 pub use remote::RemoteStore;
 pub use root::Root;
 pub use server::{Server, ServerConfig, ServerError};
@@ -30,11 +30,15 @@ pub use token::Token;
 
 /// The scheme of URLs of storage servers.
 pub const SCHEME: &str = "feedline";
+/// The same for those that speak TLS.
+pub const SECURE_SCHEME: &str = "feedlines";
 
-/// Makes the scheme known.
+/// Makes the schemes known.
 pub fn register(registry: &mut Registry) {
-    registry.store(SCHEME, |url| {
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::open(url)?);
-        Ok(store)
-    });
+    for scheme in [SCHEME, SECURE_SCHEME] {
+        registry.store(scheme, |url| {
+            let store: Arc<dyn Store> = Arc::new(RemoteStore::open(url)?);
+            Ok(store)
+        });
+    }
 }
