@@ -66,6 +66,7 @@ In training only the source changes: fl.folder(\"feedline://host:7077/train\"), 
 Examples:
   feedline storage --root /data --listen 127.0.0.1:7077
   feedline storage --root /data --listen 0.0.0.0:7077 --token-file token --cpus 4
+  feedline storage --root /data --listen 0.0.0.0:7077 --token-file token --tls-cert server.pem --tls-key server.key
   feedline storage --root s3://bucket/train
   feedline storage --root /data --link-mbps 500")]
 pub struct StorageArguments {
@@ -81,6 +82,12 @@ pub struct StorageArguments {
     /// A file with a secret that clients have to know.
     #[arg(long)]
     pub token_file: Option<PathBuf>,
+    /// A file with the certificate of this server, in PEM: then it speaks TLS, and clients say feedlines://.
+    #[arg(long, requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// A file with the key of the certificate.
+    #[arg(long, requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
     /// The most to send, in megabits per second, to try what a slow link does.
     #[arg(long)]
     pub link_mbps: Option<f64>,

@@ -7,7 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use feedline_net::storage::{Root, Server, ServerConfig, Token};
+use feedline_net::storage::{Root, SCHEME, SECURE_SCHEME, Server, ServerConfig, Token};
+use feedline_net::tls::Identity;
 use serde::Serialize;
 
 use crate::arguments::StorageArguments;
@@ -20,13 +21,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// What was served.
 #[derive(Debug, Serialize)]
 pub struct Served {
+    scheme: &'static str,
     listen: SocketAddr,
     seconds: f64,
 }
 
 impl fmt::Display for Served {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "served on feedline://{} for {:.0} s", self.listen, self.seconds)
+        writeln!(f, "served on {}://{} for {:.0} s", self.scheme, self.listen, self.seconds)
     }
 }
 
@@ -36,19 +38,25 @@ pub fn storage(typed: &StorageArguments, cache_folder: Option<&Path>, interrupt:
         Some(path) => Some(Token::read(path).with_context(|| format!("cannot read the token in {path:?}"))?),
         None => None,
     };
+    let identity = match (&typed.tls_cert, &typed.tls_key) {
+        (Some(certificate), Some(key)) => Some(Identity::read(certificate, key)?),
+        _ => None,
+    };
+    let scheme = if identity.is_some() { SECURE_SCHEME } else { SCHEME };
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let server = Server::start(ServerConfig {
         root: Root::open(&typed.root)?,
         listen: typed.listen,
         cpus: typed.cpus.unwrap_or(cores as f64),
         token,
+        identity,
         link_mbps: typed.link_mbps,
         cache_folder: cache_folder.map(Path::to_owned),
     })?;
     let (listen, began) = (server.address(), Instant::now());
-    output::say(&format!("serving {} on feedline://{listen}/", typed.root));
+    output::say(&format!("serving {} on {scheme}://{listen}/", typed.root));
     while interrupt.check().is_ok() {
         thread::sleep(LOOK_EVERY);
     }
-    Ok(Served { listen, seconds: began.elapsed().as_secs_f64() })
+    Ok(Served { scheme, listen, seconds: began.elapsed().as_secs_f64() })
 }

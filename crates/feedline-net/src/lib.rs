@@ -3,6 +3,7 @@
 
 pub mod object;
 pub mod storage;
+pub mod tls;
 pub mod wire;
 
 use feedline_core::Registry;

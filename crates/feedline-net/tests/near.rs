@@ -11,7 +11,7 @@ use feedline_codec::{Subsampling, encode_jpeg};
 use feedline_core::batch::Batch;
 use feedline_core::testing::{collect, picture, take, write_pictures, write_volumes};
 use feedline_core::{Document, Loader, Machine, Plan, Registry};
-use feedline_net::storage::{Link, Root, Server, ServerConfig};
+use feedline_net::storage::{Link, LinkTerms, Root, Server, ServerConfig};
 use feedline_net::wire::{Failure, Reply, Request};
 
 const POLICIES: [&str; 6] = ["auto", "none", "all", "resize", "fastflow", "sophon"];
@@ -31,6 +31,7 @@ fn config(root: &Path, cache: &Path) -> ServerConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
         cpus: 2.0,
         token: None,
+        identity: None,
         link_mbps: None,
         cache_folder: Some(cache.to_owned()),
     }
@@ -208,7 +209,7 @@ fn plans_that_reach_too_far_are_refused_with_the_reason() {
     let (data, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     write_pictures(&data.path().join("train"), 2, 1).unwrap();
     let server = Server::start(config(data.path(), cache.path())).unwrap();
-    let link = Link::new(&server.address().to_string(), None);
+    let link = Link::new(LinkTerms::plain(&server.address().to_string(), None));
     let refused = |source: &str, ops: &str| {
         let text = format!("batch_size = 1\n[source]\n{source}\n{ops}");
         match link.call(&Request::Plan { text, number: 1, listing: 0 }).unwrap().0 {

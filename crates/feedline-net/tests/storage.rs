@@ -14,7 +14,7 @@ use feedline_core::batch::{Batch, FieldData};
 use feedline_core::store::{DiskStore, Store, StoreError};
 use feedline_core::testing::{check_store, collect, write_pictures};
 use feedline_core::{Document, Loader, Machine, Next, Plan, Registry};
-use feedline_net::storage::{Link, RemoteStore, Root, Server, ServerConfig, ServerError, Token};
+use feedline_net::storage::{Link, LinkTerms, RemoteStore, Root, Server, ServerConfig, ServerError, Token};
 use feedline_net::wire::{Frame, PROTOCOL, Reply, Request};
 
 fn config(root: &Path) -> ServerConfig {
@@ -23,6 +23,7 @@ fn config(root: &Path) -> ServerConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
         cpus: 2.0,
         token: None,
+        identity: None,
         link_mbps: None,
         cache_folder: None,
     }
@@ -34,7 +35,7 @@ fn serve(root: &Path) -> Server {
 
 fn store(address: SocketAddr, token: Option<&str>) -> RemoteStore {
     let token = token.map(|token| Token::new(token).unwrap());
-    RemoteStore::new(Arc::new(Link::new(&address.to_string(), token)), &address.to_string(), "")
+    RemoteStore::new(Arc::new(Link::new(LinkTerms::plain(&address.to_string(), token))), &address.to_string(), "")
 }
 
 fn plan(root: &str) -> Arc<Plan> {
@@ -75,7 +76,7 @@ fn sizes_are_known_from_the_listing_without_asking_file_by_file() {
     let folder = tempfile::tempdir().unwrap();
     write_pictures(&folder.path().join("train"), 6, 2).unwrap();
     let server = serve(folder.path());
-    let link = Arc::new(Link::new(&server.address().to_string(), None));
+    let link = Arc::new(Link::new(LinkTerms::plain(&server.address().to_string(), None)));
     let store = RemoteStore::new(Arc::clone(&link), "server", "train");
     let local = DiskStore::new(folder.path().join("train"));
     let names = store.list(&|_| true).unwrap();
@@ -125,7 +126,7 @@ fn a_server_is_a_store() {
     let server = serve(folder.path());
     check_store(&store(server.address(), None));
     let address = server.address().to_string();
-    check_store(&RemoteStore::new(Arc::new(Link::new(&address, None)), &address, "/train/"));
+    check_store(&RemoteStore::new(Arc::new(Link::new(LinkTerms::plain(&address, None))), &address, "/train/"));
 }
 
 #[test]
@@ -210,7 +211,8 @@ fn names_and_links_that_lead_out_of_the_root_are_refused() {
         assert!(store.open(name).is_err());
     }
     assert!(store.list(&|_| true).unwrap().iter().eq(["a"]));
-    let above = RemoteStore::new(Arc::new(Link::new(&server.address().to_string(), None)), "server", "..");
+    let above =
+        RemoteStore::new(Arc::new(Link::new(LinkTerms::plain(&server.address().to_string(), None))), "server", "..");
     assert!(above.list(&|_| true).is_err());
     assert!(matches!(store.read("gone", &mut Vec::new()), Err(StoreError::NotFound { .. })));
 }
@@ -260,7 +262,7 @@ fn damaged_frames_and_connections_cut_in_mid_frame_are_noticed_and_asked_again()
         }
         !is_early || spoiled.load(std::sync::atomic::Ordering::Relaxed).is_multiple_of(2)
     });
-    let link = Arc::new(Link::new(&address.to_string(), None));
+    let link = Arc::new(Link::new(LinkTerms::plain(&address.to_string(), None)));
     let store = RemoteStore::new(Arc::clone(&link), "relay", "");
     let mut bytes = Vec::new();
     store.read("a", &mut bytes).unwrap();
@@ -276,7 +278,7 @@ fn many_requests_are_under_way_at_once_and_what_nobody_wants_any_more_is_not_tol
         fs::write(folder.path().join(format!("{number:02}")), vec![number; 1000]).unwrap();
     }
     let server = serve(folder.path());
-    let link = Link::new(&server.address().to_string(), None);
+    let link = Link::new(LinkTerms::plain(&server.address().to_string(), None));
     let (sender, answers) = std::sync::mpsc::channel();
     let begin = |number: u8| {
         let sender = sender.clone();
@@ -300,7 +302,7 @@ fn the_speed_of_a_link_is_what_it_is_throttled_to() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a"), vec![1; 500_000]).unwrap();
     let server = Server::start(ServerConfig { link_mbps: Some(40.0), ..config(folder.path()) }).unwrap();
-    let link = Link::new(&server.address().to_string(), None);
+    let link = Link::new(LinkTerms::plain(&server.address().to_string(), None));
     for _ in 0..4 {
         link.call(&Request::ReadAll { name: "a".to_owned() }).unwrap();
     }
@@ -315,7 +317,8 @@ fn a_server_that_is_gone_is_an_error_that_names_it_in_bounded_time() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let began = Instant::now();
-    let link = Link::with_patience(&address.to_string(), None, Duration::from_secs(2));
+    let link =
+        Link::new(LinkTerms { patience: Duration::from_secs(2), ..LinkTerms::plain(&address.to_string(), None) });
     let error = RemoteStore::new(Arc::new(link), "gone", "").read("a", &mut Vec::new()).unwrap_err();
     let text = feedline_core::error::chain(&error);
     assert!(text.contains(&address.to_string()) && text.contains("is `feedline storage` running there?"), "{text}");
@@ -396,7 +399,7 @@ fn a_server_limited_to_a_part_of_a_core_uses_no_more() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a"), vec![1; 2_000_000]).unwrap();
     let server = Server::start(ServerConfig { cpus: 0.25, ..config(folder.path()) }).unwrap();
-    let (began, link) = (Instant::now(), Link::new(&server.address().to_string(), None));
+    let (began, link) = (Instant::now(), Link::new(LinkTerms::plain(&server.address().to_string(), None)));
     let mut requests = 0;
     while began.elapsed() < Duration::from_millis(1500) {
         link.call(&Request::ReadAll { name: "a".to_owned() }).unwrap();

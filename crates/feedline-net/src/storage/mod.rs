@@ -24,7 +24,7 @@ use feedline_core::Registry;
 use feedline_core::store::Store;
 
 pub use confined::ConfinedStore;
-pub use link::{Link, LinkCounts, LinkDone, LinkError, LinkTraffic, Pending};
+pub use link::{Link, LinkCounts, LinkDone, LinkError, LinkTerms, LinkTraffic, Pending};
 pub use peer::StoragePeer;
 pub use remote::RemoteStore;
 pub use root::Root;
@@ -33,13 +33,17 @@ pub use token::Token;
 
 /// The scheme of URLs of storage servers.
 pub const SCHEME: &str = "feedline";
-/// All schemes by which clients name what a server has.
-const SCHEMES: [&str; 1] = [SCHEME];
+/// The same for those that speak TLS.
+pub const SECURE_SCHEME: &str = "feedlines";
+/// Both, as clients name what a server has.
+const SCHEMES: [&str; 2] = [SCHEME, SECURE_SCHEME];
 
-/// Makes the scheme known.
+/// Makes the schemes known.
 pub fn register(registry: &mut Registry) {
-    registry.store(SCHEME, |url| {
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::open(url)?);
-        Ok(store)
-    });
+    for scheme in SCHEMES {
+        registry.store(scheme, |url| {
+            let store: Arc<dyn Store> = Arc::new(RemoteStore::open(url)?);
+            Ok(store)
+        });
+    }
 }

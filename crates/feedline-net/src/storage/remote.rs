@@ -7,23 +7,26 @@
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use feedline_core::error::chain;
 use feedline_core::plan::PlanError;
 use feedline_core::source::SourceError;
 use feedline_core::store::{Names, Object, Room, Store, StoreError, Version};
 use feedline_core::supply::Peer;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::link::{Link, LinkError};
+use super::SECURE_SCHEME;
+use super::link::{Link, LinkError, LinkTerms};
 use super::peer::StoragePeer;
 use super::range::RemoteObject;
 use super::token::Token;
+use crate::tls::Trust;
 use crate::wire::{Failure, Reply, Request};
 
 /// Files below a folder of a storage server.
 #[derive(Debug)]
 pub struct RemoteStore {
     link: Arc<Link>,
-    /// `feedline://host:port`.
+    /// `feedline://host:port`, or with `feedlines`.
     server: String,
     folder: String,
     listed: RwLock<Listed>,
@@ -54,14 +57,14 @@ impl Listed {
 }
 
 impl RemoteStore {
-    /// The folder of a URL, `feedline://host:port/folder`. The token is that of the environment.
+    /// The folder of a URL, `feedline://host:port/folder`. Token and trust are those of the environment.
     pub fn open(url: &str) -> Result<Self, PlanError> {
         let wrong = || {
             SourceError::Parameter(format!(
-                "{url:?} is no address of a storage server; it is feedline://host:port/folder"
+                "{url:?} is no address of a storage server; it is feedline://host:port/folder, or feedlines:// with TLS"
             ))
         };
-        let (_, rest) = url.split_once("://").ok_or_else(wrong)?;
+        let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
         let (server, folder) = rest.split_once('/').unwrap_or((rest, ""));
         if !server.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()) {
             return Err(wrong().into());
@@ -69,12 +72,17 @@ impl RemoteStore {
         let unreadable =
             |error: io::Error| SourceError::Parameter(format!("the token of the environment cannot be read: {error}"));
         let token = Token::from_environment().map_err(unreadable)?;
-        Ok(Self::new(Arc::new(Link::new(server, token)), server, folder))
+        let mut terms = LinkTerms::plain(server, token);
+        if scheme == SECURE_SCHEME {
+            let trust = Trust::from_environment().map_err(|error| SourceError::Parameter(chain(&error)))?;
+            terms.trust = Some(trust);
+        }
+        Ok(Self::new(Arc::new(Link::new(terms)), &format!("{scheme}://{server}"), folder))
     }
 
-    /// A folder of the server that `link` leads to.
+    /// A folder of the server that `link` leads to and that messages call `server`.
     pub fn new(link: Arc<Link>, server: &str, folder: &str) -> Self {
-        let (server, folder) = (format!("feedline://{server}"), folder.trim_matches('/').to_owned());
+        let (server, folder) = (server.to_owned(), folder.trim_matches('/').to_owned());
         let peer = StoragePeer::new(Arc::clone(&link), &server);
         Self { link, server, folder, listed: RwLock::default(), peer }
     }

@@ -20,6 +20,7 @@ use super::root::Root;
 use super::session::{self, Shared};
 use super::throttle::Throttle;
 use super::token::Token;
+use crate::tls::{Identity, Stream};
 use crate::wire::{Frame, Reply, WireError};
 
 /// Connections at once; further ones are told so and closed.
@@ -40,6 +41,8 @@ pub struct ServerConfig {
     pub cpus: f64,
     /// The secret that clients have to know.
     pub token: Option<Token>,
+    /// Who the server is, where it speaks TLS.
+    pub identity: Option<Identity>,
     /// The most to send, in megabits per second.
     pub link_mbps: Option<f64>,
     /// Where to keep what is found out about the data, such as seek indexes.
@@ -74,7 +77,7 @@ pub struct Server {
 impl Server {
     /// Starts to serve.
     pub fn start(config: ServerConfig) -> Result<Self, ServerError> {
-        let ServerConfig { root, listen, cpus, token, link_mbps, cache_folder } = config;
+        let ServerConfig { root, listen, cpus, token, identity, link_mbps, cache_folder } = config;
         if !(cpus > 0.0 && cpus.is_finite()) {
             return Err(ServerError::Cpus { cpus });
         }
@@ -91,6 +94,7 @@ impl Server {
             cpu: Arc::new(Cpu::new(cpus)),
             throttle,
             token,
+            identity,
             plans,
             cancel: Cancel::default(),
         };
@@ -199,6 +203,28 @@ fn accept(listener: &TcpListener, shared: &Shared, is_closed: &AtomicBool) {
     }
 }
 
+/// Finds out who has connected; tells somebody who may not ask so.
+fn welcome(socket: TcpStream, shared: &Shared) -> Result<Stream, WireError> {
+    socket.set_nodelay(true)?;
+    let keep_alive = socket2::TcpKeepalive::new().with_time(KEEP_ALIVE).with_interval(KEEP_ALIVE / 6);
+    socket2::SockRef::from(&socket).set_tcp_keepalive(&keep_alive)?;
+    session::set_times(&socket)?;
+    let greeted = Stream::accept(socket, shared.identity.as_ref()).and_then(|stream| {
+        match session::greet(&stream, shared.token.as_ref()) {
+            Ok(()) => Ok(stream),
+            Err(error) => Err((stream, error)),
+        }
+    });
+    greeted.map_err(|(stream, error)| {
+        if let WireError::Refused(reason) = &error
+            && let Err(error) = session::refuse(&stream, reason)
+        {
+            tracing::debug!(%error, "the reason was not told");
+        }
+        error
+    })
+}
+
 fn turn_away(mut stream: &TcpStream) {
     let reason = format!("the server has {MOST_CONNECTIONS} connections, which is all it takes");
     let told = Frame::new(0, &Reply::Refused { reason }, Vec::new());
@@ -206,16 +232,13 @@ fn turn_away(mut stream: &TcpStream) {
     tracing::debug!(?written, "turned a connection away");
 }
 
-fn serve(mut stream: TcpStream, number: u64, shared: &Shared) -> Result<(), WireError> {
-    stream.set_nodelay(true)?;
-    let keep_alive = socket2::TcpKeepalive::new().with_time(KEEP_ALIVE).with_interval(KEEP_ALIVE / 6);
-    socket2::SockRef::from(&stream).set_tcp_keepalive(&keep_alive)?;
-    session::greet(&mut stream, shared.token.as_ref())?;
-    let (sending, of_sender) = (stream.try_clone()?, shared.clone());
+fn serve(socket: TcpStream, number: u64, shared: &Shared) -> Result<(), WireError> {
+    let stream = Arc::new(welcome(socket, shared)?);
+    let (sending, of_sender) = (Arc::clone(&stream), shared.clone());
     let sender = thread::Builder::new().name(format!("feedline-send-{number}")).spawn(move || {
         session::send(&sending, number, &of_sender);
     })?;
-    let received = session::receive(&mut stream, number, shared);
+    let received = session::receive(&stream, number, shared);
     shared.fair.leave(number);
     if sender.join().is_err() {
         tracing::error!("a thread that sends panicked");

@@ -1,7 +1,7 @@
 //! One connection of a server: who it is, its requests, its replies.
 
 use std::io::{self, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use super::plans::Plans;
 use super::root::Root;
 use super::throttle::{PIECE_BYTES, Throttle};
 use super::token::Token;
+use crate::tls::{Identity, Stream};
 use crate::wire::{Failure, Frame, MOST_REQUEST_BYTES, PROTOCOL, Reply, Request, WireError};
 
 /// How long a client may take to say who it is.
@@ -26,10 +27,14 @@ const SEND_TIME: Duration = Duration::from_secs(30);
 pub(super) const MOST_READ_BYTES: u64 = 256 << 20;
 
 /// Finds out who the other side is; an error if it may not ask.
-pub(super) fn greet(stream: &mut TcpStream, token: Option<&Token>) -> Result<(), WireError> {
-    stream.set_read_timeout(Some(HANDSHAKE_TIME))?;
-    stream.set_write_timeout(Some(SEND_TIME))?;
-    let hello = next(stream)?;
+pub(super) fn greet(stream: &Stream, token: Option<&Token>) -> Result<(), WireError> {
+    let hello = match next(stream) {
+        Err(WireError::Magic { found }) if Stream::is_tls(found) => {
+            let reason = "this server speaks no TLS; use feedline:// in place of feedlines://";
+            return Err(WireError::Refused(reason.to_owned()));
+        }
+        other => other?,
+    };
     let Request::Hello { protocol, codec } = hello.message()? else { return Err(WireError::Unexpected) };
     let own = feedline_codec::VERSION;
     if protocol != PROTOCOL || codec != own {
@@ -37,36 +42,45 @@ pub(super) fn greet(stream: &mut TcpStream, token: Option<&Token>) -> Result<(),
             "the client speaks protocol {protocol} with codec {codec:?}, this server protocol {PROTOCOL} with codec {own:?}; \
              install the same version of feedline on both"
         );
-        return refuse(stream, reason);
+        return Err(WireError::Refused(reason));
     }
     if let Some(token) = token {
         let mut challenge = [0; 32];
         getrandom::fill(&mut challenge).map_err(io::Error::other)?;
-        Frame::new(0, &Reply::Challenge { challenge }, Vec::new())?.write(stream)?;
+        Frame::new(0, &Reply::Challenge { challenge }, Vec::new())?.write(&mut &*stream)?;
         let Request::Proof { proof } = next(stream)?.message()? else { return Err(WireError::Unexpected) };
         if !token.accepts(&challenge, &proof) {
-            return refuse(stream, "the token is wrong or missing; set FEEDLINE_TOKEN_FILE to the server's".to_owned());
+            let reason = "the token is wrong or missing; set FEEDLINE_TOKEN_FILE to the server's";
+            return Err(WireError::Refused(reason.to_owned()));
         }
     }
-    Frame::new(0, &Reply::Welcome, Vec::new())?.write(stream)?;
-    stream.set_read_timeout(None)?;
+    Frame::new(0, &Reply::Welcome, Vec::new())?.write(&mut &*stream)?;
+    stream.socket().set_read_timeout(None)?;
     Ok(())
 }
 
-fn next(stream: &mut TcpStream) -> Result<Frame, WireError> {
-    let gone = || io::Error::from(io::ErrorKind::UnexpectedEof);
-    Frame::read(stream, 4096)?.ok_or_else(|| gone().into())
+/// Sets how long somebody whom nobody knows yet may take.
+pub(super) fn set_times(socket: &TcpStream) -> io::Result<()> {
+    socket.set_read_timeout(Some(HANDSHAKE_TIME))?;
+    socket.set_write_timeout(Some(SEND_TIME))
 }
 
-fn refuse(stream: &mut TcpStream, reason: String) -> Result<(), WireError> {
-    Frame::new(0, &Reply::Refused { reason: reason.clone() }, Vec::new())?.write(stream)?;
-    Err(WireError::Refused(reason))
+fn next(mut stream: &Stream) -> Result<Frame, WireError> {
+    let gone = || io::Error::from(io::ErrorKind::UnexpectedEof);
+    Frame::read(&mut stream, 4096)?.ok_or_else(|| gone().into())
+}
+
+/// Tells somebody that he may not ask, and ends the connection.
+pub(super) fn refuse(mut stream: &Stream, reason: &str) -> Result<(), WireError> {
+    Frame::new(0, &Reply::Refused { reason: reason.to_owned() }, Vec::new())?.write(&mut stream)?;
+    stream.end_after_refusal();
+    Ok(())
 }
 
 /// Receives requests until the connection ends.
-pub(super) fn receive(stream: &mut TcpStream, number: u64, shared: &Shared) -> Result<(), WireError> {
+pub(super) fn receive(mut stream: &Stream, number: u64, shared: &Shared) -> Result<(), WireError> {
     let mut meter = shared.cpu.meter();
-    while let Some(request) = Frame::read(stream, MOST_REQUEST_BYTES)? {
+    while let Some(request) = Frame::read(&mut stream, MOST_REQUEST_BYTES)? {
         if !shared.fair.put_request(number, request) {
             break;
         }
@@ -76,7 +90,7 @@ pub(super) fn receive(stream: &mut TcpStream, number: u64, shared: &Shared) -> R
 }
 
 /// Sends replies until the connection ends.
-pub(super) fn send(stream: &TcpStream, number: u64, shared: &Shared) {
+pub(super) fn send(stream: &Stream, number: u64, shared: &Shared) {
     let mut to = Throttled { stream, throttle: shared.throttle.as_deref() };
     let mut meter = shared.cpu.meter();
     while let Some(reply) = shared.fair.next_reply(number) {
@@ -87,14 +101,12 @@ pub(super) fn send(stream: &TcpStream, number: u64, shared: &Shared) {
         shared.fair.sent(number, reply.wire_bytes());
         meter.charge();
     }
-    // Wakes the thread that receives; whether the other side is still there does not matter.
-    if let Err(error) = stream.shutdown(Shutdown::Both) {
-        tracing::debug!(%error, "the connection had ended");
-    }
+    // Wakes the thread that receives.
+    stream.end();
 }
 
 struct Throttled<'a> {
-    stream: &'a TcpStream,
+    stream: &'a Stream,
     throttle: Option<&'a Throttle>,
 }
 
@@ -242,6 +254,7 @@ pub(super) struct Shared {
     pub cpu: Arc<Cpu>,
     pub throttle: Option<Arc<Throttle>>,
     pub token: Option<Token>,
+    pub identity: Option<Identity>,
     pub plans: Arc<Plans>,
     pub cancel: Cancel,
 }

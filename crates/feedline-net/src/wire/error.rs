@@ -16,6 +16,8 @@ pub enum WireError {
     Message(#[from] postcard::Error),
     #[error("{0}")]
     Refused(String),
+    #[error("{0}")]
+    Tls(String),
     #[error("an answer of another kind came than was asked for")]
     Unexpected,
 }

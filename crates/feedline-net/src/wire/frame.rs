@@ -89,16 +89,22 @@ impl Head {
     /// Receives the head of a frame of at most `most` bytes; `None` if the connection has ended before it.
     pub fn read(from: &mut impl Read, most: u64) -> Result<Option<Self>, WireError> {
         let mut bytes = [0; HEAD_BYTES];
-        match read_some(from, &mut bytes)? {
-            0 => return Ok(None),
-            len => from.read_exact(&mut bytes[len..])?,
+        let mut len = read_some(from, &mut bytes)?;
+        if len == 0 {
+            return Ok(None);
         }
-        let word = |at: usize| bytes[at..at + 4].try_into().expect("four bytes");
+        // Somebody who speaks something else may have said all that he will.
+        if len < MAGIC.len() {
+            from.read_exact(&mut bytes[len..MAGIC.len()])?;
+            len = MAGIC.len();
+        }
+        let word = |bytes: &[u8], at: usize| bytes[at..at + 4].try_into().expect("four bytes");
+        if bytes[..MAGIC.len()] != MAGIC {
+            return Err(WireError::Magic { found: word(&bytes, 0) });
+        }
+        from.read_exact(&mut bytes[len..])?;
         let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        if bytes[..4] != MAGIC {
-            return Err(WireError::Magic { found: word(0) });
-        }
-        let (message_len, bytes_len) = (u64::from(u32::from_le_bytes(word(4))), long(8));
+        let (message_len, bytes_len) = (u64::from(u32::from_le_bytes(word(&bytes, 4))), long(8));
         let len = message_len.saturating_add(bytes_len);
         if len > most {
             return Err(WireError::TooLong { bytes: len, most });

@@ -1,11 +1,12 @@
 //! One connection to a server, from its greeting to its end.
 
 use std::io::{self, Read, Write as _};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs as _};
+use std::net::{TcpStream, ToSocketAddrs as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{Counts, Terms};
+use super::{Counts, LinkTerms};
+use crate::tls::Stream;
 use crate::wire::{Arrival, Frame, Head, MOST_REPLY_BYTES, PROTOCOL, Reply, Request, WireError};
 
 /// How long a connection may take to come about.
@@ -16,7 +17,7 @@ const SEND_TIME: Duration = Duration::from_secs(30);
 /// A connection that has come about.
 #[derive(Debug)]
 pub(super) struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     began: Instant,
     /// When something came last, in milliseconds since it began.
     heard_milliseconds: AtomicU64,
@@ -24,11 +25,17 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Connects and says who asks.
-    pub fn open(terms: &Terms, counts: &Counts) -> Result<Self, WireError> {
+    pub fn open(terms: &LinkTerms, counts: &Counts) -> Result<Self, WireError> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "no address is known for it");
         for address in terms.server.to_socket_addrs()? {
             match TcpStream::connect_timeout(&address, CONNECT_TIME) {
-                Ok(stream) => {
+                Ok(socket) => {
+                    socket.set_nodelay(true)?;
+                    socket.set_read_timeout(Some(CONNECT_TIME))?;
+                    socket.set_write_timeout(Some(SEND_TIME))?;
+                    let host = terms.server.rsplit_once(':').map_or(terms.server.as_str(), |(host, _)| host);
+                    let host = host.trim_start_matches('[').trim_end_matches(']');
+                    let stream = Stream::connect(socket, host, terms.trust.as_ref())?;
                     let connection = Self { stream, began: Instant::now(), heard_milliseconds: AtomicU64::new(0) };
                     connection.greet(terms, counts)?;
                     return Ok(connection);
@@ -39,10 +46,7 @@ impl Connection {
         Err(last.into())
     }
 
-    fn greet(&self, terms: &Terms, counts: &Counts) -> Result<(), WireError> {
-        self.stream.set_nodelay(true)?;
-        self.stream.set_read_timeout(Some(CONNECT_TIME))?;
-        self.stream.set_write_timeout(Some(SEND_TIME))?;
+    fn greet(&self, terms: &LinkTerms, counts: &Counts) -> Result<(), WireError> {
         let mut said = Request::Hello { protocol: PROTOCOL, codec: feedline_codec::VERSION.to_owned() };
         let mut stream = self.receiver(counts);
         loop {
@@ -58,7 +62,7 @@ impl Connection {
                 _ => return Err(WireError::Unexpected),
             }
         }
-        self.stream.set_read_timeout(None)?;
+        self.stream.socket().set_read_timeout(None)?;
         Ok(())
     }
 
@@ -79,9 +83,7 @@ impl Connection {
 
     /// Ends it; whoever sends or receives is told.
     pub fn end(&self) {
-        if let Err(error) = self.stream.shutdown(Shutdown::Both) {
-            tracing::debug!(%error, "the connection had ended");
-        }
+        self.stream.end();
     }
 }
 

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use self::talk::Talk;
 use super::token::Token;
+use crate::tls::Trust;
 use crate::wire::{Reply, Request, WireError};
 
 /// How long a server may be gone before a request of it fails.
@@ -34,6 +35,8 @@ pub enum LinkError {
     Gone { server: String, seconds: f64, attempts: u32, source: Arc<WireError> },
     #[error("the storage server {server} refuses: {reason}")]
     Refused { server: String, reason: String },
+    #[error("no TLS connection to the storage server {server}: {problem}")]
+    Tls { server: String, problem: String },
     #[error("what is said to or by the storage server {server} cannot be written or read")]
     Message { server: String, source: Arc<WireError> },
     #[error("the link to the storage server {server} was closed")]
@@ -77,11 +80,23 @@ struct Counts {
 }
 
 /// Whom to ask, and how.
-#[derive(Debug)]
-struct Terms {
-    server: String,
-    token: Option<Token>,
-    patience: Duration,
+#[derive(Clone, Debug)]
+pub struct LinkTerms {
+    /// A host and a port.
+    pub server: String,
+    /// The secret that the server may ask for.
+    pub token: Option<Token>,
+    /// Whom to believe, if the server speaks TLS.
+    pub trust: Option<Trust>,
+    /// How long the server may be gone.
+    pub patience: Duration,
+}
+
+impl LinkTerms {
+    /// A server that speaks no TLS, with the usual patience.
+    pub fn plain(server: &str, token: Option<Token>) -> Self {
+        Self { server: server.to_owned(), token, trust: None, patience: PATIENCE }
+    }
 }
 
 /// A connection that is there as long as it is needed.
@@ -89,20 +104,15 @@ struct Terms {
 /// Its threads end soon after it is dropped; nobody waits for them, because to connect may take seconds.
 #[derive(Debug)]
 pub struct Link {
-    terms: Arc<Terms>,
+    terms: Arc<LinkTerms>,
     counts: Arc<Counts>,
     talk: Mutex<Arc<Talk>>,
 }
 
 impl Link {
-    /// A link to `server`, a host and a port. Nothing is connected yet.
-    pub fn new(server: &str, token: Option<Token>) -> Self {
-        Self::with_patience(server, token, PATIENCE)
-    }
-
-    /// The same, with another time that the server may be gone.
-    pub fn with_patience(server: &str, token: Option<Token>, patience: Duration) -> Self {
-        let terms = Arc::new(Terms { server: server.to_owned(), token, patience });
+    /// A link to a server. Nothing is connected yet.
+    pub fn new(terms: LinkTerms) -> Self {
+        let terms = Arc::new(terms);
         let counts = Arc::default();
         let talk = Talk::new(Arc::clone(&terms), Arc::clone(&counts));
         Self { terms, counts, talk: Mutex::new(talk) }

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::connection::Connection;
-use super::{Counts, LinkDone, LinkError, LinkTraffic, TELLING_BYTES, Terms};
+use super::{Counts, LinkDone, LinkError, LinkTerms, LinkTraffic, TELLING_BYTES};
 use crate::wire::{Arrival, Frame, Request, WireError};
 
 /// How long a server may send nothing at all while it is asked for something.
@@ -31,7 +31,7 @@ const WRITE_BYTES: usize = 64 << 10;
 /// Requests under way, in the process that asks.
 pub(super) struct Talk {
     process: u32,
-    terms: Arc<Terms>,
+    terms: Arc<LinkTerms>,
     counts: Arc<Counts>,
     state: Mutex<State>,
     changed: Condvar,
@@ -85,7 +85,7 @@ fn tell(ended: impl IntoIterator<Item = Waiting>, error: impl Fn(&Waiting) -> Li
 }
 
 impl Talk {
-    pub fn new(terms: Arc<Terms>, counts: Arc<Counts>) -> Arc<Self> {
+    pub fn new(terms: Arc<LinkTerms>, counts: Arc<Counts>) -> Arc<Self> {
         let state = State {
             waiting: BTreeMap::new(),
             unsent: VecDeque::new(),
@@ -243,8 +243,13 @@ impl Talk {
                 state.unsent = state.waiting.keys().copied().collect();
                 state.connection = Some(connection);
             }
-            Err(WireError::Refused(reason)) => {
-                let refused = LinkError::Refused { server: self.terms.server.clone(), reason };
+            // To ask again would change nothing.
+            Err(error @ (WireError::Refused(_) | WireError::Tls(_))) => {
+                let server = self.terms.server.clone();
+                let refused = match error {
+                    WireError::Tls(problem) => LinkError::Tls { server, problem },
+                    other => LinkError::Refused { server, reason: other.to_string() },
+                };
                 let waiting = std::mem::take(&mut state.waiting);
                 drop(state);
                 tell(waiting.into_values(), |_| refused.clone());
