@@ -9,6 +9,9 @@ RUST := $(shell find crates -name '*.rs' -o -name '*.c' -o -name Cargo.toml) Car
 PACKAGE := $(shell find python -name '*.py' -o -name '*.pyi') pyproject.toml
 # The pictures that benchmarks read; any folder of JPEG files, for bench-peers also several.
 DATA ?= ../shared/data/imagenet
+# Larger photographs, for bench-storage, and what it is told further, such as --volumes FOLDER.
+PHOTOS ?= ../shared/data/photos
+STORAGE ?=
 # The shapes of KiTS19's volumes, for bench-schedule, and what it is told further, such as --resume.
 SHAPES ?= ../shared/data/kits19/shapes.json
 SCHEDULE ?=
@@ -16,7 +19,7 @@ SCHEDULE ?=
 # How long `make fuzz` runs each target.
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build demo test test-rust test-python test-fuzz fuzz lint bench bench-peers bench-schedule bench-accuracy clean
+.PHONY: help build demo test test-rust test-python test-fuzz fuzz lint bench bench-peers bench-schedule bench-storage bench-accuracy clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -81,6 +84,9 @@ bench-peers: $(VENV)/dev $(VENV)/installed  ## install and race every peer; writ
 
 bench-schedule: $(VENV)/dev $(VENV)/installed  ## accelerator use on samples of very different cost (an hour and a quarter)
 	$(BIN)/python -m bench.schedule --shapes $(SHAPES) --pictures $(firstword $(DATA)) $(SCHEDULE)
+
+bench-storage: $(VENV)/dev $(VENV)/installed  ## traffic and time of every offload policy (half an hour)
+	$(BIN)/python -m bench.storage $(DATA) $(PHOTOS) $(STORAGE)
 
 bench-accuracy: $(VENV)/dev $(VENV)/installed  ## train a small segmentation net in every order (a few minutes)
 	$(BIN)/python -m bench.accuracy

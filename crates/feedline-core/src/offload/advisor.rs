@@ -54,6 +54,8 @@ struct Measured {
     trials: u64,
     points: Vec<SamplePoint>,
     storage_cores: f64,
+    /// How fast the link is, as the server sees it.
+    link: Option<f64>,
     bytes: u64,
     samples: u64,
     rates: Rates,
@@ -67,6 +69,13 @@ struct Window {
     at: Instant,
     samples: u64,
     stalled: Duration,
+}
+
+impl Measured {
+    fn note_server(&mut self, spent: &Spent) {
+        self.storage_cores = spent.cores.into();
+        self.link = spent.bytes_per_second.or(self.link);
+    }
 }
 
 impl Advisor {
@@ -161,7 +170,7 @@ impl Advisor {
         let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
         spent.trials.iter().for_each(|trial| measured.models.add(spent.stored_bytes, *trial));
         measured.trials += 1;
-        measured.storage_cores = spent.cores.into();
+        measured.note_server(spent);
         if measured.points.len() < KEPT_POINTS {
             let point = SamplePoint::new(&self.plan.source().key(wanted.id), spent);
             measured.points.push(point);
@@ -172,7 +181,7 @@ impl Advisor {
     pub fn note(&self, wanted: Wanted, spent: &Spent, bytes: u64) {
         self.keep_stored(wanted, spent.stored_bytes);
         let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
-        measured.storage_cores = spent.cores.into();
+        measured.note_server(spent);
         measured.bytes += spent.stored_bytes;
         measured.samples += 1;
         let Spent { form, nanoseconds, .. } = *spent;
@@ -197,6 +206,8 @@ impl Advisor {
         }
         measured.window = Some(now);
         let stalled = now.stalled.saturating_sub(window.stalled);
+        // Both ends see a link that is busy as slow as it is, and one that is not as faster.
+        let link = link.into_iter().chain(measured.link).reduce(f64::min);
         let Some(link) = link.filter(|_| measured.trials >= self.first_trials()) else { return };
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         measured.rates = Rates {

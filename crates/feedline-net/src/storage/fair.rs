@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::wire::Frame;
 
@@ -15,6 +16,9 @@ use crate::wire::Frame;
 const MOST_REQUESTS: usize = 256;
 /// Bytes of replies of a connection beyond which no further request of it is done.
 const MOST_REPLY_BYTES: u64 = 8 << 20;
+
+/// Bytes that have to be sent before their speed is told.
+const TELLING_BYTES: u64 = 256 << 10;
 
 /// All connections.
 #[derive(Debug, Default)]
@@ -37,6 +41,9 @@ struct Connection {
     requests: VecDeque<Frame>,
     replies: VecDeque<Frame>,
     reply_bytes: u64,
+    /// What was sent so far, and the time that took: a link that is slow makes it long.
+    sent_bytes: u64,
+    sending: Duration,
     /// Whether it is among those of which a request can be done.
     has_turn: bool,
     changed: Arc<Condvar>,
@@ -139,16 +146,25 @@ impl Fair {
         }
     }
 
-    /// A reply was sent.
-    pub fn sent(&self, number: u64, bytes: u64) {
+    /// A reply was sent, which took some time.
+    pub fn sent(&self, number: u64, bytes: u64, took: Duration) {
         let mut state = self.lock();
         let Some(connection) = state.connections.get_mut(&number) else { return };
         connection.reply_bytes -= bytes;
+        connection.sent_bytes += bytes;
+        connection.sending += took;
         let has_turn = state.give_turn(number);
         drop(state);
         if has_turn {
             self.has_requests.notify_one();
         }
+    }
+
+    /// Bytes a second that a connection takes while something is sent to it, once enough was.
+    pub fn bytes_per_second(&self, number: u64) -> Option<f64> {
+        let state = self.lock();
+        let connection = state.connections.get(&number).filter(|it| it.sent_bytes >= TELLING_BYTES)?;
+        Some(connection.sent_bytes as f64 / connection.sending.as_secs_f64().max(1e-9))
     }
 
     /// Connections of which something waits to be done or sent.
@@ -211,7 +227,7 @@ mod tests {
         assert_eq!(fair.next_request().unwrap().0, other);
         for _ in 0..2 {
             let reply = fair.next_reply(slow).unwrap();
-            fair.sent(slow, reply.wire_bytes());
+            fair.sent(slow, reply.wire_bytes(), Duration::ZERO);
         }
         assert_eq!(fair.next_request().unwrap().0, slow);
     }

@@ -158,7 +158,8 @@ fn work(shared: &Shared, root: &Root) {
     let mut meter = shared.cpu.meter();
     let mut workspace = NearWorkspace::new(shared.cancel.clone());
     while let Some((number, request)) = shared.fair.next_request() {
-        let answered = catch_unwind(AssertUnwindSafe(|| session::answer(&request, root, shared, &mut workspace)));
+        let answered =
+            catch_unwind(AssertUnwindSafe(|| session::answer((number, &request), root, shared, &mut workspace)));
         let answered = answered.unwrap_or_else(|_| {
             // What an op panics on is a bug, but one of this request only.
             workspace = NearWorkspace::new(shared.cancel.clone());

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use feedline_core::engine::{Cancel, NoMemory};
 use feedline_core::error::chain;
@@ -94,11 +94,12 @@ pub(super) fn send(stream: &Stream, number: u64, shared: &Shared) {
     let mut to = Throttled { stream, throttle: shared.throttle.as_deref() };
     let mut meter = shared.cpu.meter();
     while let Some(reply) = shared.fair.next_reply(number) {
+        let began = Instant::now();
         if let Err(error) = reply.write(&mut to) {
             tracing::debug!(%error, "a client takes no more");
             break;
         }
-        shared.fair.sent(number, reply.wire_bytes());
+        shared.fair.sent(number, reply.wire_bytes(), began.elapsed());
         meter.charge();
     }
     // Wakes the thread that receives.
@@ -126,14 +127,14 @@ impl Write for Throttled<'_> {
 
 /// Does what a request asks for.
 pub(super) fn answer(
-    request: &Frame,
+    (number, request): (u64, &Frame),
     root: &Root,
     shared: &Shared,
     workspace: &mut NearWorkspace,
 ) -> Result<Frame, WireError> {
     let (reply, bytes) = match request.message() {
         Ok(Request::Prepare { plan, asked }) => {
-            prepare(plan, &asked, shared, workspace).unwrap_or_else(|failed| (failed, Vec::new()))
+            prepare(plan, &asked, (number, shared), workspace).unwrap_or_else(|failed| (failed, Vec::new()))
         }
         Ok(Request::Plan { text, number, listing }) => {
             let opened = shared.plans.open(&text, number, listing);
@@ -155,7 +156,7 @@ pub(super) fn failed(request: &Frame) -> Result<Frame, WireError> {
 fn prepare(
     plan: u128,
     asked: &Asked,
-    shared: &Shared,
+    (number, shared): (u64, &Shared),
     workspace: &mut NearWorkspace,
 ) -> Result<(Reply, Vec<u8>), Reply> {
     let unknown = || Reply::Failed { failure: Failure::UnknownPlan, reason: "the plan is not known".to_owned() };
@@ -166,6 +167,7 @@ fn prepare(
         let reason = format!("{} bytes are more than a reply takes", bytes.len());
         return Err(Reply::Failed { failure: Failure::TooLong, reason });
     }
+    spent.bytes_per_second = shared.fair.bytes_per_second(number);
     spent.cores = (shared.cpu.cores() / shared.fair.busy().max(1) as f64) as f32;
     Ok((Reply::Prepared(spent), bytes))
 }

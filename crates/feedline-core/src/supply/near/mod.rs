@@ -15,6 +15,7 @@ mod preparer;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use form::{Form, Packing};
@@ -33,6 +34,9 @@ use crate::plan::{Plan, Prefix};
 use crate::sink::Machine;
 use crate::store::{Answer, Done, Fetch, StoreError};
 
+/// Trials that are waited for.
+const MOST_TRIALS: usize = 32;
+
 /// A supply with a peer near the data.
 #[derive(Debug)]
 pub struct NearSupply {
@@ -50,7 +54,7 @@ struct Near {
     advisor: Arc<Advisor>,
     traffic: Arc<TrafficMeter>,
     /// Trials under way.
-    trials: Mutex<Vec<Fetch>>,
+    trials: Mutex<VecDeque<Fetch>>,
 }
 
 impl NearSupply {
@@ -86,7 +90,12 @@ impl Near {
             }
         });
         let fetch = self.peer.ask(&self.prefix, Asked::Trials { wanted }, done);
-        self.trials.lock().unwrap_or_else(PoisonError::into_inner).push(fetch);
+        let mut trials = self.trials.lock().unwrap_or_else(PoisonError::into_inner);
+        trials.push_back(fetch);
+        // Those before are answered by now, or too old to be of use.
+        let old = if trials.len() > MOST_TRIALS { trials.pop_front() } else { None };
+        drop(trials);
+        drop(old);
     }
 }
 

@@ -11,8 +11,8 @@ use crate::store::{Fetch, StoreError, Traffic};
 
 /// Prepares samples near the data.
 pub trait Peer: Send + Sync + Debug {
-    /// Begins to ask for something and returns at once. `done` is called once, from another thread, unless the [`Fetch`] was
-    /// dropped before.
+    /// Begins to ask for something and returns at once. `done` is called once, from another thread or before this returns,
+    /// unless the [`Fetch`] was dropped before.
     fn ask(&self, prefix: &Arc<Prefix>, asked: Asked, done: Box<dyn FnOnce(Prepared) + Send>) -> Fetch;
 
     /// Bytes a second that come while the link is busy, once enough have.
@@ -56,6 +56,8 @@ pub struct Spent {
     pub stored_bytes: u64,
     /// Cores that the peer has for whoever asked, others considered.
     pub cores: f32,
+    /// Bytes a second that went to whoever asked while something was sent, as the peer sees it.
+    pub bytes_per_second: Option<f64>,
     /// What was asked for, if that was how other forms would be.
     pub trials: Vec<Trial>,
 }
