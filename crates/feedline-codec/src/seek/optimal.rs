@@ -96,7 +96,9 @@ mod tests {
 
     fn counted(pairs: &[(u8, u32)]) -> Counts {
         let mut counts = [0; 256];
-        pairs.iter().for_each(|&(symbol, count)| counts[usize::from(symbol)] = count);
+        for &(symbol, count) in pairs {
+            counts[usize::from(symbol)] = count;
+        }
         counts
     }
 
