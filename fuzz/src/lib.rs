@@ -13,6 +13,7 @@ pub mod index_read;
 pub mod shard_index;
 pub mod tar;
 pub mod volume;
+pub mod wire;
 
 mod memory;
 mod mutate;
@@ -42,7 +43,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     Target { name: "header", run: header::run, seeds: header::seeds },
     Target { name: "index_build", run: index_build::run, seeds: index_build::seeds },
     Target { name: "index_read", run: index_read::run, seeds: index_read::seeds },
@@ -50,4 +51,5 @@ pub const TARGETS: [Target; 7] = [
     Target { name: "tar", run: tar::run, seeds: tar::seeds },
     Target { name: "shard_index", run: shard_index::run, seeds: shard_index::seeds },
     Target { name: "volume", run: volume::run, seeds: volume::seeds },
+    Target { name: "wire", run: wire::run, seeds: wire::seeds },
 ];

@@ -50,9 +50,13 @@ pub fn storage(typed: &StorageArguments, interrupt: &Interrupt<'_>) -> Result<Se
         token,
         identity,
         link_mbps: typed.link_mbps,
+        http: typed.http,
     })?;
     let (listen, began) = (server.address(), Instant::now());
     output::say(&format!("serving {} on {scheme}://{listen}/", typed.root));
+    if let Some(http) = server.http_address() {
+        output::say(&format!("pages on http://{http}/health, /metrics and /stats"));
+    }
     while interrupt.check().is_ok() {
         thread::sleep(LOOK_EVERY);
     }

@@ -13,6 +13,7 @@ mod remote;
 mod root;
 mod server;
 mod session;
+mod tally;
 mod throttle;
 mod token;
 
@@ -26,6 +27,7 @@ pub use link::{Link, LinkCounts, LinkDone, LinkError, LinkTerms, LinkTraffic, Pe
 pub use remote::RemoteStore;
 pub use root::Root;
 pub use server::{Server, ServerConfig, ServerError};
+pub use tally::ServerStats;
 pub use token::Token;
 
 /// The scheme of URLs of storage servers.

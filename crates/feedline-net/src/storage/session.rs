@@ -1,8 +1,8 @@
 //! One connection of a server: who it is, its requests, its replies.
 
 use std::io::{self, Write};
-use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use feedline_core::engine::NoMemory;
@@ -10,17 +10,20 @@ use feedline_core::error::chain;
 use feedline_core::store::{Object, Room, StoreError, Version};
 
 use super::cpu::Cpu;
-use super::fair::Fair;
+use super::fair::{Fair, Next};
 use super::root::Root;
+use super::tally::{Outcome, Tally};
 use super::throttle::{PIECE_BYTES, Throttle};
 use super::token::Token;
 use crate::tls::{Identity, Stream};
 use crate::wire::{Failure, Frame, MOST_REQUEST_BYTES, PROTOCOL, Reply, Request, WireError};
 
 /// How long a client may take to say who it is.
-const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
+pub(super) const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 /// How long a client may take none of what is sent to it.
-const SEND_TIME: Duration = Duration::from_secs(30);
+pub(super) const SEND_TIME: Duration = Duration::from_secs(30);
+/// How long a client hears nothing: a request that takes long is not a server that is gone.
+const STILL_HERE: Duration = Duration::from_secs(15);
 /// The longest part of a file in one reply.
 pub(super) const MOST_READ_BYTES: u64 = 256 << 20;
 
@@ -53,14 +56,8 @@ pub(super) fn greet(stream: &Stream, token: Option<&Token>) -> Result<(), WireEr
         }
     }
     Frame::new(0, &Reply::Welcome, Vec::new())?.write(&mut &*stream)?;
-    stream.socket().set_read_timeout(None)?;
+    stream.lift_deadline()?;
     Ok(())
-}
-
-/// Sets how long somebody whom nobody knows yet may take.
-pub(super) fn set_times(socket: &TcpStream) -> io::Result<()> {
-    socket.set_read_timeout(Some(HANDSHAKE_TIME))?;
-    socket.set_write_timeout(Some(SEND_TIME))
 }
 
 fn next(mut stream: &Stream) -> Result<Frame, WireError> {
@@ -91,12 +88,21 @@ pub(super) fn receive(mut stream: &Stream, number: u64, shared: &Shared) -> Resu
 pub(super) fn send(stream: &Stream, number: u64, shared: &Shared) {
     let mut to = Throttled { stream, throttle: shared.throttle.as_deref() };
     let mut meter = shared.cpu.meter();
-    while let Some(reply) = shared.fair.next_reply(number) {
-        if let Err(error) = reply.write(&mut to) {
+    loop {
+        let next = shared.fair.next_reply(number, STILL_HERE);
+        let sent = match &next {
+            Next::Reply(reply) => reply.write(&mut to).map_err(WireError::from),
+            Next::NotYet => Frame::new(0, &Reply::Welcome, Vec::new()).and_then(|frame| Ok(frame.write(&mut to)?)),
+            Next::Ended => break,
+        };
+        if let Err(error) = sent {
             tracing::debug!(%error, "a client takes no more");
             break;
         }
-        shared.fair.sent(number, reply.wire_bytes());
+        if let Next::Reply(reply) = next {
+            shared.fair.sent(number, reply.wire_bytes());
+            shared.tally.sent_bytes.fetch_add(reply.wire_bytes(), Ordering::Relaxed);
+        }
         meter.charge();
     }
     // Wakes the thread that receives.
@@ -123,10 +129,23 @@ impl Write for Throttled<'_> {
 }
 
 /// Does what a request asks for.
-pub(super) fn answer(request: &Frame, root: &Root) -> Result<Frame, WireError> {
-    let (reply, bytes) = match request.message() {
-        Ok(asked) => do_request(asked, root).unwrap_or_else(|failed| (failed, Vec::new())),
-        Err(error) => (Reply::Failed { failure: Failure::Other, reason: error.to_string() }, Vec::new()),
+pub(super) fn answer(request: &Frame, root: &Root, tally: &Tally) -> Result<Frame, WireError> {
+    let unreadable =
+        |error: WireError| (Reply::Failed { failure: Failure::Other, reason: error.to_string() }, "unreadable");
+    let done = request.message().map_err(unreadable).and_then(|asked: Request| {
+        let kind = asked.kind();
+        do_request(asked, root).map(|done| (done, kind)).map_err(|failed| (failed, kind))
+    });
+    let (reply, bytes) = match done {
+        Ok(((reply, bytes), kind)) => {
+            tally.add_request(kind, Outcome::Done);
+            tally.read_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            (reply, bytes)
+        }
+        Err((failed, kind)) => {
+            tally.add_request(kind, Outcome::Failed);
+            (failed, Vec::new())
+        }
     };
     Frame::new(request.request, &reply, bytes)
 }
@@ -212,6 +231,7 @@ impl Room for Limited<'_> {
 pub(super) struct Shared {
     pub fair: Arc<Fair>,
     pub cpu: Arc<Cpu>,
+    pub tally: Arc<Tally>,
     pub throttle: Option<Arc<Throttle>>,
     pub token: Option<Token>,
     pub identity: Option<Identity>,
