@@ -7,7 +7,7 @@ cd "$(dirname "$0")"
 limit="-max_total_time=$1"
 [ "$1" = same ] && { limit="-seed=1 -runs=5000"; rm -rf corpus; }
 shift
-targets=${*:-header index_build index_read cut trimmed tar shard_index volume}
+targets=${*:-header index_build index_read cut trimmed tar shard_index volume wire}
 if ! command -v c++ >/dev/null 2>&1; then
     echo "no C++ compiler: libFuzzer is left out, and only tests/mutations.rs ran the targets"
     exit 0
@@ -16,7 +16,7 @@ fi
 # coverage apart from those without.
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$(cd .. && pwd)/target}"
 apart=""
-for crate in memory codec core; do
+for crate in memory codec core net; do
     apart="$apart --config profile.dev.package.feedline-$crate.codegen-units=1"
 done
 cargo run --quiet --bin seeds -- corpus

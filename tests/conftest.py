@@ -100,7 +100,7 @@ def serve() -> Iterator[Callable[..., tuple[subprocess.Popen[str], str]]]:
     """Start ``feedline storage``; gives the process and its address."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(root: Path, *options: str, listen: str = "127.0.0.1:0") -> tuple[subprocess.Popen[str], str]:
+    def start(root: Path | str, *options: str, listen: str = "127.0.0.1:0") -> tuple[subprocess.Popen[str], str]:
         command = [sys.executable, "-m", "feedline", "storage", "--root", str(root), "--listen", listen, *options]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         started.append(process)

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import datetime
+import ipaddress
+import json
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from buckets import BUCKET, bucket_server
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 import feedline as fl
 from feedline import ops
@@ -74,6 +83,88 @@ def test_tokens_are_asked_for_and_never_needed_on_this_machine_alone(
     refused = subprocess.run(command, capture_output=True, text=True, timeout=20)
     assert refused.returncode == 1
     assert "--token-file" in refused.stderr
+
+
+def write_certificate(folder: Path, host: str) -> tuple[Path, Path]:
+    """A certificate of its own for an address, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "storage")])
+    now, day = datetime.datetime.now(datetime.timezone.utc), datetime.timedelta(days=1)
+    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(x509.random_serial_number()).add_extension(names, critical=False)
+    builder = builder.not_valid_before(now - day).not_valid_after(now + day)
+    certificate, key_file = folder / "server.pem", folder / "server.key"
+    certificate.write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    key_file.write_bytes(key.private_bytes(pem, pkcs8, serialization.NoEncryption()))
+    return certificate, key_file
+
+
+def test_law_1_a_server_with_tls_gives_the_batches_of_the_folder_to_those_who_believe_it(
+    serve: Start, pictures: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = pictures(12)
+    certificate, key = write_certificate(tmp_path, "127.0.0.1")
+    _, address = serve(root.parent, "--tls-cert", str(certificate), "--tls-key", str(key))
+    url = f"feedlines://{address}/{root.name}"
+    began = time.monotonic()
+    with pytest.raises(fl.FeedlineError, match="set FEEDLINE_TLS_CA"):
+        fl.folder(url)
+    with pytest.raises(fl.FeedlineError, match="use feedlines://"):
+        fl.folder(url.replace("feedlines", "feedline"))
+    assert time.monotonic() - began < 10
+    monkeypatch.setenv("FEEDLINE_TLS_CA", str(certificate))
+    loader = loader_over(url)
+    assert contents(loader) == contents(loader_over(root))
+    assert loader.plan.to_toml().count(url) == 1
+
+
+def test_law_1_a_server_of_a_bucket_gives_the_batches_of_the_folder(
+    serve: Start, pictures: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = pictures(12)
+    with bucket_server(monkeypatch) as bucket:
+        for path in sorted(root.rglob("*")):
+            if path.is_file():
+                key = f"data/train/{path.relative_to(root)}"
+                bucket.client.put_object(Bucket=BUCKET, Key=key, Body=path.read_bytes())
+        bucket.client.put_object(Bucket=BUCKET, Key="secret", Body=b"secret")
+        _, address = serve(f"s3://{BUCKET}/data")
+        remote = loader_over(f"feedline://{address}/train")
+        assert contents(remote) == contents(loader_over(root))
+        with pytest.raises(fl.FeedlineError, match="outside of what this server serves"):
+            fl.folder(f"feedline://{address}/../secret")
+
+
+def test_a_server_says_over_http_how_it_is_doing(serve: Start, pictures: Callable[..., Path]) -> None:
+    root = pictures(6)
+    process, address = serve(root.parent, "--http", "127.0.0.1:0", "--cpus", "0.5")
+    pages = re.search(r"http://[\d.:]+", process.stderr.readline()).group()
+
+    def page(path: str) -> str:
+        with urllib.request.urlopen(pages + path, timeout=10) as answer:
+            return answer.read().decode()
+
+    assert page("/health") == "serving\n"
+    contents(loader_over(f"feedline://{address}/{root.name}"))
+    stats = json.loads(page("/stats"))
+    assert stats["requests"]["list"] == 1
+    assert stats["requests"]["read"] >= 6
+    assert stats["cpus"] == 0.5
+    assert 'feedline_storage_requests_total{kind="list"} 1\n' in page("/metrics")
+
+
+def test_what_a_server_sends_is_counted_for_each_epoch(serve: Start, pictures: Callable[..., Path]) -> None:
+    root = pictures(10)
+    _, address = serve(root.parent)
+    loader = loader_over(f"feedline://{address}/{root.name}", seek_index="never")
+    contents(loader)
+    store = loader.snapshot()["store"]
+    files = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
+    assert files < store["bytes_received_epoch"] < files + 60 * 10
+    assert store["requests"] >= 10
+    assert store["retries"] == 0
 
 
 def test_names_that_are_no_server_are_refused_by_name() -> None:

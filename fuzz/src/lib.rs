@@ -14,6 +14,7 @@ pub mod shard_index;
 pub mod tar;
 pub mod trimmed;
 pub mod volume;
+pub mod wire;
 
 mod memory;
 mod mutate;
@@ -52,4 +53,5 @@ pub const TARGETS: [Target; 8] = [
     Target { name: "tar", run: tar::run, seeds: tar::seeds },
     Target { name: "shard_index", run: shard_index::run, seeds: shard_index::seeds },
     Target { name: "volume", run: volume::run, seeds: volume::seeds },
+    Target { name: "wire", run: wire::run, seeds: wire::seeds },
 ];

@@ -53,3 +53,8 @@ fn changed_and_forged_shard_indexes_give_samples_inside_the_shard_or_errors() {
 fn regions_of_changed_volumes_are_those_of_the_whole_or_errors() {
     check("volume", 20_000);
 }
+
+#[test]
+fn changed_frames_and_messages_are_read_or_refused() {
+    check("wire", 20_000);
+}

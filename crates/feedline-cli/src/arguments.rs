@@ -68,6 +68,7 @@ Examples:
   feedline storage --root /data --listen 0.0.0.0:7077 --token-file token --cpus 4
   feedline storage --root /data --listen 0.0.0.0:7077 --token-file token --tls-cert server.pem --tls-key server.key
   feedline storage --root s3://bucket/train
+  feedline storage --root /data --http 127.0.0.1:9100 && curl http://127.0.0.1:9100/metrics
   feedline storage --root /data --link-mbps 500")]
 pub struct StorageArguments {
     /// The folder whose files are served, or its URL in an object store.
@@ -82,6 +83,9 @@ pub struct StorageArguments {
     /// A file with a secret that clients have to know.
     #[arg(long)]
     pub token_file: Option<PathBuf>,
+    /// Where to say over HTTP how the server is doing: /health, /metrics (for Prometheus) and /stats (JSON).
+    #[arg(long)]
+    pub http: Option<std::net::SocketAddr>,
     /// A file with the certificate of this server, in PEM: then it speaks TLS, and clients say feedlines://.
     #[arg(long, requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,

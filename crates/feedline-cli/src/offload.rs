@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use feedline_core::error::chain;
 use feedline_core::offload::{OffloadReport, Policy, SamplePoint};
 use feedline_core::order::{Epoch, Occurrence};
 use feedline_core::supply::{Asked, Wanted};
@@ -19,6 +20,7 @@ use serde::Serialize;
 
 use crate::arguments::OffloadArguments;
 use crate::interrupt::{Interrupt, POLL};
+use crate::output;
 use crate::plan;
 use crate::progress::Progress;
 
@@ -176,7 +178,7 @@ fn trials(plan: &Arc<Plan>, count: u64, interrupt: &Interrupt<'_>) -> Result<Vec
         progress.advance();
         match answer.sample {
             Ok((_, spent)) => points.push(SamplePoint::new(&source.key(id), &spent)),
-            Err(error) => tracing::warn!(%error, sample = %source.key(id), "a sample cannot be prepared"),
+            Err(error) => output::say(&format!("{}: {}", source.key(id), chain(&error))),
         }
     }
     Ok(points)

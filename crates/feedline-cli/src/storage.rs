@@ -51,10 +51,14 @@ pub fn storage(typed: &StorageArguments, cache_folder: Option<&Path>, interrupt:
         token,
         identity,
         link_mbps: typed.link_mbps,
+        http: typed.http,
         cache_folder: cache_folder.map(Path::to_owned),
     })?;
     let (listen, began) = (server.address(), Instant::now());
     output::say(&format!("serving {} on {scheme}://{listen}/", typed.root));
+    if let Some(http) = server.http_address() {
+        output::say(&format!("pages on http://{http}/health, /metrics and /stats"));
+    }
     while interrupt.check().is_ok() {
         thread::sleep(LOOK_EVERY);
     }

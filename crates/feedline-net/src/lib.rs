@@ -1,6 +1,7 @@
 //! Data that is elsewhere, behind the interfaces of the core: object stores and storage servers as stores.
 #![forbid(unsafe_code)]
 
+pub mod http;
 pub mod object;
 pub mod storage;
 pub mod tls;

@@ -33,6 +33,7 @@ fn config(root: &Path, cache: &Path) -> ServerConfig {
         token: None,
         identity: None,
         link_mbps: None,
+        http: None,
         cache_folder: Some(cache.to_owned()),
     }
 }

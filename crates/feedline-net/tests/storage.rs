@@ -26,6 +26,7 @@ fn config(root: &Path) -> ServerConfig {
         identity: None,
         link_mbps: None,
         cache_folder: None,
+        http: None,
     }
 }
 
@@ -325,35 +326,109 @@ fn a_server_that_is_gone_is_an_error_that_names_it_in_bounded_time() {
     assert!(began.elapsed() < Duration::from_secs(15));
 }
 
+/// Memory of this process, in megabytes.
+fn resident_mb() -> f64 {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<f64>().unwrap() * 4096.0 / 1e6
+}
+
 #[test]
-fn junk_connections_neither_crash_nor_block_the_server() {
+fn ten_thousand_junk_connections_neither_crash_nor_block_the_server_nor_fill_its_memory() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a"), "hello").unwrap();
     let server = serve(folder.path());
     let good = store(server.address(), None);
     good.read("a", &mut Vec::new()).unwrap();
+    let (began, before) = (Instant::now(), resident_mb());
     let mut kept = Vec::new();
-    for number in 0..2000 {
+    for number in 0..10_000 {
         let mut stream = TcpStream::connect(server.address()).unwrap();
-        match number % 4 {
+        match number % 5 {
             0 => drop(stream),
             1 => stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap_or_default(),
             2 => stream.write_all(&[0xff; 64]).unwrap_or_default(),
+            3 => stream.write_all(&[0x16, 3, 1, 0, 200, 1, 0, 0]).unwrap_or_default(),
             // Says nothing, and stays.
             _ if kept.len() < 300 => kept.push(stream),
             _ => drop(stream),
         }
+        if number % 500 == 0 {
+            let mut bytes = Vec::new();
+            good.read("a", &mut bytes).unwrap();
+            assert_eq!(bytes, b"hello");
+            assert!(resident_mb() < before + 200.0, "{} MB after {before} MB", resident_mb());
+        }
     }
-    let mut bytes = Vec::new();
-    good.read("a", &mut bytes).unwrap();
-    assert_eq!(bytes, b"hello");
+    assert!(began.elapsed() < Duration::from_mins(2), "{:?}", began.elapsed());
     drop(kept);
     let deadline = Instant::now() + Duration::from_secs(20);
     while server.connections() > 1 {
         assert!(Instant::now() < deadline, "{} connections are left", server.connections());
         thread::sleep(Duration::from_millis(50));
     }
+    let mut bytes = Vec::new();
     store(server.address(), None).read("a", &mut bytes).unwrap();
+    let stats = server.stats();
+    assert!(stats.connections_total >= 10_002 && stats.refused > 5000, "{stats:?}");
+}
+
+#[test]
+fn a_server_that_is_full_is_asked_again_until_there_is_a_place() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a"), "hello").unwrap();
+    let server = serve(folder.path());
+    let mut silent: Vec<TcpStream> = (0..256).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while server.stats().connections_total < 256 {
+        assert!(Instant::now() < deadline);
+        thread::sleep(Duration::from_millis(5));
+    }
+    let mut bytes = Vec::new();
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| store(server.address(), None).read("a", &mut bytes));
+        while server.stats().refused == 0 {
+            assert!(Instant::now() < deadline);
+            thread::sleep(Duration::from_millis(5));
+        }
+        silent.clear();
+        asking.join().unwrap().unwrap();
+    });
+    assert_eq!(bytes, b"hello");
+}
+
+#[test]
+fn somebody_who_sends_a_byte_now_and_then_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = serve(folder.path());
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    let began = Instant::now();
+    while stream.write_all(b"F").is_ok() {
+        assert!(began.elapsed() < Duration::from_secs(15), "it is still there");
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_server_that_becomes_ten_times_slower_gives_the_same_batches_later_and_no_error() {
+    let folder = tempfile::tempdir().unwrap();
+    write_pictures(&folder.path().join("train"), 60, 3).unwrap();
+    let expected = two_epochs(&plan(folder.path().join("train").to_str().unwrap()));
+    let server = Server::start(ServerConfig { link_mbps: Some(20.0), ..config(folder.path()) }).unwrap();
+    let loader = Loader::new(plan(&format!("feedline://{}/train", server.address())), &Machine::default());
+    let first = loader.begin().unwrap();
+    let mut found = Vec::new();
+    let Next::Batch(batch) = loader.next_within(first, Duration::from_mins(1)).unwrap() else { panic!("no batch") };
+    found.push(*batch);
+    server.set_link_mbps(2.0);
+    let (began, sent) = (Instant::now(), server.stats().sent_bytes);
+    while let Next::Batch(batch) = loader.next_within(first, Duration::from_mins(1)).unwrap() {
+        found.push(*batch);
+    }
+    found.extend(collect(&loader).unwrap());
+    let slowly = (server.stats().sent_bytes - sent) as f64 - 200e3;
+    assert!(slowly > 0.0 && began.elapsed().as_secs_f64() > slowly / 250e3, "{slowly} bytes in {:?}", began.elapsed());
+    assert!(seen(&found) == expected);
+    assert_eq!(loader.snapshot().store.retries, 0);
 }
 
 #[test]
@@ -405,7 +480,7 @@ fn a_server_limited_to_a_part_of_a_core_uses_no_more() {
         link.call(&Request::ReadAll { name: "a".to_owned() }).unwrap();
         requests += 1;
     }
-    let (used, allowed) = (server.cpu_time().as_secs_f64(), began.elapsed().as_secs_f64() * 0.25);
+    let (used, allowed) = (server.stats().cpu_seconds, began.elapsed().as_secs_f64() * 0.25);
     // The burst, and one request of each thread beyond.
     assert!(used > 0.0 && used < allowed + 0.05, "{used} s of {allowed} s for {requests} requests");
 }

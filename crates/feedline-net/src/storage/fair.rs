@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::wire::Frame;
 
@@ -25,6 +25,15 @@ const TELLING_BYTES: u64 = 256 << 10;
 pub(super) struct Fair {
     state: Mutex<State>,
     has_requests: Condvar,
+}
+
+/// What a wait for a reply gave.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Reply(Frame),
+    NotYet,
+    /// The connection has ended.
+    Ended,
 }
 
 #[derive(Debug, Default)]
@@ -133,16 +142,21 @@ impl Fair {
         connection.changed.notify_all();
     }
 
-    /// The next reply to be sent; waits for one. Nothing once the connection has ended.
-    pub fn next_reply(&self, number: u64) -> Option<Frame> {
+    /// The next reply to be sent; waits for one, but not for long.
+    pub fn next_reply(&self, number: u64, within: Duration) -> Next {
+        let until = Instant::now() + within;
         let mut state = self.lock();
         loop {
-            let connection = state.connections.get_mut(&number)?;
+            let Some(connection) = state.connections.get_mut(&number) else { return Next::Ended };
             if let Some(reply) = connection.replies.pop_front() {
-                return Some(reply);
+                return Next::Reply(reply);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Next::NotYet;
             }
             let changed = Arc::clone(&connection.changed);
-            state = changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -226,10 +240,11 @@ mod tests {
         assert!(fair.put_request(other, frame(7)));
         assert_eq!(fair.next_request().unwrap().0, other);
         for _ in 0..2 {
-            let reply = fair.next_reply(slow).unwrap();
+            let Next::Reply(reply) = fair.next_reply(slow, Duration::ZERO) else { panic!("no reply waits") };
             fair.sent(slow, reply.wire_bytes(), Duration::ZERO);
         }
         assert_eq!(fair.next_request().unwrap().0, slow);
+        assert_eq!(fair.next_reply(other, Duration::from_millis(1)), Next::NotYet);
     }
 
     #[test]
@@ -240,7 +255,8 @@ mod tests {
         fair.leave(number);
         let number = fair.enter(1).unwrap();
         fair.close();
-        assert!(fair.next_request().is_none() && fair.next_reply(number).is_none() && fair.enter(1).is_none());
+        assert!(fair.next_request().is_none() && fair.enter(1).is_none());
+        assert_eq!(fair.next_reply(number, Duration::from_mins(1)), Next::Ended);
         assert!(!fair.put_request(number, frame(1)));
     }
 }

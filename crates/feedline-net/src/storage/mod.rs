@@ -15,6 +15,7 @@ mod remote;
 mod root;
 mod server;
 mod session;
+mod tally;
 mod throttle;
 mod token;
 
@@ -29,6 +30,7 @@ pub use peer::StoragePeer;
 pub use remote::RemoteStore;
 pub use root::Root;
 pub use server::{Server, ServerConfig, ServerError};
+pub use tally::ServerStats;
 pub use token::Token;
 
 /// The scheme of URLs of storage servers.

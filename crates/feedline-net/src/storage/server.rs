@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use feedline_core::engine::Cancel;
 use feedline_core::supply::NearWorkspace;
@@ -18,8 +18,10 @@ use super::cpu::Cpu;
 use super::plans::Plans;
 use super::root::Root;
 use super::session::{self, Shared};
+use super::tally::ServerStats;
 use super::throttle::Throttle;
 use super::token::Token;
+use crate::http::{HttpError, HttpServer, Page, Routes};
 use crate::tls::{Identity, Stream};
 use crate::wire::{Frame, Reply, WireError};
 
@@ -47,6 +49,8 @@ pub struct ServerConfig {
     pub link_mbps: Option<f64>,
     /// Where to keep what is found out about the data, such as seek indexes.
     pub cache_folder: Option<PathBuf>,
+    /// Where to say how it is doing, over HTTP.
+    pub http: Option<SocketAddr>,
 }
 
 /// Why a server cannot start.
@@ -61,15 +65,38 @@ pub enum ServerError {
     Cpus { cpus: f64 },
     #[error("cannot listen on {listen}")]
     Listen { listen: SocketAddr, source: io::Error },
+    #[error(transparent)]
+    Http(#[from] HttpError),
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
+}
+
+/// What is needed to say what a server has done.
+#[derive(Clone, Debug)]
+struct StatsSource {
+    shared: Shared,
+    cpus: f64,
+    began: Instant,
+}
+
+impl StatsSource {
+    fn read(&self) -> ServerStats {
+        ServerStats {
+            uptime_seconds: self.began.elapsed().as_secs_f64(),
+            connections: self.shared.fair.connections(),
+            cpu_seconds: self.shared.cpu.spent().as_secs_f64(),
+            cpus: self.cpus,
+            ..self.shared.tally.stats()
+        }
+    }
 }
 
 /// A server that runs.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
-    shared: Shared,
+    stats: StatsSource,
+    http: Option<HttpServer>,
     is_closed: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -77,12 +104,14 @@ pub struct Server {
 impl Server {
     /// Starts to serve.
     pub fn start(config: ServerConfig) -> Result<Self, ServerError> {
-        let ServerConfig { root, listen, cpus, token, identity, link_mbps, cache_folder } = config;
+        let ServerConfig { root, listen, cpus, token, identity, link_mbps, http, cache_folder } = config;
         if !(cpus > 0.0 && cpus.is_finite()) {
             return Err(ServerError::Cpus { cpus });
         }
-        if token.is_none() && !listen.ip().is_loopback() {
-            return Err(ServerError::NeedsToken { listen });
+        for listen in [Some(listen), http].into_iter().flatten() {
+            if token.is_none() && !listen.ip().is_loopback() {
+                return Err(ServerError::NeedsToken { listen });
+            }
         }
         let failed = |source| ServerError::Listen { listen, source };
         let listener = TcpListener::bind(listen).map_err(failed)?;
@@ -91,6 +120,7 @@ impl Server {
         let plans = Arc::new(Plans::new(&Arc::new(root.clone()), cache_folder));
         let shared = Shared {
             fair: Arc::default(),
+            tally: Arc::default(),
             cpu: Arc::new(Cpu::new(cpus)),
             throttle,
             token,
@@ -99,8 +129,9 @@ impl Server {
             cancel: Cancel::default(),
         };
         let is_closed = Arc::new(AtomicBool::new(false));
-        let (of_server, threads) = (shared.clone(), Vec::new());
-        let mut server = Self { address, shared: of_server, is_closed: Arc::clone(&is_closed), threads };
+        let stats = StatsSource { shared: shared.clone(), cpus, began: Instant::now() };
+        let mut server = Self { address, stats, http: None, is_closed: Arc::clone(&is_closed), threads: Vec::new() };
+        server.http = http.map(|http| HttpServer::start(http, server.routes())).transpose()?;
         for number in 0..cpus.ceil() as usize {
             let (shared, root) = (shared.clone(), root.clone());
             server.begin(format!("feedline-storage-{number}"), move || work(&shared, &root))?;
@@ -121,17 +152,35 @@ impl Server {
 
     /// Connections now.
     pub fn connections(&self) -> usize {
-        self.shared.fair.connections()
+        self.stats.shared.fair.connections()
     }
 
-    /// Processor time that was used for clients.
-    pub fn cpu_time(&self) -> Duration {
-        self.shared.cpu.spent()
+    /// What it has done so far.
+    pub fn stats(&self) -> ServerStats {
+        self.stats.read()
+    }
+
+    /// The way to [`Server::stats`] for pages.
+    fn routes(&self) -> Routes {
+        let (metrics, stats) = (self.stats.clone(), self.stats.clone());
+        let json = move || match serde_json::to_string_pretty(&stats.read()) {
+            Ok(text) => Page::json(text + "\n"),
+            Err(error) => Page { status: 500, ..Page::text(error.to_string()) },
+        };
+        Routes::default()
+            .with("/health", || Page::text("serving\n"))
+            .with("/metrics", move || Page::metrics(metrics.read().metrics()))
+            .with("/stats", json)
+    }
+
+    /// Where its pages are, if it has some.
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.http.as_ref().map(HttpServer::address)
     }
 
     /// Changes how much is sent at most, in megabits per second, where that was limited from the start.
     pub fn set_link_mbps(&self, megabits_per_second: f64) {
-        if let Some(throttle) = &self.shared.throttle {
+        if let Some(throttle) = &self.stats.shared.throttle {
             throttle.set(megabits_per_second);
         }
     }
@@ -140,8 +189,8 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.is_closed.store(true, Ordering::Release);
-        self.shared.fair.close();
-        self.shared.cancel.cancel();
+        self.stats.shared.fair.close();
+        self.stats.shared.cancel.cancel();
         // Wakes the thread that accepts.
         if let Err(error) = TcpStream::connect_timeout(&self.address, Duration::from_millis(200)) {
             tracing::debug!(%error, "the listener had ended");
@@ -186,7 +235,12 @@ fn accept(listener: &TcpListener, shared: &Shared, is_closed: &AtomicBool) {
                 continue;
             }
         };
+        shared.tally.connections.fetch_add(1, Ordering::Relaxed);
         let Some(number) = shared.fair.enter(MOST_CONNECTIONS) else {
+            if is_closed.load(Ordering::Acquire) {
+                return;
+            }
+            shared.tally.refused.fetch_add(1, Ordering::Relaxed);
             turn_away(&stream);
             continue;
         };
@@ -209,14 +263,16 @@ fn welcome(socket: TcpStream, shared: &Shared) -> Result<Stream, WireError> {
     socket.set_nodelay(true)?;
     let keep_alive = socket2::TcpKeepalive::new().with_time(KEEP_ALIVE).with_interval(KEEP_ALIVE / 6);
     socket2::SockRef::from(&socket).set_tcp_keepalive(&keep_alive)?;
-    session::set_times(&socket)?;
-    let greeted = Stream::accept(socket, shared.identity.as_ref()).and_then(|stream| {
-        match session::greet(&stream, shared.token.as_ref()) {
-            Ok(()) => Ok(stream),
-            Err(error) => Err((stream, error)),
-        }
-    });
+    socket.set_write_timeout(Some(session::SEND_TIME))?;
+    let greeted =
+        Stream::accept(socket, session::HANDSHAKE_TIME, shared.identity.as_ref()).and_then(
+            |stream| match session::greet(&stream, shared.token.as_ref()) {
+                Ok(()) => Ok(stream),
+                Err(error) => Err((stream, error)),
+            },
+        );
     greeted.map_err(|(stream, error)| {
+        shared.tally.refused.fetch_add(1, Ordering::Relaxed);
         if let WireError::Refused(reason) = &error
             && let Err(error) = session::refuse(&stream, reason)
         {
@@ -228,7 +284,7 @@ fn welcome(socket: TcpStream, shared: &Shared) -> Result<Stream, WireError> {
 
 fn turn_away(mut stream: &TcpStream) {
     let reason = format!("the server has {MOST_CONNECTIONS} connections, which is all it takes");
-    let told = Frame::new(0, &Reply::Refused { reason }, Vec::new());
+    let told = Frame::new(0, &Reply::Busy { reason }, Vec::new());
     let written = stream.set_write_timeout(Some(ACCEPT_PAUSE)).map(|()| told.map(|frame| frame.write(&mut stream)));
     tracing::debug!(?written, "turned a connection away");
 }

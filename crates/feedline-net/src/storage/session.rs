@@ -1,8 +1,8 @@
 //! One connection of a server: who it is, its requests, its replies.
 
 use std::io::{self, Write};
-use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use feedline_core::engine::{Cancel, NoMemory};
@@ -11,18 +11,21 @@ use feedline_core::store::{Object, Room, StoreError, Version};
 use feedline_core::supply::{Asked, NearWorkspace, PrepareError};
 
 use super::cpu::Cpu;
-use super::fair::Fair;
+use super::fair::{Fair, Next};
 use super::plans::Plans;
 use super::root::Root;
+use super::tally::{Outcome, Tally};
 use super::throttle::{PIECE_BYTES, Throttle};
 use super::token::Token;
 use crate::tls::{Identity, Stream};
 use crate::wire::{Failure, Frame, MOST_REQUEST_BYTES, PROTOCOL, Reply, Request, WireError};
 
 /// How long a client may take to say who it is.
-const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
+pub(super) const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 /// How long a client may take none of what is sent to it.
-const SEND_TIME: Duration = Duration::from_secs(30);
+pub(super) const SEND_TIME: Duration = Duration::from_secs(30);
+/// How long a client hears nothing: a request that takes long is not a server that is gone.
+const STILL_HERE: Duration = Duration::from_secs(15);
 /// The longest part of a file in one reply.
 pub(super) const MOST_READ_BYTES: u64 = 256 << 20;
 
@@ -55,14 +58,8 @@ pub(super) fn greet(stream: &Stream, token: Option<&Token>) -> Result<(), WireEr
         }
     }
     Frame::new(0, &Reply::Welcome, Vec::new())?.write(&mut &*stream)?;
-    stream.socket().set_read_timeout(None)?;
+    stream.lift_deadline()?;
     Ok(())
-}
-
-/// Sets how long somebody whom nobody knows yet may take.
-pub(super) fn set_times(socket: &TcpStream) -> io::Result<()> {
-    socket.set_read_timeout(Some(HANDSHAKE_TIME))?;
-    socket.set_write_timeout(Some(SEND_TIME))
 }
 
 fn next(mut stream: &Stream) -> Result<Frame, WireError> {
@@ -93,13 +90,22 @@ pub(super) fn receive(mut stream: &Stream, number: u64, shared: &Shared) -> Resu
 pub(super) fn send(stream: &Stream, number: u64, shared: &Shared) {
     let mut to = Throttled { stream, throttle: shared.throttle.as_deref() };
     let mut meter = shared.cpu.meter();
-    while let Some(reply) = shared.fair.next_reply(number) {
+    loop {
+        let next = shared.fair.next_reply(number, STILL_HERE);
         let began = Instant::now();
-        if let Err(error) = reply.write(&mut to) {
+        let sent = match &next {
+            Next::Reply(reply) => reply.write(&mut to).map_err(WireError::from),
+            Next::NotYet => Frame::new(0, &Reply::Welcome, Vec::new()).and_then(|frame| Ok(frame.write(&mut to)?)),
+            Next::Ended => break,
+        };
+        if let Err(error) = sent {
             tracing::debug!(%error, "a client takes no more");
             break;
         }
-        shared.fair.sent(number, reply.wire_bytes(), began.elapsed());
+        if let Next::Reply(reply) = next {
+            shared.fair.sent(number, reply.wire_bytes(), began.elapsed());
+            shared.tally.sent_bytes.fetch_add(reply.wire_bytes(), Ordering::Relaxed);
+        }
         meter.charge();
     }
     // Wakes the thread that receives.
@@ -132,17 +138,22 @@ pub(super) fn answer(
     shared: &Shared,
     workspace: &mut NearWorkspace,
 ) -> Result<Frame, WireError> {
-    let (reply, bytes) = match request.message() {
-        Ok(Request::Prepare { plan, asked }) => {
-            prepare(plan, &asked, (number, shared), workspace).unwrap_or_else(|failed| (failed, Vec::new()))
+    let unreadable =
+        |error: WireError| (Reply::Failed { failure: Failure::Other, reason: error.to_string() }, "unreadable");
+    let done = request.message().map_err(unreadable).and_then(|asked: Request| {
+        let kind = asked.kind();
+        serve_request(asked, number, root, shared, workspace).map(|done| (done, kind)).map_err(|failed| (failed, kind))
+    });
+    let (reply, bytes) = match done {
+        Ok(((reply, bytes), kind)) => {
+            shared.tally.add_request(kind, Outcome::Done);
+            shared.tally.read_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            (reply, bytes)
         }
-        Ok(Request::Plan { text, number, listing }) => {
-            let opened = shared.plans.open(&text, number, listing);
-            let failed = |reason| Reply::Failed { failure: Failure::Other, reason };
-            (opened.map_or_else(failed, |()| Reply::Planned), Vec::new())
+        Err((failed, kind)) => {
+            shared.tally.add_request(kind, Outcome::Failed);
+            (failed, Vec::new())
         }
-        Ok(asked) => do_request(asked, root).unwrap_or_else(|failed| (failed, Vec::new())),
-        Err(error) => (Reply::Failed { failure: Failure::Other, reason: error.to_string() }, Vec::new()),
     };
     Frame::new(request.request, &reply, bytes)
 }
@@ -151,6 +162,24 @@ pub(super) fn answer(
 pub(super) fn failed(request: &Frame) -> Result<Frame, WireError> {
     let reason = "the server panicked at this request, which is a bug; its log says more".to_owned();
     Frame::new(request.request, &Reply::Failed { failure: Failure::Other, reason }, Vec::new())
+}
+
+/// The reply and its bytes, or the reply that says why there are none.
+fn serve_request(
+    asked: Request,
+    number: u64,
+    root: &Root,
+    shared: &Shared,
+    workspace: &mut NearWorkspace,
+) -> Result<(Reply, Vec<u8>), Reply> {
+    match asked {
+        Request::Prepare { plan, asked } => prepare(plan, &asked, (number, shared), workspace),
+        Request::Plan { text, number, listing } => match shared.plans.open(&text, number, listing) {
+            Ok(()) => Ok((Reply::Planned, Vec::new())),
+            Err(reason) => Err(Reply::Failed { failure: Failure::Other, reason }),
+        },
+        asked => read(asked, root),
+    }
 }
 
 fn prepare(
@@ -184,8 +213,8 @@ impl From<StoreError> for Reply {
     }
 }
 
-/// The reply and its bytes, or the reply that says why there are none.
-fn do_request(asked: Request, root: &Root) -> Result<(Reply, Vec<u8>), Reply> {
+/// What a request about files asks for.
+fn read(asked: Request, root: &Root) -> Result<(Reply, Vec<u8>), Reply> {
     match asked {
         Request::Plan { .. } | Request::Prepare { .. } => unreachable!("these are not about files"),
         Request::Hello { .. } | Request::Proof { .. } => {
@@ -254,6 +283,7 @@ impl Room for Limited<'_> {
 pub(super) struct Shared {
     pub fair: Arc<Fair>,
     pub cpu: Arc<Cpu>,
+    pub tally: Arc<Tally>,
     pub throttle: Option<Arc<Throttle>>,
     pub token: Option<Token>,
     pub identity: Option<Identity>,

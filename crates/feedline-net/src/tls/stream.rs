@@ -5,7 +5,7 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::Connection;
 
@@ -21,13 +21,15 @@ const WRITE_BYTES: usize = 64 << 10;
 const TLS_HANDSHAKE: u8 = 0x16;
 /// What is read of somebody who was refused, so that the reason arrives before the end.
 const DRAIN_BYTES: usize = 16 << 10;
-const DRAIN_TIME: Duration = Duration::from_millis(200);
+const DRAIN_TIME: Duration = Duration::from_millis(500);
 
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Stream {
     socket: TcpStream,
-    session: Option<Session>,
+    /// Until when all has to be read; for good, once it is known who is there.
+    deadline: Mutex<Option<Instant>>,
+    session: Option<Box<Session>>,
 }
 
 #[derive(Debug)]
@@ -47,46 +49,71 @@ struct Incoming {
 }
 
 impl Stream {
-    /// A client's side, with the times of the socket as they are.
-    pub fn connect(socket: TcpStream, host: &str, trust: Option<&Trust>) -> Result<Self, WireError> {
-        let Some(trust) = trust else { return Ok(Self { socket, session: None }) };
+    fn plain(socket: TcpStream, within: Duration) -> Self {
+        Self { socket, deadline: Mutex::new(Some(Instant::now() + within)), session: None }
+    }
+
+    /// A client's side; reading ends `within` a time, until that is lifted.
+    pub fn connect(socket: TcpStream, within: Duration, host: &str, trust: Option<&Trust>) -> Result<Self, WireError> {
+        let plain = Self::plain(socket, within);
+        let Some(trust) = trust else { return Ok(plain) };
         let mut session = trust.session(host).map_err(|error| WireError::Tls(error.to_string()))?;
         let told = |error: io::Error| match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
             Some(inner) => WireError::Tls(advice(inner, host)),
             None => WireError::Broken(error),
         };
-        session.complete_io(&mut &socket).map_err(told)?;
-        Ok(Self::with(socket, session.into()))
+        session.complete_io(&mut &plain).map_err(told)?;
+        Ok(plain.with(session.into()))
     }
 
-    /// A server's side. A client that does not speak TLS where it should is an error that can be told to it.
-    pub fn accept(socket: TcpStream, identity: Option<&Identity>) -> Result<Self, (Self, WireError)> {
-        let Some(identity) = identity else { return Ok(Self { socket, session: None }) };
-        match Self::accept_session(&socket, identity) {
-            Ok(session) => Ok(Self::with(socket, session)),
-            Err(error) => Err((Self { socket, session: None }, error)),
+    /// A server's side; reading ends `within` a time, until that is lifted. A client that does not speak TLS where it should
+    /// is an error that can be told to it.
+    pub fn accept(socket: TcpStream, within: Duration, identity: Option<&Identity>) -> Result<Self, (Self, WireError)> {
+        let plain = Self::plain(socket, within);
+        let Some(identity) = identity else { return Ok(plain) };
+        match plain.accept_session(identity) {
+            Ok(session) => Ok(plain.with(session)),
+            Err(error) => Err((plain, error)),
         }
     }
 
-    fn accept_session(mut socket: &TcpStream, identity: &Identity) -> Result<Connection, WireError> {
+    fn accept_session(&self, identity: &Identity) -> Result<Connection, WireError> {
         let mut first = [0];
-        if socket.peek(&mut first)? > 0 && first[0] != TLS_HANDSHAKE {
+        self.look_at_clock()?;
+        if self.socket.peek(&mut first)? > 0 && first[0] != TLS_HANDSHAKE {
             let reason = "this server speaks TLS; use feedlines:// in place of feedline://";
             return Err(WireError::Refused(reason.to_owned()));
         }
         let mut session = identity.session().map_err(io::Error::other)?;
-        session.complete_io(&mut socket)?;
+        session.complete_io(&mut &*self)?;
         Ok(session.into())
     }
 
-    fn with(socket: TcpStream, tls: Connection) -> Self {
+    fn with(self, tls: Connection) -> Self {
         let incoming = Mutex::new(Incoming { bytes: vec![0; READ_BYTES], start: 0, end: 0 });
-        Self { socket, session: Some(Session { tls: Mutex::new(tls), incoming, outgoing: Mutex::default() }) }
+        let session = Session { tls: Mutex::new(tls), incoming, outgoing: Mutex::default() };
+        Self { session: Some(Box::new(session)), ..self }
     }
 
-    /// The socket, to set times.
-    pub fn socket(&self) -> &TcpStream {
-        &self.socket
+    /// From now on reading may take any time.
+    pub fn lift_deadline(&self) -> io::Result<()> {
+        *lock(&self.deadline) = None;
+        self.socket.set_read_timeout(None)
+    }
+
+    /// Waits on the socket no longer than until the deadline: somebody who sends a byte now and then gains nothing.
+    fn look_at_clock(&self) -> io::Result<()> {
+        let Some(deadline) = *lock(&self.deadline) else { return Ok(()) };
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.socket.set_read_timeout(Some(left))
+    }
+
+    fn receive(&self, target: &mut [u8]) -> io::Result<usize> {
+        self.look_at_clock()?;
+        (&self.socket).read(target)
     }
 
     /// Whether what a frame began with is the beginning of a TLS connection.
@@ -104,14 +131,15 @@ impl Stream {
     /// Ends it after the last words were written. What the other side says meanwhile is read, else the system would throw
     /// the last words away.
     pub fn end_after_refusal(&self) {
-        let ended = self.socket.shutdown(Shutdown::Write).and_then(|()| self.socket.set_read_timeout(Some(DRAIN_TIME)));
+        let ended = self.socket.shutdown(Shutdown::Write);
+        *lock(&self.deadline) = Some(Instant::now() + DRAIN_TIME);
         let mut room = [0; 1024];
-        let mut left = DRAIN_BYTES;
+        let mut read = 0;
         while ended.is_ok()
-            && left > 0
-            && let Ok(read @ 1..) = (&self.socket).read(&mut room)
+            && read < DRAIN_BYTES
+            && let Ok(more @ 1..) = self.receive(&mut room)
         {
-            left = left.saturating_sub(read);
+            read += more;
         }
         self.end();
     }
@@ -123,7 +151,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Read for &Stream {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
-        let Some(session) = &self.session else { return (&self.socket).read(target) };
+        let Some(session) = &self.session else { return self.receive(target) };
         let mut incoming = lock(&session.incoming);
         loop {
             if let Some(read) = session.decrypt(&mut incoming, target)? {
@@ -132,7 +160,7 @@ impl Read for &Stream {
             incoming.start = 0;
             incoming.end = 0;
             // Frames know their lengths, so an end without a farewell is an end.
-            match (&self.socket).read(&mut incoming.bytes)? {
+            match self.receive(&mut incoming.bytes)? {
                 0 => return Ok(0),
                 read => incoming.end = read,
             }

@@ -17,6 +17,8 @@ pub enum WireError {
     #[error("{0}")]
     Refused(String),
     #[error("{0}")]
+    Busy(String),
+    #[error("{0}")]
     Tls(String),
     #[error("an answer of another kind came than was asked for")]
     Unexpected,

@@ -68,6 +68,22 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// What kind it is, for counts.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Hello { .. } => "hello",
+            Self::Proof { .. } => "proof",
+            Self::List { .. } => "list",
+            Self::Open { .. } => "open",
+            Self::Read { .. } => "read",
+            Self::ReadAll { .. } => "read_all",
+            Self::Plan { .. } => "plan",
+            Self::Prepare { .. } => "prepare",
+        }
+    }
+}
+
 /// What a server answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
@@ -80,6 +96,11 @@ pub enum Reply {
     Welcome,
     /// The connection ends here.
     Refused {
+        /// Why.
+        reason: String,
+    },
+    /// The connection ends here, but another may be taken later.
+    Busy {
         /// Why.
         reason: String,
     },

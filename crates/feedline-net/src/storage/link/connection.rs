@@ -31,11 +31,10 @@ impl Connection {
             match TcpStream::connect_timeout(&address, CONNECT_TIME) {
                 Ok(socket) => {
                     socket.set_nodelay(true)?;
-                    socket.set_read_timeout(Some(CONNECT_TIME))?;
                     socket.set_write_timeout(Some(SEND_TIME))?;
                     let host = terms.server.rsplit_once(':').map_or(terms.server.as_str(), |(host, _)| host);
                     let host = host.trim_start_matches('[').trim_end_matches(']');
-                    let stream = Stream::connect(socket, host, terms.trust.as_ref())?;
+                    let stream = Stream::connect(socket, CONNECT_TIME, host, terms.trust.as_ref())?;
                     let connection = Self { stream, began: Instant::now(), heard_milliseconds: AtomicU64::new(0) };
                     connection.greet(terms, counts)?;
                     return Ok(connection);
@@ -55,6 +54,7 @@ impl Connection {
             match Frame::read(&mut stream, 4096)?.ok_or_else(gone)?.message()? {
                 Reply::Welcome => break,
                 Reply::Refused { reason } => return Err(WireError::Refused(reason)),
+                Reply::Busy { reason } => return Err(WireError::Busy(reason)),
                 Reply::Challenge { challenge } => {
                     let proof = terms.token.as_ref().map_or([0; 32], |token| token.proof(&challenge));
                     said = Request::Proof { proof };
@@ -62,7 +62,7 @@ impl Connection {
                 _ => return Err(WireError::Unexpected),
             }
         }
-        self.stream.socket().set_read_timeout(None)?;
+        self.stream.lift_deadline()?;
         Ok(())
     }
 

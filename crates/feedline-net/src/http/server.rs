@@ -1,0 +1,178 @@
+//! The server of pages.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Semaphore;
+use tokio::time;
+
+/// Connections at once; further ones wait to be taken.
+const MOST_CONNECTIONS: usize = 32;
+/// How long a client may take to ask, also for the next page.
+const ASK_TIME: Duration = Duration::from_secs(5);
+/// How long a connection may last.
+const CONNECTION_TIME: Duration = Duration::from_secs(30);
+/// The longest question.
+const MOST_HEAD_BYTES: usize = 16 << 10;
+/// How long the end of a server waits for a page that is being made.
+const CLOSE_TIME: Duration = Duration::from_secs(1);
+/// How long the server waits after the system could not give it a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// A page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Whether all is well, or what is not.
+    pub status: u16,
+    /// What it is written in.
+    pub content_type: &'static str,
+    /// What is on it.
+    pub body: String,
+}
+
+impl Page {
+    /// Plain text.
+    pub fn text(body: impl Into<String>) -> Self {
+        Self { status: 200, content_type: "text/plain; charset=utf-8", body: body.into() }
+    }
+
+    /// What Prometheus reads.
+    pub fn metrics(body: String) -> Self {
+        Self { status: 200, content_type: "text/plain; version=0.0.4; charset=utf-8", body }
+    }
+
+    /// JSON.
+    pub fn json(body: String) -> Self {
+        Self { status: 200, content_type: "application/json", body }
+    }
+}
+
+/// Pages by path.
+#[derive(Default)]
+pub struct Routes(BTreeMap<&'static str, Box<dyn Fn() -> Page + Send + Sync>>);
+
+impl Routes {
+    /// Adds a page, which `make` makes anew each time; it must not take long.
+    #[must_use]
+    pub fn with(mut self, path: &'static str, make: impl Fn() -> Page + Send + Sync + 'static) -> Self {
+        self.0.insert(path, Box::new(make));
+        self
+    }
+
+    fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+        if method != Method::GET && method != Method::HEAD {
+            let mut refused = respond(Page { status: 405, ..Page::text("only GET and HEAD\n") });
+            refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return refused;
+        }
+        if let Some(make) = self.0.get(path) {
+            return respond(make());
+        }
+        let known: Vec<&str> = self.0.keys().copied().collect();
+        respond(Page { status: 404, ..Page::text(format!("no such page; there are {}\n", known.join(" "))) })
+    }
+}
+
+impl fmt::Debug for Routes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+fn respond(page: Page) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(page.body)));
+    *response.status_mut() = StatusCode::from_u16(page.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(page.content_type));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Why pages cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum HttpError {
+    #[error("cannot listen on {listen} for HTTP")]
+    Listen { listen: SocketAddr, source: io::Error },
+    #[error("cannot start a thread for HTTP")]
+    Thread(#[source] io::Error),
+}
+
+/// A server of pages that runs until it is dropped.
+#[derive(Debug)]
+pub struct HttpServer {
+    address: SocketAddr,
+    runtime: Option<Runtime>,
+}
+
+impl HttpServer {
+    /// Starts to serve.
+    pub fn start(listen: SocketAddr, routes: Routes) -> Result<Self, HttpError> {
+        let failed = |source| HttpError::Listen { listen, source };
+        let listener = TcpListener::bind(listen).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("feedline-http").enable_all().build();
+        let runtime = runtime.map_err(HttpError::Thread)?;
+        let entered = runtime.enter();
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
+        drop(entered);
+        runtime.spawn(accept(listener, Arc::new(routes)));
+        Ok(Self { address, runtime: Some(runtime) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(CLOSE_TIME);
+        }
+    }
+}
+
+async fn accept(listener: tokio::net::TcpListener, routes: Arc<Routes>) {
+    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a connection for HTTP cannot be taken");
+                time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let routes = Arc::clone(&routes);
+        tokio::spawn(async move {
+            let answer = |request: Request<Incoming>| {
+                let answered = routes.answer(request.method(), request.uri().path());
+                async move { Ok::<_, Infallible>(answered) }
+            };
+            let mut builder = http1::Builder::new();
+            builder.timer(TokioTimer::new()).header_read_timeout(ASK_TIME).max_buf_size(MOST_HEAD_BYTES);
+            let connection = builder.serve_connection(TokioIo::new(stream), service_fn(answer));
+            match time::timeout(CONNECTION_TIME, connection).await {
+                Ok(Ok(())) | Err(_) => {}
+                Ok(Err(error)) => tracing::debug!(%error, "a connection for HTTP has ended"),
+            }
+            drop(place);
+        });
+    }
+}

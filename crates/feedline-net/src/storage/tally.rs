@@ -1,0 +1,95 @@
+//! What a server has done, in numbers.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use serde::Serialize;
+
+use crate::http::Exposition;
+
+/// Counts while a server runs.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// By kind: requests, and those that failed.
+    requests: Mutex<BTreeMap<&'static str, (u64, u64)>>,
+    pub connections: AtomicU64,
+    pub refused: AtomicU64,
+    pub read_bytes: AtomicU64,
+    pub sent_bytes: AtomicU64,
+}
+
+/// Whether a request could be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Done,
+    Failed,
+}
+
+impl Tally {
+    /// Counts a request.
+    pub fn add_request(&self, kind: &'static str, outcome: Outcome) {
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let (all, failed) = requests.entry(kind).or_default();
+        *all += 1;
+        *failed += u64::from(outcome == Outcome::Failed);
+    }
+
+    /// The counts.
+    pub fn stats(&self) -> ServerStats {
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ServerStats {
+            requests: requests.iter().map(|(kind, (all, _))| (*kind, *all)).collect(),
+            failures: requests.iter().map(|(kind, (_, failed))| (*kind, *failed)).collect(),
+            connections_total: count(&self.connections),
+            refused: count(&self.refused),
+            read_bytes: count(&self.read_bytes),
+            sent_bytes: count(&self.sent_bytes),
+            ..ServerStats::default()
+        }
+    }
+}
+
+/// What a server has done so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ServerStats {
+    /// Since it was started.
+    pub uptime_seconds: f64,
+    /// Connections now.
+    pub connections: usize,
+    /// Connections since it was started, also of those who might not ask.
+    pub connections_total: u64,
+    /// Those that were turned away: another version, no token, no TLS, or too many.
+    pub refused: u64,
+    /// Requests by kind.
+    pub requests: BTreeMap<&'static str, u64>,
+    /// Those that could not be done.
+    pub failures: BTreeMap<&'static str, u64>,
+    /// Bytes that were read of files to answer.
+    pub read_bytes: u64,
+    /// Bytes of replies that were sent, before encryption.
+    pub sent_bytes: u64,
+    /// Processor time that was used for clients.
+    pub cpu_seconds: f64,
+    /// Cores that it may use.
+    pub cpus: f64,
+}
+
+impl ServerStats {
+    /// The same as Prometheus reads it.
+    pub fn metrics(&self) -> String {
+        let mut text = Exposition::default();
+        text.gauge("feedline_storage_uptime_seconds", "Seconds since the start.", self.uptime_seconds);
+        text.gauge("feedline_storage_connections", "Connections now.", self.connections);
+        text.counter("feedline_storage_connections_total", "Connections since the start.", self.connections_total);
+        text.counter("feedline_storage_refused_total", "Connections that were turned away.", self.refused);
+        text.counters("feedline_storage_requests_total", "Requests.", "kind", self.requests.clone());
+        text.counters("feedline_storage_failures_total", "Requests that failed.", "kind", self.failures.clone());
+        text.counter("feedline_storage_read_bytes_total", "Bytes read of files.", self.read_bytes);
+        text.counter("feedline_storage_sent_bytes_total", "Bytes of replies sent.", self.sent_bytes);
+        text.counter("feedline_storage_cpu_seconds_total", "Processor time used.", self.cpu_seconds);
+        text.gauge("feedline_storage_cpus", "Cores that may be used.", self.cpus);
+        text.into_text()
+    }
+}

@@ -1,0 +1,87 @@
+//! What comes over the wire, from a client or a server that lies.
+//!
+//! Promised beyond the rest: a frame or message that is taken is the same when it is written and read again.
+
+use feedline_net::wire::{Failure, Frame, Reply, Request};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde::ser::{SerializeTuple, Serializer};
+
+const MOST_BYTES: u64 = 16 << 20;
+
+/// Reads the bytes as frames, and as a message whose frame is right: a checksum would keep most changes from the reader of
+/// messages.
+pub fn run(data: &[u8]) {
+    let mut rest = data;
+    while let Ok(Some(frame)) = Frame::read(&mut rest, MOST_BYTES) {
+        let mut written = Vec::new();
+        frame.write(&mut written).expect("memory takes all");
+        let again = Frame::read(&mut written.as_slice(), MOST_BYTES).expect("what was written can be read");
+        assert_eq!(Some(&frame), again.as_ref());
+        check_message::<Request>(&frame);
+        check_message::<Reply>(&frame);
+    }
+    let frame = Frame::new(1, &Raw(data), Vec::new()).expect("bytes can be written");
+    check_message::<Request>(&frame);
+    check_message::<Reply>(&frame);
+}
+
+fn check_message<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(frame: &Frame) {
+    if let Ok(message) = frame.message::<T>() {
+        let written = Frame::new(1, &message, Vec::new()).expect("what was read can be written");
+        assert_eq!(written.message::<T>().expect("what was written can be read"), message);
+    }
+}
+
+/// Bytes that are written as they are.
+struct Raw<'a>(&'a [u8]);
+
+impl Serialize for Raw<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut tuple = serializer.serialize_tuple(self.0.len())?;
+        for byte in self.0 {
+            tuple.serialize_element(byte)?;
+        }
+        tuple.end()
+    }
+}
+
+/// Frames of each kind, one after the other, and messages alone.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let name = || "train/a.jpg".to_owned();
+    let requests = [
+        Request::Hello { protocol: 1, codec: "codec".to_owned() },
+        Request::Proof { proof: [7; 32] },
+        Request::List { folder: "train".to_owned(), is_flat: true },
+        Request::Open { name: name() },
+        Request::Read { name: name(), offset: 5, len: 1 << 40, version: None },
+        Request::ReadAll { name: name() },
+    ];
+    let replies = [
+        Reply::Challenge { challenge: [9; 32] },
+        Reply::Welcome,
+        Reply::Refused { reason: "no".to_owned() },
+        Reply::Names(vec![(name(), None), ("b".to_owned(), None)]),
+        Reply::Bytes,
+        Reply::Failed { failure: Failure::Changed, reason: "other".to_owned() },
+    ];
+    let mut seeds: Vec<Vec<u8>> = requests.iter().map(alone).chain(replies.iter().map(alone)).collect();
+    let mut wire = Vec::new();
+    for (number, request) in (0..).zip(&requests) {
+        let frame = Frame::new(number, request, vec![1; 20]).expect("a seed can be written");
+        frame.write(&mut wire).expect("memory takes all");
+    }
+    seeds.push(wire);
+    seeds
+}
+
+/// A message without its frame.
+fn alone(message: &impl Serialize) -> Vec<u8> {
+    let mut wire = Vec::new();
+    let frame = Frame::new(0, message, Vec::new()).expect("a seed can be written");
+    frame.write(&mut wire).expect("memory takes all");
+    wire.split_off(HEAD_BYTES)
+}
+
+/// What stands before a message in a frame.
+const HEAD_BYTES: usize = 32;
