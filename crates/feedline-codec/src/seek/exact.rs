@@ -51,22 +51,29 @@ impl<'m> Scan<'m> {
             steps.skip(number(first_group * every)..number(first))?;
             steps.pass_restart(number(first));
             let (start, predictors) = (steps.bits.position(), steps.predictors);
-            let last = if end == in_row || end % every == 0 {
-                steps.predictors = index.predictors_behind(row, last_group).ok_or(BadIndex("a row is missing"))?;
-                last_bit(memory, behind)
+            let group_end = (last_group * every + every).min(in_row);
+            let (last, sum_behind) = if end == group_end {
+                (last_bit(memory, behind), index.predictors_behind(row, last_group).map(sum))
             } else {
                 steps.predictors = index.predictors_before(row, last_group, number(last_group * every))?;
                 steps.bits.go_to(tail);
                 steps.skip(number(last_group * every)..number(end))?;
-                steps.bits.position()
+                let found = (steps.bits.position(), Some(sum(steps.predictors)));
+                // Else data that was changed since would say itself where it ends. Behind a restart no bit is known.
+                if interval == 0 {
+                    steps.skip(number(end)..number(group_end))?;
+                    let is_as_known = steps.bits.position() == last_bit(memory, behind)
+                        && Some(steps.predictors) == index.predictors_behind(row, last_group);
+                    is_as_known.then_some(()).ok_or_else(BadIndex::of_part)?;
+                }
+                found
             };
-            let sum_behind = sum(steps.predictors);
             if last > memory.len() * 8 {
                 return Err(BadIndex("a row ends too early"));
             }
             add_segments(&mut segments, start..last, &restarts, number(first)..number(end), predictors, interval)?;
             if let Some(last) = segments.last_mut().filter(|_| interval == 0) {
-                last.sum_behind = Some(sum_behind);
+                last.sum_behind = sum_behind;
             }
         }
         Ok(Self { bytes: memory, segments: segments.into(), order: Order::WHOLE })
