@@ -70,6 +70,7 @@ fn a_storage_server_says_how_it_is_doing() {
         token: None,
         identity: None,
         link_mbps: None,
+        cache_folder: None,
         http: Some(listen),
     };
     let server = Server::start(config.clone()).unwrap();

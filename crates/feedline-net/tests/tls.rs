@@ -41,7 +41,17 @@ impl Certificate {
 fn serve(root: &Path, identity: Option<Identity>) -> Server {
     let (root, listen) = (Root::folder(root).unwrap(), "127.0.0.1:0".parse().unwrap());
     let token = Token::new("secret");
-    Server::start(ServerConfig { root, listen, cpus: 2.0, token, identity, link_mbps: None, http: None }).unwrap()
+    Server::start(ServerConfig {
+        root,
+        listen,
+        cpus: 2.0,
+        token,
+        identity,
+        link_mbps: None,
+        cache_folder: None,
+        http: None,
+    })
+    .unwrap()
 }
 
 fn store(server: &Server, trust: Option<Trust>) -> RemoteStore {

@@ -20,10 +20,10 @@ use crate::supply::{Cut, Form, Packing, Spent, Trial, Wanted};
 /// Samples of which all forms are tried at the beginning, and one of how many later; of small sets one in so many.
 const FIRST_TRIALS: u64 = 8;
 const TRIED_SHARE: u64 = 4;
-const TRIALS_EVERY: u64 = 1024;
+const TRIALS_EVERY: u64 = 4096;
 /// How often a decision is made, and samples that the consumer has to take in between.
-const DECIDE_EVERY: Duration = Duration::from_millis(500);
-const LEAST_SAMPLES: u64 = 64;
+const DECIDE_EVERY: Duration = Duration::from_millis(250);
+const LEAST_SAMPLES: u64 = 32;
 /// Samples that stand for all when a decision is made.
 const SAMPLED: u64 = 2048;
 /// Trials that are kept for reports.

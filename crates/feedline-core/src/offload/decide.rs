@@ -9,6 +9,8 @@ use crate::supply::Form;
 
 /// What is gained at least before all samples of a share are sent elsewhere.
 const LEAST_GAIN: f64 = 0.05;
+/// Seconds of the link that a second of the server's processor has to save.
+const LEAST_LINK_SECONDS: f64 = 2.0;
 /// Shares of samples that are considered for one place in the chain.
 const SHARES: u64 = 10;
 
@@ -111,8 +113,8 @@ impl Situation {
             if after.bound() != Bound::Network && step.efficiency.is_finite() {
                 break;
             }
-            // A second of a core that saves less than a second of the link is left to others who share the server.
-            if policy == Policy::Auto && step.efficiency < self.rates.link {
+            // A second of a core that saves little of the link's time is left to others who share the server.
+            if policy == Policy::Auto && step.efficiency < LEAST_LINK_SECONDS * self.rates.link {
                 break;
             }
             let change = self.rates.times(bytes / count, seconds / count, local / count);

@@ -6,8 +6,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::super::Wanted;
 use super::super::near::Form;
+use super::super::{Reading, Wanted};
 use crate::order::Epoch;
 use crate::store::Object;
 
@@ -26,7 +26,7 @@ pub(in super::super) enum Cargo {
     /// A range of an object.
     Range { object: Arc<dyn Object>, range: Range<u64> },
     /// A sample that the peer prepares, of about so many bytes.
-    Sample { wanted: Wanted, form: Form, bytes: u64 },
+    Sample { wanted: Wanted, form: Form, bytes: u64, reading: Reading },
 }
 
 impl Cargo {

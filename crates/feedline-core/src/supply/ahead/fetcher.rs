@@ -11,9 +11,9 @@ use std::thread::{self, JoinHandle};
 
 use super::super::reader::{Fetched, Part};
 use super::super::{Reading, Ready, Wanted};
+use super::Needs;
 use super::coalesce::{Cargo, Flight, Need, Wish, coalesce};
 use super::held::Held;
-use super::{MOST_REQUESTS, Needs};
 use crate::engine::Task;
 use crate::metrics::TrafficMeter;
 use crate::store::{Answer, Fetch};
@@ -41,7 +41,7 @@ impl Fetcher {
         needs: Arc<dyn Needs>,
         held: Arc<Held>,
         traffic: Arc<TrafficMeter>,
-        limit: u64,
+        (limit, most_requests): (u64, usize),
     ) -> std::io::Result<Self> {
         let (messages, received) = mpsc::channel();
         let state = State {
@@ -49,6 +49,7 @@ impl Fetcher {
             held,
             traffic,
             limit,
+            most_requests,
             messages: messages.clone(),
             used: 0,
             numbers: 0,
@@ -93,6 +94,8 @@ struct State {
     /// Bytes that may be fetched and under way, and those that are.
     limit: u64,
     used: u64,
+    /// Requests that may be under way.
+    most_requests: usize,
     messages: Sender<Message>,
     /// Numbers given to tasks and flights.
     numbers: u64,
@@ -209,7 +212,7 @@ impl State {
 
     /// Begins fetches while there are requests and memory to spare.
     fn begin_flights(&mut self) {
-        while self.under_way.len() < MOST_REQUESTS {
+        while self.under_way.len() < self.most_requests {
             let Some(entry) = self.queue.first_entry() else { return };
             let (need, number) = *entry.key();
             let fits = self.used.saturating_add(entry.get().cargo.bytes()) <= self.limit;
@@ -217,7 +220,8 @@ impl State {
             if !fits && self.holding.first().is_some_and(|(soonest, _)| *soonest < need) {
                 return;
             }
-            let flight = entry.remove();
+            let mut flight = entry.remove();
+            self.needs.renew(&mut flight.cargo);
             let bytes = flight.cargo.bytes();
             self.used += bytes;
             let room = Room { bytes, messages: self.messages.clone() };

@@ -33,7 +33,7 @@ use crate::store::{Done, Fetch, StoreError};
 /// Requests that are under way at once.
 const MOST_REQUESTS: usize = 64;
 /// Samples to be asked for ahead: half of them under way, half of them here or in preparation.
-pub(super) const SAMPLES_AHEAD: usize = 2 * MOST_REQUESTS;
+const SAMPLES_AHEAD: usize = 2 * MOST_REQUESTS;
 /// The share of the memory budget that fetched bytes may take beside it, and the most that they may.
 const BUDGET_SHARE: u64 = 8;
 const MOST_BYTES: u64 = 256 << 20;
@@ -49,7 +49,10 @@ impl ReadAhead {
     /// Fetches what `local` will read for the samples of `plan`.
     pub fn new(plan: &Plan, local: LocalSupply, machine: &Machine) -> Self {
         let local = Arc::new(local);
-        Self { fetching: Fetching::new(plan, Arc::<LocalSupply>::clone(&local), Arc::default(), machine), local }
+        Self {
+            fetching: Fetching::new(plan, Arc::<LocalSupply>::clone(&local), Arc::default(), MOST_REQUESTS, machine),
+            local,
+        }
     }
 }
 
@@ -60,6 +63,9 @@ pub(super) trait Needs: Send + Sync + Debug {
 
     /// What a sample needs; an error if that cannot be said.
     fn needs(&self, wanted: Wanted, reading: Reading) -> Result<Vec<Cargo>, StoreError>;
+
+    /// Looks again at what was needed, just before it is fetched.
+    fn renew(&self, _cargo: &mut Cargo) {}
 
     /// Begins to fetch it.
     fn fetch(&self, cargo: &Cargo, done: Done) -> Fetch;
@@ -89,24 +95,39 @@ pub(super) struct Fetching {
     held: Arc<Held>,
     traffic: Arc<TrafficMeter>,
     limit: u64,
+    most_requests: usize,
     /// Started with the first request.
     fetcher: Mutex<Option<Fetcher>>,
 }
 
 impl Fetching {
     /// Nothing is fetched yet.
-    pub fn new(plan: &Plan, needs: Arc<dyn Needs>, traffic: Arc<TrafficMeter>, machine: &Machine) -> Self {
+    pub fn new(
+        plan: &Plan,
+        needs: Arc<dyn Needs>,
+        traffic: Arc<TrafficMeter>,
+        most_requests: usize,
+        machine: &Machine,
+    ) -> Self {
         let asked = plan.config().memory_budget.map(|bytes| bytes.0);
         let limit = Budget::asked_or_default(asked, machine.memory_bytes).limit() / BUDGET_SHARE;
-        Self { needs, held: Arc::default(), traffic, limit: limit.min(MOST_BYTES), fetcher: Mutex::default() }
+        Self {
+            needs,
+            held: Arc::default(),
+            traffic,
+            limit: limit.min(MOST_BYTES),
+            most_requests,
+            fetcher: Mutex::default(),
+        }
     }
 
     /// Fetches what tasks need; they are ready when it is here.
     pub fn hand_over(&self, tasks: Vec<Task>, reading: Reading, ready: &Arc<dyn Ready>) {
         let mut fetcher = self.fetcher.lock().unwrap_or_else(PoisonError::into_inner);
         if fetcher.is_none() {
-            let started =
-                Fetcher::start(Arc::clone(&self.needs), Arc::clone(&self.held), Arc::clone(&self.traffic), self.limit);
+            let (needs, held, traffic) = (&self.needs, &self.held, &self.traffic);
+            let limits = (self.limit, self.most_requests);
+            let started = Fetcher::start(Arc::clone(needs), Arc::clone(held), Arc::clone(traffic), limits);
             *fetcher = started.inspect_err(|error| tracing::warn!(%error, "nothing is fetched ahead")).ok();
         }
         if let Some(fetcher) = &*fetcher {

@@ -23,7 +23,7 @@ pub use packing::UnpackError;
 pub use peer::{Asked, Peer, Prepared, Spent, Trial};
 pub use preparer::{NearPreparer, NearWorkspace, PrepareError};
 
-use super::ahead::{Cargo, Fetching, Needs, SAMPLES_AHEAD};
+use super::ahead::{Cargo, Fetching, Needs};
 use super::{Cut, LocalSupply, Reading, Ready, Supply, SupplyError, Wanted};
 use crate::batch::Sample;
 use crate::cache::record;
@@ -34,6 +34,11 @@ use crate::plan::{Plan, Prefix};
 use crate::sink::Machine;
 use crate::store::{Answer, Done, Fetch, StoreError};
 
+/// Requests that are under way at once: a link is kept busy by fewer than a bucket, and what was decided meanwhile counts
+/// for all others.
+const MOST_REQUESTS: usize = 32;
+/// Samples to be asked for ahead.
+const SAMPLES_AHEAD: usize = 2 * MOST_REQUESTS;
 /// Trials that are waited for.
 const MOST_TRIALS: usize = 32;
 
@@ -69,7 +74,8 @@ impl NearSupply {
             traffic: Arc::default(),
             trials: Mutex::default(),
         });
-        let fetching = Fetching::new(plan, Arc::<Near>::clone(&near), Arc::clone(&near.traffic), machine);
+        let fetching =
+            Fetching::new(plan, Arc::<Near>::clone(&near), Arc::clone(&near.traffic), MOST_REQUESTS, machine);
         Self { near, fetching }
     }
 }
@@ -107,7 +113,14 @@ impl Needs for Near {
     fn needs(&self, wanted: Wanted, reading: Reading) -> Result<Vec<Cargo>, StoreError> {
         let form = if reading == Reading::Trimmed { self.advisor.form_of(wanted) } else { Form::RAW };
         let bytes = self.advisor.expected_bytes(wanted, form);
-        Ok(vec![Cargo::Sample { wanted, form, bytes }])
+        Ok(vec![Cargo::Sample { wanted, form, bytes, reading }])
+    }
+
+    fn renew(&self, cargo: &mut Cargo) {
+        if let Cargo::Sample { wanted, form, bytes, reading: Reading::Trimmed } = cargo {
+            *form = self.advisor.form_of(*wanted);
+            *bytes = self.advisor.expected_bytes(*wanted, *form);
+        }
     }
 
     fn fetch(&self, cargo: &Cargo, done: Done) -> Fetch {
