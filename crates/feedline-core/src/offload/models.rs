@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use crate::cost::Fit;
 use crate::supply::{Form, Trial};
 
-/// What one form takes, by the stored bytes of a sample.
-#[derive(Clone, Debug, Default)]
+/// What one form takes, by the stored bytes of a sample; never less than the least that was seen.
+#[derive(Clone, Debug)]
 struct Model {
     bytes: Fit,
     nanos: Fit,
+    least: Trial,
 }
 
 /// What all forms take.
@@ -28,18 +29,21 @@ pub(super) struct Price {
 impl Models {
     /// Books what a form took for a sample of so many stored bytes.
     pub fn add(&mut self, stored: u64, trial: Trial) {
-        let model = self.0.entry(trial.form).or_default();
+        let new = || Model { bytes: Fit::default(), nanos: Fit::default(), least: trial };
+        let model = self.0.entry(trial.form).or_insert_with(new);
         model.bytes.add(stored as f64, trial.bytes as f64);
         model.nanos.add(stored as f64, trial.nanoseconds as f64);
+        model.least.bytes = model.least.bytes.min(trial.bytes);
+        model.least.nanoseconds = model.least.nanoseconds.min(trial.nanoseconds);
     }
 
     /// What a form takes for a sample, if it was ever tried.
     pub fn price(&self, form: Form, stored: u64) -> Option<Price> {
-        let Model { bytes, nanos } = self.0.get(&form)?;
+        let Model { bytes, nanos, least } = self.0.get(&form)?;
         let size = stored as f64;
         // Stored bytes are sent as they are.
-        let bytes = if form == Form::RAW { size } else { bytes.expect(size)? };
-        Some(Price { bytes, seconds: nanos.expect(size)? * 1e-9 })
+        let bytes = if form == Form::RAW { size } else { bytes.expect(size)?.max(least.bytes as f64) };
+        Some(Price { bytes, seconds: nanos.expect(size)?.max(least.nanoseconds as f64) * 1e-9 })
     }
 
     /// Forms that were tried.
