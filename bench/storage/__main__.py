@@ -17,19 +17,25 @@ from typing import Any
 from bench import harness
 from bench.storage import parts
 from bench.storage.targets import ratios
+from bench.volumes import data
+
+VOLUMES = 8
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("imagenet", type=Path)
     parser.add_argument("photos", type=Path)
-    parser.add_argument("--volumes", type=Path, help="prepared .npy volumes, as bench.volumes makes them")
+    parser.add_argument(
+        "--volumes", type=Path, help="KiTS19 masks, of which volumes are made once, as for bench.volumes"
+    )
     parser.add_argument("--only", nargs="+", choices=parts.PARTS, help="measure these; the others stay as they are")
     given = parser.parse_args()
     path = harness.RESULTS / "storage.json"
     results: dict[str, Any] = json.loads(path.read_text())["results"] if given.only and path.exists() else {}
     with tempfile.TemporaryDirectory(prefix="feedline-storage-") as name:
-        bench = parts.Bench({"imagenet": given.imagenet, "photos": given.photos}, given.volumes, Path(name))
+        volumes = given.volumes and data.make(given.volumes, Path("bench-work/volumes"), VOLUMES)[1].resolve()
+        bench = parts.Bench({"imagenet": given.imagenet, "photos": given.photos}, volumes, Path(name))
         for part in given.only or parts.PARTS:
             results[part] = parts.PARTS[part](bench)
             reached = [ratio for ratio in ratios(results) if ratio.value is not None]

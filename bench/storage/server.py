@@ -36,10 +36,10 @@ def serving(root: Path, cache: Path, mbps: float | None = None, cpus: float | No
     command += [] if mbps is None else ["--link-mbps", str(mbps)]
     command += [] if cpus is None else ["--cpus", str(cpus)]
     environment = {**os.environ, "FEEDLINE_CACHE": str(cache)}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
     try:
-        assert process.stdout is not None
-        said = process.stdout.readline()
+        assert process.stderr is not None
+        said = process.stderr.readline()
         found = re.search(r"feedline://([\d.]+:\d+)", said)
         if found is None:
             raise SystemExit(f"the storage server did not start: {said}")
