@@ -298,17 +298,21 @@ fn many_requests_are_under_way_at_once_and_what_nobody_wants_any_more_is_not_tol
 }
 
 #[test]
-fn the_speed_of_a_link_is_what_it_is_throttled_to() {
+fn the_speed_of_a_link_is_what_it_is_throttled_to_and_known_where_it_is_not() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a"), vec![1; 500_000]).unwrap();
-    let server = Server::start(ServerConfig { link_mbps: Some(40.0), ..config(folder.path()) }).unwrap();
-    let link = Link::new(LinkTerms::plain(&server.address().to_string(), None));
-    for _ in 0..4 {
-        link.call(&Request::ReadAll { name: "a".to_owned() }).unwrap();
+    for (link_mbps, expected) in [(Some(40.0), 30.0..50.0), (None, 200.0..f64::INFINITY)] {
+        let server = Server::start(ServerConfig { link_mbps, ..config(folder.path()) }).unwrap();
+        let link = Link::new(LinkTerms::plain(&server.address().to_string(), None));
+        assert_eq!(link.counts().bytes_per_second(), None);
+        for _ in 0..4 {
+            link.call(&Request::ReadAll { name: "a".to_owned() }).unwrap();
+        }
+        let counts = link.counts();
+        let mbps = counts.bytes_per_second().unwrap() * 8e-6;
+        assert!(expected.contains(&mbps), "{mbps} megabits a second, {counts:?}");
+        assert_eq!(counts.since(&counts).bytes_per_second(), None);
     }
-    let counts = link.counts();
-    let mbps = counts.telling_bytes as f64 * 8e-6 / counts.telling_seconds;
-    assert!((30.0..50.0).contains(&mbps), "{mbps} megabits a second, {counts:?}");
 }
 
 #[test]
