@@ -404,11 +404,15 @@ fn somebody_who_sends_a_byte_now_and_then_is_not_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let server = serve(folder.path());
     let mut stream = TcpStream::connect(server.address()).unwrap();
-    let began = Instant::now();
-    while stream.write_all(b"F").is_ok() {
-        assert!(began.elapsed() < Duration::from_secs(15), "it is still there");
-        thread::sleep(Duration::from_millis(100));
+    let mut hello = Vec::new();
+    Frame::new(0, &"hello", vec![0; 3000]).unwrap().write(&mut hello).unwrap();
+    let (began, mut sent) = (Instant::now(), 0);
+    while stream.write_all(&hello[sent..=sent]).is_ok() {
+        sent += 1;
+        assert!(began.elapsed() < Duration::from_secs(15), "it is still there after {sent} bytes");
+        thread::sleep(Duration::from_millis(50));
     }
+    assert!(sent > 32, "the head was taken, {sent} bytes of it");
 }
 
 #[test]
