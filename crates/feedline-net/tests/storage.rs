@@ -299,17 +299,21 @@ fn many_requests_are_under_way_at_once_and_what_nobody_wants_any_more_is_not_tol
 }
 
 #[test]
-fn the_speed_of_a_link_is_what_it_is_throttled_to() {
+fn the_speed_of_a_link_is_what_it_is_throttled_to_and_known_where_it_is_not() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a"), vec![1; 500_000]).unwrap();
-    let server = Server::start(ServerConfig { link_mbps: Some(40.0), ..config(folder.path()) }).unwrap();
-    let link = Link::new(LinkTerms::plain(&server.address().to_string(), None));
-    for _ in 0..4 {
-        link.call(&Request::ReadAll { name: "a".to_owned() }).unwrap();
+    for (link_mbps, expected) in [(Some(40.0), 30.0..50.0), (None, 200.0..f64::INFINITY)] {
+        let server = Server::start(ServerConfig { link_mbps, ..config(folder.path()) }).unwrap();
+        let link = Link::new(LinkTerms::plain(&server.address().to_string(), None));
+        assert_eq!(link.counts().bytes_per_second(), None);
+        for _ in 0..4 {
+            link.call(&Request::ReadAll { name: "a".to_owned() }).unwrap();
+        }
+        let counts = link.counts();
+        let mbps = counts.bytes_per_second().unwrap() * 8e-6;
+        assert!(expected.contains(&mbps), "{mbps} megabits a second, {counts:?}");
+        assert_eq!(counts.since(&counts).bytes_per_second(), None);
     }
-    let counts = link.counts();
-    let mbps = counts.telling_bytes as f64 * 8e-6 / counts.telling_seconds;
-    assert!((30.0..50.0).contains(&mbps), "{mbps} megabits a second, {counts:?}");
 }
 
 #[test]
@@ -401,11 +405,15 @@ fn somebody_who_sends_a_byte_now_and_then_is_not_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let server = serve(folder.path());
     let mut stream = TcpStream::connect(server.address()).unwrap();
-    let began = Instant::now();
-    while stream.write_all(b"F").is_ok() {
-        assert!(began.elapsed() < Duration::from_secs(15), "it is still there");
-        thread::sleep(Duration::from_millis(100));
+    let mut hello = Vec::new();
+    Frame::new(0, &"hello", vec![0; 3000]).unwrap().write(&mut hello).unwrap();
+    let (began, mut sent) = (Instant::now(), 0);
+    while stream.write_all(&hello[sent..=sent]).is_ok() {
+        sent += 1;
+        assert!(began.elapsed() < Duration::from_secs(15), "it is still there after {sent} bytes");
+        thread::sleep(Duration::from_millis(50));
     }
+    assert!(sent > 32, "the head was taken, {sent} bytes of it");
 }
 
 #[test]

@@ -27,6 +27,8 @@ use crate::wire::{Frame, Reply, WireError};
 
 /// Connections at once; further ones are told so and closed.
 const MOST_CONNECTIONS: usize = 256;
+/// Connections that wait to be taken; one that finds no room is tried again by its system only after a second.
+const BACKLOG: i32 = 4096;
 /// How long a client may be silent before its machine is asked whether it is still there.
 const KEEP_ALIVE: Duration = Duration::from_mins(1);
 /// How long the server waits after the system could not give it a connection.
@@ -115,6 +117,7 @@ impl Server {
         }
         let failed = |source| ServerError::Listen { listen, source };
         let listener = TcpListener::bind(listen).map_err(failed)?;
+        socket2::SockRef::from(&listener).listen(BACKLOG).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let throttle = link_mbps.map(Throttle::new).map(Arc::new);
         let plans = Arc::new(Plans::new(&Arc::new(root.clone()), cache_folder));

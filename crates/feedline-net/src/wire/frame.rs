@@ -76,12 +76,14 @@ pub struct Head {
     bytes_len: u64,
 }
 
-/// How the bytes of a frame came, once the first of them were here: that they had to wait for those is not the link's fault.
+/// How the bytes of a frame came.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Arrival {
-    /// Those that came after the first piece.
-    pub bytes: u64,
+    /// Those that came after the first piece, which may have waited for the reader.
+    pub later_bytes: u64,
     /// From the first piece to the last.
+    pub later_time: Duration,
+    /// From the head to the last.
     pub time: Duration,
 }
 
@@ -116,8 +118,10 @@ impl Head {
     pub fn rest(&self, from: &mut impl Read) -> Result<(Frame, Arrival), WireError> {
         let (start, told) = self.bytes.split_last_chunk().expect("a head is longer than a checksum");
         let told = u64::from_le_bytes(*told);
+        let began = Instant::now();
         let (message, _) = read_len(from, self.message_len)?;
         let (bytes, arrival) = read_len(from, self.bytes_len)?;
+        let arrival = Arrival { time: began.elapsed(), ..arrival };
         let found = checksum(start, &message, &bytes);
         if found != told {
             return Err(WireError::Checksum { told, found });
@@ -152,7 +156,10 @@ fn read_len(from: &mut impl Read, len: u64) -> io::Result<(Vec<u8>, Arrival)> {
         let now = Instant::now();
         match first {
             None => first = Some(now),
-            Some(first) => arrival = Arrival { bytes: arrival.bytes + read as u64, time: now - first },
+            Some(first) => {
+                arrival.later_bytes += read as u64;
+                arrival.later_time = now - first;
+            }
         }
     }
     Ok((bytes, arrival))

@@ -23,7 +23,11 @@ use crate::wire::{Reply, Request, WireError};
 /// How long a server may be gone before a request of it fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Shorter frames come in one piece and say nothing about the link's speed.
-const TELLING_BYTES: u64 = 16 << 10;
+const LONG_BYTES: u64 = 16 << 10;
+/// The share of long replies that has to have come piece by piece, else the link is faster than what reads it.
+const TELLING_SHARE: f64 = 0.1;
+/// Before so many bytes of long replies have come, a link's speed is not known.
+const FEWEST_BYTES: u64 = 256 << 10;
 
 /// Why a server cannot be asked.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -64,10 +68,39 @@ pub struct LinkCounts {
     pub retries: u64,
     /// Bytes received on the wire.
     pub received_bytes: u64,
-    /// Those bytes of long replies that came after the first piece of their reply...
+    /// Bytes of long replies...
+    pub long_bytes: u64,
+    /// ...and the time from their heads to their ends.
+    pub long_seconds: f64,
+    /// Those of them that came after the first piece of their reply...
     pub telling_bytes: u64,
-    /// ...and the time in which they came: both together say how fast the link is.
+    /// ...and the time in which they came.
     pub telling_seconds: f64,
+}
+
+impl LinkCounts {
+    /// How fast the link is, once enough has come to say so. What comes piece by piece tells it; where nearly all replies
+    /// are here as soon as somebody looks, the link is at least as fast as they are read.
+    pub fn bytes_per_second(&self) -> Option<f64> {
+        let is_telling = self.telling_bytes as f64 >= TELLING_SHARE * self.long_bytes as f64;
+        let (bytes, seconds) =
+            if is_telling { (self.telling_bytes, self.telling_seconds) } else { (self.long_bytes, self.long_seconds) };
+        (self.long_bytes >= FEWEST_BYTES && seconds > 0.0).then(|| bytes as f64 / seconds)
+    }
+
+    /// What went over it since some earlier counts.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            requests: self.requests - earlier.requests,
+            retries: self.retries - earlier.retries,
+            received_bytes: self.received_bytes - earlier.received_bytes,
+            long_bytes: self.long_bytes - earlier.long_bytes,
+            long_seconds: self.long_seconds - earlier.long_seconds,
+            telling_bytes: self.telling_bytes - earlier.telling_bytes,
+            telling_seconds: self.telling_seconds - earlier.telling_seconds,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -75,6 +108,8 @@ struct Counts {
     requests: AtomicU64,
     retries: AtomicU64,
     received_bytes: AtomicU64,
+    long_bytes: AtomicU64,
+    long_nanoseconds: AtomicU64,
     telling_bytes: AtomicU64,
     telling_nanoseconds: AtomicU64,
 }
@@ -138,12 +173,15 @@ impl Link {
     /// What went over it so far.
     pub fn counts(&self) -> LinkCounts {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let seconds = |counter: &AtomicU64| Duration::from_nanos(count(counter)).as_secs_f64();
         LinkCounts {
             requests: count(&self.counts.requests),
             retries: count(&self.counts.retries),
             received_bytes: count(&self.counts.received_bytes),
+            long_bytes: count(&self.counts.long_bytes),
+            long_seconds: seconds(&self.counts.long_nanoseconds),
             telling_bytes: count(&self.counts.telling_bytes),
-            telling_seconds: Duration::from_nanos(count(&self.counts.telling_nanoseconds)).as_secs_f64(),
+            telling_seconds: seconds(&self.counts.telling_nanoseconds),
         }
     }
 

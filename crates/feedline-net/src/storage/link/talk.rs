@@ -9,13 +9,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::connection::Connection;
-use super::{Counts, LinkDone, LinkError, LinkTerms, LinkTraffic, TELLING_BYTES};
+use super::{Counts, LONG_BYTES, LinkDone, LinkError, LinkTerms, LinkTraffic};
 use crate::wire::{Arrival, Frame, Request, WireError};
 
 /// How long a server may send nothing at all while it is asked for something.
@@ -281,10 +281,12 @@ impl Talk {
     }
 
     fn answered(&self, frame: Frame, arrival: Arrival, bytes: u64) {
-        if bytes >= TELLING_BYTES {
-            let nanoseconds = arrival.time.as_nanos() as u64;
-            self.counts.telling_bytes.fetch_add(arrival.bytes, Ordering::Relaxed);
-            self.counts.telling_nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+        if bytes >= LONG_BYTES {
+            let add = |counter: &AtomicU64, more: u64| counter.fetch_add(more, Ordering::Relaxed);
+            add(&self.counts.long_bytes, bytes);
+            add(&self.counts.long_nanoseconds, arrival.time.as_nanos() as u64);
+            add(&self.counts.telling_bytes, arrival.later_bytes);
+            add(&self.counts.telling_nanoseconds, arrival.later_time.as_nanos() as u64);
         }
         let mut state = self.lock();
         state.pause = FIRST_PAUSE;
