@@ -84,7 +84,7 @@ fn a_storage_server_says_how_it_is_doing() {
     for line in [
         "feedline_storage_requests_total{kind=\"read_all\"} 3\n",
         "feedline_storage_failures_total{kind=\"read_all\"} 1\n",
-        "feedline_storage_read_bytes_total 10000\n",
+        "feedline_storage_content_bytes_total 10000\n",
         "feedline_storage_connections 1\n",
     ] {
         assert!(metrics.contains(line), "{line} in {metrics}");

@@ -20,6 +20,9 @@ const MOST_REPLY_BYTES: u64 = 8 << 20;
 /// Bytes that have to be sent before their speed is told.
 const TELLING_BYTES: u64 = 256 << 10;
 
+/// Bytes after which those that were sent earlier count less.
+const LATE_BYTES: u64 = 16 << 20;
+
 /// All connections.
 #[derive(Debug, Default)]
 pub(super) struct Fair {
@@ -50,7 +53,7 @@ struct Connection {
     requests: VecDeque<Frame>,
     replies: VecDeque<Frame>,
     reply_bytes: u64,
-    /// What was sent so far, and the time that took: a link that is slow makes it long.
+    /// What was sent of late, and the time that took: a link that is slow makes it long.
     sent_bytes: u64,
     sending: Duration,
     /// Whether it is among those of which a request can be done.
@@ -167,6 +170,10 @@ impl Fair {
         connection.reply_bytes -= bytes;
         connection.sent_bytes += bytes;
         connection.sending += took;
+        if connection.sent_bytes > LATE_BYTES {
+            connection.sent_bytes /= 2;
+            connection.sending /= 2;
+        }
         let has_turn = state.give_turn(number);
         drop(state);
         if has_turn {

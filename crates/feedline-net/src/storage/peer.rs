@@ -7,16 +7,17 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use feedline_core::plan::Prefix;
 use feedline_core::store::{Fetch, StoreError, Traffic};
 use feedline_core::supply::{Asked, Peer, Prepared};
 
-use super::link::{Link, LinkError, LinkTraffic, Pending};
+use super::link::{Link, LinkCounts, LinkError, LinkTraffic, Pending};
 use crate::wire::{Failure, Reply, Request};
 
-/// Bytes that have to come before the speed of a link is told.
-const TELLING_BYTES: u64 = 1 << 20;
+/// The time over which the speed of the link is told.
+const SPEED_WINDOW: Duration = Duration::from_secs(1);
 
 /// A server that prepares samples.
 #[derive(Clone, Debug)]
@@ -27,6 +28,15 @@ struct Shared {
     /// `feedline://host:port`, for messages.
     server: String,
     plans: Mutex<HashMap<u128, PlanState>>,
+    speed: Mutex<Speed>,
+}
+
+/// How fast the link was of late.
+#[derive(Default)]
+struct Speed {
+    looked: Option<Instant>,
+    before: LinkCounts,
+    found: Option<f64>,
 }
 
 impl fmt::Debug for Shared {
@@ -98,7 +108,7 @@ impl Ask {
 impl StoragePeer {
     /// The server that `link` leads to.
     pub fn new(link: Arc<Link>, server: &str) -> Self {
-        Self(Arc::new(Shared { link, server: server.to_owned(), plans: Mutex::default() }))
+        Self(Arc::new(Shared { link, server: server.to_owned(), plans: Mutex::default(), speed: Mutex::default() }))
     }
 }
 
@@ -220,8 +230,13 @@ impl Peer for StoragePeer {
     }
 
     fn bytes_per_second(&self) -> Option<f64> {
-        let counts = self.0.link.counts();
-        (counts.telling_bytes >= TELLING_BYTES && counts.telling_seconds > 0.0)
-            .then(|| counts.telling_bytes as f64 / counts.telling_seconds)
+        let mut speed = lock(&self.0.speed);
+        let now = self.0.link.counts();
+        if speed.looked.is_none_or(|looked| looked.elapsed() >= SPEED_WINDOW)
+            && let Some(found) = now.since(&speed.before).bytes_per_second()
+        {
+            *speed = Speed { looked: Some(Instant::now()), before: now, found: Some(found) };
+        }
+        speed.found
     }
 }

@@ -147,7 +147,7 @@ pub(super) fn answer(
     let (reply, bytes) = match done {
         Ok(((reply, bytes), kind)) => {
             shared.tally.add_request(kind, Outcome::Done);
-            shared.tally.read_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            shared.tally.content_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             (reply, bytes)
         }
         Err((failed, kind)) => {

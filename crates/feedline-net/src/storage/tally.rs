@@ -15,7 +15,7 @@ pub(super) struct Tally {
     requests: Mutex<BTreeMap<&'static str, (u64, u64)>>,
     pub connections: AtomicU64,
     pub refused: AtomicU64,
-    pub read_bytes: AtomicU64,
+    pub content_bytes: AtomicU64,
     pub sent_bytes: AtomicU64,
 }
 
@@ -44,7 +44,7 @@ impl Tally {
             failures: requests.iter().map(|(kind, (_, failed))| (*kind, *failed)).collect(),
             connections_total: count(&self.connections),
             refused: count(&self.refused),
-            read_bytes: count(&self.read_bytes),
+            content_bytes: count(&self.content_bytes),
             sent_bytes: count(&self.sent_bytes),
             ..ServerStats::default()
         }
@@ -67,7 +67,7 @@ pub struct ServerStats {
     /// Those that could not be done.
     pub failures: BTreeMap<&'static str, u64>,
     /// Bytes that were read of files to answer.
-    pub read_bytes: u64,
+    pub content_bytes: u64,
     /// Bytes of replies that were sent, before encryption.
     pub sent_bytes: u64,
     /// Processor time that was used for clients.
@@ -86,7 +86,11 @@ impl ServerStats {
         text.counter("feedline_storage_refused_total", "Connections that were turned away.", self.refused);
         text.counters("feedline_storage_requests_total", "Requests.", "kind", self.requests.clone());
         text.counters("feedline_storage_failures_total", "Requests that failed.", "kind", self.failures.clone());
-        text.counter("feedline_storage_read_bytes_total", "Bytes read of files.", self.read_bytes);
+        text.counter(
+            "feedline_storage_content_bytes_total",
+            "Bytes of files and samples in replies.",
+            self.content_bytes,
+        );
         text.counter("feedline_storage_sent_bytes_total", "Bytes of replies sent.", self.sent_bytes);
         text.counter("feedline_storage_cpu_seconds_total", "Processor time used.", self.cpu_seconds);
         text.gauge("feedline_storage_cpus", "Cores that may be used.", self.cpus);
