@@ -63,21 +63,17 @@ const GREY: [u8; 3] = [128, 128, 128];
 /// Something to draw.
 #[derive(Clone, Debug)]
 enum Mark {
-    Line {
-        points: Vec<(f64, f64)>,
-        colour: [u8; 3],
-        is_thin: bool,
-    },
-    Dot {
-        at: (f64, f64),
-        colour: [u8; 3],
-    },
-    /// The text's anchor is its left end, middle or right end: 0, 0.5, 1.
-    Text {
-        at: (f64, f64),
-        anchor: f64,
-        text: String,
-    },
+    Line { points: Vec<(f64, f64)>, colour: [u8; 3], is_thin: bool },
+    Dot { at: (f64, f64), colour: [u8; 3] },
+    Text { at: (f64, f64), anchor: Anchor, text: String },
+}
+
+/// The part of a text that is at its place.
+#[derive(Clone, Copy, Debug)]
+enum Anchor {
+    Left,
+    Middle,
+    Right,
 }
 
 /// The part of an axis that is drawn.
@@ -152,7 +148,7 @@ impl Plot {
         let y = Span::of(&self.y, points().map(|point| point.1));
         let across = |place: f64| LEFT + place * (WIDTH - LEFT - RIGHT);
         let down = |place: f64| HEIGHT - BOTTOM - place * (HEIGHT - TOP - BOTTOM);
-        let mut marks = vec![Mark::Text { at: (LEFT, 20.0), anchor: 0.0, text: self.title.clone() }];
+        let mut marks = vec![Mark::Text { at: (LEFT, 20.0), anchor: Anchor::Left, text: self.title.clone() }];
         let words = (0..).zip(&self.x.words).map(|(number, word)| (f64::from(number), word.clone()));
         let ticks = x.ticks().into_iter().map(|tick| (tick, told(tick)));
         let ticks: Vec<(f64, String)> = if self.x.words.is_empty() { ticks.collect() } else { words.collect() };
@@ -160,17 +156,17 @@ impl Plot {
             let Some(place) = x.place(tick) else { continue };
             let points = vec![(across(place), down(0.0)), (across(place), down(1.0))];
             marks.push(Mark::Line { points, colour: GREY, is_thin: true });
-            marks.push(Mark::Text { at: (across(place), down(0.0) + 18.0), anchor: 0.5, text });
+            marks.push(Mark::Text { at: (across(place), down(0.0) + 18.0), anchor: Anchor::Middle, text });
         }
         for tick in y.ticks() {
             let Some(place) = y.place(tick) else { continue };
             let points = vec![(across(0.0), down(place)), (across(1.0), down(place))];
             marks.push(Mark::Line { points, colour: GREY, is_thin: true });
-            marks.push(Mark::Text { at: (LEFT - 8.0, down(place) + 4.0), anchor: 1.0, text: told(tick) });
+            marks.push(Mark::Text { at: (LEFT - 8.0, down(place) + 4.0), anchor: Anchor::Right, text: told(tick) });
         }
         let middle = LEFT.midpoint(WIDTH - RIGHT);
-        marks.push(Mark::Text { at: (middle, HEIGHT - 14.0), anchor: 0.5, text: self.x.name.clone() });
-        marks.push(Mark::Text { at: (8.0, TOP - 10.0), anchor: 0.0, text: self.y.name.clone() });
+        marks.push(Mark::Text { at: (middle, HEIGHT - 14.0), anchor: Anchor::Middle, text: self.x.name.clone() });
+        marks.push(Mark::Text { at: (8.0, TOP - 10.0), anchor: Anchor::Left, text: self.y.name.clone() });
         let mut told = Vec::new();
         for series in &self.series {
             let colour = PALETTE[series.colour % PALETTE.len()];
@@ -185,7 +181,7 @@ impl Plot {
                 let right = WIDTH - RIGHT - 10.0;
                 let line = TOP - 10.0 + 16.0 * told.len() as f64 + 16.0;
                 marks.push(Mark::Dot { at: (right, line - 4.0), colour });
-                marks.push(Mark::Text { at: (right - 10.0, line), anchor: 1.0, text: series.name.clone() });
+                marks.push(Mark::Text { at: (right - 10.0, line), anchor: Anchor::Right, text: series.name.clone() });
                 told.push(&series.name);
             }
         }

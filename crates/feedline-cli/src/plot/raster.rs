@@ -1,6 +1,6 @@
 //! A plot as pixels.
 
-use super::{HEIGHT, Mark, Plot, WIDTH};
+use super::{Anchor, HEIGHT, Mark, Plot, WIDTH};
 use crate::font;
 
 const COLUMNS: usize = WIDTH as usize;
@@ -41,7 +41,12 @@ impl Plot {
                     }
                 }
                 Mark::Text { at: (x, y), anchor, text } => {
-                    let left = x - anchor * (text.chars().count() * font::WIDTH) as f64;
+                    let before = match anchor {
+                        Anchor::Left => 0.0,
+                        Anchor::Middle => 0.5,
+                        Anchor::Right => 1.0,
+                    };
+                    let left = x - before * (text.chars().count() * font::WIDTH) as f64;
                     for (column, row) in font::pixels(&text) {
                         put(left + column as f64, y - font::HEIGHT as f64 + row as f64, INK, 1.0);
                     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{HEIGHT, Mark, Plot, WIDTH};
+use super::{Anchor, HEIGHT, Mark, Plot, WIDTH};
 
 impl Plot {
     /// The plot as an element of a page.
@@ -35,12 +35,10 @@ fn write_mark(mark: &Mark, out: &mut String) -> std::fmt::Result {
             )
         }
         Mark::Text { at: (x, y), anchor, text } => {
-            let anchor = if *anchor == 0.0 {
-                "start"
-            } else if *anchor == 1.0 {
-                "end"
-            } else {
-                "middle"
+            let anchor = match anchor {
+                Anchor::Left => "start",
+                Anchor::Middle => "middle",
+                Anchor::Right => "end",
             };
             let text = escaped(text);
             write!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"currentColor\">{text}</text>")

@@ -242,10 +242,8 @@ impl Advisor {
         let points = measured.points.clone();
         drop(measured);
         let decision = Arc::clone(&self.decision.read().unwrap_or_else(PoisonError::into_inner));
-        let form_of = |id, stored| match self.policy.measures() {
-            true => decision.rule.form_of(id, Some(stored)),
-            false => self.fixed,
-        };
+        let measures = self.policy.measures();
+        let form_of = |id, stored| if measures { decision.rule.form_of(id, Some(stored)) } else { self.fixed };
         OffloadReport::new(self.policy, &decision, &situation, form_of, |form| self.name_of(form).to_owned(), points)
     }
 }

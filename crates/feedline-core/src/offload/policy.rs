@@ -18,7 +18,7 @@ pub enum Policy {
     /// All samples, up to the op that gives them one size.
     Resize,
     /// One place in the chain for a share of all samples, where the trainer's processor bounds the job and if that makes it
-    /// faster: the rule of FastFlow.
+    /// faster: the rule of `FastFlow`.
     FastFlow,
     /// Per sample, the op with the smallest result, while the link is what bounds the job: the rule of SOPHON.
     Sophon,

@@ -120,11 +120,11 @@ impl Shared {
         match plans.get_mut(&number) {
             Some(PlanState::Known) => {
                 drop(plans);
-                self.prepare(ask);
+                self.prepare(&ask);
             }
             Some(PlanState::Sent { waiting, .. }) => waiting.push(ask),
             Some(PlanState::Refused(reason)) => {
-                let error = self.content(reason.clone());
+                let error = self.content(reason);
                 drop(plans);
                 ask.end(Err(error));
             }
@@ -141,7 +141,7 @@ impl Shared {
         let Prefix { text, number, listing, .. } = &**prefix;
         let (number, shared) = (*number, Arc::clone(self));
         let request = Request::Plan { text: text.clone(), number, listing: *listing };
-        let pending = self.link.begin(&request, Box::new(move |reply, _| shared.planned(number, reply)));
+        let pending = self.link.begin(&request, Box::new(move |reply, _| shared.planned(number, &reply)));
         // The answer may have come already.
         if let Some(PlanState::Sent { _pending, .. }) = lock(&self.plans).get_mut(&number) {
             *_pending = Some(pending);
@@ -149,8 +149,8 @@ impl Shared {
     }
 
     /// The server has answered to a plan, or is gone.
-    fn planned(self: &Arc<Self>, number: u128, reply: Result<(Reply, Vec<u8>), LinkError>) {
-        let state = match &reply {
+    fn planned(self: &Arc<Self>, number: u128, reply: &Result<(Reply, Vec<u8>), LinkError>) {
+        let state = match reply {
             Ok((Reply::Planned, _)) => Some(PlanState::Known),
             Ok((Reply::Failed { reason, .. }, _)) => {
                 tracing::warn!(server = self.server, reason, "nothing is prepared near the storage");
@@ -167,19 +167,19 @@ impl Shared {
         drop(plans);
         let Some(PlanState::Sent { waiting, _pending }) = old else { return };
         for ask in waiting {
-            match &reply {
+            match reply {
                 Ok(_) => self.begin(ask),
                 Err(error) => ask.end(Err(self.gone(error.clone()))),
             }
         }
     }
 
-    fn prepare(self: &Arc<Self>, ask: Arc<Ask>) {
+    fn prepare(self: &Arc<Self>, ask: &Arc<Ask>) {
         if !ask.is_wanted() {
             return;
         }
         let request = Request::Prepare { plan: ask.prefix.number, asked: ask.asked.clone() };
-        let (shared, of_answer) = (Arc::clone(self), Arc::clone(&ask));
+        let (shared, of_answer) = (Arc::clone(self), Arc::clone(ask));
         let pending = self.link.begin(
             &request,
             Box::new(move |reply, traffic| {
@@ -205,14 +205,14 @@ impl Shared {
                 drop(plans);
                 self.begin(ask);
             }
-            Ok((Reply::Failed { reason, .. }, _)) => ask.end(Err(self.content(reason))),
-            Ok(_) => ask.end(Err(self.content("the server's answer is of another kind".to_owned()))),
+            Ok((Reply::Failed { reason, .. }, _)) => ask.end(Err(self.content(&reason))),
+            Ok(_) => ask.end(Err(self.content("the server's answer is of another kind"))),
             Err(error) => ask.end(Err(self.gone(error))),
         }
     }
 
     /// What the server cannot prepare may still be had as it is stored.
-    fn content(&self, reason: String) -> StoreError {
+    fn content(&self, reason: &str) -> StoreError {
         StoreError::Content { path: self.server.clone(), problem: format!("cannot prepare this: {reason}") }
     }
 

@@ -52,13 +52,24 @@ pub enum PrepareError {
     #[error(transparent)]
     Supply(#[from] SupplyError),
     #[error("{op} failed")]
-    Op { op: String, source: OpError },
+    Op { op: String, source: Box<OpError> },
     #[error("the sample cannot be sent in this form")]
     Form,
     #[error("there is no sample {0} in the source")]
     NoSample(u64),
     #[error(transparent)]
     Memory(#[from] NoMemory),
+}
+
+impl PrepareError {
+    /// Whether a seek index is to blame, so that it may be tried without.
+    fn is_about_index(&self) -> bool {
+        match self {
+            Self::Op { source, .. } => matches!(**source, OpError::Codec(CodecError::Index(_))),
+            Self::Form => true,
+            Self::Supply(_) | Self::NoSample(_) | Self::Memory(_) => false,
+        }
+    }
 }
 
 impl From<StoreError> for PrepareError {
@@ -111,11 +122,7 @@ impl NearPreparer {
         let record = loop {
             match self.record(wanted, form, reading, tools) {
                 // The index is not that of the file, or would not help.
-                Err(PrepareError::Op { source: OpError::Codec(CodecError::Index(_)), .. } | PrepareError::Form)
-                    if reading == Reading::Trimmed =>
-                {
-                    reading = Reading::Plain;
-                }
+                Err(error) if reading == Reading::Trimmed && error.is_about_index() => reading = Reading::Plain,
                 other => break other?,
             }
         };
@@ -168,7 +175,7 @@ impl NearPreparer {
         } else {
             planned.op().apply_ahead(&mut progress.sample, &draw, &self.plan.ahead(number, wanted), tools)
         };
-        applied.map_err(|source| PrepareError::Op { op: planned.name().to_string(), source })?;
+        applied.map_err(|source| PrepareError::Op { op: planned.name().to_string(), source: source.into() })?;
         progress.done += 1;
         progress.spent += thread_cpu_time().saturating_sub(start);
         Ok(())

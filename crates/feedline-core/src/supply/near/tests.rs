@@ -85,7 +85,8 @@ fn plan(source: &str, ops: &str) -> String {
 }
 
 fn ops(tables: &[&str]) -> String {
-    tables.iter().map(|table| format!("[[ops]]\nop = {}\n", table.replace("; ", "\n"))).collect()
+    let tables: Vec<String> = tables.iter().map(|table| table.replace("; ", "\n")).collect();
+    format!("[[ops]]\nop = {}\n", tables.join("\n[[ops]]\nop = "))
 }
 
 const TENSOR: &str = "\"ToTensor\"";
