@@ -67,10 +67,10 @@ class Loader:
         ragged: fields to deliver as lists of arrays, each with its own shape.
         seek_index: ``"auto"`` uses seek indexes of pictures that are decoded and cropped, and makes in the first epoch
             those that are missing; ``"never"`` does neither. Pixels are the same.
-        offload: what a storage server prepares of samples that come from one (``feedline://...``): ``"auto"`` decides for
-            each sample what saves most bytes for the server's work, while the link is the bottleneck; ``"none"`` sends
-            stored bytes; ``"all"``, ``"resize"``, ``"fastflow"`` and ``"sophon"`` are policies of others, to compare. The
-            stream is the same.
+        offload: what a storage server prepares of samples that come from one (``feedline://...``): ``"auto"`` decides
+            for each sample what saves most bytes for the server's work, while the link is the bottleneck; ``"none"``
+            sends stored bytes; ``"all"``, ``"resize"``, ``"fastflow"`` and ``"sophon"`` are policies of others, to
+            compare. The stream is the same.
         cache: ``fl.cache(ram=..., disk=...)`` keeps samples as they are before the first random op.
         start: ``"least-slack"`` starts slow samples early, so that none holds up the others; ``"first-come"`` starts
             them in their order. The stream is the same.
