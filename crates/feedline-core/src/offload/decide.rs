@@ -10,7 +10,7 @@ use crate::supply::Form;
 /// What is gained at least before all samples of a share are sent elsewhere.
 const LEAST_GAIN: f64 = 0.05;
 /// Seconds of the link that a second of the server's processor has to save.
-const LEAST_LINK_SECONDS: f64 = 2.0;
+const LEAST_LINK_SECONDS: f64 = 3.0;
 /// Shares of samples that are considered for one place in the chain.
 const SHARES: u64 = 10;
 
