@@ -151,7 +151,7 @@ def test_a_server_says_over_http_how_it_is_doing(serve: Start, pictures: Callabl
     contents(loader_over(f"feedline://{address}/{root.name}"))
     stats = json.loads(page("/stats"))
     assert stats["requests"]["list"] == 1
-    assert stats["requests"]["read"] >= 6
+    assert stats["requests"]["prepare"] >= 6
     assert stats["cpus"] == 0.5
     assert 'feedline_storage_requests_total{kind="list"} 1\n' in page("/metrics")
 
@@ -159,11 +159,11 @@ def test_a_server_says_over_http_how_it_is_doing(serve: Start, pictures: Callabl
 def test_what_a_server_sends_is_counted_for_each_epoch(serve: Start, pictures: Callable[..., Path]) -> None:
     root = pictures(10)
     _, address = serve(root.parent)
-    loader = loader_over(f"feedline://{address}/{root.name}", seek_index="never")
+    loader = loader_over(f"feedline://{address}/{root.name}", offload="none")
     contents(loader)
     store = loader.snapshot()["store"]
     files = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
-    assert files < store["bytes_received_epoch"] < files + 60 * 10
+    assert files < store["bytes_received_epoch"] < files + 1000 * 10
     assert store["requests"] >= 10
     assert store["retries"] == 0
 
