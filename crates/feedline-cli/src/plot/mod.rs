@@ -152,11 +152,13 @@ impl Plot {
         let words = (0..).zip(&self.x.words).map(|(number, word)| (f64::from(number), word.clone()));
         let ticks = x.ticks().into_iter().map(|tick| (tick, told(tick)));
         let ticks: Vec<(f64, String)> = if self.x.words.is_empty() { ticks.collect() } else { words.collect() };
-        for (tick, text) in ticks {
+        for (number, (tick, text)) in ticks.into_iter().enumerate() {
             let Some(place) = x.place(tick) else { continue };
+            // Words are long, so that every second one stands lower.
+            let lower = if self.x.words.is_empty() { 0.0 } else { 13.0 * (number % 2) as f64 };
             let points = vec![(across(place), down(0.0)), (across(place), down(1.0))];
             marks.push(Mark::Line { points, colour: GREY, is_thin: true });
-            marks.push(Mark::Text { at: (across(place), down(0.0) + 18.0), anchor: Anchor::Middle, text });
+            marks.push(Mark::Text { at: (across(place), down(0.0) + 18.0 + lower), anchor: Anchor::Middle, text });
         }
         for tick in y.ticks() {
             let Some(place) = y.place(tick) else { continue };
