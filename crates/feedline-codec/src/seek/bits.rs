@@ -97,8 +97,30 @@ impl<'m> BitWriter<'m> {
         }
     }
 
-    /// Appends bits of other bytes, which they have.
+    /// Appends bits of other bytes, which they have: eight bytes at a time once the first byte is full.
     pub fn copy(&mut self, bytes: &[u8], bits: Range<usize>) {
+        let first = (self.pending.next_multiple_of(8) - self.pending) as usize;
+        let start = bits.end.min(bits.start + first);
+        self.copy_some(bytes, bits.start..start);
+        let source = &bytes[(start / 8).min(bytes.len())..];
+        // A word is made of nine bytes, which are there.
+        let words = ((bits.end - start) / 64).min(source.len().saturating_sub(1) / 8);
+        if words > 0 {
+            let (shift, whole) = (start % 8, (self.pending / 8) as usize);
+            self.bytes.extend_from_slice(&(self.window as u32).to_be_bytes()[4 - whole..]);
+            (self.window, self.pending) = (0, 0);
+            let old = self.bytes.len();
+            self.bytes.resize(old + 8 * words, 0);
+            let (targets, _) = self.bytes[old..].as_chunks_mut::<8>();
+            for (target, nine) in targets.iter_mut().zip(source.windows(9).step_by(8)) {
+                let (eight, ninth) = nine.split_first_chunk().expect("nine bytes are more than eight");
+                *target = (u64::from_be_bytes(*eight) << shift | u64::from(ninth[0]) >> (8 - shift)).to_be_bytes();
+            }
+        }
+        self.copy_some(bytes, start + 64 * words..bits.end);
+    }
+
+    fn copy_some(&mut self, bytes: &[u8], bits: Range<usize>) {
         let mut reader = BitReader::new(bytes);
         reader.go_to(bits.start);
         let mut left = bits.len();
@@ -151,11 +173,12 @@ mod tests {
     fn copied_bits_stand_behind_each_other_without_gaps() {
         let bytes = noise(60);
         let bit = |bytes: &[u8], at: usize| bytes[at / 8] >> (7 - at % 8) & 1;
-        for lengths in [[1, 7, 56], [3, 57, 200], [64, 8, 100], [13, 0, 340]] {
+        let lengths = [[1, 7, 56], [3, 57, 200], [64, 8, 100], [13, 0, 340], [129, 200, 353], [300, 64, 128]];
+        for (lengths, shift) in lengths.into_iter().flat_map(|lengths| (0..8).map(move |shift| (lengths, shift))) {
             let mut copy = Vec::new();
             let mut writer = BitWriter::new(&mut copy);
             let mut expected = Vec::new();
-            for (start, len) in [5, 90, 127].into_iter().zip(lengths) {
+            for (start, len) in [shift, 83 + shift, 120 + shift].into_iter().zip(lengths) {
                 writer.copy(&bytes, start..start + len);
                 expected.extend((start..start + len).map(|at| bit(&bytes, at)));
             }
@@ -164,7 +187,7 @@ mod tests {
             writer.finish();
             assert_eq!(copy.len(), expected.len().div_ceil(8));
             expected.resize(copy.len() * 8, 0);
-            assert!((0..expected.len()).all(|at| bit(&copy, at) == expected[at]), "{lengths:?}");
+            assert!((0..expected.len()).all(|at| bit(&copy, at) == expected[at]), "{lengths:?} from {shift} on");
         }
     }
 }
