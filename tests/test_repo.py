@@ -168,3 +168,12 @@ def test_the_page_of_benchmarks_is_what_the_committed_results_give() -> None:
     command = [sys.executable, "-m", "bench.peers.page", "--check"]
     check = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert check.returncode == 0, check.stderr
+
+
+def test_the_table_of_slow_samples_is_the_committed_result() -> None:
+    guide = (ROOT / "docs/guide/slow-samples.md").read_text()
+    loaders = ("least slack", "first come", "torch in order", "torch out of order")
+    for title, medians in json.loads((ROOT / "bench/results/schedule.json").read_text())["results"].items():
+        use = [f"{medians[loader]['use']:.3f}" for loader in loaders]
+        row = f"| {title} | {use[0]} | {medians['least slack']['bound']:.3f} | {' | '.join(use[1:])} |"
+        assert row in guide, title
