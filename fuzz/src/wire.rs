@@ -51,7 +51,7 @@ impl Serialize for Raw<'_> {
 pub fn seeds() -> Vec<Vec<u8>> {
     let name = || "train/a.jpg".to_owned();
     let requests = [
-        Request::Hello { protocol: 1, codec: "codec".to_owned() },
+        Request::Hello { protocol: 1, engine: "engine".to_owned() },
         Request::Proof { proof: [7; 32] },
         Request::List { folder: "train".to_owned(), is_flat: true },
         Request::Open { name: name() },

@@ -15,7 +15,7 @@ use feedline_core::store::{DiskStore, Store, StoreError};
 use feedline_core::testing::{check_store, collect, write_pictures};
 use feedline_core::{Document, Loader, Machine, Next, Plan, Registry};
 use feedline_net::storage::{Link, LinkTerms, RemoteStore, Root, Server, ServerConfig, ServerError, Token};
-use feedline_net::wire::{Frame, PROTOCOL, Reply, Request};
+use feedline_net::wire::{Frame, PROTOCOL, Reply, Request, engine_version};
 
 fn config(root: &Path) -> ServerConfig {
     ServerConfig {
@@ -183,8 +183,8 @@ fn another_protocol_or_codec_is_refused_with_both_versions() {
     let folder = tempfile::tempdir().unwrap();
     let server = serve(folder.path());
     for hello in [
-        Request::Hello { protocol: PROTOCOL + 1, codec: feedline_codec::VERSION.to_owned() },
-        Request::Hello { protocol: PROTOCOL, codec: "libjpeg-99".to_owned() },
+        Request::Hello { protocol: PROTOCOL + 1, engine: engine_version() },
+        Request::Hello { protocol: PROTOCOL, engine: "libjpeg-99".to_owned() },
     ] {
         let mut stream = TcpStream::connect(server.address()).unwrap();
         Frame::new(0, &hello, Vec::new()).unwrap().write(&mut stream).unwrap();

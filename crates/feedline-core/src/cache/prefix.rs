@@ -234,7 +234,8 @@ impl Supply for PrefixCache {
         }
         match tasks {
             tasks if tasks.is_empty() => {}
-            tasks if self.has_room() => self.inner.request_whole(tasks, ready),
+            // As long as it is not known what is kept, ops have to run here to find that out.
+            tasks if self.has_room() || self.cut.get().is_none() => self.inner.request_whole(tasks, ready),
             tasks => self.inner.request(tasks, ready),
         }
     }

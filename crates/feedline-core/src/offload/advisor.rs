@@ -168,13 +168,21 @@ impl Advisor {
     pub fn note_trials(&self, wanted: Wanted, spent: &Spent) {
         self.keep_stored(wanted, spent.stored_bytes);
         let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
-        spent.trials.iter().for_each(|trial| measured.models.add(spent.stored_bytes, *trial));
+        let known = spent.trials.iter().filter(|trial| self.names.contains_key(&trial.form));
+        known.for_each(|trial| measured.models.add(spent.stored_bytes, *trial));
         measured.trials += 1;
+        measured.bytes += spent.stored_bytes;
+        measured.samples += 1;
         measured.note_server(spent);
         if measured.points.len() < KEPT_POINTS {
             let point = SamplePoint::new(&self.plan.source().key(wanted.id), spent);
             measured.points.push(point);
         }
+    }
+
+    /// Books that a sample could not be tried.
+    pub fn note_failed_trials(&self) {
+        self.measured.lock().unwrap_or_else(PoisonError::into_inner).trials += 1;
     }
 
     /// Books what a sample took that came.

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::{Document, Plan, PlanError, PlannedOp, Registry, RunConfig, Settings};
-use crate::batch::{FieldTypes, array_bytes};
+use crate::batch::{FieldTypes, Kind, array_bytes};
 use crate::source::Source;
 use crate::supply::{Cut, Form, Packing};
 
+/// Ops that a peer takes.
+const MOST_OPS: usize = 100;
 /// Arrays that a peer prepares are not larger.
 const MOST_ARRAY_BYTES: usize = 256 << 20;
 
@@ -20,12 +22,24 @@ const MOST_ARRAY_BYTES: usize = 256 << 20;
 pub struct Prefix {
     /// The document.
     pub text: String,
-    /// A hash of it, by which it is asked for.
+    /// A hash of it and of the listing, by which it is asked for.
     pub number: u128,
-    /// The hash of the samples' names that both machines have to agree on.
+    /// The hash of the samples' names, and of shards, that both machines have to agree on.
     pub listing: u128,
     /// The forms that samples can be had in.
     pub forms: Vec<Form>,
+}
+
+impl Prefix {
+    /// The number of a document over samples that are known by `listing`.
+    pub fn number_of(text: &str, listing: u128) -> u128 {
+        xxh3_128(&[text.as_bytes(), &listing.to_le_bytes()].concat())
+    }
+
+    /// The hash of a source's names, and of what it has opened for good.
+    pub fn listing_of(source: &dyn Source) -> u128 {
+        xxh3_128([source.identity().to_le_bytes(), source.version().to_le_bytes()].as_flattened())
+    }
 }
 
 impl Plan {
@@ -47,7 +61,8 @@ impl Plan {
         let config = RunConfig { seek_index: self.config().seek_index, ..RunConfig::default() };
         let forms = self.forms(ops.len());
         let text = Document { source: source.spec()?, ops, settings, config }.to_toml();
-        Ok(Prefix { number: xxh3_128(text.as_bytes()), text, listing: source.identity(), forms })
+        let listing = Prefix::listing_of(source);
+        Ok(Prefix { number: Prefix::number_of(&text, listing), text, listing, forms })
     }
 
     /// The forms of a sample of which the first `sent` ops can be done elsewhere.
@@ -64,7 +79,8 @@ impl Plan {
             })
         });
         let packed = |cut, is_trimmed| Packing::ALL.map(|packing| Form { cut: Cut(cut), is_trimmed, packing });
-        let mut forms = packed(0, false).to_vec();
+        // Volumes are stored in files of which a record is not made: they come as the store gives them.
+        let mut forms = if self.loads_volumes() { vec![Form::RAW] } else { packed(0, false).to_vec() };
         if can_trim {
             forms.push(Form { is_trimmed: true, ..Form::RAW });
         }
@@ -76,6 +92,11 @@ impl Plan {
     fn next_on(&self, field: &str, first: usize) -> Option<usize> {
         let mut behind = self.ops().iter().enumerate().skip(first);
         behind.find(|(_, op)| op.op().on().names().any(|name| name == field)).map(|(number, _)| number)
+    }
+
+    /// Whether volumes are loaded.
+    pub fn loads_volumes(&self) -> bool {
+        self.loaded().iter().any(|(_, kind)| matches!(kind, Kind::Volume(_)))
     }
 
     /// Whether pixels may be approximate.
@@ -96,6 +117,9 @@ impl Plan {
         let Document { source, ops, settings, config } = Document::parse(text)?;
         let source = open(source)?;
         let ops = ops.into_iter().map(|table| registry.build_op(table)).collect::<Result<Vec<_>, _>>()?;
+        if ops.len() > MOST_OPS {
+            return Err(PlanError::TooLarge(format!("{} ops are more than the {MOST_OPS} that are taken", ops.len())));
+        }
         if let Some(op) = ops.iter().find(|op| !op.op().runs_anywhere()) {
             let (op, why) = (op.name().to_string(), "it is not for other machines".to_owned());
             return Err(PlanError::Unserialisable { op, why });

@@ -105,6 +105,11 @@ pub trait Source: Send + Sync + Debug {
     /// A hash of what the samples are: their names below the root, in order.
     fn identity(&self) -> u128;
 
+    /// A hash of what is opened once and not looked at again, such as lengths and times of shards.
+    fn version(&self) -> u128 {
+        0
+    }
+
     /// The ending of the file that a field is stored in, such as `jpg` or `JPEG`, where it has one.
     fn ending(&self, id: SampleId, field: &str) -> Option<String> {
         match self.origin(id, field) {

@@ -72,7 +72,7 @@ impl Store for ConfinedStore {
     }
 
     fn address(&self, name: &str) -> String {
-        name.to_owned()
+        self.files.address(name)
     }
 
     fn version(&self, name: &str) -> Option<Version> {

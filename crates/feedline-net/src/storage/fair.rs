@@ -14,6 +14,8 @@ use crate::wire::Frame;
 
 /// Requests of a connection that wait; further ones stay in the socket.
 const MOST_REQUESTS: usize = 256;
+/// Bytes of such requests beyond which no further one is taken.
+const MOST_REQUEST_BYTES: u64 = 16 << 20;
 /// Bytes of replies of a connection beyond which no further request of it is done.
 const MOST_REPLY_BYTES: u64 = 8 << 20;
 
@@ -51,6 +53,7 @@ struct State {
 #[derive(Debug, Default)]
 struct Connection {
     requests: VecDeque<Frame>,
+    request_bytes: u64,
     replies: VecDeque<Frame>,
     reply_bytes: u64,
     /// What was sent of late, and the time that took: a link that is slow makes it long.
@@ -103,7 +106,8 @@ impl Fair {
         let mut state = self.lock();
         loop {
             let Some(connection) = state.connections.get_mut(&number) else { return false };
-            if connection.requests.len() < MOST_REQUESTS {
+            if connection.requests.len() < MOST_REQUESTS && connection.request_bytes < MOST_REQUEST_BYTES {
+                connection.request_bytes += request.wire_bytes();
                 connection.requests.push_back(request);
                 let has_turn = state.give_turn(number);
                 drop(state);
@@ -128,6 +132,7 @@ impl Fair {
                 let Some(connection) = state.connections.get_mut(&number) else { continue };
                 connection.has_turn = false;
                 let Some(request) = connection.requests.pop_front() else { continue };
+                connection.request_bytes -= request.wire_bytes();
                 connection.changed.notify_all();
                 state.give_turn(number);
                 return Some((number, request));

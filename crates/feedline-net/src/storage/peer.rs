@@ -16,6 +16,8 @@ use feedline_core::supply::{Asked, Peer, Prepared};
 use super::link::{Link, LinkCounts, LinkError, LinkTraffic, Pending};
 use crate::wire::{Failure, Reply, Request};
 
+/// How often a plan is sent again for one sample.
+const MOST_UNKNOWN: u32 = 3;
 /// The time over which the speed of the link is told.
 const SPEED_WINDOW: Duration = Duration::from_secs(1);
 
@@ -70,6 +72,8 @@ struct AskState {
     done: Option<Box<dyn FnOnce(Prepared) + Send>>,
     pending: Option<Pending>,
     traffic: Traffic,
+    /// How often the server did not know the plan.
+    unknown: u32,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -95,6 +99,13 @@ impl Ask {
         if let Some(done) = done {
             done(Prepared { sample, traffic });
         }
+    }
+
+    /// Whether the plan may be sent again: a server that forgets it at once has too many.
+    fn may_go_on(&self) -> bool {
+        let mut state = lock(&self.state);
+        state.unknown += 1;
+        state.unknown <= MOST_UNKNOWN
     }
 
     fn forget(&self) {
@@ -140,7 +151,7 @@ impl Shared {
     fn send_plan(self: &Arc<Self>, prefix: &Arc<Prefix>) {
         let Prefix { text, number, listing, .. } = &**prefix;
         let (number, shared) = (*number, Arc::clone(self));
-        let request = Request::Plan { text: text.clone(), number, listing: *listing };
+        let request = Request::Plan { text: text.clone(), listing: *listing };
         let pending = self.link.begin(&request, Box::new(move |reply, _| shared.planned(number, &reply)));
         // The answer may have come already.
         if let Some(PlanState::Sent { _pending, .. }) = lock(&self.plans).get_mut(&number) {
@@ -196,7 +207,7 @@ impl Shared {
     fn prepared(self: &Arc<Self>, ask: Arc<Ask>, reply: Result<(Reply, Vec<u8>), LinkError>) {
         match reply {
             Ok((Reply::Prepared(spent), bytes)) => ask.end(Ok((bytes, spent))),
-            Ok((Reply::Failed { failure: Failure::UnknownPlan, .. }, _)) => {
+            Ok((Reply::Failed { failure: Failure::UnknownPlan, .. }, _)) if ask.may_go_on() => {
                 let number = ask.prefix.number;
                 let mut plans = lock(&self.plans);
                 if matches!(plans.get(&number), Some(PlanState::Known)) {
@@ -227,6 +238,10 @@ impl Peer for StoragePeer {
         let ask = Arc::new(Ask { prefix: Arc::clone(prefix), asked, state });
         self.0.begin(Arc::clone(&ask));
         Fetch::new(move || ask.forget())
+    }
+
+    fn refuses(&self, prefix: &Prefix) -> bool {
+        matches!(lock(&self.0.plans).get(&prefix.number), Some(PlanState::Refused(_)))
     }
 
     fn bytes_per_second(&self) -> Option<f64> {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use feedline_core::Registry;
 use feedline_core::error::chain;
-use feedline_core::plan::{Plan, PlanError};
+use feedline_core::plan::{Plan, PlanError, Prefix};
 use feedline_core::sink::Machine;
 use feedline_core::source::Source;
 use feedline_core::supply::NearPreparer;
@@ -66,14 +66,14 @@ impl Plans {
     }
 
     /// Opens a plan whose samples a client knows by the hash `listing`.
-    pub fn open(&self, text: &str, number: u128, listing: u128) -> Result<(), String> {
+    pub fn open(&self, text: &str, listing: u128) -> Result<(), String> {
+        let number = Prefix::number_of(text, listing);
         if self.get(number).is_some() {
             return Ok(());
         }
         let told = |error: PlanError| chain(&error);
         let plan = Plan::open_prefix(text, &self.registry, |table| self.source(table, listing)).map_err(told)?;
-        let found = plan.fingerprints().listing.0;
-        if found != listing {
+        if Prefix::listing_of(&**plan.source()) != listing {
             return Err("the server has other samples than the client has listed; start the client anew".to_owned());
         }
         let preparer = Arc::new(NearPreparer::new(Arc::new(plan), &self.machine));
@@ -83,14 +83,26 @@ impl Plans {
 
     /// A source as it was listed before, or as it is now if that is what the client has listed.
     fn source(&self, table: toml::Table, listing: u128) -> Result<Arc<dyn Source>, PlanError> {
-        let key = table.to_string();
-        if let Some(known) = lock(&self.sources).get(&key).filter(|known| known.identity() == listing) {
+        let key = without_hosts(&table.to_string());
+        if let Some(known) = lock(&self.sources).get(&key).filter(|known| Prefix::listing_of(&***known) == listing) {
             return Ok(Arc::clone(known));
         }
         let source = self.registry.open_source(table)?;
         lock(&self.sources).put(key, Arc::clone(&source));
         Ok(source)
     }
+}
+
+/// A text in which servers are not told apart: by whatever name a client knows this one, its files are the same.
+fn without_hosts(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut parts = text.split("://");
+    out.extend(parts.next());
+    for part in parts {
+        let host = part.find(['/', '"', '\'']).unwrap_or(part.len());
+        out.push_str(&part[host..]);
+    }
+    out
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -18,7 +18,7 @@ use super::tally::{Outcome, Tally};
 use super::throttle::{PIECE_BYTES, Throttle};
 use super::token::Token;
 use crate::tls::{Identity, Stream};
-use crate::wire::{Failure, Frame, MOST_REQUEST_BYTES, PROTOCOL, Reply, Request, WireError};
+use crate::wire::{Failure, Frame, MOST_REQUEST_BYTES, PROTOCOL, Reply, Request, WireError, engine_version};
 
 /// How long a client may take to say who it is.
 pub(super) const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
@@ -38,11 +38,11 @@ pub(super) fn greet(stream: &Stream, token: Option<&Token>) -> Result<(), WireEr
         }
         other => other?,
     };
-    let Request::Hello { protocol, codec } = hello.message()? else { return Err(WireError::Unexpected) };
-    let own = feedline_codec::VERSION;
-    if protocol != PROTOCOL || codec != own {
+    let Request::Hello { protocol, engine } = hello.message()? else { return Err(WireError::Unexpected) };
+    let own = engine_version();
+    if protocol != PROTOCOL || engine != own {
         let reason = format!(
-            "the client speaks protocol {protocol} with codec {codec:?}, this server protocol {PROTOCOL} with codec {own:?}; \
+            "the client speaks protocol {protocol} with engine {engine:?}, this server protocol {PROTOCOL} with engine {own:?}; \
              install the same version of feedline on both"
         );
         return Err(WireError::Refused(reason));
@@ -174,7 +174,7 @@ fn serve_request(
 ) -> Result<(Reply, Vec<u8>), Reply> {
     match asked {
         Request::Prepare { plan, asked } => prepare(plan, &asked, (number, shared), workspace),
-        Request::Plan { text, number, listing } => match shared.plans.open(&text, number, listing) {
+        Request::Plan { text, listing } => match shared.plans.open(&text, listing) {
             Ok(()) => Ok((Reply::Planned, Vec::new())),
             Err(reason) => Err(Reply::Failed { failure: Failure::Other, reason }),
         },

@@ -66,7 +66,7 @@ pub struct ServerStats {
     pub requests: BTreeMap<&'static str, u64>,
     /// Those that could not be done.
     pub failures: BTreeMap<&'static str, u64>,
-    /// Bytes that were read of files to answer.
+    /// Bytes of files and samples in replies.
     pub content_bytes: u64,
     /// Bytes of replies that were sent, before encryption.
     pub sent_bytes: u64,

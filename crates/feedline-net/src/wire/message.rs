@@ -7,6 +7,11 @@ use serde::{Deserialize, Serialize};
 /// The version of everything in this folder. Both sides have the same.
 pub const PROTOCOL: u32 = 1;
 
+/// The versions of the engine and of the decoders. Both sides have the same, else they might make different samples.
+pub fn engine_version() -> String {
+    format!("{} {}", env!("CARGO_PKG_VERSION"), feedline_codec::VERSION)
+}
+
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
@@ -14,8 +19,8 @@ pub enum Request {
     Hello {
         /// The version of the protocol.
         protocol: u32,
-        /// The version of the decoders: others would give other pixels.
-        codec: String,
+        /// The versions of engine and decoders: others might give other samples.
+        engine: String,
     },
     /// The answer to a challenge.
     Proof {
@@ -49,14 +54,12 @@ pub enum Request {
     Plan {
         /// Its document.
         text: String,
-        /// The number by which it is asked for: a hash of the document.
-        number: u128,
-        /// The hash of the samples' names that the client knows.
+        /// The hash of the samples' names, and of shards, that the client knows.
         listing: u128,
     },
     /// A sample of a plan, prepared as far as the client wants it.
     Prepare {
-        /// The number of the plan.
+        /// The number of the plan: a hash of document and listing.
         plan: u128,
         /// What is wanted.
         asked: Asked,

@@ -11,4 +11,4 @@ mod message;
 
 pub use error::WireError;
 pub use frame::{Arrival, Frame, Head, MOST_REPLY_BYTES, MOST_REQUEST_BYTES};
-pub use message::{Failure, PROTOCOL, Reply, Request};
+pub use message::{Failure, PROTOCOL, Reply, Request, engine_version};

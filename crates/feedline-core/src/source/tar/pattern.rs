@@ -3,6 +3,7 @@
 //! In: paths of shards, folders, and patterns: `train/*.tar`, `train-{000..146}.tar`. Out: the shards, sorted by the bytes
 //! of their addresses, each once, so that every machine numbers the samples alike.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -52,10 +53,10 @@ pub(super) struct Found {
 impl Patterns {
     /// Opens the stores of the patterns.
     pub fn new(given: Vec<String>, registry: &Registry) -> Result<Self, PlanError> {
-        let mut places = Vec::new();
+        let (mut places, mut stores) = (Vec::new(), Stores { registry, opened: HashMap::new() });
         for pattern in &given {
             for path in numbered(pattern)? {
-                places.push(Place::new(&path, registry)?);
+                places.push(Place::new(&path, &mut stores)?);
             }
         }
         Ok(Self { given, places })
@@ -82,17 +83,34 @@ impl Patterns {
     }
 }
 
+/// Stores by their root: shards that lie in one folder share one.
+struct Stores<'a> {
+    registry: &'a Registry,
+    opened: HashMap<String, Arc<dyn Store>>,
+}
+
+impl Stores<'_> {
+    fn at(&mut self, root: &str) -> Result<Arc<dyn Store>, PlanError> {
+        if let Some(store) = self.opened.get(root) {
+            return Ok(Arc::clone(store));
+        }
+        let store = self.registry.store_for(root)?;
+        self.opened.insert(root.to_owned(), Arc::clone(&store));
+        Ok(store)
+    }
+}
+
 impl Place {
-    fn new(path: &str, registry: &Registry) -> Result<Self, PlanError> {
+    fn new(path: &str, stores: &mut Stores<'_>) -> Result<Self, PlanError> {
         let given = path.to_owned();
         let plain = path.find(SPECIAL).unwrap_or(path.len());
         let (root, rest) = split_root(path, plain);
-        let store = registry.store_for(root)?;
+        let store = stores.at(root)?;
         if plain == path.len() {
             if is_shard(path) {
                 return Ok(Self { given, store, which: Which::One(rest.to_owned()) });
             }
-            return Ok(Self { given, store: registry.store_for(path)?, which: Which::Folder });
+            return Ok(Self { given, store: stores.at(path)?, which: Which::Folder });
         }
         // A file may really be called so.
         if !store.is_remote() && store.open(rest).is_ok() {

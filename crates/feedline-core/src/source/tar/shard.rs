@@ -143,6 +143,14 @@ impl Shard {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Its length and time when it was opened.
+    pub fn version(&self) -> [u8; 16] {
+        let modified = self.modified_nanoseconds.unwrap_or_default().cast_unsigned();
+        let mut version = [0; 16];
+        version.as_chunks_mut().0.copy_from_slice(&[self.bytes.to_le_bytes(), modified.to_le_bytes()]);
+        version
+    }
+
     /// The store that has it.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.found.store

@@ -10,6 +10,8 @@ use std::thread;
 
 use lru::LruCache;
 
+use xxhash_rust::xxh3::xxh3_128;
+
 use super::index::{Head, IndexError};
 use super::pattern::Found;
 use super::shard::{IndexCache, OpenShard, Opened, Shard};
@@ -75,6 +77,12 @@ impl Shards {
     /// Whether a shard is with a peer.
     pub fn is_remote(&self) -> bool {
         self.all.iter().any(Shard::is_remote)
+    }
+
+    /// A hash of lengths and times of all shards.
+    pub fn version(&self) -> u128 {
+        let versions: Vec<[u8; 16]> = self.all.iter().map(Shard::version).collect();
+        xxh3_128(versions.as_flattened())
     }
 
     /// The machine near all shards, if it is one.

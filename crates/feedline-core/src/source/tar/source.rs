@@ -204,6 +204,10 @@ impl Source for TarSource {
         self.shards.is_remote()
     }
 
+    fn version(&self) -> u128 {
+        self.shards.version()
+    }
+
     fn peer(&self) -> Option<Arc<dyn Peer>> {
         self.shards.peer()
     }

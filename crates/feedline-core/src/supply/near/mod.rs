@@ -29,7 +29,7 @@ use crate::batch::Sample;
 use crate::cache::record;
 use crate::engine::{Task, Workspace};
 use crate::metrics::{Metrics, TrafficMeter};
-use crate::offload::{Advisor, OffloadReport};
+use crate::offload::{Advisor, OffloadReport, Policy};
 use crate::plan::{Plan, Prefix};
 use crate::sink::Machine;
 use crate::store::{Answer, Done, Fetch, StoreError};
@@ -92,7 +92,10 @@ impl Near {
             traffic.add(epoch, answer.traffic);
             match answer.sample {
                 Ok((_, spent)) => advisor.note_trials(wanted, &spent),
-                Err(error) => tracing::debug!(%error, "forms of a sample cannot be tried"),
+                Err(error) => {
+                    tracing::debug!(%error, "forms of a sample cannot be tried");
+                    advisor.note_failed_trials();
+                }
             }
         });
         let fetch = self.peer.ask(&self.prefix, Asked::Trials { wanted }, done);
@@ -111,20 +114,29 @@ impl Needs for Near {
     }
 
     fn needs(&self, wanted: Wanted, reading: Reading) -> Result<Vec<Cargo>, StoreError> {
+        if self.peer.refuses(&self.prefix) {
+            return Needs::needs(&self.local, wanted, reading);
+        }
         let form = if reading == Reading::Trimmed { self.advisor.form_of(wanted) } else { Form::RAW };
+        if form == Form::RAW && self.plan.loads_volumes() {
+            self.try_forms(wanted);
+            return Ok(Vec::new());
+        }
         let bytes = self.advisor.expected_bytes(wanted, form);
         Ok(vec![Cargo::Sample { wanted, form, bytes, reading }])
     }
 
     fn renew(&self, cargo: &mut Cargo) {
-        if let Cargo::Sample { wanted, form, bytes, reading: Reading::Trimmed } = cargo {
+        if let Cargo::Sample { wanted, form, bytes, reading: Reading::Trimmed } = cargo
+            && !self.plan.loads_volumes()
+        {
             *form = self.advisor.form_of(*wanted);
             *bytes = self.advisor.expected_bytes(*wanted, *form);
         }
     }
 
     fn fetch(&self, cargo: &Cargo, done: Done) -> Fetch {
-        let Cargo::Sample { wanted, form, .. } = *cargo else { unreachable!("only samples are needed") };
+        let Cargo::Sample { wanted, form, .. } = *cargo else { return Needs::fetch(&self.local, cargo, done) };
         self.try_forms(wanted);
         let advisor = Arc::clone(&self.advisor);
         let done = Box::new(move |answer: Prepared| {
@@ -181,6 +193,7 @@ impl Supply for NearSupply {
         match prepared {
             Some((form, Ok(bytes))) if reading == Reading::Trimmed || form == Form::RAW => {
                 let read = metrics.read.time(|| -> Result<bool, StoreError> {
+                    workspace.reserve(Packing::unpacked_bytes(bytes))?;
                     let Ok(record) = Packing::unpack(bytes) else { return Ok(false) };
                     Ok(record::read(&record, sample, (plan, form.cut, wanted), workspace)?.is_some())
                 });
@@ -197,6 +210,9 @@ impl Supply for NearSupply {
             _ => {}
         }
         metrics.traffic.add_candidate(advisor.name_of(Form::RAW));
-        local.load(wanted, reading, sample, workspace, metrics)
+        // Only `auto` reads parts of what is stored.
+        let reads_parts = plan.config().offload == Policy::Auto || reading != Reading::Trimmed;
+        let reading = if reads_parts || !plan.loads_volumes() { reading } else { Reading::Plain };
+        local.load_with(&parts, (wanted, reading), sample, workspace, metrics)
     }
 }

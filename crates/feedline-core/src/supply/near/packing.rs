@@ -31,6 +31,19 @@ impl Packing {
         (bytes, packing)
     }
 
+    /// Bytes of memory that unpacking takes.
+    pub fn unpacked_bytes(bytes: &[u8]) -> usize {
+        match bytes.split_last() {
+            Some((&packing, bytes)) if packing == Self::Lz4 as u8 => {
+                bytes.first_chunk().map_or(0, |len| u32::from_le_bytes(*len) as usize).min(MOST_BYTES)
+            }
+            Some((&packing, bytes)) if packing == Self::Zstd as u8 => {
+                zstd::bulk::Decompressor::upper_bound(bytes).unwrap_or(0).min(MOST_BYTES)
+            }
+            _ => 0,
+        }
+    }
+
     /// Gives back what was packed.
     pub fn unpack(bytes: &[u8]) -> Result<Cow<'_, [u8]>, UnpackError> {
         let failed = |error: &dyn std::fmt::Display| UnpackError(error.to_string());

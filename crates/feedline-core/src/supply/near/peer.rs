@@ -15,6 +15,11 @@ pub trait Peer: Send + Sync + Debug {
     /// unless the [`Fetch`] was dropped before.
     fn ask(&self, prefix: &Arc<Prefix>, asked: Asked, done: Box<dyn FnOnce(Prepared) + Send>) -> Fetch;
 
+    /// Whether it has said that it prepares nothing of a prefix.
+    fn refuses(&self, _prefix: &Prefix) -> bool {
+        false
+    }
+
     /// Bytes a second that come while the link is busy, once enough have.
     fn bytes_per_second(&self) -> Option<f64>;
 }

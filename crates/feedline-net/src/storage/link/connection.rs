@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{Counts, LinkTerms};
 use crate::tls::Stream;
-use crate::wire::{Arrival, Frame, Head, MOST_REPLY_BYTES, PROTOCOL, Reply, Request, WireError};
+use crate::wire::{Arrival, Frame, Head, MOST_REPLY_BYTES, PROTOCOL, Reply, Request, WireError, engine_version};
 
 /// How long a connection may take to come about.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
@@ -46,7 +46,7 @@ impl Connection {
     }
 
     fn greet(&self, terms: &LinkTerms, counts: &Counts) -> Result<(), WireError> {
-        let mut said = Request::Hello { protocol: PROTOCOL, codec: feedline_codec::VERSION.to_owned() };
+        let mut said = Request::Hello { protocol: PROTOCOL, engine: engine_version() };
         let mut stream = self.receiver(counts);
         loop {
             Frame::new(0, &said, Vec::new())?.write(&mut &self.stream)?;
