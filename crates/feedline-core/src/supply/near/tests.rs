@@ -45,7 +45,7 @@ fn near(plan: &Arc<Plan>, cache: &Path, fails: fn(Wanted) -> bool) -> NearSupply
     let prefix = plan.prefix().unwrap();
     let registry = Registry::core();
     let opened = Plan::open_prefix(&prefix.text, &registry, |table| registry.open_source(table)).unwrap();
-    assert_eq!(opened.fingerprints().listing.0, prefix.listing);
+    assert_eq!(Prefix::listing_of(&**opened.source()), prefix.listing);
     let preparer = NearPreparer::new(Arc::new(opened), &machine(cache));
     let peer = InProcess { preparer, workspace: Mutex::new(NearWorkspace::new(Cancel::default())), fails };
     let local = LocalSupply::new(Arc::clone(plan), &Machine::default());
