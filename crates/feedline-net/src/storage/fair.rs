@@ -222,6 +222,10 @@ mod tests {
     use super::*;
 
     fn frame(request: u64) -> Frame {
+        Frame::new(request, &(), Vec::new()).unwrap()
+    }
+
+    fn reply(request: u64) -> Frame {
         Frame::new(request, &(), vec![0; 1 << 20]).unwrap()
     }
 
@@ -245,7 +249,7 @@ mod tests {
         let mut done = 0;
         while fair.lock().connections[&slow].has_turn {
             let (number, request) = fair.next_request().unwrap();
-            fair.put_reply(number, request);
+            fair.put_reply(number, reply(request.request));
             done += 1;
         }
         assert!((8..=9).contains(&done), "{done} replies of a megabyte wait");
