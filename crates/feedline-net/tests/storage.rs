@@ -179,7 +179,7 @@ fn a_token_is_needed_where_there_is_one_and_for_others_than_this_machine() {
 }
 
 #[test]
-fn another_protocol_or_codec_is_refused_with_both_versions() {
+fn another_protocol_or_engine_is_refused_with_both_versions() {
     let folder = tempfile::tempdir().unwrap();
     let server = serve(folder.path());
     for hello in [
@@ -190,7 +190,7 @@ fn another_protocol_or_codec_is_refused_with_both_versions() {
         Frame::new(0, &hello, Vec::new()).unwrap().write(&mut stream).unwrap();
         let reply = Frame::read(&mut stream, 10_000).unwrap().unwrap().message().unwrap();
         let Reply::Refused { reason } = reply else { panic!("{reply:?}") };
-        let own = format!("protocol {PROTOCOL} with codec {:?}", feedline_codec::VERSION);
+        let own = format!("protocol {PROTOCOL} with engine {:?}", engine_version());
         assert!(reason.contains(&own) && (reason.contains("protocol 2") || reason.contains("libjpeg-99")), "{reason}");
         assert_eq!(stream.read(&mut [0]).unwrap(), 0, "the connection has ended");
     }
