@@ -177,3 +177,13 @@ def test_the_table_of_slow_samples_is_the_committed_result() -> None:
         use = [f"{medians[loader]['use']:.3f}" for loader in loaders]
         row = f"| {title} | {use[0]} | {medians['least slack']['bound']:.3f} | {' | '.join(use[1:])} |"
         assert row in guide, title
+
+
+def test_the_table_of_offload_policies_is_the_committed_result() -> None:
+    guide = (ROOT / "docs/guide/near-storage.md").read_text()
+    for name, data in json.loads((ROOT / "bench/results/storage.json").read_text())["results"]["policies"].items():
+        for policy, found in data["policies"].items():
+            sent = found["bytes_per_sample"]
+            row = f"| {name} | `{policy}` | {sent / 1e3:.1f} | {data['mean_file_bytes'] / sent:.2f} | "
+            row += f"{found['best_epoch_seconds']:.2f} | {found['storage_cpu_ms_per_sample']:.2f} | "
+            assert row + f"{100 * (1 - found['candidates'].get('raw', 0.0)):.0f} % |" in guide, (name, policy)
