@@ -104,7 +104,6 @@ def serve() -> Iterator[Callable[..., tuple[subprocess.Popen[str], str]]]:
         command = [sys.executable, "-m", "feedline", "storage", "--root", str(root), "--listen", listen, *options]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         started.append(process)
-        assert process.stderr is not None
         line = process.stderr.readline()
         found = re.search(r"feedlines?://([\d.:]+)/", line)
         assert found, line + process.stderr.read()

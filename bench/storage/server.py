@@ -38,7 +38,6 @@ def serving(root: Path, cache: Path, mbps: float | None = None, cpus: float | No
     environment = {**os.environ, "FEEDLINE_CACHE": str(cache)}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
     try:
-        assert process.stderr is not None
         said = process.stderr.readline()
         found = re.search(r"feedline://([\d.]+:\d+)", said)
         if found is None:

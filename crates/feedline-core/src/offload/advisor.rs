@@ -15,7 +15,7 @@ use super::rates::Rates;
 use super::report::{OffloadReport, SamplePoint};
 use crate::metrics::Metrics;
 use crate::plan::{Plan, Prefix};
-use crate::supply::{Cut, Form, Packing, Spent, Trial, Wanted};
+use crate::supply::{Form, Packing, Spent, Trial, Wanted};
 
 /// Samples of which all forms are tried at the beginning, and one of how many later; of small sets one in so many.
 const FIRST_TRIALS: u64 = 8;
@@ -268,21 +268,4 @@ fn local_seconds(metrics: &Metrics) -> Vec<f64> {
     }
     seconds.reverse();
     seconds
-}
-
-impl Plan {
-    /// The first cut at which all loaded fields have one shape for all samples.
-    pub(crate) fn fixed_cut(&self) -> Option<Cut> {
-        let mut types = self.source().fields();
-        let is_fixed = |types: &crate::batch::FieldTypes| {
-            self.loaded().iter().all(|(name, _)| types.get(name).is_some_and(|kind| kind.fixed().is_some()))
-        };
-        for (number, op) in self.ops().iter().enumerate() {
-            op.op().check(&mut types).ok()?;
-            if is_fixed(&types) {
-                return Some(Cut(number + 1));
-            }
-        }
-        None
-    }
 }

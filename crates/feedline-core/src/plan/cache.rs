@@ -36,11 +36,7 @@ pub enum CacheForm {
 impl Plan {
     /// The place in the chain that a form means.
     pub fn cut_of(&self, form: CacheForm) -> Cut {
-        // Approximate pixels depend on the crop that follows, so they are not kept.
-        let is_approximate = |op: &PlannedOp| {
-            op.op().on().names().any(|name| op.op().decoding(name).is_some_and(|decoding| decoding.fast))
-        };
-        let ends = |op: &PlannedOp| op.op().is_random() || is_approximate(op);
+        let ends = |op: &PlannedOp| op.op().is_random() || op.is_approximate();
         let prefix = self.ops().iter().position(ends).unwrap_or(self.ops().len());
         let is_decoder = |op: &PlannedOp| op.op().on().names().any(|name| op.op().decoding(name).is_some());
         Cut(match form {

@@ -35,6 +35,11 @@ impl PlannedOp {
         &*self.op
     }
 
+    /// Whether it decodes pixels that may be approximate: they depend on the crop that follows.
+    pub fn is_approximate(&self) -> bool {
+        self.op.on().names().any(|name| self.op.decoding(name).is_some_and(|decoding| decoding.fast))
+    }
+
     /// The parameters, defaults included, as text: equal texts are equal ops.
     pub fn fingerprint_text(&self) -> String {
         format!("{} {}", self.name, toml::to_string(&self.params).expect("a table is valid TOML"))

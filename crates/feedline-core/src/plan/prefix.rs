@@ -94,6 +94,21 @@ impl Plan {
         behind.find(|(_, op)| op.op().on().names().any(|name| name == field)).map(|(number, _)| number)
     }
 
+    /// The first cut at which all loaded fields have one shape for all samples.
+    pub(crate) fn fixed_cut(&self) -> Option<Cut> {
+        let mut types = self.source().fields();
+        let is_fixed = |types: &FieldTypes| {
+            self.loaded().iter().all(|(name, _)| types.get(name).is_some_and(|kind| kind.fixed().is_some()))
+        };
+        for (number, op) in self.ops().iter().enumerate() {
+            op.op().check(&mut types).ok()?;
+            if is_fixed(&types) {
+                return Some(Cut(number + 1));
+            }
+        }
+        None
+    }
+
     /// Whether volumes are loaded.
     pub fn loads_volumes(&self) -> bool {
         self.loaded().iter().any(|(_, kind)| matches!(kind, Kind::Volume(_)))
@@ -101,10 +116,7 @@ impl Plan {
 
     /// Whether pixels may be approximate.
     pub fn is_approximate(&self) -> bool {
-        let decodes = |op: &PlannedOp| {
-            op.op().on().names().any(|name| op.op().decoding(name).is_some_and(|decoding| decoding.fast))
-        };
-        self.ops().iter().any(decodes)
+        self.ops().iter().any(PlannedOp::is_approximate)
     }
 
     /// Opens what [`Plan::prefix`] wrote; `open` opens its source. What comes from another machine may be hostile: paths and

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 pub use disk::DiskStore;
 pub use names::{Names, NamesBuilder};
-pub use remote::{Answer, Done, Fetch, Remote, Traffic, fetch_waiting, read_ranges};
+pub use remote::{Answer, Done, Fetch, Remote, Traffic, answer_unasked, fetch_waiting, read_ranges};
 
 use serde::{Deserialize, Serialize};
 

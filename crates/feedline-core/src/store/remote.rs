@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use super::{Object, StoreError};
@@ -76,9 +76,24 @@ pub fn fetch_waiting(remote: &dyn Remote, range: Range<u64>, cancel: &Cancel) ->
     loop {
         match answers.recv_timeout(CANCEL_POLL) {
             Ok(answer) => return Ok(answer),
-            Err(_) => cancel.check()?,
+            Err(RecvTimeoutError::Timeout) => cancel.check()?,
+            Err(RecvTimeoutError::Disconnected) => {
+                let (path, problem) = ("the peer".to_owned(), "was closed before it answered".to_owned());
+                return Ok(Answer { bytes: Err(StoreError::Content { path, problem }), traffic: Traffic::default() });
+            }
         }
     }
+}
+
+/// What is answered without asking the peer: a range without bytes, or one that is not in the object.
+pub fn answer_unasked(object: &dyn Object, range: &Range<u64>) -> Option<Answer> {
+    let len = object.len();
+    let bytes = match range {
+        range if range.end > len => Err(StoreError::Truncated { path: object.address(), range: range.clone(), len }),
+        range if range.is_empty() => Ok(Vec::new()),
+        _ => return None,
+    };
+    Some(Answer { bytes, traffic: Traffic::default() })
 }
 
 /// Reads short ranges of an object, from a peer all at once.

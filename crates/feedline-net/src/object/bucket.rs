@@ -7,8 +7,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use feedline_core::engine::Cancel;
 use feedline_core::store::{
-    Answer, Done, Fetch, Names, NamesBuilder, Object, Remote, Room, Store, StoreError, Traffic,
+    Answer, Done, Fetch, Names, NamesBuilder, Object, Remote, Room, Store, StoreError, Traffic, answer_unasked,
+    fetch_waiting,
 };
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use object_store::path::Path;
@@ -155,11 +157,7 @@ impl Object for RemoteObject {
 
     fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
         let range = offset..offset.saturating_add(target.len() as u64);
-        let (sender, answers) = std::sync::mpsc::channel();
-        let _fetch = self.fetch(range, Box::new(move |answer| drop(sender.send(answer.bytes))));
-        let ended =
-            |_| StoreError::Content { path: self.address(), problem: "was closed while it was read".to_owned() };
-        target.copy_from_slice(&answers.recv().map_err(ended)??);
+        target.copy_from_slice(&fetch_waiting(self, range, &Cancel::default())?.bytes?);
         Ok(())
     }
 
@@ -170,10 +168,8 @@ impl Object for RemoteObject {
 
 impl Remote for RemoteObject {
     fn fetch(&self, range: Range<u64>, done: Done) -> Fetch {
-        if range.is_empty() || range.end > self.len() {
-            let truncated = || StoreError::Truncated { path: self.address(), range: range.clone(), len: self.len() };
-            let bytes = if range.end > self.len() { Err(truncated()) } else { Ok(Vec::new()) };
-            done(Answer { bytes, traffic: Traffic::default() });
+        if let Some(answer) = answer_unasked(self, &range) {
+            done(answer);
             return Fetch::new(|| {});
         }
         let (counter, problems) = (Counter::default(), self.peer.problems(self.address()));

@@ -4,7 +4,9 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use feedline_core::engine::Cancel;
-use feedline_core::store::{Answer, Done, Fetch, Object, Remote, StoreError, Traffic, Version, fetch_waiting};
+use feedline_core::store::{
+    Answer, Done, Fetch, Object, Remote, StoreError, Traffic, Version, answer_unasked, fetch_waiting,
+};
 
 use super::link::{Link, LinkError, LinkTraffic, Pending};
 use super::remote::{failed, unexpected, unreachable};
@@ -71,10 +73,8 @@ impl Object for RemoteObject {
 
 impl Remote for RemoteObject {
     fn fetch(&self, range: Range<u64>, done: Done) -> Fetch {
-        if range.is_empty() || range.end > self.len() {
-            let truncated = || StoreError::Truncated { path: self.address(), range: range.clone(), len: self.len() };
-            let bytes = if range.end > self.len() { Err(truncated()) } else { Ok(Vec::new()) };
-            done(Answer { bytes, traffic: Traffic::default() });
+        if let Some(answer) = answer_unasked(self, &range) {
+            done(answer);
             return Fetch::new(|| {});
         }
         let starts: Vec<u64> = (range.start..range.end).step_by(MOST_READ_BYTES as usize).collect();

@@ -4,6 +4,7 @@
 //! those that whoever asks would use himself, so he gets the bytes that he would have made (law 1).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use feedline_codec::CodecError;
@@ -28,6 +29,8 @@ pub struct NearPreparer {
     plan: Arc<Plan>,
     supply: LocalSupply,
     metrics: Metrics,
+    /// Stored bytes by sample, as they were when it was first asked for; 0 before that.
+    stored: Box<[AtomicU64]>,
 }
 
 /// The tools of a thread that prepares for others.
@@ -89,7 +92,8 @@ impl NearPreparer {
     /// Prepares samples of a plan that was opened by [`Plan::open_prefix`].
     pub fn new(plan: Arc<Plan>, machine: &Machine) -> Self {
         let supply = LocalSupply::new(Arc::clone(&plan), machine);
-        Self { metrics: Metrics::new(&plan), supply, plan }
+        let stored = (0..plan.source().len()).map(|_| AtomicU64::new(0)).collect();
+        Self { metrics: Metrics::new(&plan), supply, plan, stored }
     }
 
     /// The plan.
@@ -212,12 +216,18 @@ impl NearPreparer {
 
     /// Bytes of a sample as it is stored.
     fn stored_bytes(&self, wanted: Wanted) -> Result<u64, PrepareError> {
-        let mut bytes = 0;
+        let ordinal = self.plan.source().ordinal_of(wanted.id).ok_or(PrepareError::NoSample(wanted.id.0))?;
+        let known = &self.stored[ordinal as usize];
+        let mut bytes = known.load(Ordering::Relaxed);
+        if bytes > 0 {
+            return Ok(bytes);
+        }
         for (name, _) in self.plan.loaded().iter() {
             if let Some((_, range)) = self.plan.source().origin(wanted.id, name).open()? {
                 bytes += range.end - range.start;
             }
         }
+        known.store(bytes, Ordering::Relaxed);
         Ok(bytes)
     }
 
@@ -239,6 +249,9 @@ impl NearPreparer {
                     bytes: bytes.len() as u64,
                     nanoseconds: spent.nanoseconds,
                 }));
+            } else if self.plan.loads_volumes() {
+                let (bytes, nanoseconds) = (self.stored_bytes(wanted)?, progress.spent.as_nanos() as u64);
+                trials.push(Trial { form: Form::RAW, bytes, nanoseconds });
             } else {
                 pack_trials(&progress, Form::RAW, &mut trials);
             }
