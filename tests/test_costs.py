@@ -1,15 +1,17 @@
-"""Costs are predicted before data is touched: from what samples of a size took, and from draws."""
+"""Costs are predicted before data is touched: from what samples of a size took, from headers, and from draws."""
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import nibabel
 import numpy as np
 
 import feedline as fl
-from feedline import testing
+from feedline import ops, testing
 
 
 def test_samples_that_were_not_seen_yet_are_predicted_by_their_size(
@@ -37,6 +39,32 @@ def test_samples_that_were_not_seen_yet_are_predicted_by_their_size(
 
     wait_until(lambda: spread_of_unseen() < 1.0, "unseen samples are predicted to a millisecond", seconds=20)
     assert len(seen) < len(sizes) / 2, "long before they are seen"
+
+
+def test_volumes_that_were_not_seen_yet_are_predicted_by_what_their_headers_say(
+    tmp_path: Path, wait_until: Callable[..., None]
+) -> None:
+    depths = np.random.default_rng(0).integers(8, 200, 200)
+    noise = np.random.default_rng(1).integers(0, 255, (8, 8, 8), dtype=np.uint8)
+    for number, depth in enumerate(depths):
+        # What is compressed has about as many bytes, however large it is.
+        volume = np.zeros((depth, 8, 8), np.uint8)
+        volume[:8] = noise
+        with gzip.open(tmp_path / f"{number:03}.nii.gz", "wb", compresslevel=1) as file:
+            file.write(nibabel.Nifti1Image(volume, np.eye(4)).to_bytes())
+    chain: Any = [testing.delay((depths / 10).tolist()), ops.RandomBalancedCrop(8, oversampling=0.0, on="image")]
+    loader = fl.Loader(fl.volumes(str(tmp_path)), chain, batch_size=4, num_workers=4, shuffle=True, seed=1)
+    iterator = iter(loader)
+    seen = set[int]()
+
+    def worst_of_unseen() -> float:
+        seen.update(next(iterator)["index"].tolist())
+        unseen = np.array([number not in seen for number in range(len(depths))])
+        predicted = loader.costs()[unseen] * 1e3
+        return float(np.abs(predicted - depths[unseen] / 10 - np.median(predicted - depths[unseen] / 10)).max())
+
+    wait_until(lambda: worst_of_unseen() < 2.0, "unseen volumes are predicted to two milliseconds", seconds=20)
+    assert len(seen) < len(depths) / 2, "long before they are seen"
 
 
 def test_delays_are_numbers_of_any_kind() -> None:

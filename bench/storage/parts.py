@@ -138,7 +138,7 @@ def volumes(bench: Bench) -> Any:
     for policy in ("none", "auto"):
         with serving(bench.volumes.parent, bench.cache("volumes"), 2 * FAST_MBPS) as server:
             url = server.url(bench.volumes.name)
-            result = train(server, lambda url=url: fl.volumes(url), chain, policy, SHORT + 2, batch=4)
+            result = train(server, lambda url=url: fl.volumes(url), chain, policy, EPOCHS, batch=4)
         _say(f"volumes {policy}", result)
         found[policy] = result.summary()
     return found

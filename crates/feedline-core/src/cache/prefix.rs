@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use super::{Shelf, record};
 use crate::batch::{Dtype, Sample, Value};
+use crate::cost::Effort;
 use crate::engine::{NoMemory, Task, Workspace};
 use crate::metrics::{Metrics, TrafficMeter};
 use crate::offload::OffloadReport;
@@ -250,6 +251,13 @@ impl Supply for PrefixCache {
 
     fn traffic(&self) -> Arc<TrafficMeter> {
         self.inner.traffic()
+    }
+
+    fn effort(&self, wanted: Wanted) -> Effort {
+        match self.inner.effort(wanted) {
+            Effort::Search if self.has(wanted) => Effort::Usual,
+            effort => effort,
+        }
     }
 
     fn offload(&self) -> Option<OffloadReport> {

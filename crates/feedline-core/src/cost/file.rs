@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-use super::{Costs, Mean, Table};
+use super::{Costs, Effort, Mean, Table, columns};
 use crate::plan::Plan;
 
 /// The first bytes of a file; changes when the rest means something else.
-const MAGIC: [u8; 16] = *b"feedline costs 1";
+const MAGIC: [u8; 16] = *b"feedline costs 2";
 
 /// Where the costs of a plan are kept between runs.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ fn machine() -> String {
 
 impl Costs {
     fn means(&self) -> impl Iterator<Item = &Mean> {
-        self.stages.iter().flat_map(|stage| [&stage.fired, &stage.idle]).chain([&self.sample])
+        self.stages.iter().flat_map(|stage| Effort::ALL.map(|effort| stage.mean(effort))).chain([&self.sample])
     }
 
     /// All that is known, as bytes.
@@ -105,7 +105,7 @@ impl Costs {
         }
         rest = costs.totals.fill(rest)?;
         if !rest.is_empty() {
-            let table = Table::for_samples(plan.source().len(), costs.stages.len())?;
+            let table = Table::for_samples(plan.source().len(), columns(plan))?;
             table.fill(rest)?;
             costs.table.set(Some(table)).ok()?;
         }

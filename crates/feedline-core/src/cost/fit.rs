@@ -13,6 +13,7 @@ pub(crate) struct Fit {
     mean_time: f64,
     /// Sums of squares and products of differences from the means.
     size_squares: f64,
+    time_squares: f64,
     products: f64,
 }
 
@@ -20,14 +21,16 @@ impl Fit {
     /// Books that a sample of `size` took `time`.
     pub fn add(&mut self, size: f64, time: f64) {
         if self.count >= MEMORY {
-            for sum in [&mut self.count, &mut self.size_squares, &mut self.products] {
+            for sum in [&mut self.count, &mut self.size_squares, &mut self.time_squares, &mut self.products] {
                 *sum *= 0.5;
             }
         }
         self.count += 1.0;
         let from_mean = size - self.mean_size;
         self.mean_size += from_mean / self.count;
-        self.mean_time += (time - self.mean_time) / self.count;
+        let from_mean_time = time - self.mean_time;
+        self.mean_time += from_mean_time / self.count;
+        self.time_squares += from_mean_time * (time - self.mean_time);
         self.size_squares += from_mean * (size - self.mean_size);
         self.products += from_mean * (time - self.mean_time);
     }
@@ -35,6 +38,12 @@ impl Fit {
     /// What a sample of `size` will take, or the mean where sizes do not tell; nothing before the first sample.
     pub fn expect(&self, size: f64) -> Option<f64> {
         (self.count > 0.0).then(|| self.predict(size).unwrap_or(self.mean_time))
+    }
+
+    /// The part of the variance of times that sizes explain; 0 where larger ones do not take longer.
+    pub fn explained(&self) -> f64 {
+        let is_telling = self.count >= FEWEST && self.products > 0.0;
+        if is_telling { self.products * self.products / (self.size_squares * self.time_squares) } else { 0.0 }
     }
 
     /// What a sample of `size` will take, if larger ones take longer.

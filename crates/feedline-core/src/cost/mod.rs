@@ -1,9 +1,9 @@
 //! What samples cost: measured while they are prepared, predicted before their data is touched.
 //!
 //! In: times of the stages of samples; a *stage* is the loading of a sample, or one op. Out: predictions for any sample of
-//! any epoch. A prediction adds up stages: what this stage took for this sample the last times, else what it takes for
-//! samples of its size, else on average; of a random op that will leave the sample alone, what it takes then (the draws
-//! are known beforehand).
+//! any epoch. A prediction adds up stages, each with the effort that its draw means: what this stage took for this sample the
+//! last times, else what it takes for samples of its size (stored bytes or what headers say, whichever tells more), else
+//! on average.
 //!
 //! Always true: costs decide when work is done, never what is delivered.
 
@@ -12,6 +12,7 @@ mod fit;
 mod histogram;
 mod mean;
 mod report;
+mod stage;
 mod table;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,6 +24,8 @@ pub(crate) use fit::Fit;
 use histogram::Histogram;
 use mean::Mean;
 pub use report::{Bar, CostReport, SlowSample};
+pub use stage::Effort;
+use stage::{Size, Stage};
 use table::Table;
 
 use crate::order::Epoch;
@@ -48,7 +51,7 @@ pub struct Costs {
     samples: AtomicU64,
     /// Samples when [`Costs::has_news`] was asked last.
     told: AtomicU64,
-    /// What each stage took for each sample, once there are samples worth it.
+    /// What each stage took for each sample, effort by effort, once there are samples worth it.
     table: OnceLock<Option<Table>>,
     /// What was known of all together after so many samples.
     spread: Mutex<Option<(Spread, u64)>>,
@@ -56,28 +59,10 @@ pub struct Costs {
     watched: OnceLock<(Epoch, Table)>,
 }
 
-/// What a stage takes when it does its work, and when its draw says that there is none.
-#[derive(Debug, Default)]
-struct Stage {
-    fired: Mean,
-    idle: Mean,
-    /// The former by the size of the sample.
-    by_size: Mutex<Fit>,
-}
-
-impl Stage {
-    /// What it will take for a sample that was not seen yet.
-    fn unseen(&self, size: Option<u64>) -> Duration {
-        let fit = || self.by_size.lock().unwrap_or_else(PoisonError::into_inner);
-        let nanos = size.and_then(|size| fit().predict(size as f64));
-        nanos.map_or_else(|| self.fired.get(), |nanos| Duration::from_nanos(nanos as u64))
-    }
-}
-
 /// What one sample took, stage by stage.
 #[derive(Debug, Default)]
 pub struct Bill {
-    stages: Vec<(Duration, bool)>,
+    stages: Vec<(Duration, Effort)>,
 }
 
 impl Bill {
@@ -86,9 +71,9 @@ impl Bill {
         self.stages.clear();
     }
 
-    /// Adds the next stage: its time, and whether it had work to do.
-    pub fn add(&mut self, time: Duration, has_fired: bool) {
-        self.stages.push((time, has_fired));
+    /// Adds the next stage: its time, and what it had to do.
+    pub fn add(&mut self, time: Duration, effort: Effort) {
+        self.stages.push((time, effort));
     }
 
     /// All stages together.
@@ -127,8 +112,8 @@ impl Costs {
         self.sample.add(total);
         self.totals.add(total);
         self.samples.fetch_add(1, Ordering::Relaxed);
-        for (stage, &(time, has_fired)) in self.stages.iter().zip(&bill.stages) {
-            if has_fired { &stage.fired } else { &stage.idle }.add(time);
+        for (stage, &(time, effort)) in self.stages.iter().zip(&bill.stages) {
+            stage.mean(effort).add(time);
         }
         if let Some((epoch, table)) = self.watched.get()
             && *epoch == wanted.epoch
@@ -139,38 +124,37 @@ impl Costs {
         if self.table.get().is_none() && total < NOTED {
             return;
         }
-        let table = self.table.get_or_init(|| Table::for_samples(plan.source().len(), self.stages.len()));
+        let table = self.table.get_or_init(|| Table::for_samples(plan.source().len(), columns(plan)));
         let Some(row) = plan.source().ordinal_of(wanted.id) else { return };
         let size = size_of(plan, row);
-        for (number, &(time, _)) in bill.stages.iter().enumerate().filter(|(_, (_, has_fired))| *has_fired) {
+        for (number, &(time, effort)) in bill.stages.iter().enumerate() {
+            let Some(column) = column(number, effort, self.stages.len()) else { continue };
             if let Some(table) = table {
-                table.note(row, number, time);
+                table.note(row, column, time);
             }
-            if let Some(size) = size {
-                let mut fit = self.stages[number].by_size.lock().unwrap_or_else(PoisonError::into_inner);
-                fit.add(size as f64, time.as_nanos() as f64);
-            }
+            self.stages[number].learn(effort, size, time);
         }
     }
 
     /// Whether sizes would help to predict what samples take that were not seen yet.
     pub fn wants_sizes(&self, plan: &Plan) -> bool {
-        matches!(self.table.get(), Some(Some(_))) && plan.source().len() <= MOST_SIZES && plan.known_sizes().is_none()
+        matches!(self.table.get(), Some(Some(_)))
+            && plan.source().len() <= MOST_SIZES
+            && plan.known_elements().is_none()
     }
 
-    /// What a sample will take, its draws considered.
-    pub fn predict(&self, plan: &Plan, wanted: Wanted) -> Duration {
+    /// What a sample will take, its draws considered, where `loading` says what there is to do until it is loaded.
+    pub fn predict(&self, plan: &Plan, wanted: Wanted, loading: Effort) -> Duration {
         let row = plan.source().ordinal_of(wanted.id);
-        let size = row.and_then(|row| size_of(plan, row));
+        let size = row.map_or(Size::default(), |row| size_of(plan, row));
         let noted = self.table.get().and_then(Option::as_ref).zip(row);
-        let stage_of = |number: usize, stage: &Stage| {
-            let fires = number == 0 || plan.ops()[number - 1].op().fires(&plan.draw(number - 1, wanted));
-            if !fires {
-                return stage.idle.get();
-            }
-            noted.and_then(|(table, row)| table.of(row, number)).unwrap_or_else(|| stage.unseen(size))
+        let of_stage = |(number, stage): (usize, &Stage)| {
+            let effort = if number == 0 { loading } else { plan.effort(number - 1, wanted) };
+            let column = column(number, effort, self.stages.len());
+            let known = noted.zip(column).and_then(|((table, row), column)| table.of(row, column));
+            known.unwrap_or_else(|| stage.unseen(effort, size))
         };
-        self.stages.iter().enumerate().map(|(number, stage)| stage_of(number, stage)).sum()
+        self.stages.iter().enumerate().map(of_stage).sum()
     }
 
     /// Notes what each sample of an epoch takes, from now on; the first epoch that is asked for counts.
@@ -207,7 +191,23 @@ impl Costs {
     }
 }
 
-/// Bytes of a sample as it is stored, if they are known.
-fn size_of(plan: &Plan, ordinal: u64) -> Option<u64> {
-    plan.known_sizes()?.get(usize::try_from(ordinal).ok()?).copied()
+/// How large a sample is, as far as somebody has looked.
+fn size_of(plan: &Plan, ordinal: u64) -> Size {
+    let of = |numbers: Option<&[u64]>| numbers?.get(usize::try_from(ordinal).ok()?).copied();
+    Size { bytes: of(plan.known_sizes()), elements: of(plan.known_elements()).filter(|&elements| elements > 0) }
+}
+
+/// Columns of the table: one for the work of each stage, one for its search where there may be any.
+fn columns(plan: &Plan) -> usize {
+    let stages = plan.ops().len() + 1;
+    if plan.loads_volumes() { 2 * stages } else { stages }
+}
+
+/// The column of a stage, of which there are `stages`; none for one that is idle.
+fn column(number: usize, effort: Effort, stages: usize) -> Option<usize> {
+    match effort {
+        Effort::Idle => None,
+        Effort::Usual => Some(number),
+        Effort::Search => Some(stages + number),
+    }
 }

@@ -27,7 +27,7 @@ pub struct CostReport {
     pub slowest: Vec<SlowSample>,
     /// The mean of |predicted - taken|, as a part of the mean taken.
     pub prediction_error: f64,
-    /// The part of the variance that size explains, and the part that draws do.
+    /// The part of the variance that size explains (bytes, or elements by headers), and the part that draws do.
     pub explained_by_size: f64,
     pub explained_by_draws: f64,
 }
@@ -70,11 +70,12 @@ impl CostReport {
             let key = plan.source().key(plan.source().id_at(ordinal)).into_owned();
             SlowSample { key, ms, predicted_ms }
         };
-        let bytes = plan.sizes();
-        let sizes: Vec<(f64, f64)> =
-            known.iter().map(|&(ordinal, _, taken)| (bytes[ordinal as usize] as f64, taken)).collect();
-        let draws: Vec<(Vec<bool>, f64)> =
-            known.iter().map(|&(ordinal, _, taken)| (fired(plan, epoch, ordinal), taken)).collect();
+        let by = |numbers: &[u64]| {
+            let pairs = known.iter().map(|&(ordinal, _, taken)| (numbers[ordinal as usize] as f64, taken));
+            explained_by_size(&pairs.collect::<Vec<_>>())
+        };
+        let draws: Vec<(Vec<u8>, f64)> =
+            known.iter().map(|&(ordinal, _, taken)| (efforts(plan, epoch, ordinal), taken)).collect();
         Self {
             samples: known.len(),
             mean_ms,
@@ -84,15 +85,15 @@ impl CostReport {
             histogram: histogram(&sorted),
             slowest: by_time.iter().take(slowest).map(slow).collect(),
             prediction_error: mean(errors) / mean_ms.max(f64::MIN_POSITIVE),
-            explained_by_size: explained_by_size(&sizes),
+            explained_by_size: by(plan.sizes()).max(plan.known_elements().map_or(0.0, by)),
             explained_by_draws: explained_by_groups(draws),
         }
     }
 }
 
-fn fired(plan: &Plan, epoch: Epoch, ordinal: u64) -> Vec<bool> {
+fn efforts(plan: &Plan, epoch: Epoch, ordinal: u64) -> Vec<u8> {
     let wanted = Wanted { id: plan.source().id_at(ordinal), epoch, occurrence: Occurrence(0) };
-    plan.ops().iter().enumerate().map(|(number, op)| op.op().fires(&plan.draw(number, wanted))).collect()
+    (0..plan.ops().len()).map(|number| plan.effort(number, wanted) as u8).collect()
 }
 
 fn mean(values: impl Iterator<Item = f64>) -> f64 {

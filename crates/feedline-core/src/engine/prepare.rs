@@ -13,7 +13,7 @@ use feedline_codec::CodecError;
 use super::crew::MOST_PER_CORE;
 use super::{Budget, Cancel, NoMemory, Patience, Task, Working, Workspace};
 use crate::batch::{Dtype, FieldForm, Loose, Sample, Slot, Tensor, Value};
-use crate::cost::{Bill, Costs};
+use crate::cost::{Bill, Costs, Effort};
 use crate::error::{SampleFailure, chain};
 use crate::metrics::{Metrics, Substitute};
 use crate::op::OpError;
@@ -244,6 +244,7 @@ impl Preparer {
             };
             sample.declare(name, slot);
         }
+        let effort = self.supply.effort(wanted);
         let began = Instant::now();
         // What is kept is kept whole, so the ops before that place do not look ahead.
         let may_keep = may_keep && reading == Reading::Trimmed;
@@ -257,8 +258,8 @@ impl Preparer {
         })?;
         let mut before = Instant::now();
         report.read += before - began;
-        self.bill.add(before - began, true);
-        (0..cut.0).for_each(|_| self.bill.add(Duration::ZERO, true));
+        self.bill.add(before - began, effort);
+        (0..cut.0).for_each(|_| self.bill.add(Duration::ZERO, Effort::Usual));
         for (number, planned) in plan.ops().iter().enumerate().skip(cut.0) {
             if let Some(keeping) = keeps.filter(|keeping| keeping.cut == Cut(number)) {
                 self.supply.keep(keeping, wanted, &sample, &mut self.workspace, &self.metrics);
@@ -283,7 +284,7 @@ impl Preparer {
             let bytes = planned.op().on().names().filter_map(|name| sample.get(name).ok().map(|v| v.content_bytes()));
             self.metrics.ops[number].add(now - before, bytes.sum());
             report.ops += now - before;
-            self.bill.add(now - before, planned.op().fires(&draw));
+            self.bill.add(now - before, plan.effort(number, wanted));
             before = now;
         }
         if let Some(keeping) = keeps.filter(|keeping| keeping.cut == Cut(plan.ops().len()) && cut < keeping.cut) {

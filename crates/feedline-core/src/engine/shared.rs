@@ -191,7 +191,7 @@ impl Shared {
                 None => break,
             }
         }
-        tasks.extend(progress.window.look_ahead(&self.plan, &self.costs, &outlook));
+        tasks.extend(progress.window.look_ahead(&self.plan, &*self.supply, &self.costs, &outlook));
         if has_ready {
             self.wake_one(progress);
         } else {

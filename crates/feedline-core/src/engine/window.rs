@@ -18,6 +18,7 @@ use super::{Budget, Task};
 use crate::cost::Costs;
 use crate::cursor::Cursor;
 use crate::plan::Plan;
+use crate::supply::Supply;
 
 /// A task is made long enough to last about this long, so that taking it costs little beside it.
 const TASK_TIME: Duration = Duration::from_micros(100);
@@ -106,7 +107,7 @@ impl Window {
     }
 
     /// Looks for slow samples beyond the open batches; gives their tasks.
-    pub fn look_ahead(&mut self, plan: &Plan, costs: &Costs, outlook: &Outlook) -> Vec<Task> {
+    pub fn look_ahead(&mut self, plan: &Plan, supply: &dyn Supply, costs: &Costs, outlook: &Outlook) -> Vec<Task> {
         let mut tasks = Vec::new();
         let mut left = LOOK_POSITIONS;
         let end = self.front_serial() + outlook.batches_ahead;
@@ -118,7 +119,7 @@ impl Window {
             let len = batch.len(plan);
             let all = batch.task(plan, 0..len);
             for (slot, wanted) in all.wanted(plan).into_iter().enumerate() {
-                let cost = costs.predict(plan, wanted);
+                let cost = costs.predict(plan, wanted, supply.effort(wanted));
                 if outlook.is_slow(cost) {
                     self.early.announce((batch.serial, slot));
                     tasks.push(Task { cost: Some(cost), ..batch.task(plan, slot..slot + 1) });

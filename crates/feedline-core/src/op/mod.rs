@@ -105,6 +105,11 @@ pub trait Op: Send + Sync + Debug {
         false
     }
 
+    /// Whether it does with this draw, which takes longer where it is not known.
+    fn will_look_for_foreground(&self, _draw: &Draw) -> bool {
+        false
+    }
+
     /// Whether each element of a volume depends on the one at its place alone, so that a part can be done without the rest.
     fn keeps_places(&self) -> bool {
         false

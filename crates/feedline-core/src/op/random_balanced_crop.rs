@@ -44,7 +44,7 @@ impl RandomBalancedCrop {
         if (0..3).any(|axis| sides[axis] < size[axis]) {
             return None;
         }
-        let target = if draw.happens(0, self.oversampling) { chosen(draw, &*foreground()?) } else { None };
+        let target = if self.will_look_for_foreground(draw) { chosen(draw, &*foreground()?) } else { None };
         let start = std::array::from_fn(|axis| {
             let (side, last) = (size[axis], sides[axis] - size[axis]);
             let below = |bound: usize| draw.below(3 + axis as u32, bound as u64 + 1) as usize;
@@ -110,6 +110,10 @@ impl Op for RandomBalancedCrop {
 
     fn looks_for_foreground(&self) -> bool {
         self.oversampling > 0.0
+    }
+
+    fn will_look_for_foreground(&self, draw: &Draw) -> bool {
+        draw.happens(0, self.oversampling)
     }
 
     fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {

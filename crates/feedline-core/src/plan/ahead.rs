@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::{Plan, PlannedOp};
 use crate::batch::Kind;
+use crate::cost::Effort;
 use crate::op::{Decoding, Facts, Need};
 use crate::supply::Wanted;
 use crate::volume::{Foreground, Region};
@@ -43,8 +44,21 @@ impl<'a> Ahead<'a> {
 
     /// Whether the foreground of a label, as it is here, may be asked for.
     pub fn asks_for_foreground(&self, label: &str) -> bool {
-        self.next_to_move(label)
-            .is_some_and(|(number, op)| op.op().looks_for_foreground() && self.label_of(number, op) == Some(label))
+        self.asker(label).is_some()
+    }
+
+    /// Whether it will be, with the draws of this sample.
+    pub fn will_ask_for_foreground(&self, label: &str) -> bool {
+        self.asker(label)
+            .is_some_and(|(number, op)| op.op().will_look_for_foreground(&self.plan.draw(number, self.wanted)))
+    }
+
+    /// The op that may ask for the foreground of a label as it is here.
+    fn asker(&self, label: &str) -> Option<(usize, &'a PlannedOp)> {
+        let asks = |&(number, op): &(usize, &'a PlannedOp)| {
+            op.op().looks_for_foreground() && self.label_of(number, op) == Some(label)
+        };
+        self.next_to_move(label).filter(asks)
     }
 
     /// The next op on a field that moves elements, if all its fields come to it unmoved.
@@ -81,6 +95,19 @@ impl Plan {
     /// Op number `first` and what comes behind it, for one sample.
     pub fn ahead_from(&self, first: usize, wanted: Wanted) -> Ahead<'_> {
         Ahead { plan: self, first, wanted }
+    }
+
+    /// What op number `number` has to do for a sample. A foreground that is asked for before the label is read is found
+    /// while it is loaded.
+    pub fn effort(&self, number: usize, wanted: Wanted) -> Effort {
+        let (op, draw) = (self.ops()[number].op(), self.draw(number, wanted));
+        if !op.fires(&draw) {
+            return Effort::Idle;
+        }
+        let ahead = self.ahead_from(0, wanted);
+        let is_found_before =
+            || op.on().names().any(|name| ahead.asker(name).is_some_and(|(asker, _)| asker == number));
+        if op.will_look_for_foreground(&draw) && !is_found_before() { Effort::Search } else { Effort::Usual }
     }
 
     /// The op that decodes a loaded field, and how, if no other op looks at the field before.

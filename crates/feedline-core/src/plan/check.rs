@@ -25,6 +25,7 @@ pub struct Plan {
     fingerprints: Fingerprints,
     pub(super) planning: Option<Planning>,
     pub(super) sizes: OnceLock<Vec<u64>>,
+    pub(super) elements: OnceLock<Vec<u64>>,
 }
 
 impl Plan {
@@ -55,7 +56,7 @@ impl Plan {
         let (table, table_hash) = planning::read_file(&settings, config.rank())?.unzip();
         let fingerprints = Fingerprints::new(source.identity(), &ops, &settings, &config, table_hash);
         let delivered = types.iter().map(|(name, _)| Arc::clone(name)).collect();
-        let (planning, sizes) = (None, OnceLock::new());
+        let (planning, sizes, elements) = (None, OnceLock::new(), OnceLock::new());
         let mut plan = Self {
             source,
             ops,
@@ -69,6 +70,7 @@ impl Plan {
             fingerprints,
             planning,
             sizes,
+            elements,
         };
         plan.check_cache()?;
         plan.planning = plan.planning(table)?;

@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::arrival_log::{Logged, file_of_rank};
 use super::{Order, Plan, PlanError, Settings};
-use crate::cost::Costs;
+use crate::cost::{Costs, Effort};
 use crate::order::{Course, Epoch, EpochSequence, OrderReport, Place, Rank, SLOW, Share, Tally, planned_order};
 use crate::supply::Wanted;
 
@@ -185,7 +185,7 @@ impl Plan {
     fn class_of_cost(&self, planning: &Planning, epoch: Epoch, visits: &EpochSequence, place: Place) -> u64 {
         let wanted = self.wanted(epoch, visits, place.position);
         let cost = match &planning.basis {
-            Basis::Table(costs) => costs.predict(self, wanted).as_nanos() as f64,
+            Basis::Table(costs) => costs.predict(self, wanted, Effort::Usual).as_nanos() as f64,
             Basis::Facts | Basis::Log(_) => self.static_cost(visits.at(place.position).ordinal, wanted),
         };
         libm::exp2(libm::round(libm::log2(cost + 1.0) * CLASSES) / CLASSES) as u64

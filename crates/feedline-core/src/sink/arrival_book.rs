@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::cost::Costs;
+use crate::cost::{Costs, Effort};
 use crate::engine::Delivery;
 use crate::error::Error;
 use crate::order::{Epoch, OrderReport, SLOW, Tally};
@@ -41,7 +41,7 @@ impl ArrivalBook {
         let slow_above = costs.spread().mean * SLOW;
         for (turn, &number) in (before.turns(plan)..).zip(&delivery.numbers) {
             let wanted = plan.wanted(before.epoch, &visits, share.place(number).position);
-            book.tally.add(turn, number, costs.predict(plan, wanted) > slow_above);
+            book.tally.add(turn, number, costs.predict(plan, wanted, Effort::Usual) > slow_above);
         }
         Ok(())
     }

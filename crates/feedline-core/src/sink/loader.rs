@@ -278,7 +278,8 @@ impl Loader {
     pub fn costs(&self) -> Vec<Duration> {
         let (epoch, source) = (self.upcoming_epoch(), self.plan.source());
         let wanted = |ordinal| Wanted { id: source.id_at(ordinal), epoch, occurrence: Occurrence(0) };
-        (0..source.len()).map(|ordinal| self.lasting.costs.predict(&self.plan, wanted(ordinal))).collect()
+        let predict = |wanted| self.lasting.costs.predict(&self.plan, wanted, self.supply.effort(wanted));
+        (0..source.len()).map(|ordinal| predict(wanted(ordinal))).collect()
     }
 
     /// Notes what each sample of an epoch takes.

@@ -13,6 +13,7 @@ use super::seek::{Found, SeekIndexes, stamp};
 use super::volumes::Volumes;
 use super::{Cut, Reading, Ready, Supply, SupplyError, Wanted};
 use crate::batch::{Buffer, Dtype, Encoded, EncodedContent, Kind, Memory, Pixels, Sample, Tensor, Value};
+use crate::cost::Effort;
 use crate::engine::{NoMemory, Task, Workspace};
 use crate::metrics::Metrics;
 use crate::op::{Decoding, Need};
@@ -164,6 +165,10 @@ impl LocalSupply {
 impl Supply for LocalSupply {
     fn request(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
         ready.ready(tasks);
+    }
+
+    fn effort(&self, wanted: Wanted) -> Effort {
+        self.volumes.effort(&self.plan, wanted)
     }
 
     fn load(

@@ -26,6 +26,7 @@ pub use near::{
 pub use seek::{Found, SeekIndexes, sample_stamp, stamp};
 
 use crate::batch::{OutputError, Sample};
+use crate::cost::Effort;
 use crate::engine::{NoMemory, Task, Workspace};
 use crate::metrics::{Metrics, TrafficMeter};
 use crate::offload::OffloadReport;
@@ -49,6 +50,11 @@ pub trait Supply: Send + Sync + Debug {
     /// How many samples it should be asked for ahead, because their bytes take their time to come.
     fn samples_ahead(&self) -> usize {
         0
+    }
+
+    /// What there is to do until a sample is loaded, as far as that is known before.
+    fn effort(&self, _wanted: Wanted) -> Effort {
+        Effort::Usual
     }
 
     /// What a peer near the data does, and why, where there is one.

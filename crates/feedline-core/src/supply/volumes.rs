@@ -12,6 +12,7 @@ use super::seek::{shelf_name, stamp};
 use super::{Reading, SupplyError, Wanted};
 use crate::batch::{Kind, Memory, Sample, Value, Volume, VolumeKind, VolumeShape, volume_shape};
 use crate::cache::Shelf;
+use crate::cost::Effort;
 use crate::engine::Workspace;
 use crate::metrics::Metrics;
 use crate::plan::Plan;
@@ -51,6 +52,16 @@ impl Volumes {
             Some(VolumeField { name: Arc::clone(name), kind, foregrounds })
         };
         Self { fields: plan.loaded().iter().filter_map(volume).collect() }
+    }
+
+    /// Whether a label will have to be searched for its foreground before a sample is loaded.
+    pub fn effort(&self, plan: &Plan, wanted: Wanted) -> Effort {
+        let is_searched = |field: &VolumeField| {
+            field.kind.is_label
+                && plan.ahead_from(0, wanted).will_ask_for_foreground(&field.name)
+                && !field.foregrounds.as_ref().is_some_and(|shelf| shelf.has(wanted.id.0))
+        };
+        if self.fields.iter().any(is_searched) { Effort::Search } else { Effort::Usual }
     }
 
     /// Gives a sample its volumes.

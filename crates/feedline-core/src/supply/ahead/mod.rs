@@ -24,6 +24,7 @@ use self::held::Held;
 use super::reader::Part;
 use super::{Cut, LocalSupply, Reading, Ready, Supply, SupplyError, Wanted};
 use crate::batch::Sample;
+use crate::cost::Effort;
 use crate::engine::{Budget, Task, Workspace};
 use crate::metrics::{Metrics, TrafficMeter};
 use crate::plan::Plan;
@@ -174,6 +175,10 @@ impl Supply for ReadAhead {
 
     fn traffic(&self) -> Arc<TrafficMeter> {
         self.fetching.traffic()
+    }
+
+    fn effort(&self, wanted: Wanted) -> Effort {
+        self.local.effort(wanted)
     }
 
     fn load(

@@ -27,6 +27,7 @@ use super::ahead::{Cargo, Fetching, Needs};
 use super::{Cut, LocalSupply, Reading, Ready, Supply, SupplyError, Wanted};
 use crate::batch::Sample;
 use crate::cache::record;
+use crate::cost::Effort;
 use crate::engine::{Task, Workspace};
 use crate::metrics::{Metrics, TrafficMeter};
 use crate::offload::{Advisor, OffloadReport, Policy};
@@ -39,6 +40,8 @@ use crate::store::{Answer, Done, Fetch, StoreError};
 const MOST_REQUESTS: usize = 32;
 /// Samples to be asked for ahead.
 const SAMPLES_AHEAD: usize = 2 * MOST_REQUESTS;
+/// The same of volumes: each keeps a link busy for long, and what is asked for later is asked for in a better form.
+const VOLUMES_AHEAD: usize = 4;
 /// Trials that are waited for.
 const MOST_TRIALS: usize = 32;
 
@@ -164,11 +167,15 @@ impl Supply for NearSupply {
     }
 
     fn samples_ahead(&self) -> usize {
-        SAMPLES_AHEAD
+        if self.near.plan.loads_volumes() { VOLUMES_AHEAD } else { SAMPLES_AHEAD }
     }
 
     fn traffic(&self) -> Arc<TrafficMeter> {
         self.fetching.traffic()
+    }
+
+    fn effort(&self, wanted: Wanted) -> Effort {
+        self.near.local.effort(wanted)
     }
 
     fn offload(&self) -> Option<OffloadReport> {
