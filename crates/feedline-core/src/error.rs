@@ -6,8 +6,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::batch::RaggedError;
+use crate::carousel::RideError;
 use crate::cursor::StateError;
 use crate::order::{Epoch, Position, SampleId};
+use crate::plan::PlanError;
 
 /// A sample that could not be prepared: a value, counted and subject to a policy (law 6).
 #[derive(Clone, Debug)]
@@ -72,6 +74,16 @@ pub enum Error {
     OutOfMemory { bytes: usize },
     #[error("a preparer thread panicked, which is a bug; please report it")]
     Panicked,
+    #[error("samples of this plan cannot be produced for several jobs")]
+    Unproducible(#[source] Box<PlanError>),
+    #[error("segments take {needs} bytes of shared memory at least, but {has} are allowed; give the node more memory")]
+    SharedMemory { needs: u64, has: u64 },
+    #[error(transparent)]
+    Ride(#[from] RideError),
+    #[error(transparent)]
+    Carousel(Arc<Self>),
+    #[error("the node at {socket:?} is gone: {reason}")]
+    Node { socket: String, reason: String },
     #[error("the log of arrivals {path:?} cannot be written")]
     ArrivalLog { path: String, source: std::io::Error },
     #[error("cannot start a preparer thread")]

@@ -14,6 +14,7 @@
 
 pub mod batch;
 pub mod cache;
+pub mod carousel;
 pub mod cost;
 pub mod cursor;
 pub mod engine;

@@ -1,9 +1,15 @@
-//! One piece of zeroed heap memory, aligned for SIMD and for huge pages when large.
+//! One piece of zeroed memory: on the heap, aligned for SIMD and for huge pages when large, or shared with other processes.
 //!
-//! Always true: M1 of the crate doc.
+//! Always true: M1 of the crate doc. What is shared can be written by this process alone: others are given a descriptor that
+//! lets them read it or map a copy of their own, and nobody can change its length.
 
 use std::alloc::{self, Layout};
-use std::ptr::NonNull;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::ptr::{self, NonNull};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// Alignment of small allocations: a cache line, which satisfies every element type and `DLPack`'s 64 bytes.
 const SMALL_ALIGNMENT: usize = 64;
@@ -14,7 +20,14 @@ const HUGE_PAGE: usize = 2 << 20;
 #[derive(Debug)]
 pub struct Allocation {
     start: NonNull<u8>,
-    layout: Layout,
+    len: usize,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Heap(Layout),
+    Shared(OwnedFd),
 }
 
 // SAFETY: M1, the allocation is owned and has no thread affinity.
@@ -32,15 +45,38 @@ impl Allocation {
         let start = NonNull::new(start)?;
         if len >= HUGE_PAGE {
             // SAFETY: M1; the range is ours and the advice changes no contents. Refusal is harmless: ordinary pages serve.
-            unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, rustix::mm::Advice::LinuxHugepage) }
-                .unwrap_or_default();
+            unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, Advice::LinuxHugepage) }.unwrap_or_default();
         }
-        Some(Self { start, layout })
+        Some(Self { start, len: layout.size(), kind: Kind::Heap(layout) })
+    }
+
+    /// Takes `len` zeroed bytes that other processes can map.
+    pub fn shared(len: usize) -> io::Result<Self> {
+        let len = len.max(1);
+        let file = rustix::fs::memfd_create("feedline-slab", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        // Pages are taken when they are written to, as on the heap.
+        rustix::fs::ftruncate(&file, len as u64)?;
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
+        let start = unsafe { rustix::mm::mmap(ptr::null_mut(), len, access, flags, &file, 0) }?;
+        let start = NonNull::new(start.cast()).expect("the system maps nothing at address 0");
+        let this = Self { start, len, kind: Kind::Shared(file) };
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(this.descriptor().expect("it is shared"), seals)?;
+        Ok(this)
+    }
+
+    /// By which another process can map it, if it can.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match &self.kind {
+            Kind::Heap(_) => None,
+            Kind::Shared(file) => Some(file.as_fd()),
+        }
     }
 
     /// Number of bytes.
     pub fn len(&self) -> usize {
-        self.layout.size()
+        self.len
     }
 
     /// Whether there are no bytes; never true, an allocation has at least one.
@@ -56,14 +92,23 @@ impl Allocation {
     /// All bytes.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: M1; `&self` excludes writers except a slab's, which never call this while open (M4).
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.layout.size()) }
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // SAFETY: M1; allocated with this very layout and not freed before.
-        unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) }
+        match &self.kind {
+            Kind::Heap(layout) => {
+                // SAFETY: M1; allocated with this very layout and not freed before.
+                unsafe { alloc::dealloc(self.start.as_ptr(), *layout) }
+            }
+            Kind::Shared(_) => {
+                // SAFETY: M1; mapped with this very length and not unmapped before.
+                let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+                unmapped.expect("what was mapped can be unmapped");
+            }
+        }
     }
 }
 
@@ -74,15 +119,29 @@ mod tests {
     #[test]
     fn memory_is_zeroed_and_aligned() {
         for len in [0, 1, 63, 4096, HUGE_PAGE, HUGE_PAGE + 17] {
-            let memory = Allocation::zeroed(len).unwrap();
-            assert!(memory.bytes().iter().all(|&byte| byte == 0));
-            assert_eq!(memory.start().as_ptr() as usize % SMALL_ALIGNMENT, 0);
-            assert_eq!(memory.len(), len.max(1));
+            for memory in [Allocation::zeroed(len).unwrap(), Allocation::shared(len).unwrap()] {
+                assert!(memory.bytes().iter().all(|&byte| byte == 0));
+                assert_eq!(memory.start().as_ptr() as usize % SMALL_ALIGNMENT, 0);
+                assert_eq!(memory.len(), len.max(1));
+            }
         }
     }
 
     #[test]
     fn memory_that_does_not_exist_is_refused() {
         assert!(Allocation::zeroed(isize::MAX as usize - HUGE_PAGE).is_none());
+        assert!(Allocation::shared(1 << 60).is_err());
+    }
+
+    #[test]
+    fn nobody_else_can_write_to_shared_memory_or_change_its_length() {
+        let memory = Allocation::shared(4096).unwrap();
+        let file = memory.descriptor().unwrap();
+        assert!(rustix::io::pwrite(file, b"x", 0).is_err());
+        assert!(rustix::fs::ftruncate(file, 1).is_err());
+        assert!(rustix::fs::ftruncate(file, 9000).is_err());
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping touches nothing that exists; it is refused.
+        assert!(unsafe { rustix::mm::mmap(ptr::null_mut(), 4096, access, MapFlags::SHARED, file, 0) }.is_err());
     }
 }

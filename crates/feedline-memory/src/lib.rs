@@ -3,7 +3,8 @@
 //! A [`Slab`] holds one batch: one region per field, each divided into equal slots, one per sample. While a batch is
 //! being prepared the slab is an [`OpenSlab`], of which threads claim disjoint slots ([`SlotWriter`]); once every
 //! writer is gone it is sealed into a [`Slab`], which one owner may read, change and hand to a user. When that owner
-//! drops it, its memory returns to the [`Pool`] it came from and is used again, so a steady run takes no page faults.
+//! drops it, its memory returns to the [`Pool`] it came from and is used again, so a steady run takes no page faults. A
+//! pool may give memory that other processes can see: they map it as a [`View`]. A [`Span`] is a stretch of either kind.
 //!
 //! Bytes only: nothing here knows of samples, types or batches. Unsafe code of the engine lives here and relies on:
 //!
@@ -20,6 +21,8 @@ mod layout;
 mod open;
 mod pool;
 mod slab;
+mod span;
+mod view;
 
 pub use allocation::Allocation;
 pub use allocator::{LEAST_MAPPED, MappingAllocator};
@@ -28,3 +31,5 @@ pub use layout::SlabLayout;
 pub use open::{OpenSlab, SlotWriter};
 pub use pool::Pool;
 pub use slab::Slab;
+pub use span::Span;
+pub use view::View;

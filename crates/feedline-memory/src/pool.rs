@@ -14,6 +14,7 @@ pub struct Pool(Arc<PoolInner>);
 #[derive(Debug)]
 pub(crate) struct PoolInner {
     pub(crate) layout: SlabLayout,
+    is_shared: bool,
     spare: usize,
     waiting: Mutex<Vec<Allocation>>,
 }
@@ -21,14 +22,19 @@ pub(crate) struct PoolInner {
 impl Pool {
     /// A pool that keeps at most `spare` allocations for later use.
     pub fn new(layout: SlabLayout, spare: usize) -> Self {
-        Self(Arc::new(PoolInner { layout, spare, waiting: Mutex::default() }))
+        Self(Arc::new(PoolInner { layout, is_shared: false, spare, waiting: Mutex::default() }))
+    }
+
+    /// The same of memory that other processes can map.
+    pub fn shared(layout: SlabLayout, spare: usize) -> Self {
+        Self(Arc::new(PoolInner { layout, is_shared: true, spare, waiting: Mutex::default() }))
     }
 
     /// Opens a slab. Memory that was used before holds old bytes: whoever seals the slab has written every slot.
     ///
     /// `None` if the system has no memory left.
     pub fn open(&self) -> Option<OpenSlab> {
-        let memory = self.0.take().or_else(|| Allocation::zeroed(self.0.layout.total_bytes()))?;
+        let memory = self.0.take().or_else(|| self.0.allocate())?;
         Some(OpenSlab::new(memory, Arc::clone(&self.0)))
     }
 
@@ -44,6 +50,11 @@ impl Pool {
 }
 
 impl PoolInner {
+    fn allocate(&self) -> Option<Allocation> {
+        let bytes = self.layout.total_bytes();
+        if self.is_shared { Allocation::shared(bytes).ok() } else { Allocation::zeroed(bytes) }
+    }
+
     fn take(&self) -> Option<Allocation> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
@@ -110,10 +121,10 @@ mod tests {
         let pool = pool(4);
         let first = pool.open().unwrap().seal().unwrap();
         let second = pool.open().unwrap().seal().unwrap();
-        let address = first.region_start(0);
+        let address = first.start();
         drop(first);
         drop(second);
         assert_eq!(pool.spare_bytes(), pool.layout().total_bytes());
-        assert_eq!(pool.open().unwrap().seal().unwrap().region_start(0), address);
+        assert_eq!(pool.open().unwrap().seal().unwrap().start(), address);
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Always true: M4 of the crate doc. Dropping it returns the memory to its pool.
 
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -30,11 +31,14 @@ impl Slab {
         &self.memory().bytes()[self.pool.layout.region_range(region)]
     }
 
-    /// The address of a region, for array libraries that share the memory for as long as they keep the slab alive.
-    pub fn region_start(&self, region: usize) -> NonNull<u8> {
-        let range = self.pool.layout.region_range(region);
-        // SAFETY: M2 keeps the region inside the allocation.
-        unsafe { self.memory().start().add(range.start) }
+    /// The address of the first byte.
+    pub fn start(&self) -> NonNull<u8> {
+        self.memory().start()
+    }
+
+    /// By which another process can map the slab, if its pool is shared.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.memory().descriptor()
     }
 
     fn memory(&self) -> &Allocation {

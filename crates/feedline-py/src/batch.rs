@@ -18,7 +18,7 @@ pub struct Array {
 
 enum Memory {
     #[expect(dead_code, reason = "held, not read")]
-    Slab(Arc<feedline_memory::Slab>),
+    Span(feedline_memory::Span),
     #[expect(dead_code, reason = "held, not read")]
     Heap(Vec<u8>),
 }
@@ -73,9 +73,9 @@ pub fn to_python(py: Python<'_>, batch: Batch) -> PyResult<Bound<'_, PyList>> {
     let fields = PyList::empty(py);
     for field in batch.fields {
         let data = match field.data {
-            FieldData::Region { slab, region, dtype, shape } => {
-                let address = slab.region_start(region).as_ptr() as usize;
-                Bound::new(py, Array { memory: Memory::Slab(slab), address, dtype, shape })?.into_any()
+            FieldData::Region { span, dtype, shape } => {
+                let address = span.start().as_ptr() as usize;
+                Bound::new(py, Array { memory: Memory::Span(span), address, dtype, shape })?.into_any()
             }
             FieldData::Stacked { dtype, shape, bytes } => Bound::new(py, Array::owned(dtype, shape, bytes))?.into_any(),
             FieldData::List(values) => {

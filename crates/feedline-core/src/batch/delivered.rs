@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use feedline_memory::Slab;
+use feedline_memory::Span;
 
 use super::{Dtype, Loose};
 use crate::order::Epoch;
@@ -36,10 +36,8 @@ pub struct BatchField {
 pub enum FieldData {
     /// One array over all samples, in the memory of the batch.
     Region {
-        /// The batch's memory.
-        slab: Arc<Slab>,
-        /// The region of the slab; its first `shape[0]` slots are filled.
-        region: usize,
+        /// Its memory, which stays as long as this.
+        span: Span,
         /// Element type.
         dtype: Dtype,
         /// Shape, samples first.
@@ -62,10 +60,7 @@ impl FieldData {
     /// The bytes of the array; none for a list.
     pub fn bytes(&self) -> &[u8] {
         match self {
-            Self::Region { slab, region, dtype, shape } => {
-                let len: usize = shape.iter().product::<usize>() * dtype.bytes();
-                &slab.region(*region)[..len]
-            }
+            Self::Region { span, .. } => span.bytes(),
             Self::Stacked { bytes, .. } => bytes,
             Self::List(_) => &[],
         }

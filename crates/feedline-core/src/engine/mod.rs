@@ -5,6 +5,7 @@
 //! start early, in memory of their own. The consumer takes batches in the order of the plan, whatever finished first
 //! (law 3). Every queue and all memory in flight is bounded (law 5).
 
+mod agenda;
 mod arrivals;
 mod budget;
 mod cancel;
@@ -24,6 +25,7 @@ mod window;
 mod work;
 mod workspace;
 
+pub use agenda::Stretch;
 pub use budget::{BatchNeed, Budget, BudgetSnapshot, NoMemory, Patience, Working};
 pub use cancel::{Cancel, Cancelled};
 pub use run::{Delivery, Lasting, Run};

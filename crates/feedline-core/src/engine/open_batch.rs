@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use feedline_memory::{OpenSlab, SlotWriter};
+use feedline_memory::{OpenSlab, Slab, SlotWriter, Span};
 
 use super::Budget;
 use super::prepare::Report;
@@ -124,7 +124,7 @@ impl OpenBatch {
     }
 
     /// Everything in its final form.
-    pub fn assemble(self, plan: &Plan) -> Result<Batch, Box<RaggedError>> {
+    pub fn assemble(self, plan: &Plan) -> Result<(Batch, Arc<Slab>), Box<RaggedError>> {
         let slab = self.slab.seal().expect("writers are gone before their slots count as filled: see Shared::settle");
         let slab = Arc::new(slab);
         let mut loose: Vec<std::vec::IntoIter<Loose>> =
@@ -135,13 +135,16 @@ impl OpenBatch {
                 FieldForm::Region { region, dtype, shape } => {
                     let mut batch_shape = vec![self.len];
                     batch_shape.extend(shape);
-                    FieldData::Region { slab: Arc::clone(&slab), region: *region, dtype: *dtype, shape: batch_shape }
+                    let start = slab.layout().region_range(*region).start;
+                    let span = Span::of_slab(&slab, start..start + self.len * slab.layout().slot_bytes(*region));
+                    FieldData::Region { span, dtype: *dtype, shape: batch_shape }
                 }
                 FieldForm::Stacked => stack(name, loose.iter_mut().filter_map(Iterator::next).collect())?,
                 FieldForm::List => FieldData::List(loose.iter_mut().filter_map(Iterator::next).collect()),
             };
             fields.push(BatchField { name: Arc::clone(name), data });
         }
-        Ok(Batch { epoch: self.cursor.epoch, number: self.cursor.batches, len: self.len, fields })
+        let batch = Batch { epoch: self.cursor.epoch, number: self.cursor.batches, len: self.len, fields };
+        Ok((batch, slab))
     }
 }

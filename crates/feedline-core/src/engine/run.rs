@@ -8,16 +8,20 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use feedline_memory::{Pool, Slab};
+
 use super::Budget;
+use super::agenda::Stretch;
 use super::open_batch::OpenBatch;
 use super::shared::{Progress, Shared};
 use super::stuck::Stuck;
 use super::threads::Threads;
+use super::window::Window;
 use crate::batch::Batch;
 use crate::cost::Costs;
 use crate::cursor::Cursor;
 use crate::error::Error;
-use crate::metrics::{Metrics, QueueSnapshot};
+use crate::metrics::{Metrics, QueueSnapshot, Substitute};
 use crate::order::Epoch;
 use crate::plan::Plan;
 use crate::supply::Supply;
@@ -37,6 +41,10 @@ pub struct Run {
 pub struct Delivery {
     /// The batch.
     pub batch: Batch,
+    /// The memory of its arrays.
+    pub slab: Arc<Slab>,
+    /// Bad samples that others stand in for, by position.
+    pub substitutes: Vec<Substitute>,
     /// What had been received before it.
     pub before: Cursor,
     /// What has been received once it has been.
@@ -61,11 +69,27 @@ impl Run {
     pub fn start(plan: Arc<Plan>, supply: Arc<dyn Supply>, cursor: Cursor, lasting: Lasting) -> Result<Self, Error> {
         // Found before there is anybody who would have to wait for it.
         plan.find_order(&cursor.course(&plan));
-        let epoch = cursor.epoch;
-        let shared = Arc::new(Shared::new(plan, supply, cursor, lasting));
-        let next = Epoch(epoch.0 + 1);
-        let run = Self { shared, threads: Threads::new() };
-        run.find_order(next);
+        let (epoch, substituted) = (cursor.epoch, (cursor.epoch, cursor.substituted));
+        let window = Window::of_stream(&plan, cursor);
+        let run = Self::started(Shared::new(plan, supply, (window, substituted), None, lasting))?;
+        run.find_order(Epoch(epoch.0 + 1));
+        Ok(run)
+    }
+
+    /// Starts threads that prepare what is asked for, in slabs of `pool`.
+    pub fn on_demand(plan: Arc<Plan>, supply: Arc<dyn Supply>, pool: Pool, lasting: Lasting) -> Result<Self, Error> {
+        let window = (Window::on_demand(&plan), (Epoch(0), 0));
+        Self::started(Shared::new(plan, supply, window, Some(pool), lasting))
+    }
+
+    /// Asks a run on demand for a batch, which comes behind all that were asked for before.
+    pub fn ask(&self, stretch: Stretch) {
+        self.shared.lock().window.ask(stretch);
+        self.shared.open_ahead();
+    }
+
+    fn started(shared: Shared) -> Result<Self, Error> {
+        let run = Self { shared: Arc::new(shared), threads: Threads::new() };
         run.start_threads().map_err(Error::Thread)?;
         let workers = run.shared.crew.wanted();
         tracing::debug!(workers, budget_bytes = run.shared.budget.limit(), "started a run");

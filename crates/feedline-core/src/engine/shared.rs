@@ -68,7 +68,14 @@ pub(super) struct Progress {
 }
 
 impl Shared {
-    pub fn new(plan: Arc<Plan>, supply: Arc<dyn Supply>, cursor: Cursor, lasting: Lasting) -> Self {
+    /// A run of `window`; its slabs come from `pool`, or else from the heap.
+    pub fn new(
+        plan: Arc<Plan>,
+        supply: Arc<dyn Supply>,
+        (window, substituted): (Window, (Epoch, u64)),
+        pool: Option<Pool>,
+        lasting: Lasting,
+    ) -> Self {
         let Lasting { metrics, budget, costs } = lasting;
         let config = plan.config();
         let crew = Crew::new(config.num_workers);
@@ -89,7 +96,7 @@ impl Shared {
         let number = budget.number_run();
         budget.set_front((number, 0));
         Self {
-            pool: Pool::new(plan.layout().slab().clone(), outlook.open_batches + 1),
+            pool: pool.unwrap_or_else(|| Pool::new(plan.layout().slab().clone(), outlook.open_batches + 1)),
             cancel: Cancel::default(),
             number,
             crew,
@@ -97,8 +104,8 @@ impl Shared {
             limits,
             opening: Mutex::default(),
             progress: Mutex::new(Progress {
-                substituted: (cursor.epoch, cursor.substituted),
-                window: Window::new(&plan, cursor),
+                substituted,
+                window,
                 outlook,
                 pace,
                 workers: BTreeSet::new(),
@@ -163,6 +170,7 @@ impl Shared {
         let has_slots = (open + 1) * self.limits.batch_size + early <= slots;
         !progress.is_closed
             && progress.stuck.is_none()
+            && progress.window.has_upcoming(&self.plan)
             && (open == 0 || (has_slots && self.budget.has_room_ahead(slab_bytes)))
     }
 
@@ -238,8 +246,8 @@ impl Shared {
         let substitutes = batch.substitutes.clone();
         let assembled = batch.assemble(&self.plan);
         let mut progress = self.lock();
-        let batch = match assembled {
-            Ok(batch) => batch,
+        let (batch, slab) = match assembled {
+            Ok(assembled) => assembled,
             Err(ragged) => {
                 progress.stuck = Some(Stuck::Ragged(ragged.clone()));
                 return Err(Error::Ragged(ragged));
@@ -249,12 +257,11 @@ impl Shared {
         progress.has_delivered = true;
         drop(progress);
         self.metrics.add_substitutes(&substitutes);
-        self.metrics.batches.fetch_add(1, Ordering::Relaxed);
+        self.metrics.add_batch(&batch);
         self.metrics.traffic.deliver(cursor.epoch);
-        self.metrics.samples.fetch_add(batch.len as u64, Ordering::Relaxed);
-        self.metrics.content_bytes.fetch_add(batch.content_bytes() as u64, Ordering::Relaxed);
         let rest = rest.or_else(|| cursor.rest.clone());
         let after = Cursor { batches: cursor.batches + 1, substituted: replaced, rest, ..cursor };
-        Ok(Some(Delivery { batch, before: cursor, after: after.normalised(&self.plan), numbers }))
+        let after = after.normalised(&self.plan);
+        Ok(Some(Delivery { batch, slab, substitutes, before: cursor, after, numbers }))
     }
 }

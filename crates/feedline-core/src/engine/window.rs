@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use feedline_memory::{Pool, SlotWriter};
 
+use super::agenda::{Agenda, Stretch, Upcoming};
 use super::arrivals::{Arrivals, Arrived};
 use super::early::{Adopted, Early, Seat};
 use super::open_batch::OpenBatch;
@@ -35,16 +36,12 @@ pub(super) struct Window {
     /// Places for samples, where what is ready first comes first.
     pub arrivals: Option<Arrivals>,
     pub queue: Queue,
+    agenda: Agenda,
+    /// The next number for a batch that is asked for.
+    next_asked: u64,
     /// The next batch to open, and the next to look at.
     upcoming: Upcoming,
     unseen: Upcoming,
-}
-
-/// A batch that is not open yet.
-#[derive(Clone, Debug)]
-struct Upcoming {
-    serial: u64,
-    cursor: Cursor,
 }
 
 /// The tasks of a batch that was opened.
@@ -56,31 +53,27 @@ pub(super) struct Opened {
     pub ready: Vec<Task>,
 }
 
-impl Upcoming {
-    /// Goes to the next batch; gives this one, with its cursor at its beginning.
-    fn step(&mut self, plan: &Plan) -> Self {
-        let this = Self { cursor: self.cursor.clone().normalised(plan), ..*self };
-        let cursor = Cursor { batches: this.cursor.batches + 1, ..this.cursor.clone() };
-        *self = Self { serial: this.serial + 1, cursor };
-        this
-    }
-
-    fn len(&self, plan: &Plan) -> usize {
-        plan.share(self.cursor.offset).batch_len(self.cursor.batches)
-    }
-
-    fn task(&self, plan: &Plan, slots: std::ops::Range<usize>) -> Task {
-        let (serial, course, first_turn) = (self.serial, self.cursor.course(plan), self.cursor.turns(plan));
-        Task { serial, course, first_turn, slots, writer: None, cost: None, early: None, held: None }
-    }
+fn task_of(batch: &Upcoming, plan: &Plan, slots: std::ops::Range<usize>) -> Task {
+    let (serial, course, first_turn) = (batch.serial, batch.cursor.course(plan), batch.cursor.turns(plan));
+    Task { serial, course, first_turn, slots, writer: None, cost: None, early: None, held: None }
 }
 
 impl Window {
-    pub fn new(plan: &Plan, cursor: Cursor) -> Self {
+    /// Batches from `cursor` on, one after the other.
+    pub fn of_stream(plan: &Plan, cursor: Cursor) -> Self {
+        Self::new(plan, Agenda::Stream, cursor)
+    }
+
+    /// Batches that are asked for.
+    pub fn on_demand(plan: &Plan) -> Self {
+        Self::new(plan, Agenda::Asked(std::collections::BTreeMap::new()), Cursor::default())
+    }
+
+    fn new(plan: &Plan, agenda: Agenda, cursor: Cursor) -> Self {
         let upcoming = Upcoming { serial: 0, cursor };
         let (batches, early, queue) = (VecDeque::new(), Early::default(), Queue::default());
         let arrivals = plan.is_in_arrival_order().then(|| Arrivals::new(plan));
-        Self { batches, early, arrivals, queue, unseen: upcoming.clone(), upcoming }
+        Self { batches, early, arrivals, queue, agenda, next_asked: 0, unseen: upcoming.clone(), upcoming }
     }
 
     /// Goes on from `cursor`; gives what was open, to be dropped without the lock.
@@ -98,7 +91,21 @@ impl Window {
         let serial = self.upcoming.serial.max(self.unseen.serial);
         self.upcoming = Upcoming { serial, cursor };
         self.unseen = self.upcoming.clone();
+        // What was asked for is not wanted any more.
+        self.agenda.forget_before(self.next_asked);
+        self.next_asked = serial;
         (std::mem::take(&mut self.batches), std::mem::take(&mut self.queue))
+    }
+
+    /// Asks for a batch behind all that were asked for before.
+    pub fn ask(&mut self, stretch: Stretch) {
+        self.agenda.ask(self.next_asked, stretch);
+        self.next_asked += 1;
+    }
+
+    /// Whether it is known what the next batch to open is.
+    pub fn has_upcoming(&self, plan: &Plan) -> bool {
+        self.agenda.look_up(&self.upcoming, plan).is_some()
     }
 
     /// The number of the batch that the consumer needs next.
@@ -115,14 +122,13 @@ impl Window {
             self.unseen = self.upcoming.clone();
         }
         while self.unseen.serial < end && self.early.len() < MOST_EARLY && left > 0 {
-            let batch = self.unseen.step(plan);
-            let len = batch.len(plan);
-            let all = batch.task(plan, 0..len);
+            let Some((batch, len)) = self.unseen.step(&self.agenda, plan) else { break };
+            let all = task_of(&batch, plan, 0..len);
             for (slot, wanted) in all.wanted(plan).into_iter().enumerate() {
                 let cost = costs.predict(plan, wanted, supply.effort(wanted));
                 if outlook.is_slow(cost) {
                     self.early.announce((batch.serial, slot));
-                    tasks.push(Task { cost: Some(cost), ..batch.task(plan, slot..slot + 1) });
+                    tasks.push(Task { cost: Some(cost), ..task_of(&batch, plan, slot..slot + 1) });
                 }
             }
             left = left.saturating_sub(len.max(1));
@@ -133,15 +139,15 @@ impl Window {
     /// Opens the next batch; gives its tasks of `group` slots each, or nothing if the system has no memory left.
     pub fn open_next(&mut self, plan: &Plan, pool: &Pool, budget: &Budget, group: usize) -> Option<Opened> {
         let slab = pool.open()?;
-        let opening = self.upcoming.step(plan);
-        let len = opening.len(plan);
+        let (opening, len) = self.upcoming.step(&self.agenda, plan).expect("asked only for what is upcoming");
+        self.agenda.forget_before(self.upcoming.serial);
         let mut batch = OpenBatch::new(opening.serial, opening.cursor.clone(), len, slab);
         batch.hold(budget);
         let mut opened = Opened::default();
         if let Some(arrivals) = &mut self.arrivals {
             arrivals.expect(opening.serial, &opening.cursor, plan, len);
             (0..len).for_each(|slot| batch.reserve(slot, batch.claim(slot..slot + 1)));
-            opened.wanted.extend((0..len).map(|slot| opening.task(plan, slot..slot + 1)));
+            opened.wanted.extend((0..len).map(|slot| task_of(&opening, plan, slot..slot + 1)));
             self.batches.push_back(batch);
             return Some(opened);
         }
@@ -156,13 +162,13 @@ impl Window {
             }
             if !usual.is_empty() {
                 let writer = Some(batch.claim(usual.clone()));
-                opened.wanted.push(Task { writer, ..opening.task(plan, usual) });
+                opened.wanted.push(Task { writer, ..task_of(&opening, plan, usual) });
             }
             usual = slot + 1..slot + 1;
             let writer = if adopted.is_some() { Some(batch.claim(slot..slot + 1)) } else { None };
             match (adopted, writer) {
                 (Some(Adopted::Done(report)), writer) => {
-                    opened.ready.push(Task { writer, early: Some(report), ..opening.task(plan, slot..slot + 1) });
+                    opened.ready.push(Task { writer, early: Some(report), ..task_of(&opening, plan, slot..slot + 1) });
                 }
                 (Some(Adopted::PutBack(task)), writer) => opened.ready.push(Task { writer, ..*task }),
                 (Some(Adopted::Coming), Some(writer)) => batch.reserve(slot, writer),
@@ -259,7 +265,7 @@ mod tests {
     fn law_5_a_jump_returns_the_memory_of_samples_that_wait_to_be_put_into_their_batch() {
         let plan = open("batch_size = 2\n[source]\nkind = \"synthetic\"\nn = 8\nshape = [4]\n").unwrap();
         let (pool, budget) = (Pool::new(plan.layout().slab().clone(), 2), Budget::new(1000));
-        let mut window = Window::new(&plan, Cursor::default());
+        let mut window = Window::of_stream(&plan, Cursor::default());
         window.early.announce((0, 1));
         assert!(window.early.start((0, 1)));
         budget.hold(100);
@@ -276,8 +282,8 @@ mod tests {
     fn slow_samples_of_open_batches_are_work_for_further_threads() {
         let plan = open("batch_size = 2\n[source]\nkind = \"synthetic\"\nn = 8\nshape = [4]\n").unwrap();
         let (pool, budget) = (Pool::new(plan.layout().slab().clone(), 2), Budget::new(1000));
-        let mut window = Window::new(&plan, Cursor::default());
-        let slow = Task { cost: Some(Duration::from_secs(1)), ..window.upcoming.task(&plan, 0..1) };
+        let mut window = Window::of_stream(&plan, Cursor::default());
+        let slow = Task { cost: Some(Duration::from_secs(1)), ..task_of(&window.upcoming, &plan, 0..1) };
         window.early.announce(slow.need());
         window.queue.push(slow);
         assert!(!window.has_more(false), "its batch is not open");

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{CacheSnapshot, SeekSnapshot, TrafficMeter};
+use crate::batch::Batch;
 use crate::error::SampleFailure;
 use crate::plan::Plan;
 
@@ -234,6 +235,13 @@ impl Metrics {
             substituted: AtomicU64::new(0),
             substitutes: Mutex::default(),
         }
+    }
+
+    /// Books a batch that was delivered.
+    pub fn add_batch(&self, batch: &Batch) {
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        self.samples.fetch_add(batch.len as u64, Ordering::Relaxed);
+        self.content_bytes.fetch_add(batch.content_bytes() as u64, Ordering::Relaxed);
     }
 
     /// Books time that the consumer waited.

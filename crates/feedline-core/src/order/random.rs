@@ -40,6 +40,10 @@ pub enum Purpose {
     Split,
     /// The bytes of a synthetic sample.
     Content,
+    /// The division of a source into segments.
+    Segments,
+    /// The order of a segment in one round.
+    Round,
     /// The draws of op number `n` of the chain.
     Op(u32),
 }
@@ -52,6 +56,8 @@ impl Purpose {
             Self::Substitute => 3,
             Self::Split => 4,
             Self::Content => 5,
+            Self::Segments => 6,
+            Self::Round => 7,
             Self::Op(op) => 1000 + u64::from(op),
         }
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::random::{Purpose, StreamKey, below};
 use super::sampler::{self, AliasTable, Drawn};
-use super::{Epoch, Occurrence, Permutation, Position, Sampler, Seed, Share};
+use super::{Epoch, Occurrence, Permutation, Position, Sampler, Seed, Segments, Share};
 
 /// Epochs of a drawn sequence that are kept: the window reaches from one into the next.
 const KEPT_EPOCHS: usize = 2;
@@ -32,6 +32,7 @@ pub struct Sequence {
 enum Rule {
     InOrder { len: u64 },
     Shuffled { len: u64 },
+    Segmented(Segments),
     Listed(Arc<Drawn>),
     Weighted { table: AliasTable, len: u64, drawn: Mutex<VecDeque<(Epoch, Arc<Drawn>)>> },
 }
@@ -61,6 +62,11 @@ impl Sequence {
     /// `len` samples, shuffled anew each epoch.
     pub fn shuffled(seed: Seed, len: u64) -> Self {
         Self { seed, rule: Rule::Shuffled { len } }
+    }
+
+    /// Rounds of segments; what is called an epoch elsewhere is a round here.
+    pub fn segmented(seed: Seed, segments: Segments) -> Self {
+        Self { seed, rule: Rule::Segmented(segments) }
     }
 
     /// A sampler's sequence over a source of `len` samples; `ordinal_of` finds an id, `class_of` an ordinal's class.
@@ -98,6 +104,7 @@ impl Sequence {
     pub fn len(&self) -> u64 {
         match &self.rule {
             Rule::InOrder { len } | Rule::Shuffled { len } | Rule::Weighted { len, .. } => *len,
+            Rule::Segmented(segments) => segments.samples(),
             Rule::Listed(drawn) => drawn.len() as u64,
         }
     }
@@ -114,6 +121,7 @@ impl Sequence {
             Rule::Shuffled { len } => {
                 EpochSequence::Shuffled(Permutation::new(StreamKey::new(self.seed, epoch, Purpose::Shuffle), *len))
             }
+            Rule::Segmented(segments) => EpochSequence::Segmented(*segments, epoch),
             Rule::Listed(drawn) => EpochSequence::Drawn(Arc::clone(drawn)),
             Rule::Weighted { table, len, drawn } => {
                 let mut kept = drawn.lock().unwrap_or_else(PoisonError::into_inner);
@@ -130,6 +138,9 @@ impl Sequence {
 
     /// A position of the same rank's share that may stand in for a bad sample: a function of its arguments alone.
     pub fn substitute(&self, share: &Share, epoch: Epoch, position: Position, attempt: u32) -> Position {
+        if let Rule::Segmented(segments) = &self.rule {
+            return segments.substitute(epoch, position, attempt);
+        }
         let key = StreamKey::new(self.seed, epoch, Purpose::Substitute);
         share.place(below(key.bits(position.0, 0, attempt), share.samples())).position
     }
@@ -163,6 +174,8 @@ pub enum EpochSequence {
     InOrder,
     /// A keyed permutation.
     Shuffled(Permutation),
+    /// A round of segments.
+    Segmented(Segments, Epoch),
     /// A sampler's draws.
     Drawn(Arc<Vec<(u64, Occurrence)>>),
 }
@@ -173,6 +186,9 @@ impl EpochSequence {
         match self {
             Self::InOrder => Visit { ordinal: position.0, occurrence: Occurrence(0) },
             Self::Shuffled(permutation) => Visit { ordinal: permutation.at(position.0), occurrence: Occurrence(0) },
+            Self::Segmented(segments, round) => {
+                Visit { ordinal: segments.at(*round, position), occurrence: Occurrence(0) }
+            }
             Self::Drawn(drawn) => {
                 let (ordinal, occurrence) = drawn[position.0 as usize];
                 Visit { ordinal, occurrence }

@@ -36,6 +36,17 @@ impl Plan {
         settings: Settings,
         config: RunConfig,
     ) -> Result<Self, PlanError> {
+        Self::with_sequence(source, ops, settings, config, |source, settings| sequence(source, settings))
+    }
+
+    /// The same for samples that come in an order which settings cannot describe.
+    pub(super) fn with_sequence(
+        source: Arc<dyn Source>,
+        ops: Vec<PlannedOp>,
+        settings: Settings,
+        config: RunConfig,
+        sequence: impl FnOnce(&dyn Source, &Settings) -> Result<Sequence, PlanError>,
+    ) -> Result<Self, PlanError> {
         check_settings(&settings, &config)?;
         let mut types = source.fields();
         for (number, op) in ops.iter().enumerate() {
@@ -228,6 +239,9 @@ fn check_settings(settings: &Settings, config: &RunConfig) -> Result<(), PlanErr
     }
     if settings.replay.is_some() && config.arrival_log.is_some() {
         return refuse("arrival_log", "given with replay".to_owned(), "what is replayed has a log");
+    }
+    if i64::try_from(settings.seed.0).is_err() {
+        return refuse("seed", settings.seed.0.to_string(), "it lies between 0 and 2^63 - 1");
     }
     if config.num_workers.count() == 0 {
         return refuse("num_workers", "0".to_owned(), "it is \"auto\" or at least 1: the engine has its own threads");

@@ -6,22 +6,22 @@
 //! Always true: to iterate again, also after a break, is the next epoch; after an error it goes on before what could not be
 //! delivered; the state says what the consumer has received.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::arrival_book::ArrivalBook;
+use super::machine::{Machine, keep_costs, lasting_for, supply_for};
 use crate::batch::Batch;
-use crate::cache::PrefixCache;
-use crate::cost::{CostFile, Costs};
+use crate::cost::CostFile;
 use crate::cursor::{Cursor, State};
-use crate::engine::{Budget, Lasting, Run};
+use crate::engine::{Lasting, Run};
 use crate::error::Error;
-use crate::metrics::{Metrics, Snapshot};
+use crate::metrics::Snapshot;
 use crate::offload::OffloadReport;
 use crate::order::{Epoch, Occurrence, OrderReport};
 use crate::plan::Plan;
-use crate::supply::{LocalSupply, NearSupply, ReadAhead, Supply, Wanted};
+use crate::supply::{Supply, Wanted};
 
 /// A stream of batches.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct Loader {
     plan: Arc<Plan>,
     supply: Arc<dyn Supply>,
     lasting: Lasting,
-    cost_file: Option<CostFile>,
+    machine: Machine,
     /// The order in which batches were delivered, where it is decided while the plan runs.
     arrivals: Option<ArrivalBook>,
     progress: Mutex<Progress>,
@@ -45,15 +45,6 @@ struct Progress {
     iteration: Iteration,
     stage: Stage,
     is_closed: bool,
-}
-
-/// What the machine gives to a stream.
-#[derive(Clone, Debug, Default)]
-pub struct Machine {
-    /// Its memory, for the default budget.
-    pub memory_bytes: Option<u64>,
-    /// Where to keep what later runs can use. Nothing is kept without it.
-    pub cache_folder: Option<PathBuf>,
 }
 
 /// The number of an iteration: one pass of a `for` loop.
@@ -98,17 +89,7 @@ pub enum Next {
 impl Loader {
     /// A stream of `plan` from its own source.
     pub fn new(plan: Arc<Plan>, machine: &Machine) -> Self {
-        let local = LocalSupply::new(Arc::clone(&plan), machine);
-        let near = plan.source().peer().zip(plan.prefix().ok());
-        let supply: Arc<dyn Supply> = match near {
-            Some((peer, prefix)) => Arc::new(NearSupply::new(&plan, local, peer, prefix, machine)),
-            None if plan.source().is_remote() => Arc::new(ReadAhead::new(&plan, local, machine)),
-            None => Arc::new(local),
-        };
-        let supply = match &plan.config().cache {
-            Some(config) => Arc::new(PrefixCache::new(Arc::clone(&plan), supply, config, machine)),
-            None => supply,
-        };
+        let supply = supply_for(&plan, machine);
         Self::with_supply(plan, supply, machine)
     }
 
@@ -121,16 +102,9 @@ impl Loader {
             stage: Stage::Fresh,
             is_closed: false,
         };
-        let asked = plan.config().memory_budget.map(|bytes| bytes.0);
-        let cost_file = machine.cache_folder.as_ref().map(|folder| CostFile::in_folder(folder, &plan));
-        let costs = cost_file.as_ref().and_then(|file| file.read(&plan)).unwrap_or_else(|| Costs::new(&plan));
         Self {
-            lasting: Lasting {
-                metrics: Arc::new(Metrics::counting(&plan, supply.traffic())),
-                budget: Budget::asked_or_default(asked, machine.memory_bytes),
-                costs: Arc::new(costs),
-            },
-            cost_file,
+            lasting: lasting_for(&plan, &supply, machine),
+            machine: machine.clone(),
             arrivals: plan.is_in_arrival_order().then(|| ArrivalBook::new(&plan)),
             plan,
             supply,
@@ -212,7 +186,7 @@ impl Loader {
         progress.stage = if is_last { Stage::Ended } else { Stage::Under };
         drop(progress);
         if is_last {
-            self.keep_costs();
+            keep_costs(&self.plan, &self.lasting.costs, &self.machine);
         }
         Ok(Next::Batch(Box::new(delivery.batch)))
     }
@@ -329,15 +303,7 @@ impl Loader {
         if let Some(run) = run {
             run.close();
         }
-        self.keep_costs();
-    }
-
-    /// Keeps what samples cost for the next run of the plan, if there are some worth it.
-    fn keep_costs(&self) {
-        let Some(file) = self.cost_file.as_ref().filter(|_| self.lasting.costs.has_news()) else { return };
-        if let Err(error) = file.write(&self.lasting.costs, &self.plan) {
-            tracing::warn!(%error, "costs are not kept");
-        }
+        keep_costs(&self.plan, &self.lasting.costs, &self.machine);
     }
 
     fn book_stuck(&self, iteration: Iteration) {

@@ -1,6 +1,14 @@
 //! Where batches go: the iterator of a training process.
 
 mod arrival_book;
+mod cutter;
+mod feed;
 mod loader;
+mod machine;
+mod shared;
 
-pub use loader::{Iteration, Loader, Machine, Next};
+pub use feed::{Feed, LocalFeed, Segment, SegmentMemory};
+pub use loader::{Iteration, Loader, Next};
+pub use machine::Machine;
+pub(crate) use machine::{keep_costs, lasting_for, supply_for};
+pub use shared::{Fallback, SharedLoader};

@@ -1,0 +1,17 @@
+//! One production for many jobs.
+//!
+//! The data is divided into segments of fixed membership ([`crate::order::Segments`]), each produced in rounds, in memory that
+//! all jobs read. A job boards at any moment, gets each segment once in an epoch of its own, and never the same round of one
+//! twice; no job waits for another.
+//!
+//! - `ride.rs` is one job's way: what it has had, and how that is saved
+//! - `ring.rs` decides which segments are produced, who gets them and which give way; nothing runs there
+//! - `run.rs` is the ring with an engine that produces
+
+mod ride;
+mod ring;
+mod run;
+
+pub use ride::{Portion, Ride, RideError, RideState};
+pub use ring::{JobId, Leased, Ring};
+pub use run::{BadSlot, Carousel, CarouselSnapshot, Content, Memory};

@@ -1,0 +1,298 @@
+//! The ring with an engine that produces what it asks for.
+//!
+//! In: a plan that many jobs have in common; jobs that board, lease and leave, from threads of their own. Out: leases of
+//! segments. One thread takes what the engine has finished. Dropping it ends everything within a second (law 7).
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use feedline_memory::{Pool, Slab};
+
+use super::{JobId, Leased, Ride, Ring};
+use crate::engine::{Budget, Delivery, Lasting, Run, Stretch};
+use crate::error::Error;
+use crate::metrics::{Snapshot, Substitute};
+use crate::order::{Epoch, Segments};
+use crate::plan::Plan;
+use crate::sink::{Machine, keep_costs, lasting_for, supply_for};
+
+/// How long the thread that takes what is finished waits before it looks whether it should end.
+const POLL: Duration = Duration::from_millis(100);
+/// Segments below which nothing can be produced while something is read.
+const FEWEST: u64 = 2;
+
+/// Where segments lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// On the heap, for jobs of this process.
+    Heap,
+    /// Where other processes can see them.
+    Shared,
+}
+
+/// A segment that was produced.
+#[derive(Clone, Debug)]
+pub struct Content {
+    /// Its memory, in the layout of the plan that produces.
+    pub slab: Arc<Slab>,
+    /// Samples that others stand in for, by slot.
+    pub bad: Arc<[BadSlot]>,
+}
+
+/// A slot with a substitute in it.
+#[derive(Clone, Debug)]
+pub struct BadSlot {
+    /// The slot, counted from the beginning of the slab.
+    pub slot: usize,
+    /// What stands there, and why.
+    pub substitute: Substitute,
+}
+
+/// One production for many jobs.
+#[derive(Debug)]
+pub struct Carousel {
+    inner: Arc<Inner>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    plan: Arc<Plan>,
+    segments: Segments,
+    run: Run,
+    lasting: Lasting,
+    machine: Machine,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Held from the ring's decision until the engine is asked, so that segments are finished in the order that they are noted.
+    asking: Mutex<()>,
+    is_closed: AtomicBool,
+    produced_samples: AtomicU64,
+    leased_samples: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    ring: Ring<Content>,
+    /// What the engine was asked for, in order.
+    asked: VecDeque<u64>,
+    failed: Option<Arc<Error>>,
+}
+
+impl Carousel {
+    /// Starts to produce for the jobs that will board, all with the values and fields of `plan`; segments take at most
+    /// `memory_bytes`.
+    pub fn start(plan: &Plan, machine: &Machine, memory: Memory, memory_bytes: u64) -> Result<Self, Error> {
+        let segments = plan.segments();
+        let plan = Arc::new(plan.production().map_err(|error| Error::Unproducible(Box::new(error)))?);
+        let layout = plan.layout().slab().clone();
+        let slab_bytes = layout.total_bytes() as u64;
+        if slab_bytes.saturating_mul(FEWEST) > memory_bytes {
+            return Err(Error::SharedMemory { needs: slab_bytes * FEWEST, has: memory_bytes });
+        }
+        let limit = usize::try_from(memory_bytes / slab_bytes.max(1)).unwrap_or(usize::MAX);
+        let limit = limit.min(segments.count() as usize * 2 + 1);
+        let pool = match memory {
+            Memory::Heap => Pool::new(layout, limit),
+            Memory::Shared => Pool::shared(layout, limit),
+        };
+        let supply = supply_for(&plan, machine);
+        let mut lasting = lasting_for(&plan, &supply, machine);
+        // Two segments are under way at once, beside what samples in preparation take.
+        let budget = lasting.budget.limit().saturating_add(FEWEST * slab_bytes).saturating_mul(4) / 3;
+        lasting.budget = Budget::asked_or_default(Some(budget), machine.memory_bytes);
+        let run = Run::on_demand(Arc::clone(&plan), supply, pool, lasting.clone())?;
+        let state = State { ring: Ring::new(segments, limit), asked: VecDeque::new(), failed: None };
+        let inner = Arc::new(Inner {
+            plan,
+            segments,
+            run,
+            lasting,
+            machine: machine.clone(),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            asking: Mutex::default(),
+            is_closed: AtomicBool::new(false),
+            produced_samples: AtomicU64::new(0),
+            leased_samples: AtomicU64::new(0),
+        });
+        let producing = Arc::clone(&inner);
+        let thread = thread::Builder::new().name("feedline-carousel".to_owned()).spawn(move || producing.produce());
+        Ok(Self { inner, thread: Some(thread.map_err(Error::Thread)?) })
+    }
+
+    /// The plan that produces; its batches are segments.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.inner.plan
+    }
+
+    /// How the data is divided.
+    pub fn segments(&self) -> Segments {
+        self.inner.segments
+    }
+
+    /// Lets a job on.
+    pub fn board(&self, ride: &Ride) -> JobId {
+        self.inner.change(|ring| ring.board(ride))
+    }
+
+    /// Lets a job go on from somewhere else.
+    pub fn change(&self, job: JobId, ride: &Ride) {
+        self.inner.change(|ring| ring.change(job, ride));
+    }
+
+    /// Lets a job off, with all that it has leased.
+    pub fn leave(&self, job: JobId) {
+        self.inner.change(|ring| ring.leave(job));
+    }
+
+    /// A job holds nothing any more of a segment that it had leased.
+    pub fn give_back(&self, job: JobId, number: u64) {
+        self.inner.change(|ring| ring.give_back(job, number));
+    }
+
+    /// Waits up to `timeout` for the next segment of a job.
+    pub fn lease_within(&self, job: JobId, timeout: Duration) -> Result<Option<Leased<Content>>, Arc<Error>> {
+        let inner = &*self.inner;
+        let deadline = Instant::now() + timeout;
+        let mut state = inner.lock();
+        let leased = loop {
+            if let Some(failed) = &state.failed {
+                return Err(Arc::clone(failed));
+            }
+            if let Some(leased) = state.ring.lease(job) {
+                break leased;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            state = inner.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        };
+        drop(state);
+        let positions = inner.segments.positions(leased.portion.segment);
+        inner.leased_samples.fetch_add(positions.end - positions.start - leased.skipped, Ordering::Relaxed);
+        inner.ask();
+        Ok(Some(leased))
+    }
+
+    /// What was done so far, in numbers.
+    pub fn snapshot(&self) -> CarouselSnapshot {
+        let inner = &*self.inner;
+        let Lasting { metrics, budget, .. } = &inner.lasting;
+        let engine = Snapshot::new(metrics, inner.run.workers(), inner.run.queue(), budget.snapshot());
+        let state = inner.lock();
+        let (live_segments, jobs) = (state.ring.live(), state.ring.jobs().count());
+        drop(state);
+        CarouselSnapshot {
+            jobs,
+            live_segments,
+            segments: inner.segments.count(),
+            segment_bytes: inner.plan.layout().slab().total_bytes() as u64,
+            produced_samples: inner.produced_samples.load(Ordering::Relaxed),
+            leased_samples: inner.leased_samples.load(Ordering::Relaxed),
+            engine,
+        }
+    }
+}
+
+/// A carousel in numbers.
+#[derive(Clone, Debug, serde::Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct CarouselSnapshot {
+    pub jobs: usize,
+    pub live_segments: usize,
+    pub segments: u64,
+    pub segment_bytes: u64,
+    pub produced_samples: u64,
+    /// Samples that jobs were given; as many times more than produced as they were shared.
+    pub leased_samples: u64,
+    pub engine: Snapshot,
+}
+
+impl Drop for Carousel {
+    fn drop(&mut self) {
+        self.inner.is_closed.store(true, Ordering::Relaxed);
+        self.inner.run.close();
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread of a carousel panicked");
+        }
+        self.inner.keep_costs();
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the ring, and does what follows from it.
+    fn change<R>(&self, change: impl FnOnce(&mut Ring<Content>) -> R) -> R {
+        let result = change(&mut self.lock().ring);
+        self.ask();
+        result
+    }
+
+    /// Gives jobs segments, and asks the engine for those that have to be produced.
+    fn ask(&self) {
+        let asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        let ordered = state.ring.give();
+        state.asked.extend(ordered.iter().map(|ordered| ordered.number));
+        drop(state);
+        for ordered in ordered {
+            let positions = self.segments.positions(ordered.portion.segment);
+            let positions = positions.start + ordered.skipped..positions.end;
+            self.run.ask(Stretch { epoch: Epoch(ordered.portion.round), positions });
+        }
+        drop(asking);
+        self.changed.notify_all();
+    }
+
+    /// Takes what the engine has finished until the end.
+    fn produce(&self) {
+        while !self.is_closed.load(Ordering::Relaxed) {
+            let taken =
+                self.run.wait_within(POLL).and_then(|is_ready| if is_ready { self.run.take() } else { Ok(None) });
+            match taken {
+                Ok(Some(delivery)) => self.publish(delivery),
+                Ok(None) => {}
+                Err(error) => {
+                    self.lock().failed = Some(Arc::new(error));
+                    self.changed.notify_all();
+                    return;
+                }
+            }
+        }
+    }
+
+    fn publish(&self, delivery: Delivery) {
+        let Delivery { batch, slab, substitutes, before, .. } = delivery;
+        let slot_of = |position: u64| (position - before.offset) as usize;
+        let bad = substitutes
+            .into_iter()
+            .map(|substitute| BadSlot { slot: slot_of(substitute.failure.position.0), substitute });
+        let content = Content { slab, bad: bad.collect() };
+        let samples = batch.len as u64;
+        drop(batch);
+        let produced = self.produced_samples.fetch_add(samples, Ordering::Relaxed);
+        let mut state = self.lock();
+        if let Some(number) = state.asked.pop_front() {
+            state.ring.publish(number, content);
+        }
+        drop(state);
+        // Publishing makes room for nobody, but what was unread may give way now.
+        self.ask();
+        let all = self.segments.samples();
+        if produced / all != (produced + samples) / all {
+            self.keep_costs();
+        }
+    }
+
+    fn keep_costs(&self) {
+        keep_costs(&self.plan, &self.lasting.costs, &self.machine);
+    }
+}

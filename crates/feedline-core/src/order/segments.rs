@@ -1,0 +1,138 @@
+//! How a shared run divides its data: into segments, produced in rounds.
+//!
+//! In: a seed that all jobs have in common, the number of samples, the bytes of one. Out: which sample stands at which position
+//! of a round. Segment `s` is a fixed set of samples, at positions `s * length ..` of every round; within it each round has
+//! an order of its own. Nothing here depends on jobs, so every node and every job finds the same.
+//!
+//! Always true: in one round, all segments together visit each sample once (law 2).
+
+use std::ops::Range;
+
+use super::random::{Purpose, StreamKey, below};
+use super::{Epoch, Permutation, Position, Seed};
+
+/// Bytes that a segment has at most.
+const MOST_BYTES: u64 = 512 << 20;
+/// Segments that even a small data set has.
+const FEWEST: u64 = 8;
+/// Long segments are a multiple of this, so that batches of usual sizes do not run across their ends.
+const ALIGNED: u64 = 256;
+
+/// The segments of a data set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segments {
+    seed: Seed,
+    len: u64,
+    segment_len: u64,
+}
+
+impl Segments {
+    /// Divides `len` samples of `sample_bytes` each.
+    pub fn new(seed: Seed, len: u64, sample_bytes: u64) -> Self {
+        let most = (MOST_BYTES / sample_bytes.max(1)).min(len / FEWEST).max(1);
+        let segment_len = if most >= ALIGNED { most / ALIGNED * ALIGNED } else { 1 << most.ilog2() };
+        Self { seed, len, segment_len }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.len.div_ceil(self.segment_len)
+    }
+
+    /// Samples of all but the last, which may have fewer.
+    pub fn segment_len(&self) -> u64 {
+        self.segment_len
+    }
+
+    /// Samples of all together.
+    pub fn samples(&self) -> u64 {
+        self.len
+    }
+
+    /// Where a segment lies in every round.
+    pub fn positions(&self, segment: u64) -> Range<u64> {
+        let start = segment * self.segment_len;
+        start..(start + self.segment_len).min(self.len)
+    }
+
+    /// The segment that a position lies in.
+    pub fn segment_at(&self, position: Position) -> u64 {
+        position.0 / self.segment_len
+    }
+
+    /// The ordinal of the sample at a position of a round.
+    pub fn at(&self, round: Epoch, position: Position) -> u64 {
+        let segment = self.segment_at(position);
+        let positions = self.positions(segment);
+        let key = StreamKey::new(Seed(self.seed.0 ^ mixed(segment)), round, Purpose::Round);
+        let place = Permutation::new(key, positions.end - positions.start).at(position.0 - positions.start);
+        let members = StreamKey::new(self.seed, Epoch(0), Purpose::Segments);
+        Permutation::new(members, self.len).at(positions.start + place)
+    }
+
+    /// Another position of the same segment, which may stand in for a bad sample.
+    pub fn substitute(&self, round: Epoch, position: Position, attempt: u32) -> Position {
+        let positions = self.positions(self.segment_at(position));
+        let key = StreamKey::new(self.seed, round, Purpose::Substitute);
+        Position(positions.start + below(key.bits(position.0, 0, attempt), positions.end - positions.start))
+    }
+}
+
+/// Spreads the numbers of segments over all bits.
+fn mixed(segment: u64) -> u64 {
+    (segment + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn law_2_in_a_round_every_sample_is_in_one_segment_and_comes_once() {
+        for len in [1, 2, 7, 64, 1000] {
+            let segments = Segments::new(Seed(7), len, 1000);
+            for round in [1, 2] {
+                let all: BTreeSet<u64> = (0..len).map(|p| segments.at(Epoch(round), Position(p))).collect();
+                assert!(all.into_iter().eq(0..len), "{len} samples");
+            }
+            assert!((0..segments.count()).flat_map(|segment| segments.positions(segment)).eq(0..len));
+        }
+    }
+
+    #[test]
+    fn a_segment_has_the_same_samples_in_every_round_in_another_order() {
+        let segments = Segments::new(Seed(3), 1000, 1000);
+        assert_eq!((segments.segment_len(), segments.count()), (64, 16));
+        let order = |round: u64, segment| -> Vec<u64> {
+            segments.positions(segment).map(|p| segments.at(Epoch(round), Position(p))).collect()
+        };
+        for segment in [0, 7, 15] {
+            let members = |round| order(round, segment).into_iter().collect::<BTreeSet<_>>();
+            assert_eq!(members(1), members(9));
+            assert_ne!(order(1, segment), order(9, segment));
+        }
+        assert!(!order(1, 0).is_sorted() && order(1, 0) != (0..64).collect::<Vec<_>>(), "members are drawn from all");
+    }
+
+    #[test]
+    fn segments_are_as_long_as_memory_and_usual_batches_suggest() {
+        let len = |samples, bytes| Segments::new(Seed(0), samples, bytes).segment_len();
+        assert_eq!(len(1_281_167, 602_112), 768, "float32 pictures, half a gigabyte");
+        assert_eq!(len(10, 1000), 1);
+        assert_eq!(len(3, 1 << 40), 1, "one sample may be larger than all should be");
+        assert_eq!(len(100_000, 100), 12_288);
+    }
+
+    #[test]
+    fn a_substitute_is_of_the_same_segment() {
+        let segments = Segments::new(Seed(3), 1000, 1000);
+        for position in [0, 63, 64, 999] {
+            for attempt in 0..20 {
+                let other = segments.substitute(Epoch(2), Position(position), attempt);
+                assert_eq!(segments.segment_at(other), segments.segment_at(Position(position)));
+                assert!(other.0 < 1000);
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The plan by which samples are produced for many jobs.
+//!
+//! In: the plan of one job. Out: a plan whose batches are segments, the same for all jobs with the same values fingerprint and
+//! fields, whatever their seeds, batch sizes and threads. A field that a job can make itself is not produced.
+
+use std::sync::Arc;
+
+use super::{Fingerprint, OnError, Order, Plan, PlanError, RunConfig, Settings, Workers};
+use crate::batch::FieldForm;
+use crate::order::{Seed, Segments, Sequence};
+
+/// Made by each job from the ids of its samples.
+pub const KEY_FIELD: &str = "key";
+/// The ids of samples, which are always produced.
+pub const INDEX_FIELD: &str = "index";
+const INDEX_BYTES: usize = 8;
+
+/// Why samples of a plan are not shared, so that it runs for itself.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum Unshared {
+    #[error("its samples come in order, and jobs that share choose their own; give shuffle=True")]
+    InOrder,
+    #[error("it has a sampler, whose sequence is its own")]
+    Sampler,
+    #[error("its order of delivery is {0}, and what is shared is delivered as it is produced")]
+    Delivery(Order),
+    #[error("field {field:?} has no fixed shape; shared memory holds arrays of one size")]
+    Loose { field: String },
+}
+
+impl Plan {
+    /// Whether its samples can be shared with other jobs; if not, why.
+    pub fn check_shared(&self) -> Result<(), Unshared> {
+        let Settings { shuffle, sampler, order, .. } = self.settings();
+        if sampler.is_some() {
+            return Err(Unshared::Sampler);
+        }
+        if !shuffle {
+            return Err(Unshared::InOrder);
+        }
+        if *order != Order::Strict {
+            return Err(Unshared::Delivery(*order));
+        }
+        let mut loose = self
+            .layout()
+            .fields()
+            .iter()
+            .filter(|(name, form)| **name != *KEY_FIELD && !matches!(form, FieldForm::Region { .. }));
+        match loose.next() {
+            Some((field, _)) => Err(Unshared::Loose { field: field.to_string() }),
+            None => Ok(()),
+        }
+    }
+
+    /// What jobs have to agree on to be served by one run.
+    pub fn shared_key(&self) -> Fingerprint {
+        let fields = self.produced().join("\u{0}");
+        let values = self.fingerprints().values.to_string();
+        Fingerprint(xxhash_rust::xxh3::xxh3_128(format!("{values} {fields}").as_bytes()))
+    }
+
+    /// How its samples are divided.
+    pub fn segments(&self) -> Segments {
+        let bytes_of = |(name, form): &(Arc<str>, FieldForm)| match form {
+            FieldForm::Region { region, .. } if **name != *INDEX_FIELD => self.layout().slab().slot_bytes(*region),
+            _ => 0,
+        };
+        let bytes = INDEX_BYTES + self.layout().fields().iter().map(bytes_of).sum::<usize>();
+        Segments::new(self.shared_seed(), self.source().len(), bytes as u64)
+    }
+
+    /// The plan that produces its segments.
+    pub fn production(&self) -> Result<Self, PlanError> {
+        let segments = self.segments();
+        let seed = self.shared_seed();
+        let settings = Settings {
+            shuffle: true,
+            seed,
+            on_error: OnError::Skip { max_fraction: 1.0 },
+            returns: Some(self.produced()),
+            ..Settings::of_batches(usize::try_from(segments.segment_len()).unwrap_or(usize::MAX))
+        };
+        let config = RunConfig {
+            num_workers: Workers::Auto,
+            prefetch_batches: None,
+            memory_budget: None,
+            rank: None,
+            world_size: None,
+            arrival_log: None,
+            ..self.config().clone()
+        };
+        Self::with_sequence(Arc::clone(self.source()), self.ops().to_vec(), settings, config, |_, _| {
+            Ok(Sequence::segmented(seed, segments))
+        })
+    }
+
+    /// The fields that are produced for all: those that are delivered, and the ids by which jobs know their samples.
+    fn produced(&self) -> Vec<String> {
+        let is_produced = |name: &&Arc<str>| ***name != *KEY_FIELD && ***name != *INDEX_FIELD;
+        let fields = self.delivered().iter().filter(is_produced).map(ToString::to_string);
+        std::iter::once(INDEX_FIELD.to_owned()).chain(fields).collect()
+    }
+
+    /// The seed of all jobs together.
+    fn shared_seed(&self) -> Seed {
+        let Fingerprint(values) = self.fingerprints().values;
+        // Seeds are numbers that a plan can hold: below 2^63.
+        Seed(((values >> 64) as u64 ^ values as u64) >> 1)
+    }
+}

@@ -1,0 +1,58 @@
+//! What a machine gives to a stream: memory, a folder for what lasts, and a supply by where the source is.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::cache::PrefixCache;
+use crate::cost::{CostFile, Costs};
+use crate::engine::{Budget, Lasting};
+use crate::metrics::Metrics;
+use crate::plan::Plan;
+use crate::supply::{LocalSupply, NearSupply, ReadAhead, Supply};
+
+/// What the machine gives to a stream.
+#[derive(Clone, Debug, Default)]
+pub struct Machine {
+    /// Its memory, for the default budget.
+    pub memory_bytes: Option<u64>,
+    /// Where to keep what later runs can use. Nothing is kept without it.
+    pub cache_folder: Option<PathBuf>,
+}
+
+/// The supply of a plan's samples.
+pub(crate) fn supply_for(plan: &Arc<Plan>, machine: &Machine) -> Arc<dyn Supply> {
+    let local = LocalSupply::new(Arc::clone(plan), machine);
+    let near = plan.source().peer().and_then(|peer| Some((peer, plan.prefix().ok()?)));
+    let supply: Arc<dyn Supply> = match near {
+        Some((peer, prefix)) => Arc::new(NearSupply::new(plan, local, peer, prefix, machine)),
+        None if plan.source().is_remote() => Arc::new(ReadAhead::new(plan, local, machine)),
+        None => Arc::new(local),
+    };
+    match &plan.config().cache {
+        Some(config) => Arc::new(PrefixCache::new(Arc::clone(plan), supply, config, machine)),
+        None => supply,
+    }
+}
+
+/// What outlives the runs of a plan, with the costs that earlier ones have learnt.
+pub(crate) fn lasting_for(plan: &Plan, supply: &Arc<dyn Supply>, machine: &Machine) -> Lasting {
+    let asked = plan.config().memory_budget.map(|bytes| bytes.0);
+    let costs = cost_file(plan, machine).and_then(|file| file.read(plan)).unwrap_or_else(|| Costs::new(plan));
+    Lasting {
+        metrics: Arc::new(Metrics::counting(plan, supply.traffic())),
+        budget: Budget::asked_or_default(asked, machine.memory_bytes),
+        costs: Arc::new(costs),
+    }
+}
+
+/// Keeps what samples cost for the next run of the plan, if there are some worth it.
+pub(crate) fn keep_costs(plan: &Plan, costs: &Costs, machine: &Machine) {
+    let Some(file) = cost_file(plan, machine).filter(|_| costs.has_news()) else { return };
+    if let Err(error) = file.write(costs, plan) {
+        tracing::warn!(%error, "costs are not kept");
+    }
+}
+
+fn cost_file(plan: &Plan, machine: &Machine) -> Option<CostFile> {
+    machine.cache_folder.as_ref().map(|folder| CostFile::in_folder(folder, plan))
+}
