@@ -82,6 +82,8 @@ pub enum Error {
     Ride(#[from] RideError),
     #[error(transparent)]
     Carousel(Arc<Self>),
+    #[error("samples cannot be produced any more: {reason}")]
+    Production { reason: String },
     #[error("the node at {socket:?} is gone: {reason}")]
     Node { socket: String, reason: String },
     #[error("the log of arrivals {path:?} cannot be written")]

@@ -1,7 +1,9 @@
-//! Data that is elsewhere, behind the interfaces of the core: object stores and storage servers as stores.
+//! Data that is elsewhere, behind the interfaces of the core: object stores and storage servers as stores, and the
+//! node of a machine as a feed.
 #![forbid(unsafe_code)]
 
 pub mod http;
+pub mod node;
 pub mod object;
 pub mod storage;
 pub mod tls;

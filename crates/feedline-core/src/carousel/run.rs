@@ -62,6 +62,8 @@ pub struct Carousel {
 struct Inner {
     plan: Arc<Plan>,
     segments: Segments,
+    /// Segments that may be live.
+    limit: usize,
     run: Run,
     lasting: Lasting,
     machine: Machine,
@@ -80,6 +82,8 @@ struct State {
     /// What the engine was asked for, in order.
     asked: VecDeque<u64>,
     failed: Option<Arc<Error>>,
+    /// Counts changes, so that nobody who looks in between misses one.
+    changes: u64,
 }
 
 impl Carousel {
@@ -105,10 +109,11 @@ impl Carousel {
         let budget = lasting.budget.limit().saturating_add(FEWEST * slab_bytes).saturating_mul(4) / 3;
         lasting.budget = Budget::asked_or_default(Some(budget), machine.memory_bytes);
         let run = Run::on_demand(Arc::clone(&plan), supply, pool, lasting.clone())?;
-        let state = State { ring: Ring::new(segments, limit), asked: VecDeque::new(), failed: None };
+        let state = State { ring: Ring::new(segments, limit), asked: VecDeque::new(), failed: None, changes: 0 };
         let inner = Arc::new(Inner {
             plan,
             segments,
+            limit,
             run,
             lasting,
             machine: machine.clone(),
@@ -177,6 +182,24 @@ impl Carousel {
         inner.leased_samples.fetch_add(positions.end - positions.start - leased.skipped, Ordering::Relaxed);
         inner.ask();
         Ok(Some(leased))
+    }
+
+    /// Waits up to `timeout` for a change since the one with this number; gives the number of the last.
+    pub fn wait_change(&self, seen: u64, timeout: Duration) -> u64 {
+        let inner = &*self.inner;
+        let is_old = |state: &mut State| state.changes == seen;
+        let waited = inner.changed.wait_timeout_while(inner.lock(), timeout, is_old);
+        waited.unwrap_or_else(PoisonError::into_inner).0.changes
+    }
+
+    /// Wakes whoever waits for a change.
+    pub fn wake(&self) {
+        self.inner.tell();
+    }
+
+    /// Bytes that its segments may take.
+    pub fn memory_bytes(&self) -> u64 {
+        self.inner.limit as u64 * self.inner.plan.layout().slab().total_bytes() as u64
     }
 
     /// What was done so far, in numbers.
@@ -249,6 +272,11 @@ impl Inner {
             self.run.ask(Stretch { epoch: Epoch(ordered.portion.round), positions });
         }
         drop(asking);
+        self.tell();
+    }
+
+    fn tell(&self) {
+        self.lock().changes += 1;
         self.changed.notify_all();
     }
 
@@ -262,7 +290,7 @@ impl Inner {
                 Ok(None) => {}
                 Err(error) => {
                     self.lock().failed = Some(Arc::new(error));
-                    self.changed.notify_all();
+                    self.tell();
                     return;
                 }
             }

@@ -1,6 +1,7 @@
 //! A plan as a TOML document.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use super::{Plan, PlanError, Registry, RunConfig, Settings};
 
@@ -60,10 +61,63 @@ impl Document {
         text
     }
 
+    /// The same for a process that is in another folder: paths that do not begin at the root are those below `folder`.
+    #[must_use]
+    pub fn seen_from(mut self, folder: &Path) -> Self {
+        make_absolute(&mut self.source, folder);
+        self
+    }
+
     /// Opens the source and checks everything.
     pub fn open(self, registry: &Registry) -> Result<Plan, PlanError> {
         let source = registry.open_source(self.source)?;
         let ops: Result<Vec<_>, PlanError> = self.ops.into_iter().map(|table| registry.build_op(table)).collect();
         Plan::new(source, ops?, self.settings, self.config)
+    }
+}
+
+/// Parameters of sources that are paths, lists of paths or tables of them.
+const PATHS: [&str; 6] = ["root", "path", "shards", "images", "labels", "fields"];
+
+fn make_absolute(source: &mut toml::Table, folder: &Path) {
+    for (key, value) in source.iter_mut() {
+        match value {
+            toml::Value::Table(parent) if key == "of" => make_absolute(parent, folder),
+            value if PATHS.contains(&&**key) => join_paths(value, folder),
+            _ => {}
+        }
+    }
+}
+
+fn join_paths(value: &mut toml::Value, folder: &Path) {
+    match value {
+        toml::Value::String(path) if !path.contains("://") => {
+            // What is absolute stays as it is.
+            if let Some(joined) = folder.join(&*path).to_str() {
+                *path = joined.to_owned();
+            }
+        }
+        toml::Value::Array(values) => values.iter_mut().for_each(|value| join_paths(value, folder)),
+        toml::Value::Table(values) => values.iter_mut().for_each(|(_, value)| join_paths(value, folder)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_all_sources_can_be_seen_from_elsewhere() {
+        let text = "batch_size = 1\n[source]\nkind = \"subset\"\nindices = [0]\n[source.of]\nkind = \"files\"\n\
+                    labels = [1]\nfields = { image = [\"a.jpg\", \"/b.jpg\", \"s3://bucket/c.jpg\"] }\n";
+        let document = Document::parse(text).unwrap().seen_from(Path::new("/data"));
+        let written = document.to_toml();
+        assert!(written.contains("[\"/data/a.jpg\", \"/b.jpg\", \"s3://bucket/c.jpg\"]"), "{written}");
+        for (key, value) in [("root", "train"), ("shards", "x/*.tar"), ("path", "x.npy")] {
+            let text = format!("batch_size = 1\n[source]\nkind = \"any\"\n{key} = {value:?}\n");
+            let document = Document::parse(&text).unwrap().seen_from(Path::new("/data"));
+            assert_eq!(document.source[key].as_str(), Some(&*format!("/data/{value}")));
+        }
     }
 }

@@ -11,4 +11,7 @@ pub use feed::{Feed, LocalFeed, Segment, SegmentMemory};
 pub use loader::{Iteration, Loader, Next};
 pub use machine::Machine;
 pub(crate) use machine::{keep_costs, lasting_for, supply_for};
+/// How long whoever waits for samples waits before he looks whether he should end.
+pub const STREAM_POLL: std::time::Duration = std::time::Duration::from_millis(100);
+
 pub use shared::{Fallback, SharedLoader};

@@ -1,0 +1,110 @@
+//! A connection between a job and a node: frames, some with a descriptor.
+//!
+//! Always true: a message comes with at most one descriptor, which belongs to the bytes it was sent with; descriptors that were
+//! not asked for are closed.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::Shutdown;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::wire::{Frame, WireError};
+
+/// The longest message: that of a plan with long lists.
+const MOST_BYTES: u64 = 256 << 20;
+
+/// The sending half of a connection.
+#[derive(Debug)]
+pub struct Sender(Mutex<UnixStream>);
+
+/// The receiving half.
+#[derive(Debug)]
+pub struct Receiver {
+    stream: UnixStream,
+    descriptors: VecDeque<OwnedFd>,
+}
+
+/// Both halves of a connection.
+pub fn split(stream: UnixStream) -> io::Result<(Sender, Receiver)> {
+    let receiving = stream.try_clone()?;
+    Ok((Sender(Mutex::new(stream)), Receiver { stream: receiving, descriptors: VecDeque::new() }))
+}
+
+impl Sender {
+    /// Sends a message, and a descriptor with it.
+    pub fn send(&self, message: &impl Serialize, descriptor: Option<BorrowedFd<'_>>) -> Result<(), WireError> {
+        let mut bytes = Vec::new();
+        Frame::new(0, message, Vec::new())?.write(&mut bytes)?;
+        let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = match &descriptor {
+            Some(descriptor) => send_with(&stream, &bytes, *descriptor)?,
+            None => 0,
+        };
+        Ok(stream.write_all(&bytes[sent..])?)
+    }
+
+    /// Ends the connection, both ways.
+    pub fn end(&self) {
+        let stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that has ended needs no end.
+        stream.shutdown(Shutdown::Both).unwrap_or_default();
+    }
+}
+
+fn send_with(stream: &UnixStream, bytes: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [descriptor];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)), "there is space for one descriptor");
+    loop {
+        match rustix::net::sendmsg(stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => return Ok(other?),
+        }
+    }
+}
+
+impl Receiver {
+    /// Receives a message, and the descriptor that came with it; `None` if the other side has ended the connection.
+    pub fn receive<T: DeserializeOwned>(&mut self) -> Result<Option<(T, Option<OwnedFd>)>, WireError> {
+        let Some(frame) = Frame::read(&mut *self, MOST_BYTES)? else { return Ok(None) };
+        let descriptor = self.descriptors.pop_front();
+        self.descriptors.clear();
+        Ok(Some((frame.message()?, descriptor)))
+    }
+
+    /// Who is at the other end: the number of the user and of the process.
+    pub fn peer(&self) -> io::Result<(u32, u32)> {
+        let peer = rustix::net::sockopt::socket_peercred(self.stream.as_fd())?;
+        Ok((peer.uid.as_raw(), peer.pid.as_raw_nonzero().get().cast_unsigned()))
+    }
+
+    /// Limits how long it waits for anything.
+    pub fn set_patience(&self, patience: Option<std::time::Duration>) -> io::Result<()> {
+        self.stream.set_read_timeout(patience)
+    }
+}
+
+impl Read for Receiver {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut target = [IoSliceMut::new(target)];
+        let received = rustix::net::recvmsg(&self.stream, &mut target, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                self.descriptors.extend(descriptors);
+            }
+        }
+        Ok(received.bytes)
+    }
+}

@@ -1,0 +1,135 @@
+//! What jobs and a node say to each other.
+
+use std::sync::Arc;
+
+use feedline_core::carousel::{BadSlot, Portion, RideState};
+use feedline_core::error::{SampleFailure, chain};
+use feedline_core::metrics::Substitute;
+use feedline_core::order::{Epoch, Position, SampleId};
+use serde::{Deserialize, Serialize};
+
+/// The version of everything in this file. Both sides have the same.
+pub const PROTOCOL: u32 = 1;
+
+/// What a job says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum FromJob {
+    /// The first of all: who the job is, and what it wants.
+    Attach {
+        /// The version of the protocol.
+        protocol: u32,
+        /// The versions of engine and decoders: others might give other samples.
+        engine: String,
+        /// Its plan.
+        plan: String,
+        /// What the plan's values and fields are.
+        key: u128,
+        /// Where it goes on.
+        ride: RideState,
+    },
+    /// It goes on somewhere else; what it is sent with an older number it will not read.
+    Change {
+        /// Counts the changes.
+        generation: u64,
+        /// Where it goes on.
+        ride: RideState,
+    },
+    /// It wants the next segment.
+    Next,
+    /// It holds nothing of a segment any more.
+    GiveBack {
+        /// The number of the segment at the node.
+        number: u64,
+    },
+}
+
+/// What a node says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum FromNode {
+    /// The job is on.
+    Attached,
+    /// The job cannot be served.
+    Refused {
+        /// Why.
+        reason: String,
+    },
+    /// The next segment; the descriptor of its memory comes with it.
+    Segment(SegmentMessage),
+    /// Samples cannot be produced any more.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+    /// The node is there, and has nothing else to say.
+    Alive,
+}
+
+/// A segment in shared memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the fields are those of Segment")]
+pub struct SegmentMessage {
+    pub generation: u64,
+    pub number: u64,
+    pub epoch: Epoch,
+    pub portion: Portion,
+    pub skipped: u64,
+    /// Bytes of its memory.
+    pub bytes: u64,
+    pub bad: Vec<BadMessage>,
+}
+
+/// A slot with a substitute in it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the fields are those of SampleFailure and Substitute")]
+pub struct BadMessage {
+    pub slot: u64,
+    pub id: u64,
+    pub key: String,
+    pub path: Option<String>,
+    pub range: Option<std::ops::Range<u64>>,
+    pub round: u64,
+    pub position: u64,
+    pub op: Option<String>,
+    pub cause: String,
+    pub by: String,
+}
+
+impl From<&BadSlot> for BadMessage {
+    fn from(bad: &BadSlot) -> Self {
+        let failure = &bad.substitute.failure;
+        Self {
+            slot: bad.slot as u64,
+            id: failure.id.0,
+            key: failure.key.clone(),
+            path: failure.path.clone(),
+            range: failure.range.clone(),
+            round: failure.epoch.0,
+            position: failure.position.0,
+            op: failure.op.as_ref().map(ToString::to_string),
+            cause: chain(&*failure.cause),
+            by: bad.substitute.by.clone(),
+        }
+    }
+}
+
+/// What was wrong, as it was told.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Told(String);
+
+impl From<BadMessage> for BadSlot {
+    fn from(bad: BadMessage) -> Self {
+        let failure = SampleFailure {
+            id: SampleId(bad.id),
+            key: bad.key,
+            path: bad.path,
+            range: bad.range,
+            epoch: Epoch(bad.round),
+            position: Position(bad.position),
+            op: bad.op.map(Into::into),
+            cause: Arc::new(Told(bad.cause)),
+        };
+        let substitute = Substitute { failure: Arc::new(failure), by: bad.by };
+        Self { slot: usize::try_from(bad.slot).unwrap_or(usize::MAX), substitute }
+    }
+}

@@ -1,0 +1,22 @@
+//! The node of a machine and the jobs that attach to it.
+//!
+//! `feedline node` produces samples once for all jobs with the same values: it holds a carousel for each plan, jobs attach over
+//! a Unix socket and read segments in shared memory. Jobs and node are processes of one user.
+//!
+//! - `message.rs` is what they say, `channel.rs` how it is carried, descriptors included
+//! - `place.rs` is the socket in the file system: one node at a time, for its owner alone
+//! - `server.rs` is the node, `session.rs` one job as it sees it, `runs.rs` the carousels that it holds
+//! - `feed.rs` is the node as a job sees it
+
+mod channel;
+mod feed;
+mod message;
+mod place;
+mod runs;
+mod server;
+mod session;
+
+pub use feed::{AttachError, NodeFeed};
+pub use place::{Place, PlaceError};
+pub use runs::RunStats;
+pub use server::{JobStats, Node, NodeConfig, NodeError, NodeStats};

@@ -1,0 +1,224 @@
+//! The node of a machine.
+//!
+//! In: connections of jobs. Out: segments, leased. It runs until it is dropped; then its socket is gone, and its jobs go on as
+//! they have asked to. What a job says is checked before it is believed: sizes, numbers and plans.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use feedline_core::{Machine, Registry};
+use serde::Serialize;
+
+use super::place::{Place, PlaceError};
+use super::runs::{RunStats, Runs};
+use super::session::{JobMeter, serve};
+
+/// Jobs at once.
+const MOST_JOBS: usize = 1024;
+
+/// What a node is started with.
+#[derive(Debug)]
+pub struct NodeConfig {
+    /// Where it listens.
+    pub socket: PathBuf,
+    /// Bytes of all segments together.
+    pub memory_bytes: u64,
+    /// What the machine gives.
+    pub machine: Machine,
+    /// What plans may name.
+    pub registry: Arc<Registry>,
+}
+
+/// Why a node cannot be started.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the causes say it")]
+pub enum NodeError {
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    #[error("cannot start a thread of the node")]
+    Thread(#[source] io::Error),
+}
+
+/// A node that runs until it is dropped.
+#[derive(Debug)]
+pub struct Node {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    place: Place,
+    runs: Runs,
+    began: Instant,
+    jobs: Mutex<BTreeMap<u64, Job>>,
+    attached: AtomicU64,
+    is_closed: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Job {
+    stream: UnixStream,
+    meter: Option<Arc<JobMeter>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// One job in numbers.
+#[derive(Clone, Debug, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct JobStats {
+    pub process: u32,
+    pub key: String,
+    pub attached_seconds: f64,
+    pub epoch: u64,
+    pub segments: u64,
+    pub samples: u64,
+    pub waited_seconds: f64,
+}
+
+/// A node in numbers.
+#[derive(Clone, Debug, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct NodeStats {
+    pub seconds: f64,
+    pub jobs_attached_total: u64,
+    pub runs: Vec<RunStats>,
+    pub jobs: Vec<JobStats>,
+}
+
+impl Node {
+    /// Begins to serve.
+    pub fn start(config: NodeConfig) -> Result<Self, NodeError> {
+        let NodeConfig { socket, memory_bytes, machine, registry } = config;
+        let shared = Arc::new(Shared {
+            place: Place::take(&socket)?,
+            runs: Runs::new(registry, machine, memory_bytes),
+            began: Instant::now(),
+            jobs: Mutex::default(),
+            attached: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+        });
+        let accepting = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("feedline-node".to_owned()).spawn(move || accepting.accept());
+        Ok(Self { shared, thread: Some(thread.map_err(NodeError::Thread)?) })
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        self.shared.place.path()
+    }
+
+    /// Jobs that are connected now, and all that ever attached.
+    pub fn jobs(&self) -> (usize, u64) {
+        (self.shared.lock().len(), self.shared.attached.load(Ordering::Relaxed))
+    }
+
+    /// All that it does, in numbers.
+    pub fn stats(&self) -> NodeStats {
+        let shared = &*self.shared;
+        let job = |job: &Job| {
+            let meter = job.meter.as_ref()?;
+            let key = meter.key.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or_default();
+            Some(JobStats {
+                process: meter.process,
+                key: format!("{key:032x}"),
+                attached_seconds: meter.since.elapsed().as_secs_f64(),
+                epoch: meter.epoch.load(Ordering::Relaxed),
+                segments: meter.segments.load(Ordering::Relaxed),
+                samples: meter.samples.load(Ordering::Relaxed),
+                waited_seconds: Duration::from_nanos(meter.waited_nanos.load(Ordering::Relaxed)).as_secs_f64(),
+            })
+        };
+        let jobs = shared.lock().values().filter_map(job).collect();
+        NodeStats {
+            seconds: shared.began.elapsed().as_secs_f64(),
+            jobs_attached_total: shared.attached.load(Ordering::Relaxed),
+            runs: shared.runs.stats(),
+            jobs,
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Job>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn accept(self: &Arc<Self>) {
+        for (number, stream) in (0..).zip(self.place.listener().incoming()) {
+            if self.is_closed.load(Ordering::Relaxed) {
+                return;
+            }
+            let taken = stream.and_then(|stream| self.take(number, stream));
+            if let Err(error) = taken {
+                tracing::warn!(%error, "a job could not be taken");
+                thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+
+    fn take(self: &Arc<Self>, number: u64, stream: UnixStream) -> io::Result<()> {
+        let mut jobs = self.lock();
+        if jobs.len() >= MOST_JOBS {
+            return Err(io::Error::other(format!("there are {MOST_JOBS} jobs already")));
+        }
+        let kept = stream.try_clone()?;
+        let shared = Arc::clone(self);
+        let thread = thread::Builder::new().name(format!("feedline-job-{number}")).spawn(move || {
+            let meter = |process| shared.attach(number, process);
+            if let Err(error) = serve(stream, &shared.runs, meter) {
+                tracing::debug!(%error, "a job has left without a word");
+            }
+            // Its thread is this one, which nobody has to wait for.
+            let left = shared.lock().remove(&number);
+            drop(left);
+        })?;
+        jobs.insert(number, Job { stream: kept, meter: None, thread: Some(thread) });
+        Ok(())
+    }
+
+    fn attach(&self, number: u64, process: u32) -> Arc<JobMeter> {
+        self.attached.fetch_add(1, Ordering::Relaxed);
+        let zero = || AtomicU64::new(0);
+        let meter = Arc::new(JobMeter {
+            process,
+            since: Instant::now(),
+            key: Mutex::default(),
+            epoch: zero(),
+            segments: zero(),
+            samples: zero(),
+            waited_nanos: zero(),
+        });
+        if let Some(job) = self.lock().get_mut(&number) {
+            job.meter = Some(Arc::clone(&meter));
+        }
+        meter
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let shared = &*self.shared;
+        shared.is_closed.store(true, Ordering::Relaxed);
+        // Wakes the thread that accepts.
+        let woken = UnixStream::connect(shared.place.path());
+        let mut threads: Vec<JoinHandle<()>> = self.thread.take().filter(|_| woken.is_ok()).into_iter().collect();
+        for job in shared.lock().values_mut() {
+            // One that has ended needs no end.
+            job.stream.shutdown(Shutdown::Both).unwrap_or_default();
+            threads.extend(job.thread.take());
+        }
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the node panicked");
+            }
+        }
+    }
+}
