@@ -134,6 +134,7 @@ def volumes(bench: Bench) -> Any:
         ops.RandomBalancedCrop(VOLUME_CROP, oversampling=0.4, on=("image", "label")),
         ops.RandomFlip3d(on=("image", "label")),
     ]
+    files = [path.stat().st_size for path in bench.volumes.rglob("*") if path.is_file()]
     found: dict[str, Any] = {}
     for policy in ("none", "auto"):
         with serving(bench.volumes.parent, bench.cache("volumes"), 2 * FAST_MBPS) as server:
@@ -141,6 +142,7 @@ def volumes(bench: Bench) -> Any:
             result = train(server, lambda url=url: fl.volumes(url), chain, policy, EPOCHS, batch=4)
         _say(f"volumes {policy}", result)
         found[policy] = result.summary()
+        found["mean_file_bytes"] = sum(files) / result.samples
     return found
 
 

@@ -9,8 +9,10 @@ use std::sync::{Mutex, PoisonError};
 use crate::order::Epoch;
 use crate::store::Traffic;
 
-/// Epochs whose sums are kept: the one under way, those that the window reaches into, and a few that a jump may go back to.
-const KEPT_EPOCHS: usize = 8;
+/// Epochs before the one under way whose sums are kept, because a jump may go back to them.
+const PAST_EPOCHS: usize = 8;
+/// Epochs whose sums are kept at most: the window reaches into many where a source has few samples.
+const MOST_EPOCHS: usize = 8192;
 
 /// Counts what comes over the wire.
 #[derive(Debug, Default)]
@@ -42,11 +44,11 @@ impl TrafficMeter {
         sums.all.requests += traffic.requests;
         sums.all.retries += traffic.retries;
         *sums.bytes_by_epoch.entry(epoch).or_default() += traffic.bytes;
-        if sums.bytes_by_epoch.len() > KEPT_EPOCHS {
-            let delivered = sums.delivered;
-            // The one that is farthest from what is delivered now.
-            let farthest = sums.bytes_by_epoch.keys().copied().max_by_key(|epoch| epoch.0.abs_diff(delivered.0));
-            farthest.map(|epoch| sums.bytes_by_epoch.remove(&epoch));
+        if sums.bytes_by_epoch.range(..sums.delivered).take(PAST_EPOCHS + 1).count() > PAST_EPOCHS {
+            sums.bytes_by_epoch.pop_first();
+        }
+        if sums.bytes_by_epoch.len() > MOST_EPOCHS {
+            sums.bytes_by_epoch.pop_last();
         }
     }
 
@@ -105,6 +107,16 @@ mod tests {
             meter.deliver(Epoch(epoch));
             assert_eq!(meter.read().bytes_of_epoch, if epoch == 0 { 1 } else { 8 });
         }
-        assert!(meter.0.lock().unwrap().bytes_by_epoch.len() <= KEPT_EPOCHS);
+        assert!(meter.0.lock().unwrap().bytes_by_epoch.len() <= PAST_EPOCHS + 3);
+    }
+
+    #[test]
+    fn epochs_of_few_samples_that_are_fetched_far_ahead_are_all_counted() {
+        let meter = TrafficMeter::default();
+        (0..100).for_each(|epoch| meter.add(Epoch(epoch), bytes(epoch + 1)));
+        for epoch in 0..100 {
+            meter.deliver(Epoch(epoch));
+            assert_eq!(meter.read().bytes_of_epoch, epoch + 1);
+        }
     }
 }
