@@ -15,6 +15,7 @@ from feedline.errors import (
     ClosedError,
     FeedlineError,
     ForkError,
+    NodeError,
     OutOfMemoryError,
     PlanError,
     RaggedError,
@@ -29,6 +30,7 @@ from feedline.loader import Loader
 from feedline.plan import Plan
 from feedline.policy import Cache, Skip, cache, skip
 from feedline.sampler import ClassBalanced, Weighted, class_balanced, weighted
+from feedline.sharing import Share, share
 from feedline.source import Source, array, files, folder, synthetic, tar, volumes
 from feedline.testing import step
 
@@ -41,11 +43,13 @@ __all__ = [
     "FeedlineError",
     "ForkError",
     "Loader",
+    "NodeError",
     "OutOfMemoryError",
     "Plan",
     "PlanError",
     "RaggedError",
     "SampleError",
+    "Share",
     "Skip",
     "Source",
     "SourceError",
@@ -62,6 +66,7 @@ __all__ = [
     "folder",
     "has_jpeg_simd",
     "ops",
+    "share",
     "skip",
     "step",
     "synthetic",

@@ -37,6 +37,23 @@ def cache_folder() -> str | None:
     return os.path.join(users, "feedline") if os.path.isabs(users) else None
 
 
+NODE_SOCKET = "FEEDLINE_NODE"
+"""The socket of the node that ``share=True`` means."""
+
+RUNTIME_FOLDER = "XDG_RUNTIME_DIR"
+"""The folder for sockets of this user; ``/tmp/feedline-UID`` where it is not set."""
+
+
+def node_socket() -> str:
+    """Give the socket of this user's node."""
+    chosen = os.environ.get(NODE_SOCKET)
+    if chosen:
+        return os.path.abspath(chosen)
+    runtime = os.environ.get(RUNTIME_FOLDER) or ""
+    folder = os.path.join(runtime, "feedline") if os.path.isabs(runtime) else f"/tmp/feedline-{os.geteuid()}"
+    return os.path.join(folder, "node.sock")
+
+
 def launched_rank() -> tuple[int, int] | None:
     """Give the rank and world size that a launcher set, and log it; ``None`` if none did."""
     for launcher, rank_name, world_name in RANK_VARIABLES:

@@ -43,6 +43,14 @@ class OutOfMemoryError(FeedlineError, MemoryError):
     """The system has no memory for a batch."""
 
 
+class NodeError(FeedlineError, ConnectionError):
+    """The node of this machine cannot be reached, or is lost."""
+
+    def __str__(self) -> str:
+        """Give the message alone, without the fields of an operating-system error."""
+        return str(self.args[0])
+
+
 class RaggedError(FeedlineError, ValueError):
     """Samples of one batch differ in shape."""
 

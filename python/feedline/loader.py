@@ -20,6 +20,7 @@ from feedline.errors import PlanError
 from feedline.ops import Op
 from feedline.plan import Plan
 from feedline.policy import Cache, Skip
+from feedline.sharing import Share, as_share, open_loader
 from feedline.source import Source
 
 Batch = dict[str, Any] | tuple[Any, ...]
@@ -74,6 +75,9 @@ class Loader:
         cache: ``fl.cache(ram=..., disk=...)`` keeps samples as they are before the first random op.
         start: ``"least-slack"`` starts slow samples early, so that none holds up the others; ``"first-come"`` starts
             them in their order. The stream is the same.
+        share: ``True``, the path of a node's socket, or ``fl.share(...)``: samples come from the node of this machine,
+            which prepares them once for all jobs with the same source, ops and fields, whatever their speed, start and
+            batch size. Each job sees each sample once an epoch, in an order that is not known beforehand.
     """
 
     def __init__(
@@ -104,6 +108,7 @@ class Loader:
         offload: Literal["auto", "none", "all", "resize", "fastflow", "sophon"] = "auto",
         cache: Cache | None = None,
         start: Literal["least-slack", "first-come"] = "least-slack",
+        share: bool | str | os.PathLike[str] | Share = False,
     ) -> None:
         """Check everything at once; read and start nothing before the first batch is asked for."""
         if not isinstance(source, Source):
@@ -168,16 +173,22 @@ class Loader:
                 memory_budget if is_text else _whole("memory_budget", memory_budget, 1, 'or a text such as "512MB"')
             )
         native = _feedline.Plan(source._native, [op._to_native() for op in ops], settings, config)
-        self._start(Plan(native), framework)
+        self._start(Plan(native), framework, as_share(share))
 
     @classmethod
-    def from_plan(cls, plan: Plan, *, framework: Literal["numpy", "torch"] = "numpy") -> Loader:
+    def from_plan(
+        cls,
+        plan: Plan,
+        *,
+        framework: Literal["numpy", "torch"] = "numpy",
+        share: bool | str | os.PathLike[str] | Share = False,
+    ) -> Loader:
         """Make a loader of a plan, for example one read from TOML."""
         loader = cls.__new__(cls)
-        loader._start(plan, framework)
+        loader._start(plan, framework, as_share(share))
         return loader
 
-    def _start(self, plan: Plan, framework: str) -> None:
+    def _start(self, plan: Plan, framework: str, share: Share | None) -> None:
         _one_of("framework", framework, ("numpy", "torch"))
         if framework == "numpy" and plan._native.bfloat16_fields:
             names = ", ".join(plan._native.bfloat16_fields)
@@ -186,7 +197,8 @@ class Loader:
         self._framework: Literal["numpy", "torch"] = "torch" if framework == "torch" else "numpy"
         self._to_array = _converter(self._framework)
         self._returns: list[str] | None = plan._native.settings.get("returns")
-        self._native = _feedline.Loader(plan._native, environment.memory_bytes(), environment.cache_folder())
+        self._share = share
+        self._native = open_loader(plan._native, share)
         _close_at_exit(self)
 
     @property
@@ -257,7 +269,8 @@ class Loader:
 
     def refreshed(self) -> Loader:
         """Give a loader like this one over the source as it is now, for growing data; it starts at this one's epoch."""
-        loader = Loader.from_plan(Plan(self.plan._native.refreshed()), framework=self._framework)
+        plan = Plan(self.plan._native.refreshed())
+        loader = Loader.from_plan(plan, framework=self._framework, share=self._share or False)
         loader.set_epoch(self.epoch)
         return loader
 

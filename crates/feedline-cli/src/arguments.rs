@@ -52,6 +52,8 @@ pub enum Command {
     },
     /// Serve files to training machines, next to the data.
     Storage(StorageArguments),
+    /// Prepare samples once for all jobs of this machine.
+    Node(NodeArguments),
     /// Make a set of pictures that look like photographs to a codec.
     Synth(SynthArguments),
     /// Make pictures, train a small classifier on them, show the numbers.
@@ -95,6 +97,28 @@ pub struct StorageArguments {
     /// The most to send, in megabits per second, to try what a slow link does.
     #[arg(long)]
     pub link_mbps: Option<f64>,
+}
+
+/// Arguments of `feedline node`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+A training script asks for it by fl.Loader(..., share=True), which starts one where there is none. A node that is started
+by hand stays until it is stopped; give it the memory that all jobs together may use.
+
+Examples:
+  feedline node
+  feedline node --memory 16GB
+  feedline node --socket /run/user/1000/mine.sock")]
+pub struct NodeArguments {
+    /// Where jobs find it; by default in the folder for this user's sockets, or where FEEDLINE_NODE says.
+    #[arg(long)]
+    pub socket: Option<PathBuf>,
+    /// Memory for prepared samples, e.g. 8GB; half of the machine's by default.
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub memory: Option<ByteSize>,
+    /// End when the last job has gone.
+    #[arg(long)]
+    pub until_idle: bool,
 }
 
 /// Arguments of `feedline run`.

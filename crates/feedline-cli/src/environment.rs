@@ -10,6 +10,22 @@ const CACHE_FOLDER: &str = "FEEDLINE_CACHE";
 const USER_CACHE: &str = "XDG_CACHE_HOME";
 const HOME: &str = "HOME";
 
+/// The socket of the node.
+const NODE_SOCKET: &str = "FEEDLINE_NODE";
+/// The folder for sockets of this user.
+const RUNTIME_FOLDER: &str = "XDG_RUNTIME_DIR";
+
+/// Where the node of this user listens.
+pub fn node_socket() -> PathBuf {
+    let given = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(socket) = given(NODE_SOCKET) {
+        return socket;
+    }
+    let runtime = given(RUNTIME_FOLDER).filter(|folder| folder.is_absolute()).map(|folder| folder.join("feedline"));
+    let user = rustix::process::geteuid().as_raw();
+    runtime.unwrap_or_else(|| PathBuf::from(format!("/tmp/feedline-{user}"))).join("node.sock")
+}
+
 /// The folder for what can be made again, if something is to be kept.
 pub fn cache_folder() -> Option<PathBuf> {
     choose_cache(std::env::var_os(CACHE_FOLDER), std::env::var_os(USER_CACHE), std::env::var_os(HOME))

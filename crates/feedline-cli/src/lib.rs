@@ -20,6 +20,7 @@ mod font;
 mod grid;
 mod index;
 mod interrupt;
+mod node;
 mod offload;
 mod output;
 mod pack;
@@ -80,6 +81,7 @@ fn dispatch(command: Command, registry: Registry, interrupt: &Interrupt<'_>, out
         Command::Cache { command } => output.write(&cache::cache(&command, &registry)?),
         Command::Pack(arguments) => output.write(&pack::pack(&arguments.into(), &registry, interrupt)?),
         Command::Storage(arguments) => output.write(&storage::storage(&arguments, registry.cache_folder(), interrupt)?),
+        Command::Node(arguments) => output.write(&node::node(&arguments, &registry, interrupt)?),
         Command::Synth(arguments) => output.write(&synth::synth(&arguments.into(), interrupt)?),
         Command::Demo(arguments) => output.write(&demo::demo(&arguments.into(), &registry, interrupt)?),
     }

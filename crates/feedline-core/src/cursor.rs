@@ -150,6 +150,14 @@ pub enum StateError {
     Changed,
     #[error("the state is damaged: its pending samples are not those that {batches} batches can have passed over")]
     Pending { batches: u64 },
+    #[error(
+        "the state is of a loader with share=..., and this one has a stream of its own; give share, or start an epoch"
+    )]
+    Shared,
+    #[error(
+        "the state is of a loader with a stream of its own, and this one has share=...; leave that out, or start an epoch"
+    )]
+    Private,
     #[error("the state says batch {batches} of an epoch of {of}")]
     Beyond { batches: u64, of: u64 },
 }

@@ -84,6 +84,8 @@ pub enum Error {
     Carousel(Arc<Self>),
     #[error("samples cannot be produced any more: {reason}")]
     Production { reason: String },
+    #[error("this job cannot attach to a node: {reason}")]
+    Attach { reason: String },
     #[error("the node at {socket:?} is gone: {reason}")]
     Node { socket: String, reason: String },
     #[error("the log of arrivals {path:?} cannot be written")]

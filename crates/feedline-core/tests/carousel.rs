@@ -8,7 +8,7 @@ use std::time::Duration;
 use feedline_core::batch::{Batch, FieldData};
 use feedline_core::carousel::{Carousel, Memory, Portion, Ride};
 use feedline_core::order::{Epoch, Position};
-use feedline_core::sink::{LocalFeed, SharedLoader};
+use feedline_core::sink::{Feed, LocalFeed, SharedLoader};
 use feedline_core::testing::open;
 use feedline_core::{Machine, Next, Plan};
 
@@ -28,8 +28,9 @@ fn carousel(plan: &Plan) -> Arc<Carousel> {
 }
 
 fn job(plan: &Arc<Plan>, carousel: &Arc<Carousel>) -> SharedLoader {
-    let ride = Ride::new(&plan.segments());
-    SharedLoader::new(Arc::clone(plan), Arc::new(LocalFeed::board(carousel, &ride)), None).unwrap()
+    let carousel = Arc::clone(carousel);
+    let connect = Box::new(move |ride: &Ride| Ok(Arc::new(LocalFeed::board(&carousel, ride)) as Arc<dyn Feed>));
+    SharedLoader::new(Arc::clone(plan), connect, None).unwrap()
 }
 
 fn next(loader: &SharedLoader, iteration: feedline_core::sink::Iteration) -> Option<Batch> {

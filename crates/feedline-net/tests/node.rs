@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use feedline_core::batch::{Batch, FieldData};
 use feedline_core::carousel::{Carousel, Memory, Ride};
 use feedline_core::order::Epoch;
-use feedline_core::sink::{Fallback, Iteration, LocalFeed, SharedLoader};
+use feedline_core::sink::{Connect, Feed, Iteration, LocalFeed, SharedLoader};
 use feedline_core::testing::open;
 use feedline_core::{Error, Machine, Next, Plan, Registry};
 use feedline_net::node::{AttachError, Node, NodeConfig, NodeFeed};
@@ -39,9 +39,10 @@ fn attach(node: &Node, plan: &Arc<Plan>) -> SharedLoader {
     attach_at(node.path(), plan, None).unwrap()
 }
 
-fn attach_at(socket: &Path, plan: &Arc<Plan>, fallback: Option<Fallback>) -> Result<SharedLoader, AttachError> {
-    let feed = NodeFeed::attach(socket, plan, &Ride::new(&plan.segments()))?;
-    Ok(SharedLoader::new(Arc::clone(plan), Arc::new(feed), fallback).unwrap())
+fn attach_at(socket: &Path, plan: &Arc<Plan>, fallback: Option<Connect>) -> Result<SharedLoader, AttachError> {
+    let feed: Arc<dyn Feed> = Arc::new(NodeFeed::attach(socket, plan, &Ride::new(&plan.segments()))?);
+    let connect = Box::new(move |ride: &Ride| feed.change(ride).map(|()| Arc::clone(&feed)));
+    Ok(SharedLoader::new(Arc::clone(plan), connect, fallback).unwrap())
 }
 
 fn next(loader: &SharedLoader, iteration: Iteration) -> Result<Option<Batch>, Error> {
@@ -111,8 +112,8 @@ fn law_1_a_job_gets_the_bytes_that_a_carousel_of_its_own_would_give() {
     let folder = tempfile::tempdir().unwrap();
     let (node, plan) = (node(folder.path()), plan(16, 0));
     let own = Arc::new(Carousel::start(&plan, &Machine::default(), Memory::Heap, 64 << 20).unwrap());
-    let alone = LocalFeed::board(&own, &Ride::new(&plan.segments()));
-    let alone = SharedLoader::new(Arc::clone(&plan), Arc::new(alone), None).unwrap();
+    let board = Box::new(move |ride: &Ride| Ok(Arc::new(LocalFeed::board(&own, ride)) as Arc<dyn Feed>));
+    let alone = SharedLoader::new(Arc::clone(&plan), board, None).unwrap();
     let attached = attach(&node, &plan);
     for round in 1..3 {
         let by_id = |batches: Vec<Batch>| -> std::collections::BTreeMap<i64, Vec<u8>> {
@@ -179,7 +180,7 @@ fn law_7_when_the_node_ends_jobs_go_on_alone_or_get_an_error_as_they_have_asked(
         let folder = tempfile::tempdir().unwrap();
         let node = node(folder.path());
         let own = Arc::clone(&plan);
-        let fallback: Fallback = Box::new(move |ride| {
+        let fallback: Connect = Box::new(move |ride| {
             let carousel = Carousel::start(&own, &Machine::default(), Memory::Heap, 64 << 20)?;
             Ok(Arc::new(LocalFeed::board(&Arc::new(carousel), ride)))
         });

@@ -1,6 +1,5 @@
 //! Batches as arrays that share the engine's memory.
 
-use std::sync::Arc;
 
 use feedline_core::batch::{Batch, Dtype, FieldData, Loose};
 use pyo3::prelude::*;

@@ -52,10 +52,17 @@ pub fn run_error(py: Python<'_>, error: &Error) -> PyErr {
         }
         Error::Ragged(_) => raise(py, "RaggedError", chain(error)),
         Error::Closed => raise(py, "ClosedError", chain(error)),
-        Error::State(_) => raise(py, "StateError", chain(error)),
+        Error::State(_) | Error::Ride(_) => raise(py, "StateError", chain(error)),
         Error::Superseded => raise(py, "SupersededError", chain(error)),
         Error::OutOfMemory { .. } => raise(py, "OutOfMemoryError", chain(error)),
-        Error::Panicked | Error::Thread(_) | Error::ArrivalLog { .. } => raise(py, "FeedlineError", chain(error)),
+        Error::Carousel(cause) => run_error(py, cause),
+        Error::Node { .. } | Error::Attach { .. } => raise(py, "NodeError", chain(error)),
+        Error::SharedMemory { .. } => raise(py, "OutOfMemoryError", chain(error)),
+        Error::Unproducible(_)
+        | Error::Production { .. }
+        | Error::Panicked
+        | Error::Thread(_)
+        | Error::ArrivalLog { .. } => raise(py, "FeedlineError", chain(error)),
     }
 }
 

@@ -6,9 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use feedline_core::Error;
+use feedline_core::carousel::{Carousel, Memory, Ride};
+use feedline_core::error::chain;
 use feedline_core::order::Epoch;
-use feedline_core::sink::{Iteration, Loader as CoreLoader, Machine, Next};
-use feedline_core::{Error, State};
+use feedline_core::plan::Plan as CorePlan;
+use feedline_core::sink::{
+    Connect, Feed, Iteration, Loader as CoreLoader, LocalFeed, Machine, Next, SharedLoader, Stream, StreamState,
+};
+use feedline_net::node::{AttachError, NodeFeed, attach_or_start};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
@@ -21,10 +27,13 @@ use crate::plan::Plan;
 /// How long a wait lasts before signals are looked at.
 const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
+/// The part of the machine's memory for segments of a job that goes on alone.
+const ALONE_SHARE: u64 = 4;
+
 /// A stream of batches.
 #[pyclass(frozen, module = "feedline._feedline")]
 pub struct Loader {
-    loader: Option<CoreLoader>,
+    loader: Option<Stream>,
     /// The process in which threads were started; 0 before.
     process: AtomicU32,
 }
@@ -38,7 +47,28 @@ impl Loader {
         logging::install();
         let machine = Machine { memory_bytes: memory, cache_folder: cache };
         let loader = CoreLoader::new(Arc::clone(&plan.get().0), &machine);
-        Self { loader: Some(loader), process: AtomicU32::new(0) }
+        Self { loader: Some(Stream::Private(Box::new(loader))), process: AtomicU32::new(0) }
+    }
+
+    /// A stream of a plan's samples from the node at `socket`, which `command` starts where there is none; without it there has
+    /// to be one. If the node is lost, the stream goes on alone, if it `continues`, within `memory` bytes.
+    #[staticmethod]
+    fn shared(
+        py: Python<'_>,
+        plan: &Bound<'_, Plan>,
+        machine: (Option<u64>, Option<PathBuf>),
+        socket: PathBuf,
+        command: Option<Vec<String>>,
+        continues: bool,
+    ) -> PyResult<Self> {
+        logging::install();
+        let (memory_bytes, cache_folder) = machine;
+        let plan = Arc::clone(&plan.get().0);
+        let machine = Machine { memory_bytes, cache_folder };
+        let connect = connect(Arc::clone(&plan), socket, command);
+        let fallback = continues.then(|| alone(Arc::clone(&plan), machine));
+        let loader = SharedLoader::new(plan, connect, fallback).map_err(|error| run_error(py, &error))?;
+        Ok(Self { loader: Some(Stream::Shared(Box::new(loader))), process: AtomicU32::new(0) })
     }
 
     /// Begins an iteration; gives its number.
@@ -101,7 +131,7 @@ impl Loader {
     /// Goes on from a state.
     fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
         let loader = self.here(py)?;
-        let state: State = pythonize::depythonize(state)
+        let state: StreamState = pythonize::depythonize(state)
             .map_err(|error| raise(py, "StateError", format!("this is not a state of a Loader: {error}")))?;
         py.detach(|| loader.load_state(&state)).map_err(|error| run_error(py, &error))
     }
@@ -114,20 +144,20 @@ impl Loader {
 
     /// What each sample of the source will take in the next epoch, in seconds.
     fn costs(&self, py: Python<'_>) -> PyResult<Vec<f64>> {
-        let loader = self.here(py)?;
+        let loader = self.private(py, "costs")?;
         Ok(py.detach(|| loader.costs().into_iter().map(|cost| cost.as_secs_f64()).collect()))
     }
 
     /// Writes what samples cost to a file.
     fn save_costs(&self, py: Python<'_>, path: &str) -> PyResult<()> {
-        let loader = self.here(py)?;
+        let loader = self.private(py, "save_costs")?;
         Ok(py.detach(|| loader.save_costs(Path::new(path)))?)
     }
 
     /// What the order of delivery changes in an epoch; nothing in strict order.
     #[pyo3(signature = (epoch))]
     fn order_report<'py>(&self, py: Python<'py>, epoch: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
-        let loader = self.here(py)?;
+        let loader = self.private(py, "order_report")?;
         convert::to_python(py, &py.detach(|| loader.order_report(epoch.map(Epoch))))
     }
 
@@ -149,7 +179,7 @@ impl Loader {
     }
 
     /// The loader, unless its threads were left behind in the parent of a fork, where its locks are, too.
-    fn here(&self, py: Python<'_>) -> PyResult<&CoreLoader> {
+    fn here(&self, py: Python<'_>) -> PyResult<&Stream> {
         match &self.loader {
             Some(loader) if !self.is_of_parent() => Ok(loader),
             _ => {
@@ -159,6 +189,36 @@ impl Loader {
             }
         }
     }
+}
+
+impl Loader {
+    /// The loader, if its stream is its own: the node knows what is asked for otherwise.
+    fn private(&self, py: Python<'_>, what: &str) -> PyResult<&CoreLoader> {
+        let text = format!("a Loader with share=... has no {what}: its samples are prepared by the node");
+        self.here(py)?.private().ok_or_else(|| raise(py, "FeedlineError", text))
+    }
+}
+
+/// Attaches to a node when the first batch is asked for.
+fn connect(plan: Arc<CorePlan>, socket: PathBuf, command: Option<Vec<String>>) -> Connect {
+    Box::new(move |ride: &Ride| {
+        let attached = match &command {
+            Some(command) => attach_or_start(&socket, command, &plan, ride),
+            None => NodeFeed::attach(&socket, &plan, ride),
+        };
+        attached
+            .map(|feed| Arc::new(feed) as Arc<dyn Feed>)
+            .map_err(|error: AttachError| Error::Attach { reason: chain(&error) })
+    })
+}
+
+/// Goes on without a node.
+fn alone(plan: Arc<CorePlan>, machine: Machine) -> Connect {
+    Box::new(move |ride: &Ride| {
+        let memory_bytes = machine.memory_bytes.unwrap_or(u64::MAX) / ALONE_SHARE;
+        let carousel = Carousel::start(&plan, &machine, Memory::Heap, memory_bytes)?;
+        Ok(Arc::new(LocalFeed::board(&Arc::new(carousel), ride)))
+    })
 }
 
 impl Drop for Loader {

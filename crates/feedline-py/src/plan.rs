@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use feedline_core::Registry;
 use feedline_core::batch::{Dtype, Kind, VolumeKind};
+use feedline_core::error::chain;
 use feedline_core::op::Facts;
 use feedline_core::order::{Epoch, Occurrence, SampleId};
 use feedline_core::plan::{Document, Plan as CorePlan, PlanError, PlannedOp};
@@ -133,6 +134,13 @@ impl Plan {
         let entries =
             [("listing", prints.listing), ("values", prints.values), ("order", prints.order), ("run", prints.run)];
         entries.into_iter().map(|(name, print)| (name, print.to_string())).collect()
+    }
+
+    /// Why its samples cannot be shared with other jobs; `None` if they can.
+    #[getter]
+    fn unshared(&self) -> Option<String> {
+        let written = self.0.document().map(drop).map_err(|error| chain(&error));
+        self.0.check_shared().map_err(|why| why.to_string()).and(written).err()
     }
 
     /// Names of fields that batches hold as bfloat16, which `NumPy` lacks.

@@ -6,6 +6,7 @@ mod feed;
 mod loader;
 mod machine;
 mod shared;
+mod stream;
 
 pub use feed::{Feed, LocalFeed, Segment, SegmentMemory};
 pub use loader::{Iteration, Loader, Next};
@@ -14,4 +15,5 @@ pub(crate) use machine::{keep_costs, lasting_for, supply_for};
 /// How long whoever waits for samples waits before he looks whether he should end.
 pub const STREAM_POLL: std::time::Duration = std::time::Duration::from_millis(100);
 
-pub use shared::{Fallback, SharedLoader};
+pub use shared::{Connect, SharedLoader};
+pub use stream::{Stream, StreamState};

@@ -20,8 +20,8 @@ use crate::metrics::{Metrics, Phase, QueueSnapshot, Snapshot, Substitute};
 use crate::order::{Epoch, Segments};
 use crate::plan::{OnError, Plan};
 
-/// Gives another feed for one that is lost.
-pub type Fallback = Box<dyn Fn(&Ride) -> Result<Arc<dyn Feed>, Error> + Send + Sync>;
+/// Gives a feed that goes on from where a ride stands.
+pub type Connect = Box<dyn Fn(&Ride) -> Result<Arc<dyn Feed>, Error> + Send + Sync>;
 
 /// A stream of batches that others get, too.
 pub struct SharedLoader {
@@ -29,7 +29,8 @@ pub struct SharedLoader {
     segments: Segments,
     metrics: Metrics,
     budget: Arc<Budget>,
-    fallback: Option<Fallback>,
+    connect: Connect,
+    fallback: Option<Connect>,
     progress: Mutex<Progress>,
     /// Held while a consumer waits, and while the place in the stream changes.
     turn: Mutex<()>,
@@ -63,12 +64,13 @@ impl fmt::Debug for SharedLoader {
 }
 
 impl SharedLoader {
-    /// A stream of `plan`'s samples from `feed`, which stands at the beginning; `fallback` gives another if that is lost.
-    pub fn new(plan: Arc<Plan>, feed: Arc<dyn Feed>, fallback: Option<Fallback>) -> Result<Self, Error> {
+    /// A stream of `plan`'s samples from the feed that `connect` gives when the first is asked for; `fallback` gives another if
+    /// that is lost.
+    pub fn new(plan: Arc<Plan>, connect: Connect, fallback: Option<Connect>) -> Result<Self, Error> {
         let segments = plan.segments();
         let production = plan.production().map_err(|error| Error::Unproducible(Box::new(error)))?;
         let progress = Progress {
-            feed: Some(feed),
+            feed: None,
             ride: Ride::new(&segments),
             cutter: Cutter::new(&plan, Arc::new(production)),
             iteration: 0,
@@ -77,7 +79,16 @@ impl SharedLoader {
             is_closed: false,
         };
         let (metrics, budget) = (Metrics::new(&plan), Budget::new(0));
-        Ok(Self { plan, segments, metrics, budget, fallback, progress: Mutex::new(progress), turn: Mutex::default() })
+        Ok(Self {
+            plan,
+            segments,
+            metrics,
+            budget,
+            connect,
+            fallback,
+            progress: Mutex::new(progress),
+            turn: Mutex::default(),
+        })
     }
 
     /// Begins an iteration: the epoch of a loaded state or of `set_epoch`, else the one after the last.
@@ -107,9 +118,13 @@ impl SharedLoader {
             if progress.stage == Stage::Ended || self.batch_len(&progress) as u64 <= progress.cutter.samples() {
                 return Ok(true);
             }
-            let feed = progress.feed.clone().ok_or(Error::Closed)?;
+            let (feed, ride) = (progress.feed.clone(), progress.ride.clone());
             drop(progress);
             let began = Instant::now();
+            let feed = match feed {
+                Some(feed) => feed,
+                None => self.connected((self.connect)(&ride)?)?,
+            };
             let next = feed.next_within(deadline.saturating_duration_since(began));
             let mut progress = self.lock();
             progress.waited += began.elapsed();
@@ -125,6 +140,16 @@ impl SharedLoader {
                 Err(error) => self.replace_feed(&mut progress, error)?,
             }
         }
+    }
+
+    /// Takes a feed, unless the loader was closed meanwhile.
+    fn connected(&self, feed: Arc<dyn Feed>) -> Result<Arc<dyn Feed>, Error> {
+        let mut progress = self.lock();
+        if progress.is_closed {
+            return Err(Error::Closed);
+        }
+        progress.feed = Some(Arc::clone(&feed));
+        Ok(feed)
     }
 
     /// Goes on with another feed, if that is wanted.

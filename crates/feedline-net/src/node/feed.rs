@@ -39,6 +39,8 @@ pub enum AttachError {
     Plan(#[source] Box<PlanError>),
     #[error("the node at {socket:?} refuses this job: {reason}")]
     Refused { socket: PathBuf, reason: String },
+    #[error("a node at {socket:?} could not be started: {reason}")]
+    Start { socket: PathBuf, reason: String },
     #[error("the node at {socket:?} does not answer")]
     Wire { socket: PathBuf, source: WireError },
 }

@@ -66,7 +66,6 @@ pub enum FromNode {
 
 /// A segment in shared memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the fields are those of Segment")]
 pub struct SegmentMessage {
     pub generation: u64,
     pub number: u64,
@@ -80,7 +79,6 @@ pub struct SegmentMessage {
 
 /// A slot with a substitute in it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the fields are those of SampleFailure and Substitute")]
 pub struct BadMessage {
     pub slot: u64,
     pub id: u64,

@@ -6,7 +6,7 @@
 //! - `message.rs` is what they say, `channel.rs` how it is carried, descriptors included
 //! - `place.rs` is the socket in the file system: one node at a time, for its owner alone
 //! - `server.rs` is the node, `session.rs` one job as it sees it, `runs.rs` the carousels that it holds
-//! - `feed.rs` is the node as a job sees it
+//! - `feed.rs` is the node as a job sees it, `start.rs` starts one where there is none
 
 mod channel;
 mod feed;
@@ -15,8 +15,10 @@ mod place;
 mod runs;
 mod server;
 mod session;
+mod start;
 
 pub use feed::{AttachError, NodeFeed};
 pub use place::{Place, PlaceError};
 pub use runs::RunStats;
 pub use server::{JobStats, Node, NodeConfig, NodeError, NodeStats};
+pub use start::attach_or_start;

@@ -1,0 +1,66 @@
+//! `feedline node`: prepares samples once for all jobs of the machine, until it is stopped.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use feedline_core::{Machine, Registry};
+use feedline_net::node::{Node, NodeConfig};
+use serde::Serialize;
+
+use crate::arguments::NodeArguments;
+use crate::environment;
+use crate::interrupt::Interrupt;
+use crate::output;
+
+/// How often the node looks whether it is to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long a node that ends with its last job waits for the first, and for another after the last.
+const FIRST_JOB: Duration = Duration::from_secs(30);
+const NEXT_JOB: Duration = Duration::from_secs(1);
+
+/// What was served.
+#[derive(Debug, Serialize)]
+pub struct Served {
+    socket: PathBuf,
+    jobs: u64,
+    seconds: f64,
+}
+
+impl fmt::Display for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "served {} jobs at {} for {:.0} s", self.jobs, self.socket.display(), self.seconds)
+    }
+}
+
+/// Serves until the user stops it or, if that is asked for, until its last job has gone.
+pub fn node(typed: &NodeArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Served> {
+    let machine_bytes = environment::memory_bytes();
+    let memory_bytes = match typed.memory {
+        Some(bytes) => bytes.0,
+        None => machine_bytes.context("the system does not say how much memory there is; give --memory")? / 2,
+    };
+    let socket = typed.socket.clone().unwrap_or_else(environment::node_socket);
+    let machine =
+        Machine { memory_bytes: machine_bytes, cache_folder: registry.cache_folder().map(std::path::Path::to_owned) };
+    let node = Node::start(NodeConfig { socket, memory_bytes, machine, registry: Arc::clone(registry) })?;
+    let (socket, began) = (node.path().to_owned(), Instant::now());
+    output::say(&format!("node at {}, {:.1} GB for samples", socket.display(), memory_bytes as f64 / 1e9));
+    let mut busy = began;
+    while interrupt.check().is_ok() {
+        let (now, ever) = node.jobs();
+        let patience = if ever == 0 { FIRST_JOB } else { NEXT_JOB };
+        if now > 0 {
+            busy = Instant::now();
+        } else if typed.until_idle && busy.elapsed() > patience {
+            break;
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    let jobs = node.jobs().1;
+    drop(node);
+    Ok(Served { socket, jobs, seconds: began.elapsed().as_secs_f64() })
+}

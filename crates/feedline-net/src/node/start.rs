@@ -1,0 +1,93 @@
+//! Attaches to the node of a machine, and starts one where there is none.
+//!
+//! Several jobs may come at once and each start one: the first that takes the socket stays, the others end, and all attach to it.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use feedline_core::Plan;
+use feedline_core::carousel::Ride;
+
+use super::feed::{AttachError, NodeFeed};
+use super::place::PlaceError;
+
+/// How long a node may take to begin.
+const START_TIME: Duration = Duration::from_secs(30);
+/// How often the socket is tried.
+const TRY_EVERY: Duration = Duration::from_millis(20);
+
+/// Attaches to the node at `socket`; where there is none, `command` starts it, as a process that outlives this one.
+pub fn attach_or_start(
+    socket: &Path,
+    command: &[String],
+    plan: &Arc<Plan>,
+    ride: &Ride,
+) -> Result<NodeFeed, AttachError> {
+    let deadline = Instant::now() + START_TIME;
+    let mut started: Option<Child> = None;
+    loop {
+        let problem = match NodeFeed::attach(socket, plan, ride) {
+            Ok(feed) => {
+                if let Some(child) = started {
+                    wait_for(child);
+                }
+                return Ok(feed);
+            }
+            // One that ends may have taken the connection.
+            Err(problem @ (AttachError::Place(PlaceError::Nobody { .. }) | AttachError::Wire { .. })) => problem,
+            Err(problem) => return Err(problem),
+        };
+        if Instant::now() > deadline {
+            return Err(problem);
+        }
+        let has_ended = match &mut started {
+            None => true,
+            Some(child) => child.try_wait().map_or(true, |status| status.is_some()),
+        };
+        if has_ended {
+            if let Some(reason) = started.take().and_then(reason_of) {
+                return Err(AttachError::Start { socket: socket.to_owned(), reason });
+            }
+            let child = start(command).map_err(|error| AttachError::Start {
+                socket: socket.to_owned(),
+                reason: format!("{command:?}: {error}"),
+            })?;
+            started = Some(child);
+        }
+        thread::sleep(TRY_EVERY);
+    }
+}
+
+fn start(command: &[String]) -> std::io::Result<Child> {
+    use std::os::unix::process::CommandExt as _;
+    let (program, arguments) = command.split_first().expect("a command has a program");
+    // A group of its own: what stops a job spares the node of all.
+    Command::new(program)
+        .args(arguments)
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+}
+
+/// Why a node ended at once, unless another one was faster.
+fn reason_of(mut child: Child) -> Option<String> {
+    let status = child.wait().ok()?;
+    let mut said = String::new();
+    child.stderr.take()?.read_to_string(&mut said).ok()?;
+    let is_taken = said.contains("another node listens");
+    (!status.success() && !is_taken).then(|| said.trim().to_owned())
+}
+
+/// Lets the system forget a node that has ended, whenever that is.
+fn wait_for(mut child: Child) {
+    let waiting = thread::Builder::new().name("feedline-node-end".to_owned()).spawn(move || child.wait());
+    if let Err(error) = waiting {
+        tracing::debug!(%error, "nobody waits for the end of the node");
+    }
+}

@@ -1,0 +1,66 @@
+"""Samples that are prepared once for all jobs of a machine."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from dataclasses import dataclass
+from typing import Literal
+
+from feedline import _feedline, environment
+from feedline.errors import PlanError
+
+_log = logging.getLogger("feedline")
+
+
+@dataclass(frozen=True)
+class Share:
+    """Get samples from the node of this machine; see :func:`share`."""
+
+    socket: str | None
+    on_loss: Literal["continue", "raise"]
+
+
+def share(
+    socket: str | os.PathLike[str] | None = None, on_loss: Literal["continue", "raise"] = "continue"
+) -> Share:
+    """Get samples from the node of this machine, which prepares them once for all jobs that ask for the same.
+
+    ``Loader(..., share=True)`` is ``share=fl.share()``. Without a ``socket`` it is the user's node, which is started
+    in the background if it is not there, and ends with its last job. If the node is lost, a job goes on alone from what
+    it has received, or raises :class:`feedline.NodeError`, as ``on_loss`` says.
+    """
+    if on_loss not in ("continue", "raise"):
+        raise PlanError(f'share(): on_loss is {on_loss!r}; it is "continue" or "raise"')
+    return Share(None if socket is None else os.fspath(socket), on_loss)
+
+
+def as_share(value: bool | str | os.PathLike[str] | Share) -> Share | None:
+    """Give what ``Loader(..., share=value)`` means; ``None`` for a stream of its own."""
+    if isinstance(value, Share):
+        return value
+    if isinstance(value, bool):
+        return share() if value else None
+    if isinstance(value, (str, os.PathLike)):
+        return share(value)
+    raise PlanError(f"share is {value!r}; it is True, the path of a node's socket, or fl.share(...)")
+
+
+def open_loader(plan: _feedline.Plan, wanted: Share | None) -> _feedline.Loader:
+    """Open the stream of a plan: from a node if that is wanted and possible, else its own."""
+    memory, cache = environment.memory_bytes(), environment.cache_folder()
+    if wanted is None:
+        return _feedline.Loader(plan, memory, cache)
+    if plan.config.get("world_size", 1) > 1:
+        _log.info("share: each rank has a share of its own, which it prepares itself")
+        return _feedline.Loader(plan, memory, cache)
+    if plan.unshared is not None:
+        _log.warning("share: this loader prepares its samples itself: %s", plan.unshared)
+        return _feedline.Loader(plan, memory, cache)
+    _log.info("share: samples come from a node; seed, num_workers and memory_budget of this loader do not apply")
+    socket, command = wanted.socket, None
+    if socket is None:
+        socket = environment.node_socket()
+        command = [sys.executable, "-m", "feedline", "node", "--until-idle", "--socket", socket]
+    return _feedline.Loader.shared(plan, (memory, cache), socket, command, wanted.on_loss == "continue")
