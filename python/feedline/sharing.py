@@ -22,9 +22,7 @@ class Share:
     on_loss: Literal["continue", "raise"]
 
 
-def share(
-    socket: str | os.PathLike[str] | None = None, on_loss: Literal["continue", "raise"] = "continue"
-) -> Share:
+def share(socket: str | os.PathLike[str] | None = None, on_loss: Literal["continue", "raise"] = "continue") -> Share:
     """Get samples from the node of this machine, which prepares them once for all jobs that ask for the same.
 
     ``Loader(..., share=True)`` is ``share=fl.share()``. Without a ``socket`` it is the user's node, which is started

@@ -54,6 +54,8 @@ pub enum Command {
     Storage(StorageArguments),
     /// Prepare samples once for all jobs of this machine.
     Node(NodeArguments),
+    /// Watch the node of this machine: runs, jobs, samples per second, memory, waiting.
+    Top(TopArguments),
     /// Make a set of pictures that look like photographs to a codec.
     Synth(SynthArguments),
     /// Make pictures, train a small classifier on them, show the numbers.
@@ -119,6 +121,22 @@ pub struct NodeArguments {
     /// End when the last job has gone.
     #[arg(long)]
     pub until_idle: bool,
+}
+
+/// Arguments of `feedline top`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  feedline top
+  feedline top --once
+  feedline --json top | jq '.jobs[].samples'")]
+pub struct TopArguments {
+    /// Where the node listens; by default that of this user, or where FEEDLINE_NODE says.
+    #[arg(long)]
+    pub socket: Option<PathBuf>,
+    /// Look once, over a second, and end.
+    #[arg(long)]
+    pub once: bool,
 }
 
 /// Arguments of `feedline run`.

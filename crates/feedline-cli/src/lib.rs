@@ -33,6 +33,7 @@ mod run;
 mod show;
 mod storage;
 mod synth;
+mod top;
 mod whole;
 
 use std::ffi::OsString;
@@ -82,6 +83,7 @@ fn dispatch(command: Command, registry: Registry, interrupt: &Interrupt<'_>, out
         Command::Pack(arguments) => output.write(&pack::pack(&arguments.into(), &registry, interrupt)?),
         Command::Storage(arguments) => output.write(&storage::storage(&arguments, registry.cache_folder(), interrupt)?),
         Command::Node(arguments) => output.write(&node::node(&arguments, &registry, interrupt)?),
+        Command::Top(arguments) => top::top(&arguments, output, interrupt),
         Command::Synth(arguments) => output.write(&synth::synth(&arguments.into(), interrupt)?),
         Command::Demo(arguments) => output.write(&demo::demo(&arguments.into(), &registry, interrupt)?),
     }

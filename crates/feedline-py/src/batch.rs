@@ -1,6 +1,5 @@
 //! Batches as arrays that share the engine's memory.
 
-
 use feedline_core::batch::{Batch, Dtype, FieldData, Loose};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};

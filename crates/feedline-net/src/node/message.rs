@@ -27,6 +27,11 @@ pub enum FromJob {
         /// Where it goes on.
         ride: RideState,
     },
+    /// In place of attaching: somebody wants to know how the node is doing.
+    Look {
+        /// The version of the protocol.
+        protocol: u32,
+    },
     /// It goes on somewhere else; what it is sent with an older number it will not read.
     Change {
         /// Counts the changes.
@@ -52,6 +57,11 @@ pub enum FromNode {
     Refused {
         /// Why.
         reason: String,
+    },
+    /// How the node is doing, as JSON.
+    Stats {
+        /// A document.
+        json: String,
     },
     /// The next segment; the descriptor of its memory comes with it.
     Segment(SegmentMessage),

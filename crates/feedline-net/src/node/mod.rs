@@ -20,5 +20,5 @@ mod start;
 pub use feed::{AttachError, NodeFeed};
 pub use place::{Place, PlaceError};
 pub use runs::RunStats;
-pub use server::{JobStats, Node, NodeConfig, NodeError, NodeStats};
+pub use server::{JobStats, Node, NodeConfig, NodeError, NodeStats, look};
 pub use start::attach_or_start;

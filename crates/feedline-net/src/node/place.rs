@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 pub struct Place {
     path: PathBuf,
     lock_path: PathBuf,
+    /// The folder, if it was not there before.
+    made_folder: Option<PathBuf>,
     listener: UnixListener,
     /// Held as long as this.
     _lock: File,
@@ -53,13 +55,18 @@ impl Place {
     pub fn take(path: &Path) -> Result<Self, PlaceError> {
         let failed = |source| PlaceError::Listen { path: path.to_owned(), source };
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
+        let made_folder = (!folder.exists()).then(|| folder.to_owned());
         check_owner(path)?;
         let lock_path = beside(path, "lock");
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(O_NOFOLLOW);
         let lock = loop {
-            let lock = options.open(&lock_path).map_err(failed)?;
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
+            let lock = match options.open(&lock_path) {
+                // A node that ends takes its folder with it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                opened => opened.map_err(failed)?,
+            };
             match lock.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Err(PlaceError::Taken { path: path.to_owned() }),
@@ -85,7 +92,7 @@ impl Place {
         let listener = UnixListener::bind(&unfinished).map_err(failed)?;
         fs::set_permissions(&unfinished, Permissions::from_mode(0o600)).map_err(failed)?;
         fs::rename(&unfinished, path).map_err(failed)?;
-        Ok(Self { path: path.to_owned(), lock_path, listener, _lock: lock })
+        Ok(Self { path: path.to_owned(), lock_path, made_folder, listener, _lock: lock })
     }
 
     /// Connects to the node that listens at `path`.
@@ -126,6 +133,10 @@ impl Drop for Place {
                 tracing::debug!(%error, path = %path.display(), "a file of the node is left");
             }
         }
+        if let Some(folder) = &self.made_folder {
+            // Not if somebody has put something into it.
+            fs::remove_dir(folder).unwrap_or_default();
+        }
     }
 }
 
@@ -143,7 +154,7 @@ mod tests {
         assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
         Place::connect(&path).unwrap();
         drop(place);
-        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 0);
+        assert!(!path.parent().unwrap().exists());
         assert!(matches!(Place::connect(&path), Err(PlaceError::Nobody { .. })));
     }
 

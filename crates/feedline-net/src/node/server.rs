@@ -16,10 +16,15 @@ use std::time::{Duration, Instant};
 use feedline_core::{Machine, Registry};
 use serde::Serialize;
 
+use super::channel::split;
+use super::feed::AttachError;
+use super::message::{FromJob, FromNode, PROTOCOL};
 use super::place::{Place, PlaceError};
 use super::runs::{RunStats, Runs};
 use super::session::{JobMeter, serve};
 
+/// How long a node may take to say how it is doing.
+const LOOK_TIME: Duration = Duration::from_secs(5);
 /// Jobs at once.
 const MOST_JOBS: usize = 1024;
 
@@ -57,6 +62,7 @@ pub struct Node {
 struct Shared {
     place: Place,
     runs: Runs,
+    memory_bytes: u64,
     began: Instant,
     jobs: Mutex<BTreeMap<u64, Job>>,
     attached: AtomicU64,
@@ -89,6 +95,8 @@ pub struct JobStats {
 pub struct NodeStats {
     pub seconds: f64,
     pub jobs_attached_total: u64,
+    /// What all segments together may take.
+    pub memory_bytes: u64,
     pub runs: Vec<RunStats>,
     pub jobs: Vec<JobStats>,
 }
@@ -100,6 +108,7 @@ impl Node {
         let shared = Arc::new(Shared {
             place: Place::take(&socket)?,
             runs: Runs::new(registry, machine, memory_bytes),
+            memory_bytes,
             began: Instant::now(),
             jobs: Mutex::default(),
             attached: AtomicU64::new(0),
@@ -122,7 +131,26 @@ impl Node {
 
     /// All that it does, in numbers.
     pub fn stats(&self) -> NodeStats {
-        let shared = &*self.shared;
+        self.shared.stats()
+    }
+}
+
+/// How the node at a socket is doing, as JSON: that of [`NodeStats`].
+pub fn look(socket: &Path) -> Result<String, AttachError> {
+    let wire = |source| AttachError::Wire { socket: socket.to_owned(), source };
+    let (sender, mut receiver) = split(Place::connect(socket)?).map_err(|error| wire(error.into()))?;
+    receiver.set_patience(Some(LOOK_TIME)).map_err(|error| wire(error.into()))?;
+    sender.send(&FromJob::Look { protocol: PROTOCOL }, None).map_err(wire)?;
+    match receiver.receive().map_err(wire)? {
+        Some((FromNode::Stats { json }, _)) => Ok(json),
+        Some((FromNode::Refused { reason }, _)) => Err(AttachError::Refused { socket: socket.to_owned(), reason }),
+        _ => Err(wire(io::Error::from(io::ErrorKind::UnexpectedEof).into())),
+    }
+}
+
+impl Shared {
+    fn stats(&self) -> NodeStats {
+        let shared = self;
         let job = |job: &Job| {
             let meter = job.meter.as_ref()?;
             let key = meter.key.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or_default();
@@ -140,13 +168,12 @@ impl Node {
         NodeStats {
             seconds: shared.began.elapsed().as_secs_f64(),
             jobs_attached_total: shared.attached.load(Ordering::Relaxed),
+            memory_bytes: shared.memory_bytes,
             runs: shared.runs.stats(),
             jobs,
         }
     }
-}
 
-impl Shared {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Job>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -173,7 +200,8 @@ impl Shared {
         let shared = Arc::clone(self);
         let thread = thread::Builder::new().name(format!("feedline-job-{number}")).spawn(move || {
             let meter = |process| shared.attach(number, process);
-            if let Err(error) = serve(stream, &shared.runs, meter) {
+            let stats = || serde_json::to_string(&shared.stats()).expect("numbers are plain data");
+            if let Err(error) = serve(stream, &shared.runs, meter, stats) {
                 tracing::debug!(%error, "a job has left without a word");
             }
             // Its thread is this one, which nobody has to wait for.

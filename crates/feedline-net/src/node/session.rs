@@ -60,6 +60,7 @@ pub(super) fn serve(
     stream: UnixStream,
     runs: &Runs,
     meter: impl FnOnce(u32) -> Arc<JobMeter>,
+    stats: impl Fn() -> String,
 ) -> Result<(), WireError> {
     let (sender, mut receiver) = split(stream)?;
     let (user, process) = receiver.peer()?;
@@ -67,8 +68,18 @@ pub(super) fn serve(
         return refuse(&sender, format!("the node belongs to another user than {user}"));
     }
     receiver.set_patience(Some(GREETING))?;
-    let Some((FromJob::Attach { protocol, engine, plan, key, ride }, _)) = receiver.receive()? else {
-        return refuse(&sender, "a job begins by attaching".to_owned());
+    let (protocol, engine, plan, key, ride) = loop {
+        match receiver.receive()? {
+            Some((FromJob::Attach { protocol, engine, plan, key, ride }, _)) => {
+                break (protocol, engine, plan, key, ride);
+            }
+            Some((FromJob::Look { protocol: PROTOCOL }, _)) => sender.send(&FromNode::Stats { json: stats() }, None)?,
+            Some((FromJob::Look { protocol }, _)) => {
+                return refuse(&sender, format!("the node speaks protocol {PROTOCOL}, not {protocol}"));
+            }
+            Some(_) => return refuse(&sender, "a job begins by attaching".to_owned()),
+            None => return Ok(()),
+        }
     };
     receiver.set_patience(None)?;
     if (protocol, &engine) != (PROTOCOL, &engine_version()) {
@@ -120,7 +131,9 @@ impl Session {
     fn hear(&self, receiver: &mut Receiver) -> Result<(), WireError> {
         while let Some((message, _)) = receiver.receive()? {
             match message {
-                FromJob::Attach { .. } => return refuse(&self.sender, "the job is on already".to_owned()),
+                FromJob::Attach { .. } | FromJob::Look { .. } => {
+                    return refuse(&self.sender, "the job is on already".to_owned());
+                }
                 FromJob::Next => {
                     let mut wishes = self.wishes();
                     wishes.wanted += 1;

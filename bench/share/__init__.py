@@ -1,0 +1,1 @@
+"""Jobs that share, and reading in sequence."""

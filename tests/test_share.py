@@ -1,0 +1,299 @@
+"""Jobs that share: real processes, a real node, killed at any moment."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import feedline as fl
+from feedline import ops
+
+N = 240
+WAIT = 60
+
+
+def make(**options: Any) -> fl.Loader:
+    chain = [ops.RandomCrop(8, on="data")]
+    return fl.Loader(fl.synthetic(N, (24, 24, 3)), chain, **{"batch_size": 16, "shuffle": True, **options})
+
+
+# A job of its own process: reads epochs at some speed and writes down what it got.
+JOB = """
+import json, sys, time
+import feedline as fl
+from feedline import ops
+batch, pause, epochs, socket, lost = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
+loader = fl.Loader(
+    fl.synthetic(240, (24, 24, 3)), [ops.RandomCrop(8, on="data")], batch_size=batch, shuffle=True,
+    share=fl.share(socket, on_loss=lost),
+)
+print("ready", flush=True)
+for epoch in range(epochs):
+    ids = []
+    for batch in loader:
+        ids.extend(batch["index"].tolist())
+        time.sleep(pause)
+        print("batch", flush=True)
+    print(json.dumps(ids), flush=True)
+"""
+
+
+class Job:
+    """A training process that shares."""
+
+    def __init__(self, socket: Path, batch: int = 16, pause: float = 0.0, epochs: int = 3, lost: str = "raise") -> None:
+        command = [sys.executable, "-c", JOB, str(batch), str(pause), str(epochs), str(socket), lost]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def wait_for(self, line: str) -> None:
+        """Read until it says something."""
+        assert self.process.stdout is not None
+        for said in self.process.stdout:
+            if said.strip() == line:
+                return
+        raise AssertionError(f"the job ended without {line!r}: {self.process.communicate()[1]}")
+
+    def epochs(self) -> list[list[int]]:
+        """Give what it got in each epoch, once it has ended."""
+        said, problem = self.process.communicate(timeout=WAIT)
+        assert self.process.returncode == 0, problem
+        return [json.loads(line) for line in said.splitlines() if line.startswith("[")]
+
+
+@pytest.fixture
+def socket(tmp_path: Path) -> Path:
+    return tmp_path / "node" / "node.sock"
+
+
+@pytest.fixture
+def node(socket: Path) -> Iterator[subprocess.Popen[str]]:
+    process = start_node(socket)
+    yield process
+    process.terminate()
+    process.wait(timeout=WAIT)
+
+
+def start_node(socket: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "feedline", "node", "--socket", str(socket), "--memory", "64MB"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert "node at" in process.stderr.readline()
+    return process
+
+
+def check_once(epoch: list[int]) -> None:
+    assert sorted(epoch) == list(range(N))
+
+
+def test_law_2_jobs_of_other_speed_start_and_batch_size_see_all_samples_once_an_epoch(
+    socket: Path, node: subprocess.Popen[str]
+) -> None:
+    jobs = []
+    for batch, pause in ((32, 0.0), (48, 0.002), (100, 0.01), (7, 0.001)):
+        jobs.append(Job(socket, batch, pause, epochs=4))
+        time.sleep(0.05)
+    for job in jobs:
+        epochs = job.epochs()
+        assert len(epochs) == 4
+        for epoch in epochs:
+            check_once(epoch)
+
+
+def test_law_7_jobs_that_are_killed_while_they_hold_samples_harm_nobody(
+    socket: Path, node: subprocess.Popen[str]
+) -> None:
+    stays = Job(socket, pause=0.005, epochs=6)
+    stays.wait_for("ready")
+    for _ in range(3):
+        victim = Job(socket, pause=0.02, epochs=100)
+        victim.wait_for("batch")
+        victim.process.kill()
+        victim.process.communicate(timeout=WAIT)
+    for epoch in stays.epochs():
+        check_once(epoch)
+
+
+def test_law_7_when_the_node_is_killed_jobs_go_on_alone_and_lose_nothing(socket: Path) -> None:
+    node = start_node(socket)
+    job = Job(socket, pause=0.01, epochs=3, lost="continue")
+    for _ in range(5):
+        job.wait_for("batch")
+    node.kill()
+    node.communicate(timeout=WAIT)
+    for epoch in job.epochs():
+        check_once(epoch)
+
+
+def test_law_7_when_the_node_is_killed_jobs_raise_if_they_are_told_to(socket: Path) -> None:
+    node = start_node(socket)
+    job = Job(socket, pause=0.01, epochs=100, lost="raise")
+    job.wait_for("batch")
+    began = time.monotonic()
+    node.kill()
+    node.communicate(timeout=WAIT)
+    _, problem = job.process.communicate(timeout=WAIT)
+    assert job.process.returncode == 1
+    assert "NodeError" in problem
+    assert time.monotonic() - began < 10
+
+
+def test_a_killed_node_is_followed_by_another_at_the_same_socket(socket: Path) -> None:
+    first = start_node(socket)
+    loader = make(share=str(socket), batch_size=16)
+    iterator = iter(loader)
+    seen = [index for _ in range(4) for index in next(iterator)["index"].tolist()]
+    state = loader.state_dict()
+    first.kill()
+    first.communicate(timeout=WAIT)
+    loader.close()
+    second = start_node(socket)
+    again = make(share=str(socket))
+    again.load_state_dict(json.loads(json.dumps(state)))
+    for batch in again:
+        seen.extend(batch["index"].tolist())
+    check_once(seen)
+    again.close()
+    second.terminate()
+    assert second.wait(timeout=WAIT) == 0
+    assert list(socket.parent.iterdir()) == [], "nothing is left"
+
+
+def test_two_nodes_at_one_socket_are_one_too_many(socket: Path, node: subprocess.Popen[str]) -> None:
+    command = [sys.executable, "-m", "feedline", "node", "--socket", str(socket)]
+    second = subprocess.run(command, capture_output=True, text=True, timeout=WAIT)
+    assert second.returncode == 1
+    assert "another node listens" in second.stderr
+    with make(share=str(socket)) as loader:
+        check_once([index for batch in loader for index in batch["index"].tolist()])
+
+
+def test_in_place_changes_reach_neither_the_node_nor_other_jobs(socket: Path, node: subprocess.Popen[str]) -> None:
+    with make(share=str(socket)) as first, make(share=str(socket)) as second:
+        clean, changed = {}, {}
+        for one, other in zip(first, second, strict=False):
+            for batch in (one, other):
+                for index, data in zip(batch["index"].tolist(), batch["data"].copy(), strict=False):
+                    (changed if batch is one else clean)[index] = data
+            one["data"][:] = 255
+            one["index"][:] = -1
+        assert sorted(clean) == sorted(changed) == list(range(N))
+        assert all(np.array_equal(clean[index], changed[index]) for index in clean), "both had the same round"
+
+
+def test_a_node_is_started_where_there_is_none_and_ends_with_its_last_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., None]
+) -> None:
+    socket = tmp_path / "own" / "node.sock"
+    monkeypatch.setenv("FEEDLINE_NODE", str(socket))
+    with make(share=True) as first, make(share=True, batch_size=10) as second:
+        for loader in (first, second):
+            check_once([index for batch in loader for index in batch["index"].tolist()])
+        assert socket.is_socket()
+        assert socket.stat().st_mode & 0o777 == 0o600
+    wait_until(lambda: not socket.parent.exists(), "the node has gone", seconds=20)
+
+
+def test_an_interrupt_of_a_job_spares_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    socket = tmp_path / "own" / "node.sock"
+    monkeypatch.setenv("FEEDLINE_NODE", str(socket))
+    stays = make(share=True)
+    next(iter(stays))
+    other = Job(socket, pause=0.01, epochs=100)
+    other.wait_for("batch")
+    # As the terminal does it: to the whole group of the job.
+    os.kill(other.process.pid, signal.SIGINT)
+    other.process.communicate(timeout=WAIT)
+    check_once([index for batch in stays for index in batch["index"].tolist()])
+    stays.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"shuffle": False}, "shuffle=True"),
+        ({"sampler": [0, 1, 2], "shuffle": False}, "sampler"),
+        ({"order": "planned"}, "planned"),
+        ({"ragged": ["data"]}, "no fixed shape"),
+    ],
+)
+def test_what_cannot_be_shared_runs_alone_and_says_why(
+    options: dict[str, Any], words: str, caplog: pytest.LogCaptureFixture, socket: Path
+) -> None:
+    with caplog.at_level(logging.WARNING, "feedline"), make(share=str(socket), **options) as loader:
+        assert sum(len(batch["index"]) for batch in loader) in (N, 3)
+    assert words in caplog.text
+
+
+def test_ranks_get_the_stream_of_a_loader_of_their_own(socket: Path) -> None:
+    for rank in range(2):
+        options = {"rank": rank, "world_size": 2, "seed": 3}
+        with make(share=str(socket), **options) as shared, make(**options) as own:
+            assert shared.state_dict() == own.state_dict()
+            for one, other in zip(shared, own, strict=True):
+                assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_without_a_node_at_a_named_socket_the_first_batch_raises(socket: Path) -> None:
+    loader = make(share=str(socket))
+    with pytest.raises(fl.NodeError, match="no node listens"):
+        next(iter(loader))
+    with pytest.raises(fl.PlanError, match="share is 3"):
+        make(share=3)
+    with pytest.raises(fl.PlanError, match="on_loss"):
+        fl.share(on_loss="never")  # type: ignore[arg-type]
+
+
+def test_states_of_loaders_that_share_and_of_others_are_not_mixed(socket: Path, node: subprocess.Popen[str]) -> None:
+    with make(share=str(socket)) as shared, make() as own:
+        with pytest.raises(fl.StateError, match="share"):
+            own.load_state_dict(shared.state_dict())
+        with pytest.raises(fl.StateError, match="share"):
+            shared.load_state_dict(own.state_dict())
+
+
+def test_functions_of_the_user_run_in_the_node(socket: Path, tmp_path: Path) -> None:
+    (tmp_path / "doubling.py").write_text("def double(data):\n    return data * 2\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "feedline", "node", "--socket", str(socket), "--memory", "64MB"]
+    node = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    assert node.stderr is not None
+    node.stderr.readline()
+    script = """
+import sys, feedline as fl, numpy as np
+from feedline import ops
+from doubling import double
+source = fl.synthetic(64, (4,))
+plain = {i: d for b in fl.Loader(source, batch_size=8) for i, d in zip(b["index"].tolist(), b["data"].copy())}
+chain = [ops.Map(double, on="data", deterministic=True)]
+for batch in fl.Loader(source, chain, batch_size=8, shuffle=True, share=sys.argv[1]):
+    for index, data in zip(batch["index"].tolist(), batch["data"]):
+        assert np.array_equal(data, plain[index] * 2), index
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(socket)], capture_output=True, text=True, env=environment, timeout=WAIT
+    )
+    node.terminate()
+    node.wait(timeout=WAIT)
+    assert done.returncode == 0 or "no fixed shape" in done.stderr, done.stderr
+
+
+def test_torch_tensors_and_keys_are_given_as_by_other_loaders(socket: Path, node: subprocess.Popen[str]) -> None:
+    with make(share=str(socket), framework="torch", returns=("key", "data"), drop_last=True, batch_size=100) as loader:
+        assert len(loader) == 2
+        batches = list(loader)
+        assert len(batches) == 2
+        keys, data = batches[0]
+        assert (len(keys), tuple(data.shape)) == (100, (100, 8, 8, 3))
+        data += 1
+        assert len(list(loader)) == 2
