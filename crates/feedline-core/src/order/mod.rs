@@ -6,23 +6,28 @@
 //! Always true: within one epoch, all ranks together visit each sample exactly once (law 2); with a sampler, its
 //! sequence, repeats included.
 
+mod blocks;
 mod course;
 mod ids;
+mod interleave;
 mod missing;
 mod permutation;
 mod planned;
 pub mod random;
+mod reservoir;
 mod sampler;
 mod sequence;
 mod share;
 mod tally;
 
+pub use blocks::{Block, Blocks};
 pub use course::{Course, Rest};
 pub use ids::{Epoch, Occurrence, Position, Rank, SampleId, Seed};
 pub use missing::Missing;
 pub use permutation::Permutation;
 pub use planned::planned_order;
 pub use random::Draw;
+pub use reservoir::{Reservoir, ReservoirEpoch};
 pub use sampler::Sampler;
 pub use sequence::{EpochSequence, SamplerError, Sequence, Visit};
 pub use share::{Place, Share};

@@ -1,4 +1,4 @@
-//! The order of a plan's samples: sequential, shuffled, or a sampler's.
+//! The order of a plan's samples: the source's, shuffled fully or through a reservoir, or a sampler's.
 //!
 //! In: an epoch and a position. Out: a [`Visit`]. What is *not* done here: dividing positions over ranks ([`super::Share`]).
 
@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::random::{Purpose, StreamKey, below};
 use super::sampler::{self, AliasTable, Drawn};
-use super::{Epoch, Occurrence, Permutation, Position, Sampler, Seed, Share};
+use super::{Epoch, Occurrence, Permutation, Position, Reservoir, ReservoirEpoch, Sampler, Seed, Share};
 
-/// Epochs of a drawn sequence that are kept: the window reaches from one into the next.
+/// Epochs of a sequence that are kept where finding it takes its time: the window reaches from one into the next.
 const KEPT_EPOCHS: usize = 2;
 
 /// The visit of a sample: its ordinal in the source and how often it came before in the epoch.
@@ -32,6 +32,7 @@ pub struct Sequence {
 enum Rule {
     InOrder { len: u64 },
     Shuffled { len: u64 },
+    Reservoir { rule: Reservoir, found: Mutex<VecDeque<(Epoch, Arc<ReservoirEpoch>)>> },
     Listed(Arc<Drawn>),
     Weighted { table: AliasTable, len: u64, drawn: Mutex<VecDeque<(Epoch, Arc<Drawn>)>> },
 }
@@ -61,6 +62,19 @@ impl Sequence {
     /// `len` samples, shuffled anew each epoch.
     pub fn shuffled(seed: Seed, len: u64) -> Self {
         Self { seed, rule: Rule::Shuffled { len } }
+    }
+
+    /// Samples drawn from a reservoir that is filled in sequence.
+    pub fn through(seed: Seed, rule: Reservoir) -> Self {
+        Self { seed, rule: Rule::Reservoir { rule, found: Mutex::default() } }
+    }
+
+    /// The reservoir that samples are drawn from, if there is one.
+    pub fn reservoir(&self) -> Option<&Reservoir> {
+        match &self.rule {
+            Rule::Reservoir { rule, .. } => Some(rule),
+            _ => None,
+        }
     }
 
     /// A sampler's sequence over a source of `len` samples; `ordinal_of` finds an id, `class_of` an ordinal's class.
@@ -99,6 +113,7 @@ impl Sequence {
         match &self.rule {
             Rule::InOrder { len } | Rule::Shuffled { len } | Rule::Weighted { len, .. } => *len,
             Rule::Listed(drawn) => drawn.len() as u64,
+            Rule::Reservoir { rule, .. } => rule.blocks.samples(),
         }
     }
 
@@ -115,15 +130,11 @@ impl Sequence {
                 EpochSequence::Shuffled(Permutation::new(StreamKey::new(self.seed, epoch, Purpose::Shuffle), *len))
             }
             Rule::Listed(drawn) => EpochSequence::Drawn(Arc::clone(drawn)),
+            Rule::Reservoir { rule, found } => {
+                EpochSequence::Reservoir(kept(found, epoch, || rule.epoch(self.seed, epoch)))
+            }
             Rule::Weighted { table, len, drawn } => {
-                let mut kept = drawn.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some((_, drawn)) = kept.iter().find(|(of, _)| *of == epoch) {
-                    return EpochSequence::Drawn(Arc::clone(drawn));
-                }
-                let fresh = Arc::new(table.draw(*len, self.seed, epoch));
-                kept.truncate(KEPT_EPOCHS - 1);
-                kept.push_front((epoch, Arc::clone(&fresh)));
-                EpochSequence::Drawn(fresh)
+                EpochSequence::Drawn(kept(drawn, epoch, || table.draw(*len, self.seed, epoch)))
             }
         }
     }
@@ -148,6 +159,18 @@ impl Rule {
     }
 }
 
+/// What is kept of an epoch, made if it is not.
+fn kept<T>(kept: &Mutex<VecDeque<(Epoch, Arc<T>)>>, epoch: Epoch, make: impl FnOnce() -> T) -> Arc<T> {
+    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, found)) = kept.iter().find(|(of, _)| *of == epoch) {
+        return Arc::clone(found);
+    }
+    let fresh = Arc::new(make());
+    kept.truncate(KEPT_EPOCHS - 1);
+    kept.push_front((epoch, Arc::clone(&fresh)));
+    fresh
+}
+
 fn balanced_weights(classes: &[i64]) -> Vec<f64> {
     let mut counts = std::collections::HashMap::new();
     for class in classes {
@@ -163,6 +186,8 @@ pub enum EpochSequence {
     InOrder,
     /// A keyed permutation.
     Shuffled(Permutation),
+    /// Draws from a reservoir.
+    Reservoir(Arc<ReservoirEpoch>),
     /// A sampler's draws.
     Drawn(Arc<Vec<(u64, Occurrence)>>),
 }
@@ -173,6 +198,7 @@ impl EpochSequence {
         match self {
             Self::InOrder => Visit { ordinal: position.0, occurrence: Occurrence(0) },
             Self::Shuffled(permutation) => Visit { ordinal: permutation.at(position.0), occurrence: Occurrence(0) },
+            Self::Reservoir(reservoir) => Visit { ordinal: reservoir.ordinal_at(position), occurrence: Occurrence(0) },
             Self::Drawn(drawn) => {
                 let (ordinal, occurrence) = drawn[position.0 as usize];
                 Visit { ordinal, occurrence }

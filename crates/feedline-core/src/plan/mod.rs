@@ -17,6 +17,7 @@ mod planning;
 mod prefix;
 mod registry;
 mod settings;
+mod shuffle;
 mod sizes;
 
 pub use ahead::Ahead;
@@ -31,3 +32,4 @@ pub use op::PlannedOp;
 pub use prefix::Prefix;
 pub use registry::Registry;
 pub use settings::{OnError, Order, RunConfig, SeekIndexUse, Settings, Start, Workers};
+pub use shuffle::{ReservoirConfig, ReservoirSize, Shuffle};

@@ -21,7 +21,7 @@ use crate::metrics::{Metrics, Snapshot};
 use crate::offload::OffloadReport;
 use crate::order::{Epoch, Occurrence, OrderReport};
 use crate::plan::Plan;
-use crate::supply::{LocalSupply, NearSupply, ReadAhead, Supply, Wanted};
+use crate::supply::{LocalSupply, NearSupply, ReadAhead, ReservoirSupply, Supply, Wanted};
 
 /// A stream of batches.
 #[derive(Debug)]
@@ -101,6 +101,9 @@ impl Loader {
         let local = LocalSupply::new(Arc::clone(&plan), machine);
         let near = plan.source().peer().zip(plan.prefix().ok());
         let supply: Arc<dyn Supply> = match near {
+            _ if let Some(reservoir) = plan.sequence().reservoir() => {
+                Arc::new(ReservoirSupply::new(&plan, reservoir, local, machine))
+            }
             Some((peer, prefix)) => Arc::new(NearSupply::new(&plan, local, peer, prefix, machine)),
             None if plan.source().is_remote() => Arc::new(ReadAhead::new(&plan, local, machine)),
             None => Arc::new(local),
@@ -271,7 +274,8 @@ impl Loader {
         let queue = run.as_ref().map(|run| run.queue()).unwrap_or_default();
         let workers = run.map_or_else(|| self.plan.config().num_workers.count(), |run| run.workers());
         let Lasting { metrics, budget, .. } = &self.lasting;
-        Snapshot::new(metrics, workers, queue, budget.snapshot())
+        let reservoir = self.supply.reservoir();
+        Snapshot { reservoir, ..Snapshot::new(metrics, workers, queue, budget.snapshot()) }
     }
 
     /// What each sample of the source, in its order, will take in the epoch that the next iteration would run.
