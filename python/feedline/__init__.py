@@ -29,6 +29,7 @@ from feedline.loader import Loader
 from feedline.plan import Plan
 from feedline.policy import Cache, Skip, cache, skip
 from feedline.sampler import ClassBalanced, Weighted, class_balanced, weighted
+from feedline.shuffle import Reservoir, reservoir
 from feedline.source import Source, array, files, folder, synthetic, tar, volumes
 from feedline.testing import step
 
@@ -45,6 +46,7 @@ __all__ = [
     "Plan",
     "PlanError",
     "RaggedError",
+    "Reservoir",
     "SampleError",
     "Skip",
     "Source",
@@ -62,6 +64,7 @@ __all__ = [
     "folder",
     "has_jpeg_simd",
     "ops",
+    "reservoir",
     "skip",
     "step",
     "synthetic",

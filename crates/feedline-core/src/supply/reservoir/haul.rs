@@ -71,7 +71,7 @@ pub(super) fn hauls(samples: &[(Wanted, Vec<OpenPart>)]) -> Vec<Haul> {
         parts.extend(of_sample.iter().map(|part| (number, wanted, part)));
     }
     let place = |(object, range): &OpenPart| (Arc::as_ptr(object).cast::<()>().addr(), range.start, range.end);
-    parts.sort_by_key(|(_, _, part)| place(part));
+    parts.sort_by_key(|(_, wanted, part)| (wanted.epoch, place(part)));
     let mut hauls: Vec<(usize, Haul)> = Vec::new();
     for (number, wanted, (object, range)) in parts {
         if let Some((first, last)) = hauls.last_mut() {

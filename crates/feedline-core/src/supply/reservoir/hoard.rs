@@ -7,7 +7,7 @@
 //! ahead; only for a task that is needed sooner than all that are ready a few more are read, so that nothing waits for ever
 //! (law 5).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::super::reader::Part;
@@ -63,6 +63,8 @@ pub(super) struct Hoard {
     waiting: BTreeMap<(Need, u64), Waiting>,
     /// Which task waits for a sample.
     waited_for: HashMap<Wanted, (Need, u64)>,
+    /// Samples of epochs that are not walked yet, which tasks have all the same: they will not be read again.
+    had: HashSet<Wanted>,
     /// Tasks that were handed over and are not gone.
     ready: BTreeSet<(Need, u64)>,
     /// Samples that tasks ask for, and the last epoch that they did.
@@ -99,6 +101,7 @@ impl Hoard {
             coming: HashMap::new(),
             waiting: BTreeMap::new(),
             waited_for: HashMap::new(),
+            had: HashSet::new(),
             ready: BTreeSet::new(),
             asked: 0,
             last_asked: Epoch(0),
@@ -117,7 +120,11 @@ impl Hoard {
         let key = (task.need(), self.numbers);
         let mut missing = 0;
         for Asked { wanted, step } in &asked {
-            let is_ahead = || self.ways.get(&wanted.epoch).zip(*step).is_some_and(|(way, step)| way.is_coming(step));
+            let way = self.ways.get(&wanted.epoch);
+            if way.is_none() && step.is_some() {
+                self.had.insert(*wanted);
+            }
+            let is_ahead = || way.zip(*step).is_some_and(|(way, step)| way.is_coming(step));
             if !self.held.contains_key(wanted) && (self.coming.contains_key(wanted) || is_ahead()) {
                 self.waited_for.insert(*wanted, key);
                 missing += 1;
@@ -136,6 +143,11 @@ impl Hoard {
         self.ready.insert(key);
         let wanted = asked.into_iter().map(|asked| asked.wanted).collect();
         complete.push((ready, task, Ticket { number: key.1, need: key.0, generation: self.generation, wanted }));
+    }
+
+    /// The last epoch that is walked.
+    pub fn last_epoch(&self) -> Option<Epoch> {
+        self.ways.last_key_value().map(|(epoch, _)| *epoch)
     }
 
     /// The epoch that is walked next, where the last one that tasks ask for has been.
@@ -163,7 +175,10 @@ impl Hoard {
             while (steps.len() as u64) < leg
                 && let Some(step) = way.next()
             {
-                steps.push(wanted(*epoch, way, step));
+                let wanted = wanted(*epoch, way, step);
+                if !self.had.remove(&wanted) {
+                    steps.push(wanted);
+                }
             }
         }
         self.coming.extend(steps.iter().map(|wanted| (*wanted, (Vec::new(), usize::MAX))));
@@ -229,6 +244,7 @@ impl Hoard {
         (self.bytes, self.asked, self.last_asked) = (0, 0, Epoch(0));
         self.ways.clear();
         self.waited_for.clear();
+        self.had.clear();
         let waiting = std::mem::take(&mut self.waiting).into_values();
         let waiting = waiting.map(|waiting| (waiting.task, waiting.ready)).collect();
         ((std::mem::take(&mut self.held), std::mem::take(&mut self.coming)), waiting)

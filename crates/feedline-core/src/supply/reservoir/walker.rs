@@ -121,22 +121,28 @@ impl Walk {
         task.wanted(plan).into_iter().zip(steps).map(|(wanted, step)| Asked { wanted, step }).collect()
     }
 
-    /// Begins the walks of epochs that are asked for: the first where the stream stands, others at their beginning.
+    /// Begins the walks of epochs that are asked for: the first where the stream stands, those that follow at their beginning.
     fn open_ways(&self, tasks: &[(Vec<Asked>, Task)]) {
         let epochs: BTreeSet<Epoch> = tasks.iter().map(|(_, task)| task.course().epoch).collect();
-        let known: Vec<Epoch> = self.lock().hoard.ways.keys().copied().collect();
+        let mut last = self.lock().hoard.last_epoch();
         let plan = self.local.plan();
-        let mut has_first = !known.is_empty();
-        for epoch in epochs.into_iter().filter(|epoch| !known.contains(epoch)) {
+        for epoch in epochs {
+            if last.is_some_and(|last| epoch != Epoch(last.0 + 1)) {
+                continue;
+            }
             let walk = self.walk_of(epoch);
-            let is_first = !std::mem::replace(&mut has_first, true);
             let of_epoch = || tasks.iter().map(|(_, task)| task).filter(|task| task.course().epoch == epoch);
             let own = |position| Some(walk.turn_at(position)).filter(|(rank, _)| rank.rank == self.rank);
             let turns = || of_epoch().flat_map(|task| task.positions(plan)).filter_map(own).map(|(_, turn)| turn);
-            let turn = if is_first { turns().min().unwrap_or(0) } else { 0 };
-            let share =
-                of_epoch().next().filter(|_| is_first).map_or_else(|| plan.share(0), |task| task.course().share);
+            let (turn, share) = match last {
+                Some(_) => (0, plan.share(0)),
+                None => (
+                    turns().min().unwrap_or(0),
+                    of_epoch().next().map_or_else(|| plan.share(0), |task| task.course().share),
+                ),
+            };
             self.open_way(epoch, Way::from_turn(walk, self.rank, turn, &share));
+            last = Some(epoch);
         }
     }
 
