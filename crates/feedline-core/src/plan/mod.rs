@@ -18,6 +18,7 @@ mod prefix;
 mod registry;
 mod settings;
 mod shuffle;
+mod shuffle_report;
 mod sizes;
 
 pub use ahead::Ahead;
@@ -33,3 +34,4 @@ pub use prefix::Prefix;
 pub use registry::Registry;
 pub use settings::{OnError, Order, RunConfig, SeekIndexUse, Settings, Start, Workers};
 pub use shuffle::{ReservoirConfig, ReservoirSize, Shuffle};
+pub use shuffle_report::ShuffleReport;
