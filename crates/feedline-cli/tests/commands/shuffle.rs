@@ -55,6 +55,7 @@ fn plots_are_written_as_a_page_and_as_a_picture() {
 #[test]
 fn a_reservoir_over_loose_files_says_what_to_do() {
     let folder = pictures();
-    write_plan(folder.path(), "plan.toml", "batch_size = 5\nshuffle = { kind = \"reservoir\" }", "");
+    let settings = "batch_size = 5\nragged = [\"image\"]\nshuffle = { kind = \"reservoir\" }";
+    write_plan(folder.path(), "plan.toml", settings, "");
     fail(&["shuffle", "plan.toml"], folder.path(), &["feedline pack"]);
 }

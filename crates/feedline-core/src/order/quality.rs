@@ -233,7 +233,7 @@ mod tests {
         assert_eq!((quality.displacement.mean, quality.neighbours.mean), (0.0, 0.001));
         let labels = quality.labels.unwrap();
         assert!(
-            labels.correlation > 0.98 && labels.longest_run == 100 && labels.classes_per_batch == 1.0,
+            labels.correlation > 0.98 && labels.longest_run == 100 && labels.classes_per_batch < 1.001,
             "{labels:?}"
         );
         assert_eq!(quality.meet_again, 100 * 45);

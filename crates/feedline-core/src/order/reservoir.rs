@@ -48,9 +48,12 @@ pub struct ReservoirEpoch {
     blocks: ShuffledBlocks,
     draws: StreamKey,
     drains: StreamKey,
-    /// The steps of neighbouring turns, by rank and number of the piece.
-    pieces: Mutex<LruCache<(u32, u64), Arc<Vec<u64>>>>,
+    /// What was found, by rank and number of the piece.
+    pieces: Mutex<LruCache<(u32, u64), Piece>>,
 }
+
+/// The steps of neighbouring turns.
+type Piece = Arc<Vec<u64>>;
 
 /// One rank's part of an epoch.
 #[derive(Clone, Copy, Debug)]

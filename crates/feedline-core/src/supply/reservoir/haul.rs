@@ -16,8 +16,9 @@ use crate::order::Epoch;
 use crate::source::OpenPart;
 use crate::store::Object;
 
-/// The longest haul: a disk that reads 150 MB/s is busy with it six times as long as with a seek of 8 ms.
-pub(super) const MOST_BYTES: u64 = 8 << 20;
+/// The longest haul, from a disk and from a peer, of which several are fetched at once.
+const MOST_BYTES: u64 = 32 << 20;
+const REMOTE_MOST_BYTES: u64 = 8 << 20;
 /// What is read rather than skipped: as long as a seek, or as a request.
 const GAP_BYTES: u64 = 1 << 20;
 const REMOTE_GAP_BYTES: u64 = 128 << 10;
@@ -75,10 +76,11 @@ pub(super) fn hauls(samples: &[(Wanted, Vec<OpenPart>)]) -> Vec<Haul> {
     let mut hauls: Vec<(usize, Haul)> = Vec::new();
     for (number, wanted, (object, range)) in parts {
         if let Some((first, last)) = hauls.last_mut() {
-            let gap = if object.remote().is_some() { REMOTE_GAP_BYTES } else { GAP_BYTES };
+            let is_remote = object.remote().is_some();
+            let (gap, most) = if is_remote { (REMOTE_GAP_BYTES, REMOTE_MOST_BYTES) } else { (GAP_BYTES, MOST_BYTES) };
             let end = last.range.end.max(range.end);
             let is_close = Arc::ptr_eq(object, &last.object) && range.start <= last.range.end.saturating_add(gap);
-            if is_close && last.epoch == wanted.epoch && end - last.range.start <= MOST_BYTES {
+            if is_close && last.epoch == wanted.epoch && end - last.range.start <= most {
                 last.range.end = end;
                 last.cuts.push((*wanted, range.clone()));
                 *first = number.min(*first);
@@ -123,10 +125,11 @@ mod tests {
 
     #[test]
     fn a_long_stretch_is_read_in_several_hauls() {
-        let samples: Vec<_> = (0..40).map(|number| number << 19..(number + 1) << 19).collect();
+        let samples: Vec<_> = (0..40).map(|number| number << 21..(number + 1) << 21).collect();
         let hauls = ranges(&samples);
-        assert_eq!(hauls, [0..8 << 20, 8 << 20..16 << 20, 16 << 20..20 << 20]);
-        assert_eq!(ranges(&[0..5 * MOST_BYTES]), [0..5 * MOST_BYTES]);
+        assert_eq!(hauls, [0..32 << 20, 32 << 20..64 << 20, 64 << 20..80 << 20]);
+        let giant = 5 * MOST_BYTES;
+        assert_eq!(ranges(&[0..giant, giant..giant + 1]), [0..giant, giant..giant + 1]);
     }
 
     #[test]

@@ -7,13 +7,14 @@
 //! - `way.rs` is what is left to be read of an epoch
 //! - `haul.rs` makes long reads of neighbouring samples
 //! - `hoard.rs` is what was read, who waits for it, and how much may be read
-//! - `walker.rs` is the thread that reads
+//! - `walk.rs` takes tasks and hands them over, `walker.rs` is the thread that reads
 //!
 //! Always true: what is held is bounded, beside the memory budget, and shown in the snapshot (law 5). What cannot be read in
 //! one go is loaded alone, and fails by name if it has to (law 6).
 
 mod haul;
 mod hoard;
+mod walk;
 mod walker;
 mod way;
 
@@ -22,7 +23,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use self::hoard::{Hoard, Limits};
-use self::walker::Walk;
+use self::walk::Walk;
 use super::{Cut, LocalSupply, Reading, Ready, Supply, SupplyError, Wanted};
 use crate::batch::Sample;
 use crate::cost::Effort;
@@ -32,6 +33,9 @@ use crate::order::Reservoir;
 use crate::plan::Plan;
 use crate::sink::Machine;
 
+/// What is read in one go for each reader: a disk that reads 150 MB/s is busy with it thirteen times as long as with a seek
+/// of 8 ms.
+const READER_BYTES: u64 = 16 << 20;
 /// The share of the memory budget that may be read ahead beside it and the reservoir, and the most that may.
 const BUDGET_SHARE: u64 = 8;
 const MOST_BYTES_AHEAD: u64 = 256 << 20;
@@ -86,7 +90,7 @@ fn limits(plan: &Plan, reservoir: &Reservoir, machine: &Machine) -> Limits {
     let sample_bytes = reservoir.blocks.sample_bytes();
     let asked = plan.config().memory_budget.map(|bytes| bytes.0);
     let most = (Budget::asked_or_default(asked, machine.memory_bytes).limit() / BUDGET_SHARE).min(MOST_BYTES_AHEAD);
-    let bytes = (haul::MOST_BYTES * u64::from(reservoir.readers)).min(most / 2);
+    let bytes = (READER_BYTES * u64::from(reservoir.readers)).min(most / 2);
     let leg = (bytes / sample_bytes).clamp(1, MOST_SAMPLES);
     // What is with a peer comes later, but more of it at once.
     let ahead = if plan.source().is_remote() { (most / sample_bytes).max(2 * leg) } else { 2 * leg };

@@ -1,0 +1,1 @@
+"""What reading in sequence gains, and what it costs in learning."""
