@@ -6,6 +6,7 @@ import json
 import logging
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -161,6 +162,25 @@ def test_shards_in_a_bucket_give_the_same_stream_in_few_requests(bucket: Bucket,
     assert 0 < snapshot["reservoir"]["reads"] < SAMPLES
     assert snapshot["store"]["bytes_received"] >= snapshot["reservoir"]["read_bytes"]
     loader.close()
+
+
+def test_law_7_a_bucket_that_never_answers_does_not_keep_a_loader_from_closing(bucket: Bucket, shards: Path) -> None:
+    loader = loader_over(bucket.put(shards))
+    next(iter(loader))
+    bucket.proxy.fault = lambda method, path: "hang"
+    loader.set_epoch(7)
+    threading.Timer(0.3, loader.close).start()
+    start = time.monotonic()
+    with pytest.raises(fl.ClosedError):
+        ids(loader)
+    assert time.monotonic() - start < 1.5
+
+
+def test_faults_of_a_bucket_cost_time_and_nothing_else(bucket: Bucket, shards: Path) -> None:
+    loader = loader_over(bucket.put(shards))
+    numbers = iter(range(10**9))
+    bucket.proxy.fault = lambda method, path: {0: "503", 2: "cut"}.get(next(numbers) % 4)
+    assert contents(loader) == contents(loader_over(shards))
 
 
 def test_shards_of_a_storage_server_give_the_same_stream(serve: Callable[..., Any], shards: Path) -> None:

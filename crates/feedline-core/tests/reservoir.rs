@@ -197,6 +197,19 @@ fn planned_and_arrival_order_deliver_each_sample_once() {
 }
 
 #[test]
+fn law_7_slow_samples_that_start_early_and_little_memory_hold_up_nothing() {
+    let data = write_shards();
+    let delays = "[[ops]]\nop = \"Delay\"\ncosts_ms = [0.0, 0.0, 0.0, 0.0, 30.0, 0.0, 0.0]\n";
+    for (order, budget) in [("strict", "4kB"), ("planned", "4kB"), ("arrival", "1MB")] {
+        let run = format!("num_workers = 4\nmemory_budget = \"{budget}\"\n{delays}");
+        let loader = loader(data.path(), &format!("order = \"{order}\""), &run);
+        for _ in 0..2 {
+            check_each_once(ids(&collect(&loader).unwrap()));
+        }
+    }
+}
+
+#[test]
 fn law_7_leaving_in_the_middle_and_closing_end_at_once() {
     let data = write_shards();
     let slow = format!("slow-disk://seek_ms=5,mb_per_second=2{}", data.path().display());

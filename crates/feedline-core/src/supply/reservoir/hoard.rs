@@ -61,8 +61,8 @@ pub(super) struct Hoard {
     /// Samples on their way: parts that are here, and how many are missing.
     coming: HashMap<Wanted, (Vec<Part>, usize)>,
     waiting: BTreeMap<(Need, u64), Waiting>,
-    /// Which task waits for a sample.
-    waited_for: HashMap<Wanted, (Need, u64)>,
+    /// Which tasks wait for a sample.
+    waited_for: HashMap<Wanted, Vec<(Need, u64)>>,
     /// Samples of epochs that are not walked yet, which tasks have all the same: they will not be read again.
     had: HashSet<Wanted>,
     /// Tasks that were handed over and are not gone.
@@ -126,7 +126,7 @@ impl Hoard {
             }
             let is_ahead = || way.zip(*step).is_some_and(|(way, step)| way.is_coming(step));
             if !self.held.contains_key(wanted) && (self.coming.contains_key(wanted) || is_ahead()) {
-                self.waited_for.insert(*wanted, key);
+                self.waited_for.entry(*wanted).or_default().push(key);
                 missing += 1;
             }
         }
@@ -213,11 +213,12 @@ impl Hoard {
     fn arrive(&mut self, wanted: Wanted, complete: &mut Complete) {
         let Some((parts, _)) = self.coming.remove(&wanted) else { return };
         self.held.insert(wanted, parts.into());
-        let Some(key) = self.waited_for.remove(&wanted) else { return };
-        let Some(waiting) = self.waiting.get_mut(&key) else { return };
-        waiting.missing -= 1;
-        if waiting.missing == 0 {
-            self.complete(key, complete);
+        for key in self.waited_for.remove(&wanted).unwrap_or_default() {
+            let Some(waiting) = self.waiting.get_mut(&key) else { continue };
+            waiting.missing -= 1;
+            if waiting.missing == 0 {
+                self.complete(key, complete);
+            }
         }
     }
 
