@@ -1,4 +1,4 @@
-"""Sequential shuffle: shards are read in sequence, each sample comes once, and a resume is exact, also after kill -9."""
+"""Sequential shuffle: shards are read in sequence, each sample comes once, a resume is exact, also after kill -9."""
 
 from __future__ import annotations
 
@@ -73,7 +73,11 @@ def test_law_3_the_stream_does_not_depend_on_threads(shards: Path, workers: int)
 def test_law_1_samples_are_those_of_a_full_shuffle(shards: Path) -> None:
     def prepared(**options: Any) -> dict[int, bytes]:
         batches = list(loader_over(shards, **options))
-        return {int(i): image.tobytes() for batch in batches for i, image in zip(batch["index"], batch["image"])}
+        return {
+            int(i): image.tobytes()
+            for batch in batches
+            for i, image in zip(batch["index"], batch["image"], strict=True)
+        }
 
     assert prepared() == prepared(shuffle=True)
 
@@ -91,7 +95,7 @@ def test_law_2_ranks_divide_an_epoch(shards: Path) -> None:
         for rank in range(world):
             for batch in loader_over(shards, rank=rank, world_size=world):
                 padded = batch.get("padded", np.zeros(len(batch["index"]), bool))
-                seen += [int(index) for index, padding in zip(batch["index"], padded) if not padding]
+                seen += [int(index) for index, padding in zip(batch["index"], padded, strict=True) if not padding]
         assert sorted(seen) == list(range(SAMPLES))
 
 

@@ -1,7 +1,7 @@
 """Whether a small net learns as well from data sorted by class as with a full shuffle.
 
-In: ways to shuffle. Out: the accuracy of each, for several seeds. Classes are clouds of points that overlap; a shard has
-one class, and blocks are a two-hundredth of the data, where ImageNet's would be a two-thousandth.
+In: ways to shuffle. Out: the accuracy of each, for several seeds. Classes are clouds of points that overlap; a shard
+has one class, and blocks are a two-hundredth of the data, where ImageNet's would be a two-thousandth.
 """
 
 from __future__ import annotations

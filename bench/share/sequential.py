@@ -1,9 +1,9 @@
 """Reading in sequence: `python -m bench.share.sequential PICTURES [--runs 3] [--only disk learning]`.
 
 Disk: one reader in sequence, through a reservoir of a tenth of the epoch, against reads at random with 1, 2 and 4
-workers, on a simulated hard disk (8 ms a seek, 150 MB/s, one head), of shards of pictures that are delivered as they are
-stored. Learning: a small net on data sorted by class, with a full shuffle, with such a reservoir and several readers, and
-with a small one and a single reader. Written to bench/results/share-sequential.json, part by part.
+workers, on a simulated hard disk (8 ms a seek, 150 MB/s, one head), of shards of pictures that are delivered as they
+are stored. Learning: a small net on data sorted by class, with a full shuffle, with such a reservoir and several
+readers, and with a small one and a single reader. Written to bench/results/share-sequential.json, part by part.
 """
 
 from __future__ import annotations

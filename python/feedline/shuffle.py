@@ -22,10 +22,11 @@ class Reservoir:
 def reservoir(size: int | float | None = None, *, readers: int = 4, block: int | str = "64MB") -> Reservoir:
     """Shuffle by reading in sequence: ``Loader(fl.tar(...), shuffle=fl.reservoir(0.1))``.
 
-    Shards are cut into blocks, whose order is new each epoch. Readers walk them in sequence, in turns, into a reservoir,
-    from which the next sample is drawn at random. So a hard disk reads at its full speed, and each sample still comes once
-    per epoch, in an order that depends on nothing but the plan and the seed. What is given up: samples that lie close
-    together come within about the size of the reservoir of each other. ``feedline shuffle PLAN`` says how much that is.
+    Shards are cut into blocks, whose order is new each epoch. Readers walk them in sequence, in turns, into a
+    reservoir, from which the next sample is drawn at random. So a hard disk reads at its full speed, and each sample
+    still comes once per epoch, in an order that depends on nothing but the plan and the seed. What is given up: samples
+    that lie close together come within about the size of the reservoir of each other. ``feedline shuffle PLAN`` says
+    how much that is.
 
     Args:
         size: samples in the reservoir of each rank: a whole number, or a part of the rank's samples such as ``0.1``.

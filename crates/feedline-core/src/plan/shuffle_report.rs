@@ -16,7 +16,7 @@ const TOLD_PLACES: u64 = 2000;
 const SORTED: f64 = 0.5;
 const HEAPED: f64 = 0.05;
 /// And so do batches with so few of the classes that they would have.
-const POOR: f64 = 0.9;
+const POOR: f64 = 0.75;
 
 /// How good a shuffle is.
 #[derive(Clone, Debug, Serialize)]
