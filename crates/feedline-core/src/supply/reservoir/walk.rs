@@ -18,22 +18,22 @@ use crate::store::{Answer, Fetch};
 /// What the thread and those who ask share.
 #[derive(Debug)]
 pub(super) struct Walk {
-    pub(super) local: Arc<LocalSupply>,
-    pub(super) rank: u32,
-    pub(super) traffic: Arc<TrafficMeter>,
-    pub(super) progress: Mutex<Progress>,
-    pub(super) changed: Condvar,
+    pub local: Arc<LocalSupply>,
+    pub rank: u32,
+    pub traffic: Arc<TrafficMeter>,
+    pub progress: Mutex<Progress>,
+    pub changed: Condvar,
 }
 
 #[derive(Debug)]
 pub(super) struct Progress {
-    pub(super) hoard: Hoard,
+    pub hoard: Hoard,
     /// Fetches under way; one that has just begun is not here yet.
-    pub(super) fetches: HashMap<u64, Option<Fetch>>,
-    pub(super) answers: VecDeque<(u64, Answer)>,
-    pub(super) numbers: u64,
-    pub(super) is_closed: bool,
-    pub(super) has_ended: bool,
+    pub fetches: HashMap<u64, Option<Fetch>>,
+    pub answers: VecDeque<(u64, Answer)>,
+    pub numbers: u64,
+    pub is_closed: bool,
+    pub has_ended: bool,
 }
 
 /// Goes with a task that is ready, and ends what is held for it.
@@ -64,11 +64,11 @@ impl Walk {
         Self { local, rank, traffic, progress: Mutex::new(progress), changed: Condvar::new() }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Progress> {
+    pub fn lock(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn walk_of(&self, epoch: Epoch) -> Arc<ReservoirEpoch> {
+    pub fn walk_of(&self, epoch: Epoch) -> Arc<ReservoirEpoch> {
         match self.local.plan().sequence().epoch(epoch) {
             EpochSequence::Reservoir(walk) => walk,
             _ => unreachable!("this supply is for plans with a reservoir: see Loader::new"),
@@ -77,13 +77,14 @@ impl Walk {
 
     /// Takes tasks; hands over those whose samples are here.
     pub fn ask(self: &Arc<Self>, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
-        if self.lock().has_ended {
-            return ready.ready(tasks);
-        }
         let tasks: Vec<_> = tasks.into_iter().map(|task| (self.asked(&task), task)).collect();
         self.open_ways(&tasks);
         let mut complete = Complete::new();
         let mut progress = self.lock();
+        if progress.has_ended {
+            drop(progress);
+            return ready.ready(tasks.into_iter().map(|(_, task)| task).collect());
+        }
         for (asked, task) in tasks {
             progress.hoard.ask(task, asked, ready, &mut complete);
         }
@@ -129,11 +130,11 @@ impl Walk {
         }
     }
 
-    pub(super) fn open_way(&self, epoch: Epoch, way: Way) {
+    pub fn open_way(&self, epoch: Epoch, way: Way) {
         self.lock().hoard.ways.entry(epoch).or_insert(way);
     }
 
-    pub(super) fn hand_over(self: &Arc<Self>, complete: Complete) {
+    pub fn hand_over(self: &Arc<Self>, complete: Complete) {
         for (ready, mut task, ticket) in complete {
             task.hold(Holding { walk: Arc::clone(self), ticket });
             ready.ready(vec![task]);
