@@ -11,6 +11,10 @@ use super::{Epoch, Occurrence, Permutation, Position, Reservoir, ReservoirEpoch,
 
 /// Epochs of a sequence that are kept where finding it takes its time: the window reaches from one into the next.
 const KEPT_EPOCHS: usize = 2;
+/// The same of a reservoir, and the positions of short epochs that are: a run may look over the ends of many.
+const FEWEST_RESERVOIRS: u64 = 3;
+const MOST_RESERVOIRS: u64 = 1024;
+const KEPT_POSITIONS: u64 = 1 << 17;
 
 /// The visit of a sample: its ordinal in the source and how often it came before in the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,10 +135,11 @@ impl Sequence {
             }
             Rule::Listed(drawn) => EpochSequence::Drawn(Arc::clone(drawn)),
             Rule::Reservoir { rule, found } => {
-                EpochSequence::Reservoir(kept(found, epoch, || rule.epoch(self.seed, epoch)))
+                let most = (KEPT_POSITIONS / self.len().max(1)).clamp(FEWEST_RESERVOIRS, MOST_RESERVOIRS);
+                EpochSequence::Reservoir(kept(found, most as usize, epoch, || rule.epoch(self.seed, epoch)))
             }
             Rule::Weighted { table, len, drawn } => {
-                EpochSequence::Drawn(kept(drawn, epoch, || table.draw(*len, self.seed, epoch)))
+                EpochSequence::Drawn(kept(drawn, KEPT_EPOCHS, epoch, || table.draw(*len, self.seed, epoch)))
             }
         }
     }
@@ -159,14 +164,14 @@ impl Rule {
     }
 }
 
-/// What is kept of an epoch, made if it is not.
-fn kept<T>(kept: &Mutex<VecDeque<(Epoch, Arc<T>)>>, epoch: Epoch, make: impl FnOnce() -> T) -> Arc<T> {
+/// What is kept of an epoch, of which there are at most `most`; made if it is not.
+fn kept<T>(kept: &Mutex<VecDeque<(Epoch, Arc<T>)>>, most: usize, epoch: Epoch, make: impl FnOnce() -> T) -> Arc<T> {
     let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, found)) = kept.iter().find(|(of, _)| *of == epoch) {
         return Arc::clone(found);
     }
     let fresh = Arc::new(make());
-    kept.truncate(KEPT_EPOCHS - 1);
+    kept.truncate(most - 1);
     kept.push_front((epoch, Arc::clone(&fresh)));
     fresh
 }
