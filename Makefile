@@ -19,7 +19,7 @@ SCHEDULE ?=
 # How long `make fuzz` runs each target.
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build demo test test-rust test-python test-fuzz fuzz lint bench bench-peers bench-schedule bench-storage bench-accuracy clean
+.PHONY: help build demo test test-rust test-python test-fuzz fuzz lint bench bench-peers bench-schedule bench-storage bench-accuracy bench-share clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -90,6 +90,9 @@ bench-storage: $(VENV)/dev $(VENV)/installed  ## traffic and time of every offlo
 
 bench-accuracy: $(VENV)/dev $(VENV)/installed  ## train a small segmentation net in every order (a few minutes)
 	$(BIN)/python -m bench.accuracy
+
+bench-share: $(VENV)/dev $(VENV)/installed  ## sequential reads against random ones, and what is learnt from them (five minutes)
+	$(BIN)/python -m bench.share.sequential $(firstword $(DATA))
 
 clean:  ## remove what the commands made
 	rm -rf $(VENV) target fuzz/artifacts fuzz/corpus demo-data bench/.venvs bench-work .pytest_cache .mypy_cache .ruff_cache

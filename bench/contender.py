@@ -7,12 +7,13 @@ import sys
 from bench import arrays
 from bench.peers.contenders import CONTENDERS
 from bench.schedule import uniform
+from bench.share import disk
 from bench.volumes import contenders as volumes
 
 
 def main() -> None:
     name, *arguments = sys.argv[1:]
-    contenders = {**CONTENDERS, **arrays.CONTENDERS, **volumes.CONTENDERS, **uniform.CONTENDERS}
+    contenders = {**CONTENDERS, **arrays.CONTENDERS, **volumes.CONTENDERS, **uniform.CONTENDERS, **disk.CONTENDERS}
     contenders[name](*arguments)
 
 

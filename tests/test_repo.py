@@ -187,3 +187,15 @@ def test_the_table_of_offload_policies_is_the_committed_result() -> None:
             row = f"| {name} | `{policy}` | {sent / 1e3:.1f} | {data['mean_file_bytes'] / sent:.2f} | "
             row += f"{found['best_epoch_seconds']:.2f} | {found['storage_cpu_ms_per_sample']:.2f} | "
             assert row + f"{100 * (1 - found['candidates'].get('raw', 0.0)):.0f} % |" in guide, (name, policy)
+
+
+def test_the_tables_of_reading_in_sequence_are_the_committed_result() -> None:
+    guide = (ROOT / "docs/guide/sequential.md").read_text()
+    results = json.loads((ROOT / "bench/results/share-sequential.json").read_text())["results"]
+    bandwidth = results["disk"]["sample_bytes_with_headers"] / 150e6
+    for name, found in results["disk"]["contenders"].items():
+        rate = found["samples_per_second"]
+        assert f"| `{name}` | {rate:.0f} | {100 * rate * bandwidth:.0f} % |" in guide, name
+    for name, found in results["learning"].items():
+        row = f"| `{name}` | {100 * found['mean']:.1f} % | {100 * found['standard_error']:.1f} |"
+        assert row in guide, name

@@ -31,6 +31,7 @@ from feedline.plan import Plan
 from feedline.policy import Cache, Skip, cache, skip
 from feedline.sampler import ClassBalanced, Weighted, class_balanced, weighted
 from feedline.sharing import Share, share
+from feedline.shuffle import Reservoir, reservoir
 from feedline.source import Source, array, files, folder, synthetic, tar, volumes
 from feedline.testing import step
 
@@ -48,6 +49,7 @@ __all__ = [
     "Plan",
     "PlanError",
     "RaggedError",
+    "Reservoir",
     "SampleError",
     "Share",
     "Skip",
@@ -66,6 +68,7 @@ __all__ = [
     "folder",
     "has_jpeg_simd",
     "ops",
+    "reservoir",
     "share",
     "skip",
     "step",

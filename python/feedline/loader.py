@@ -21,6 +21,8 @@ from feedline.ops import Op
 from feedline.plan import Plan
 from feedline.policy import Cache, Skip
 from feedline.sharing import Share, as_share, open_loader
+from feedline.shuffle import Reservoir
+from feedline.shuffle import to_plan as _shuffle
 from feedline.source import Source
 
 Batch = dict[str, Any] | tuple[Any, ...]
@@ -42,7 +44,8 @@ class Loader:
         source: where samples come from: ``fl.folder``, ``fl.files``, ``fl.array``, ``fl.volumes``, ``fl.synthetic``.
         ops: what is done to each sample, in order.
         batch_size: samples per batch.
-        shuffle: a new random order each epoch, without memory for any number of samples.
+        shuffle: a new random order each epoch, without memory for any number of samples; or ``fl.reservoir(size)``,
+            which reads shards in sequence and draws from what was read.
         sampler: a sequence of ids instead: a list, ``fl.weighted(...)`` or ``fl.class_balanced()``.
         seed: all randomness follows from it.
         num_workers: preparer threads (not processes); ``"auto"`` begins with one per core that the process may use,
@@ -86,7 +89,7 @@ class Loader:
         ops: Sequence[Op] = (),
         *,
         batch_size: int,
-        shuffle: bool = False,
+        shuffle: bool | Reservoir = False,
         sampler: samplers.Sampler | None = None,
         seed: int = 0,
         num_workers: int | Literal["auto"] = "auto",
@@ -127,7 +130,7 @@ class Loader:
         ranks = environment.launched_rank() if rank is None and world_size is None else _rank(rank, world_size)
         settings: dict[str, Any] = {
             "batch_size": _whole("batch_size", batch_size, 1),
-            "shuffle": _truth("shuffle", shuffle),
+            "shuffle": _shuffle(shuffle),
             "seed": _whole("seed", seed, 0),
             "drop_last": _truth("drop_last", drop_last),
             "on_error": {"max_fraction": on_error.max_fraction} if isinstance(on_error, Skip) else "raise",
@@ -241,7 +244,10 @@ class Loader:
         return self._native.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state, exactly; with any num_workers, in strict order also another world_size or batch_size."""
+        """Go on from a state, exactly; with any num_workers, in strict order also another world_size or batch_size.
+
+        Within an epoch that is shuffled through a reservoir the world_size has to stay.
+        """
         self._native.load_state_dict(state)
 
     def snapshot(self) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""For tests, benchmarks and what-ifs: ops and steps that only take time."""
+"""For tests, benchmarks and what-ifs: ops, steps and disks that only take time."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from feedline.errors import PlanError
 from feedline.ops import Op
 
 
@@ -38,3 +40,18 @@ def delay(costs_ms: float | Sequence[float] | Any, kind: Literal["sleep", "cpu"]
 def step(ms: float) -> None:
     """Simulate the step of an accelerator: wait, without holding the interpreter."""
     time.sleep(ms / 1e3)
+
+
+def slow_disk(path: str | os.PathLike[str], *, seek_ms: float = 8.0, mb_per_second: float = 150.0) -> str:
+    """Give the address of a path as if it were on a hard disk, for ``fl.tar``, ``fl.folder`` and ``fl.volumes``.
+
+    The disk has one head: a read that does not begin where the last one ended waits ``seek_ms``, and reads queue behind
+    each other at ``mb_per_second``. Sources whose addresses have the same speed share the disk.
+
+    >>> slow_disk("/data/train", seek_ms=10)
+    'slow-disk://seek_ms=10.0,mb_per_second=150.0/data/train'
+    """
+    if not (seek_ms >= 0 and 0 < mb_per_second < float("inf")):
+        raise PlanError(f"a disk with seek_ms={seek_ms} and mb_per_second={mb_per_second} cannot read")
+    speed = f"seek_ms={float(seek_ms)},mb_per_second={float(mb_per_second)}"
+    return f"slow-disk://{speed}{os.path.abspath(os.fspath(path))}"

@@ -42,6 +42,8 @@ pub enum Command {
     Index(IndexArguments),
     /// Show what samples take, which are slow, and why.
     Cost(CostArguments),
+    /// Show how good the shuffle of a plan is, against a full one.
+    Shuffle(ShuffleArguments),
     /// Show what a storage server would do for a plan, why, and what that gains.
     Offload(OffloadArguments),
     /// Show or remove what is kept in the cache folder.
@@ -160,6 +162,29 @@ pub struct RunArguments {
     /// Preparer threads, in place of the plan's.
     #[arg(long)]
     pub num_workers: Option<usize>,
+}
+
+/// Arguments of `feedline shuffle`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Only the order is looked at, and the classes of samples where they have some: no data is read.
+
+Examples:
+  feedline shuffle plan.toml
+  feedline shuffle plan.toml --html shuffle.html
+  feedline shuffle plan.toml --json | jq .plan.labels.classes_per_batch")]
+pub struct ShuffleArguments {
+    /// The plan; relative paths in it are relative to the current folder.
+    pub plan: PathBuf,
+    /// The epoch to look at, with the one after it.
+    #[arg(long, default_value_t = 0)]
+    pub epoch: u64,
+    /// A page with plots.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// A picture of the plots.
+    #[arg(long, value_name = "FILE")]
+    pub png: Option<PathBuf>,
 }
 
 /// Arguments of `feedline show`.

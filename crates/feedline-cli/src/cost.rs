@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use feedline_core::cost::CostReport;
 use feedline_core::order::{Epoch, Sampler, Seed};
+use feedline_core::plan::Shuffle;
 use feedline_core::{Document, Loader, Registry};
 use serde::Serialize;
 
@@ -150,7 +151,7 @@ fn of_sample(
         let mut document = document.clone();
         document.settings.seed = Seed(seed);
         document.settings.sampler = Some(Sampler::List { ids: vec![id.0] });
-        (document.settings.shuffle, document.settings.batch_size) = (false, 1);
+        (document.settings.shuffle, document.settings.batch_size) = (Shuffle::Never, 1);
         document.config.prefetch_batches = Some(1);
         let mut runs = Vec::new();
         for _ in 0..RUNS {

@@ -31,6 +31,7 @@ mod progress;
 mod report;
 mod run;
 mod show;
+mod shuffle;
 mod storage;
 mod synth;
 mod top;
@@ -78,6 +79,7 @@ fn dispatch(command: Command, registry: Registry, interrupt: &Interrupt<'_>, out
         Command::Show(arguments) => output.write(&show::show(arguments, &registry, interrupt)?),
         Command::Index(arguments) => output.write(&index::index(&arguments, &registry, interrupt)?),
         Command::Cost(arguments) => output.write(&cost::cost(&arguments, &registry, interrupt)?),
+        Command::Shuffle(arguments) => output.write(&shuffle::shuffle(&arguments, &registry, interrupt)?),
         Command::Offload(arguments) => output.write(&offload::offload(&arguments, &registry, interrupt)?),
         Command::Cache { command } => output.write(&cache::cache(&command, &registry)?),
         Command::Pack(arguments) => output.write(&pack::pack(&arguments.into(), &registry, interrupt)?),

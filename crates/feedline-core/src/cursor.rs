@@ -148,6 +148,10 @@ pub enum StateError {
         "the planned order of this loader is another than that of the state: files have changed in size; take order=\"strict\" or \"arrival\" for the rest of the epoch, or start it anew with set_epoch"
     )]
     Changed,
+    #[error(
+        "the state is from within an epoch that a reservoir divides over {saved} ranks, but this loader has world_size {now}; go on with {saved}, or start the epoch anew with set_epoch"
+    )]
+    World { saved: u32, now: u32 },
     #[error("the state is damaged: its pending samples are not those that {batches} batches can have passed over")]
     Pending { batches: u64 },
     #[error(
@@ -177,6 +181,10 @@ impl State {
         }
         if self.order != now.order {
             return Err(StateError::Order);
+        }
+        let is_under_way = (self.offset, self.batches) != (0, 0);
+        if plan.sequence().reservoir().is_some() && is_under_way && self.world_size != now.world_size {
+            return Err(StateError::World { saved: self.world_size, now: now.world_size });
         }
         let saved_rank = Rank { rank: 0, world: self.world_size.max(1) };
         let share = Share::new(plan.sequence().len(), self.offset, saved_rank, self.batch_size, self.drop_last);

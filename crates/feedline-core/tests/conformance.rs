@@ -4,13 +4,14 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
+use std::time::Duration;
 
 use feedline_core::Registry;
 use feedline_core::batch::Dtype;
 use feedline_core::source::{
     ArraySource, FilesSource, FolderSource, Labels, Part, Source, SubsetSource, SyntheticSource, VolumesSource,
 };
-use feedline_core::store::DiskStore;
+use feedline_core::store::{DiskSpeed, DiskStore, SlowDisk, SlowStore};
 use feedline_core::testing::{check_op, check_source, check_store, check_volume_op, write_pictures, write_volumes};
 
 fn pictures() -> tempfile::TempDir {
@@ -108,4 +109,6 @@ fn every_store_conforms() {
     let folder = pictures();
     fs::write(folder.path().join("empty"), b"").unwrap();
     check_store(&DiskStore::new(folder.path()));
+    let speed = DiskSpeed { seek: Duration::from_micros(100), bytes_per_second: 1e9 };
+    check_store(&SlowStore::new(Arc::new(DiskStore::new(folder.path())), Arc::new(SlowDisk::new(speed))));
 }

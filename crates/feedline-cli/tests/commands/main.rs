@@ -10,6 +10,7 @@ mod demo;
 mod pack;
 mod run;
 mod show;
+mod shuffle;
 mod support;
 mod synth;
 mod usage;

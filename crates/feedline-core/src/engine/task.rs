@@ -8,7 +8,7 @@ use std::time::Duration;
 use feedline_memory::SlotWriter;
 
 use super::prepare::Report;
-use crate::order::Course;
+use crate::order::{Course, Position};
 use crate::plan::Plan;
 use crate::supply::Wanted;
 
@@ -38,8 +38,18 @@ impl Task {
     pub fn wanted(&self, plan: &Plan) -> Vec<Wanted> {
         let epoch = self.course.epoch;
         let visits = plan.sequence().epoch(epoch);
+        self.positions(plan).map(|position| plan.wanted(epoch, &visits, position)).collect()
+    }
+
+    /// The way through the epoch that its samples are part of.
+    pub fn course(&self) -> &Course {
+        &self.course
+    }
+
+    /// The positions of its samples, in the order of its slots.
+    pub fn positions(&self, plan: &Plan) -> impl Iterator<Item = Position> {
         let turns = self.slots.clone().map(|slot| self.turn(slot));
-        turns.map(|turn| plan.wanted(epoch, &visits, plan.place(&self.course, turn).position)).collect()
+        turns.map(|turn| plan.place(&self.course, turn).position)
     }
 
     /// Gives it something of the supply's, which is dropped with it: when its samples are prepared, or nobody needs them.

@@ -12,6 +12,7 @@ pub(crate) use cpu::process_cpu_time;
 pub use cpu::thread_cpu_time;
 pub use meters::{CacheMeter, Metrics, OpMeter, Phase, ReadMeter, SeekMeter, Substitute};
 pub use snapshot::{
-    CacheSnapshot, MemorySnapshot, OpSnapshot, QueueSnapshot, SeekSnapshot, Snapshot, StoreSnapshot, SubstituteSnapshot,
+    CacheSnapshot, MemorySnapshot, OpSnapshot, QueueSnapshot, ReservoirSnapshot, SeekSnapshot, Snapshot, StoreSnapshot,
+    SubstituteSnapshot,
 };
 pub use traffic::{TrafficMeter, TrafficSums};

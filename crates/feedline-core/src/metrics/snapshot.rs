@@ -28,6 +28,8 @@ pub struct Snapshot {
     pub seek_index: SeekSnapshot,
     /// The cache of samples.
     pub cache: CacheSnapshot,
+    /// The reservoir, where samples are drawn from one.
+    pub reservoir: Option<ReservoirSnapshot>,
     /// What is prepared and waits.
     pub queue: QueueSnapshot,
     /// Memory in flight.
@@ -101,6 +103,23 @@ pub struct CacheSnapshot {
     pub written_bytes: u64,
 }
 
+/// What was read in sequence and waits for its turn; held beside the memory budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ReservoirSnapshot {
+    /// Samples that it is meant to have.
+    pub size: u64,
+    /// Samples that are held, read ahead and asked for.
+    pub samples: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Most bytes ever held.
+    pub peak_bytes: u64,
+    /// Reads, each from the begin of a range to its end.
+    pub reads: u64,
+    /// Bytes of them, with what lies between samples.
+    pub read_bytes: u64,
+}
+
 /// What waits to be taken.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct QueueSnapshot {
@@ -167,6 +186,7 @@ impl Snapshot {
             },
             seek_index: metrics.seek.read(),
             cache: metrics.cache.read(),
+            reservoir: None,
             queue,
             memory: MemorySnapshot { budget_bytes: budget.limit, used_bytes: budget.used, peak_bytes: budget.peak },
             stall_seconds: metrics.stalls().map(|(cause, time)| (Phase::name(cause), time.as_secs_f64())).collect(),

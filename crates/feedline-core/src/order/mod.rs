@@ -6,24 +6,31 @@
 //! Always true: within one epoch, all ranks together visit each sample exactly once (law 2); with a sampler, its
 //! sequence, repeats included.
 
+mod blocks;
 mod course;
 mod ids;
+mod interleave;
 mod missing;
 mod permutation;
 mod planned;
+mod quality;
 pub mod random;
+mod reservoir;
 mod sampler;
 mod segments;
 mod sequence;
 mod share;
 mod tally;
 
+pub use blocks::{Block, Blocks};
 pub use course::{Course, Rest};
 pub use ids::{Epoch, Occurrence, Position, Rank, SampleId, Seed};
 pub use missing::Missing;
 pub use permutation::Permutation;
 pub use planned::planned_order;
+pub use quality::{Distances, Division, Labels, Quality, neighbour_curve};
 pub use random::Draw;
+pub use reservoir::{Reservoir, ReservoirEpoch};
 pub use sampler::Sampler;
 pub use segments::Segments;
 pub use sequence::{EpochSequence, SamplerError, Sequence, Visit};

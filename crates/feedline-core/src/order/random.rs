@@ -40,6 +40,12 @@ pub enum Purpose {
     Split,
     /// The bytes of a synthetic sample.
     Content,
+    /// The order of the blocks that are read in sequence.
+    Blocks,
+    /// The draws from a reservoir.
+    Reservoir,
+    /// The order in which a reservoir is emptied.
+    Drain,
     /// The division of a source into segments.
     Segments,
     /// The order of a segment in one round.
@@ -56,8 +62,11 @@ impl Purpose {
             Self::Substitute => 3,
             Self::Split => 4,
             Self::Content => 5,
-            Self::Segments => 6,
-            Self::Round => 7,
+            Self::Blocks => 6,
+            Self::Reservoir => 7,
+            Self::Drain => 8,
+            Self::Segments => 9,
+            Self::Round => 10,
             Self::Op(op) => 1000 + u64::from(op),
         }
     }

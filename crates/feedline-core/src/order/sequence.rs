@@ -1,4 +1,4 @@
-//! The order of a plan's samples: sequential, shuffled, or a sampler's.
+//! The order of a plan's samples: the source's, shuffled fully or through a reservoir, or a sampler's.
 //!
 //! In: an epoch and a position. Out: a [`Visit`]. What is *not* done here: dividing positions over ranks ([`super::Share`]).
 
@@ -7,10 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::random::{Purpose, StreamKey, below};
 use super::sampler::{self, AliasTable, Drawn};
-use super::{Epoch, Occurrence, Permutation, Position, Sampler, Seed, Segments, Share};
+use super::{Epoch, Occurrence, Permutation, Position, Reservoir, ReservoirEpoch, Sampler, Seed, Segments, Share};
 
-/// Epochs of a drawn sequence that are kept: the window reaches from one into the next.
+/// Epochs of a sequence that are kept where finding it takes its time: the window reaches from one into the next.
 const KEPT_EPOCHS: usize = 2;
+/// The same of a reservoir, and the positions of short epochs that are: a run may look over the ends of many.
+const FEWEST_RESERVOIRS: u64 = 3;
+const MOST_RESERVOIRS: u64 = 1024;
+const KEPT_POSITIONS: u64 = 1 << 17;
 
 /// The visit of a sample: its ordinal in the source and how often it came before in the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +36,7 @@ pub struct Sequence {
 enum Rule {
     InOrder { len: u64 },
     Shuffled { len: u64 },
+    Reservoir { rule: Reservoir, found: Mutex<VecDeque<(Epoch, Arc<ReservoirEpoch>)>> },
     Segmented(Segments),
     Listed(Arc<Drawn>),
     Weighted { table: AliasTable, len: u64, drawn: Mutex<VecDeque<(Epoch, Arc<Drawn>)>> },
@@ -67,6 +72,19 @@ impl Sequence {
     /// Rounds of segments; what is called an epoch elsewhere is a round here.
     pub fn segmented(seed: Seed, segments: Segments) -> Self {
         Self { seed, rule: Rule::Segmented(segments) }
+    }
+
+    /// Samples drawn from a reservoir that is filled in sequence.
+    pub fn through(seed: Seed, rule: Reservoir) -> Self {
+        Self { seed, rule: Rule::Reservoir { rule, found: Mutex::default() } }
+    }
+
+    /// The reservoir that samples are drawn from, if there is one.
+    pub fn reservoir(&self) -> Option<&Reservoir> {
+        match &self.rule {
+            Rule::Reservoir { rule, .. } => Some(rule),
+            _ => None,
+        }
     }
 
     /// A sampler's sequence over a source of `len` samples; `ordinal_of` finds an id, `class_of` an ordinal's class.
@@ -106,6 +124,7 @@ impl Sequence {
             Rule::InOrder { len } | Rule::Shuffled { len } | Rule::Weighted { len, .. } => *len,
             Rule::Segmented(segments) => segments.samples(),
             Rule::Listed(drawn) => drawn.len() as u64,
+            Rule::Reservoir { rule, .. } => rule.blocks.samples(),
         }
     }
 
@@ -123,15 +142,12 @@ impl Sequence {
             }
             Rule::Segmented(segments) => EpochSequence::Segmented(*segments, epoch),
             Rule::Listed(drawn) => EpochSequence::Drawn(Arc::clone(drawn)),
+            Rule::Reservoir { rule, found } => {
+                let most = (KEPT_POSITIONS / self.len().max(1)).clamp(FEWEST_RESERVOIRS, MOST_RESERVOIRS);
+                EpochSequence::Reservoir(kept(found, most as usize, epoch, || rule.epoch(self.seed, epoch)))
+            }
             Rule::Weighted { table, len, drawn } => {
-                let mut kept = drawn.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some((_, drawn)) = kept.iter().find(|(of, _)| *of == epoch) {
-                    return EpochSequence::Drawn(Arc::clone(drawn));
-                }
-                let fresh = Arc::new(table.draw(*len, self.seed, epoch));
-                kept.truncate(KEPT_EPOCHS - 1);
-                kept.push_front((epoch, Arc::clone(&fresh)));
-                EpochSequence::Drawn(fresh)
+                EpochSequence::Drawn(kept(drawn, KEPT_EPOCHS, epoch, || table.draw(*len, self.seed, epoch)))
             }
         }
     }
@@ -159,6 +175,18 @@ impl Rule {
     }
 }
 
+/// What is kept of an epoch, of which there are at most `most`; made if it is not.
+fn kept<T>(kept: &Mutex<VecDeque<(Epoch, Arc<T>)>>, most: usize, epoch: Epoch, make: impl FnOnce() -> T) -> Arc<T> {
+    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, found)) = kept.iter().find(|(of, _)| *of == epoch) {
+        return Arc::clone(found);
+    }
+    let fresh = Arc::new(make());
+    kept.truncate(most - 1);
+    kept.push_front((epoch, Arc::clone(&fresh)));
+    fresh
+}
+
 fn balanced_weights(classes: &[i64]) -> Vec<f64> {
     let mut counts = std::collections::HashMap::new();
     for class in classes {
@@ -174,6 +202,8 @@ pub enum EpochSequence {
     InOrder,
     /// A keyed permutation.
     Shuffled(Permutation),
+    /// Draws from a reservoir.
+    Reservoir(Arc<ReservoirEpoch>),
     /// A round of segments.
     Segmented(Segments, Epoch),
     /// A sampler's draws.
@@ -186,6 +216,7 @@ impl EpochSequence {
         match self {
             Self::InOrder => Visit { ordinal: position.0, occurrence: Occurrence(0) },
             Self::Shuffled(permutation) => Visit { ordinal: permutation.at(position.0), occurrence: Occurrence(0) },
+            Self::Reservoir(reservoir) => Visit { ordinal: reservoir.ordinal_at(position), occurrence: Occurrence(0) },
             Self::Segmented(segments, round) => {
                 Visit { ordinal: segments.at(*round, position), occurrence: Occurrence(0) }
             }

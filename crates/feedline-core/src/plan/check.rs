@@ -3,10 +3,10 @@
 use std::sync::{Arc, OnceLock};
 
 use super::planning::{self, Planning};
-use super::{ByteSize, Document, Fingerprints, OnError, Order, PlanError, PlannedOp, RunConfig, Settings};
+use super::{ByteSize, Document, Fingerprints, OnError, Order, PlanError, PlannedOp, RunConfig, Settings, Shuffle};
 use crate::batch::{BatchLayout, Dtype, FieldTypes, Kind};
 use crate::order::random::{Purpose, StreamKey};
-use crate::order::{Course, Draw, Epoch, EpochSequence, Position, Sequence, Share, Visit};
+use crate::order::{Course, Draw, Epoch, EpochSequence, Position, Rank, Sequence, Share, Visit};
 use crate::source::Source;
 use crate::supply::Wanted;
 
@@ -36,7 +36,7 @@ impl Plan {
         settings: Settings,
         config: RunConfig,
     ) -> Result<Self, PlanError> {
-        Self::with_sequence(source, ops, settings, config, |source, settings| sequence(source, settings))
+        Self::with_sequence(source, ops, settings, config, sequence)
     }
 
     /// The same for samples that come in an order which settings cannot describe.
@@ -45,7 +45,7 @@ impl Plan {
         ops: Vec<PlannedOp>,
         settings: Settings,
         config: RunConfig,
-        sequence: impl FnOnce(&dyn Source, &Settings) -> Result<Sequence, PlanError>,
+        sequence: impl FnOnce(&dyn Source, &Settings, Rank) -> Result<Sequence, PlanError>,
     ) -> Result<Self, PlanError> {
         check_settings(&settings, &config)?;
         let mut types = source.fields();
@@ -59,13 +59,13 @@ impl Plan {
         for (name, kind) in source.fields().iter().filter(|(name, _)| needed(name)) {
             loaded.set(name, kind.clone());
         }
-        let sequence = sequence(&*source, &settings)?;
+        let sequence = sequence(&*source, &settings, config.rank())?;
         let share = Share::new(sequence.len(), 0, config.rank(), settings.batch_size, settings.drop_last);
         let slots = settings.batch_size.min(usize::try_from(share.samples().max(1)).unwrap_or(usize::MAX));
         let layout = BatchLayout::new(&types, &settings.ragged, slots)
             .map_err(|error| PlanError::TooLarge(error.to_string()))?;
         let (table, table_hash) = planning::read_file(&settings, config.rank())?.unzip();
-        let fingerprints = Fingerprints::new(source.identity(), &ops, &settings, &config, table_hash);
+        let fingerprints = Fingerprints::new(source.identity(), &ops, &settings, &config, &sequence, table_hash);
         let delivered = types.iter().map(|(name, _)| Arc::clone(name)).collect();
         let (planning, sizes, elements) = (None, OnceLock::new(), OnceLock::new());
         let mut plan = Self {
@@ -194,7 +194,7 @@ impl Plan {
     }
 }
 
-fn sequence(source: &dyn Source, settings: &Settings) -> Result<Sequence, PlanError> {
+fn sequence(source: &dyn Source, settings: &Settings, rank: Rank) -> Result<Sequence, PlanError> {
     let (seed, len) = (settings.seed, source.len());
     Ok(match &settings.sampler {
         Some(sampler) => Sequence::sampled(
@@ -204,8 +204,7 @@ fn sequence(source: &dyn Source, settings: &Settings) -> Result<Sequence, PlanEr
             |id| source.ordinal_of(crate::order::SampleId(id)),
             |ordinal| source.class_of(source.id_at(ordinal)),
         )?,
-        None if settings.shuffle => Sequence::shuffled(seed, len),
-        None => Sequence::in_order(seed, len),
+        None => settings.shuffle.sequence(seed, source, rank)?,
     })
 }
 
@@ -214,8 +213,13 @@ fn check_settings(settings: &Settings, config: &RunConfig) -> Result<(), PlanErr
     if settings.batch_size == 0 {
         return refuse("batch_size", "0".to_owned(), "it has to be at least 1");
     }
-    if settings.sampler.is_some() && settings.shuffle {
-        return refuse("shuffle", "true beside a sampler".to_owned(), "a sampler is the order: leave shuffle out");
+    if settings.sampler.is_some() && settings.shuffle != Shuffle::Never {
+        let value = format!("{} beside a sampler", settings.shuffle);
+        return refuse("shuffle", value, "a sampler is the order: leave shuffle out");
+    }
+    if matches!(settings.shuffle, Shuffle::Reservoir(_)) && config.cache.is_some() {
+        let allowed = "what a cache keeps is not read in sequence: take shuffle=True, or no cache";
+        return refuse("cache", "given with a reservoir".to_owned(), allowed);
     }
     if let OnError::Skip { max_fraction } = settings.on_error
         && !(0.0..=1.0).contains(&max_fraction)

@@ -5,6 +5,7 @@ use std::fmt;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::{PlannedOp, RunConfig, Settings};
+use crate::order::Sequence;
 
 /// A hash of a description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -43,6 +44,7 @@ impl Fingerprints {
         ops: &[PlannedOp],
         settings: &Settings,
         config: &RunConfig,
+        sequence: &Sequence,
         file: Option<u128>,
     ) -> Self {
         let listing = Fingerprint(listing);
@@ -50,8 +52,10 @@ impl Fingerprints {
         parts.extend(ops.iter().map(PlannedOp::fingerprint_text));
         let values = Fingerprint::of(&parts);
         let sampler = serde_json::to_string(&settings.sampler).expect("a sampler is plain data");
-        let order =
-            Fingerprint::of(&[values.to_string(), settings.seed.0.to_string(), settings.shuffle.to_string(), sampler]);
+        // The listing does not say how samples are divided into shards, on which a reservoir's order depends.
+        let blocks = sequence.reservoir().map(|rule| format!(" {:032x}", rule.blocks.hash())).unwrap_or_default();
+        let shuffle = format!("{}{blocks}", settings.shuffle);
+        let order = Fingerprint::of(&[values.to_string(), settings.seed.0.to_string(), shuffle, sampler]);
         let delivery = Fingerprint::of(&[format!("{:?} {:?} {file:?}", settings.order, settings.max_displacement)]);
         let run = Fingerprint::of(&[order.to_string(), format!("{settings:?}"), format!("{config:?}")]);
         Self { listing, values, order, delivery, run }

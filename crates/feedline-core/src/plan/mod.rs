@@ -18,6 +18,8 @@ mod prefix;
 mod production;
 mod registry;
 mod settings;
+mod shuffle;
+mod shuffle_report;
 mod sizes;
 
 pub use ahead::Ahead;
@@ -33,3 +35,5 @@ pub use prefix::Prefix;
 pub use production::{INDEX_FIELD, KEY_FIELD, Unshared};
 pub use registry::Registry;
 pub use settings::{OnError, Order, RunConfig, SeekIndexUse, Settings, Start, Workers};
+pub use shuffle::{ReservoirConfig, ReservoirSize, Shuffle};
+pub use shuffle_report::ShuffleReport;

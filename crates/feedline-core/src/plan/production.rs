@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{Fingerprint, OnError, Order, Plan, PlanError, RunConfig, Settings, Workers};
+use super::{Fingerprint, OnError, Order, Plan, PlanError, RunConfig, Settings, Shuffle, Workers};
 use crate::batch::FieldForm;
 use crate::order::{Seed, Segments, Sequence};
 
@@ -21,6 +21,8 @@ const INDEX_BYTES: usize = 8;
 pub enum Unshared {
     #[error("its samples come in order, and jobs that share choose their own; give shuffle=True")]
     InOrder,
+    #[error("it reads shards in sequence, and the segments of a node are drawn from all of them; give shuffle=True")]
+    InSequence,
     #[error("it has a sampler, whose sequence is its own")]
     Sampler,
     #[error("its order of delivery is {0}, and what is shared is delivered as it is produced")]
@@ -36,8 +38,10 @@ impl Plan {
         if sampler.is_some() {
             return Err(Unshared::Sampler);
         }
-        if !shuffle {
-            return Err(Unshared::InOrder);
+        match shuffle {
+            Shuffle::Full => {}
+            Shuffle::Never => return Err(Unshared::InOrder),
+            Shuffle::Reservoir(_) => return Err(Unshared::InSequence),
         }
         if *order != Order::Strict {
             return Err(Unshared::Delivery(*order));
@@ -75,7 +79,7 @@ impl Plan {
         let segments = self.segments();
         let seed = self.shared_seed();
         let settings = Settings {
-            shuffle: true,
+            shuffle: Shuffle::Full,
             seed,
             on_error: OnError::Skip { max_fraction: 1.0 },
             returns: Some(self.produced()),
@@ -90,7 +94,7 @@ impl Plan {
             arrival_log: None,
             ..self.config().clone()
         };
-        Self::with_sequence(Arc::clone(self.source()), self.ops().to_vec(), settings, config, |_, _| {
+        Self::with_sequence(Arc::clone(self.source()), self.ops().to_vec(), settings, config, |_, _, _| {
             Ok(Sequence::segmented(seed, segments))
         })
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::{PlanError, PlannedOp};
 use crate::op::{self, NamedOp};
 use crate::source::{self, Source};
-use crate::store::{DiskStore, Store};
+use crate::store::{self, Store};
 
 type OpBuilder = Box<dyn Fn(toml::Table) -> Result<PlannedOp, PlanError> + Send + Sync>;
 type SourceBuilder = Box<dyn Fn(toml::Table, &Registry) -> Result<Arc<dyn Source>, PlanError> + Send + Sync>;
@@ -44,7 +44,7 @@ impl Registry {
             Self { ops: BTreeMap::new(), sources: BTreeMap::new(), stores: BTreeMap::new(), cache_folder: None };
         op::register(&mut registry);
         source::register(&mut registry);
-        registry.store(DISK, |url| Ok(Arc::new(DiskStore::below(url.strip_prefix("file://").unwrap_or(url))?)));
+        store::register(&mut registry);
         registry
     }
 

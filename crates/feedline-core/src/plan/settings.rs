@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ByteSize, CacheConfig};
+use super::{ByteSize, CacheConfig, Shuffle};
 use crate::offload::Policy;
 use crate::order::{Rank, Sampler, Seed};
 
@@ -16,7 +16,7 @@ pub struct Settings {
     pub batch_size: usize,
     /// Shuffle anew each epoch.
     #[serde(default)]
-    pub shuffle: bool,
+    pub shuffle: Shuffle,
     /// A sequence of samples of the user's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampler: Option<Sampler>,
@@ -54,7 +54,7 @@ impl Settings {
     pub fn of_batches(batch_size: usize) -> Self {
         Self {
             batch_size,
-            shuffle: false,
+            shuffle: Shuffle::Never,
             sampler: None,
             seed: Seed(0),
             drop_last: false,

@@ -245,7 +245,8 @@ impl Loader {
         let queue = run.as_ref().map(|run| run.queue()).unwrap_or_default();
         let workers = run.map_or_else(|| self.plan.config().num_workers.count(), |run| run.workers());
         let Lasting { metrics, budget, .. } = &self.lasting;
-        Snapshot::new(metrics, workers, queue, budget.snapshot())
+        let reservoir = self.supply.reservoir();
+        Snapshot { reservoir, ..Snapshot::new(metrics, workers, queue, budget.snapshot()) }
     }
 
     /// What each sample of the source, in its order, will take in the epoch that the next iteration would run.

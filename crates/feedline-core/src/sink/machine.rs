@@ -8,7 +8,7 @@ use crate::cost::{CostFile, Costs};
 use crate::engine::{Budget, Lasting};
 use crate::metrics::Metrics;
 use crate::plan::Plan;
-use crate::supply::{LocalSupply, NearSupply, ReadAhead, Supply};
+use crate::supply::{LocalSupply, NearSupply, ReadAhead, ReservoirSupply, Supply};
 
 /// What the machine gives to a stream.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +24,9 @@ pub(crate) fn supply_for(plan: &Arc<Plan>, machine: &Machine) -> Arc<dyn Supply>
     let local = LocalSupply::new(Arc::clone(plan), machine);
     let near = plan.source().peer().and_then(|peer| Some((peer, plan.prefix().ok()?)));
     let supply: Arc<dyn Supply> = match near {
+        _ if let Some(reservoir) = plan.sequence().reservoir() => {
+            Arc::new(ReservoirSupply::new(plan, reservoir, local, machine))
+        }
         Some((peer, prefix)) => Arc::new(NearSupply::new(plan, local, peer, prefix, machine)),
         None if plan.source().is_remote() => Arc::new(ReadAhead::new(plan, local, machine)),
         None => Arc::new(local),

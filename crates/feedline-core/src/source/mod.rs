@@ -30,7 +30,7 @@ pub use tar::TarSource;
 pub use volumes::VolumesSource;
 
 use crate::batch::FieldTypes;
-use crate::order::SampleId;
+use crate::order::{Block, SampleId};
 use crate::plan::{PlanError, Registry};
 use crate::store::{Object, Store, StoreError};
 use crate::supply::Peer;
@@ -66,6 +66,12 @@ pub trait Source: Send + Sync + Debug {
     /// they are needed.
     fn is_remote(&self) -> bool {
         false
+    }
+
+    /// Which samples lie one behind the other, in the order of the source and all of them; `None` where each is an object of its
+    /// own, so that there is nothing to be read in sequence.
+    fn blocks(&self) -> Option<Vec<Block>> {
+        None
     }
 
     /// The machine near its data that can prepare samples, where there is one.

@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::{Origin, Source, SourceError, parameters};
 use crate::batch::FieldTypes;
 use crate::order::random::{Purpose, StreamKey};
-use crate::order::{Epoch, Permutation, SampleId, Seed};
+use crate::order::{Block, Epoch, Permutation, SampleId, Seed};
 use crate::plan::{PlanError, Registry};
 use crate::store::StoreError;
 use crate::supply::Peer;
@@ -121,6 +121,18 @@ impl Source for SubsetSource {
 
     fn is_remote(&self) -> bool {
         self.parent.is_remote()
+    }
+
+    fn blocks(&self) -> Option<Vec<Block>> {
+        let mut parent_end = 0;
+        let place = |id: &u64| self.parent.ordinal_of(SampleId(*id)).unwrap_or(u64::MAX);
+        let own = |Block { samples, bytes }: Block| {
+            let start = self.ids.partition_point(|id| place(id) < parent_end);
+            parent_end += samples;
+            let own = (self.ids.partition_point(|id| place(id) < parent_end) - start) as u64;
+            Block { samples: own, bytes: (u128::from(bytes) * u128::from(own) / u128::from(samples.max(1))) as u64 }
+        };
+        Some(self.parent.blocks()?.into_iter().map(own).filter(|block| block.samples > 0).collect())
     }
 
     fn peer(&self) -> Option<Arc<dyn Peer>> {

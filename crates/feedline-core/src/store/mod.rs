@@ -6,6 +6,7 @@
 mod disk;
 mod names;
 mod remote;
+mod slow_disk;
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -14,10 +15,12 @@ use std::sync::Arc;
 pub use disk::DiskStore;
 pub use names::{Names, NamesBuilder};
 pub use remote::{Answer, Done, Fetch, Remote, Traffic, answer_unasked, fetch_waiting, read_ranges};
+pub use slow_disk::{DiskSpeed, SlowDisk, SlowStore};
 
 use serde::{Deserialize, Serialize};
 
 use crate::engine::NoMemory;
+use crate::plan::Registry;
 use crate::supply::Peer;
 
 /// A place that holds named objects.
@@ -90,6 +93,11 @@ pub trait Object: Send + Sync + Debug {
     /// Fills `target` from `offset` on.
     fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError>;
 
+    /// Whether its bytes are in memory already, so that there is nothing to read before they are needed.
+    fn is_in_memory(&self) -> bool {
+        false
+    }
+
     /// The way to fetch many ranges at once, where the bytes are with a peer.
     fn remote(&self) -> Option<&dyn Remote> {
         None
@@ -133,4 +141,10 @@ pub enum StoreError {
     Memory(#[from] NoMemory),
     #[error(transparent)]
     Earlier(#[from] Arc<StoreError>),
+}
+
+/// Makes the stores of this crate known.
+pub(crate) fn register(registry: &mut Registry) {
+    registry.store("file", |url| Ok(Arc::new(DiskStore::below(url.strip_prefix("file://").unwrap_or(url))?)));
+    slow_disk::register(registry);
 }

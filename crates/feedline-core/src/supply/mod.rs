@@ -9,6 +9,7 @@ mod counted;
 mod local;
 mod near;
 mod reader;
+mod reservoir;
 mod seek;
 mod volumes;
 
@@ -23,12 +24,13 @@ pub use near::{
     Asked, Form, NearPreparer, NearSupply, NearWorkspace, Packing, Peer, PrepareError, Prepared, Spent, Trial,
     UnpackError,
 };
+pub use reservoir::ReservoirSupply;
 pub use seek::{Found, SeekIndexes, sample_stamp, stamp};
 
 use crate::batch::{OutputError, Sample};
 use crate::cost::Effort;
 use crate::engine::{NoMemory, Task, Workspace};
-use crate::metrics::{Metrics, TrafficMeter};
+use crate::metrics::{Metrics, ReservoirSnapshot, TrafficMeter};
 use crate::offload::OffloadReport;
 use crate::order::{Epoch, Occurrence, SampleId};
 use crate::store::StoreError;
@@ -59,6 +61,11 @@ pub trait Supply: Send + Sync + Debug {
 
     /// What a peer near the data does, and why, where there is one.
     fn offload(&self) -> Option<OffloadReport> {
+        None
+    }
+
+    /// What was read in sequence and waits for its turn, where that is how samples are read.
+    fn reservoir(&self) -> Option<ReservoirSnapshot> {
         None
     }
 

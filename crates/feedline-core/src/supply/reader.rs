@@ -27,8 +27,8 @@ pub(super) type Part = Arc<Fetched>;
 pub(super) struct Fetched {
     pub cargo: Cargo,
     pub bytes: Result<Vec<u8>, Arc<StoreError>>,
-    /// Booked as long as this is there.
-    pub _room: Room,
+    /// Booked as long as this is there, by whom it is booked.
+    pub _room: Option<Room>,
 }
 
 impl Reader<'_> {
@@ -46,12 +46,12 @@ impl Reader<'_> {
     }
 
     fn fill(&self, object: &dyn Object, offset: u64, target: &mut [u8], cancel: &Cancel) -> Result<(), StoreError> {
-        let Some(remote) = object.remote() else { return object.read_at(offset, target) };
         let range = offset..offset.saturating_add(target.len() as u64);
         if let Some(bytes) = self.parts.iter().find_map(|part| part.bytes_of(object, &range)) {
             target.copy_from_slice(bytes?);
             return Ok(());
         }
+        let Some(remote) = object.remote() else { return object.read_at(offset, target) };
         let answer = fetch_waiting(remote, range, cancel)?;
         self.metrics.traffic.add(self.epoch, answer.traffic);
         target.copy_from_slice(&answer.bytes?);

@@ -30,6 +30,10 @@ impl Object for MemoryObject {
         self.address.clone()
     }
 
+    fn is_in_memory(&self) -> bool {
+        true
+    }
+
     fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
         let from = usize::try_from(offset).ok().and_then(|start| self.bytes.get(start..));
         let range = offset..offset.saturating_add(target.len() as u64);

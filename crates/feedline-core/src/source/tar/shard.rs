@@ -143,6 +143,11 @@ impl Shard {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Its length when it was opened.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Its length and time when it was opened.
     pub fn version(&self) -> [u8; 16] {
         let modified = self.modified_nanoseconds.unwrap_or_default().cast_unsigned();

@@ -15,6 +15,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::index::{Head, IndexError};
 use super::pattern::Found;
 use super::shard::{IndexCache, OpenShard, Opened, Shard};
+use crate::order::Block;
 use crate::store::StoreError;
 use crate::supply::Peer;
 
@@ -77,6 +78,11 @@ impl Shards {
     /// Whether a shard is with a peer.
     pub fn is_remote(&self) -> bool {
         self.all.iter().any(Shard::is_remote)
+    }
+
+    /// The samples and bytes of each.
+    pub fn blocks(&self) -> Vec<Block> {
+        self.all.iter().map(|shard| Block { samples: shard.head().samples, bytes: shard.bytes() }).collect()
     }
 
     /// A hash of lengths and times of all shards.

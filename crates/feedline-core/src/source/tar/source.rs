@@ -19,7 +19,7 @@ use super::pattern::Patterns;
 use super::shard::{IndexCache, OpenShard};
 use super::shards::{Location, Shards};
 use crate::batch::{Dtype, FieldTypes, Kind};
-use crate::order::SampleId;
+use crate::order::{Block, SampleId};
 use crate::plan::{PlanError, Registry};
 use crate::store::{Object, StoreError};
 use crate::supply::Peer;
@@ -202,6 +202,10 @@ impl Source for TarSource {
 
     fn is_remote(&self) -> bool {
         self.shards.is_remote()
+    }
+
+    fn blocks(&self) -> Option<Vec<Block>> {
+        Some(self.shards.blocks())
     }
 
     fn version(&self) -> u128 {

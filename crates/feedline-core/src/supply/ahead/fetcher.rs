@@ -245,7 +245,7 @@ impl State {
         let came = bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
         self.used = (self.used + came).saturating_sub(room.bytes);
         room.bytes = came;
-        let fetched = Arc::new(Fetched { cargo: flight.cargo, bytes, _room: room });
+        let fetched = Arc::new(Fetched { cargo: flight.cargo, bytes, _room: Some(room) });
         for number in flight.tasks {
             let Some(waiting) = self.waiting.get_mut(&number) else { continue };
             waiting.parts.push(Arc::clone(&fetched));

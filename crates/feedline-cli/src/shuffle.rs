@@ -1,0 +1,94 @@
+//! `feedline shuffle`: how good the shuffle of a plan is, against a full one.
+//!
+//! In: a plan. Out: a [`Shuffling`], and plots of it where they are asked for. Only order and classes are looked at, no data.
+
+mod page;
+
+use std::fmt;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use feedline_core::Registry;
+use feedline_core::order::{Distances, Epoch, Labels, Quality};
+use feedline_core::plan::ShuffleReport;
+use serde::Serialize;
+
+use crate::arguments::ShuffleArguments;
+use crate::interrupt::Interrupt;
+use crate::plan;
+
+/// How good a shuffle is.
+#[derive(Debug, Serialize)]
+pub struct Shuffling {
+    plan: PathBuf,
+    epoch: u64,
+    #[serde(flatten)]
+    report: ShuffleReport,
+}
+
+impl fmt::Display for Shuffling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ShuffleReport { samples, reservoir, reservoir_bytes, blocks, stored, plan, full, warning, .. } =
+            &self.report;
+        match (reservoir, reservoir_bytes, blocks) {
+            (Some(size), Some(bytes), Some(blocks)) => writeln!(
+                f,
+                "{samples} samples in {blocks} blocks, through a reservoir of {size} (about {:.0} MB)",
+                *bytes as f64 / 1e6
+            )?,
+            _ => writeln!(f, "{samples} samples")?,
+        }
+        writeln!(f, "{:44} {:>10} {:>10} {:>10}", "", "stored", "plan", "full")?;
+        let all = [stored, plan, full];
+        let distances = |of: fn(&Quality) -> Distances, share: fn(Distances) -> f64| {
+            all.map(|quality| format!("{:.3}", share(of(quality))))
+        };
+        row(f, "displacement, in parts of an epoch: mean", &distances(|q| q.displacement, |d| d.mean))?;
+        row(f, "  5 % are below", &distances(|q| q.displacement, |d| d.p5))?;
+        row(f, "  95 % are below", &distances(|q| q.displacement, |d| d.p95))?;
+        row(f, "distance of stored neighbours: mean", &distances(|q| q.neighbours, |d| d.mean))?;
+        row(f, "  5 % are below", &distances(|q| q.neighbours, |d| d.p5))?;
+        row(f, "  median", &distances(|q| q.neighbours, |d| d.median))?;
+        row(f, "  95 % are below", &distances(|q| q.neighbours, |d| d.p95))?;
+        row(f, "pairs in one batch in two epochs", &all.map(|quality| quality.meet_again.to_string()))?;
+        row(f, "  by chance", &all.map(|quality| format!("{:.0}", quality.meet_again_by_chance)))?;
+        if let (Some(stored), Some(plan), Some(full)) = (stored.labels, plan.labels, full.labels) {
+            let all = [stored, plan, full];
+            let of = |show: fn(&Labels) -> String| [show(&all[0]), show(&all[1]), show(&all[2])];
+            row(f, "the next sample is of the same class, %", &of(|l| format!("{:.1}", 100.0 * l.same_next)))?;
+            row(f, "  beyond chance (0 to 1)", &of(|l| format!("{:.3}", l.correlation)))?;
+            row(f, "samples of one class in a row: mean", &of(|l| format!("{:.2}", l.mean_run)))?;
+            row(f, "  most", &of(|l| l.longest_run.to_string()))?;
+            row(f, "classes in a batch", &of(|l| format!("{:.1}", l.classes_per_batch)))?;
+        } else {
+            writeln!(f, "nothing is said of classes: not all samples have one")?;
+        }
+        match warning {
+            Some(warning) => writeln!(f, "warning: {warning}"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn row(f: &mut fmt::Formatter<'_>, name: &str, [stored, plan, full]: &[String; 3]) -> fmt::Result {
+    writeln!(f, "{name:44} {stored:>10} {plan:>10} {full:>10}")
+}
+
+/// Looks at the order of a plan.
+pub fn shuffle(typed: &ShuffleArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Shuffling> {
+    let within = || format!("in plan {:?}", typed.plan);
+    let opened = plan::open(plan::read(&typed.plan)?, registry, interrupt).with_context(within)?;
+    let epoch = Epoch(typed.epoch);
+    let report = plan::wait_for(move || opened.shuffle_report(epoch), interrupt)?.with_context(within)?;
+    let shuffling = Shuffling { plan: typed.plan.clone(), epoch: typed.epoch, report };
+    let write = |path: &PathBuf, bytes: &[u8]| fs::write(path, bytes).with_context(|| format!("cannot write {path:?}"));
+    if let Some(path) = &typed.png {
+        write(path, &page::png(&shuffling.report)?)?;
+    }
+    if let Some(path) = &typed.html {
+        write(path, page::html(&shuffling.report, &shuffling.to_string()).as_bytes())?;
+    }
+    Ok(shuffling)
+}

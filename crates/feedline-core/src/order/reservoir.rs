@@ -1,0 +1,268 @@
+//! Sequential shuffle: samples are read in sequence into a reservoir, from which the next is drawn.
+//!
+//! In: blocks of a source, the number of ranks, of readers, and the size of the reservoir. Out: for each rank the *walk*, that is
+//! the order in which its readers come upon samples, counted in steps, and the order in which they leave the reservoir, counted
+//! in turns. The blocks of an epoch, shuffled, are one sequence; each rank has an equal stretch of it, and its readers have equal
+//! parts of that. The sample of turn k of rank r stands at position k x world + r.
+//!
+//! At each turn a slot of the reservoir is drawn by counter; its sample leaves, and that of the next step takes its place. So
+//! what a slot holds follows from when it was drawn last, and any turn can be found by looking back, about as many turns as
+//! the reservoir has slots, whatever came before. When the walk has ended, the slots are emptied in an order by key.
+//!
+//! Always true: within an epoch all ranks together visit each sample once (law 2). The sequence depends on the number of ranks.
+
+use std::num::NonZero;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lru::LruCache;
+
+use super::blocks::{Blocks, ShuffledBlocks};
+use super::interleave::Interleave;
+use super::random::{Purpose, StreamKey, below};
+use super::{Epoch, Permutation, Position, Rank, Seed};
+
+/// Turns that are found together, in sizes of the reservoir, and at least.
+const TOGETHER: u64 = 4;
+const FEWEST_TOGETHER: u64 = 4096;
+/// Such pieces that are kept: a run looks at some places ahead of the one where it is.
+const KEPT_PIECES: NonZero<usize> = NonZero::new(4).expect("4 is not zero");
+
+/// The rule of a sequential shuffle.
+#[derive(Clone, Debug)]
+pub struct Reservoir {
+    /// What is read in sequence.
+    pub blocks: Arc<Blocks>,
+    /// Ranks that divide an epoch.
+    pub world: u32,
+    /// Readers of each rank.
+    pub readers: u32,
+    /// Samples in the reservoir of each rank.
+    pub size: u64,
+}
+
+/// A sequential shuffle in one epoch.
+#[derive(Debug)]
+pub struct ReservoirEpoch {
+    rule: Reservoir,
+    blocks: ShuffledBlocks,
+    draws: StreamKey,
+    drains: StreamKey,
+    /// What was found, by rank and number of the piece.
+    pieces: Mutex<LruCache<(u32, u64), Piece>>,
+}
+
+/// The steps of neighbouring turns.
+type Piece = Arc<Vec<u64>>;
+
+/// One rank's part of an epoch.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    rank: u32,
+    first: u64,
+    samples: u64,
+    /// Samples in its reservoir: as many as asked for, if there are so many.
+    size: u64,
+}
+
+impl Stretch {
+    /// Turns at which a sample takes the place of the one that leaves.
+    fn filled_turns(&self) -> u64 {
+        self.samples - self.size
+    }
+}
+
+impl Reservoir {
+    /// The sequence of an epoch.
+    pub fn epoch(&self, seed: Seed, epoch: Epoch) -> ReservoirEpoch {
+        let key = |purpose| StreamKey::new(seed, epoch, purpose);
+        ReservoirEpoch {
+            blocks: self.blocks.shuffled(key(Purpose::Blocks)),
+            draws: key(Purpose::Reservoir),
+            drains: key(Purpose::Drain),
+            pieces: Mutex::new(LruCache::new(KEPT_PIECES)),
+            rule: self.clone(),
+        }
+    }
+
+    /// Samples that a rank has.
+    pub fn samples(&self, rank: u32) -> u64 {
+        (self.blocks.samples() + u64::from(self.world - 1 - rank)) / u64::from(self.world)
+    }
+
+    fn stretch(&self, rank: u32) -> Stretch {
+        let (all, world, samples) = (self.blocks.samples(), u64::from(self.world), self.samples(rank));
+        let first = u64::from(rank) * (all / world) + u64::from(rank).min(all % world);
+        Stretch { rank, first, samples, size: self.size.clamp(1, samples.max(1)).min(samples) }
+    }
+}
+
+impl ReservoirEpoch {
+    /// The ordinal at a position of the epoch.
+    pub fn ordinal_at(&self, position: Position) -> u64 {
+        let (rank, turn) = self.turn_at(position);
+        self.ordinal_of_step(rank.rank, self.step_at(rank.rank, turn))
+    }
+
+    /// Whose turn a position is, and which.
+    pub fn turn_at(&self, position: Position) -> (Rank, u64) {
+        let world = u64::from(self.rule.world);
+        (Rank { rank: (position.0 % world) as u32, world: self.rule.world }, position.0 / world)
+    }
+
+    /// The ordinal that a rank comes upon at a step of its walk.
+    pub fn ordinal_of_step(&self, rank: u32, step: u64) -> u64 {
+        let stretch = self.rule.stretch(rank);
+        let walk = Interleave::new(stretch.samples, self.rule.readers.into());
+        self.blocks.ordinal_at(stretch.first + walk.place_at(step))
+    }
+
+    /// The step at which the sample was read that leaves at `turn`.
+    pub fn step_at(&self, rank: u32, turn: u64) -> u64 {
+        let stretch = self.rule.stretch(rank);
+        let len = (TOGETHER * stretch.size).max(FEWEST_TOGETHER);
+        let number = turn / len;
+        let kept = self.pieces.lock().unwrap_or_else(PoisonError::into_inner).get(&(rank, number)).cloned();
+        let piece = kept.unwrap_or_else(|| {
+            // Without the lock: two that look at once find the same.
+            let piece = Arc::new(self.steps(&stretch, number * len..((number + 1) * len).min(stretch.samples)));
+            let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
+            pieces.put((rank, number), Arc::clone(&piece));
+            piece
+        });
+        piece[(turn - number * len) as usize]
+    }
+
+    /// The steps of what is in a rank's reservoir before `turn`, ascending; all steps behind them and below `turn` plus the
+    /// reservoir's size have left.
+    pub fn held_at(&self, rank: u32, turn: u64) -> Vec<u64> {
+        let stretch = self.rule.stretch(rank);
+        let slots = self.slots_at(&stretch, turn);
+        let drained = turn.saturating_sub(stretch.filled_turns());
+        let order = Permutation::new(self.drains, stretch.size);
+        let mut held: Vec<u64> = match drained {
+            0 => slots,
+            _ => (drained..stretch.size).map(|number| slots[order.at(number) as usize]).collect(),
+        };
+        held.sort_unstable();
+        held
+    }
+
+    /// Ranks that divide the epoch.
+    pub fn world(&self) -> u32 {
+        self.rule.world
+    }
+
+    /// Steps and turns of a rank.
+    pub fn samples(&self, rank: u32) -> u64 {
+        self.rule.samples(rank)
+    }
+
+    /// The size of a rank's reservoir.
+    pub fn size(&self, rank: u32) -> u64 {
+        self.rule.stretch(rank).size
+    }
+
+    fn drawn(&self, stretch: &Stretch, turn: u64) -> usize {
+        below(self.draws.bits(turn, stretch.rank, 0), stretch.size) as usize
+    }
+
+    /// The step of what each slot holds before `turn`.
+    fn slots_at(&self, stretch: &Stretch, turn: u64) -> Vec<u64> {
+        let mut slots: Vec<u64> = (0..stretch.size).collect();
+        let (mut is_found, mut left) = (vec![false; slots.len()], slots.len());
+        for turn in (0..turn.min(stretch.filled_turns())).rev() {
+            let slot = self.drawn(stretch, turn);
+            if !std::mem::replace(&mut is_found[slot], true) {
+                slots[slot] = stretch.size + turn;
+                left -= 1;
+                if left == 0 {
+                    break;
+                }
+            }
+        }
+        slots
+    }
+
+    /// The steps of some turns.
+    fn steps(&self, stretch: &Stretch, turns: Range<u64>) -> Vec<u64> {
+        let mut slots = self.slots_at(stretch, turns.start);
+        let order = Permutation::new(self.drains, stretch.size);
+        let filled = stretch.filled_turns();
+        let leave = |turn: u64| match turn.checked_sub(filled) {
+            Some(number) => slots[order.at(number) as usize],
+            None => std::mem::replace(&mut slots[self.drawn(stretch, turn)], stretch.size + turn),
+        };
+        turns.map(leave).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Block;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn reservoir(samples: u64, world: u32, readers: u32, size: u64) -> ReservoirEpoch {
+        let together =
+            [Block { samples: samples / 3, bytes: 500 }, Block { samples: samples - samples / 3, bytes: 900 }];
+        let blocks = Arc::new(Blocks::cut(&together, 100));
+        Reservoir { blocks, world, readers, size }.epoch(Seed(5), Epoch(2))
+    }
+
+    #[test]
+    fn law_2_each_sample_is_visited_once_over_ranks_1_2_3_8() {
+        for world in [1, 2, 3, 8] {
+            for samples in [1, 2, 7, 64, 1001] {
+                for (readers, size) in [(1, 1), (3, 10), (4, 5000)] {
+                    let epoch = reservoir(samples, world, readers, size);
+                    let mut seen: Vec<u64> = (0..samples).map(|p| epoch.ordinal_at(Position(p))).collect();
+                    seen.sort_unstable();
+                    assert!(seen.into_iter().eq(0..samples), "{samples} over {world}, {readers} readers, size {size}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_sample_leaves_only_after_it_was_read_into_a_reservoir_of_the_size_asked_for() {
+        let epoch = reservoir(1000, 1, 4, 50);
+        for turn in 0..1000 {
+            let step = epoch.step_at(0, turn);
+            assert!(step < turn + 50, "step {step} at turn {turn}");
+        }
+        assert!(!(0..900).map(|turn| epoch.step_at(0, turn)).is_sorted(), "it is shuffled");
+    }
+
+    #[test]
+    fn a_reservoir_of_one_gives_the_walk_itself_and_one_of_all_reads_all_first() {
+        let one = reservoir(100, 1, 1, 1);
+        assert!((0..100).map(|turn| one.step_at(0, turn)).eq(0..100));
+        assert_eq!(reservoir(100, 1, 2, 1_000_000).held_at(0, 0).len(), 100);
+    }
+
+    #[test]
+    fn neighbouring_steps_of_a_reader_are_neighbouring_samples() {
+        let epoch = reservoir(3000, 2, 4, 10);
+        let walk: Vec<u64> = (0..1500).map(|step| epoch.ordinal_of_step(1, step)).collect();
+        let breaks = (4..1500).filter(|&step| walk[step] != walk[step - 4] + 1).count();
+        assert!(breaks <= 4 * 4 + 15, "{breaks} breaks");
+    }
+
+    proptest! {
+        #[test]
+        fn law_4_what_is_in_the_reservoir_at_any_turn_is_what_was_read_and_has_not_left(
+            samples in 1..400_u64, world in 1..4_u32, readers in 1..5_u32, size in 1..80_u64, share in 0.0..1.0_f64,
+        ) {
+            let epoch = reservoir(samples, world, readers, size);
+            for rank in 0..world {
+                let all = epoch.samples(rank);
+                let (turn, size) = ((all as f64 * share) as u64, epoch.size(rank));
+                let left: std::collections::BTreeSet<u64> = (0..turn).map(|turn| epoch.step_at(rank, turn)).collect();
+                prop_assert_eq!(left.len() as u64, turn);
+                let held: Vec<u64> = (0..(turn + size).min(all)).filter(|step| !left.contains(step)).collect();
+                prop_assert_eq!(epoch.held_at(rank, turn), held, "rank {} turn {}", rank, turn);
+            }
+        }
+    }
+}

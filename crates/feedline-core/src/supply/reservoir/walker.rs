@@ -1,0 +1,229 @@
+//! The thread that reads along the walk.
+//!
+//! In: which steps may be read. Out: their bytes, in long reads one after the other; from a peer a few are under way at once. It
+//! reads on as long as there is room, so that the next samples are here before their tasks are.
+
+use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, PoisonError};
+
+use super::super::{Reading, Wanted};
+use super::haul::{Haul, hauls};
+use super::hoard::Complete;
+use super::walk::Walk;
+use super::way::Way;
+use crate::order::Occurrence;
+use crate::source::OpenPart;
+use crate::store::{Answer, Object};
+
+/// What is read between two looks at whether anybody wants it.
+const PIECE_BYTES: usize = 4 << 20;
+/// Fetches from a peer that are under way at once.
+const MOST_REQUESTS: usize = 8;
+
+/// What the thread does next.
+enum Next {
+    /// Read these samples, unless the generation has ended.
+    Leg(u64, Vec<Wanted>),
+    /// Begin a fetch.
+    Fetch,
+    /// Take what came of one.
+    Answer(u64, Answer),
+}
+
+impl Walk {
+    /// The life of the thread.
+    pub fn run(self: &Arc<Self>) {
+        if catch_unwind(AssertUnwindSafe(|| self.read_on())).is_err() {
+            tracing::error!("the thread that reads in sequence panicked; samples are read one by one");
+        }
+        let mut progress = self.lock();
+        progress.has_ended = true;
+        let (dropped, waiting) = progress.hoard.clear();
+        let fetches = std::mem::take(&mut progress.fetches);
+        drop(progress);
+        self.changed.notify_all();
+        drop((dropped, fetches));
+        for (task, ready) in waiting {
+            ready.ready(vec![task]);
+        }
+    }
+
+    fn read_on(self: &Arc<Self>) {
+        let (mut memory, mut last) = (Vec::new(), None);
+        let (mut queued, mut fetched) = (VecDeque::new(), HashMap::new());
+        while let Some(next) = self.next(queued.len()) {
+            match next {
+                Next::Leg(generation, leg) => {
+                    for haul in self.plan(generation, leg) {
+                        if haul.object.remote().is_some() {
+                            queued.push_back((generation, haul));
+                        } else {
+                            self.read(haul, generation, &mut memory, &mut last);
+                        }
+                    }
+                }
+                Next::Fetch => {
+                    if let Some((generation, haul)) = queued.pop_front()
+                        && let Some(number) = self.fetch(&haul, generation)
+                    {
+                        fetched.insert(number, (generation, haul));
+                    }
+                }
+                Next::Answer(number, answer) => {
+                    if let Some((generation, haul)) = fetched.remove(&number) {
+                        self.traffic.add(haul.epoch, answer.traffic);
+                        self.put(&haul, answer.bytes.as_deref().unwrap_or_default(), generation);
+                    }
+                }
+            }
+            if fetched.len() > MOST_REQUESTS {
+                // Those that were forgotten have no answer.
+                let progress = self.lock();
+                fetched.retain(|number, _| progress.fetches.contains_key(number));
+            }
+        }
+    }
+
+    /// Waits until there is something to do; nothing once closed.
+    fn next(&self, queued: usize) -> Option<Next> {
+        let source = self.local.plan().source();
+        let wanted = |epoch, way: &Way, step| {
+            let id = source.id_at(way.walk.ordinal_of_step(self.rank, step));
+            Wanted { id, epoch, occurrence: Occurrence(0) }
+        };
+        let mut progress = self.lock();
+        while !progress.is_closed {
+            if let Some((number, answer)) = progress.answers.pop_front() {
+                let fetch = progress.fetches.remove(&number);
+                drop(progress);
+                drop(fetch);
+                return Some(Next::Answer(number, answer));
+            }
+            if queued > 0 && progress.fetches.len() < MOST_REQUESTS {
+                return Some(Next::Fetch);
+            }
+            if let Some(epoch) = progress.hoard.next_epoch() {
+                drop(progress);
+                let way = Way::from_turn(self.walk_of(epoch), self.rank, 0, &self.local.plan().share(0));
+                self.open_way(epoch, way);
+                progress = self.lock();
+                continue;
+            }
+            if queued == 0 {
+                let leg = progress.hoard.next_leg(wanted);
+                if !leg.is_empty() {
+                    return Some(Next::Leg(progress.hoard.generation, leg));
+                }
+            }
+            progress = self.changed.wait(progress).unwrap_or_else(PoisonError::into_inner);
+        }
+        None
+    }
+
+    /// The hauls of a leg.
+    fn plan(self: &Arc<Self>, generation: u64, leg: Vec<Wanted>) -> Vec<Haul> {
+        let samples: Vec<(Wanted, Vec<OpenPart>)> =
+            leg.into_iter().map(|wanted| (wanted, self.parts(wanted))).collect();
+        let mut complete = Complete::new();
+        let mut progress = self.lock();
+        if progress.hoard.generation != generation {
+            return Vec::new();
+        }
+        for (wanted, parts) in &samples {
+            progress.hoard.expect(*wanted, parts.len(), &mut complete);
+        }
+        drop(progress);
+        self.hand_over(complete);
+        hauls(&samples)
+    }
+
+    /// The stored bytes of a sample. Where that cannot be said, nothing: to load it will say why.
+    fn parts(&self, wanted: Wanted) -> Vec<OpenPart> {
+        let parts = self.local.needs(wanted, Reading::Trimmed).unwrap_or_default();
+        let is_read = |(object, range): &OpenPart| !range.is_empty() && !object.is_in_memory();
+        parts.into_iter().filter(is_read).collect()
+    }
+
+    fn read(
+        self: &Arc<Self>,
+        mut haul: Haul,
+        generation: u64,
+        memory: &mut Vec<u8>,
+        last: &mut Option<(Arc<dyn Object>, u64)>,
+    ) {
+        haul.join(last.as_ref());
+        let len = haul.len();
+        let has_room = len <= memory.len() || memory.try_reserve_exact(len - memory.len()).is_ok();
+        if has_room && len > memory.len() {
+            memory.resize(len, 0);
+        }
+        let bytes = if has_room { &mut memory[..len] } else { &mut [] };
+        let is_wanted = || {
+            let progress = self.lock();
+            !progress.is_closed && progress.hoard.generation == generation
+        };
+        let mut offset = haul.range.start;
+        let mut is_read = has_room;
+        for piece in bytes.chunks_mut(PIECE_BYTES) {
+            if !is_wanted() {
+                return;
+            }
+            is_read = is_read && haul.object.read_at(offset, piece).is_ok();
+            offset += piece.len() as u64;
+        }
+        *last = Some((Arc::clone(&haul.object), haul.range.end));
+        // What could not be read in one go is tried sample by sample when it is loaded, and fails there by name.
+        let bytes = if is_read { &*bytes } else { &[] };
+        self.put(&haul, bytes, generation);
+    }
+
+    /// Begins to fetch a haul, unless nobody wants it any more; gives the number of the fetch.
+    fn fetch(self: &Arc<Self>, haul: &Haul, generation: u64) -> Option<u64> {
+        let mut progress = self.lock();
+        if progress.hoard.generation != generation {
+            return None;
+        }
+        progress.numbers += 1;
+        let number = progress.numbers;
+        progress.fetches.insert(number, None);
+        drop(progress);
+        let walk = Arc::downgrade(self);
+        let done = Box::new(move |answer| {
+            let Some(walk) = walk.upgrade() else { return };
+            let mut progress = walk.lock();
+            if progress.fetches.contains_key(&number) {
+                progress.answers.push_back((number, answer));
+            }
+            drop(progress);
+            walk.changed.notify_all();
+        });
+        let remote = haul.object.remote().expect("only what is with a peer is fetched");
+        let fetch = remote.fetch(haul.range.clone(), done);
+        let mut progress = self.lock();
+        let gone = match progress.fetches.get_mut(&number) {
+            Some(place) => place.replace(fetch),
+            None => Some(fetch),
+        };
+        drop(progress);
+        // It is done already, or was forgotten meanwhile.
+        drop(gone);
+        Some(number)
+    }
+
+    fn put(self: &Arc<Self>, haul: &Haul, bytes: &[u8], generation: u64) {
+        let parts = haul.cut(bytes);
+        let mut complete = Complete::new();
+        let mut progress = self.lock();
+        if progress.hoard.generation == generation {
+            progress.hoard.reads += 1;
+            progress.hoard.read_bytes += bytes.len() as u64;
+            for (wanted, part) in parts {
+                progress.hoard.put(wanted, part, &mut complete);
+            }
+        }
+        drop(progress);
+        self.changed.notify_all();
+        self.hand_over(complete);
+    }
+}

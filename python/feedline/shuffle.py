@@ -1,0 +1,59 @@
+"""Ways to shuffle other than by a permutation of all samples: a reservoir that is filled by reading in sequence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from feedline.errors import PlanError
+
+
+@dataclass(frozen=True)
+class Reservoir:
+    """A shuffle that reads in sequence; see :func:`reservoir`."""
+
+    size: int | float | None = None
+    readers: int = 4
+    block: int | str = "64MB"
+
+
+def reservoir(size: int | float | None = None, *, readers: int = 4, block: int | str = "64MB") -> Reservoir:
+    """Shuffle by reading in sequence: ``Loader(fl.tar(...), shuffle=fl.reservoir(0.1))``.
+
+    Shards are cut into blocks, whose order is new each epoch. Readers walk them in sequence, in turns, into a
+    reservoir, from which the next sample is drawn at random. So a hard disk reads at its full speed, and each sample
+    still comes once per epoch, in an order that depends on nothing but the plan and the seed. What is given up: samples
+    that lie close together come within about the size of the reservoir of each other. ``feedline shuffle PLAN`` says
+    how much that is.
+
+    Args:
+        size: samples in the reservoir of each rank: a whole number, or a part of the rank's samples such as ``0.1``.
+            By default a tenth of them, but no more than take 2 GB. Their stored bytes are held in memory, beside
+            ``memory_budget``; ``loader.snapshot()["reservoir"]`` counts them.
+        readers: places of the data that are read in turns. More mix better where the data is sorted.
+        block: the length of the blocks, a number of bytes or a text such as ``"64MB"``. Shorter ones mix better and
+            cost more seeks.
+    """
+    return Reservoir(size, readers, block)
+
+
+def to_plan(shuffle: bool | Reservoir) -> bool | dict[str, Any]:
+    """Give how to shuffle as a setting of a plan."""
+    if isinstance(shuffle, (bool, np.bool_)):
+        return bool(shuffle)
+    if not isinstance(shuffle, Reservoir):
+        raise PlanError(f"shuffle is {shuffle!r}; it is True, False or fl.reservoir(size=0.1)")
+    table: dict[str, Any] = {"kind": "reservoir", "block": shuffle.block}
+    if isinstance(shuffle.readers, bool) or not isinstance(shuffle.readers, (int, np.integer)) or shuffle.readers < 1:
+        raise PlanError(f"readers is {shuffle.readers!r}; it is a whole number from 1 on")
+    table["readers"] = int(shuffle.readers)
+    size = shuffle.size
+    if size is None:
+        return table
+    is_number = isinstance(size, (int, float, np.integer, np.floating)) and not isinstance(size, bool)
+    if not is_number or not size > 0:
+        raise PlanError(f"size is {size!r}; it is a number of samples, or a part of them such as 0.1")
+    table["size"] = int(size) if isinstance(size, (int, np.integer)) else float(size)
+    return table
