@@ -1,8 +1,8 @@
 """One training job: `python -m bench.share.job FOLDER KIND SOCKET BATCH STEP_MS EPOCHS`.
 
-Says that it is ready, waits for a line, reads whole epochs with a simulated step, looks at one value of each page of every
-batch, says what it got as one line of JSON, and waits for another line. KIND is `shared` (a node at SOCKET), `own` (a loader of its own) or `torch`
-(a torch DataLoader of its own).
+Says that it is ready, waits for a line, reads whole epochs with a simulated step, looks at one value of each page of
+every batch, says what it got as one line of JSON, and waits for another line. KIND is `shared` (a node at SOCKET),
+`own` (a loader of its own) or `torch` (a torch DataLoader of its own).
 """
 
 from __future__ import annotations

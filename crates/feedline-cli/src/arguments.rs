@@ -114,7 +114,7 @@ Examples:
   feedline node --memory 16GB
   feedline node --socket /run/user/1000/mine.sock")]
 pub struct NodeArguments {
-    /// Where jobs find it; by default in the folder for this user's sockets, or where FEEDLINE_NODE says.
+    /// Where jobs find it; by default in the folder for this user's sockets, or where `FEEDLINE_NODE` says.
     #[arg(long)]
     pub socket: Option<PathBuf>,
     /// Memory for prepared samples, e.g. 8GB; half of the machine's by default.
@@ -133,7 +133,7 @@ Examples:
   feedline top --once
   feedline --json top | jq '.jobs[].samples'")]
 pub struct TopArguments {
-    /// Where the node listens; by default that of this user, or where FEEDLINE_NODE says.
+    /// Where the node listens; by default that of this user, or where `FEEDLINE_NODE` says.
     #[arg(long)]
     pub socket: Option<PathBuf>,
     /// Look once, over a second, and end.

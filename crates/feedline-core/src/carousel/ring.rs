@@ -393,20 +393,17 @@ mod tests {
             assert_eq!(leased.content, leased.portion);
             assert_eq!(leased.epoch, passenger.ride.epoch);
             let under_way = passenger.ride.under_way(&self.segments);
-            let received = match under_way {
-                Some((portion, received)) => {
-                    assert_eq!(leased.portion, portion, "what was under way comes first");
-                    assert!(leased.skipped <= received);
-                    received
-                }
-                None => {
-                    let again = passenger.ride.order.iter().any(|p| p.segment == leased.portion.segment);
-                    assert!(!again, "a segment comes once in an epoch");
-                    assert!(passenger.had.insert(leased.portion), "a round of a segment comes once");
-                    assert_eq!(leased.skipped, 0);
-                    passenger.ride.begin(leased.portion);
-                    0
-                }
+            let received = if let Some((portion, received)) = under_way {
+                assert_eq!(leased.portion, portion, "what was under way comes first");
+                assert!(leased.skipped <= received);
+                received
+            } else {
+                let again = passenger.ride.order.iter().any(|p| p.segment == leased.portion.segment);
+                assert!(!again, "a segment comes once in an epoch");
+                assert!(passenger.had.insert(leased.portion), "a round of a segment comes once");
+                assert_eq!(leased.skipped, 0);
+                passenger.ride.begin(leased.portion);
+                0
             };
             passenger.holds = Some((leased.number, len - received));
             self.give();

@@ -94,7 +94,7 @@ fn join_paths(value: &mut toml::Value, folder: &Path) {
         toml::Value::String(path) if !path.contains("://") => {
             // What is absolute stays as it is.
             if let Some(joined) = folder.join(&*path).to_str() {
-                *path = joined.to_owned();
+                joined.clone_into(path);
             }
         }
         toml::Value::Array(values) => values.iter_mut().for_each(|value| join_paths(value, folder)),

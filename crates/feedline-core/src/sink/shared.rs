@@ -195,7 +195,9 @@ impl SharedLoader {
                 }
             });
         }
-        begun.into_iter().for_each(|portion| progress.ride.begin(portion));
+        for portion in begun {
+            progress.ride.begin(portion);
+        }
         progress.ride.substituted = replaced;
         progress.ride.received += len as u64;
         progress.stage = Stage::Under;
