@@ -117,7 +117,7 @@ pub struct NodeArguments {
     /// Where jobs find it; by default in the folder for this user's sockets, or where `FEEDLINE_NODE` says.
     #[arg(long)]
     pub socket: Option<PathBuf>,
-    /// Memory for prepared samples, e.g. 8GB; half of the machine's by default.
+    /// Memory for prepared samples, e.g. 8GB; by default half of the machine's, at most 8GB.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub memory: Option<ByteSize>,
     /// End when the last job has gone.

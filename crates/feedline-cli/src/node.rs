@@ -16,6 +16,8 @@ use crate::environment;
 use crate::interrupt::Interrupt;
 use crate::output;
 
+/// The most memory that is taken unasked.
+const MOST_UNASKED: u64 = 8_000_000_000;
 /// How often the node looks whether it is to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How long a node that ends with its last job waits for the first, and for another after the last.
@@ -41,7 +43,10 @@ pub fn node(typed: &NodeArguments, registry: &Arc<Registry>, interrupt: &Interru
     let machine_bytes = environment::memory_bytes();
     let memory_bytes = match typed.memory {
         Some(bytes) => bytes.0,
-        None => machine_bytes.context("the system does not say how much memory there is; give --memory")? / 2,
+        None => {
+            let bytes = machine_bytes.context("the system does not say how much memory there is; give --memory")?;
+            (bytes / 2).min(MOST_UNASKED)
+        }
     };
     let socket = typed.socket.clone().unwrap_or_else(environment::node_socket);
     let machine =

@@ -78,6 +78,10 @@ pub enum Error {
     Unproducible(#[source] Box<PlanError>),
     #[error("segments take {needs} bytes of shared memory at least, but {has} are allowed; give the node more memory")]
     SharedMemory { needs: u64, has: u64 },
+    #[error(
+        "the jobs that are there hold all of the {segments} segments of {bytes} bytes that the node has room for; give it more memory"
+    )]
+    Crowded { segments: usize, bytes: u64 },
     #[error(transparent)]
     Ride(#[from] RideError),
     #[error(transparent)]

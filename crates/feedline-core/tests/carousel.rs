@@ -28,7 +28,7 @@ fn carousel(plan: &Plan) -> Arc<Carousel> {
 
 fn job(plan: &Arc<Plan>, carousel: &Arc<Carousel>) -> SharedLoader {
     let carousel = Arc::clone(carousel);
-    let connect = Box::new(move |ride: &Ride| Ok(Arc::new(LocalFeed::board(&carousel, ride)) as Arc<dyn Feed>));
+    let connect = Box::new(move |ride: &Ride| Ok(Arc::new(LocalFeed::board(&carousel, ride)?) as Arc<dyn Feed>));
     SharedLoader::new(Arc::clone(plan), connect, None).unwrap()
 }
 

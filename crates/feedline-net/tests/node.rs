@@ -112,7 +112,7 @@ fn law_1_a_job_gets_the_bytes_that_a_carousel_of_its_own_would_give() {
     let folder = tempfile::tempdir().unwrap();
     let (node, plan) = (node(folder.path()), plan(16, 0));
     let own = Arc::new(Carousel::start(&plan, &Machine::default(), Memory::Heap, 64 << 20).unwrap());
-    let board = Box::new(move |ride: &Ride| Ok(Arc::new(LocalFeed::board(&own, ride)) as Arc<dyn Feed>));
+    let board = Box::new(move |ride: &Ride| Ok(Arc::new(LocalFeed::board(&own, ride)?) as Arc<dyn Feed>));
     let alone = SharedLoader::new(Arc::clone(&plan), board, None).unwrap();
     let attached = attach(&node, &plan);
     for round in 1..3 {
@@ -182,7 +182,7 @@ fn law_7_when_the_node_ends_jobs_go_on_alone_or_get_an_error_as_they_have_asked(
         let own = Arc::clone(&plan);
         let fallback: Connect = Box::new(move |ride| {
             let carousel = Carousel::start(&own, &Machine::default(), Memory::Heap, 64 << 20)?;
-            Ok(Arc::new(LocalFeed::board(&Arc::new(carousel), ride)))
+            Ok(Arc::new(LocalFeed::board(&Arc::new(carousel), ride)?))
         });
         let loader = attach_at(node.path(), &plan, goes_on.then_some(fallback)).unwrap();
         let iteration = loader.begin().unwrap();

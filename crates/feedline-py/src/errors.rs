@@ -54,10 +54,11 @@ pub fn run_error(py: Python<'_>, error: &Error) -> PyErr {
         Error::Closed => raise(py, "ClosedError", chain(error)),
         Error::State(_) | Error::Ride(_) => raise(py, "StateError", chain(error)),
         Error::Superseded => raise(py, "SupersededError", chain(error)),
-        Error::OutOfMemory { .. } => raise(py, "OutOfMemoryError", chain(error)),
+        Error::OutOfMemory { .. } | Error::SharedMemory { .. } | Error::Crowded { .. } => {
+            raise(py, "OutOfMemoryError", chain(error))
+        }
         Error::Carousel(cause) => run_error(py, cause),
         Error::Node { .. } | Error::Attach { .. } => raise(py, "NodeError", chain(error)),
-        Error::SharedMemory { .. } => raise(py, "OutOfMemoryError", chain(error)),
         Error::Unproducible(_)
         | Error::Production { .. }
         | Error::Panicked

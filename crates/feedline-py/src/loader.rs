@@ -217,7 +217,7 @@ fn alone(plan: Arc<CorePlan>, machine: Machine) -> Connect {
     Box::new(move |ride: &Ride| {
         let memory_bytes = machine.memory_bytes.unwrap_or(u64::MAX) / ALONE_SHARE;
         let carousel = Carousel::start(&plan, &machine, Memory::Heap, memory_bytes)?;
-        Ok(Arc::new(LocalFeed::board(&Arc::new(carousel), ride)))
+        Ok(Arc::new(LocalFeed::board(&Arc::new(carousel), ride)?))
     })
 }
 

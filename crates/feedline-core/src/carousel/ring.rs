@@ -19,6 +19,9 @@ use crate::order::{Epoch, Segments};
 /// Segments that a job is given ahead of the one that it reads, so that they are produced before it needs them.
 const AHEAD: usize = 2;
 
+/// Segments that a job may have leased at once: the one that it reads, two that it keeps arrays over, one on its way.
+const MOST_LEASES: usize = 4;
+
 /// The number of a job at a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u64);
@@ -89,6 +92,8 @@ pub struct Leased<T> {
     pub portion: Portion,
     /// Samples at its beginning that are not there.
     pub skipped: u64,
+    /// Whether there is so much room that the job may keep arrays over it while it reads others.
+    pub can_be_kept: bool,
     /// What was produced.
     pub content: T,
 }
@@ -148,6 +153,12 @@ impl<T: Clone> Ring<T> {
     /// Segments that are live or being produced.
     pub fn live(&self) -> usize {
         self.live.len()
+    }
+
+    /// Whether another job can be served: there is room for what it reads beside what others hold.
+    pub fn has_room_for_job(&self) -> bool {
+        let held = self.live.values().filter(|live| !live.leased.is_empty()).count();
+        held + 2 <= self.limit
     }
 
     /// Gives jobs segments as far as there is room, those first that have the fewest; says what has to be produced for it.
@@ -220,12 +231,18 @@ impl<T: Clone> Ring<T> {
     /// only given ahead.
     fn make_room(&mut self, job: JobId) -> Option<()> {
         let reads = |job: &JobId| self.live.values().any(|live| live.leased.contains(job));
-        let has_more = |job: &JobId| reads(job) || self.jobs.get(job).is_some_and(|job| job.given.len() > 1);
+        // What a job that reads nothing will read first is as good as leased.
+        let is_first = |number: u64, job: &JobId| {
+            !reads(job)
+                && self.jobs.get(job).and_then(|job| job.given.first()).is_some_and(|given| given.number == number)
+        };
         let is_starving = self.jobs[&job].given.is_empty() && !reads(&job);
         let is_read = |live: &Live<T>| live.content.is_none() || !live.leased.is_empty();
         let unwanted = self.live.iter().find(|(_, live)| !is_read(live) && live.wanted.is_empty());
-        let is_spare = |live: &Live<T>| is_starving && !is_read(live) && live.wanted.iter().all(has_more);
-        let unread = || self.live.iter().find(|(_, live)| is_spare(live));
+        let is_spare = |number: u64, live: &Live<T>| {
+            is_starving && !is_read(live) && !live.wanted.iter().any(|job| is_first(number, job))
+        };
+        let unread = || self.live.iter().find(|(number, live)| is_spare(**number, live));
         let number = *unwanted.or_else(unread)?.0;
         let gone = self.live.remove(&number)?;
         for wanting in gone.wanted {
@@ -277,6 +294,10 @@ impl<T: Clone> Ring<T> {
 
     /// The next segment for a job to read, if one is there: of those that it was given in the epoch under way, the first.
     pub fn lease(&mut self, id: JobId) -> Option<Leased<T>> {
+        if self.live.values().filter(|live| live.leased.contains(&id)).count() >= MOST_LEASES {
+            return None;
+        }
+        let can_be_kept = self.limit >= self.jobs.len() * (MOST_LEASES - 1) + 2;
         let job = self.jobs.get_mut(&id)?;
         let Given { epoch, resume, .. } = *job.given.first()?;
         // What was under way comes first.
@@ -290,7 +311,7 @@ impl<T: Clone> Ring<T> {
         let Live { portion, skipped, .. } = *live;
         let had = &mut job.rounds[portion.segment as usize];
         *had = (*had).max(portion.round);
-        Some(Leased { number, epoch, portion, skipped, content: live.content.clone()? })
+        Some(Leased { number, epoch, portion, skipped, can_be_kept, content: live.content.clone()? })
     }
 
     /// A job has read a segment, and holds nothing of it any more.
@@ -417,6 +438,23 @@ mod tests {
             self.give();
             (ride, had)
         }
+    }
+
+    #[test]
+    fn law_7_who_asks_for_more_than_he_reads_gets_no_more_and_others_are_turned_away_in_time() {
+        let mut model = Model::new(512, 5);
+        model.board(new_ride(&model), BTreeSet::new());
+        let id = model.passengers[0].id;
+        let mut leases = 0;
+        for _ in 0..50 {
+            model.publish(0);
+            leases += usize::from(model.ring.lease(id).is_some());
+            model.give();
+        }
+        assert_eq!(leases, MOST_LEASES);
+        assert!(!model.ring.has_room_for_job());
+        model.ring.leave(id);
+        assert!(model.ring.has_room_for_job());
     }
 
     fn new_ride(model: &Model) -> Ride {

@@ -139,9 +139,11 @@ impl Carousel {
         self.inner.segments
     }
 
-    /// Lets a job on.
-    pub fn board(&self, ride: &Ride) -> JobId {
-        self.inner.change(|ring| ring.board(ride))
+    /// Lets a job on; an error if others hold so much that there is no room for what it would read.
+    pub fn board(&self, ride: &Ride) -> Result<JobId, Error> {
+        let boarded = self.inner.change(|ring| ring.has_room_for_job().then(|| ring.board(ride)));
+        let segment_bytes = self.inner.plan.layout().slab().total_bytes() as u64;
+        boarded.ok_or_else(|| Error::Crowded { segments: self.inner.limit, bytes: segment_bytes })
     }
 
     /// Lets a job go on from somewhere else.

@@ -76,6 +76,9 @@ impl Plan {
                 return 0;
             }
             let Ok(Some(part)) = self.source().origin(id, field).open() else { return 0 };
+            if part.0.remote().is_some() {
+                return 0;
+            }
             let found = if is_volume { elements_of(part, &workspace) } else { pixels_of(&part) };
             found.unwrap_or(0)
         })

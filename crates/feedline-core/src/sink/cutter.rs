@@ -1,15 +1,16 @@
 //! Cuts batches out of segments.
 //!
-//! In: segments that a job has leased. Out: batches of the job's own size and fields. A batch within a segment is a view of it;
-//! one that runs across segments is copied, and so is one of a job that still holds arrays over several segments before.
+//! In: segments that a job has leased, one after the other. Out: batches of the job's own size and fields. A batch within a
+//! segment is a view of it; one that runs across segments is copied piece by piece, and so is one of a job that still holds
+//! arrays over several segments before, or that may not keep any.
 //!
-//! Always true: a batch keeps the lease of what it views, so its bytes stay as long as any array over it (law 5).
+//! Always true: a batch keeps the lease of what it views, so its bytes stay as long as any array over it (law 5). At most one
+//! segment is held here, whatever the size of batches, so jobs do not wait for each other's segments while they hold some.
 
 use std::any::Any;
-use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use feedline_memory::{Pool, Span};
+use feedline_memory::{OpenSlab, Pool, SlotWriter, Span};
 
 use super::feed::Segment;
 use crate::batch::{Batch, BatchField, FieldData, FieldForm, Loose};
@@ -21,14 +22,16 @@ use crate::plan::{INDEX_FIELD, KEY_FIELD, Plan};
 /// Segments that a job may hold arrays over besides the one that it reads.
 const MOST_PINNED: usize = 2;
 
-/// The segments that a job reads, and the way of cutting them.
+/// The segment that a job reads, and the way of cutting it.
 #[derive(Debug)]
 pub(super) struct Cutter {
     plan: Arc<Plan>,
     production: Arc<Plan>,
     segments: Segments,
-    /// What was leased and is not used up, each with the number of samples that are.
-    held: VecDeque<(Segment, u64)>,
+    /// What was leased and is not used up, with the number of samples that are.
+    held: Option<(Segment, u64)>,
+    /// The beginning of a batch whose other samples are in segments to come.
+    begun: Option<Copied>,
     /// Leases of segments that are used up.
     past: Vec<Weak<dyn Any + Send + Sync>>,
     /// Memory of batches that are copied.
@@ -43,149 +46,163 @@ pub(super) struct Cutting {
     pub bad: Vec<BadSlot>,
 }
 
-/// Slots of one segment that go into a batch.
-struct Slice {
-    segment: Segment,
-    first_slot: usize,
-    slots: usize,
+/// A batch that is copied.
+#[derive(Debug)]
+struct Copied {
+    // In this order: no writer may be left when the slab is sealed.
+    writer: SlotWriter,
+    slab: OpenSlab,
+    ids: Vec<u64>,
+    begun: Vec<Portion>,
+    bad: Vec<BadSlot>,
 }
 
 impl Cutter {
     pub fn new(plan: &Arc<Plan>, production: Arc<Plan>) -> Self {
         let pool = Pool::new(plan.layout().slab().clone(), 4);
-        let segments = plan.segments();
-        Self { plan: Arc::clone(plan), production, segments, held: VecDeque::new(), past: Vec::new(), pool }
+        let (plan, segments) = (Arc::clone(plan), plan.segments());
+        Self { plan, production, segments, held: None, begun: None, past: Vec::new(), pool }
     }
 
     /// Forgets what is held.
     pub fn clear(&mut self) {
-        self.held.clear();
+        (self.held, self.begun) = (None, None);
         self.past.clear();
     }
 
-    /// Takes a segment, of which `received` samples were received before.
+    /// Takes a segment, of which `received` samples were received before. The one before it is used up.
     pub fn add(&mut self, segment: Segment, received: u64) {
-        self.held.push_back((segment, received));
+        debug_assert!(self.held.is_none(), "a segment comes when the one before it is used up");
+        self.held = Some((segment, received));
     }
 
-    fn len_of(&self, segment: &Segment) -> u64 {
-        let positions = self.segments.positions(segment.portion.segment);
-        positions.end - positions.start
+    /// Samples of the segment that is held which are not used.
+    fn left(&self) -> usize {
+        self.held.as_ref().map_or(0, |(segment, used)| {
+            let positions = self.segments.positions(segment.portion.segment);
+            (positions.end - positions.start - used) as usize
+        })
     }
 
-    /// Samples that can be cut.
-    pub fn samples(&self) -> u64 {
-        self.held.iter().map(|(segment, used)| self.len_of(segment) - used).sum()
-    }
-
-    /// Cuts a batch of `len` samples, which are there. What was used up is given back, as far as the batch does not view it.
-    pub fn cut(&mut self, epoch: Epoch, number: u64, len: usize) -> Result<Cutting, Error> {
-        let slices = self.slices(len);
-        let begins = |slice: &&Slice| slice.first_slot == 0 && slice.segment.skipped == 0;
-        let begun = slices.iter().filter(begins).map(|slice| slice.segment.portion).collect();
-        let mut bad = Vec::new();
-        let mut before = 0;
-        for slice in &slices {
-            let slots = slice.first_slot..slice.first_slot + slice.slots;
-            let in_slice = slice.segment.bad.iter().filter(|bad| slots.contains(&bad.slot));
-            bad.extend(in_slice.map(|one| BadSlot { slot: before + one.slot - slots.start, ..one.clone() }));
-            before += slice.slots;
+    /// Whether a batch of `len` samples can be cut. If not, what is there of it is copied, so that the next segment can come.
+    pub fn has(&mut self, len: usize) -> Result<bool, Error> {
+        let copied = self.begun.as_ref().map_or(0, |begun| begun.ids.len());
+        let left = self.left();
+        if copied + left >= len {
+            return Ok(true);
         }
+        if left > 0 {
+            self.copy(left)?;
+        }
+        self.held = None;
+        Ok(false)
+    }
+
+    /// Cuts a batch of `len` samples, which are there.
+    pub fn cut(&mut self, epoch: Epoch, number: u64, len: usize) -> Result<Cutting, Error> {
         self.past.retain(|lease| lease.strong_count() > 0);
-        let fields = match &slices[..] {
-            [slice] if self.past.len() < MOST_PINNED => self.viewed(slice),
-            _ => self.copied(&slices, len)?,
-        };
-        self.use_up(len as u64);
+        let may_view = self.held.as_ref().is_some_and(|(segment, _)| segment.can_be_kept)
+            && self.begun.is_none()
+            && self.past.len() < MOST_PINNED;
+        let (fields, begun, bad) = if may_view { self.view(len) } else { self.copy_rest(len)? };
         Ok(Cutting { batch: Batch { epoch, number, len, fields }, begun, bad })
     }
 
-    fn slices(&self, len: usize) -> Vec<Slice> {
-        let (mut slices, mut left) = (Vec::new(), len as u64);
-        for (segment, used) in &self.held {
-            let slots = (self.len_of(segment) - used).min(left);
-            if slots > 0 {
-                let first_slot = (used - segment.skipped) as usize;
-                slices.push(Slice { segment: segment.clone(), first_slot, slots: slots as usize });
-            }
-            left -= slots;
-        }
-        slices
+    /// The next samples of the segment: its slots, what it begins, and what is bad in it, counted from slot `first` of the batch.
+    fn next(&self, samples: usize, first: usize) -> (usize, Option<Portion>, Vec<BadSlot>) {
+        let (segment, used) = self.held.as_ref().expect("samples are taken where there are some");
+        let slot = (used - segment.skipped) as usize;
+        let begins = (*used == 0).then_some(segment.portion);
+        let bad = segment.bad.iter().filter(|bad| (slot..slot + samples).contains(&bad.slot));
+        let bad = bad.map(|one| BadSlot { slot: first + one.slot - slot, ..one.clone() }).collect();
+        (slot, begins, bad)
     }
 
-    fn use_up(&mut self, mut samples: u64) {
-        while let Some((segment, used)) = self.held.front_mut() {
-            let positions = self.segments.positions(segment.portion.segment);
-            let there = positions.end - positions.start - *used;
-            *used += samples.min(there);
-            samples = samples.saturating_sub(there);
-            if samples == 0 && *used < positions.end - positions.start {
-                break;
-            }
-            if let Some((segment, _)) = self.held.pop_front() {
-                self.past.push(Arc::downgrade(&segment.lease));
-            }
+    fn use_up(&mut self, samples: usize) {
+        if let Some((_, used)) = &mut self.held {
+            *used += samples as u64;
+        }
+        if self.left() == 0
+            && let Some((segment, _)) = self.held.take()
+        {
+            self.past.push(Arc::downgrade(&segment.lease));
         }
     }
 
-    /// Where the slots of a field lie in a segment.
-    fn span(&self, slice: &Slice, name: &str) -> Span {
+    /// Where the slots of a field lie in the segment.
+    fn span(&self, name: &str, first_slot: usize, slots: usize) -> Span {
+        let (segment, _) = self.held.as_ref().expect("samples are taken where there are some");
         let layout = self.production.layout();
         let form = layout.fields().iter().find(|(field, _)| **field == *name).map(|(_, form)| form);
         let Some(FieldForm::Region { region, .. }) = form else { unreachable!("what is shared is produced: {name:?}") };
-        let start = layout.slab().slot_range(*region, slice.first_slot).start;
-        slice.segment.span(start..start + slice.slots * layout.slab().slot_bytes(*region))
+        let start = layout.slab().slot_range(*region, first_slot).start;
+        segment.span(start..start + slots * layout.slab().slot_bytes(*region))
     }
 
-    fn viewed(&self, slice: &Slice) -> Vec<BatchField> {
-        let ids = || ids(self.span(slice, INDEX_FIELD).bytes());
-        self.fields(slice.slots, ids, |name, _| self.span(slice, name))
+    fn view(&mut self, len: usize) -> (Vec<BatchField>, Vec<Portion>, Vec<BadSlot>) {
+        let (slot, begins, bad) = self.next(len, 0);
+        let ids = ids(self.span(INDEX_FIELD, slot, len).bytes());
+        let fields = self.fields(len, &ids, |name, _| self.span(name, slot, len));
+        self.use_up(len);
+        (fields, begins.into_iter().collect(), bad)
     }
 
-    fn copied(&self, slices: &[Slice], len: usize) -> Result<Vec<BatchField>, Error> {
-        let bytes = self.pool.layout().total_bytes();
-        let open = self.pool.open().ok_or(Error::OutOfMemory { bytes })?;
-        let mut writer = open.claim(0..open.layout().slots()).expect("a new slab is free");
+    /// Copies the next samples of the segment behind what was copied of the batch.
+    fn copy(&mut self, samples: usize) -> Result<(), Error> {
+        let mut copied = match self.begun.take() {
+            Some(copied) => copied,
+            None => self.new_copy()?,
+        };
+        let first = copied.ids.len();
+        let (slot, begins, bad) = self.next(samples, first);
         for (name, form) in self.plan.layout().fields() {
             let FieldForm::Region { region, .. } = form else { continue };
-            let mut slot = 0;
-            for slice in slices {
-                let span = self.span(slice, name);
-                let slot_bytes = span.bytes().len() / slice.slots;
-                for bytes in span.bytes().chunks_exact(slot_bytes.max(1)) {
-                    writer.slot_mut(slot)[*region].copy_from_slice(bytes);
-                    slot += 1;
-                }
+            let span = self.span(name, slot, samples);
+            let slot_bytes = span.bytes().len() / samples;
+            if slot_bytes > 0 {
+                let slots = (first..).zip(span.bytes().chunks_exact(slot_bytes));
+                slots.for_each(|(slot, bytes)| copied.writer.slot_mut(slot)[*region].copy_from_slice(bytes));
             }
         }
-        drop(writer);
-        let slab = Arc::new(open.seal().expect("the writer is gone"));
-        let all = |slice: &Slice| ids(self.span(slice, INDEX_FIELD).bytes());
-        let ids = || slices.iter().flat_map(all).collect();
-        Ok(self.fields(len, ids, |_, region| {
-            let start = slab.layout().slot_range(region, 0).start;
-            Span::of_slab(&slab, start..start + len * slab.layout().slot_bytes(region))
-        }))
+        copied.ids.extend(ids(self.span(INDEX_FIELD, slot, samples).bytes()));
+        copied.begun.extend(begins);
+        copied.bad.extend(bad);
+        self.begun = Some(copied);
+        self.use_up(samples);
+        Ok(())
     }
 
-    fn fields(
-        &self,
-        len: usize,
-        ids: impl FnOnce() -> Vec<u64>,
-        span: impl Fn(&str, usize) -> Span,
-    ) -> Vec<BatchField> {
-        let mut ids = Some(ids);
+    fn new_copy(&self) -> Result<Copied, Error> {
+        let bytes = self.pool.layout().total_bytes();
+        let slab = self.pool.open().ok_or(Error::OutOfMemory { bytes })?;
+        let writer = slab.claim(0..slab.layout().slots()).expect("a new slab is free");
+        Ok(Copied { writer, slab, ids: Vec::new(), begun: Vec::new(), bad: Vec::new() })
+    }
+
+    fn copy_rest(&mut self, len: usize) -> Result<(Vec<BatchField>, Vec<Portion>, Vec<BadSlot>), Error> {
+        let copied = self.begun.as_ref().map_or(0, |begun| begun.ids.len());
+        if copied < len {
+            self.copy(len - copied)?;
+        }
+        let Copied { writer, slab, ids, begun, bad } = self.begun.take().expect("something was copied");
+        drop(writer);
+        let slab = Arc::new(slab.seal().expect("the writer is gone"));
+        let fields = self.fields(len, &ids, |_, region| {
+            let start = slab.layout().slot_range(region, 0).start;
+            Span::of_slab(&slab, start..start + len * slab.layout().slot_bytes(region))
+        });
+        Ok((fields, begun, bad))
+    }
+
+    fn fields(&self, len: usize, ids: &[u64], span: impl Fn(&str, usize) -> Span) -> Vec<BatchField> {
+        let key = |id: &u64| Loose::Text(self.plan.source().key(SampleId(*id)).into_owned());
         let field = |(name, form): &(Arc<str>, FieldForm)| {
             let data = match form {
                 FieldForm::Region { region, dtype, shape } => {
                     let shape = std::iter::once(len).chain(shape.iter().copied()).collect();
                     FieldData::Region { span: span(name, *region), dtype: *dtype, shape }
                 }
-                _ if **name == *KEY_FIELD => {
-                    let ids = ids.take().map(|ids| ids()).unwrap_or_default();
-                    let key = |id| Loose::Text(self.plan.source().key(SampleId(id)).into_owned());
-                    FieldData::List(ids.into_iter().map(key).collect())
-                }
+                _ if **name == *KEY_FIELD => FieldData::List(ids.iter().map(key).collect()),
                 FieldForm::Stacked | FieldForm::List => unreachable!("only arrays of fixed shape are shared: {name:?}"),
             };
             BatchField { name: Arc::clone(name), data }

@@ -30,6 +30,8 @@ pub struct Segment {
     pub portion: Portion,
     /// Samples at its beginning that are not there.
     pub skipped: u64,
+    /// Whether batches may be views of it, which keep it for as long as the user does.
+    pub can_be_kept: bool,
     /// Its memory; the first slot is that of the first sample that is there.
     pub memory: SegmentMemory,
     /// Slots with substitutes in them.
@@ -67,8 +69,8 @@ pub struct LocalFeed {
 
 impl LocalFeed {
     /// Boards a carousel.
-    pub fn board(carousel: &Arc<Carousel>, ride: &Ride) -> Self {
-        Self { carousel: Arc::clone(carousel), job: carousel.board(ride) }
+    pub fn board(carousel: &Arc<Carousel>, ride: &Ride) -> Result<Self, Error> {
+        Ok(Self { carousel: Arc::clone(carousel), job: carousel.board(ride)? })
     }
 }
 
@@ -92,9 +94,9 @@ impl Feed for LocalFeed {
 
     fn next_within(&self, timeout: Duration) -> Result<Option<Segment>, Error> {
         let leased = self.carousel.lease_within(self.job, timeout).map_err(Error::Carousel)?;
-        Ok(leased.map(|Leased { number, epoch, portion, skipped, content: Content { slab, bad } }| {
-            let lease = Lease { carousel: Arc::clone(&self.carousel), job: self.job, number };
-            Segment { epoch, portion, skipped, memory: SegmentMemory::Slab(slab), bad, lease: Arc::new(lease) }
+        Ok(leased.map(|Leased { number, epoch, portion, skipped, can_be_kept, content: Content { slab, bad } }| {
+            let lease = Arc::new(Lease { carousel: Arc::clone(&self.carousel), job: self.job, number });
+            Segment { epoch, portion, skipped, can_be_kept, memory: SegmentMemory::Slab(slab), bad, lease }
         }))
     }
 }

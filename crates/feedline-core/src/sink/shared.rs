@@ -113,9 +113,10 @@ impl SharedLoader {
         let _turn = self.turn();
         let deadline = Instant::now() + timeout;
         loop {
-            let progress = self.lock();
+            let mut progress = self.lock();
             progress.check(iteration)?;
-            if progress.stage == Stage::Ended || self.batch_len(&progress) as u64 <= progress.cutter.samples() {
+            let len = self.batch_len(&progress);
+            if progress.stage == Stage::Ended || progress.cutter.has(len)? {
                 return Ok(true);
             }
             let (feed, ride) = (progress.feed.clone(), progress.ride.clone());
@@ -174,7 +175,7 @@ impl SharedLoader {
             progress.stage = Stage::Ended;
             return Ok(Next::End);
         }
-        if (len as u64) > progress.cutter.samples() {
+        if !progress.cutter.has(len)? {
             return Ok(Next::NotYet);
         }
         let number = progress.ride.received / self.plan.settings().batch_size as u64;

@@ -144,7 +144,7 @@ fn hear(receiver: &mut Receiver, link: &Weak<Link>, told: &mpsc::Sender<Heard>) 
     loop {
         let heard = match receiver.receive() {
             Ok(Some((FromNode::Segment(message), Some(memory)))) => {
-                let SegmentMessage { generation, number, epoch, portion, skipped, bytes, bad } = message;
+                let SegmentMessage { generation, number, epoch, portion, skipped, can_be_kept, bytes, bad } = message;
                 let lease = Arc::new(Lease { link: Weak::clone(link), number });
                 let view = match View::map(&memory, usize::try_from(bytes).unwrap_or(usize::MAX)) {
                     Ok(view) => Arc::new(view),
@@ -152,7 +152,10 @@ fn hear(receiver: &mut Receiver, link: &Weak<Link>, told: &mpsc::Sender<Heard>) 
                 };
                 let bad: Arc<[BadSlot]> = bad.into_iter().map(BadSlot::from).collect();
                 let memory = SegmentMemory::View(view);
-                Heard::Segment(Box::new(Segment { epoch, portion, skipped, memory, bad, lease }), generation)
+                Heard::Segment(
+                    Box::new(Segment { epoch, portion, skipped, can_be_kept, memory, bad, lease }),
+                    generation,
+                )
             }
             Ok(Some((FromNode::Alive, _))) => Heard::Alive,
             Ok(Some((FromNode::Failed { reason }, _))) => Heard::Failed(reason),

@@ -82,6 +82,7 @@ pub struct SegmentMessage {
     pub epoch: Epoch,
     pub portion: Portion,
     pub skipped: u64,
+    pub can_be_kept: bool,
     /// Bytes of its memory.
     pub bytes: u64,
     pub bad: Vec<BadMessage>,

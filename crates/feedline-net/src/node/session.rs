@@ -94,8 +94,11 @@ pub(super) fn serve(
         Ok(ride) => ride,
         Err(error) => return refuse(&sender, error.to_string()),
     };
-    sender.send(&FromNode::Attached, None)?;
-    let job = carousel.board(&ride);
+    let job = match carousel.board(&ride) {
+        Ok(job) => job,
+        Err(error) => return refuse(&sender, error.to_string()),
+    };
+    sender.send(&FromNode::Attached, None).inspect_err(|_| carousel.leave(job))?;
     let meter = meter(process);
     *meter.key.lock().unwrap_or_else(PoisonError::into_inner) = Some(key);
     let session = Session { sender, carousel, job, meter, wishes: Mutex::default(), has_ended: AtomicBool::new(false) };
@@ -190,14 +193,14 @@ impl Session {
     }
 
     fn send(&self, generation: u64, leased: Leased<Content>) -> Result<(), WireError> {
-        let Leased { number, epoch, portion, skipped, content: Content { slab, bad } } = leased;
+        let Leased { number, epoch, portion, skipped, can_be_kept, content: Content { slab, bad } } = leased;
         let positions = self.carousel.segments().positions(portion.segment);
         self.meter.epoch.store(epoch.0, Ordering::Relaxed);
         self.meter.segments.fetch_add(1, Ordering::Relaxed);
         self.meter.samples.fetch_add(positions.end - positions.start - skipped, Ordering::Relaxed);
         let bytes = slab.layout().total_bytes() as u64;
         let bad = bad.iter().map(BadMessage::from).collect();
-        let message = SegmentMessage { generation, number, epoch, portion, skipped, bytes, bad };
+        let message = SegmentMessage { generation, number, epoch, portion, skipped, can_be_kept, bytes, bad };
         self.sender.send(&FromNode::Segment(message), slab.descriptor())
     }
 }
