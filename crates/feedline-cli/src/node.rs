@@ -41,13 +41,9 @@ impl fmt::Display for Served {
 /// Serves until the user stops it or, if that is asked for, until its last job has gone.
 pub fn node(typed: &NodeArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Served> {
     let machine_bytes = environment::memory_bytes();
-    let memory_bytes = match typed.memory {
-        Some(bytes) => bytes.0,
-        None => {
-            let bytes = machine_bytes.context("the system does not say how much memory there is; give --memory")?;
-            (bytes / 2).min(MOST_UNASKED)
-        }
-    };
+    let unasked = machine_bytes.map(|bytes| (bytes / 2).min(MOST_UNASKED));
+    let memory_bytes = typed.memory.map(|bytes| bytes.0).or(unasked);
+    let memory_bytes = memory_bytes.context("the system does not say how much memory there is; give --memory")?;
     let socket = typed.socket.clone().unwrap_or_else(environment::node_socket);
     let machine =
         Machine { memory_bytes: machine_bytes, cache_folder: registry.cache_folder().map(std::path::Path::to_owned) };

@@ -13,10 +13,10 @@ use std::sync::{Arc, Weak};
 use feedline_memory::{OpenSlab, Pool, SlotWriter, Span};
 
 use super::feed::Segment;
-use crate::batch::{Batch, BatchField, FieldData, FieldForm, Loose};
+use crate::batch::{BatchField, FieldData, FieldForm, Loose};
 use crate::carousel::{BadSlot, Portion};
 use crate::error::Error;
-use crate::order::{Epoch, SampleId, Segments};
+use crate::order::{SampleId, Segments};
 use crate::plan::{INDEX_FIELD, KEY_FIELD, Plan};
 
 /// Segments that a job may hold arrays over besides the one that it reads.
@@ -38,10 +38,10 @@ pub(super) struct Cutter {
     pool: Pool,
 }
 
-/// A batch that was cut, and what that began.
+/// The fields of a batch that was cut, and what that began.
 #[derive(Debug)]
 pub(super) struct Cutting {
-    pub batch: Batch,
+    pub fields: Vec<BatchField>,
     pub begun: Vec<Portion>,
     pub bad: Vec<BadSlot>,
 }
@@ -99,13 +99,12 @@ impl Cutter {
     }
 
     /// Cuts a batch of `len` samples, which are there.
-    pub fn cut(&mut self, epoch: Epoch, number: u64, len: usize) -> Result<Cutting, Error> {
+    pub fn cut(&mut self, len: usize) -> Result<Cutting, Error> {
         self.past.retain(|lease| lease.strong_count() > 0);
         let may_view = self.held.as_ref().is_some_and(|(segment, _)| segment.can_be_kept)
             && self.begun.is_none()
             && self.past.len() < MOST_PINNED;
-        let (fields, begun, bad) = if may_view { self.view(len) } else { self.copy_rest(len)? };
-        Ok(Cutting { batch: Batch { epoch, number, len, fields }, begun, bad })
+        if may_view { Ok(self.view(len)) } else { self.copy_rest(len) }
     }
 
     /// The next samples of the segment: its slots, what it begins, and what is bad in it, counted from slot `first` of the batch.
@@ -139,12 +138,12 @@ impl Cutter {
         segment.span(start..start + slots * layout.slab().slot_bytes(*region))
     }
 
-    fn view(&mut self, len: usize) -> (Vec<BatchField>, Vec<Portion>, Vec<BadSlot>) {
+    fn view(&mut self, len: usize) -> Cutting {
         let (slot, begins, bad) = self.next(len, 0);
         let ids = ids(self.span(INDEX_FIELD, slot, len).bytes());
         let fields = self.fields(len, &ids, |name, _| self.span(name, slot, len));
         self.use_up(len);
-        (fields, begins.into_iter().collect(), bad)
+        Cutting { fields, begun: begins.into_iter().collect(), bad }
     }
 
     /// Copies the next samples of the segment behind what was copied of the batch.
@@ -179,7 +178,7 @@ impl Cutter {
         Ok(Copied { writer, slab, ids: Vec::new(), begun: Vec::new(), bad: Vec::new() })
     }
 
-    fn copy_rest(&mut self, len: usize) -> Result<(Vec<BatchField>, Vec<Portion>, Vec<BadSlot>), Error> {
+    fn copy_rest(&mut self, len: usize) -> Result<Cutting, Error> {
         let copied = self.begun.as_ref().map_or(0, |begun| begun.ids.len());
         if copied < len {
             self.copy(len - copied)?;
@@ -191,7 +190,7 @@ impl Cutter {
             let start = slab.layout().slot_range(region, 0).start;
             Span::of_slab(&slab, start..start + len * slab.layout().slot_bytes(region))
         });
-        Ok((fields, begun, bad))
+        Ok(Cutting { fields, begun, bad })
     }
 
     fn fields(&self, len: usize, ids: &[u64], span: impl Fn(&str, usize) -> Span) -> Vec<BatchField> {

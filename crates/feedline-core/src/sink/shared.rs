@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use super::cutter::{Cutter, Cutting};
 use super::feed::Feed;
 use super::{Iteration, Next};
+use crate::batch::Batch;
 use crate::carousel::{Ride, RideState};
 use crate::engine::Budget;
 use crate::error::Error;
@@ -179,7 +180,8 @@ impl SharedLoader {
             return Ok(Next::NotYet);
         }
         let number = progress.ride.received / self.plan.settings().batch_size as u64;
-        let Cutting { batch, begun, bad } = progress.cutter.cut(progress.ride.epoch, number, len)?;
+        let Cutting { fields, begun, bad } = progress.cutter.cut(len)?;
+        let batch = Batch { epoch: progress.ride.epoch, number, len, fields };
         let substitutes: Vec<Substitute> = bad.into_iter().map(|bad| bad.substitute).collect();
         let replaced = progress.ride.substituted + substitutes.len() as u64;
         if let Some(first) = substitutes.first()
