@@ -10,14 +10,14 @@ part by part.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bench import harness
+from bench.parts import measure
 from bench.ratio import Ratio
 from bench.share.jobs import Job, Outcome, node, run
 
@@ -169,22 +169,11 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="+", choices=PARTS, help="measure these; the others stay as they are")
     given = parser.parse_args()
-    path = harness.RESULTS / "share.json"
-    results: dict[str, Any] = json.loads(path.read_text())["results"] if given.only and path.exists() else {}
     with tempfile.TemporaryDirectory(prefix="feedline-share-") as name:
         cache, folder = Path(name) / "cache", _named(given.folder, Path(name) / "pictures")
         _warm(folder, cache)
-        for part in given.only or PARTS:
-            results[part] = PARTS[part](folder, cache)
-            reached = list(ratios(results))
-            document = {
-                "setup": harness.setup(),
-                "ratios": {ratio.name: ratio.value for ratio in reached},
-                "results": results,
-            }
-            path.write_text(json.dumps(document, indent=1) + "\n")
-    for ratio in reached:
-        print(f"{ratio.name:70} {ratio.value:.3f} {ratio.verdict}")
+        measured = {part: partial(run, folder, cache) for part, run in PARTS.items()}
+        measure("share.json", measured, given.only, ratios)
 
 
 if __name__ == "__main__":

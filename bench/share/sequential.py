@@ -9,14 +9,15 @@ readers, and with a small one and a single reader. Written to bench/results/shar
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench import harness
+from bench.parts import measure
 from bench.ratio import Ratio
 from bench.share import disk, learning
 
@@ -54,23 +55,16 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=PARTS, help="measure these; the others stay as they are")
     given = parser.parse_args()
-    path = harness.RESULTS / "share-sequential.json"
-    results: dict[str, Any] = json.loads(path.read_text())["results"] if given.only and path.exists() else {}
+    setup = {"seek_ms": disk.SEEK_MS, "mb_per_second": disk.MB_PER_SECOND}
+    setup |= {"samples": disk.SAMPLES, "batch": disk.BATCH, "reservoir": disk.RESERVOIR}
     with tempfile.TemporaryDirectory(prefix="feedline-share-") as name:
         work = Path(name)
         os.environ["FEEDLINE_CACHE"] = str(work / "cache")
-        for part in given.only or PARTS:
-            if part == "disk":
-                results[part] = _disk(given.pictures, work, given.runs)
-            else:
-                results[part] = learning.measure(work / "points")
-            setup = {**harness.setup(), "seek_ms": disk.SEEK_MS, "mb_per_second": disk.MB_PER_SECOND}
-            setup |= {"samples": disk.SAMPLES, "batch": disk.BATCH, "reservoir": disk.RESERVOIR}
-            found = {ratio.name: ratio.value for ratio in ratios(results)}
-            path.write_text(json.dumps({"setup": setup, "ratios": found, "results": results}, indent=1) + "\n")
-    for ratio in ratios(results):
-        print(f"{ratio.name:80} {ratio.value:.3f} {ratio.verdict}")
-    print(f"written to {path}")
+        measured = {
+            "disk": partial(_disk, given.pictures, work, given.runs),
+            "learning": partial(learning.measure, work / "points"),
+        }
+        measure("share-sequential.json", measured, given.only, ratios, setup)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,11 @@ process. Written to bench/results/storage.json, part by part.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from bench import harness
+from bench.parts import measure
 from bench.storage import parts
 from bench.storage.targets import ratios
 from bench.volumes import data
@@ -31,22 +30,11 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="+", choices=parts.PARTS, help="measure these; the others stay as they are")
     given = parser.parse_args()
-    path = harness.RESULTS / "storage.json"
-    results: dict[str, Any] = json.loads(path.read_text())["results"] if given.only and path.exists() else {}
     with tempfile.TemporaryDirectory(prefix="feedline-storage-") as name:
         volumes = given.volumes and data.make(given.volumes, Path("bench-work/volumes"), VOLUMES)[1].resolve()
         bench = parts.Bench({"imagenet": given.imagenet, "photos": given.photos}, volumes, Path(name))
-        for part in given.only or parts.PARTS:
-            results[part] = parts.PARTS[part](bench)
-            reached = [ratio for ratio in ratios(results) if ratio.value is not None]
-            document = {
-                "setup": harness.setup(),
-                "ratios": {ratio.name: ratio.value for ratio in reached},
-                "results": results,
-            }
-            path.write_text(json.dumps(document, indent=1) + "\n")
-    for ratio in reached:
-        print(f"{ratio.name:90} {ratio.value:.3f} {ratio.verdict}")
+        measured = {part: partial(run, bench) for part, run in parts.PARTS.items()}
+        measure("storage.json", measured, given.only, ratios)
 
 
 if __name__ == "__main__":
