@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use feedline_core::batch::{Batch, FieldData};
@@ -41,7 +41,11 @@ fn attach(node: &Node, plan: &Arc<Plan>) -> SharedLoader {
 
 fn attach_at(socket: &Path, plan: &Arc<Plan>, fallback: Option<Connect>) -> Result<SharedLoader, AttachError> {
     let feed: Arc<dyn Feed> = Arc::new(NodeFeed::attach(socket, plan, &Ride::new(&plan.segments()))?);
-    let connect = Box::new(move |ride: &Ride| feed.change(ride).map(|()| Arc::clone(&feed)));
+    let feed = Mutex::new(Some(feed));
+    let connect = Box::new(move |ride: &Ride| {
+        let feed = feed.lock().unwrap().take().expect("a stream connects once");
+        feed.change(ride).map(|()| feed)
+    });
     Ok(SharedLoader::new(Arc::clone(plan), connect, fallback).unwrap())
 }
 
