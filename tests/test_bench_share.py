@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import feedline as fl
 from bench import harness
 from bench.share import learning, sequential
-
-import feedline as fl
 
 
 def test_the_committed_run_reaches_every_target() -> None:
