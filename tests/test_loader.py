@@ -244,8 +244,8 @@ def test_the_snapshot_is_plain_data_and_its_numbers_add_up(
     snapshot = loader.snapshot()
     assert json.loads(json.dumps(snapshot)) == snapshot
     assert set(snapshot) == {
-        "batches", "samples", "content_bytes", "num_workers", "ops", "store", "seek_index", "cache", "queue", "memory",
-        "stall_seconds", "substituted", "substitutes",
+        "batches", "samples", "content_bytes", "num_workers", "ops", "store", "seek_index", "cache", "reservoir",
+        "queue", "memory", "stall_seconds", "substituted", "substitutes",
     }  # fmt: skip
     assert (snapshot["batches"], snapshot["samples"], snapshot["num_workers"]) == (3, 12, 2)
     assert snapshot["content_bytes"] == sum(array.nbytes for batch in batches for array in batch.values())
