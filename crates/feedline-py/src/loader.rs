@@ -131,8 +131,14 @@ impl Loader {
     /// Goes on from a state.
     fn load_state_dict(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
         let loader = self.here(py)?;
-        let state: StreamState = pythonize::depythonize(state)
-            .map_err(|error| raise(py, "StateError", format!("this is not a state of a Loader: {error}")))?;
+        let is_shared = state.contains("shared").unwrap_or(false);
+        let read = if is_shared {
+            pythonize::depythonize(state).map(StreamState::Shared)
+        } else {
+            pythonize::depythonize(state).map(StreamState::Private)
+        };
+        let state =
+            read.map_err(|error| raise(py, "StateError", format!("this is not a state of a Loader: {error}")))?;
         py.detach(|| loader.load_state(&state)).map_err(|error| run_error(py, &error))
     }
 

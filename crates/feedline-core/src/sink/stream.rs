@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{Iteration, Loader, Next, SharedLoader};
 use crate::carousel::RideState;
@@ -21,7 +21,7 @@ pub enum Stream {
 }
 
 /// What a consumer has received.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum StreamState {
     /// Of a stream of its own.
