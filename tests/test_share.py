@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from making import folder_of
 
 import feedline as fl
 from feedline import ops
@@ -286,6 +287,46 @@ for batch in fl.Loader(source, chain, batch_size=8, shuffle=True, share=sys.argv
     node.terminate()
     node.wait(timeout=WAIT)
     assert done.returncode == 0 or "no fixed shape" in done.stderr, done.stderr
+
+
+def test_law_6_each_job_deals_with_bad_samples_as_it_was_told(tmp_path: Path, socket: Path) -> None:
+    pictures = tmp_path / "pictures"
+    folder_of(pictures, 40)
+    (pictures / "zz.jpg").write_bytes(b"\xff\xd8 not a picture")
+    node = start_node(socket)
+    source, chain = fl.folder(pictures), [ops.DecodeImage(), ops.Resize((8, 8))]
+
+    def loader(**options: Any) -> fl.Loader:
+        return fl.Loader(source, chain, batch_size=8, shuffle=True, share=str(socket), **options)
+
+    with loader() as strict, loader(on_error=fl.skip(0.1)) as lenient:
+        with pytest.raises(fl.SampleError, match=r"zz.jpg"):
+            list(strict)
+        for epoch in range(1, 3):
+            ids = [index for batch in lenient for index in batch["index"].tolist()]
+            assert len(ids) == 41
+            assert 40 not in ids
+            assert lenient.snapshot()["substituted"] == epoch
+        assert "zz.jpg" in lenient.snapshot()["substitutes"][0]["bad"]
+    node.terminate()
+    node.wait(timeout=WAIT)
+
+
+def test_batches_larger_than_many_segments_need_no_more_memory(socket: Path) -> None:
+    command = [sys.executable, "-m", "feedline", "node", "--socket", str(socket), "--memory", "15kB"]
+    node = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert node.stderr is not None
+    node.stderr.readline()
+    # A segment has 16 samples of 200 bytes: the node has room for four of them.
+    with make(share=str(socket), batch_size=200) as first, make(share=str(socket), batch_size=100) as second:
+        kept = []
+        for loader in (first, second, first):
+            batches = list(loader)
+            kept += batches
+            check_once([index for batch in batches for index in batch["index"].tolist()])
+        assert len(kept) == 2 + 3 + 2
+    node.terminate()
+    node.wait(timeout=WAIT)
 
 
 def test_torch_tensors_and_keys_are_given_as_by_other_loaders(socket: Path, node: subprocess.Popen[str]) -> None:

@@ -2,7 +2,7 @@
 //!
 //! Several jobs may come at once and each start one: the first that takes the socket stays, the others end, and all attach to it.
 
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -62,7 +62,7 @@ pub fn attach_or_start(
     }
 }
 
-fn start(command: &[String]) -> std::io::Result<Child> {
+fn start(command: &[String]) -> io::Result<Child> {
     use std::os::unix::process::CommandExt as _;
     let (program, arguments) = command.split_first().expect("a command has a program");
     // A group of its own: what stops a job spares the node of all.
@@ -84,9 +84,14 @@ fn reason_of(mut child: Child) -> Option<String> {
     (!status.success() && !is_taken).then(|| said.trim().to_owned())
 }
 
-/// Lets the system forget a node that has ended, whenever that is.
+/// Takes what a node says, so that it never waits to be heard, and lets the system forget it when it has ended.
 fn wait_for(mut child: Child) {
-    let waiting = thread::Builder::new().name("feedline-node-end".to_owned()).spawn(move || child.wait());
+    let waiting = thread::Builder::new().name("feedline-node-end".to_owned()).spawn(move || {
+        let said = child.stderr.take().map(|mut said| io::copy(&mut said, &mut io::sink()));
+        if let (Some(Err(error)), _) | (_, Err(error)) = (said, child.wait()) {
+            tracing::debug!(%error, "the end of the node was not seen");
+        }
+    });
     if let Err(error) = waiting {
         tracing::debug!(%error, "nobody waits for the end of the node");
     }
