@@ -64,13 +64,16 @@ impl Stage {
         }
     }
 
-    /// What it will take for a sample that was not seen yet: by that of its sizes that tells most, else on average. Where a
-    /// search has never been seen, it takes what the rest of the work does.
+    /// What it will take for a sample that was not seen yet: by that of its sizes that tells most, else on average. Where work
+    /// has been seen with a search only, or without one only, it takes as long.
     pub fn unseen(&self, effort: Effort, size: Size) -> Duration {
+        let is_seen = |effort: Effort| self.mean(effort).parts().1 > 0;
+        let effort = match effort {
+            Effort::Search if !is_seen(Effort::Search) => Effort::Usual,
+            Effort::Usual if !is_seen(Effort::Usual) && is_seen(Effort::Search) => Effort::Search,
+            seen => seen,
+        };
         let taken = &self.0[effort as usize];
-        if effort == Effort::Search && taken.mean.parts().1 == 0 {
-            return self.unseen(Effort::Usual, size);
-        }
         let fits = taken.by_size.lock().unwrap_or_else(PoisonError::into_inner);
         let telling = fits.iter().zip(size.numbers()).filter_map(|(fit, number)| Some((fit, number?)));
         let best = telling.max_by(|(a, _), (b, _)| a.explained().total_cmp(&b.explained()));
@@ -109,5 +112,8 @@ mod tests {
         assert_eq!(stage.unseen(Effort::Search, Size::default()), 900 * MS);
         assert_eq!(stage.unseen(Effort::Usual, Size::default()), MS);
         assert_eq!(stage.unseen(Effort::Idle, Size::default()), Duration::ZERO);
+        let searching = Stage::default();
+        searching.mean(Effort::Search).add(900 * MS);
+        assert_eq!(searching.unseen(Effort::Usual, Size::default()), 900 * MS, "all that is known of it");
     }
 }

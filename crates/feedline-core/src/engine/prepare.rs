@@ -13,7 +13,7 @@ use feedline_codec::CodecError;
 use super::crew::MOST_PER_CORE;
 use super::{Budget, Cancel, NoMemory, Patience, Task, Working, Workspace};
 use crate::batch::{Dtype, FieldForm, Loose, Sample, Slot, Tensor, Value};
-use crate::cost::{Bill, Costs, Effort};
+use crate::cost::{Bill, Costs};
 use crate::error::{SampleFailure, chain};
 use crate::metrics::{Metrics, Substitute};
 use crate::op::OpError;
@@ -259,7 +259,7 @@ impl Preparer {
         let mut before = Instant::now();
         report.read += before - began;
         self.bill.add(before - began, effort);
-        (0..cut.0).for_each(|_| self.bill.add(Duration::ZERO, Effort::Usual));
+        (0..cut.0).for_each(|number| self.bill.add(Duration::ZERO, plan.effort(number, wanted)));
         for (number, planned) in plan.ops().iter().enumerate().skip(cut.0) {
             if let Some(keeping) = keeps.filter(|keeping| keeping.cut == Cut(number)) {
                 self.supply.keep(keeping, wanted, &sample, &mut self.workspace, &self.metrics);
