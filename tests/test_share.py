@@ -239,15 +239,6 @@ def test_what_cannot_be_shared_runs_alone_and_says_why(
     assert words in caplog.text
 
 
-def test_ranks_get_the_stream_of_a_loader_of_their_own(socket: Path) -> None:
-    for rank in range(2):
-        options = {"rank": rank, "world_size": 2, "seed": 3}
-        with make(share=str(socket), **options) as shared, make(**options) as own:
-            assert shared.state_dict() == own.state_dict()
-            for one, other in zip(shared, own, strict=True):
-                assert all(np.array_equal(one[name], other[name]) for name in one)
-
-
 def test_without_a_node_at_a_named_socket_the_first_batch_raises(socket: Path) -> None:
     loader = make(share=str(socket))
     with pytest.raises(fl.NodeError, match="no node listens"):

@@ -28,6 +28,9 @@ def share(socket: str | os.PathLike[str] | None = None, on_loss: Literal["contin
     ``Loader(..., share=True)`` is ``share=fl.share()``. Without a ``socket`` it is the user's node, which is started
     in the background if it is not there, and ends with its last job. If the node is lost, a job goes on alone from what
     it has received, or raises :class:`feedline.NodeError`, as ``on_loss`` says.
+
+    With ``world_size`` above 1 the node prepares the share of each rank on this machine: every rank gets the batches that
+    it would prepare itself, in the same order, and its state is that of a loader without a node.
     """
     if on_loss not in ("continue", "raise"):
         raise PlanError(f'share(): on_loss is {on_loss!r}; it is "continue" or "raise"')
@@ -50,13 +53,11 @@ def open_loader(plan: _feedline.Plan, wanted: Share | None) -> _feedline.Loader:
     memory, cache = environment.memory_bytes(), environment.cache_folder()
     if wanted is None:
         return _feedline.Loader(plan, memory, cache)
-    if plan.config.get("world_size", 1) > 1:
-        _log.info("share: each rank has a share of its own, which it prepares itself")
-        return _feedline.Loader(plan, memory, cache)
     if plan.unshared is not None:
         _log.warning("share: this loader prepares its samples itself: %s", plan.unshared)
         return _feedline.Loader(plan, memory, cache)
-    _log.info("share: samples come from a node; seed, num_workers and memory_budget of this loader do not apply")
+    what = "num_workers" if plan.config.get("world_size", 1) > 1 else "seed, num_workers"
+    _log.info("share: samples come from a node; %s and memory_budget of this loader do not apply", what)
     socket, command = wanted.socket, None
     if socket is None:
         socket = environment.node_socket()

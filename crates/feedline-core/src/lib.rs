@@ -24,6 +24,7 @@ pub mod offload;
 pub mod op;
 pub mod order;
 pub mod pack;
+pub mod partition;
 pub mod plan;
 pub mod sink;
 pub mod source;

@@ -4,7 +4,8 @@
 //! being prepared the slab is an [`OpenSlab`], of which threads claim disjoint slots ([`SlotWriter`]); once every
 //! writer is gone it is sealed into a [`Slab`], which one owner may read, change and hand to a user. When that owner
 //! drops it, its memory returns to the [`Pool`] it came from and is used again, so a steady run takes no page faults. A
-//! pool may give memory that other processes can see: they map it as a [`View`]. A [`Span`] is a stretch of either kind.
+//! pool may give memory that other processes can see: they map it as a [`View`], and
+//! [`Views`] keep such mappings for use again. A [`Span`] is a stretch of either kind.
 //!
 //! Bytes only: nothing here knows of samples, types or batches. Unsafe code of the engine lives here and relies on:
 //!
@@ -23,6 +24,7 @@ mod pool;
 mod slab;
 mod span;
 mod view;
+mod views;
 
 pub use allocation::Allocation;
 pub use allocator::{LEAST_MAPPED, MappingAllocator};
@@ -33,3 +35,4 @@ pub use pool::Pool;
 pub use slab::Slab;
 pub use span::Span;
 pub use view::View;
+pub use views::Views;

@@ -71,7 +71,7 @@ impl Span {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Pool, SlabLayout};
+    use crate::{Pool, SlabLayout, Views};
     use std::os::fd::AsFd as _;
 
     #[test]
@@ -81,7 +81,8 @@ mod tests {
         open.claim(0..4).unwrap().slot_mut(2)[0].fill(7);
         let slab = Arc::new(open.seal().unwrap());
         let file = slab.descriptor().unwrap().as_fd().try_clone_to_owned().unwrap();
-        let views: Vec<Arc<View>> = (0..2).map(|_| Arc::new(View::map(&file, 4 * 4096).unwrap())).collect();
+        let home = Views::new();
+        let views: Vec<Arc<View>> = (0..2).map(|_| Arc::new(home.view(&file, 4 * 4096).unwrap())).collect();
         let spans: Vec<Span> = views.iter().map(|view| Span::of_view(view, 8192..12_288)).collect();
         drop(views);
         assert!(spans.iter().all(|span| span.bytes() == [7; 4096]));
@@ -105,10 +106,11 @@ mod tests {
     #[test]
     fn a_descriptor_of_something_else_is_refused() {
         let file = tempfile();
-        assert!(View::map(&file, 10).is_err(), "it may become shorter");
+        let views = Views::new();
+        assert!(views.view(&file, 10).is_err(), "it may become shorter");
         let slab = Pool::shared(SlabLayout::new(1, &[64]).unwrap(), 0).open().unwrap().seal().unwrap();
         let file = slab.descriptor().unwrap().try_clone_to_owned().unwrap();
-        assert!(View::map(&file, 1 << 20).is_err() && View::map(&file, 0).is_err());
+        assert!(views.view(&file, 1 << 20).is_err() && views.view(&file, 0).is_err());
     }
 
     fn tempfile() -> std::os::fd::OwnedFd {

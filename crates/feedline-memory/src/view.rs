@@ -1,33 +1,82 @@
 //! Shared memory of another process, as this one sees it.
 //!
 //! In: a descriptor that came from elsewhere. Out: its bytes, which this process may change without anybody seeing it: pages that
-//! are written to become its own. Always true: V1 a view has mapped `len` bytes at `start` until it is dropped; V2 the file
+//! are written to become its own. Always true: V1 a mapping has mapped `len` bytes at `start` until it is dropped; V2 the file
 //! behind it cannot become shorter, so reading it never ends the process.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::ptr::{self, NonNull};
+use std::sync::{Arc, Weak};
 
 use rustix::fs::SealFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Mapped memory of another process.
+use crate::Views;
+
+/// Memory of another process, mapped. When it is dropped, its [`Views`] may keep the mapping for the next view of that memory.
 #[derive(Debug)]
 pub struct View {
+    /// There until the view is dropped.
+    mapping: Option<Mapping>,
+    home: Weak<Views>,
+}
+
+/// A file, as the system knows it for as long as somebody has it open or mapped.
+pub(crate) type FileId = (u64, u64);
+
+/// Addresses that show a file.
+#[derive(Debug)]
+pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,
+    pub(crate) file: FileId,
 }
 
 // SAFETY: V1, the mapping is owned and has no thread affinity.
-unsafe impl Send for View {}
+unsafe impl Send for Mapping {}
 // SAFETY: V1, shared access only reads; who writes through an address takes care of that himself.
-unsafe impl Sync for View {}
+unsafe impl Sync for Mapping {}
 
 impl View {
+    pub(crate) fn new(mapping: Mapping, home: &Arc<Views>) -> Self {
+        Self { mapping: Some(mapping), home: Arc::downgrade(home) }
+    }
+
+    fn mapping(&self) -> &Mapping {
+        self.mapping.as_ref().expect("it is there until the view is dropped")
+    }
+
+    /// The address of the first byte.
+    pub fn start(&self) -> NonNull<u8> {
+        self.mapping().start
+    }
+
+    /// Number of bytes.
+    pub fn len(&self) -> usize {
+        self.mapping().len
+    }
+
+    /// Whether there are no bytes; never true.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        if let Some((home, mapping)) = self.home.upgrade().zip(self.mapping.take()) {
+            home.put_back(mapping);
+        }
+    }
+}
+
+impl Mapping {
     /// Maps the first `len` bytes; an error if there are fewer, or if there may be fewer later.
-    pub fn map(file: &OwnedFd, len: usize) -> io::Result<Self> {
+    pub fn new(file: &OwnedFd, len: usize) -> io::Result<Self> {
         let seals = rustix::fs::fcntl_get_seals(file)?;
-        let has = rustix::fs::fstat(file)?.st_size;
+        let stat = rustix::fs::fstat(file)?;
+        let has = stat.st_size;
         if !seals.contains(SealFlags::SHRINK) || u64::try_from(has).unwrap_or(0) < len as u64 || len == 0 {
             let problem = format!("shared memory of {has} bytes is not what was promised: {len} bytes that stay");
             return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
@@ -36,26 +85,20 @@ impl View {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
         let start = unsafe { rustix::mm::mmap(ptr::null_mut(), len, access, flags, file.as_fd(), 0) }?;
-        Ok(Self { start: NonNull::new(start.cast()).expect("the system maps nothing at address 0"), len })
+        let start = NonNull::new(start.cast()).expect("the system maps nothing at address 0");
+        Ok(Self { start, len, file: (stat.st_dev, stat.st_ino) })
     }
 
-    /// The address of the first byte.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// Number of bytes.
     pub fn len(&self) -> usize {
         self.len
     }
-
-    /// Whether there are no bytes; never true.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
 }
 
-impl Drop for View {
+impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: V1; mapped with this very length and not unmapped before.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };

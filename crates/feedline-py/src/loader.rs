@@ -6,15 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use feedline_core::Error;
 use feedline_core::carousel::{Carousel, Memory, Ride};
 use feedline_core::error::chain;
+use feedline_core::metrics::Metrics;
 use feedline_core::order::Epoch;
 use feedline_core::plan::Plan as CorePlan;
 use feedline_core::sink::{
-    Connect, Feed, Iteration, Loader as CoreLoader, LocalFeed, Machine, Next, SharedLoader, Stream, StreamState,
+    Connect, Feed, Iteration, Loader as CoreLoader, LocalFeed, Machine, Next, Open, Origin, SharedLoader, Stream,
+    StreamState,
 };
-use feedline_net::node::{AttachError, NodeFeed, attach_or_start};
+use feedline_core::{Cursor, Error};
+use feedline_net::node::{AttachError, NodeBatches, NodeFeed, attach_or_start};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
@@ -51,7 +53,8 @@ impl Loader {
     }
 
     /// A stream of a plan's samples from the node at `socket`, which `command` starts where there is none; without it there has
-    /// to be one. If the node is lost, the stream goes on alone, if it `continues`, within `memory` bytes.
+    /// to be one. A rank of several gets its share in the order of the plan, all others share what they get. If the node is
+    /// lost, the stream goes on alone, if it `continues`, within `memory` bytes.
     #[staticmethod]
     fn shared(
         py: Python<'_>,
@@ -65,6 +68,11 @@ impl Loader {
         let (memory_bytes, cache_folder) = machine;
         let plan = Arc::clone(&plan.get().0);
         let machine = Machine { memory_bytes, cache_folder };
+        if plan.config().rank().world > 1 {
+            let open = open(Arc::clone(&plan), socket, command);
+            let loader = CoreLoader::from_node(plan, &machine, open, continues);
+            return Ok(Self { loader: Some(Stream::Private(Box::new(loader))), process: AtomicU32::new(0) });
+        }
         let connect = connect(Arc::clone(&plan), socket, command);
         let fallback = continues.then(|| alone(Arc::clone(&plan), machine));
         let loader = SharedLoader::new(plan, connect, fallback).map_err(|error| run_error(py, &error))?;
@@ -209,11 +217,25 @@ impl Loader {
 fn connect(plan: Arc<CorePlan>, socket: PathBuf, command: Option<Vec<String>>) -> Connect {
     Box::new(move |ride: &Ride| {
         let attached = match &command {
-            Some(command) => attach_or_start(&socket, command, &plan, ride),
+            Some(command) => attach_or_start(&socket, command, |socket| NodeFeed::attach(socket, &plan, ride)),
             None => NodeFeed::attach(&socket, &plan, ride),
         };
         attached
             .map(|feed| Arc::new(feed) as Arc<dyn Feed>)
+            .map_err(|error: AttachError| Error::Attach { reason: chain(&error) })
+    })
+}
+
+/// Attaches to a node for the share of a rank when its first batch is asked for.
+fn open(plan: Arc<CorePlan>, socket: PathBuf, command: Option<Vec<String>>) -> Open {
+    Box::new(move |cursor: &Cursor, metrics: &Arc<Metrics>| {
+        let attach = |socket: &Path| NodeBatches::attach(socket, &plan, cursor, metrics);
+        let attached = match &command {
+            Some(command) => attach_or_start(&socket, command, attach),
+            None => attach(&socket),
+        };
+        attached
+            .map(|batches| Arc::new(batches) as Arc<dyn Origin>)
             .map_err(|error: AttachError| Error::Attach { reason: chain(&error) })
     })
 }

@@ -136,11 +136,13 @@ impl Plan {
         entries.into_iter().map(|(name, print)| (name, print.to_string())).collect()
     }
 
-    /// Why its samples cannot be shared with other jobs; `None` if they can.
+    /// Why its samples cannot come from a node, shared with other jobs or as the share of a rank; `None` if they can.
     #[getter]
     fn unshared(&self) -> Option<String> {
         let written = self.0.document().map(drop).map_err(|error| chain(&error));
-        self.0.check_shared().map_err(|why| why.to_string()).and(written).err()
+        let is_rank = self.0.config().rank().world > 1;
+        let checked = if is_rank { self.0.check_partitioned() } else { self.0.check_shared() };
+        checked.map_err(|why| why.to_string()).and(written).err()
     }
 
     /// Names of fields that batches hold as bfloat16, which `NumPy` lacks.

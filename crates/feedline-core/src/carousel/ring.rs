@@ -2,8 +2,9 @@
 //!
 //! In: jobs that board, ask, give back and leave; segments that were produced. Out: what to produce next, and leases. A job is
 //! given a few segments ahead of the one that it reads: live ones that it needs in a round it has not had, the newest first,
-//! because they stay longest; else the one that most other jobs need, produced anew. When there is no room, the oldest that
-//! nobody reads gives way. Pure bookkeeping: nothing here runs, waits or looks at the clock.
+//! because they stay longest; else the one that most other jobs need, produced anew. A segment shorter than the others comes
+//! last where there is a choice, because batches after it run across the ends of segments. When there is no room, the oldest
+//! that nobody reads gives way. Pure bookkeeping: nothing here runs, waits or looks at the clock.
 //!
 //! Always true: in an epoch of its own a job gets each segment once, and never the same round of one twice (law 2); there are
 //! at most `limit` segments (law 5); one that is leased does not give way; a job that reads nothing keeps no more than what it
@@ -192,7 +193,8 @@ impl<T: Clone> Ring<T> {
                 && job.needs.contains(&segment)
                 && round > job.rounds[segment as usize]
         };
-        let newest = self.live.iter().rev().find(|(_, live)| is_new(live));
+        let is_short = |live: &Live<T>| !self.segments.is_full(live.portion.segment);
+        let newest = self.live.iter().rev().filter(|(_, live)| is_new(live)).min_by_key(|(_, live)| is_short(live));
         if let Some((&number, _)) = newest {
             self.assign(id, number);
             return None;
@@ -210,7 +212,11 @@ impl<T: Clone> Ring<T> {
             self.jobs.iter().filter(|(other, job)| **other != id && job.needs.contains(segment)).count()
         };
         let chance = |segment: &u64| xxh3_64([self.numbers, *segment].map(u64::to_le_bytes).as_flattened());
-        self.jobs[&id].needs.iter().copied().max_by_key(|segment| (others(segment), chance(segment)))
+        self.jobs[&id]
+            .needs
+            .iter()
+            .copied()
+            .max_by_key(|segment| (others(segment), self.segments.is_full(*segment), chance(segment)))
     }
 
     /// Makes room for a portion and books that it is to be produced.

@@ -288,7 +288,7 @@ impl Inner {
             let taken =
                 self.run.wait_within(POLL).and_then(|is_ready| if is_ready { self.run.take() } else { Ok(None) });
             match taken {
-                Ok(Some(delivery)) => self.publish(delivery),
+                Ok(Some((delivery, slab))) => self.publish(delivery, slab),
                 Ok(None) => {}
                 Err(error) => {
                     self.lock().failed = Some(Arc::new(error));
@@ -299,8 +299,8 @@ impl Inner {
         }
     }
 
-    fn publish(&self, delivery: Delivery) {
-        let Delivery { batch, slab, substitutes, before, .. } = delivery;
+    fn publish(&self, delivery: Delivery, slab: Arc<Slab>) {
+        let Delivery { batch, substitutes, before, .. } = delivery;
         let slot_of = |position: u64| (position - before.offset) as usize;
         let bad = substitutes
             .into_iter()

@@ -41,8 +41,6 @@ pub struct Run {
 pub struct Delivery {
     /// The batch.
     pub batch: Batch,
-    /// The memory of its arrays.
-    pub slab: Arc<Slab>,
     /// Bad samples that others stand in for, by position.
     pub substitutes: Vec<Substitute>,
     /// What had been received before it.
@@ -65,13 +63,19 @@ pub struct Lasting {
 }
 
 impl Run {
-    /// Starts threads that prepare the stream of `plan` from `cursor` on.
-    pub fn start(plan: Arc<Plan>, supply: Arc<dyn Supply>, cursor: Cursor, lasting: Lasting) -> Result<Self, Error> {
+    /// Starts threads that prepare the stream of `plan` from `cursor` on, in slabs of `pool`, or else of the heap.
+    pub fn start(
+        plan: Arc<Plan>,
+        supply: Arc<dyn Supply>,
+        cursor: Cursor,
+        pool: Option<Pool>,
+        lasting: Lasting,
+    ) -> Result<Self, Error> {
         // Found before there is anybody who would have to wait for it.
         plan.find_order(&cursor.course(&plan));
         let (epoch, substituted) = (cursor.epoch, (cursor.epoch, cursor.substituted));
         let window = Window::of_stream(&plan, cursor);
-        let run = Self::started(Shared::new(plan, supply, (window, substituted), None, lasting))?;
+        let run = Self::started(Shared::new(plan, supply, (window, substituted), pool, lasting))?;
         run.find_order(Epoch(epoch.0 + 1));
         Ok(run)
     }
@@ -191,14 +195,14 @@ impl Run {
         }
     }
 
-    /// Takes the next batch, if it can be taken.
-    pub fn take(&self) -> Result<Option<Delivery>, Error> {
+    /// Takes the next batch, if it can be taken, and the memory of its arrays.
+    pub fn take(&self) -> Result<Option<(Delivery, Arc<Slab>)>, Error> {
         if !self.wait_within(Duration::ZERO)? {
             return Ok(None);
         }
         let delivery = self.shared.deliver(self.shared.lock())?;
         self.find_sizes();
-        if let Some(delivery) = delivery.as_ref().filter(|delivery| delivery.before.batches == 0) {
+        if let Some((delivery, _)) = delivery.as_ref().filter(|(delivery, _)| delivery.before.batches == 0) {
             self.find_order(Epoch(delivery.before.epoch.0 + 1));
         }
         if self.shared.adjust_crew() {

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use feedline_memory::Pool;
+use feedline_memory::{Pool, Slab};
 
 use super::crew::{Crew, Look};
 use super::outlook::{Limits, Outlook, Pace};
@@ -212,7 +212,10 @@ impl Shared {
     }
 
     /// Takes the batch that is due, if it is complete.
-    pub fn deliver(self: &Arc<Self>, mut progress: MutexGuard<'_, Progress>) -> Result<Option<Delivery>, Error> {
+    pub fn deliver(
+        self: &Arc<Self>,
+        mut progress: MutexGuard<'_, Progress>,
+    ) -> Result<Option<(Delivery, Arc<Slab>)>, Error> {
         let Some(batch) = progress.window.batches.pop_front_if(|batch| batch.is_complete()) else { return Ok(None) };
         batch.release(&self.budget);
         let cause = if progress.has_delivered { batch.main_phase() } else { Phase::Start };
@@ -262,6 +265,6 @@ impl Shared {
         let rest = rest.or_else(|| cursor.rest.clone());
         let after = Cursor { batches: cursor.batches + 1, substituted: replaced, rest, ..cursor };
         let after = after.normalised(&self.plan);
-        Ok(Some(Delivery { batch, slab, substitutes, before: cursor, after, numbers }))
+        Ok(Some((Delivery { batch, substitutes, before: cursor, after, numbers }, slab)))
     }
 }

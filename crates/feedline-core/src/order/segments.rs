@@ -44,6 +44,12 @@ impl Segments {
         self.segment_len
     }
 
+    /// Whether a segment has as many samples as any.
+    pub fn is_full(&self, segment: u64) -> bool {
+        let positions = self.positions(segment);
+        positions.end - positions.start == self.segment_len
+    }
+
     /// Samples of all together.
     pub fn samples(&self) -> u64 {
         self.len

@@ -46,6 +46,19 @@ impl Plan {
         if *order != Order::Strict {
             return Err(Unshared::Delivery(*order));
         }
+        self.check_fixed()
+    }
+
+    /// Whether batches of its own order can come from a node; if not, why.
+    pub fn check_partitioned(&self) -> Result<(), Unshared> {
+        match self.settings().order {
+            Order::Strict => self.check_fixed(),
+            order => Err(Unshared::Delivery(order)),
+        }
+    }
+
+    /// Whether all fields are arrays of one size, or can be made by a job itself.
+    fn check_fixed(&self) -> Result<(), Unshared> {
         let mut loose = self
             .layout()
             .fields()
@@ -62,6 +75,16 @@ impl Plan {
         let fields = self.produced().join("\u{0}");
         let values = self.fingerprints().values.to_string();
         Fingerprint(xxhash_rust::xxh3::xxh3_128(format!("{values} {fields}").as_bytes()))
+    }
+
+    /// What ranks have to agree on to be served by one run.
+    pub fn partition_key(&self) -> Fingerprint {
+        let Settings { batch_size, drop_last, .. } = self.settings();
+        let (order, fields) = (self.fingerprints().order, self.delivered().join("\u{0}"));
+        let world = self.config().rank().world;
+        Fingerprint(xxhash_rust::xxh3::xxh3_128(
+            format!("{order} {batch_size} {drop_last} {world} {fields}").as_bytes(),
+        ))
     }
 
     /// How its samples are divided.

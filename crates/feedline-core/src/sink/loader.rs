@@ -1,17 +1,20 @@
 //! One stream of batches for one consumer: epochs, iterations, states.
 //!
 //! In: a plan. Out: batches of one epoch per iteration. The run behind it starts with the first batch asked for and goes on
-//! over the end of epochs, so there is no pause between them.
+//! over the end of epochs, so there is no pause between them. The batches may come from a node instead; if that is lost, the
+//! stream goes on from what was received, with a run of its own, or ends with an error, as asked.
 //!
 //! Always true: to iterate again, also after a break, is the next epoch; after an error it goes on before what could not be
 //! delivered; the state says what the consumer has received.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::arrival_book::ArrivalBook;
 use super::machine::{Machine, keep_costs, lasting_for, supply_for};
+use super::origin::{Open, Origin};
 use crate::batch::Batch;
 use crate::cost::CostFile;
 use crate::cursor::{Cursor, State};
@@ -30,6 +33,7 @@ pub struct Loader {
     supply: Arc<dyn Supply>,
     lasting: Lasting,
     machine: Machine,
+    node: Option<Node>,
     /// The order in which batches were delivered, where it is decided while the plan runs.
     arrivals: Option<ArrivalBook>,
     progress: Mutex<Progress>,
@@ -38,9 +42,24 @@ pub struct Loader {
     turn: Mutex<()>,
 }
 
+/// A node that prepares the batches of a stream.
+struct Node {
+    open: Open,
+    /// Whether the stream goes on without it.
+    continues: bool,
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("continues", &self.continues).finish_non_exhaustive()
+    }
+}
+
 #[derive(Debug)]
 struct Progress {
-    run: Option<Arc<Run>>,
+    run: Option<Arc<dyn Origin>>,
+    /// Whether batches are prepared here, because there is no node, or none any more.
+    is_alone: bool,
     received: Cursor,
     iteration: Iteration,
     stage: Stage,
@@ -93,10 +112,20 @@ impl Loader {
         Self::with_supply(plan, supply, machine)
     }
 
+    /// A stream of `plan` whose batches come from the node that `open` reaches when the first is asked for. If it is lost, the
+    /// stream `continues` with a run of its own, or ends.
+    pub fn from_node(plan: Arc<Plan>, machine: &Machine, open: Open, continues: bool) -> Self {
+        let mut loader = Self::new(plan, machine);
+        loader.node = Some(Node { open, continues });
+        loader.lock().is_alone = false;
+        loader
+    }
+
     /// A stream of `plan` whose samples come from `supply`.
     pub fn with_supply(plan: Arc<Plan>, supply: Arc<dyn Supply>, machine: &Machine) -> Self {
         let progress = Progress {
             run: None,
+            is_alone: true,
             received: Cursor::default(),
             iteration: Iteration(0),
             stage: Stage::Fresh,
@@ -105,6 +134,7 @@ impl Loader {
         Self {
             lasting: lasting_for(&plan, &supply, machine),
             machine: machine.clone(),
+            node: None,
             arrivals: plan.is_in_arrival_order().then(|| ArrivalBook::new(&plan)),
             plan,
             supply,
@@ -151,10 +181,7 @@ impl Loader {
         match run.wait_within(timeout) {
             // The run was dropped for a newer one; what that means is said by the next look.
             Err(Error::Closed) => self.run_of(iteration).map(|_| false),
-            Err(error) => {
-                self.book_stuck(iteration);
-                Err(error)
-            }
+            Err(error) => self.book_stuck(iteration, error).map(|()| false),
             ready => ready,
         }
     }
@@ -166,10 +193,7 @@ impl Loader {
         let delivery = match run.take() {
             Ok(Some(delivery)) => delivery,
             Ok(None) => return Ok(Next::NotYet),
-            Err(error) => {
-                self.book_stuck(iteration);
-                return Err(error);
-            }
+            Err(error) => return self.book_stuck(iteration, error).map(|()| Next::NotYet),
         };
         if let Some(arrivals) = &self.arrivals
             && let Err(error) = arrivals.book(&delivery, &self.plan, &self.lasting.costs)
@@ -177,8 +201,7 @@ impl Loader {
             // The batch counts as not delivered, so the next run prepares it again.
             let failed = self.lock().run.take();
             drop(failed);
-            self.book_stuck(iteration);
-            return Err(error);
+            return self.book_stuck(iteration, error).map(|()| Next::NotYet);
         }
         let mut progress = self.lock();
         let is_last = delivery.after.epoch != delivery.batch.epoch;
@@ -307,15 +330,33 @@ impl Loader {
         keep_costs(&self.plan, &self.lasting.costs, &self.machine);
     }
 
-    fn book_stuck(&self, iteration: Iteration) {
+    /// Notes that the next batch could not be delivered; no error if a run of this process will try it again.
+    fn book_stuck(&self, iteration: Iteration, error: Error) -> Result<(), Error> {
         let mut progress = self.lock();
+        if let Some(node) = self.node.as_ref().filter(|_| !progress.is_alone) {
+            // What a node cannot produce cannot be produced here either, and then the error says all about it.
+            let goes_on = match error {
+                Error::Node { .. } => node.continues,
+                Error::Production { .. } => true,
+                _ => false,
+            };
+            if goes_on {
+                tracing::warn!(%error, "this job goes on without the node");
+                progress.is_alone = true;
+                let lost = progress.run.take();
+                drop(progress);
+                drop(lost);
+                return Ok(());
+            }
+        }
         if progress.iteration == iteration {
             progress.stage = Stage::Stuck;
         }
+        Err(error)
     }
 
     /// The run that feeds an iteration, started if need be; none if the iteration has ended.
-    fn run_of(&self, iteration: Iteration) -> Result<Option<Arc<Run>>, Error> {
+    fn run_of(&self, iteration: Iteration) -> Result<Option<Arc<dyn Origin>>, Error> {
         let mut progress = self.lock();
         match progress.stage {
             _ if progress.is_closed => Err(Error::Closed),
@@ -330,16 +371,20 @@ impl Loader {
         }
     }
 
-    fn running(&self, progress: &mut Progress) -> Result<Arc<Run>, Error> {
+    fn running(&self, progress: &mut Progress) -> Result<Arc<dyn Origin>, Error> {
         if let Some(run) = &progress.run {
             return Ok(Arc::clone(run));
         }
-        let run = Arc::new(Run::start(
-            Arc::clone(&self.plan),
-            Arc::clone(&self.supply),
-            progress.received.clone(),
-            self.lasting.clone(),
-        )?);
+        let run: Arc<dyn Origin> = match self.node.as_ref().filter(|_| !progress.is_alone) {
+            Some(node) => (node.open)(&progress.received, &self.lasting.metrics)?,
+            None => Arc::new(Run::start(
+                Arc::clone(&self.plan),
+                Arc::clone(&self.supply),
+                progress.received.clone(),
+                None,
+                self.lasting.clone(),
+            )?),
+        };
         progress.run = Some(Arc::clone(&run));
         Ok(run)
     }

@@ -1,211 +1,50 @@
-//! The node of a machine, as a job sees it.
-//!
-//! In: segments in shared memory, each with a descriptor. Out: the same to the job's stream; each lease is given back when the
-//! last array over it is gone. A node that ends, or says nothing for long, is an error (law 7).
+//! The node of a machine, as a job sees it that shares its segments with others.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use feedline_core::carousel::{BadSlot, Ride};
-use feedline_core::error::chain;
 use feedline_core::order::Segments;
-use feedline_core::plan::PlanError;
 use feedline_core::sink::{Feed, Segment, SegmentMemory};
 use feedline_core::{Error, Plan};
-use feedline_memory::View;
 
-use super::channel::{Receiver, Sender, split};
-use super::message::{FromJob, FromNode, PROTOCOL, SegmentMessage};
-use super::place::{Place, PlaceError};
-use crate::wire::{WireError, engine_version};
+use super::attached::{AttachError, Attached, Lent};
+use super::message::{FromNode, SegmentMessage, Way};
 
-/// How long a node may say nothing: it says something each second.
-const SILENCE: Duration = Duration::from_secs(20);
-/// How long a node may take to open a plan.
-const ATTACH_TIME: Duration = Duration::from_mins(2);
+/// A segment holds many batches, so one is asked for at a time.
+const AHEAD: u64 = 1;
 
-/// Why a job cannot attach to a node.
-#[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages name the fields")]
-pub enum AttachError {
-    #[error(transparent)]
-    Place(#[from] PlaceError),
-    #[error("the plan of this job cannot be sent to a node")]
-    Plan(#[source] Box<PlanError>),
-    #[error("the node at {socket:?} refuses this job: {reason}")]
-    Refused { socket: PathBuf, reason: String },
-    #[error("a node at {socket:?} could not be started: {reason}")]
-    Start { socket: PathBuf, reason: String },
-    #[error("the node at {socket:?} does not answer")]
-    Wire { socket: PathBuf, source: WireError },
-}
-
-/// A job's way to its node.
+/// A job's way to the segments of its node.
+#[derive(Debug)]
 pub struct NodeFeed {
-    link: Arc<Link>,
+    attached: Attached,
     plan: Arc<Plan>,
     segments: Segments,
-    heard: Mutex<mpsc::Receiver<Heard>>,
-    /// Whether a segment is asked for that has not come.
-    is_asked: AtomicBool,
-    thread: Option<JoinHandle<()>>,
-}
-
-struct Link {
-    sender: Sender,
-    socket: PathBuf,
-    generation: AtomicU64,
-}
-
-enum Heard {
-    Segment(Box<Segment>, u64),
-    Alive,
-    Failed(String),
-    Gone(String),
-}
-
-/// Until it is dropped, the memory of a segment is this job's to read.
-struct Lease {
-    link: Weak<Link>,
-    number: u64,
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        if let Some(link) = self.link.upgrade() {
-            // A node that is gone has nothing to get back.
-            link.sender.send(&FromJob::GiveBack { number: self.number }, None).unwrap_or_default();
-        }
-    }
-}
-
-impl fmt::Debug for NodeFeed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeFeed").field("socket", &self.link.socket).finish_non_exhaustive()
-    }
 }
 
 impl NodeFeed {
     /// Attaches to the node at `socket`, going on from where a ride stands.
     pub fn attach(socket: &Path, plan: &Arc<Plan>, ride: &Ride) -> Result<Self, AttachError> {
-        let stream = Place::connect(socket)?;
-        let wire = |source| AttachError::Wire { socket: socket.to_owned(), source };
-        let (sender, mut receiver) = split(stream).map_err(|error| wire(error.into()))?;
-        let document = plan.document().map_err(|error| AttachError::Plan(Box::new(error)))?;
-        let here = std::env::current_dir().unwrap_or_default();
         let segments = plan.segments();
-        let hello = FromJob::Attach {
-            protocol: PROTOCOL,
-            engine: engine_version(),
-            plan: document.seen_from(&here).to_toml(),
-            key: plan.shared_key().0,
-            ride: ride.to_state(plan, &segments),
-        };
-        receiver.set_patience(Some(ATTACH_TIME)).map_err(|error| wire(error.into()))?;
-        // A node that refuses may do so before it has heard all.
-        let sent = sender.send(&hello, None);
-        match receiver.receive().map_err(wire)? {
-            Some((FromNode::Attached, _)) => sent.map_err(wire)?,
-            Some((FromNode::Refused { reason }, _)) => {
-                return Err(AttachError::Refused { socket: socket.to_owned(), reason });
-            }
-            _ => return Err(wire(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into())),
-        }
-        receiver.set_patience(Some(SILENCE)).map_err(|error| wire(error.into()))?;
-        let link = Arc::new(Link { sender, socket: socket.to_owned(), generation: AtomicU64::new(0) });
-        let (told, heard) = mpsc::channel();
-        let leasing = Arc::downgrade(&link);
-        let thread = thread::Builder::new().name("feedline-attached".to_owned()).spawn(move || {
-            let why = hear(&mut receiver, &leasing, &told);
-            // Nobody may be there to hear it.
-            drop(told.send(Heard::Gone(why)));
-        });
-        let thread = thread.map_err(|error| wire(error.into()))?;
-        let (plan, is_asked) = (Arc::clone(plan), AtomicBool::new(false));
-        Ok(Self { link, plan, segments, heard: Mutex::new(heard), is_asked, thread: Some(thread) })
-    }
-
-    fn gone(&self, reason: impl Into<String>) -> Error {
-        Error::Node { socket: self.link.socket.display().to_string(), reason: reason.into() }
-    }
-
-    fn say(&self, message: &FromJob) -> Result<(), Error> {
-        self.link.sender.send(message, None).map_err(|error| self.gone(chain(&error)))
-    }
-}
-
-/// Hands on what the node says, until it says nothing more; gives the reason.
-fn hear(receiver: &mut Receiver, link: &Weak<Link>, told: &mpsc::Sender<Heard>) -> String {
-    loop {
-        let heard = match receiver.receive() {
-            Ok(Some((FromNode::Segment(message), Some(memory)))) => {
-                let SegmentMessage { generation, number, epoch, portion, skipped, can_be_kept, bytes, bad } = message;
-                let lease = Arc::new(Lease { link: Weak::clone(link), number });
-                let view = match View::map(&memory, usize::try_from(bytes).unwrap_or(usize::MAX)) {
-                    Ok(view) => Arc::new(view),
-                    Err(error) => return format!("its memory cannot be mapped: {error}"),
-                };
-                let bad: Arc<[BadSlot]> = bad.into_iter().map(BadSlot::from).collect();
-                let memory = SegmentMemory::View(view);
-                Heard::Segment(
-                    Box::new(Segment { epoch, portion, skipped, can_be_kept, memory, bad, lease }),
-                    generation,
-                )
-            }
-            Ok(Some((FromNode::Alive, _))) => Heard::Alive,
-            Ok(Some((FromNode::Failed { reason }, _))) => Heard::Failed(reason),
-            Ok(Some((FromNode::Refused { reason }, _))) => return reason,
-            Ok(Some(_)) => return "it sent what nobody asked for".to_owned(),
-            Ok(None) => return "it has ended the connection".to_owned(),
-            Err(error) => return chain(&error),
-        };
-        if told.send(heard).is_err() {
-            return String::new();
-        }
+        let way = Way::Ride(ride.to_state(plan, &segments));
+        let attached = Attached::attach(socket, plan, plan.shared_key().0, way)?;
+        Ok(Self { attached, plan: Arc::clone(plan), segments })
     }
 }
 
 impl Feed for NodeFeed {
     fn change(&self, ride: &Ride) -> Result<(), Error> {
-        let generation = self.link.generation.fetch_add(1, Ordering::Relaxed) + 1;
-        self.say(&FromJob::Change { generation, ride: ride.to_state(&self.plan, &self.segments) })
+        self.attached.change(Way::Ride(ride.to_state(&self.plan, &self.segments)))
     }
 
     fn next_within(&self, timeout: Duration) -> Result<Option<Segment>, Error> {
-        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        let deadline = Instant::now() + timeout;
-        loop {
-            if !self.is_asked.swap(true, Ordering::Relaxed) {
-                self.say(&FromJob::Next)?;
-            }
-            match heard.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(Heard::Segment(segment, generation)) => {
-                    self.is_asked.store(false, Ordering::Relaxed);
-                    // What was sent before the last change is given back by dropping it.
-                    if generation == self.link.generation.load(Ordering::Relaxed) {
-                        return Ok(Some(*segment));
-                    }
-                }
-                Ok(Heard::Alive) => {}
-                Ok(Heard::Failed(reason)) => return Err(Error::Production { reason }),
-                Ok(Heard::Gone(reason)) => return Err(self.gone(reason)),
-                Err(RecvTimeoutError::Timeout) => return Ok(None),
-                Err(RecvTimeoutError::Disconnected) => return Err(self.gone("it has ended the connection")),
-            }
-        }
-    }
-}
-
-impl Drop for NodeFeed {
-    fn drop(&mut self) {
-        self.link.sender.end();
-        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread that hears the node panicked");
-        }
+        let Some(Lent { message, view, lease }) = self.attached.next_within(AHEAD, timeout)? else { return Ok(None) };
+        let FromNode::Segment(SegmentMessage { epoch, portion, skipped, can_be_kept, bad, .. }) = message else {
+            return Err(Error::Production { reason: "the node sent something else than a segment".to_owned() });
+        };
+        let bad: Arc<[BadSlot]> = bad.into_iter().map(BadSlot::from).collect();
+        let memory = SegmentMemory::View(view);
+        Ok(Some(Segment { epoch, portion, skipped, can_be_kept, memory, bad, lease }))
     }
 }

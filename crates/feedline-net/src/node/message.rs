@@ -6,10 +6,11 @@ use feedline_core::carousel::{BadSlot, Portion, RideState};
 use feedline_core::error::{SampleFailure, chain};
 use feedline_core::metrics::Substitute;
 use feedline_core::order::{Epoch, Position, SampleId};
+use feedline_core::{Cursor, Plan};
 use serde::{Deserialize, Serialize};
 
 /// The version of everything in this file. Both sides have the same.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// What a job says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,10 +23,10 @@ pub enum FromJob {
         engine: String,
         /// Its plan.
         plan: String,
-        /// What the plan's values and fields are.
+        /// What jobs that are served together have in common.
         key: u128,
-        /// Where it goes on.
-        ride: RideState,
+        /// What it wants of that, and where it goes on.
+        way: Way,
     },
     /// In place of attaching: somebody wants to know how the node is doing.
     Look {
@@ -37,15 +38,31 @@ pub enum FromJob {
         /// Counts the changes.
         generation: u64,
         /// Where it goes on.
-        ride: RideState,
+        way: Way,
     },
-    /// It wants the next segment.
+    /// It wants the next segment, or batch.
     Next,
-    /// It holds nothing of a segment any more.
+    /// It holds nothing of a segment or batch any more.
     GiveBack {
-        /// The number of the segment at the node.
+        /// Its number at the node.
         number: u64,
     },
+}
+
+/// How a job goes through the data, and where it stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Way {
+    /// Through all of it, segment by segment, beside other jobs.
+    Ride(RideState),
+    /// Through the share of its rank, batch by batch in the order of its plan; the state as JSON.
+    Share(String),
+}
+
+impl Way {
+    /// The share of a rank, from `cursor` on.
+    pub fn share(cursor: &Cursor, plan: &Plan) -> Self {
+        Self::Share(serde_json::to_string(&cursor.to_state(plan)).expect("a state is plain data"))
+    }
 }
 
 /// What a node says.
@@ -65,6 +82,8 @@ pub enum FromNode {
     },
     /// The next segment; the descriptor of its memory comes with it.
     Segment(SegmentMessage),
+    /// The next batch of a rank's share; the descriptor of its memory comes with it.
+    Batch(BatchMessage),
     /// Samples cannot be produced any more.
     Failed {
         /// Why.
@@ -85,6 +104,19 @@ pub struct SegmentMessage {
     pub can_be_kept: bool,
     /// Bytes of its memory.
     pub bytes: u64,
+    pub bad: Vec<BadMessage>,
+}
+
+/// A batch in shared memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BatchMessage {
+    pub generation: u64,
+    pub number: u64,
+    pub samples: u64,
+    /// Bytes of its memory.
+    pub bytes: u64,
+    /// The names of its samples, if the job wants them.
+    pub keys: Vec<String>,
     pub bad: Vec<BadMessage>,
 }
 

@@ -1,23 +1,32 @@
 //! The node of a machine and the jobs that attach to it.
 //!
 //! `feedline node` produces samples once for all jobs with the same values: it holds a carousel for each plan, jobs attach over
-//! a Unix socket and read segments in shared memory. Jobs and node are processes of one user.
+//! a Unix socket and read segments in shared memory. The ranks of one job get their shares from it, batch by batch. Jobs and
+//! node are processes of one user.
 //!
 //! - `message.rs` is what they say, `channel.rs` how it is carried, descriptors included
 //! - `place.rs` is the socket in the file system: one node at a time, for its owner alone
-//! - `server.rs` is the node, `session.rs` one job as it sees it, `runs.rs` the carousels that it holds
-//! - `feed.rs` is the node as a job sees it, `start.rs` starts one where there is none
+//! - `server.rs` is the node, `session.rs` one job as it sees it, `serving.rs` what that job gets
+//! - `runs.rs` is what it produces, `kept.rs` how that lives as long as its jobs
+//! - `attached.rs` is the node as a job sees it: its segments in `feed.rs`, the batches of a rank in `batches.rs`
+//! - `start.rs` starts a node where there is none
 
+mod attached;
+mod batches;
 mod channel;
 mod feed;
+mod kept;
 mod message;
 mod place;
 mod runs;
 mod server;
+mod serving;
 mod session;
 mod start;
 
-pub use feed::{AttachError, NodeFeed};
+pub use attached::AttachError;
+pub use batches::NodeBatches;
+pub use feed::NodeFeed;
 pub use place::{Place, PlaceError};
 pub use runs::RunStats;
 pub use server::{JobStats, Node, NodeConfig, NodeError, NodeStats, look};

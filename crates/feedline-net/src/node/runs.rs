@@ -1,27 +1,35 @@
-//! The carousels of a node, one for each plan that jobs have in common.
+//! What a node produces: a carousel for each plan that jobs have in common, a partition for the ranks of each job.
 //!
-//! In: the plan of a job. Out: the carousel that serves it, started if nobody has asked for it before; it ends with its last
-//! job. Always true: all carousels together take no more memory than the node has.
+//! In: the plan of a job. Out: what serves it, started if nobody has asked for it before; it ends with its last job. Always true:
+//! all of them together take no more memory than the node has.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Arc;
 
 use feedline_core::carousel::{Carousel, CarouselSnapshot, Memory};
 use feedline_core::error::chain;
-use feedline_core::{Document, Machine, Registry};
+use feedline_core::partition::Partition;
+use feedline_core::plan::Workers;
+use feedline_core::{Document, Machine, Plan, Registry};
 use serde::Serialize;
 
-/// The carousels of a node.
+use super::kept::Kept;
+use super::message::Way;
+use super::serving::{Passenger, RankServing, Serving, cursor_of};
+
+/// Part of the memory that is free which ranks get; the rest is for others.
+const RANKS_SHARE: u64 = 2;
+
+/// What a node produces.
 #[derive(Debug)]
 pub(super) struct Runs {
     registry: Arc<Registry>,
     machine: Machine,
     memory_bytes: u64,
-    /// Each is locked while it is started, so that jobs which come together get the same.
-    known: Mutex<HashMap<u128, Arc<Mutex<Weak<Carousel>>>>>,
+    carousels: Kept<Carousel>,
+    partitions: Kept<Partition>,
 }
 
-/// One carousel in numbers.
+/// One production in numbers.
 #[derive(Clone, Debug, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct RunStats {
@@ -30,72 +38,111 @@ pub struct RunStats {
     /// Where the first sample is, to tell one data set from another.
     pub first_sample: String,
     pub ops: Vec<String>,
+    /// The ranks that its data is divided over; 1 if each job gets all of it.
+    pub world_size: u32,
     #[serde(flatten)]
     pub carousel: CarouselSnapshot,
 }
 
 impl Runs {
     pub fn new(registry: Arc<Registry>, machine: Machine, memory_bytes: u64) -> Self {
-        Self { registry, machine, memory_bytes, known: Mutex::default() }
+        Self { registry, machine, memory_bytes, carousels: Kept::default(), partitions: Kept::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u128, Arc<Mutex<Weak<Carousel>>>>> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        // Those that are being started are locked.
-        known.retain(|_, run| run.try_lock().map_or(true, |run| run.strong_count() > 0) || Arc::strong_count(run) > 1);
-        known
-    }
-
-    fn live(&self) -> Vec<(u128, Arc<Carousel>)> {
-        let known: Vec<_> = self.lock().iter().map(|(key, run)| (*key, Arc::clone(run))).collect();
-        let upgrade = |run: Arc<Mutex<Weak<Carousel>>>| run.try_lock().ok().and_then(|run| run.upgrade());
-        known.into_iter().filter_map(|(key, run)| Some((key, upgrade(run)?))).collect()
-    }
-
-    /// The carousel for a plan whose values and fields are `key`; if there is none, why.
-    pub fn open(&self, plan: &str, key: u128) -> Result<Arc<Carousel>, String> {
-        let run = Arc::clone(self.lock().entry(key).or_default());
-        let mut run = run.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(carousel) = run.upgrade() {
-            return Ok(carousel);
+    /// What serves a job that has `key` in common with others; if there is nothing, why.
+    pub fn serve(&self, plan: &str, key: u128, way: &Way) -> Result<Box<dyn Serving>, String> {
+        match way {
+            Way::Ride(_) => {
+                let carousel = self.carousels.get(key, || self.start_carousel(plan, key))?;
+                Ok(Box::new(Passenger::board(carousel, way)?))
+            }
+            Way::Share(_) => {
+                let plan = Arc::new(self.open(plan)?);
+                check_key(plan.partition_key().0, key)?;
+                plan.check_partitioned().map_err(|why| why.to_string())?;
+                let partition = self.partitions.get(key, || Ok::<_, String>(self.start_partition(&plan)))?;
+                let share = partition.start(Arc::clone(&plan), cursor_of(&plan, way)?);
+                Ok(Box::new(RankServing::new(plan, share.map_err(|error| chain(&error))?)))
+            }
         }
-        let opened = Document::parse(plan).and_then(|document| document.open(&self.registry));
-        let plan = opened.map_err(|error| format!("the node cannot open the plan: {}", chain(&error)))?;
-        if plan.shared_key().0 != key {
-            return Err("the node finds other samples or ops than the job: files have changed, or it sees another \
-                        folder at the same path"
-                .to_owned());
-        }
+    }
+
+    /// Opens the plan of a job; how it is run is the node's affair.
+    fn open(&self, plan: &str) -> Result<Plan, String> {
+        let opened = Document::parse(plan).and_then(|mut document| {
+            let config = &mut document.config;
+            (config.num_workers, config.prefetch_batches, config.memory_budget) = (Workers::Auto, None, None);
+            document.open(&self.registry)
+        });
+        opened.map_err(|error| format!("the node cannot open the plan: {}", chain(&error)))
+    }
+
+    fn start_carousel(&self, plan: &str, key: u128) -> Result<Carousel, String> {
+        let plan = self.open(plan)?;
+        check_key(plan.shared_key().0, key)?;
         plan.check_shared().map_err(|why| why.to_string())?;
-        let taken: u64 = self.live().iter().map(|(_, carousel)| carousel.memory_bytes()).sum();
-        let left = self.memory_bytes.saturating_sub(taken);
+        let left = self.left();
         // Room for another plan, if this one can do with half.
-        let shares = [left / 2, left].into_iter();
-        let mut started = shares.map(|bytes| Carousel::start(&plan, &self.machine, Memory::Shared, bytes));
-        let first = started.next().expect("there are two");
-        let carousel = first.or_else(|error| started.next().unwrap_or(Err(error)));
-        let carousel = Arc::new(carousel.map_err(|error| chain(&error))?);
-        *run = Arc::downgrade(&carousel);
-        Ok(carousel)
+        let start = |bytes| Carousel::start(&plan, &self.machine, Memory::Shared, bytes);
+        start(left / 2).or_else(|_| start(left)).map_err(|error| chain(&error))
     }
 
-    /// All carousels in numbers.
+    fn start_partition(&self, plan: &Arc<Plan>) -> Partition {
+        let bytes = self.left() / RANKS_SHARE;
+        Partition::new(Arc::clone(plan), &self.machine, bytes)
+    }
+
+    /// Bytes that nobody has.
+    fn left(&self) -> u64 {
+        let carousels: u64 = self.carousels.live().iter().map(|(_, carousel)| carousel.memory_bytes()).sum();
+        let partitions: u64 = self.partitions.live().iter().map(|(_, partition)| partition.memory_bytes()).sum();
+        self.memory_bytes.saturating_sub(carousels + partitions)
+    }
+
+    /// All productions in numbers.
     pub fn stats(&self) -> Vec<RunStats> {
-        let stats = |(key, carousel): (u128, Arc<Carousel>)| RunStats {
-            key: format!("{key:032x}"),
-            samples: carousel.segments().samples(),
-            first_sample: first_of(&carousel),
-            ops: carousel.plan().ops().iter().map(|op| op.name().to_string()).collect(),
-            carousel: carousel.snapshot(),
-        };
-        let mut all: Vec<RunStats> = self.live().into_iter().map(stats).collect();
+        let carousels = self.carousels.live().into_iter().map(|(key, run)| stats(key, run.plan(), run.snapshot()));
+        let partitions = self.partitions.live().into_iter().map(|(key, run)| {
+            let engine = run.snapshot();
+            let numbers = CarouselSnapshot {
+                jobs: run.ranks(),
+                live_segments: 0,
+                segments: 0,
+                segment_bytes: 0,
+                produced_samples: engine.samples,
+                leased_samples: engine.samples,
+                engine,
+            };
+            stats(key, run.plan(), numbers)
+        });
+        let mut all: Vec<RunStats> = carousels.chain(partitions).collect();
         all.sort_by(|a, b| a.key.cmp(&b.key));
         all
     }
 }
 
-fn first_of(carousel: &Carousel) -> String {
-    let source = carousel.plan().source();
+fn check_key(found: u128, key: u128) -> Result<(), String> {
+    let text = "the node finds other samples or ops than the job: files have changed, or it sees another folder at the \
+                same path";
+    if found == key { Ok(()) } else { Err(text.to_owned()) }
+}
+
+fn stats(key: u128, plan: &Plan, carousel: CarouselSnapshot) -> RunStats {
+    RunStats {
+        key: format!("{key:032x}"),
+        samples: plan.source().len(),
+        first_sample: first_of(plan),
+        ops: plan.ops().iter().map(|op| op.name().to_string()).collect(),
+        world_size: plan.config().rank().world,
+        carousel,
+    }
+}
+
+fn first_of(plan: &Plan) -> String {
+    let source = plan.source();
+    if source.is_empty() {
+        return String::new();
+    }
     let id = source.id_at(0);
     source.address(id).map_or_else(|| source.key(id).into_owned(), |(path, _)| path)
 }

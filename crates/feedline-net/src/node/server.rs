@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use feedline_core::{Machine, Registry};
 use serde::Serialize;
 
+use super::attached::AttachError;
 use super::channel::split;
-use super::feed::AttachError;
 use super::message::{FromJob, FromNode, PROTOCOL};
 use super::place::{Place, PlaceError};
 use super::runs::{RunStats, Runs};

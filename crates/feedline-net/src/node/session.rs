@@ -1,21 +1,20 @@
 //! One job, as the node sees it.
 //!
-//! Two threads: one hears the job, the other sends it segments as it asks for them, and a sign of life each second. When the
-//! connection ends, whatever the reason, the job is off and what it had leased is free (law 7).
+//! Two threads: one hears the job, the other sends it what it asks for, and a sign of life each second. When the connection ends,
+//! whatever the reason, the job is off and what it had leased is free (law 7).
 
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use feedline_core::carousel::{Carousel, Content, JobId, Leased};
-use feedline_core::error::chain;
 use feedline_core::sink::STREAM_POLL;
 
 use super::channel::{Receiver, Sender, split};
-use super::message::{BadMessage, FromJob, FromNode, PROTOCOL, SegmentMessage};
+use super::message::{FromJob, FromNode, PROTOCOL};
 use super::runs::Runs;
+use super::serving::{Portion, Serving};
 use crate::wire::{WireError, engine_version};
 
 /// How long a connection may take to say what it wants.
@@ -39,18 +38,18 @@ pub(super) struct JobMeter {
 /// A job that is on.
 struct Session {
     sender: Sender,
-    carousel: Arc<Carousel>,
-    job: JobId,
+    serving: Box<dyn Serving>,
     meter: Arc<JobMeter>,
-    /// Held from a look at the generation until a segment is leased for it, and while that changes.
+    /// Held from a look at the generation until something is taken for it, and while that changes.
     wishes: Mutex<Wishes>,
+    has_wish: Condvar,
     has_ended: AtomicBool,
 }
 
 #[derive(Default)]
 struct Wishes {
     generation: u64,
-    /// Segments asked for and not sent.
+    /// What was asked for and not sent.
     wanted: u64,
     since: Option<Instant>,
 }
@@ -68,10 +67,10 @@ pub(super) fn serve(
         return refuse(&sender, format!("the node belongs to another user than {user}"));
     }
     receiver.set_patience(Some(GREETING))?;
-    let (protocol, engine, plan, key, ride) = loop {
+    let (protocol, engine, plan, key, way) = loop {
         match receiver.receive()? {
-            Some((FromJob::Attach { protocol, engine, plan, key, ride }, _)) => {
-                break (protocol, engine, plan, key, ride);
+            Some((FromJob::Attach { protocol, engine, plan, key, way }, _)) => {
+                break (protocol, engine, plan, key, way);
             }
             Some((FromJob::Look { protocol: PROTOCOL }, _)) => sender.send(&FromNode::Stats { json: stats() }, None)?,
             Some((FromJob::Look { protocol }, _)) => {
@@ -86,25 +85,18 @@ pub(super) fn serve(
         let (theirs, ours) = (format!("{engine}, protocol {protocol}"), engine_version());
         return refuse(&sender, format!("the job has version {theirs}, the node has {ours}, protocol {PROTOCOL}"));
     }
-    let carousel = match runs.open(&plan, key) {
-        Ok(carousel) => carousel,
+    let serving = match runs.serve(&plan, key, &way) {
+        Ok(serving) => serving,
         Err(reason) => return refuse(&sender, reason),
     };
-    let ride = match ride.to_ride(carousel.plan(), &carousel.segments()) {
-        Ok(ride) => ride,
-        Err(error) => return refuse(&sender, error.to_string()),
-    };
-    let job = match carousel.board(&ride) {
-        Ok(job) => job,
-        Err(error) => return refuse(&sender, error.to_string()),
-    };
-    sender.send(&FromNode::Attached, None).inspect_err(|_| carousel.leave(job))?;
+    sender.send(&FromNode::Attached, None)?;
     let meter = meter(process);
     *meter.key.lock().unwrap_or_else(PoisonError::into_inner) = Some(key);
-    let session = Session { sender, carousel, job, meter, wishes: Mutex::default(), has_ended: AtomicBool::new(false) };
-    let heard = thread::scope(|scope| {
+    let (wishes, has_wish) = (Mutex::default(), Condvar::new());
+    let session = Session { sender, serving, meter, wishes, has_wish, has_ended: AtomicBool::new(false) };
+    thread::scope(|scope| {
         let sending = thread::Builder::new().name("feedline-lease".to_owned()).spawn_scoped(scope, || {
-            if let Err(error) = session.send_segments() {
+            if let Err(error) = session.send_all() {
                 tracing::debug!(%error, "a job takes no more");
             }
             session.end();
@@ -112,9 +104,7 @@ pub(super) fn serve(
         let heard = sending.map_err(WireError::from).and_then(|_| session.hear(&mut receiver));
         session.end();
         heard
-    });
-    session.carousel.leave(session.job);
-    heard
+    })
 }
 
 fn refuse(sender: &Sender, reason: String) -> Result<(), WireError> {
@@ -129,6 +119,8 @@ impl Session {
     fn end(&self) {
         self.has_ended.store(true, Ordering::Relaxed);
         self.sender.end();
+        self.has_wish.notify_all();
+        self.serving.wake();
     }
 
     fn hear(&self, receiver: &mut Receiver) -> Result<(), WireError> {
@@ -140,18 +132,18 @@ impl Session {
                 FromJob::Next => {
                     let mut wishes = self.wishes();
                     wishes.wanted += 1;
-                    wishes.since.get_or_insert_with(Instant::now);
+                    if wishes.wanted >= self.serving.asked_at_once() {
+                        wishes.since.get_or_insert_with(Instant::now);
+                    }
                     drop(wishes);
-                    self.carousel.wake();
+                    self.has_wish.notify_all();
                 }
-                FromJob::GiveBack { number } => self.carousel.give_back(self.job, number),
-                FromJob::Change { generation, ride } => {
-                    let ride = match ride.to_ride(self.carousel.plan(), &self.carousel.segments()) {
-                        Ok(ride) => ride,
-                        Err(error) => return refuse(&self.sender, error.to_string()),
-                    };
+                FromJob::GiveBack { number } => self.serving.give_back(number),
+                FromJob::Change { generation, way } => {
                     let mut wishes = self.wishes();
-                    self.carousel.change(self.job, &ride);
+                    if let Err(reason) = self.serving.change(&way) {
+                        return refuse(&self.sender, reason);
+                    }
                     wishes.generation = generation;
                 }
             }
@@ -159,16 +151,15 @@ impl Session {
         Ok(())
     }
 
-    /// Sends segments as they are asked for, until the end.
-    fn send_segments(&self) -> Result<(), WireError> {
+    /// Sends what is asked for until the end.
+    fn send_all(&self) -> Result<(), WireError> {
         let mut spoken = Instant::now();
-        let mut seen = 0;
         while !self.has_ended.load(Ordering::Relaxed) {
             match self.next() {
-                Ok(Some((generation, leased))) => self.send(generation, leased)?,
+                Ok(Some((generation, portion))) => self.send(generation, portion)?,
                 Ok(None) if spoken.elapsed() >= ALIVE_EVERY => self.sender.send(&FromNode::Alive, None)?,
                 Ok(None) => {
-                    seen = self.carousel.wait_change(seen, STREAM_POLL);
+                    self.wait();
                     continue;
                 }
                 Err(reason) => return self.sender.send(&FromNode::Failed { reason }, None),
@@ -178,29 +169,36 @@ impl Session {
         Ok(())
     }
 
-    /// The next segment, if one is asked for and there, and for which generation.
-    fn next(&self) -> Result<Option<(u64, Leased<Content>)>, String> {
+    /// Waits a while for a wish or, if there is one, for what fulfils it.
+    fn wait(&self) {
+        let wishes = self.wishes();
+        if wishes.wanted == 0 {
+            let waited = self.has_wish.wait_timeout(wishes, STREAM_POLL);
+            drop(waited);
+        } else {
+            drop(wishes);
+            self.serving.wait(STREAM_POLL);
+        }
+    }
+
+    /// What comes next, if it is asked for and there, and for which generation.
+    fn next(&self) -> Result<Option<(u64, Portion)>, String> {
         let mut wishes = self.wishes();
         if wishes.wanted == 0 {
             return Ok(None);
         }
-        let leased = self.carousel.lease_within(self.job, Duration::ZERO).map_err(|error| chain(&*error))?;
-        let Some(leased) = leased else { return Ok(None) };
+        let Some(portion) = self.serving.take()? else { return Ok(None) };
         wishes.wanted -= 1;
         let waited = wishes.since.take().map_or(Duration::ZERO, |since| since.elapsed());
         self.meter.waited_nanos.fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
-        Ok(Some((wishes.generation, leased)))
+        Ok(Some((wishes.generation, portion)))
     }
 
-    fn send(&self, generation: u64, leased: Leased<Content>) -> Result<(), WireError> {
-        let Leased { number, epoch, portion, skipped, can_be_kept, content: Content { slab, bad } } = leased;
-        let positions = self.carousel.segments().positions(portion.segment);
-        self.meter.epoch.store(epoch.0, Ordering::Relaxed);
+    fn send(&self, generation: u64, portion: Portion) -> Result<(), WireError> {
+        let Portion { epoch, samples, slab, message } = portion;
+        self.meter.epoch.store(epoch, Ordering::Relaxed);
         self.meter.segments.fetch_add(1, Ordering::Relaxed);
-        self.meter.samples.fetch_add(positions.end - positions.start - skipped, Ordering::Relaxed);
-        let bytes = slab.layout().total_bytes() as u64;
-        let bad = bad.iter().map(BadMessage::from).collect();
-        let message = SegmentMessage { generation, number, epoch, portion, skipped, can_be_kept, bytes, bad };
-        self.sender.send(&FromNode::Segment(message), slab.descriptor())
+        self.meter.samples.fetch_add(samples, Ordering::Relaxed);
+        self.sender.send(&message(generation), slab.descriptor())
     }
 }

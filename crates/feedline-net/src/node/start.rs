@@ -5,14 +5,10 @@
 use std::io::{self, Read as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use feedline_core::Plan;
-use feedline_core::carousel::Ride;
-
-use super::feed::{AttachError, NodeFeed};
+use super::attached::AttachError;
 use super::place::PlaceError;
 
 /// How long a node may take to begin.
@@ -21,21 +17,20 @@ const START_TIME: Duration = Duration::from_secs(30);
 const TRY_EVERY: Duration = Duration::from_millis(20);
 
 /// Attaches to the node at `socket`; where there is none, `command` starts it, as a process that outlives this one.
-pub fn attach_or_start(
+pub fn attach_or_start<T>(
     socket: &Path,
     command: &[String],
-    plan: &Arc<Plan>,
-    ride: &Ride,
-) -> Result<NodeFeed, AttachError> {
+    attach: impl Fn(&Path) -> Result<T, AttachError>,
+) -> Result<T, AttachError> {
     let deadline = Instant::now() + START_TIME;
     let mut started: Option<Child> = None;
     loop {
-        let problem = match NodeFeed::attach(socket, plan, ride) {
-            Ok(feed) => {
+        let problem = match attach(socket) {
+            Ok(attached) => {
                 if let Some(child) = started {
                     wait_for(child);
                 }
-                return Ok(feed);
+                return Ok(attached);
             }
             // One that ends may have taken the connection.
             Err(problem @ (AttachError::Place(PlaceError::Nobody { .. }) | AttachError::Wire { .. })) => problem,

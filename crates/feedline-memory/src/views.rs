@@ -1,0 +1,164 @@
+//! Mappings of shared memory that are used again.
+//!
+//! In: descriptors of the same few pieces of memory, again and again. Out: views of them. To map a piece, to find its pages one
+//! by one and to take the mapping apart costs far more than to look at a value of each page, so a mapping that nobody looks at
+//! waits for the next view of the same memory.
+//!
+//! Always true: a view shows what is in the memory when it is given out. A mapping with pages that were written to, which have
+//! become this process's own, is not used again, nor is one of which that cannot be told.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::view::{FileId, Mapping, View};
+
+/// What the system tells of a page, in eight bytes: it is there, it is swapped out, it is a page of a file.
+const ENTRY_BYTES: usize = 8;
+const IS_PRESENT: u64 = 1 << 63;
+const IS_SWAPPED: u64 = 1 << 62;
+const IS_OF_FILE: u64 = 1 << 61;
+/// Pages that are asked about at once.
+const CHUNK: usize = 4096;
+
+/// Mappings that wait for use.
+#[derive(Debug, Default)]
+pub struct Views {
+    /// What the system tells of this process's pages, if it does.
+    pages: Option<OwnedFd>,
+    waiting: Mutex<HashMap<FileId, Mapping>>,
+}
+
+impl Views {
+    /// None so far.
+    pub fn new() -> Arc<Self> {
+        let pages = rustix::fs::open("/proc/self/pagemap", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
+        Arc::new(Self { pages, waiting: Mutex::default() })
+    }
+
+    /// A view of the first `len` bytes of shared memory; an error if there are fewer, or if there may be fewer later.
+    pub fn view(self: &Arc<Self>, memory: &OwnedFd, len: usize) -> io::Result<View> {
+        let stat = rustix::fs::fstat(memory)?;
+        let kept = self.lock().remove(&(stat.st_dev, stat.st_ino)).filter(|mapping| mapping.len() == len);
+        let mapping = kept.map_or_else(|| Mapping::new(memory, len), Ok)?;
+        Ok(View::new(mapping, self))
+    }
+
+    /// Keeps a mapping that nobody looks at, if the next one may get it.
+    pub(crate) fn put_back(&self, mapping: Mapping) {
+        if self.is_as_in_memory(&mapping).unwrap_or(false) {
+            let before = self.lock().insert(mapping.file, mapping);
+            drop(before);
+        }
+    }
+
+    /// Whether no page of a mapping has become this process's own.
+    fn is_as_in_memory(&self, mapping: &Mapping) -> io::Result<bool> {
+        let Some(pages) = &self.pages else { return Ok(false) };
+        let page_bytes = rustix::param::page_size();
+        let first = mapping.start().as_ptr() as usize / page_bytes;
+        let count = mapping.len().div_ceil(page_bytes);
+        let mut entries = vec![0; CHUNK.min(count) * ENTRY_BYTES];
+        for begin in (0..count).step_by(CHUNK) {
+            let entries = &mut entries[..CHUNK.min(count - begin) * ENTRY_BYTES];
+            let read = rustix::io::pread(pages, &mut *entries, ((first + begin) * ENTRY_BYTES) as u64)?;
+            let is_own = |entry: &[u8; ENTRY_BYTES]| {
+                let entry = u64::from_ne_bytes(*entry);
+                entry & IS_SWAPPED != 0 || entry & (IS_PRESENT | IS_OF_FILE) == IS_PRESENT
+            };
+            if read < entries.len() || entries.as_chunks().0.iter().any(is_own) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<FileId, Mapping>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Pool, SlabLayout, Span};
+    use std::os::fd::AsFd as _;
+
+    const LEN: usize = 4 * 65_536;
+
+    struct Shared {
+        pool: Pool,
+        file: Option<OwnedFd>,
+    }
+
+    impl Shared {
+        fn new() -> Self {
+            Self { pool: Pool::shared(SlabLayout::new(4, &[65_536]).unwrap(), 1), file: None }
+        }
+
+        /// Writes a byte everywhere, always in the same memory.
+        fn fill(&mut self, byte: u8) -> &OwnedFd {
+            let open = self.pool.open().unwrap();
+            let mut writer = open.claim(0..4).unwrap();
+            (0..4).for_each(|slot| writer.slot_mut(slot)[0].fill(byte));
+            drop(writer);
+            let slab = open.seal().unwrap();
+            self.file = Some(slab.descriptor().unwrap().as_fd().try_clone_to_owned().unwrap());
+            self.file.as_ref().unwrap()
+        }
+    }
+
+    fn look(view: View) -> (usize, Vec<u8>) {
+        let address = view.start().as_ptr() as usize;
+        (address, Span::of_view(&Arc::new(view), 0..LEN).bytes().to_vec())
+    }
+
+    #[test]
+    fn a_mapping_is_used_again_and_shows_what_is_new() {
+        let (views, mut shared) = (Views::new(), Shared::new());
+        let (first, bytes) = look(views.view(shared.fill(1), LEN).unwrap());
+        assert!(bytes.iter().all(|&byte| byte == 1));
+        let (second, bytes) = look(views.view(shared.fill(2), LEN).unwrap());
+        assert!(bytes.iter().all(|&byte| byte == 2));
+        assert_eq!(first, second);
+    }
+
+    #[test]
+    fn what_was_changed_in_place_is_not_seen_again() {
+        for place in [0, LEN / 2, LEN - 1] {
+            let (views, mut shared) = (Views::new(), Shared::new());
+            let view = views.view(shared.fill(1), LEN).unwrap();
+            // SAFETY: the view has this many bytes.
+            let address = unsafe { view.start().add(place) };
+            // SAFETY: as above; this test stands for a user who owns the batch.
+            unsafe { address.write(99) };
+            drop(view);
+            assert!(views.lock().is_empty());
+            let (_, bytes) = look(views.view(shared.fill(2), LEN).unwrap());
+            assert!(bytes.iter().all(|&byte| byte == 2), "{place}");
+        }
+    }
+
+    #[test]
+    fn two_views_of_one_memory_are_apart_and_one_is_kept() {
+        let (views, mut shared) = (Views::new(), Shared::new());
+        let file = shared.fill(5);
+        let [first, second] = [(); 2].map(|()| views.view(file, LEN).unwrap());
+        assert_ne!(first.start(), second.start());
+        drop((first, second));
+        assert_eq!(views.lock().len(), 1);
+        drop(views);
+    }
+
+    #[test]
+    fn memory_of_another_length_is_mapped_anew() {
+        let (views, mut shared) = (Views::new(), Shared::new());
+        let file = shared.fill(3);
+        drop(views.view(file, LEN).unwrap());
+        assert_eq!(views.view(file, LEN / 2).unwrap().len(), LEN / 2);
+        assert!(views.view(file, 2 * LEN).is_err());
+    }
+}

@@ -1,0 +1,218 @@
+//! A job's connection to the node of its machine.
+//!
+//! In: what the node says. Out: the memory that it lends, mapped, each with a lease that is given back when the last array over it
+//! is gone. A node that ends, or says nothing for long, is an error (law 7).
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use feedline_core::error::chain;
+use feedline_core::plan::PlanError;
+use feedline_core::{Error, Plan};
+use feedline_memory::{View, Views};
+
+use super::channel::{Receiver, Sender, split};
+use super::message::{FromJob, FromNode, PROTOCOL, Way};
+use super::place::{Place, PlaceError};
+use crate::wire::{WireError, engine_version};
+
+/// How long a node may say nothing: it says something each second.
+const SILENCE: Duration = Duration::from_secs(20);
+/// How long a node may take to open a plan.
+const ATTACH_TIME: Duration = Duration::from_mins(2);
+
+/// Why a job cannot attach to a node.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum AttachError {
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    #[error("the plan of this job cannot be sent to a node")]
+    Plan(#[source] Box<PlanError>),
+    #[error("the node at {socket:?} refuses this job: {reason}")]
+    Refused { socket: PathBuf, reason: String },
+    #[error("a node at {socket:?} could not be started: {reason}")]
+    Start { socket: PathBuf, reason: String },
+    #[error("the node at {socket:?} does not answer")]
+    Wire { socket: PathBuf, source: WireError },
+}
+
+/// A connection over which a job gets what it asks for.
+pub(super) struct Attached {
+    link: Arc<Link>,
+    heard: Mutex<mpsc::Receiver<Heard>>,
+    /// How much was asked for and has not come.
+    asked: AtomicU64,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Memory that a node lends, and what it says of it.
+#[derive(Debug)]
+pub(super) struct Lent {
+    pub message: FromNode,
+    pub view: Arc<View>,
+    pub lease: Arc<Lease>,
+}
+
+struct Link {
+    sender: Sender,
+    socket: PathBuf,
+    generation: AtomicU64,
+}
+
+enum Heard {
+    Lent(Box<Lent>, u64),
+    Alive,
+    Failed(String),
+    Gone(String),
+}
+
+/// Until it is dropped, the memory is this job's to read.
+pub(super) struct Lease {
+    link: Weak<Link>,
+    number: u64,
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Lease").field(&self.number).finish()
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(link) = self.link.upgrade() {
+            // A node that is gone has nothing to get back.
+            link.sender.send(&FromJob::GiveBack { number: self.number }, None).unwrap_or_default();
+        }
+    }
+}
+
+impl fmt::Debug for Attached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attached").field("socket", &self.link.socket).finish_non_exhaustive()
+    }
+}
+
+impl Attached {
+    /// Attaches to the node at `socket` with what jobs served together have in common, and where this one goes on.
+    pub fn attach(socket: &Path, plan: &Plan, key: u128, way: Way) -> Result<Self, AttachError> {
+        let stream = Place::connect(socket)?;
+        let wire = |source| AttachError::Wire { socket: socket.to_owned(), source };
+        let (sender, mut receiver) = split(stream).map_err(|error| wire(error.into()))?;
+        let document = plan.document().map_err(|error| AttachError::Plan(Box::new(error)))?;
+        let here = std::env::current_dir().unwrap_or_default();
+        let hello = FromJob::Attach {
+            protocol: PROTOCOL,
+            engine: engine_version(),
+            plan: document.seen_from(&here).to_toml(),
+            key,
+            way,
+        };
+        receiver.set_patience(Some(ATTACH_TIME)).map_err(|error| wire(error.into()))?;
+        // A node that refuses may do so before it has heard all.
+        let sent = sender.send(&hello, None);
+        match receiver.receive().map_err(wire)? {
+            Some((FromNode::Attached, _)) => sent.map_err(wire)?,
+            Some((FromNode::Refused { reason }, _)) => {
+                return Err(AttachError::Refused { socket: socket.to_owned(), reason });
+            }
+            _ => return Err(wire(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into())),
+        }
+        receiver.set_patience(Some(SILENCE)).map_err(|error| wire(error.into()))?;
+        let link = Arc::new(Link { sender, socket: socket.to_owned(), generation: AtomicU64::new(0) });
+        let (told, heard) = mpsc::channel();
+        let leasing = Arc::downgrade(&link);
+        let thread = thread::Builder::new().name("feedline-attached".to_owned()).spawn(move || {
+            let why = hear(&mut receiver, &leasing, &told);
+            // Nobody may be there to hear it.
+            drop(told.send(Heard::Gone(why)));
+        });
+        let thread = thread.map_err(|error| wire(error.into()))?;
+        Ok(Self { link, heard: Mutex::new(heard), asked: AtomicU64::new(0), thread: Some(thread) })
+    }
+
+    fn gone(&self, reason: impl Into<String>) -> Error {
+        Error::Node { socket: self.link.socket.display().to_string(), reason: reason.into() }
+    }
+
+    fn say(&self, message: &FromJob) -> Result<(), Error> {
+        self.link.sender.send(message, None).map_err(|error| self.gone(chain(&error)))
+    }
+
+    /// Goes on from somewhere else; what was lent before is not meant any more.
+    pub fn change(&self, way: Way) -> Result<(), Error> {
+        let generation = self.link.generation.fetch_add(1, Ordering::Relaxed) + 1;
+        self.say(&FromJob::Change { generation, way })
+    }
+
+    /// Waits up to `timeout` for the next piece of memory, with up to `ahead` of them asked for at once.
+    pub fn next_within(&self, ahead: u64, timeout: Duration) -> Result<Option<Lent>, Error> {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let deadline = Instant::now() + timeout;
+        loop {
+            while self.asked.load(Ordering::Relaxed) < ahead {
+                self.asked.fetch_add(1, Ordering::Relaxed);
+                self.say(&FromJob::Next)?;
+            }
+            match heard.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(Heard::Lent(lent, generation)) => {
+                    self.asked.fetch_sub(1, Ordering::Relaxed);
+                    // What was sent before the last change is given back by dropping it.
+                    if generation == self.link.generation.load(Ordering::Relaxed) {
+                        return Ok(Some(*lent));
+                    }
+                }
+                Ok(Heard::Alive) => {}
+                Ok(Heard::Failed(reason)) => return Err(Error::Production { reason }),
+                Ok(Heard::Gone(reason)) => return Err(self.gone(reason)),
+                Err(RecvTimeoutError::Timeout) => return Ok(None),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.gone("it has ended the connection")),
+            }
+        }
+    }
+}
+
+/// Hands on what the node says, until it says nothing more; gives the reason.
+fn hear(receiver: &mut Receiver, link: &Weak<Link>, told: &mpsc::Sender<Heard>) -> String {
+    let views = Views::new();
+    loop {
+        let heard = match receiver.receive() {
+            Ok(Some((message, Some(memory)))) => {
+                let (generation, number, bytes) = match &message {
+                    FromNode::Segment(segment) => (segment.generation, segment.number, segment.bytes),
+                    FromNode::Batch(batch) => (batch.generation, batch.number, batch.bytes),
+                    _ => return "it sent memory that nobody asked for".to_owned(),
+                };
+                let lease = Arc::new(Lease { link: Weak::clone(link), number });
+                match views.view(&memory, usize::try_from(bytes).unwrap_or(usize::MAX)) {
+                    Ok(view) => Heard::Lent(Box::new(Lent { message, view: Arc::new(view), lease }), generation),
+                    Err(error) => return format!("its memory cannot be mapped: {error}"),
+                }
+            }
+            Ok(Some((FromNode::Alive, _))) => Heard::Alive,
+            Ok(Some((FromNode::Failed { reason }, _))) => Heard::Failed(reason),
+            Ok(Some((FromNode::Refused { reason }, _))) => return reason,
+            Ok(Some(_)) => return "it sent what nobody asked for".to_owned(),
+            Ok(None) => return "it has ended the connection".to_owned(),
+            Err(error) => return chain(&error),
+        };
+        if told.send(heard).is_err() {
+            return String::new();
+        }
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.link.sender.end();
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that hears the node panicked");
+        }
+    }
+}

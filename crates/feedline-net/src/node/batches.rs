@@ -1,0 +1,192 @@
+//! The node of a machine, as a rank of a job sees it: its share, batch by batch, in the order of its plan.
+//!
+//! Always true: what it gives is what a run of this process would give from the same cursor (law 3). Of what a user keeps, no
+//! more than a few batches are memory of the node; the rest is copied.
+
+use std::any::Any;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use feedline_core::batch::{Batch, BatchField, FieldData, FieldForm, Loose};
+use feedline_core::carousel::BadSlot;
+use feedline_core::engine::Delivery;
+use feedline_core::metrics::{Metrics, Phase, QueueSnapshot, Substitute};
+use feedline_core::sink::Origin;
+use feedline_core::{Cursor, Error, Plan};
+use feedline_memory::{Pool, Slab, Span};
+
+use super::attached::{AttachError, Attached, Lent};
+use super::message::{BatchMessage, FromNode, Way};
+
+/// Batches that are asked for at once, so that the next is there when it is needed.
+pub(super) const BATCHES_AHEAD: u64 = 2;
+/// Batches whose memory the user may keep; further ones are copied.
+const MOST_KEPT: usize = 3;
+
+/// A rank's way to its batches.
+#[derive(Debug)]
+pub struct NodeBatches {
+    attached: Attached,
+    plan: Arc<Plan>,
+    metrics: Arc<Metrics>,
+    progress: Mutex<Progress>,
+    /// Held while somebody waits for the next batch, and while the place in the stream changes.
+    turn: Mutex<()>,
+    /// Memory of batches that are copied.
+    pool: Pool,
+}
+
+#[derive(Debug)]
+struct Progress {
+    cursor: Cursor,
+    /// The next batch, if it has come.
+    next: Option<Lent>,
+    /// Leases of batches that were taken.
+    kept: Vec<Weak<dyn Any + Send + Sync>>,
+    waited: Duration,
+    has_delivered: bool,
+    is_closed: bool,
+}
+
+impl NodeBatches {
+    /// Attaches to the node at `socket`, going on from `cursor`, and counts in `metrics`.
+    pub fn attach(
+        socket: &Path,
+        plan: &Arc<Plan>,
+        cursor: &Cursor,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Self, AttachError> {
+        let way = Way::share(cursor, plan);
+        let attached = Attached::attach(socket, plan, plan.partition_key().0, way)?;
+        let progress = Progress {
+            cursor: cursor.clone(),
+            next: None,
+            kept: Vec::new(),
+            waited: Duration::ZERO,
+            has_delivered: false,
+            is_closed: false,
+        };
+        let pool = Pool::new(plan.layout().slab().clone(), 1);
+        let (plan, metrics) = (Arc::clone(plan), Arc::clone(metrics));
+        Ok(Self { attached, plan, metrics, progress: Mutex::new(progress), turn: Mutex::default(), pool })
+    }
+
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The fields of a batch of `len` samples in memory that `span` knows.
+    fn fields(&self, len: usize, keys: &[String], span: impl Fn(std::ops::Range<usize>) -> Span) -> Vec<BatchField> {
+        let slab = self.plan.layout().slab();
+        let field = |(name, form): &(Arc<str>, FieldForm)| {
+            let data = match form {
+                FieldForm::Region { region, dtype, shape } => {
+                    let start = slab.region_range(*region).start;
+                    let shape = std::iter::once(len).chain(shape.iter().copied()).collect();
+                    let span = span(start..start + len * slab.slot_bytes(*region));
+                    FieldData::Region { span, dtype: *dtype, shape }
+                }
+                _ => FieldData::List(keys.iter().cloned().map(Loose::Text).collect()),
+            };
+            BatchField { name: Arc::clone(name), data }
+        };
+        self.plan.layout().fields().iter().map(field).collect()
+    }
+
+    /// A copy of the first `len` slots of a batch.
+    fn copy(&self, lent: &Lent, len: usize) -> Result<Arc<Slab>, Error> {
+        let layout = self.pool.layout();
+        let open = self.pool.open().ok_or(Error::OutOfMemory { bytes: layout.total_bytes() })?;
+        let mut writer = open.claim(0..layout.slots()).expect("a new slab is free");
+        let span = Span::of_view(&lent.view, 0..layout.total_bytes());
+        for slot in 0..len {
+            for (region, bytes) in writer.slot_mut(slot).into_iter().enumerate() {
+                bytes.copy_from_slice(&span.bytes()[layout.slot_range(region, slot)]);
+            }
+        }
+        drop(writer);
+        Ok(Arc::new(open.seal().expect("the writer is gone")))
+    }
+}
+
+impl Origin for NodeBatches {
+    fn wait_within(&self, timeout: Duration) -> Result<bool, Error> {
+        let _turn = self.turn();
+        let progress = self.lock();
+        if progress.is_closed {
+            return Err(Error::Closed);
+        }
+        if progress.next.is_some() {
+            return Ok(true);
+        }
+        drop(progress);
+        let began = Instant::now();
+        let lent = self.attached.next_within(BATCHES_AHEAD, timeout)?;
+        let mut progress = self.lock();
+        progress.waited += began.elapsed();
+        progress.next = lent;
+        Ok(progress.next.is_some())
+    }
+
+    fn take(&self) -> Result<Option<Delivery>, Error> {
+        let mut progress = self.lock();
+        let Some(lent) = progress.next.take() else { return Ok(None) };
+        let FromNode::Batch(BatchMessage { samples, keys, bad, bytes, .. }) = &lent.message else {
+            return Err(Error::Production { reason: "the node sent something else than a batch".to_owned() });
+        };
+        let before = progress.cursor.clone().normalised(&self.plan);
+        let len = self.plan.share(before.offset).batch_len(before.batches);
+        if (*samples, *bytes) != (len as u64, self.plan.layout().slab().total_bytes() as u64) {
+            return Err(Error::Production { reason: format!("the node sent {samples} samples, not {len}") });
+        }
+        progress.kept.retain(|lease| lease.strong_count() > 0);
+        let fields = if progress.kept.len() < MOST_KEPT {
+            let lease: Arc<dyn Any + Send + Sync> = Arc::clone(&lent.lease) as _;
+            progress.kept.push(Arc::downgrade(&lease));
+            self.fields(len, keys, |range| Span::of_view(&lent.view, range).keeping(Arc::clone(&lease)))
+        } else {
+            let slab = self.copy(&lent, len)?;
+            self.fields(len, keys, |range| Span::of_slab(&slab, range))
+        };
+        let substitutes: Vec<Substitute> = bad.iter().cloned().map(|bad| BadSlot::from(bad).substitute).collect();
+        let batch = Batch { epoch: before.epoch, number: before.batches, len, fields };
+        let substituted = before.substituted + substitutes.len() as u64;
+        let after = Cursor { batches: before.batches + 1, substituted, ..before.clone() }.normalised(&self.plan);
+        let cause = if progress.has_delivered { Phase::Prepare } else { Phase::Start };
+        self.metrics.add_stall(cause, std::mem::take(&mut progress.waited));
+        self.metrics.add_substitutes(&substitutes);
+        self.metrics.add_batch(&batch);
+        progress.has_delivered = true;
+        progress.cursor = after.clone();
+        Ok(Some(Delivery { batch, substitutes, before, after, numbers: Vec::new() }))
+    }
+
+    fn seek(&self, cursor: Cursor) {
+        let _turn = self.turn();
+        let way = Way::share(&cursor, &self.plan);
+        let mut progress = self.lock();
+        (progress.next, progress.has_delivered) = (None, false);
+        progress.cursor = cursor;
+        // A node that is gone is found out by the next wait.
+        self.attached.change(way).unwrap_or_default();
+    }
+
+    fn queue(&self) -> QueueSnapshot {
+        QueueSnapshot { ready_batches: usize::from(self.lock().next.is_some()), ..QueueSnapshot::default() }
+    }
+
+    fn workers(&self) -> usize {
+        0
+    }
+
+    fn close(&self) {
+        let mut progress = self.lock();
+        progress.is_closed = true;
+        progress.next = None;
+    }
+}

@@ -1,0 +1,65 @@
+//! Things that several jobs use, by key: started by the first, gone with the last.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Each is locked while it is started, so that jobs which come together get the same.
+type Entry<T> = Arc<Mutex<Weak<T>>>;
+
+/// Things by key.
+#[derive(Debug)]
+pub(super) struct Kept<T>(Mutex<HashMap<u128, Entry<T>>>);
+
+impl<T> Default for Kept<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T> Kept<T> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u128, Entry<T>>> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that are being started are locked.
+        known.retain(|_, one| one.try_lock().map_or(true, |one| one.strong_count() > 0) || Arc::strong_count(one) > 1);
+        known
+    }
+
+    /// All that are in use.
+    pub fn live(&self) -> Vec<(u128, Arc<T>)> {
+        let known: Vec<_> = self.lock().iter().map(|(key, one)| (*key, Arc::clone(one))).collect();
+        let upgrade = |one: Entry<T>| one.try_lock().ok().and_then(|one| one.upgrade());
+        known.into_iter().filter_map(|(key, one)| Some((key, upgrade(one)?))).collect()
+    }
+
+    /// The one with a key, started if nobody uses it.
+    pub fn get<E>(&self, key: u128, start: impl FnOnce() -> Result<T, E>) -> Result<Arc<T>, E> {
+        let entry = Arc::clone(self.lock().entry(key).or_default());
+        let mut entry = entry.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(one) = entry.upgrade() {
+            return Ok(one);
+        }
+        let started = Arc::new(start()?);
+        *entry = Arc::downgrade(&started);
+        Ok(started)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::convert::Infallible;
+
+    #[test]
+    fn the_first_starts_it_and_it_is_gone_with_the_last() {
+        let kept = Kept::default();
+        let get = |value: u32| kept.get(7, || Ok::<_, Infallible>(value)).unwrap();
+        let (first, second) = (get(1), get(2));
+        assert_eq!((*first, *second, kept.live().len()), (1, 1, 1));
+        drop(first);
+        assert_eq!(*get(3), 1);
+        drop(second);
+        assert_eq!((kept.live().len(), *get(4)), (0, 4));
+        assert!(kept.get(7, || Err("no")).is_err());
+        assert!(kept.lock().is_empty());
+    }
+}

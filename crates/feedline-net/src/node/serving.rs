@@ -1,0 +1,197 @@
+//! What one job gets from the node: segments of a carousel, or the batches of a rank's share.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use feedline_core::batch::{Batch, FieldData, Loose};
+use feedline_core::carousel::{BadSlot, Carousel, Content, JobId, Leased};
+use feedline_core::engine::Delivery;
+use feedline_core::error::chain;
+use feedline_core::partition::RankRun;
+use feedline_core::{Plan, State};
+use feedline_memory::Slab;
+
+use super::batches::BATCHES_AHEAD;
+use super::message::{BadMessage, BatchMessage, FromNode, SegmentMessage, Way};
+
+/// Batches that a rank may hold at once: those that it keeps, reads and has asked for.
+const MOST_BATCHES: usize = 8;
+
+/// Gives a job what it asks for, one after the other.
+pub(super) trait Serving: Send + Sync + Debug {
+    /// Goes on from somewhere else; if that cannot be, why.
+    fn change(&self, way: &Way) -> Result<(), String>;
+
+    /// The job holds nothing any more of what has this number.
+    fn give_back(&self, number: u64);
+
+    /// Waits up to `timeout`, if there is nothing to take.
+    fn wait(&self, timeout: Duration);
+
+    /// Takes the next, if it is there; if there will be none, why.
+    fn take(&self) -> Result<Option<Portion>, String>;
+
+    /// Ends a wait.
+    fn wake(&self) {}
+
+    /// How much a job asks for at once before it waits.
+    fn asked_at_once(&self) -> u64 {
+        1
+    }
+}
+
+/// Something for a job, in shared memory.
+pub(super) struct Portion {
+    pub epoch: u64,
+    pub samples: u64,
+    pub slab: Arc<Slab>,
+    /// Makes the message, of a generation.
+    pub message: Box<dyn FnOnce(u64) -> FromNode>,
+}
+
+/// A job on a carousel.
+#[derive(Debug)]
+pub(super) struct Passenger {
+    carousel: Arc<Carousel>,
+    job: JobId,
+    /// The last change of the carousel that was seen.
+    seen: AtomicU64,
+}
+
+impl Passenger {
+    /// Lets a job on; if that cannot be, why.
+    pub fn board(carousel: Arc<Carousel>, way: &Way) -> Result<Self, String> {
+        let ride = ride_of(&carousel, way)?;
+        let job = carousel.board(&ride).map_err(|error| error.to_string())?;
+        Ok(Self { carousel, job, seen: AtomicU64::new(0) })
+    }
+}
+
+fn ride_of(carousel: &Carousel, way: &Way) -> Result<feedline_core::carousel::Ride, String> {
+    let Way::Ride(ride) = way else { return Err("the job shares with others and has no rank".to_owned()) };
+    ride.to_ride(carousel.plan(), &carousel.segments()).map_err(|error| error.to_string())
+}
+
+impl Serving for Passenger {
+    fn change(&self, way: &Way) -> Result<(), String> {
+        self.carousel.change(self.job, &ride_of(&self.carousel, way)?);
+        Ok(())
+    }
+
+    fn give_back(&self, number: u64) {
+        self.carousel.give_back(self.job, number);
+    }
+
+    fn wait(&self, timeout: Duration) {
+        let seen = self.carousel.wait_change(self.seen.load(Ordering::Relaxed), timeout);
+        self.seen.store(seen, Ordering::Relaxed);
+    }
+
+    fn take(&self) -> Result<Option<Portion>, String> {
+        let leased = self.carousel.lease_within(self.job, Duration::ZERO).map_err(|error| chain(&*error))?;
+        let Some(Leased { number, epoch, portion, skipped, can_be_kept, content: Content { slab, bad } }) = leased
+        else {
+            return Ok(None);
+        };
+        let positions = self.carousel.segments().positions(portion.segment);
+        let bytes = slab.layout().total_bytes() as u64;
+        let bad = bad.iter().map(BadMessage::from).collect();
+        let samples = positions.end - positions.start - skipped;
+        let message = Box::new(move |generation| {
+            FromNode::Segment(SegmentMessage { generation, number, epoch, portion, skipped, can_be_kept, bytes, bad })
+        });
+        Ok(Some(Portion { epoch: epoch.0, samples, slab, message }))
+    }
+
+    fn wake(&self) {
+        self.carousel.wake();
+    }
+}
+
+impl Drop for Passenger {
+    fn drop(&mut self) {
+        self.carousel.leave(self.job);
+    }
+}
+
+/// A rank of a job.
+#[derive(Debug)]
+pub(super) struct RankServing {
+    plan: Arc<Plan>,
+    share: RankRun,
+    /// What it holds, by number.
+    held: Mutex<HashMap<u64, Arc<Slab>>>,
+    numbers: AtomicU64,
+}
+
+impl RankServing {
+    /// Serves the share of a rank.
+    pub fn new(plan: Arc<Plan>, share: RankRun) -> Self {
+        Self { plan, share, held: Mutex::default(), numbers: AtomicU64::new(0) }
+    }
+
+    fn is_full(&self) -> bool {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).len() >= MOST_BATCHES
+    }
+}
+
+/// Where a rank goes on; if that cannot be, why.
+pub(super) fn cursor_of(plan: &Plan, way: &Way) -> Result<feedline_core::Cursor, String> {
+    let Way::Share(state) = way else { return Err("the job has a rank and shares with no others".to_owned()) };
+    let state: State = serde_json::from_str(state).map_err(|error| format!("the job's state is damaged: {error}"))?;
+    state.to_cursor(plan).map_err(|error| error.to_string())
+}
+
+impl Serving for RankServing {
+    fn change(&self, way: &Way) -> Result<(), String> {
+        self.share.run.seek(cursor_of(&self.plan, way)?);
+        Ok(())
+    }
+
+    fn give_back(&self, number: u64) {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+    }
+
+    fn wait(&self, timeout: Duration) {
+        if self.is_full() {
+            // Until something is given back, which is not told.
+            std::thread::sleep(timeout.min(Duration::from_millis(5)));
+        } else if let Err(error) = self.share.run.wait_within(timeout) {
+            tracing::debug!(%error, "a rank gets no more");
+        }
+    }
+
+    fn take(&self) -> Result<Option<Portion>, String> {
+        if self.is_full() {
+            return Ok(None);
+        }
+        let Some((delivery, slab)) = self.share.run.take().map_err(|error| chain(&error))? else { return Ok(None) };
+        let Delivery { batch, substitutes, .. } = delivery;
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::clone(&slab));
+        let (epoch, samples, bytes) = (batch.epoch.0, batch.len as u64, slab.layout().total_bytes() as u64);
+        let bad =
+            substitutes.into_iter().map(|substitute| BadMessage::from(&BadSlot { slot: 0, substitute })).collect();
+        let keys = keys_of(batch);
+        let message =
+            Box::new(move |generation| FromNode::Batch(BatchMessage { generation, number, samples, bytes, keys, bad }));
+        Ok(Some(Portion { epoch, samples, slab, message }))
+    }
+
+    fn asked_at_once(&self) -> u64 {
+        BATCHES_AHEAD
+    }
+}
+
+/// The names of a batch's samples, if it has them.
+fn keys_of(batch: Batch) -> Vec<String> {
+    let lists = batch.fields.into_iter().filter_map(|field| match field.data {
+        FieldData::List(values) => Some(values),
+        _ => None,
+    });
+    let text = |value| if let Loose::Text(text) = value { Some(text) } else { None };
+    lists.flatten().filter_map(text).collect()
+}
