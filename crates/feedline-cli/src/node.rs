@@ -45,8 +45,11 @@ pub fn node(typed: &NodeArguments, registry: &Arc<Registry>, interrupt: &Interru
     let memory_bytes = typed.memory.map(|bytes| bytes.0).or(unasked);
     let memory_bytes = memory_bytes.context("the system does not say how much memory there is; give --memory")?;
     let socket = typed.socket.clone().unwrap_or_else(environment::node_socket);
-    let machine =
-        Machine { memory_bytes: machine_bytes, cache_folder: registry.cache_folder().map(std::path::Path::to_owned) };
+    let machine = Machine {
+        memory_bytes: machine_bytes,
+        cache_folder: registry.cache_folder().map(std::path::Path::to_owned),
+        ..Machine::default()
+    };
     let node = Node::start(NodeConfig { socket, memory_bytes, machine, registry: Arc::clone(registry) })?;
     let (socket, began) = (node.path().to_owned(), Instant::now());
     output::say(&format!("node at {}, {:.1} GB for samples", socket.display(), memory_bytes as f64 / 1e9));

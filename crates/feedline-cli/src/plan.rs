@@ -63,7 +63,11 @@ pub fn open_source(src: &str, registry: &Arc<Registry>, interrupt: &Interrupt<'_
 
 /// A loader with what this machine gives.
 pub fn loader(plan: Arc<Plan>) -> Loader {
-    let machine = Machine { memory_bytes: environment::memory_bytes(), cache_folder: environment::cache_folder() };
+    let machine = Machine {
+        memory_bytes: environment::memory_bytes(),
+        cache_folder: environment::cache_folder(),
+        ..Machine::default()
+    };
     Loader::new(plan, &machine)
 }
 

@@ -47,7 +47,7 @@ impl Loader {
     #[pyo3(signature = (plan, memory, cache))]
     fn new(plan: &Bound<'_, Plan>, memory: Option<u64>, cache: Option<PathBuf>) -> Self {
         logging::install();
-        let machine = Machine { memory_bytes: memory, cache_folder: cache };
+        let machine = Machine { memory_bytes: memory, cache_folder: cache, ..Machine::default() };
         let loader = CoreLoader::new(Arc::clone(&plan.get().0), &machine);
         Self { loader: Some(Stream::Private(Box::new(loader))), process: AtomicU32::new(0) }
     }
@@ -67,7 +67,7 @@ impl Loader {
         logging::install();
         let (memory_bytes, cache_folder) = machine;
         let plan = Arc::clone(&plan.get().0);
-        let machine = Machine { memory_bytes, cache_folder };
+        let machine = Machine { memory_bytes, cache_folder, ..Machine::default() };
         if plan.config().rank().world > 1 {
             let open = open(Arc::clone(&plan), socket, command);
             let loader = CoreLoader::from_node(plan, &machine, open, continues);

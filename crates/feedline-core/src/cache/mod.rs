@@ -4,10 +4,12 @@
 //! where that differs, is damaged or gone.
 
 mod indexing;
+mod memory;
 mod prefix;
 pub(crate) mod record;
 mod shelf;
 
 pub use indexing::{Indexed, index_source};
+pub use memory::Memories;
 pub use prefix::PrefixCache;
 pub use shelf::Shelf;

@@ -3,16 +3,17 @@
 //! In: samples on their way through the ops. Out: the same samples in later epochs, without reading and without these ops. It
 //! is a supply around another one, and what it gives has the bytes that the other and the ops would give (law 1).
 //!
-//! In memory a sample is what it was when it was read; on disk it carries the stamp of its files.
+//! In memory of its own a sample is what it was when it was read; on disk, and in memory that runs share, it carries the stamp of
+//! its files.
 //!
 //! Always true: what is in stays in, so under random access just what did not fit is missed. Memory and disk each stay
 //! below their limit.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use super::memory::{Memories, MemoryShelf};
 use super::{Shelf, record};
 use crate::batch::{Dtype, Sample, Value};
 use crate::cost::Effort;
@@ -28,8 +29,6 @@ use crate::supply::{Cut, Keeping, Reading, Ready, Supply, SupplyError, Wanted, s
 const MEASURED_SAMPLES: u64 = 32;
 /// Of small sets one in so many: few but large samples are kept from the first epoch on.
 const MEASURED_SHARE: u64 = 8;
-/// Beside its bytes, what a record in memory takes.
-const RECORD_OVERHEAD: u64 = 96;
 
 /// A supply that keeps what it can.
 #[derive(Debug)]
@@ -38,10 +37,11 @@ pub struct PrefixCache {
     inner: Arc<dyn Supply>,
     /// The place in the chain at which samples are kept, once it is known.
     cut: OnceLock<Cut>,
-    memory: RwLock<HashMap<u64, Arc<Vec<u8>>>>,
-    memory_bytes: AtomicU64,
+    /// Where records in memory go, once the cut is known.
+    memory: OnceLock<Arc<MemoryShelf>>,
     memory_limit: u64,
-    memory_is_full: AtomicBool,
+    /// What other runs keep, too.
+    memories: Option<Arc<Memories>>,
     /// Where records on disk go, by cut; the folder says what they are.
     disk: Option<Disk>,
 }
@@ -90,10 +90,9 @@ impl PrefixCache {
             plan,
             inner,
             cut,
-            memory: RwLock::default(),
-            memory_bytes: AtomicU64::new(0),
+            memory: OnceLock::new(),
             memory_limit: config.ram.map_or(0, |ram| ram.0),
-            memory_is_full: AtomicBool::new(config.ram.is_none()),
+            memories: machine.memories.clone(),
             disk,
         }
     }
@@ -137,8 +136,20 @@ impl PrefixCache {
         self.plan.source().ordinal_of(wanted.id).unwrap_or_default()
     }
 
+    /// Where records in memory are, if some may be.
+    fn memory(&self) -> Option<&MemoryShelf> {
+        let cut = *self.cut.get().filter(|_| self.memory_limit > 0)?;
+        let shelf = self.memory.get_or_init(|| {
+            let common = |memories: &Arc<Memories>| memories.shelf(self.plan.prefix_fingerprint(cut));
+            let shelf = self.memories.as_ref().map_or_else(Arc::default, common);
+            shelf.widen(self.memory_limit);
+            shelf
+        });
+        Some(shelf)
+    }
+
     fn is_in_memory(&self, wanted: Wanted) -> bool {
-        self.memory.read().unwrap_or_else(PoisonError::into_inner).contains_key(&wanted.id.0)
+        self.memory().is_some_and(|memory| memory.has(wanted.id.0))
     }
 
     /// Whether a sample is kept, as far as can be said without reading it.
@@ -150,29 +161,24 @@ impl PrefixCache {
     /// Whether samples are kept from now on.
     fn has_room(&self) -> bool {
         let on_disk = self.disk.as_ref().is_some_and(|disk| !disk.is_full.load(Ordering::Relaxed));
-        self.cut.get().is_some() && (on_disk || !self.memory_is_full.load(Ordering::Relaxed))
+        self.cut.get().is_some() && (on_disk || self.memory().is_some_and(|memory| !memory.is_full()))
     }
 
     /// A stamp of what a sample is made from, where it outlives the run.
     fn stamp(&self, wanted: Wanted) -> Result<u64, StoreError> {
         let fields = self.plan.loaded().iter().map(|(name, _)| &**name);
-        if self.disk.is_some() { sample_stamp(&**self.plan.source(), wanted.id, fields) } else { Ok(0) }
+        if self.disk.is_some() || self.memories.is_some() {
+            sample_stamp(&**self.plan.source(), wanted.id, fields)
+        } else {
+            Ok(0)
+        }
     }
 
     /// Keeps a record in memory if it fits.
-    fn keep_in_memory(&self, wanted: Wanted, record: Arc<Vec<u8>>, metrics: &Metrics) {
-        let (id, len) = (wanted.id.0, record.len());
-        let bytes = len as u64 + RECORD_OVERHEAD;
-        let booked = self.memory_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let mut memory = self.memory.write().unwrap_or_else(PoisonError::into_inner);
-        let is_kept = booked <= self.memory_limit && !memory.contains_key(&id);
-        if is_kept {
-            memory.insert(id, record);
+    fn keep_in_memory(&self, wanted: Wanted, stamp: u64, record: Arc<Vec<u8>>, metrics: &Metrics) {
+        let len = record.len();
+        if self.memory().is_some_and(|memory| memory.put(wanted.id.0, stamp, record)) {
             metrics.cache.add_to_memory(len);
-        } else {
-            self.memory_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            // Not even a smaller one is tried: to make samples ready to be kept costs more than to load them.
-            self.memory_is_full.fetch_or(booked > self.memory_limit, Ordering::Relaxed);
         }
     }
 
@@ -204,19 +210,22 @@ impl PrefixCache {
         workspace: &mut Workspace,
         metrics: &Metrics,
     ) -> Result<Option<Arc<Vec<u8>>>, StoreError> {
-        let kept = self.memory.read().unwrap_or_else(PoisonError::into_inner).get(&wanted.id.0).cloned();
+        // Memory of its own holds what it was when it was read.
+        let is_common = self.memories.is_some() && self.is_in_memory(wanted);
+        let stamp = if is_common || self.disk.is_some() { self.stamp(wanted)? } else { 0 };
+        let kept = self.memory().and_then(|memory| memory.get(wanted.id.0, stamp));
         if kept.is_some() {
             return Ok(kept);
         }
         let Some(disk) = &self.disk else { return Ok(None) };
         let mut bytes = Vec::new();
-        if !self.shelf(disk, cut).get(wanted.id.0, self.stamp(wanted)?, &mut bytes) {
+        if !self.shelf(disk, cut).get(wanted.id.0, stamp, &mut bytes) {
             return Ok(None);
         }
         disk.learn(self.ordinal(wanted));
         workspace.reserve(bytes.len())?;
         let record = Arc::new(bytes);
-        self.keep_in_memory(wanted, Arc::clone(&record), metrics);
+        self.keep_in_memory(wanted, stamp, Arc::clone(&record), metrics);
         Ok(Some(record))
     }
 }
@@ -295,7 +304,7 @@ impl Supply for PrefixCache {
 
     fn keeps(&self, wanted: Wanted, metrics: &Metrics) -> Option<Keeping> {
         let cut = self.cut(metrics)?;
-        let memory_takes = !self.memory_is_full.load(Ordering::Relaxed) && !self.is_in_memory(wanted);
+        let memory_takes = self.memory().is_some_and(|memory| !memory.is_full() && !memory.has(wanted.id.0));
         let disk_takes = |disk: &Disk| !disk.is_full.load(Ordering::Relaxed) && !disk.knows(self.ordinal(wanted));
         let is_wanted = memory_takes || self.disk.as_ref().is_some_and(disk_takes);
         // What cannot be opened fails when it is loaded, with an error that says why.
@@ -334,6 +343,6 @@ impl Supply for PrefixCache {
                 disk.is_full.store(true, Ordering::Relaxed);
             }
         }
-        self.keep_in_memory(wanted, Arc::new(bytes), metrics);
+        self.keep_in_memory(wanted, keeping.stamp, Arc::new(bytes), metrics);
     }
 }

@@ -6,8 +6,10 @@
 //!
 //! - `ride.rs` is one job's way: what it has had, and how that is saved
 //! - `ring.rs` decides which segments are produced, who gets them and which give way; nothing runs there
+//! - `pace.rs` is how fast a job reads, and so when it will wait
 //! - `run.rs` is the ring with an engine that produces
 
+mod pace;
 mod ride;
 mod ring;
 mod run;

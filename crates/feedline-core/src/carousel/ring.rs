@@ -54,6 +54,7 @@ struct Live<T> {
 struct Job {
     epoch: Epoch,
     needs: BTreeSet<u64>,
+    /// The highest round of each segment that it was given.
     rounds: Vec<u64>,
     /// What is under way, and how many of its samples were received.
     resume: Option<(Portion, u64)>,
@@ -146,6 +147,13 @@ impl<T: Clone> Ring<T> {
         }
     }
 
+    /// The jobs that a segment is produced for, and how many others each of them will read before it.
+    pub fn wanted_by(&self, number: u64) -> impl Iterator<Item = (JobId, usize)> {
+        let wanted = self.live.get(&number).into_iter().flat_map(|live| live.wanted.iter().copied());
+        let place = move |job: &JobId| self.jobs.get(job)?.given.iter().position(|given| given.number == number);
+        wanted.filter_map(move |job| Some((job, place(&job)?)))
+    }
+
     /// Jobs that are on.
     pub fn jobs(&self) -> impl Iterator<Item = JobId> {
         self.jobs.keys().copied()
@@ -156,10 +164,14 @@ impl<T: Clone> Ring<T> {
         self.live.len()
     }
 
+    /// Segments that jobs hold.
+    pub fn leased(&self) -> usize {
+        self.live.values().filter(|live| !live.leased.is_empty()).count()
+    }
+
     /// Whether another job can be served: there is room for what it reads beside what others hold.
     pub fn has_room_for_job(&self) -> bool {
-        let held = self.live.values().filter(|live| !live.leased.is_empty()).count();
-        held + 2 <= self.limit
+        self.leased() + 2 <= self.limit
     }
 
     /// Gives jobs segments as far as there is room, those first that have the fewest; says what has to be produced for it.
@@ -287,7 +299,11 @@ impl<T: Clone> Ring<T> {
         live.wanted.insert(id);
         job.served = self.numbers;
         job.given.push(Given { number, epoch: job.epoch, resume: job.resume.take() });
-        job.needs.remove(&live.portion.segment);
+        let Portion { segment, round } = live.portion;
+        job.needs.remove(&segment);
+        // What it gets in the next epoch is newer than what it is given in this one.
+        let had = &mut job.rounds[segment as usize];
+        *had = (*had).max(round);
         job.turn_epoch(&self.segments);
     }
 
@@ -315,8 +331,6 @@ impl<T: Clone> Ring<T> {
         live.wanted.remove(&id);
         live.leased.insert(id);
         let Live { portion, skipped, .. } = *live;
-        let had = &mut job.rounds[portion.segment as usize];
-        *had = (*had).max(portion.round);
         Some(Leased { number, epoch, portion, skipped, can_be_kept, content: live.content.clone()? })
     }
 

@@ -3,7 +3,7 @@
 //! In: a plan that many jobs have in common; jobs that board, lease and leave, from threads of their own. Out: leases of
 //! segments. One thread takes what the engine has finished. Dropping it ends everything within a second (law 7).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use feedline_memory::{Pool, Slab};
 
+use super::pace::JobPace;
 use super::{JobId, Leased, Ride, Ring};
 use crate::engine::{Budget, Delivery, Lasting, Run, Stretch};
 use crate::error::Error;
@@ -21,6 +22,8 @@ use crate::sink::{Machine, keep_costs, lasting_for, supply_for};
 
 /// How long the thread that takes what is finished waits before it looks whether it should end.
 const POLL: Duration = Duration::from_millis(100);
+/// How long a job waits for room before it is turned away.
+const BOARDING: Duration = Duration::from_secs(3);
 /// Segments below which nothing can be produced while something is read.
 const FEWEST: u64 = 2;
 
@@ -81,6 +84,8 @@ struct State {
     ring: Ring<Content>,
     /// What the engine was asked for, in order.
     asked: VecDeque<u64>,
+    /// How fast jobs read.
+    paces: BTreeMap<JobId, JobPace>,
     failed: Option<Arc<Error>>,
     /// Counts changes, so that nobody who looks in between misses one.
     changes: u64,
@@ -109,7 +114,13 @@ impl Carousel {
         let budget = lasting.budget.limit().saturating_add(FEWEST * slab_bytes).saturating_mul(4) / 3;
         lasting.budget = Budget::asked_or_default(Some(budget), machine.memory_bytes);
         let run = Run::on_demand(Arc::clone(&plan), supply, pool, lasting.clone())?;
-        let state = State { ring: Ring::new(segments, limit), asked: VecDeque::new(), failed: None, changes: 0 };
+        let state = State {
+            ring: Ring::new(segments, limit),
+            asked: VecDeque::new(),
+            paces: BTreeMap::new(),
+            failed: None,
+            changes: 0,
+        };
         let inner = Arc::new(Inner {
             plan,
             segments,
@@ -139,9 +150,18 @@ impl Carousel {
         self.inner.segments
     }
 
-    /// Lets a job on; an error if others hold so much that there is no room for what it would read.
+    /// Lets a job on; an error if others hold so much for some seconds that there is no room for what it would read.
     pub fn board(&self, ride: &Ride) -> Result<JobId, Error> {
-        let boarded = self.inner.change(|ring| ring.has_room_for_job().then(|| ring.board(ride)));
+        let (deadline, mut seen) = (Instant::now() + BOARDING, 0);
+        let boarded = loop {
+            let boarded = self.inner.change(|ring| ring.has_room_for_job().then(|| ring.board(ride)));
+            let left = deadline.saturating_duration_since(Instant::now());
+            if boarded.is_some() || left.is_zero() {
+                break boarded;
+            }
+            // What others give back may be on its way.
+            seen = self.wait_change(seen, left.min(POLL));
+        };
         let segment_bytes = self.inner.plan.layout().slab().total_bytes() as u64;
         boarded.ok_or_else(|| Error::Crowded { segments: self.inner.limit, bytes: segment_bytes })
     }
@@ -153,6 +173,7 @@ impl Carousel {
 
     /// Lets a job off, with all that it has leased.
     pub fn leave(&self, job: JobId) {
+        self.inner.lock().paces.remove(&job);
         self.inner.change(|ring| ring.leave(job));
     }
 
@@ -170,9 +191,13 @@ impl Carousel {
             if let Some(failed) = &state.failed {
                 return Err(Arc::clone(failed));
             }
-            if let Some(leased) = state.ring.lease(job) {
+            let leased = state.ring.lease(job);
+            let pace = state.paces.entry(job).or_default();
+            if let Some(leased) = leased {
+                pace.lease(Instant::now());
                 break leased;
             }
+            pace.wait(Instant::now());
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(None);
@@ -211,10 +236,12 @@ impl Carousel {
         let engine = Snapshot::new(metrics, inner.run.workers(), inner.run.queue(), budget.snapshot());
         let state = inner.lock();
         let (live_segments, jobs) = (state.ring.live(), state.ring.jobs().count());
+        let leased_segments = state.ring.leased();
         drop(state);
         CarouselSnapshot {
             jobs,
             live_segments,
+            leased_segments,
             segments: inner.segments.count(),
             segment_bytes: inner.plan.layout().slab().total_bytes() as u64,
             produced_samples: inner.produced_samples.load(Ordering::Relaxed),
@@ -230,6 +257,8 @@ impl Carousel {
 pub struct CarouselSnapshot {
     pub jobs: usize,
     pub live_segments: usize,
+    /// Live segments that jobs hold.
+    pub leased_segments: usize,
     pub segments: u64,
     pub segment_bytes: u64,
     pub produced_samples: u64,
@@ -246,6 +275,14 @@ impl Drop for Carousel {
             tracing::error!("the thread of a carousel panicked");
         }
         self.inner.keep_costs();
+    }
+}
+
+impl State {
+    /// When the first job will wait for something that is being produced.
+    fn due(&self, now: Instant) -> Option<Instant> {
+        let due = |(job, before)| self.paces.get(&job).map_or(now, |pace| pace.due(before, now));
+        self.asked.iter().flat_map(|number| self.ring.wanted_by(*number).map(due)).min()
     }
 }
 
@@ -267,6 +304,9 @@ impl Inner {
         let mut state = self.lock();
         let ordered = state.ring.give();
         state.asked.extend(ordered.iter().map(|ordered| ordered.number));
+        if let Some(due) = state.due(Instant::now()) {
+            self.run.set_due(due);
+        }
         drop(state);
         for ordered in ordered {
             let positions = self.segments.positions(ordered.portion.segment);

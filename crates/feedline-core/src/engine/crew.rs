@@ -74,6 +74,13 @@ impl Crew {
         result
     }
 
+    /// Which part of their time threads have computed so far.
+    pub fn computing(&self) -> f64 {
+        let nanos = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
+        let busy = nanos(&self.busy_nanos);
+        if busy > 0.0 { nanos(&self.cpu_nanos) / busy } else { 1.0 }
+    }
+
     /// Leaves out time in which a thread waited for memory: more threads would wait too.
     pub fn leave_out(&self, waited: Duration) {
         if self.most > self.cores {

@@ -43,6 +43,12 @@ impl Pace {
         }
     }
 
+    /// When the consumer will want the batch behind the next `ready` ones; at once if nothing is known of it.
+    pub fn due_after(&self, ready: usize) -> Instant {
+        let last = self.last.unwrap_or_else(Instant::now);
+        last + Duration::from_secs_f64(self.interval * (ready + 1) as f64)
+    }
+
     /// Forgets when the last batch was taken: what follows is no interval.
     pub fn pause(&mut self) {
         self.last = None;

@@ -12,6 +12,7 @@ use feedline_memory::{Pool, Slab};
 
 use super::Budget;
 use super::agenda::Stretch;
+use super::cores::Cores;
 use super::open_batch::OpenBatch;
 use super::shared::{Progress, Shared};
 use super::stuck::Stuck;
@@ -60,6 +61,8 @@ pub struct Lasting {
     pub budget: Arc<Budget>,
     /// What samples cost.
     pub costs: Arc<Costs>,
+    /// The cores that it shares with other runs, if there are some.
+    pub cores: Option<Arc<Cores>>,
 }
 
 impl Run {
@@ -90,6 +93,13 @@ impl Run {
     pub fn ask(&self, stretch: Stretch) {
         self.shared.lock().window.ask(stretch);
         self.shared.open_ahead();
+    }
+
+    /// Says when the first who waits for what a run on demand prepares will have to.
+    pub fn set_due(&self, due: Instant) {
+        if let Some(seat) = &self.shared.seat {
+            seat.set_due(due);
+        }
     }
 
     fn started(shared: Shared) -> Result<Self, Error> {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use feedline_memory::{Pool, Slab};
 
+use super::cores::Seat;
 use super::crew::{Crew, Look};
 use super::outlook::{Limits, Outlook, Pace};
 use super::run::{Delivery, Lasting};
@@ -37,6 +38,8 @@ pub(super) struct Shared {
     /// Its number among the runs that use the budget.
     pub number: u64,
     pub crew: Crew,
+    /// Its place at cores that it shares with other runs.
+    pub seat: Option<Seat>,
     /// Whether somebody looks up the sizes of samples.
     pub finds_sizes: AtomicBool,
     limits: Limits,
@@ -76,7 +79,7 @@ impl Shared {
         pool: Option<Pool>,
         lasting: Lasting,
     ) -> Self {
-        let Lasting { metrics, budget, costs } = lasting;
+        let Lasting { metrics, budget, costs, cores } = lasting;
         let config = plan.config();
         let crew = Crew::new(config.num_workers);
         let (workers, look) = (crew.wanted(), crew.look(Duration::ZERO));
@@ -100,6 +103,7 @@ impl Shared {
             cancel: Cancel::default(),
             number,
             crew,
+            seat: cores.map(|cores| cores.seat()),
             finds_sizes: AtomicBool::new(false),
             limits,
             opening: Mutex::default(),
@@ -154,6 +158,9 @@ impl Shared {
         let waited = progress.waited_ever;
         let has_changed = self.crew.adjust(&mut progress.look, waited);
         drop(progress);
+        if let Some(seat) = &self.seat {
+            seat.set_computing(self.crew.computing());
+        }
         if has_changed {
             self.has_tasks.notify_all();
         }
@@ -211,6 +218,13 @@ impl Shared {
         }
     }
 
+    /// Says when the consumer of a stream will wait, at its pace, if no further batch is finished.
+    pub fn tell_due(&self, progress: &Progress) {
+        let Some(seat) = self.seat.as_ref().filter(|_| progress.window.is_stream()) else { return };
+        let ready = progress.window.batches.iter().take_while(|batch| batch.is_complete()).count();
+        seat.set_due(progress.pace.due_after(ready));
+    }
+
     /// Takes the batch that is due, if it is complete.
     pub fn deliver(
         self: &Arc<Self>,
@@ -241,6 +255,7 @@ impl Shared {
         let numbers = batch.numbers.clone();
         let rest = progress.window.arrivals.as_mut().map(|arrivals| Arc::new(arrivals.deliver(cursor.epoch, &numbers)));
         progress.pace.book(Instant::now());
+        self.tell_due(&progress);
         progress.outlook = Outlook::new(&self.limits, &progress.pace, self.costs.spread());
         let front = progress.window.front_serial();
         // The consumer has better things to do than to open batches: a thread does it.

@@ -103,6 +103,11 @@ impl Window {
         self.next_asked += 1;
     }
 
+    /// Whether its batches follow each other without being asked for.
+    pub fn is_stream(&self) -> bool {
+        matches!(self.agenda, Agenda::Stream)
+    }
+
     /// Whether it is known what the next batch to open is.
     pub fn has_upcoming(&self, plan: &Plan) -> bool {
         self.agenda.look_up(&self.upcoming, plan).is_some()

@@ -6,6 +6,7 @@ use feedline_memory::SlotWriter;
 
 use super::Task;
 use super::arrivals::Arrived;
+use super::cores::Seat;
 use super::prepare::{Outcome, Preparer, Report};
 use super::shared::Shared;
 use crate::batch::{FieldForm, Loose};
@@ -30,7 +31,13 @@ impl Shared {
         while let Some(mut task) = self.next_task(number) {
             let prepared = task.early.take();
             let is_new = prepared.is_none();
-            let outcome = prepared.map_or_else(|| self.crew.time(|| preparer.run(&mut task)), Outcome::Done);
+            let outcome = prepared.map_or_else(
+                || {
+                    let _permit = self.seat.as_ref().map(Seat::enter);
+                    self.crew.time(|| preparer.run(&mut task))
+                },
+                Outcome::Done,
+            );
             if let Outcome::Done(report) | Outcome::PutBack(report) = &outcome
                 && is_new
             {
@@ -120,6 +127,9 @@ impl Shared {
     fn book(self: &Arc<Self>, serial: u64, slots: usize, report: Report) {
         let mut progress = self.lock();
         let is_front_complete = progress.window.book(serial, slots, report, &self.budget);
+        if is_front_complete {
+            self.tell_due(&progress);
+        }
         let has_room = self.has_room(&progress);
         drop(progress);
         if is_front_complete {

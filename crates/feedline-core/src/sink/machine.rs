@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::cache::PrefixCache;
+use crate::cache::{Memories, PrefixCache};
 use crate::cost::{CostFile, Costs};
-use crate::engine::{Budget, Lasting};
+use crate::engine::{Budget, Cores, Lasting};
 use crate::metrics::Metrics;
 use crate::plan::Plan;
 use crate::supply::{LocalSupply, NearSupply, ReadAhead, ReservoirSupply, Supply};
@@ -17,6 +17,10 @@ pub struct Machine {
     pub memory_bytes: Option<u64>,
     /// Where to keep what later runs can use. Nothing is kept without it.
     pub cache_folder: Option<PathBuf>,
+    /// Cores that several runs share by least slack; without it a run takes no notice of others.
+    pub cores: Option<Arc<Cores>>,
+    /// Samples in memory that several runs have in common; without it each run has what it keeps for itself.
+    pub memories: Option<Arc<Memories>>,
 }
 
 /// The supply of a plan's samples.
@@ -45,6 +49,7 @@ pub(crate) fn lasting_for(plan: &Plan, supply: &Arc<dyn Supply>, machine: &Machi
         metrics: Arc::new(Metrics::counting(plan, supply.traffic())),
         budget: Budget::asked_or_default(asked, machine.memory_bytes),
         costs: Arc::new(costs),
+        cores: machine.cores.clone(),
     }
 }
 

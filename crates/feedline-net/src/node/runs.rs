@@ -107,6 +107,7 @@ impl Runs {
             let numbers = CarouselSnapshot {
                 jobs: run.ranks(),
                 live_segments: 0,
+                leased_segments: 0,
                 segments: 0,
                 segment_bytes: 0,
                 produced_samples: engine.samples,

@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use feedline_core::engine::Cores;
+use feedline_core::plan::Workers;
 use feedline_core::{Machine, Registry};
 use serde::Serialize;
 
@@ -105,6 +107,9 @@ impl Node {
     /// Begins to serve.
     pub fn start(config: NodeConfig) -> Result<Self, NodeError> {
         let NodeConfig { socket, memory_bytes, machine, registry } = config;
+        // What is produced for different plans has the cores, and what is kept of samples, in common.
+        let cores = Some(Cores::new(Workers::Auto.count()));
+        let machine = Machine { cores, memories: Some(Arc::default()), ..machine };
         let shared = Arc::new(Shared {
             place: Place::take(&socket)?,
             runs: Runs::new(registry, machine, memory_bytes),

@@ -202,3 +202,51 @@ impl Session {
         self.sender.send(&message(generation), slab.descriptor())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::Way;
+    use super::*;
+    use feedline_core::{Machine, Registry};
+
+    /// What the node answers to a first message.
+    fn answer(hello: &FromJob) -> FromNode {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let runs = Runs::new(Arc::new(Registry::core()), Machine::default(), 1 << 20);
+        let node = thread::spawn(move || {
+            let meter = |_| unreachable!("nobody attaches");
+            serve(ours, &runs, meter, || "{}".to_owned())
+        });
+        let (sender, mut receiver) = split(theirs).unwrap();
+        sender.send(hello, None).unwrap();
+        let answer = receiver.receive().unwrap().unwrap().0;
+        drop((sender, receiver));
+        node.join().unwrap().unwrap();
+        answer
+    }
+
+    fn attach(protocol: u32, engine: &str) -> FromJob {
+        let (plan, way) = (String::new(), Way::Share(String::new()));
+        FromJob::Attach { protocol, engine: engine.to_owned(), plan, key: 0, way }
+    }
+
+    #[test]
+    fn a_job_of_another_version_is_refused_with_both_versions() {
+        for hello in [attach(PROTOCOL, "feedline 9.9.9, other decoders"), attach(99, &engine_version())] {
+            let FromNode::Refused { reason } = answer(&hello) else { panic!("it is refused") };
+            assert!(reason.contains(&engine_version()) && reason.contains(&PROTOCOL.to_string()), "{reason}");
+            let theirs = if reason.contains("9.9.9") { "9.9.9, other decoders" } else { "protocol 99" };
+            assert!(reason.contains(theirs), "{reason}");
+        }
+        let FromNode::Refused { reason } = answer(&FromJob::Look { protocol: 99 }) else { panic!("it is refused") };
+        assert!(reason.contains("99") && reason.contains(&PROTOCOL.to_string()), "{reason}");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let FromNode::Refused { reason } = answer(&FromJob::Next) else { panic!("it is refused") };
+        assert!(reason.contains("begins by attaching"), "{reason}");
+        let FromNode::Refused { reason } = answer(&attach(PROTOCOL, &engine_version())) else { panic!("refused") };
+        assert!(reason.contains("cannot open the plan"), "{reason}");
+    }
+}

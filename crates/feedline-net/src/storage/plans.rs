@@ -54,7 +54,7 @@ impl Plans {
         }
         Self {
             registry,
-            machine: Machine { memory_bytes: None, cache_folder },
+            machine: Machine { cache_folder, ..Machine::default() },
             known: Mutex::new(LruCache::new(MOST_PLANS)),
             sources: Mutex::new(LruCache::new(MOST_SOURCES)),
         }

@@ -88,6 +88,8 @@ impl Model {
             let again = passenger.ride.order.iter().any(|p| p.segment == leased.portion.segment);
             assert!(!again, "a segment comes once in an epoch");
             assert!(passenger.had.insert(leased.portion), "a round of a segment comes once");
+            let before = passenger.ride.rounds[leased.portion.segment as usize];
+            assert!(leased.portion.round > before, "rounds of a segment come in their order");
             assert_eq!(leased.skipped, 0);
             passenger.ride.begin(leased.portion);
             0

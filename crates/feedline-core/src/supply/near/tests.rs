@@ -38,7 +38,7 @@ impl Peer for InProcess {
 }
 
 fn machine(cache: &Path) -> Machine {
-    Machine { memory_bytes: None, cache_folder: Some(cache.to_owned()) }
+    Machine { cache_folder: Some(cache.to_owned()), ..Machine::default() }
 }
 
 fn near(plan: &Arc<Plan>, cache: &Path, fails: fn(Wanted) -> bool) -> NearSupply {

@@ -1,0 +1,152 @@
+//! Fifty jobs that attach, read at their own speed, crash and come back at random, against a model of what each may get.
+//!
+//! `FEEDLINE_SOAK_SECONDS` says for how long; a few seconds if it is not given.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use feedline_core::batch::Batch;
+use feedline_core::carousel::{Ride, RideState};
+use feedline_core::order::{Epoch, Position, Segments};
+use feedline_core::sink::{Feed, SharedLoader};
+use feedline_core::testing::open;
+use feedline_core::{Error, Machine, Next, Plan, Registry};
+use feedline_net::node::{Node, NodeConfig, NodeFeed};
+
+const JOBS: u64 = 50;
+const SAMPLES: u64 = 300;
+/// Room for about 70 segments, which fifty jobs have to do with.
+const MEMORY: u64 = 1 << 20;
+const PATIENCE: Duration = Duration::from_mins(1);
+
+fn plan(batch_size: u64) -> Arc<Plan> {
+    open(&format!(
+        "batch_size = {batch_size}\nshuffle = true\nreturns = [\"data\", \"index\"]\n[source]\nkind = \"synthetic\"\n\
+         n = {SAMPLES}\nshape = [24, 24, 3]\n[[ops]]\nop = \"RandomCrop\"\nsize = 8\non = \"data\"\n"
+    ))
+    .unwrap()
+}
+
+/// Numbers by chance, the same each time.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+/// One job over all its lives, and what it has got.
+#[derive(Default)]
+struct Life {
+    state: Option<RideState>,
+    /// Of the epoch under way.
+    ids: Vec<u64>,
+    /// The last round of each segment that it had, by segment.
+    rounds: BTreeMap<u64, u64>,
+    epochs: u64,
+}
+
+impl Life {
+    /// Compares an epoch with the model: whole segments, each once, each in a later round than ever before, and within a segment
+    /// the order of that round.
+    fn end_epoch(&mut self, rounds: &[u64], segments: &Segments) {
+        let ids = std::mem::take(&mut self.ids);
+        let mut by_first = BTreeMap::new();
+        for (segment, &round) in (0..).zip(rounds) {
+            let expected: Vec<u64> =
+                segments.positions(segment).map(|position| segments.at(Epoch(round), Position(position))).collect();
+            by_first.insert(expected[0], (segment, round, expected));
+        }
+        let mut rest = &ids[..];
+        while let Some(first) = rest.first() {
+            let (segment, round, expected) = by_first.remove(first).expect("each segment begins once an epoch");
+            assert_eq!(rest[..expected.len()], expected, "segment {segment} in round {round}");
+            let before = self.rounds.insert(segment, round).unwrap_or(0);
+            assert!(round > before, "segment {segment} came in round {round} after {before}");
+            rest = &rest[expected.len()..];
+        }
+        assert!(by_first.is_empty(), "segments are missing: {:?}", by_first.keys());
+        self.epochs += 1;
+    }
+}
+
+/// Attaches, reads some batches and leaves in the middle of it.
+fn live(life: &mut Life, socket: &Path, chance: &mut Chance) {
+    let plan = plan([1, 7, 16, 32, 100][chance.below(5) as usize]);
+    let (path, connecting) = (socket.to_owned(), Arc::clone(&plan));
+    let connect = Box::new(move |ride: &Ride| {
+        let feed = NodeFeed::attach(&path, &connecting, ride);
+        feed.map(|feed| Arc::new(feed) as Arc<dyn Feed>).map_err(|error| Error::Attach { reason: error.to_string() })
+    });
+    let loader = SharedLoader::new(Arc::clone(&plan), connect, None).unwrap();
+    if let Some(state) = &life.state {
+        loader.load_state(state).unwrap();
+    }
+    let mut iteration = loader.begin().unwrap();
+    let mut kept: Vec<Batch> = Vec::new();
+    let (batches, pause) = (chance.below(60), Duration::from_micros(chance.below(4) * 500));
+    for _ in 0..batches {
+        let deadline = Instant::now() + PATIENCE;
+        while !loader.wait_within(iteration, Duration::from_millis(100)).unwrap() {
+            assert!(Instant::now() < deadline, "no batch within {PATIENCE:?}");
+        }
+        match loader.take(iteration).unwrap() {
+            Next::Batch(batch) => {
+                life.ids.extend(batch.ids().into_iter().map(|id| id as u64));
+                // Some are kept for longer, in some lives.
+                if chance.below(8) == 0 {
+                    kept.push(*batch);
+                }
+                if life.ids.len() as u64 == SAMPLES {
+                    life.end_epoch(&loader.state().rounds, &plan.segments());
+                }
+            }
+            Next::End => iteration = loader.begin().unwrap(),
+            Next::NotYet => panic!("a batch that was ready is gone"),
+        }
+        std::thread::sleep(pause);
+    }
+    life.state = Some(loader.state());
+}
+
+#[test]
+fn law_2_fifty_jobs_that_come_and_go_each_get_what_the_model_says() {
+    let seconds = std::env::var("FEEDLINE_SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(8);
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("node.sock");
+    let config = NodeConfig {
+        socket: socket.clone(),
+        memory_bytes: MEMORY,
+        machine: Machine::default(),
+        registry: Arc::new(Registry::core()),
+    };
+    let node = Node::start(config).unwrap();
+    let (deadline, epochs) = (Instant::now() + Duration::from_secs(seconds), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for number in 0..JOBS {
+            let (socket, epochs) = (&socket, &epochs);
+            scope.spawn(move || {
+                let (mut life, mut chance) = (Life::default(), Chance(number));
+                while Instant::now() < deadline {
+                    live(&mut life, socket, &mut chance);
+                    std::thread::sleep(Duration::from_millis(chance.below(20)));
+                }
+                epochs.fetch_add(life.epochs, Ordering::Relaxed);
+            });
+        }
+    });
+    assert!(epochs.into_inner() >= JOBS, "each job has been through an epoch, on the whole");
+    let deadline = Instant::now() + PATIENCE;
+    while node.jobs().0 > 0 || !node.stats().runs.is_empty() {
+        assert!(Instant::now() < deadline, "jobs that have left are still there");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(node);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
+}
