@@ -6,19 +6,24 @@
 //! - `message.rs` is what they say, `channel.rs` how it is carried, descriptors included
 //! - `place.rs` is the socket in the file system: one node at a time, for its owner alone
 //! - `server.rs` is the node, `session.rs` one job as it sees it, `runs.rs` the carousels that it holds
+//! - `meter.rs` counts what a job does, `stats.rs` is the node in numbers, `page.rs` the same in a browser
 //! - `feed.rs` is the node as a job sees it, `start.rs` starts one where there is none
 
 mod channel;
 mod feed;
 mod message;
+mod meter;
+mod page;
 mod place;
 mod runs;
 mod server;
 mod session;
 mod start;
+mod stats;
 
 pub use feed::{AttachError, NodeFeed};
 pub use place::{Place, PlaceError};
 pub use runs::RunStats;
-pub use server::{JobStats, Node, NodeConfig, NodeError, NodeStats, look};
+pub use server::{Node, NodeConfig, NodeError, look};
 pub use start::attach_or_start;
+pub use stats::{JobStats, NodeStats};

@@ -11,6 +11,8 @@ use feedline_core::error::chain;
 use feedline_core::{Document, Machine, Registry};
 use serde::Serialize;
 
+use super::stats::key_text;
+
 /// The carousels of a node.
 #[derive(Debug)]
 pub(super) struct Runs {
@@ -82,7 +84,7 @@ impl Runs {
     /// All carousels in numbers.
     pub fn stats(&self) -> Vec<RunStats> {
         let stats = |(key, carousel): (u128, Arc<Carousel>)| RunStats {
-            key: format!("{key:032x}"),
+            key: key_text(key),
             samples: carousel.segments().samples(),
             first_sample: first_of(&carousel),
             ops: carousel.plan().ops().iter().map(|op| op.name().to_string()).collect(),

@@ -4,7 +4,7 @@
 //! connection ends, whatever the reason, the job is off and what it had leased is free (law 7).
 
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use feedline_core::sink::STREAM_POLL;
 
 use super::channel::{Receiver, Sender, split};
 use super::message::{BadMessage, FromJob, FromNode, PROTOCOL, SegmentMessage};
+use super::meter::{JobMeter, Nth};
 use super::runs::Runs;
 use crate::wire::{WireError, engine_version};
 
@@ -22,19 +23,6 @@ use crate::wire::{WireError, engine_version};
 const GREETING: Duration = Duration::from_secs(10);
 /// How often the job is told that the node is there.
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
-
-/// What is counted of a job.
-#[derive(Debug)]
-pub(super) struct JobMeter {
-    pub process: u32,
-    pub since: Instant,
-    pub key: Mutex<Option<u128>>,
-    pub epoch: AtomicU64,
-    pub segments: AtomicU64,
-    pub samples: AtomicU64,
-    /// Time that it has waited for segments.
-    pub waited_nanos: AtomicU64,
-}
 
 /// A job that is on.
 struct Session {
@@ -47,19 +35,18 @@ struct Session {
     has_ended: AtomicBool,
 }
 
-#[derive(Default)]
 struct Wishes {
     generation: u64,
     /// Segments asked for and not sent.
     wanted: u64,
-    since: Option<Instant>,
+    nth: Nth,
 }
 
 /// Serves one connection until it ends.
 pub(super) fn serve(
     stream: UnixStream,
     runs: &Runs,
-    meter: impl FnOnce(u32) -> Arc<JobMeter>,
+    meter: impl FnOnce(u32, u128) -> Arc<JobMeter>,
     stats: impl Fn() -> String,
 ) -> Result<(), WireError> {
     let (sender, mut receiver) = split(stream)?;
@@ -99,9 +86,9 @@ pub(super) fn serve(
         Err(error) => return refuse(&sender, error.to_string()),
     };
     sender.send(&FromNode::Attached, None).inspect_err(|_| carousel.leave(job))?;
-    let meter = meter(process);
-    *meter.key.lock().unwrap_or_else(PoisonError::into_inner) = Some(key);
-    let session = Session { sender, carousel, job, meter, wishes: Mutex::default(), has_ended: AtomicBool::new(false) };
+    let meter = meter(process, key);
+    let wishes = Mutex::new(Wishes { generation: 0, wanted: 0, nth: Nth::First });
+    let session = Session { sender, carousel, job, meter, wishes, has_ended: AtomicBool::new(false) };
     let heard = thread::scope(|scope| {
         let sending = thread::Builder::new().name("feedline-lease".to_owned()).spawn_scoped(scope, || {
             if let Err(error) = session.send_segments() {
@@ -138,10 +125,8 @@ impl Session {
                     return refuse(&self.sender, "the job is on already".to_owned());
                 }
                 FromJob::Next => {
-                    let mut wishes = self.wishes();
-                    wishes.wanted += 1;
-                    wishes.since.get_or_insert_with(Instant::now);
-                    drop(wishes);
+                    self.meter.begin_wait();
+                    self.wishes().wanted += 1;
                     self.carousel.wake();
                 }
                 FromJob::GiveBack { number } => self.carousel.give_back(self.job, number),
@@ -153,6 +138,7 @@ impl Session {
                     let mut wishes = self.wishes();
                     self.carousel.change(self.job, &ride);
                     wishes.generation = generation;
+                    wishes.nth = Nth::First;
                 }
             }
         }
@@ -187,17 +173,17 @@ impl Session {
         let leased = self.carousel.lease_within(self.job, Duration::ZERO).map_err(|error| chain(&*error))?;
         let Some(leased) = leased else { return Ok(None) };
         wishes.wanted -= 1;
-        let waited = wishes.since.take().map_or(Duration::ZERO, |since| since.elapsed());
-        self.meter.waited_nanos.fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
+        let nth = std::mem::replace(&mut wishes.nth, Nth::Later);
+        for (cause, waited) in self.meter.end_wait(nth, leased.content.making) {
+            self.carousel.book_stall(cause, waited);
+        }
         Ok(Some((wishes.generation, leased)))
     }
 
     fn send(&self, generation: u64, leased: Leased<Content>) -> Result<(), WireError> {
-        let Leased { number, epoch, portion, skipped, can_be_kept, content: Content { slab, bad } } = leased;
+        let Leased { number, epoch, portion, skipped, can_be_kept, content: Content { slab, bad, .. } } = leased;
         let positions = self.carousel.segments().positions(portion.segment);
-        self.meter.epoch.store(epoch.0, Ordering::Relaxed);
-        self.meter.segments.fetch_add(1, Ordering::Relaxed);
-        self.meter.samples.fetch_add(positions.end - positions.start - skipped, Ordering::Relaxed);
+        self.meter.add_segment(epoch, positions.end - positions.start - skipped);
         let bytes = slab.layout().total_bytes() as u64;
         let bad = bad.iter().map(BadMessage::from).collect();
         let message = SegmentMessage { generation, number, epoch, portion, skipped, can_be_kept, bytes, bad };
