@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 export PATH := $(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-RUST := $(shell find crates -name '*.rs' -o -name '*.c' -o -name Cargo.toml) Cargo.toml Cargo.lock
+RUST := $(shell find crates -name '*.rs' -o -name '*.c' -o -name Cargo.toml -o -path '*/web/*') Cargo.toml Cargo.lock
 PACKAGE := $(shell find python -name '*.py' -o -name '*.pyi') pyproject.toml
 # The pictures that benchmarks read; any folder of JPEG files, for bench-peers also several.
 DATA ?= ../shared/data/imagenet
@@ -31,9 +31,10 @@ $(VENV)/tools: tools/native.sh
 	@sh tools/native.sh
 	@touch $@
 
-$(VENV)/dev: $(VENV)/tools pyproject.toml
+$(VENV)/dev: $(VENV)/tools pyproject.toml tools/browser.sh
 	@echo "installing torch and the test tools (a few minutes the first time)"
-	@$(BIN)/pip install -q torch torchvision pillow webdataset pytest ruff mypy nibabel scipy 'moto[s3,server]'
+	@$(BIN)/pip install -q torch torchvision pillow webdataset pytest ruff mypy nibabel scipy selenium 'moto[s3,server]'
+	@sh tools/browser.sh
 	@touch $@
 
 $(VENV)/installed: $(VENV)/tools $(RUST) $(PACKAGE)

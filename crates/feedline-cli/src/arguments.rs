@@ -56,7 +56,7 @@ pub enum Command {
     Storage(StorageArguments),
     /// Prepare samples once for all jobs of this machine.
     Node(NodeArguments),
-    /// Watch the node of this machine: runs, jobs, samples per second, memory, waiting.
+    /// Watch the node of this machine: runs, jobs, samples per second, memory, why jobs wait.
     Top(TopArguments),
     /// Make a set of pictures that look like photographs to a codec.
     Synth(SynthArguments),
@@ -112,6 +112,7 @@ by hand stays until it is stopped; give it the memory that all jobs together may
 Examples:
   feedline node
   feedline node --memory 16GB
+  feedline node --http 127.0.0.1:9401            then open http://127.0.0.1:9401/ in a browser
   feedline node --socket /run/user/1000/mine.sock")]
 pub struct NodeArguments {
     /// Where jobs find it; by default in the folder for this user's sockets, or where `FEEDLINE_NODE` says.
@@ -120,6 +121,10 @@ pub struct NodeArguments {
     /// Memory for prepared samples, e.g. 8GB; by default half of the machine's, at most 8GB.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub memory: Option<ByteSize>,
+    /// Where to say over HTTP how the node is doing, on this machine: / (a live page), /health, /metrics (for Prometheus)
+    /// and /stats (JSON). Port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS")]
+    pub http: Option<std::net::SocketAddr>,
     /// End when the last job has gone.
     #[arg(long)]
     pub until_idle: bool,

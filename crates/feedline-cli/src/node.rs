@@ -50,9 +50,13 @@ pub fn node(typed: &NodeArguments, registry: &Arc<Registry>, interrupt: &Interru
         cache_folder: registry.cache_folder().map(std::path::Path::to_owned),
         ..Machine::default()
     };
-    let node = Node::start(NodeConfig { socket, memory_bytes, machine, registry: Arc::clone(registry) })?;
+    let node =
+        Node::start(NodeConfig { socket, memory_bytes, machine, registry: Arc::clone(registry), http: typed.http })?;
     let (socket, began) = (node.path().to_owned(), Instant::now());
     output::say(&format!("node at {}, {:.1} GB for samples", socket.display(), memory_bytes as f64 / 1e9));
+    if let Some(http) = node.http_address() {
+        output::say(&format!("page on http://{http}/, numbers on /metrics and /stats"));
+    }
     let mut busy = began;
     while interrupt.check().is_ok() {
         let (now, ever) = node.jobs();

@@ -125,6 +125,7 @@ fn law_2_fifty_jobs_that_come_and_go_each_get_what_the_model_says() {
         memory_bytes: MEMORY,
         machine: Machine::default(),
         registry: Arc::new(Registry::core()),
+        http: None,
     };
     let node = Node::start(config).unwrap();
     let (deadline, epochs) = (Instant::now() + Duration::from_secs(seconds), AtomicU64::new(0));

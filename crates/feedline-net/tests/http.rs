@@ -25,7 +25,7 @@ fn get(address: SocketAddr, path: &str) -> String {
 
 fn pages() -> HttpServer {
     let routes =
-        Routes::default().with("/hello", || Page::text("hello there")).with("/json", || Page::json("{}".into()));
+        Routes::default().with("/hello", || Page::text("hello there")).with("/json", || Page::of_data(&[1, 2]));
     HttpServer::start("127.0.0.1:0".parse().unwrap(), routes).unwrap()
 }
 

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -12,7 +14,7 @@ use feedline_core::order::Epoch;
 use feedline_core::sink::{Connect, Feed, Iteration, LocalFeed, SharedLoader};
 use feedline_core::testing::open;
 use feedline_core::{Error, Machine, Next, Plan, Registry};
-use feedline_net::node::{AttachError, Node, NodeConfig, NodeFeed};
+use feedline_net::node::{AttachError, Node, NodeConfig, NodeError, NodeFeed, look};
 
 const SAMPLES: u64 = 300;
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -29,10 +31,13 @@ fn node(folder: &Path) -> Node {
     node_of(folder, 64 << 20).unwrap()
 }
 
-fn node_of(folder: &Path, memory_bytes: u64) -> Result<Node, feedline_net::node::NodeError> {
-    let registry = Arc::new(Registry::core());
-    let (socket, machine) = (folder.join("node.sock"), Machine::default());
-    Node::start(NodeConfig { socket, memory_bytes, machine, registry })
+fn node_of(folder: &Path, memory_bytes: u64) -> Result<Node, NodeError> {
+    Node::start(NodeConfig { memory_bytes, ..config(folder) })
+}
+
+fn config(folder: &Path) -> NodeConfig {
+    let (socket, machine, registry) = (folder.join("node.sock"), Machine::default(), Arc::new(Registry::core()));
+    NodeConfig { socket, memory_bytes: 64 << 20, machine, registry, http: None }
 }
 
 fn attach(node: &Node, plan: &Arc<Plan>) -> SharedLoader {
@@ -237,7 +242,6 @@ fn law_7_a_job_that_holds_a_segment_and_reads_nothing_holds_nobody_up() {
 
 #[test]
 fn junk_on_the_socket_harms_nobody() {
-    use std::io::Write as _;
     let folder = tempfile::tempdir().unwrap();
     let (node, plan) = (node(folder.path()), plan(16, 0));
     let loader = attach(&node, &plan);
@@ -247,4 +251,104 @@ fn junk_on_the_socket_harms_nobody() {
         stream.write_all(junk).unwrap_or_default();
     }
     check_all_once(&ids(&epoch(&loader)));
+}
+
+/// Head and body of a page.
+fn page(address: SocketAddr, path: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200"), "{path}: {head}");
+    (head.to_lowercase(), body.to_owned())
+}
+
+/// A document without what changes from one look to the next.
+fn at_rest(json: &str) -> serde_json::Value {
+    let mut stats: serde_json::Value = serde_json::from_str(json).unwrap();
+    stats["seconds"] = 0.into();
+    for job in stats["jobs"].as_array_mut().unwrap() {
+        job["attached_seconds"] = 0.into();
+    }
+    stats
+}
+
+#[test]
+fn a_node_says_over_http_what_top_says_and_names_every_run_and_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let http = Some("127.0.0.1:0".parse().unwrap());
+    let node = Node::start(NodeConfig { http, ..config(folder.path()) }).unwrap();
+    let address = node.http_address().unwrap();
+    assert!(page(address, "/metrics").1.contains("feedline_node_jobs 0\n"));
+    assert_eq!(page(address, "/health").1, "serving\n");
+    // Two jobs of one process on one run.
+    let loaders = [attach(&node, &plan(16, 0)), attach(&node, &plan(10, 1))];
+    for loader in &loaders {
+        check_all_once(&ids(&epoch(loader)));
+    }
+    wait_until("production rests", || {
+        let looks = [(); 2].map(|()| at_rest(&look(node.path()).unwrap()));
+        looks[0] == looks[1]
+    });
+    let stats = at_rest(&page(address, "/stats").1);
+    assert_eq!(stats, at_rest(&look(node.path()).unwrap()));
+    let (run, jobs) = (&stats["runs"][0], stats["jobs"].as_array().unwrap());
+    let key = run["key"].as_str().unwrap();
+    assert_eq!(run["leased_samples"].as_u64(), Some(2 * SAMPLES));
+    assert_eq!((jobs.len(), jobs[0]["process"].as_u64()), (2, Some(u64::from(std::process::id()))));
+    assert_ne!(jobs[0]["job"], jobs[1]["job"]);
+    let causes =
+        |of: &serde_json::Value| of.as_object().unwrap().values().map(|time| time.as_f64().unwrap()).sum::<f64>();
+    let waited: f64 = jobs.iter().map(|job| causes(&job["stall_seconds"])).sum();
+    assert!(waited > 0.0 && (waited - causes(&run["engine"]["stall_seconds"])).abs() < 1e-6, "{stats}");
+    let (head, metrics) = page(address, "/metrics");
+    assert!(head.contains("version=0.0.4"), "{head}");
+    for line in [
+        format!("feedline_node_delivered_samples_total{{run=\"{key}\"}} {}\n", 2 * SAMPLES),
+        format!("feedline_node_produced_samples_total{{run=\"{key}\"}} {}\n", run["produced_samples"]),
+        format!("feedline_node_run_shared_ratio{{run=\"{key}\"}} {}\n", run["leased_per_produced"]),
+        format!("feedline_node_memory_bytes {}\n", stats["live_bytes"]),
+        format!("feedline_node_stall_seconds_total{{run=\"{key}\",cause=\"prepare\"}} "),
+        format!("feedline_node_job_samples_total{{run=\"{key}\",job=\"{}\",", jobs[1]["job"]),
+    ] {
+        assert!(metrics.contains(&line), "{line} in {metrics}");
+    }
+    let series: Vec<&str> = metrics.lines().filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect();
+    assert_eq!(series.len(), series.iter().collect::<BTreeSet<_>>().len(), "each series once: {metrics}");
+    drop(node);
+    assert!(TcpStream::connect(address).is_err(), "pages end with the node");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn the_page_of_a_node_is_whole_and_may_ask_nobody_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let http = Some("[::1]:0".parse().unwrap());
+    let node = Node::start(NodeConfig { http, ..config(folder.path()) }).unwrap();
+    let address = node.http_address().unwrap();
+    let (head, html) = page(address, "/");
+    assert!(head.contains("content-security-policy: default-src 'none';") && head.contains("text/html"), "{head}");
+    // What the page names, and what that names in turn.
+    let mut files = vec![("node.css".to_owned(), "text/css")];
+    let script =
+        |line: &str| Some((line.split_once("from \"./")?.1.strip_suffix("\";")?.to_owned(), "text/javascript"));
+    assert!(html.contains("href=\"node.css\"") && html.contains("src=\"node.js\""), "{html}");
+    files.push(("node.js".to_owned(), "text/javascript"));
+    let mut seen = 0;
+    while let Some((file, kind)) = files.pop() {
+        let (head, text) = page(address, &format!("/{file}"));
+        assert!(head.contains(&format!("content-type: {kind}")), "{head}");
+        assert!(!text.replace("http://www.w3.org/2000/svg", "").contains("://"), "{file} needs nothing from elsewhere");
+        files.extend(text.lines().filter_map(script));
+        seen += 1;
+    }
+    assert_eq!(seen, 4);
+    let outside = "0.0.0.0:0".parse().unwrap();
+    let second = tempfile::tempdir().unwrap();
+    let refused = Node::start(NodeConfig { http: Some(outside), ..config(second.path()) });
+    assert!(matches!(refused, Err(NodeError::HttpForOthers { .. })));
+    let taken = Node::start(NodeConfig { http: Some(address), ..config(second.path()) });
+    assert!(matches!(taken, Err(NodeError::Http(_))));
+    assert_eq!(std::fs::read_dir(second.path()).unwrap().count(), 0, "what cannot start leaves nothing behind");
 }

@@ -6,14 +6,17 @@
 //!
 //! - `ride.rs` is one job's way: what it has had, and how that is saved
 //! - `ring.rs` decides which segments are produced, who gets them and which give way; nothing runs there
+//! - `content.rs` is what is in a segment, and what a job waits for that waits for it
 //! - `pace.rs` is how fast a job reads, and so when it will wait
 //! - `run.rs` is the ring with an engine that produces
 
+mod content;
 mod pace;
 mod ride;
 mod ring;
 mod run;
 
+pub use content::{BadSlot, Content, Making};
 pub use ride::{Portion, Ride, RideError, RideState};
 pub use ring::{JobId, Leased, Ring};
-pub use run::{BadSlot, Carousel, CarouselSnapshot, Content, Memory};
+pub use run::{Carousel, CarouselSnapshot, Memory};

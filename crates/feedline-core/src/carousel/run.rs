@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use feedline_memory::{Pool, Slab};
 
 use super::pace::JobPace;
-use super::{JobId, Leased, Ride, Ring};
+use super::{BadSlot, Content, JobId, Leased, Making, Ride, Ring};
 use crate::engine::{Budget, Delivery, Lasting, Run, Stretch};
 use crate::error::Error;
-use crate::metrics::{Snapshot, Substitute};
+use crate::metrics::{Phase, Snapshot, StallMeter};
 use crate::order::{Epoch, Segments};
 use crate::plan::Plan;
 use crate::sink::{Machine, keep_costs, lasting_for, supply_for};
@@ -34,24 +34,6 @@ pub enum Memory {
     Heap,
     /// Where other processes can see them.
     Shared,
-}
-
-/// A segment that was produced.
-#[derive(Clone, Debug)]
-pub struct Content {
-    /// Its memory, in the layout of the plan that produces.
-    pub slab: Arc<Slab>,
-    /// Samples that others stand in for, by slot.
-    pub bad: Arc<[BadSlot]>,
-}
-
-/// A slot with a substitute in it.
-#[derive(Clone, Debug)]
-pub struct BadSlot {
-    /// The slot, counted from the beginning of the slab.
-    pub slot: usize,
-    /// What stands there, and why.
-    pub substitute: Substitute,
 }
 
 /// One production for many jobs.
@@ -77,13 +59,14 @@ struct Inner {
     is_closed: AtomicBool,
     produced_samples: AtomicU64,
     leased_samples: AtomicU64,
+    stalls: StallMeter,
 }
 
 #[derive(Debug)]
 struct State {
     ring: Ring<Content>,
-    /// What the engine was asked for, in order.
-    asked: VecDeque<u64>,
+    /// What the engine was asked for, in order, and when.
+    asked: VecDeque<(u64, Instant)>,
     /// How fast jobs read.
     paces: BTreeMap<JobId, JobPace>,
     failed: Option<Arc<Error>>,
@@ -134,6 +117,7 @@ impl Carousel {
             is_closed: AtomicBool::new(false),
             produced_samples: AtomicU64::new(0),
             leased_samples: AtomicU64::new(0),
+            stalls: StallMeter::default(),
         });
         let producing = Arc::clone(&inner);
         let thread = thread::Builder::new().name("feedline-carousel".to_owned()).spawn(move || producing.produce());
@@ -224,6 +208,11 @@ impl Carousel {
         self.inner.tell();
     }
 
+    /// Books that a job waited.
+    pub fn book_stall(&self, cause: Phase, waited: Duration) {
+        self.inner.stalls.add(cause, waited);
+    }
+
     /// Bytes that its segments may take.
     pub fn memory_bytes(&self) -> u64 {
         self.inner.limit as u64 * self.inner.plan.layout().slab().total_bytes() as u64
@@ -233,19 +222,26 @@ impl Carousel {
     pub fn snapshot(&self) -> CarouselSnapshot {
         let inner = &*self.inner;
         let Lasting { metrics, budget, .. } = &inner.lasting;
-        let engine = Snapshot::new(metrics, inner.run.workers(), inner.run.queue(), budget.snapshot());
+        let mut engine = Snapshot::new(metrics, inner.run.workers(), inner.run.queue(), budget.snapshot());
+        // Who takes segments from the engine waits whenever nobody needs one; what counts is how long jobs do.
+        engine.stall_seconds = inner.stalls.seconds();
         let state = inner.lock();
         let (live_segments, jobs) = (state.ring.live(), state.ring.jobs().count());
         let leased_segments = state.ring.leased();
         drop(state);
+        let segment_bytes = inner.plan.layout().slab().total_bytes() as u64;
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (produced_samples, leased_samples) = (count(&inner.produced_samples), count(&inner.leased_samples));
         CarouselSnapshot {
             jobs,
             live_segments,
             leased_segments,
             segments: inner.segments.count(),
-            segment_bytes: inner.plan.layout().slab().total_bytes() as u64,
-            produced_samples: inner.produced_samples.load(Ordering::Relaxed),
-            leased_samples: inner.leased_samples.load(Ordering::Relaxed),
+            segment_bytes,
+            live_bytes: live_segments as u64 * segment_bytes,
+            produced_samples,
+            leased_samples,
+            leased_per_produced: leased_samples as f64 / produced_samples.max(1) as f64,
             engine,
         }
     }
@@ -261,9 +257,14 @@ pub struct CarouselSnapshot {
     pub leased_segments: usize,
     pub segments: u64,
     pub segment_bytes: u64,
+    /// Memory of the live segments.
+    pub live_bytes: u64,
     pub produced_samples: u64,
-    /// Samples that jobs were given; as many times more than produced as they were shared.
+    /// Samples that jobs were given.
     pub leased_samples: u64,
+    /// How often each sample is read that was produced.
+    pub leased_per_produced: f64,
+    /// The engine that produces; its `stall_seconds` are those of the jobs together.
     pub engine: Snapshot,
 }
 
@@ -282,7 +283,7 @@ impl State {
     /// When the first job will wait for something that is being produced.
     fn due(&self, now: Instant) -> Option<Instant> {
         let due = |(job, before)| self.paces.get(&job).map_or(now, |pace| pace.due(before, now));
-        self.asked.iter().flat_map(|number| self.ring.wanted_by(*number).map(due)).min()
+        self.asked.iter().flat_map(|(number, _)| self.ring.wanted_by(*number).map(due)).min()
     }
 }
 
@@ -303,8 +304,9 @@ impl Inner {
         let asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.lock();
         let ordered = state.ring.give();
-        state.asked.extend(ordered.iter().map(|ordered| ordered.number));
-        if let Some(due) = state.due(Instant::now()) {
+        let now = Instant::now();
+        state.asked.extend(ordered.iter().map(|ordered| (ordered.number, now)));
+        if let Some(due) = state.due(now) {
             self.run.set_due(due);
         }
         drop(state);
@@ -340,18 +342,18 @@ impl Inner {
     }
 
     fn publish(&self, delivery: Delivery, slab: Arc<Slab>) {
-        let Delivery { batch, substitutes, before, .. } = delivery;
+        let Delivery { batch, substitutes, before, phase, .. } = delivery;
         let slot_of = |position: u64| (position - before.offset) as usize;
         let bad = substitutes
             .into_iter()
             .map(|substitute| BadSlot { slot: slot_of(substitute.failure.position.0), substitute });
-        let content = Content { slab, bad: bad.collect() };
+        let bad = bad.collect();
         let samples = batch.len as u64;
         drop(batch);
         let produced = self.produced_samples.fetch_add(samples, Ordering::Relaxed);
         let mut state = self.lock();
-        if let Some(number) = state.asked.pop_front() {
-            state.ring.publish(number, content);
+        if let Some((number, asked)) = state.asked.pop_front() {
+            state.ring.publish(number, Content { slab, bad, making: Making { asked, phase } });
         }
         drop(state);
         // Publishing makes room for nobody, but what was unread may give way now.

@@ -22,7 +22,7 @@ use crate::batch::Batch;
 use crate::cost::Costs;
 use crate::cursor::Cursor;
 use crate::error::Error;
-use crate::metrics::{Metrics, QueueSnapshot, Substitute};
+use crate::metrics::{Metrics, Phase, QueueSnapshot, Substitute};
 use crate::order::Epoch;
 use crate::plan::Plan;
 use crate::supply::Supply;
@@ -50,6 +50,8 @@ pub struct Delivery {
     pub after: Cursor,
     /// The numbers of its samples, where the order of delivery was decided while the plan ran.
     pub numbers: Vec<u64>,
+    /// What its samples spent most of their time on.
+    pub phase: Phase,
 }
 
 /// What outlives a run: the next run of the same loader goes on with it.

@@ -232,10 +232,10 @@ impl Shared {
     ) -> Result<Option<(Delivery, Arc<Slab>)>, Error> {
         let Some(batch) = progress.window.batches.pop_front_if(|batch| batch.is_complete()) else { return Ok(None) };
         batch.release(&self.budget);
-        let cause = if progress.has_delivered { batch.main_phase() } else { Phase::Start };
+        let phase = batch.main_phase();
         let waited = progress.stall.take(Instant::now());
         progress.waited_ever += waited;
-        self.metrics.add_stall(cause, waited);
+        self.metrics.stalls.add(if progress.has_delivered { phase } else { Phase::Start }, waited);
         let cursor = batch.cursor.clone();
         let already = if progress.substituted.0 == cursor.epoch { progress.substituted.1 } else { 0 };
         let replaced = already + batch.substitutes.len() as u64;
@@ -280,6 +280,6 @@ impl Shared {
         let rest = rest.or_else(|| cursor.rest.clone());
         let after = Cursor { batches: cursor.batches + 1, substituted: replaced, rest, ..cursor };
         let after = after.normalised(&self.plan);
-        Ok(Some((Delivery { batch, substitutes, before: cursor, after, numbers }, slab)))
+        Ok(Some((Delivery { batch, substitutes, before: cursor, after, numbers, phase }, slab)))
     }
 }

@@ -5,41 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{CacheSnapshot, SeekSnapshot, TrafficMeter};
+use super::{CacheSnapshot, SeekSnapshot, StallMeter, TrafficMeter};
 use crate::batch::Batch;
 use crate::error::SampleFailure;
 use crate::plan::Plan;
 
 /// Pairs of bad sample and substitute that are kept for the snapshot.
 const KEPT_SUBSTITUTES: usize = 1000;
-
-/// What a sample spends its time on, and so what a consumer may wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// The first batch after a start or a jump.
-    Start,
-    /// Reading from the store.
-    Read,
-    /// Ops.
-    Prepare,
-    /// Waiting for room in the memory budget.
-    Memory,
-}
-
-impl Phase {
-    /// All phases, in the order of the counters.
-    pub const ALL: [Self; 4] = [Self::Start, Self::Read, Self::Prepare, Self::Memory];
-
-    /// The name in snapshots.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Start => "start",
-            Self::Read => "read",
-            Self::Prepare => "prepare",
-            Self::Memory => "memory",
-        }
-    }
-}
 
 /// Time and bytes of one op.
 #[derive(Debug)]
@@ -200,10 +172,11 @@ pub struct Metrics {
     pub seek: SeekMeter,
     /// The cache of samples.
     pub cache: CacheMeter,
+    /// Time that consumers waited.
+    pub stalls: StallMeter,
     pub(crate) samples: AtomicU64,
     pub(crate) batches: AtomicU64,
     pub(crate) content_bytes: AtomicU64,
-    stalls: [AtomicU64; Phase::ALL.len()],
     substituted: AtomicU64,
     substitutes: Mutex<VecDeque<Substitute>>,
 }
@@ -228,10 +201,10 @@ impl Metrics {
             traffic,
             seek: SeekMeter::default(),
             cache: CacheMeter::default(),
+            stalls: StallMeter::default(),
             samples: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             content_bytes: AtomicU64::new(0),
-            stalls: Default::default(),
             substituted: AtomicU64::new(0),
             substitutes: Mutex::default(),
         }
@@ -242,18 +215,6 @@ impl Metrics {
         self.batches.fetch_add(1, Ordering::Relaxed);
         self.samples.fetch_add(batch.len as u64, Ordering::Relaxed);
         self.content_bytes.fetch_add(batch.content_bytes() as u64, Ordering::Relaxed);
-    }
-
-    /// Books time that the consumer waited.
-    pub fn add_stall(&self, cause: Phase, waited: Duration) {
-        let number = Phase::ALL.iter().position(|phase| *phase == cause).expect("ALL holds every phase");
-        self.stalls[number].fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
-    }
-
-    /// Time that the consumer waited, by cause.
-    pub fn stalls(&self) -> impl Iterator<Item = (Phase, Duration)> {
-        let time = |nanos: &AtomicU64| Duration::from_nanos(nanos.load(Ordering::Relaxed));
-        Phase::ALL.into_iter().zip(self.stalls.iter().map(time))
     }
 
     /// Books substitutes that were delivered.

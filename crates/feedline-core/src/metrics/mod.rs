@@ -6,13 +6,15 @@
 mod cpu;
 mod meters;
 mod snapshot;
+mod stalls;
 mod traffic;
 
 pub(crate) use cpu::process_cpu_time;
 pub use cpu::thread_cpu_time;
-pub use meters::{CacheMeter, Metrics, OpMeter, Phase, ReadMeter, SeekMeter, Substitute};
+pub use meters::{CacheMeter, Metrics, OpMeter, ReadMeter, SeekMeter, Substitute};
 pub use snapshot::{
     CacheSnapshot, MemorySnapshot, OpSnapshot, QueueSnapshot, ReservoirSnapshot, SeekSnapshot, Snapshot, StoreSnapshot,
     SubstituteSnapshot,
 };
+pub use stalls::{Phase, StallMeter};
 pub use traffic::{TrafficMeter, TrafficSums};

@@ -189,7 +189,7 @@ impl Snapshot {
             reservoir: None,
             queue,
             memory: MemorySnapshot { budget_bytes: budget.limit, used_bytes: budget.used, peak_bytes: budget.peak },
-            stall_seconds: metrics.stalls().map(|(cause, time)| (Phase::name(cause), time.as_secs_f64())).collect(),
+            stall_seconds: metrics.stalls.seconds(),
             substituted,
             substitutes: substitutes
                 .into_iter()

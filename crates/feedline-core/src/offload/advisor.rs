@@ -205,7 +205,7 @@ impl Advisor {
         let now = Window {
             at: Instant::now(),
             samples: metrics.samples.load(Ordering::Relaxed),
-            stalled: metrics.stalls().map(|(_, time)| time).sum(),
+            stalled: metrics.stalls.total(),
         };
         let window = *measured.window.get_or_insert(now);
         let (passed, taken) = (now.at - window.at, now.samples - window.samples);

@@ -94,7 +94,8 @@ impl Feed for LocalFeed {
 
     fn next_within(&self, timeout: Duration) -> Result<Option<Segment>, Error> {
         let leased = self.carousel.lease_within(self.job, timeout).map_err(Error::Carousel)?;
-        Ok(leased.map(|Leased { number, epoch, portion, skipped, can_be_kept, content: Content { slab, bad } }| {
+        Ok(leased.map(|Leased { number, epoch, portion, skipped, can_be_kept, content }| {
+            let Content { slab, bad, .. } = content;
             let lease = Arc::new(Lease { carousel: Arc::clone(&self.carousel), job: self.job, number });
             Segment { epoch, portion, skipped, can_be_kept, memory: SegmentMemory::Slab(slab), bad, lease }
         }))

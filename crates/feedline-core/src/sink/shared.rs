@@ -211,7 +211,7 @@ impl SharedLoader {
             progress.ride.jump(next);
         }
         let cause = if number == 0 { Phase::Start } else { Phase::Prepare };
-        self.metrics.add_stall(cause, std::mem::take(&mut progress.waited));
+        self.metrics.stalls.add(cause, std::mem::take(&mut progress.waited));
         self.metrics.add_batch(&batch);
         Ok(Next::Batch(Box::new(batch)))
     }

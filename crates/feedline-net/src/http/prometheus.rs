@@ -19,18 +19,28 @@ impl Exposition {
         self.line(name, "", value);
     }
 
-    /// Adds one counter for each value of a label. Labels are names of ours: letters, digits and underscores.
-    pub fn counters<'a>(
+    /// Adds one counter for each combination of values that some labels have.
+    pub fn counters<const N: usize, L: AsRef<str>, V: Display>(
         &mut self,
         name: &str,
         help: &str,
-        label: &str,
-        values: impl IntoIterator<Item = (&'a str, u64)>,
+        labels: [&str; N],
+        values: impl IntoIterator<Item = ([L; N], V)>,
     ) {
         self.head(name, help, "counter");
-        for (of, value) in values {
-            self.line(name, &format!("{{{label}=\"{of}\"}}"), value);
-        }
+        self.lines(name, labels, values);
+    }
+
+    /// Adds one number that comes and goes for each combination of values that some labels have.
+    pub fn gauges<const N: usize, L: AsRef<str>, V: Display>(
+        &mut self,
+        name: &str,
+        help: &str,
+        labels: [&str; N],
+        values: impl IntoIterator<Item = ([L; N], V)>,
+    ) {
+        self.head(name, help, "gauge");
+        self.lines(name, labels, values);
     }
 
     /// The text.
@@ -42,9 +52,27 @@ impl Exposition {
         write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n").expect("a String takes all");
     }
 
+    fn lines<const N: usize, L: AsRef<str>, V: Display>(
+        &mut self,
+        name: &str,
+        labels: [&str; N],
+        values: impl IntoIterator<Item = ([L; N], V)>,
+    ) {
+        for (of, value) in values {
+            let pair = |(label, of): (&str, &L)| format!("{label}=\"{}\"", escaped(of.as_ref()));
+            let pairs: Vec<String> = labels.into_iter().zip(&of).map(pair).collect();
+            self.line(name, &format!("{{{}}}", pairs.join(",")), value);
+        }
+    }
+
     fn line(&mut self, name: &str, label: &str, value: impl Display) {
         writeln!(self.0, "{name}{label} {value}").expect("a String takes all");
     }
+}
+
+/// The value of a label, as it stands between quotes.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[cfg(test)]
@@ -55,11 +83,13 @@ mod tests {
     fn every_metric_has_its_help_type_and_lines() {
         let mut text = Exposition::default();
         text.gauge("connections", "Clients now.", 3);
-        text.counters("requests_total", "Requests.", "kind", [("open", 1), ("read", 20)]);
+        text.counters("requests_total", "Requests.", ["kind"], [(["open"], 1), (["read"], 20)]);
+        text.gauges("share", "Of all.", ["of", "in"], [(["a \"b\"\\c\n", "d"], 0.5)]);
         text.counter("cpu_seconds_total", "Seconds.", 0.5);
         let expected = "# HELP connections Clients now.\n# TYPE connections gauge\nconnections 3\n\
                         # HELP requests_total Requests.\n# TYPE requests_total counter\n\
                         requests_total{kind=\"open\"} 1\nrequests_total{kind=\"read\"} 20\n\
+                        # HELP share Of all.\n# TYPE share gauge\nshare{of=\"a \\\"b\\\"\\\\c\\n\",in=\"d\"} 0.5\n\
                         # HELP cpu_seconds_total Seconds.\n# TYPE cpu_seconds_total counter\ncpu_seconds_total 0.5\n";
         assert_eq!(text.into_text(), expected);
     }

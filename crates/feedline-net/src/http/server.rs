@@ -10,11 +10,14 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 use tokio::time;
@@ -31,6 +34,10 @@ const MOST_HEAD_BYTES: usize = 16 << 10;
 const CLOSE_TIME: Duration = Duration::from_secs(1);
 /// How long the server waits after the system could not give it a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// What a browser may do with a page: use what comes from here, and nothing else; no other site may show it.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// A page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,9 +61,12 @@ impl Page {
         Self { status: 200, content_type: "text/plain; version=0.0.4; charset=utf-8", body }
     }
 
-    /// JSON.
-    pub fn json(body: String) -> Self {
-        Self { status: 200, content_type: "application/json", body }
+    /// Numbers as JSON.
+    pub fn of_data(data: &impl Serialize) -> Self {
+        match serde_json::to_string_pretty(data) {
+            Ok(text) => Self { status: 200, content_type: "application/json", body: text + "\n" },
+            Err(error) => Self { status: 500, ..Self::text(error.to_string()) },
+        }
     }
 }
 
@@ -96,7 +106,14 @@ fn respond(page: Page) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(page.body)));
     *response.status_mut() = StatusCode::from_u16(page.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(page.content_type));
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    for (name, value) in [
+        (CACHE_CONTROL, "no-store"),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (REFERRER_POLICY, "no-referrer"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ] {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
     response
 }
 

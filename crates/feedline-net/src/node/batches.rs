@@ -158,12 +158,12 @@ impl Origin for NodeBatches {
         let substituted = before.substituted + substitutes.len() as u64;
         let after = Cursor { batches: before.batches + 1, substituted, ..before.clone() }.normalised(&self.plan);
         let cause = if progress.has_delivered { Phase::Prepare } else { Phase::Start };
-        self.metrics.add_stall(cause, std::mem::take(&mut progress.waited));
+        self.metrics.stalls.add(cause, std::mem::take(&mut progress.waited));
         self.metrics.add_substitutes(&substitutes);
         self.metrics.add_batch(&batch);
         progress.has_delivered = true;
         progress.cursor = after.clone();
-        Ok(Some(Delivery { batch, substitutes, before, after, numbers: Vec::new() }))
+        Ok(Some(Delivery { batch, substitutes, before, after, numbers: Vec::new(), phase: Phase::Prepare }))
     }
 
     fn seek(&self, cursor: Cursor) {

@@ -8,6 +8,7 @@
 //! - `place.rs` is the socket in the file system: one node at a time, for its owner alone
 //! - `server.rs` is the node, `session.rs` one job as it sees it, `serving.rs` what that job gets
 //! - `runs.rs` is what it produces, `kept.rs` how that lives as long as its jobs
+//! - `meter.rs` counts what a job does, `stats.rs` is the node in numbers, `page.rs` the same in a browser
 //! - `attached.rs` is the node as a job sees it: its segments in `feed.rs`, the batches of a rank in `batches.rs`
 //! - `start.rs` starts a node where there is none
 
@@ -17,17 +18,21 @@ mod channel;
 mod feed;
 mod kept;
 mod message;
+mod meter;
+mod page;
 mod place;
 mod runs;
 mod server;
 mod serving;
 mod session;
 mod start;
+mod stats;
 
 pub use attached::AttachError;
 pub use batches::NodeBatches;
 pub use feed::NodeFeed;
 pub use place::{Place, PlaceError};
 pub use runs::RunStats;
-pub use server::{JobStats, Node, NodeConfig, NodeError, NodeStats, look};
+pub use server::{Node, NodeConfig, NodeError, look};
 pub use start::attach_or_start;
+pub use stats::{JobStats, NodeStats};

@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::kept::Kept;
 use super::message::Way;
 use super::serving::{Passenger, RankServing, Serving, cursor_of};
+use super::stats::key_text;
 
 /// Part of the memory that is free which ranks get; the rest is for others.
 const RANKS_SHARE: u64 = 2;
@@ -110,8 +111,10 @@ impl Runs {
                 leased_segments: 0,
                 segments: 0,
                 segment_bytes: 0,
+                live_bytes: 0,
                 produced_samples: engine.samples,
                 leased_samples: engine.samples,
+                leased_per_produced: 1.0,
                 engine,
             };
             stats(key, run.plan(), numbers)
@@ -130,7 +133,7 @@ fn check_key(found: u128, key: u128) -> Result<(), String> {
 
 fn stats(key: u128, plan: &Plan, carousel: CarouselSnapshot) -> RunStats {
     RunStats {
-        key: format!("{key:032x}"),
+        key: key_text(key),
         samples: plan.source().len(),
         first_sample: first_of(plan),
         ops: plan.ops().iter().map(|op| op.name().to_string()).collect(),

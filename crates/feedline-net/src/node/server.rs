@@ -1,11 +1,12 @@
 //! The node of a machine.
 //!
 //! In: connections of jobs. Out: segments, leased. It runs until it is dropped; then its socket is gone, and its jobs go on as
-//! they have asked to. What a job says is checked before it is believed: sizes, numbers and plans.
+//! they have asked to. What a job says is checked before it is believed: sizes, numbers and plans. Where asked to, it says over
+//! HTTP how it is doing, to this machine alone.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,14 +17,17 @@ use std::time::{Duration, Instant};
 use feedline_core::engine::Cores;
 use feedline_core::plan::Workers;
 use feedline_core::{Machine, Registry};
-use serde::Serialize;
 
 use super::attached::AttachError;
 use super::channel::split;
 use super::message::{FromJob, FromNode, PROTOCOL};
+use super::meter::JobMeter;
+use super::page;
 use super::place::{Place, PlaceError};
-use super::runs::{RunStats, Runs};
-use super::session::{JobMeter, serve};
+use super::runs::Runs;
+use super::session::serve;
+use super::stats::NodeStats;
+use crate::http::{HttpError, HttpServer};
 
 /// How long a node may take to say how it is doing.
 const LOOK_TIME: Duration = Duration::from_secs(5);
@@ -41,6 +45,8 @@ pub struct NodeConfig {
     pub machine: Machine,
     /// What plans may name.
     pub registry: Arc<Registry>,
+    /// Where to say how it is doing, over HTTP.
+    pub http: Option<SocketAddr>,
 }
 
 /// Why a node cannot be started.
@@ -49,6 +55,12 @@ pub struct NodeConfig {
 pub enum NodeError {
     #[error(transparent)]
     Place(#[from] PlaceError),
+    #[error(
+        "the pages of a node are for this machine only, but {listen} is for others too; listen on 127.0.0.1 and forward the port (ssh -L)"
+    )]
+    HttpForOthers { listen: SocketAddr },
+    #[error(transparent)]
+    Http(#[from] HttpError),
     #[error("cannot start a thread of the node")]
     Thread(#[source] io::Error),
 }
@@ -57,6 +69,7 @@ pub enum NodeError {
 #[derive(Debug)]
 pub struct Node {
     shared: Arc<Shared>,
+    http: Option<HttpServer>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -78,35 +91,13 @@ struct Job {
     thread: Option<JoinHandle<()>>,
 }
 
-/// One job in numbers.
-#[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "the names say it")]
-pub struct JobStats {
-    pub process: u32,
-    pub key: String,
-    pub attached_seconds: f64,
-    pub epoch: u64,
-    pub segments: u64,
-    pub samples: u64,
-    pub waited_seconds: f64,
-}
-
-/// A node in numbers.
-#[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "the names say it")]
-pub struct NodeStats {
-    pub seconds: f64,
-    pub jobs_attached_total: u64,
-    /// What all segments together may take.
-    pub memory_bytes: u64,
-    pub runs: Vec<RunStats>,
-    pub jobs: Vec<JobStats>,
-}
-
 impl Node {
     /// Begins to serve.
     pub fn start(config: NodeConfig) -> Result<Self, NodeError> {
-        let NodeConfig { socket, memory_bytes, machine, registry } = config;
+        let NodeConfig { socket, memory_bytes, machine, registry, http } = config;
+        if let Some(listen) = http.filter(|listen| !listen.ip().is_loopback()) {
+            return Err(NodeError::HttpForOthers { listen });
+        }
         // What is produced for different plans has the cores, and what is kept of samples, in common.
         let cores = Some(Cores::new(Workers::Auto.count()));
         let machine = Machine { cores, memories: Some(Arc::default()), ..machine };
@@ -119,14 +110,22 @@ impl Node {
             attached: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
         });
+        let of_pages = Arc::clone(&shared);
+        let routes = page::routes(move || of_pages.stats());
+        let http = http.map(|listen| HttpServer::start(listen, routes)).transpose()?;
         let accepting = Arc::clone(&shared);
         let thread = thread::Builder::new().name("feedline-node".to_owned()).spawn(move || accepting.accept());
-        Ok(Self { shared, thread: Some(thread.map_err(NodeError::Thread)?) })
+        Ok(Self { shared, http, thread: Some(thread.map_err(NodeError::Thread)?) })
     }
 
     /// Where it listens.
     pub fn path(&self) -> &Path {
         self.shared.place.path()
+    }
+
+    /// Where its pages are, if it has some.
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.http.as_ref().map(HttpServer::address)
     }
 
     /// Jobs that are connected now, and all that ever attached.
@@ -155,26 +154,15 @@ pub fn look(socket: &Path) -> Result<String, AttachError> {
 
 impl Shared {
     fn stats(&self) -> NodeStats {
-        let shared = self;
-        let job = |job: &Job| {
-            let meter = job.meter.as_ref()?;
-            let key = meter.key.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or_default();
-            Some(JobStats {
-                process: meter.process,
-                key: format!("{key:032x}"),
-                attached_seconds: meter.since.elapsed().as_secs_f64(),
-                epoch: meter.epoch.load(Ordering::Relaxed),
-                segments: meter.segments.load(Ordering::Relaxed),
-                samples: meter.samples.load(Ordering::Relaxed),
-                waited_seconds: Duration::from_nanos(meter.waited_nanos.load(Ordering::Relaxed)).as_secs_f64(),
-            })
-        };
-        let jobs = shared.lock().values().filter_map(job).collect();
+        let job = |(number, job): (&u64, &Job)| Some(job.meter.as_ref()?.stats(*number));
+        let jobs = self.lock().iter().filter_map(job).collect();
+        let runs = self.runs.stats();
         NodeStats {
-            seconds: shared.began.elapsed().as_secs_f64(),
-            jobs_attached_total: shared.attached.load(Ordering::Relaxed),
-            memory_bytes: shared.memory_bytes,
-            runs: shared.runs.stats(),
+            seconds: self.began.elapsed().as_secs_f64(),
+            jobs_attached_total: self.attached.load(Ordering::Relaxed),
+            memory_bytes: self.memory_bytes,
+            live_bytes: runs.iter().map(|run| run.carousel.live_bytes).sum(),
+            runs,
             jobs,
         }
     }
@@ -204,7 +192,7 @@ impl Shared {
         let kept = stream.try_clone()?;
         let shared = Arc::clone(self);
         let thread = thread::Builder::new().name(format!("feedline-job-{number}")).spawn(move || {
-            let meter = |process| shared.attach(number, process);
+            let meter = |process, key| shared.attach(number, JobMeter::new(process, key));
             let stats = || serde_json::to_string(&shared.stats()).expect("numbers are plain data");
             if let Err(error) = serve(stream, &shared.runs, meter, stats) {
                 tracing::debug!(%error, "a job has left without a word");
@@ -217,18 +205,9 @@ impl Shared {
         Ok(())
     }
 
-    fn attach(&self, number: u64, process: u32) -> Arc<JobMeter> {
+    fn attach(&self, number: u64, meter: JobMeter) -> Arc<JobMeter> {
         self.attached.fetch_add(1, Ordering::Relaxed);
-        let zero = || AtomicU64::new(0);
-        let meter = Arc::new(JobMeter {
-            process,
-            since: Instant::now(),
-            key: Mutex::default(),
-            epoch: zero(),
-            segments: zero(),
-            samples: zero(),
-            waited_nanos: zero(),
-        });
+        let meter = Arc::new(meter);
         if let Some(job) = self.lock().get_mut(&number) {
             job.meter = Some(Arc::clone(&meter));
         }
@@ -238,6 +217,7 @@ impl Shared {
 
 impl Drop for Node {
     fn drop(&mut self) {
+        drop(self.http.take());
         let shared = &*self.shared;
         shared.is_closed.store(true, Ordering::Relaxed);
         // Wakes the thread that accepts.

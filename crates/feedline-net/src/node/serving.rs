@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use feedline_core::batch::{Batch, FieldData, Loose};
-use feedline_core::carousel::{BadSlot, Carousel, Content, JobId, Leased};
+use feedline_core::carousel::{BadSlot, Carousel, Content, JobId, Leased, Making};
 use feedline_core::engine::Delivery;
 use feedline_core::error::chain;
+use feedline_core::metrics::Phase;
+use feedline_core::order::Epoch;
 use feedline_core::partition::RankRun;
 use feedline_core::{Plan, State};
 use feedline_memory::Slab;
@@ -31,6 +33,9 @@ pub(super) trait Serving: Send + Sync + Debug {
     /// Waits up to `timeout`, if there is nothing to take.
     fn wait(&self, timeout: Duration);
 
+    /// Books that the job has waited.
+    fn book_stall(&self, _cause: Phase, _waited: Duration) {}
+
     /// Takes the next, if it is there; if there will be none, why.
     fn take(&self) -> Result<Option<Portion>, String>;
 
@@ -45,8 +50,10 @@ pub(super) trait Serving: Send + Sync + Debug {
 
 /// Something for a job, in shared memory.
 pub(super) struct Portion {
-    pub epoch: u64,
+    pub epoch: Epoch,
     pub samples: u64,
+    /// How it came about.
+    pub making: Making,
     pub slab: Arc<Slab>,
     /// Makes the message, of a generation.
     pub message: Box<dyn FnOnce(u64) -> FromNode>,
@@ -92,7 +99,8 @@ impl Serving for Passenger {
 
     fn take(&self) -> Result<Option<Portion>, String> {
         let leased = self.carousel.lease_within(self.job, Duration::ZERO).map_err(|error| chain(&*error))?;
-        let Some(Leased { number, epoch, portion, skipped, can_be_kept, content: Content { slab, bad } }) = leased
+        let Some(Leased { number, epoch, portion, skipped, can_be_kept, content: Content { slab, bad, making } }) =
+            leased
         else {
             return Ok(None);
         };
@@ -103,11 +111,15 @@ impl Serving for Passenger {
         let message = Box::new(move |generation| {
             FromNode::Segment(SegmentMessage { generation, number, epoch, portion, skipped, can_be_kept, bytes, bad })
         });
-        Ok(Some(Portion { epoch: epoch.0, samples, slab, message }))
+        Ok(Some(Portion { epoch, samples, making, slab, message }))
     }
 
     fn wake(&self) {
         self.carousel.wake();
+    }
+
+    fn book_stall(&self, cause: Phase, waited: Duration) {
+        self.carousel.book_stall(cause, waited);
     }
 }
 
@@ -125,12 +137,13 @@ pub(super) struct RankServing {
     /// What it holds, by number.
     held: Mutex<HashMap<u64, Arc<Slab>>>,
     numbers: AtomicU64,
+    began: Instant,
 }
 
 impl RankServing {
     /// Serves the share of a rank.
     pub fn new(plan: Arc<Plan>, share: RankRun) -> Self {
-        Self { plan, share, held: Mutex::default(), numbers: AtomicU64::new(0) }
+        Self { plan, share, held: Mutex::default(), numbers: AtomicU64::new(0), began: Instant::now() }
     }
 
     fn is_full(&self) -> bool {
@@ -169,16 +182,17 @@ impl Serving for RankServing {
             return Ok(None);
         }
         let Some((delivery, slab)) = self.share.run.take().map_err(|error| chain(&error))? else { return Ok(None) };
-        let Delivery { batch, substitutes, .. } = delivery;
+        let Delivery { batch, substitutes, phase, .. } = delivery;
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         self.held.lock().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::clone(&slab));
-        let (epoch, samples, bytes) = (batch.epoch.0, batch.len as u64, slab.layout().total_bytes() as u64);
+        let (epoch, samples, bytes) = (batch.epoch, batch.len as u64, slab.layout().total_bytes() as u64);
         let bad =
             substitutes.into_iter().map(|substitute| BadMessage::from(&BadSlot { slot: 0, substitute })).collect();
         let keys = keys_of(batch);
         let message =
             Box::new(move |generation| FromNode::Batch(BatchMessage { generation, number, samples, bytes, keys, bad }));
-        Ok(Some(Portion { epoch, samples, slab, message }))
+        let making = Making { asked: self.began, phase };
+        Ok(Some(Portion { epoch, samples, making, slab, message }))
     }
 
     fn asked_at_once(&self) -> u64 {

@@ -4,7 +4,7 @@
 //! whatever the reason, the job is off and what it had leased is free (law 7).
 
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use feedline_core::sink::STREAM_POLL;
 
 use super::channel::{Receiver, Sender, split};
 use super::message::{FromJob, FromNode, PROTOCOL};
+use super::meter::{JobMeter, Nth};
 use super::runs::Runs;
 use super::serving::{Portion, Serving};
 use crate::wire::{WireError, engine_version};
@@ -21,19 +22,6 @@ use crate::wire::{WireError, engine_version};
 const GREETING: Duration = Duration::from_secs(10);
 /// How often the job is told that the node is there.
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
-
-/// What is counted of a job.
-#[derive(Debug)]
-pub(super) struct JobMeter {
-    pub process: u32,
-    pub since: Instant,
-    pub key: Mutex<Option<u128>>,
-    pub epoch: AtomicU64,
-    pub segments: AtomicU64,
-    pub samples: AtomicU64,
-    /// Time that it has waited for segments.
-    pub waited_nanos: AtomicU64,
-}
 
 /// A job that is on.
 struct Session {
@@ -46,19 +34,18 @@ struct Session {
     has_ended: AtomicBool,
 }
 
-#[derive(Default)]
 struct Wishes {
     generation: u64,
     /// What was asked for and not sent.
     wanted: u64,
-    since: Option<Instant>,
+    nth: Nth,
 }
 
 /// Serves one connection until it ends.
 pub(super) fn serve(
     stream: UnixStream,
     runs: &Runs,
-    meter: impl FnOnce(u32) -> Arc<JobMeter>,
+    meter: impl FnOnce(u32, u128) -> Arc<JobMeter>,
     stats: impl Fn() -> String,
 ) -> Result<(), WireError> {
     let (sender, mut receiver) = split(stream)?;
@@ -90,10 +77,10 @@ pub(super) fn serve(
         Err(reason) => return refuse(&sender, reason),
     };
     sender.send(&FromNode::Attached, None)?;
-    let meter = meter(process);
-    *meter.key.lock().unwrap_or_else(PoisonError::into_inner) = Some(key);
-    let (wishes, has_wish) = (Mutex::default(), Condvar::new());
-    let session = Session { sender, serving, meter, wishes, has_wish, has_ended: AtomicBool::new(false) };
+    let meter = meter(process, key);
+    let wishes = Mutex::new(Wishes { generation: 0, wanted: 0, nth: Nth::First });
+    let (has_wish, has_ended) = (Condvar::new(), AtomicBool::new(false));
+    let session = Session { sender, serving, meter, wishes, has_wish, has_ended };
     thread::scope(|scope| {
         let sending = thread::Builder::new().name("feedline-lease".to_owned()).spawn_scoped(scope, || {
             if let Err(error) = session.send_all() {
@@ -133,7 +120,7 @@ impl Session {
                     let mut wishes = self.wishes();
                     wishes.wanted += 1;
                     if wishes.wanted >= self.serving.asked_at_once() {
-                        wishes.since.get_or_insert_with(Instant::now);
+                        self.meter.begin_wait();
                     }
                     drop(wishes);
                     self.has_wish.notify_all();
@@ -145,6 +132,7 @@ impl Session {
                         return refuse(&self.sender, reason);
                     }
                     wishes.generation = generation;
+                    wishes.nth = Nth::First;
                 }
             }
         }
@@ -189,16 +177,16 @@ impl Session {
         }
         let Some(portion) = self.serving.take()? else { return Ok(None) };
         wishes.wanted -= 1;
-        let waited = wishes.since.take().map_or(Duration::ZERO, |since| since.elapsed());
-        self.meter.waited_nanos.fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
+        let nth = std::mem::replace(&mut wishes.nth, Nth::Later);
+        for (cause, waited) in self.meter.end_wait(nth, portion.making) {
+            self.serving.book_stall(cause, waited);
+        }
         Ok(Some((wishes.generation, portion)))
     }
 
     fn send(&self, generation: u64, portion: Portion) -> Result<(), WireError> {
-        let Portion { epoch, samples, slab, message } = portion;
-        self.meter.epoch.store(epoch, Ordering::Relaxed);
-        self.meter.segments.fetch_add(1, Ordering::Relaxed);
-        self.meter.samples.fetch_add(samples, Ordering::Relaxed);
+        let Portion { epoch, samples, slab, message, .. } = portion;
+        self.meter.add_segment(epoch, samples);
         self.sender.send(&message(generation), slab.descriptor())
     }
 }
@@ -214,7 +202,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let runs = Runs::new(Arc::new(Registry::core()), Machine::default(), 1 << 20);
         let node = thread::spawn(move || {
-            let meter = |_| unreachable!("nobody attaches");
+            let meter = |_, _| unreachable!("nobody attaches");
             serve(ours, &runs, meter, || "{}".to_owned())
         });
         let (sender, mut receiver) = split(theirs).unwrap();

@@ -166,14 +166,10 @@ impl Server {
     /// The way to [`Server::stats`] for pages.
     fn routes(&self) -> Routes {
         let (metrics, stats) = (self.stats.clone(), self.stats.clone());
-        let json = move || match serde_json::to_string_pretty(&stats.read()) {
-            Ok(text) => Page::json(text + "\n"),
-            Err(error) => Page { status: 500, ..Page::text(error.to_string()) },
-        };
         Routes::default()
             .with("/health", || Page::text("serving\n"))
             .with("/metrics", move || Page::metrics(metrics.read().metrics()))
-            .with("/stats", json)
+            .with("/stats", move || Page::of_data(&stats.read()))
     }
 
     /// Where its pages are, if it has some.

@@ -84,8 +84,11 @@ impl ServerStats {
         text.gauge("feedline_storage_connections", "Connections now.", self.connections);
         text.counter("feedline_storage_connections_total", "Connections since the start.", self.connections_total);
         text.counter("feedline_storage_refused_total", "Connections that were turned away.", self.refused);
-        text.counters("feedline_storage_requests_total", "Requests.", "kind", self.requests.clone());
-        text.counters("feedline_storage_failures_total", "Requests that failed.", "kind", self.failures.clone());
+        let mut by_kind = |name: &str, help: &str, counts: &BTreeMap<&'static str, u64>| {
+            text.counters(name, help, ["kind"], counts.iter().map(|(kind, count)| ([*kind], *count)));
+        };
+        by_kind("feedline_storage_requests_total", "Requests.", &self.requests);
+        by_kind("feedline_storage_failures_total", "Requests that failed.", &self.failures);
         text.counter(
             "feedline_storage_content_bytes_total",
             "Bytes of files and samples in replies.",

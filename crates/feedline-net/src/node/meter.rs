@@ -1,0 +1,116 @@
+//! What is counted of one job.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use feedline_core::carousel::Making;
+use feedline_core::metrics::{Phase, StallMeter};
+use feedline_core::order::Epoch;
+
+use super::stats::{JobStats, key_text};
+
+/// What is counted of a job.
+#[derive(Debug)]
+pub(super) struct JobMeter {
+    process: u32,
+    key: u128,
+    since: Instant,
+    epoch: AtomicU64,
+    segments: AtomicU64,
+    samples: AtomicU64,
+    /// Since when it waits for a segment. Held while a wait is booked, so that no look finds it twice or not at all.
+    waiting: Mutex<Option<Instant>>,
+    stalls: StallMeter,
+}
+
+/// Which segment of a job it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Nth {
+    /// The first after the job began or jumped.
+    First,
+    /// A later one.
+    Later,
+}
+
+impl JobMeter {
+    /// A job of a process that shares samples with others of the same key.
+    pub fn new(process: u32, key: u128) -> Self {
+        let zero = || AtomicU64::new(0);
+        let (epoch, segments, samples) = (zero(), zero(), zero());
+        let (waiting, stalls) = (Mutex::default(), StallMeter::default());
+        Self { process, key, since: Instant::now(), epoch, segments, samples, waiting, stalls }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Books that it wants a segment.
+    pub fn begin_wait(&self) {
+        self.waiting().get_or_insert_with(Instant::now);
+    }
+
+    /// Books that it got one; gives what it has waited for.
+    pub fn end_wait(&self, nth: Nth, making: Making) -> Vec<(Phase, Duration)> {
+        let mut waiting = self.waiting();
+        let Some(since) = waiting.take() else { return Vec::new() };
+        let causes = match nth {
+            Nth::First => vec![(Phase::Start, since.elapsed())],
+            Nth::Later => making.causes(since, Instant::now()).to_vec(),
+        };
+        for &(cause, waited) in &causes {
+            self.stalls.add(cause, waited);
+        }
+        causes
+    }
+
+    /// Books what it is sent.
+    pub fn add_segment(&self, epoch: Epoch, samples: u64) {
+        self.epoch.store(epoch.0, Ordering::Relaxed);
+        self.segments.fetch_add(1, Ordering::Relaxed);
+        self.samples.fetch_add(samples, Ordering::Relaxed);
+    }
+
+    /// The job in numbers, with its number among those of the node.
+    pub fn stats(&self, job: u64) -> JobStats {
+        let waiting = self.waiting();
+        let under_way = waiting.map_or(Duration::ZERO, |since| since.elapsed());
+        let (waited, stall_seconds) = (self.stalls.total() + under_way, self.stalls.seconds());
+        drop(waiting);
+        JobStats {
+            job,
+            process: self.process,
+            key: key_text(self.key),
+            attached_seconds: self.since.elapsed().as_secs_f64(),
+            epoch: self.epoch.load(Ordering::Relaxed),
+            segments: self.segments.load(Ordering::Relaxed),
+            samples: self.samples.load(Ordering::Relaxed),
+            waited_seconds: waited.as_secs_f64(),
+            stall_seconds,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_waiting_has_a_cause_once_it_is_over_and_counts_before() {
+        let meter = JobMeter::new(1, 2);
+        let making = Making { asked: Instant::now(), phase: Phase::Read };
+        for (nth, cause) in [(Nth::First, "start"), (Nth::Later, "read")] {
+            meter.begin_wait();
+            let before = meter.stats(3);
+            while meter.stats(3).waited_seconds <= before.waited_seconds {}
+            assert!(meter.stats(3).stall_seconds[cause] <= 0.0, "its cause is not known yet");
+            meter.end_wait(nth, making);
+            let after = meter.stats(3);
+            assert!(after.stall_seconds[cause] > 0.0);
+            let all: f64 = after.stall_seconds.values().sum();
+            assert!((all - after.waited_seconds).abs() < 1e-6);
+        }
+        assert!(meter.end_wait(Nth::Later, making).is_empty(), "nobody waited");
+    }
+}

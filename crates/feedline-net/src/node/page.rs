@@ -1,0 +1,32 @@
+//! The node in a browser: a page that draws what `/stats` says, anew each second.
+//!
+//! In: a closure that gives the numbers. Out: routes. The page is the files of `web/`, which are part of the program: it
+//! needs nothing from elsewhere, and its policy keeps it from asking.
+
+use super::stats::NodeStats;
+use crate::http::{Page, Routes};
+
+const HTML: &str = "text/html; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+/// The files of the page by path.
+const FILES: [(&str, &str, &str); 5] = [
+    ("/", HTML, include_str!("../../web/node.html")),
+    ("/node.css", STYLE, include_str!("../../web/node.css")),
+    ("/node.js", SCRIPT, include_str!("../../web/node.js")),
+    ("/looks.js", SCRIPT, include_str!("../../web/looks.js")),
+    ("/plot.js", SCRIPT, include_str!("../../web/plot.js")),
+];
+
+/// The pages of a node.
+pub(super) fn routes(stats: impl Fn() -> NodeStats + Clone + Send + Sync + 'static) -> Routes {
+    let metrics = stats.clone();
+    let numbers = Routes::default()
+        .with("/health", || Page::text("serving\n"))
+        .with("/metrics", move || Page::metrics(metrics().metrics()))
+        .with("/stats", move || Page::of_data(&stats()));
+    FILES.into_iter().fold(numbers, |routes, (path, content_type, body)| {
+        routes.with(path, move || Page { status: 200, content_type, body: body.to_owned() })
+    })
+}
