@@ -11,10 +11,12 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from bench import harness
 from bench.peers.venvs import Environment, NotInstallable
 from bench.ratio import Ratio
 from bench.share.jobs import Job, node
@@ -24,7 +26,7 @@ from bench.share.window import NotStarted, Reader, Seen, watch
 
 ENVIRONMENT = Environment("tensorsocket", ("tensorsocket",))
 COUNTS, STEPS = (2, 4), {"without steps": 0.0, "steps of 100 ms": STEP_MS}
-WINDOW_SECONDS, TRIED_SECONDS, PATIENCE_SECONDS = 15.0, 8.0, 45.0
+WINDOW_SECONDS, TRIED_SECONDS, PATIENCE_SECONDS = 15.0, 8.0, 60.0
 BATCH = 64
 
 
@@ -38,25 +40,33 @@ def _free_ports(count: int) -> str:
 
 @contextmanager
 def _producer(setting: Setting, python: str, way: str) -> Iterator[tuple[int, str]]:
-    """Run a producer; give its process and its ports."""
+    """Run a producer; give its process and its ports. If it fails, that is why its consumers did not start."""
     ports = _free_ports(4)
     command = [python, "-m", "bench.share.tensor_socket_ends", str(setting.folder), str(BATCH), ports, way]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    quiet = subprocess.DEVNULL
-    process = subprocess.Popen(command, stdout=quiet, stderr=quiet, env=environment)
-    try:
-        yield process.pid, ports
-    finally:
-        # Its workers end when they miss it.
-        process.terminate()
-        process.wait(30)
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=environment)
+        try:
+            yield process.pid, ports
+        except NotStarted as failure:
+            errors.seek(0)
+            if process.poll() is not None:
+                raise NotStarted(f"the producer ended: {harness.reason(errors.read())}") from failure
+            raise
+        finally:
+            # Its workers end when they miss it.
+            process.terminate()
+            process.wait(30)
 
 
 def _tensor_socket(setting: Setting, python: str, way: str, count: int, step_ms: float, seconds: float) -> Seen:
     with _producer(setting, python, way) as (process, ports):
         job = Job(f"tensorsocket-{way}", BATCH, step_ms)
         readers = [Reader(job, setting.folder, ports, python)] * count
-        return watch(readers, setting.cache, process, seconds, patience=PATIENCE_SECONDS)
+        seen = watch(readers, setting.cache, process, seconds, patience=PATIENCE_SECONDS)
+        if not min(seen.rates):
+            raise NotStarted(f"within {seconds:.0f} s a consumer of {count} got nothing")
+        return seen
 
 
 def _feedline(setting: Setting, count: int, step_ms: float) -> Seen:
@@ -72,7 +82,7 @@ def numbers(seen: Seen) -> dict[str, Any]:
         "slowest_job": min(seen.rates),
         "server_cpu_seconds": seen.server_cpu_seconds,
         "jobs_cpu_seconds": seen.jobs_cpu_seconds,
-        "server_cpu_ms_per_sample": seen.server_cpu_ms_per_sample if seen.samples_per_second else None,
+        "server_cpu_ms_per_sample": seen.server_cpu_ms_per_sample,
         "window_seconds": seen.seconds,
     }
 
@@ -98,6 +108,9 @@ def measure(setting: Setting) -> dict[str, Any]:
         python = ENVIRONMENT.python()
     except NotInstallable as problem:
         return {"failure": str(problem)}
+    asked = "from importlib.metadata import version; print(version('tensorsocket'))"
+    told = subprocess.run([python, "-c", asked], check=True, capture_output=True, text=True).stdout
+    found["version"] = told.strip()
     way = _fastest_way(setting, python, found["tried"])
     if way is None:
         return {**found, "failure": "no way of using it gets batches to its consumers"}
