@@ -190,8 +190,8 @@ def test_a_search_decodes_each_picture_once(setting: Setting, tmp_path: Path) ->
 
 
 def test_volumes_are_shared_and_their_jobs_watched(tmp_path: Path) -> None:
-    folder = mixed.make_volumes(tmp_path / "volumes", count=8, side=mixed.BLOB + 110)
-    assert np.load(folder / "case00_y.npy").max() == 2
+    folder = mixed.make_volumes(tmp_path / "volumes", count=4, side=mixed.BLOB + 110, names=2)
+    assert np.load(folder / "00-1_y.npy").max() == 2
     with node(tmp_path / "cache", memory="1GB") as serving:
         readers = [Reader(Job("shared", 2, work="volumes"), folder, str(serving.socket))] * 2
         seen = watch(readers, tmp_path / "cache", serving.process.pid, seconds=0.5, warm=0.1)

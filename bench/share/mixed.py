@@ -3,7 +3,7 @@
 First without steps, each alone and both together: the cores do not suffice, and how they are divided is reported. Then
 with steps for which each alone keeps the node busy for a part of the cores, found from what a sample of it took before:
 together the cores suffice, and none may be slower than alone. Volumes are made on the spot, of noise and a few blobs;
-only the crop of each is read, so their size hardly matters.
+only the crop of each is read, so their size hardly matters. Each has several names, as pictures have.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from bench.ratio import Ratio
 from bench.share.jobs import Job, node
-from bench.share.setting import Setting, say
+from bench.share.setting import NAMES, Setting, say
 from bench.share.window import Reader, Seen, watch
 
 WORKS, BATCHES = ("imagenet", "volumes"), {"imagenet": 64, "volumes": 2}
@@ -28,19 +28,21 @@ WINDOW_SECONDS = 15.0
 FREE, STEPS = "without steps", "with steps"
 
 
-def make_volumes(folder: Path, count: int = VOLUMES, side: int = SIDE) -> Path:
-    """Write volumes with their labels; what is there already is not made again."""
+def make_volumes(folder: Path, count: int = VOLUMES, side: int = SIDE, names: int = NAMES) -> Path:
+    """Write volumes with their labels, each under several names; what is there already is not made again."""
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(count):
-        if not (folder / f"case{number:02}_y.npy").exists():
+        if not (folder / f"{number:02}-0_y.npy").exists():
             generator = np.random.default_rng(number)
             label = np.zeros((1, side, side, side), np.uint8)
             for value in (1, 2):
                 z, y, x = generator.integers(0, side - BLOB, 3)
                 label[0, z : z + BLOB, y : y + BLOB, x : x + BLOB] = value
             image = generator.standard_normal(label.shape, dtype=np.float32) + label
-            np.save(folder / f"case{number:02}_x.npy", image)
-            np.save(folder / f"case{number:02}_y.npy", label)
+            for ending, content in (("x", image), ("y", label)):
+                np.save(folder / f"{number:02}-0_{ending}.npy", content)
+                for name in range(1, names):
+                    (folder / f"{number:02}-{name}_{ending}.npy").symlink_to(f"{number:02}-0_{ending}.npy")
     return folder
 
 
