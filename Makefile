@@ -92,7 +92,7 @@ bench-storage: $(VENV)/dev $(VENV)/installed  ## traffic and time of every offlo
 bench-accuracy: $(VENV)/dev $(VENV)/installed  ## train a small segmentation net in every order (a few minutes)
 	$(BIN)/python -m bench.accuracy
 
-bench-share: $(VENV)/dev $(VENV)/installed  ## jobs that share; sequential reads against random ones, and what is learnt from them (twenty minutes)
+bench-share: $(VENV)/dev $(VENV)/installed  ## jobs that share; sequential reads against random ones, and what is learnt from them (an hour)
 	$(BIN)/python -m bench.share $(firstword $(DATA))
 	$(BIN)/python -m bench.share.sequential $(firstword $(DATA))
 

@@ -69,9 +69,9 @@ def _tree(root: int) -> list[tuple[int, list[int]]]:
     return found
 
 
-def tree_cpu_seconds() -> float:
-    """CPU time of this process and all below it."""
-    return sum(sum(ticks) for _, ticks in _tree(os.getpid())) / TICKS
+def tree_cpu_seconds(root: int | None = None) -> float:
+    """CPU time of a process, by default this one, and all below it."""
+    return sum(sum(ticks) for _, ticks in _tree(root or os.getpid())) / TICKS
 
 
 def tree_pss_bytes(root: int) -> int:

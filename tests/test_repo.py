@@ -204,12 +204,7 @@ def test_the_tables_of_reading_in_sequence_are_the_committed_result() -> None:
         assert row in guide, name
 
 
-def test_the_table_of_jobs_that_share_is_the_committed_result() -> None:
-    guide = (ROOT / "docs/guide/sharing.md").read_text()
-    results = json.loads((ROOT / "bench/results/share.json").read_text())["results"]
-    for jobs, found in results["equal"].items():
-        rate, megabytes = found["samples_per_second"], found["read_bytes"] / 1e6
-        assert f"| {jobs} | {rate:.0f} | {megabytes:.0f} | {found['node_cpu_seconds']:.1f} |" in guide, jobs
-    for found in results["cores"].values():
-        assert f" {found['samples_per_second']:.0f} " in guide
-    assert f"waits {100 * results['unequal']['stall_of_the_fast']:.1f} %" in guide
+def test_the_figures_of_jobs_that_share_are_the_committed_result() -> None:
+    command = [sys.executable, "-m", "bench.share.page", "--check"]
+    check = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert check.returncode == 0, check.stderr

@@ -1,8 +1,10 @@
-"""One training job: `python -m bench.share.job FOLDER KIND SOCKET BATCH STEP_MS EPOCHS`.
+"""One training job: `python -m bench.share.job JSON`, the fields of a `Job` with its folder, socket and log.
 
 Says that it is ready, waits for a line, reads whole epochs with a simulated step, looks at one value of each page of
-every batch, says what it got as one line of JSON, and waits for another line. KIND is `shared` (a node at SOCKET),
-`own` (a loader of its own) or `torch` (a torch DataLoader of its own).
+every batch, says what it got as one line of JSON, and waits for another line. With a log it waits for nothing and
+reads epoch after epoch until it is ended, and writes down when it got how many samples. KIND is `shared` (a node at the
+socket), `own` (a loader of its own), `torch` (a torch DataLoader of its own) or `tensorsocket-WAY` (a consumer of
+TensorSocket, whose ports are the socket).
 """
 
 from __future__ import annotations
@@ -17,49 +19,73 @@ from typing import Any
 import numpy as np
 
 import feedline as fl
-from bench.pipeline import MEAN, SIDE, STD, WORKERS
-from feedline import ops
+from bench.share import work
 
 PAGE_VALUES = 4096 // 4
 
 
-def chain() -> list[ops.Op]:
-    """Give the ops of ImageNet training."""
-    return [ops.DecodeImage(), ops.RandomResizedCrop(SIDE), ops.RandomHorizontalFlip(), ops.Normalize(MEAN, STD)]
-
-
-def batches(folder: Path, kind: str, socket: str, batch: int) -> tuple[int, Iterable[Any]]:
+def batches(given: dict[str, Any]) -> tuple[int, Iterable[Any]]:
     """Give the number of samples, and something that gives one epoch each time it is iterated."""
+    kind, batch = given["kind"], given["batch"]
     if kind == "torch":
         from bench.share.torch_loader import loader
 
-        return loader(folder, batch)
-    options: dict[str, Any] = {"share": socket} if kind == "shared" else {"num_workers": WORKERS}
-    source = fl.folder(str(folder))
-    return len(source), fl.Loader(source, chain(), batch_size=batch, shuffle=True, **options)
+        return loader(Path(given["folder"]), batch)
+    if kind.startswith("tensorsocket-"):
+        from bench.share.tensor_socket_ends import consumer
+
+        return 0, consumer(given["socket"], kind.removeprefix("tensorsocket-"), batch)
+    over = work.source(given["work"], given["folder"])
+    return len(over), work.loader(given["work"], over, kind, given["socket"], batch)
 
 
-def main() -> None:
-    folder, kind, socket, batch, step_ms, epochs = sys.argv[1:7]
-    samples, loader = batches(Path(folder), kind, socket, int(batch))
-    print("ready", flush=True)
-    sys.stdin.readline()
-    began, stamps, looked = time.perf_counter(), [], 0.0
-    stall = 0.0
-    for _ in range(int(epochs)):
+def look(batch: Any) -> tuple[Any, float]:
+    """Give the ids of a batch, and the sum of one value of each of its pages."""
+    values, index = (batch["image"], batch["index"]) if isinstance(batch, dict) else batch
+    return np.asarray(index), float(np.asarray(values).reshape(-1)[::PAGE_VALUES].sum())
+
+
+def read_epochs(loader: Iterable[Any], samples: int, given: dict[str, Any]) -> dict[str, Any]:
+    """Read as many epochs as are given; give when each ended and how long batches let wait."""
+    began, stamps, looked, stall = time.perf_counter(), [], 0.0, 0.0
+    for _ in range(given["epochs"]):
         ids: list[int] = []
         before = time.perf_counter()
         for one in loader:
             stall += time.perf_counter() - before
-            image, index = (one["image"], one["index"]) if isinstance(one, dict) else one
-            looked += float(np.asarray(image).reshape(-1)[::PAGE_VALUES].sum())
-            ids.extend(np.asarray(index).tolist())
-            fl.step(float(step_ms))
+            index, seen = look(one)
+            ids.extend(index.tolist())
+            looked += seen
+            fl.step(given["step_ms"])
             before = time.perf_counter()
         if sorted(ids) != list(range(samples)):
             raise SystemExit(f"{len(ids)} samples, {len(set(ids))} different ones, of {samples}")
         stamps.append(time.perf_counter() - began)
-    print(json.dumps({"samples": samples, "epoch_ends": stamps, "stall_seconds": stall, "looked": looked}), flush=True)
+    return {"samples": samples, "epoch_ends": stamps, "stall_seconds": stall, "looked": looked}
+
+
+def read_until_ended(loader: Iterable[Any], log: Path, step_ms: float) -> None:
+    """Read for ever; write a line for each batch: when it came, by the clock of the machine, and its samples."""
+    with log.open("w", buffering=1) as lines:
+        while True:
+            for one in loader:
+                index, _ = look(one)
+                fl.step(step_ms)
+                lines.write(f"{time.monotonic()} {len(index)}\n")
+
+
+def main() -> None:
+    given = json.loads(sys.argv[1])
+    samples, loader = batches(given)
+    if given["log"]:
+        read_until_ended(loader, Path(given["log"]), given["step_ms"])
+    print("ready", flush=True)
+    sys.stdin.readline()
+    before = time.process_time()
+    found = {**read_epochs(loader, samples, given), "cpu_seconds": time.process_time() - before}
+    if isinstance(loader, fl.Loader):
+        found["engine"] = loader.snapshot()
+    print(json.dumps(found), flush=True)
     # Attached until all are counted.
     sys.stdin.readline()
 

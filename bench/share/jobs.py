@@ -10,11 +10,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bench import harness
+
+EXIT_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Job:
     step_ms: float = 0.0
     epochs: int = 4
     delay_seconds: float = 0.0
+    work: str = "imagenet"
 
 
 @dataclass
@@ -51,13 +54,13 @@ class Node:
 
     def cpu_seconds(self) -> float:
         """Give the processor time of all its threads so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / harness.TICKS
+        return harness.tree_cpu_seconds(self.process.pid)
 
     def look(self) -> dict[str, Any]:
         """Ask how it is doing."""
         command = [sys.executable, "-m", "feedline", "--json", "top", "--socket", str(self.socket)]
-        return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        found: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        return found
 
 
 @contextmanager
@@ -76,42 +79,68 @@ def node(cache: Path, memory: str = "6GB") -> Iterator[Node]:
             yield Node(process, socket)
         finally:
             process.terminate()
-            process.wait(10)
+            process.communicate(timeout=EXIT_SECONDS)
 
 
-def run(folder: Path, cache: Path, jobs: Sequence[Job], serving: Node | None = None) -> Outcome:
+def start(
+    job: Job, folder: str, cache: Path, socket: str, log: Path | None = None, python: str = sys.executable
+) -> subprocess.Popen[str]:
+    """Start the process of a job."""
+    given = {**asdict(job), "folder": folder, "socket": socket, "log": str(log) if log else None}
+    environment = {**os.environ, "FEEDLINE_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
+    command = [python, "-m", "bench.share.job", json.dumps(given)]
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE if log else None, text=True,
+        env=environment,
+    )  # fmt: skip
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    """Give the next line that a job says; there has to be one."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise SystemExit("a job failed")
+    return line
+
+
+def tell(process: subprocess.Popen[str]) -> None:
+    """Let a job go on."""
+    assert process.stdin is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+
+
+def end(processes: Sequence[subprocess.Popen[str]]) -> None:
+    """End jobs, whatever they do; what has ended already stays as it is."""
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+        process.communicate(timeout=EXIT_SECONDS)
+
+
+def run(folder: Path | str, cache: Path, jobs: Sequence[Job], serving: Node | None = None) -> Outcome:
     """Run jobs that start behind a barrier, each after its delay; look at the node when all have finished."""
     socket = str(serving.socket) if serving else "-"
-    environment = {**os.environ, "FEEDLINE_CACHE": str(cache)}
-    processes = []
-    for job in jobs:
-        given = [str(folder), job.kind, socket, str(job.batch), str(job.step_ms), str(job.epochs)]
-        command = [sys.executable, "-m", "bench.share.job", *given]
-        pipe = subprocess.PIPE
-        processes.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment))
-    for process in processes:
-        assert process.stdout is not None
-        if process.stdout.readline().strip() != "ready":
-            raise SystemExit("a job did not start")
-    before = serving.cpu_seconds() if serving else 0.0
-    began = time.perf_counter()
-    for job, process in sorted(zip(jobs, processes, strict=True), key=lambda pair: pair[0].delay_seconds):
-        time.sleep(max(0.0, began + job.delay_seconds - time.perf_counter()))
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
+    processes: list[subprocess.Popen[str]] = []
     outcome = Outcome()
-    for process in processes:
-        assert process.stdout is not None
-        said = process.stdout.readline()
-        if not said:
-            raise SystemExit("a job failed")
-        outcome.jobs.append(json.loads(said))
-    outcome.seconds = time.perf_counter() - began
-    if serving:
-        outcome.node_cpu_seconds = serving.cpu_seconds() - before
-        # The run ends with its last job, and so do its numbers.
-        outcome.node = serving.look()
-    for process in processes:
-        process.communicate(timeout=30)
+    try:
+        processes += [start(job, str(folder), cache, socket) for job in jobs]
+        for process in processes:
+            said(process)
+        before = serving.cpu_seconds() if serving else 0.0
+        began = time.perf_counter()
+        for job, process in sorted(zip(jobs, processes, strict=True), key=lambda pair: pair[0].delay_seconds):
+            time.sleep(max(0.0, began + job.delay_seconds - time.perf_counter()))
+            tell(process)
+        outcome.jobs = [json.loads(said(process)) for process in processes]
+        outcome.seconds = time.perf_counter() - began
+        if serving:
+            outcome.node_cpu_seconds = serving.cpu_seconds() - before
+            # The run ends with its last job, and so do its numbers.
+            outcome.node = serving.look()
+        for process in processes:
+            process.communicate(timeout=EXIT_SECONDS)
+    finally:
+        end(processes)
     return outcome

@@ -2,7 +2,7 @@
 //!
 //! In: descriptors of the same few pieces of memory, again and again. Out: views of them. To map a piece, to find its pages one
 //! by one and to take the mapping apart costs far more than to look at a value of each page, so a mapping that nobody looks at
-//! waits for the next view of the same memory.
+//! waits for the next view of the same memory. Whoever drops a view does no more than to hand the mapping back: he trains.
 //!
 //! Always true: a view shows what is in the memory when it is given out. A mapping with pages that were written to, which have
 //! become this process's own, is not used again, nor is one of which that cannot be told.
@@ -29,6 +29,8 @@ const CHUNK: usize = 4096;
 pub struct Views {
     /// What the system tells of this process's pages, if it does.
     pages: Option<OwnedFd>,
+    /// Mappings that were handed back and not looked at yet.
+    returned: Mutex<Vec<Mapping>>,
     waiting: Mutex<HashMap<FileId, Mapping>>,
 }
 
@@ -36,22 +38,31 @@ impl Views {
     /// None so far.
     pub fn new() -> Arc<Self> {
         let pages = rustix::fs::open("/proc/self/pagemap", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
-        Arc::new(Self { pages, waiting: Mutex::default() })
+        Arc::new(Self { pages, ..Self::default() })
     }
 
     /// A view of the first `len` bytes of shared memory; an error if there are fewer, or if there may be fewer later.
     pub fn view(self: &Arc<Self>, memory: &OwnedFd, len: usize) -> io::Result<View> {
+        self.sort_out();
         let stat = rustix::fs::fstat(memory)?;
         let kept = self.lock().remove(&(stat.st_dev, stat.st_ino)).filter(|mapping| mapping.len() == len);
         let mapping = kept.map_or_else(|| Mapping::new(memory, len), Ok)?;
         Ok(View::new(mapping, self))
     }
 
-    /// Keeps a mapping that nobody looks at, if the next one may get it.
+    /// Takes back a mapping that nobody looks at.
     pub(crate) fn put_back(&self, mapping: Mapping) {
-        if self.is_as_in_memory(&mapping).unwrap_or(false) {
-            let before = self.lock().insert(mapping.file, mapping);
-            drop(before);
+        self.returned.lock().unwrap_or_else(PoisonError::into_inner).push(mapping);
+    }
+
+    /// Keeps those of the returned mappings that may be used again, and frees the others.
+    pub fn sort_out(&self) {
+        let returned = std::mem::take(&mut *self.returned.lock().unwrap_or_else(PoisonError::into_inner));
+        for mapping in returned {
+            if self.is_as_in_memory(&mapping).unwrap_or(false) {
+                let before = self.lock().insert(mapping.file, mapping);
+                drop(before);
+            }
         }
     }
 
@@ -136,6 +147,7 @@ mod tests {
             // SAFETY: as above; this test stands for a user who owns the batch.
             unsafe { address.write(99) };
             drop(view);
+            views.sort_out();
             assert!(views.lock().is_empty());
             let (_, bytes) = look(views.view(shared.fill(2), LEN).unwrap());
             assert!(bytes.iter().all(|&byte| byte == 2), "{place}");
@@ -149,6 +161,7 @@ mod tests {
         let [first, second] = [(); 2].map(|()| views.view(file, LEN).unwrap());
         assert_ne!(first.start(), second.start());
         drop((first, second));
+        views.sort_out();
         assert_eq!(views.lock().len(), 1);
         drop(views);
     }

@@ -11,14 +11,17 @@
 //! has leased from the others (law 7).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Portion, Ride};
 use crate::order::{Epoch, Segments};
 
-/// Segments that a job is given ahead of the one that it reads, so that they are produced before it needs them.
-const AHEAD: usize = 2;
+/// Segments that a job is given ahead of the one that it reads, so that they are produced before it needs them: so many, or more
+/// where they are short, for as many samples.
+const AHEAD: Range<usize> = 2..8;
+const SAMPLES_AHEAD: u64 = 16;
 
 /// Segments that a job may have leased at once: the one that it reads, two that it keeps arrays over, one on its way.
 const MOST_LEASES: usize = 4;
@@ -32,6 +35,7 @@ pub struct JobId(pub u64);
 pub struct Ring<T> {
     segments: Segments,
     limit: usize,
+    ahead: usize,
     /// By age: numbers are given in the order of production.
     live: BTreeMap<u64, Live<T>>,
     jobs: BTreeMap<JobId, Job>,
@@ -104,7 +108,9 @@ impl<T: Clone> Ring<T> {
     /// Nobody is there; at most `limit` segments are live at once.
     pub fn new(segments: Segments, limit: usize) -> Self {
         let rounds = vec![0; segments.count() as usize];
-        Self { segments, limit: limit.max(1), live: BTreeMap::new(), jobs: BTreeMap::new(), rounds, numbers: 0 }
+        let ahead = SAMPLES_AHEAD.div_ceil(segments.segment_len()) as usize;
+        let (ahead, limit) = (ahead.clamp(AHEAD.start, AHEAD.end), limit.max(1));
+        Self { segments, limit, ahead, live: BTreeMap::new(), jobs: BTreeMap::new(), rounds, numbers: 0 }
     }
 
     /// Lets a job on, which goes on from where its ride stands.
@@ -177,7 +183,7 @@ impl<T: Clone> Ring<T> {
     /// Gives jobs segments as far as there is room, those first that have the fewest; says what has to be produced for it.
     pub fn give(&mut self) -> Vec<Ordered> {
         let mut ordered = Vec::new();
-        for given in 0..AHEAD {
+        for given in 0..self.ahead {
             let poor = self.jobs.iter().filter(|(_, job)| job.given.len() == given);
             let mut poor: Vec<(u64, JobId)> = poor.map(|(id, job)| (job.served, *id)).collect();
             poor.sort_unstable();

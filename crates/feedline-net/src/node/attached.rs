@@ -195,7 +195,10 @@ fn hear(receiver: &mut Receiver, link: &Weak<Link>, told: &mpsc::Sender<Heard>) 
                     Err(error) => return format!("its memory cannot be mapped: {error}"),
                 }
             }
-            Ok(Some((FromNode::Alive, _))) => Heard::Alive,
+            Ok(Some((FromNode::Alive, _))) => {
+                views.sort_out();
+                Heard::Alive
+            }
             Ok(Some((FromNode::Failed { reason }, _))) => Heard::Failed(reason),
             Ok(Some((FromNode::Refused { reason }, _))) => return reason,
             Ok(Some(_)) => return "it sent what nobody asked for".to_owned(),
