@@ -19,6 +19,7 @@ use crate::metrics::{Phase, Snapshot, StallMeter};
 use crate::order::{Epoch, Segments};
 use crate::plan::Plan;
 use crate::sink::{Machine, keep_costs, lasting_for, supply_for};
+use crate::supply::Supply;
 
 /// How long the thread that takes what is finished waits before it looks whether it should end.
 const POLL: Duration = Duration::from_millis(100);
@@ -50,6 +51,7 @@ struct Inner {
     /// Segments that may be live.
     limit: usize,
     run: Run,
+    supply: Arc<dyn Supply>,
     lasting: Lasting,
     machine: Machine,
     state: Mutex<State>,
@@ -96,9 +98,9 @@ impl Carousel {
         // Two segments are under way at once, beside what samples in preparation take.
         let budget = lasting.budget.limit().saturating_add(FEWEST * slab_bytes).saturating_mul(4) / 3;
         lasting.budget = Budget::asked_or_default(Some(budget), machine.memory_bytes);
-        let run = Run::on_demand(Arc::clone(&plan), supply, pool, lasting.clone())?;
+        let run = Run::on_demand(Arc::clone(&plan), Arc::clone(&supply), pool, lasting.clone())?;
         let state = State {
-            ring: Ring::new(segments, limit),
+            ring: Ring::new(segments.clone(), limit),
             asked: VecDeque::new(),
             paces: BTreeMap::new(),
             failed: None,
@@ -109,6 +111,7 @@ impl Carousel {
             segments,
             limit,
             run,
+            supply,
             lasting,
             machine: machine.clone(),
             state: Mutex::new(state),
@@ -130,8 +133,8 @@ impl Carousel {
     }
 
     /// How the data is divided.
-    pub fn segments(&self) -> Segments {
-        self.inner.segments
+    pub fn segments(&self) -> &Segments {
+        &self.inner.segments
     }
 
     /// Lets a job on; an error if others hold so much for some seconds that there is no room for what it would read.
@@ -225,6 +228,7 @@ impl Carousel {
         let mut engine = Snapshot::new(metrics, inner.run.workers(), inner.run.queue(), budget.snapshot());
         // Who takes segments from the engine waits whenever nobody needs one; what counts is how long jobs do.
         engine.stall_seconds = inner.stalls.seconds();
+        engine.reservoir = inner.supply.reservoir();
         let state = inner.lock();
         let (live_segments, jobs) = (state.ring.live(), state.ring.jobs().count());
         let leased_segments = state.ring.leased();

@@ -155,6 +155,10 @@ mod tests {
         cores.lock().waiting.len()
     }
 
+    fn busy(cores: &Cores) -> u32 {
+        cores.lock().busy
+    }
+
     fn seat_due(cores: &Arc<Cores>, micros: u64) -> Seat {
         let seat = cores.seat();
         seat.set_due(cores.began + Duration::from_micros(micros));
@@ -202,9 +206,9 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(|| drop(patient.enter()));
         });
-        assert_eq!((waiting(&cores), cores.lock().busy), (0, CORE));
+        assert_eq!((waiting(&cores), busy(&cores)), (0, CORE));
         drop(held);
-        assert_eq!(cores.lock().busy, 0);
+        assert_eq!(busy(&cores), 0);
     }
 
     #[test]
@@ -213,9 +217,9 @@ mod tests {
         let seat = cores.seat();
         seat.set_computing(0.1);
         let permits: Vec<Permit<'_>> = (0..10).map(|_| seat.enter()).collect();
-        assert_eq!((cores.lock().busy, waiting(&cores)), (CORE, 0));
+        assert_eq!((busy(&cores), waiting(&cores)), (CORE, 0));
         drop(permits);
-        assert_eq!(cores.lock().busy, 0);
+        assert_eq!(busy(&cores), 0);
     }
 
     #[test]
@@ -235,6 +239,6 @@ mod tests {
                 });
             }
         });
-        assert_eq!((cores.lock().busy, waiting(&cores)), (0, 0));
+        assert_eq!((busy(&cores), waiting(&cores)), (0, 0));
     }
 }

@@ -2,12 +2,14 @@
 //!
 //! In: a seed that all jobs have in common, the number of samples, the bytes of one. Out: which sample stands at which position
 //! of a round. Segment `s` is a fixed set of samples, at positions `s * length ..` of every round; within it each round has
-//! an order of its own. Nothing here depends on jobs, so every node and every job finds the same.
+//! an order of its own. The samples of a segment are drawn one by one from all, or they are blocks that lie together. Nothing here depends on jobs, so every node and every job finds the same.
 //!
 //! Always true: in one round, all segments together visit each sample once (law 2).
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use super::blocks::{Blocks, ShuffledBlocks};
 use super::random::{Purpose, StreamKey, below};
 use super::{Epoch, Permutation, Position, Seed};
 
@@ -19,11 +21,13 @@ const FEWEST: u64 = 8;
 const ALIGNED: u64 = 256;
 
 /// The segments of a data set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Segments {
     seed: Seed,
     len: u64,
     segment_len: u64,
+    /// Blocks one behind the other, if segments are made of them.
+    blocks: Option<Arc<ShuffledBlocks>>,
 }
 
 impl Segments {
@@ -31,7 +35,19 @@ impl Segments {
     pub fn new(seed: Seed, len: u64, sample_bytes: u64) -> Self {
         let most = (MOST_BYTES / sample_bytes.max(1)).min(len / FEWEST).max(1);
         let segment_len = if most >= ALIGNED { most / ALIGNED * ALIGNED } else { 1 << most.ilog2() };
-        Self { seed, len, segment_len }
+        Self { seed, len, segment_len, blocks: None }
+    }
+
+    /// The same division with segments of whole blocks, but for those that a segment's end cuts in two.
+    #[must_use]
+    pub fn of_blocks(self, blocks: &Blocks) -> Self {
+        let shuffled = blocks.shuffled(StreamKey::new(self.seed, Epoch(0), Purpose::Segments));
+        Self { blocks: Some(Arc::new(shuffled)), ..self }
+    }
+
+    /// Whether the samples of a segment lie together.
+    pub fn are_of_blocks(&self) -> bool {
+        self.blocks.is_some()
     }
 
     /// How many there are.
@@ -72,8 +88,12 @@ impl Segments {
         let positions = self.positions(segment);
         let key = StreamKey::new(Seed(self.seed.0 ^ mixed(segment)), round, Purpose::Round);
         let place = Permutation::new(key, positions.end - positions.start).at(position.0 - positions.start);
+        let member = positions.start + place;
+        if let Some(blocks) = &self.blocks {
+            return blocks.ordinal_at(member);
+        }
         let members = StreamKey::new(self.seed, Epoch(0), Purpose::Segments);
-        Permutation::new(members, self.len).at(positions.start + place)
+        Permutation::new(members, self.len).at(member)
     }
 
     /// Another position of the same segment, which may stand in for a bad sample.
@@ -119,6 +139,23 @@ mod tests {
             assert_ne!(order(1, segment), order(9, segment));
         }
         assert!(!order(1, 0).is_sorted() && order(1, 0) != (0..64).collect::<Vec<_>>(), "members are drawn from all");
+    }
+
+    #[test]
+    fn law_2_segments_of_blocks_have_few_seams_and_every_sample_once() {
+        let blocks = Blocks::cut(&[super::super::Block { samples: 1000, bytes: 1000 }], 20);
+        let segments = Segments::new(Seed(3), 1000, 1000).of_blocks(&blocks);
+        let mut all = BTreeSet::new();
+        for segment in 0..segments.count() {
+            let positions = segments.positions(segment).map(Position);
+            let order: Vec<u64> = positions.map(|position| segments.at(Epoch(4), position)).collect();
+            let members: BTreeSet<u64> = order.iter().copied().collect();
+            let seams = members.iter().zip(members.iter().skip(1)).filter(|(a, b)| *a + 1 != **b).count();
+            assert!(seams <= 64 / 20 + 1, "{seams} seams in segment {segment}");
+            assert!(!order.is_sorted() || order.len() < 4, "within a segment samples are shuffled");
+            all.extend(members);
+        }
+        assert!(all.into_iter().eq(0..1000));
     }
 
     #[test]

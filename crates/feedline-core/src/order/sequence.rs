@@ -87,6 +87,14 @@ impl Sequence {
         }
     }
 
+    /// How its data is divided, if it is produced in rounds of segments.
+    pub fn segments(&self) -> Option<&Segments> {
+        match &self.rule {
+            Rule::Segmented(segments) => Some(segments),
+            _ => None,
+        }
+    }
+
     /// A sampler's sequence over a source of `len` samples; `ordinal_of` finds an id, `class_of` an ordinal's class.
     pub fn sampled(
         seed: Seed,
@@ -140,7 +148,7 @@ impl Sequence {
             Rule::Shuffled { len } => {
                 EpochSequence::Shuffled(Permutation::new(StreamKey::new(self.seed, epoch, Purpose::Shuffle), *len))
             }
-            Rule::Segmented(segments) => EpochSequence::Segmented(*segments, epoch),
+            Rule::Segmented(segments) => EpochSequence::Segmented(segments.clone(), epoch),
             Rule::Listed(drawn) => EpochSequence::Drawn(Arc::clone(drawn)),
             Rule::Reservoir { rule, found } => {
                 let most = (KEPT_POSITIONS / self.len().max(1)).clamp(FEWEST_RESERVOIRS, MOST_RESERVOIRS);

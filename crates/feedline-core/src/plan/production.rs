@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{Fingerprint, OnError, Order, Plan, PlanError, RunConfig, Settings, Shuffle, Workers};
 use crate::batch::FieldForm;
-use crate::order::{Seed, Segments, Sequence};
+use crate::order::{Blocks, Seed, Segments, Sequence};
 
 /// Made by each job from the ids of its samples.
 pub const KEY_FIELD: &str = "key";
@@ -21,8 +21,6 @@ const INDEX_BYTES: usize = 8;
 pub enum Unshared {
     #[error("its samples come in order, and jobs that share choose their own; give shuffle=True")]
     InOrder,
-    #[error("it reads shards in sequence, and the segments of a node are drawn from all of them; give shuffle=True")]
-    InSequence,
     #[error("it has a sampler, whose sequence is its own")]
     Sampler,
     #[error("its order of delivery is {0}, and what is shared is delivered as it is produced")]
@@ -39,9 +37,8 @@ impl Plan {
             return Err(Unshared::Sampler);
         }
         match shuffle {
-            Shuffle::Full => {}
+            Shuffle::Full | Shuffle::Reservoir(_) => {}
             Shuffle::Never => return Err(Unshared::InOrder),
-            Shuffle::Reservoir(_) => return Err(Unshared::InSequence),
         }
         if *order != Order::Strict {
             return Err(Unshared::Delivery(*order));
@@ -74,7 +71,8 @@ impl Plan {
     pub fn shared_key(&self) -> Fingerprint {
         let fields = self.produced().join("\u{0}");
         let values = self.fingerprints().values.to_string();
-        Fingerprint(xxhash_rust::xxh3::xxh3_128(format!("{values} {fields}").as_bytes()))
+        let blocks = self.segment_blocks().map_or(0, |blocks| blocks.hash());
+        Fingerprint(xxhash_rust::xxh3::xxh3_128(format!("{values} {blocks:x} {fields}").as_bytes()))
     }
 
     /// What ranks have to agree on to be served by one run.
@@ -87,8 +85,8 @@ impl Plan {
         ))
     }
 
-    /// How its samples are divided.
-    pub fn segments(&self) -> Segments {
+    /// How many samples a segment has, whichever they are.
+    fn divided(&self) -> Segments {
         let bytes_of = |(name, form): &(Arc<str>, FieldForm)| match form {
             FieldForm::Region { region, .. } if **name != *INDEX_FIELD => self.layout().slab().slot_bytes(*region),
             _ => 0,
@@ -97,12 +95,31 @@ impl Plan {
         Segments::new(self.shared_seed(), self.source().len(), bytes as u64)
     }
 
+    /// How its samples are divided.
+    pub fn segments(&self) -> Segments {
+        let segments = self.divided();
+        match self.segment_blocks() {
+            Some(blocks) => segments.of_blocks(&blocks),
+            None => segments,
+        }
+    }
+
+    /// What its segments are made of, if it reads in sequence: blocks so short that each segment has one of every reader.
+    fn segment_blocks(&self) -> Option<Blocks> {
+        let Shuffle::Reservoir(config) = &self.settings().shuffle else { return None };
+        let together = self.source().blocks()?;
+        let stored = Blocks::cut(&together, u64::MAX).sample_bytes();
+        let segment_bytes = self.divided().segment_len().saturating_mul(stored);
+        let block = (segment_bytes / u64::from(config.readers)).clamp(1, config.block.0);
+        Some(Blocks::cut(&together, block))
+    }
+
     /// The plan that produces its segments.
     pub fn production(&self) -> Result<Self, PlanError> {
         let segments = self.segments();
         let seed = self.shared_seed();
         let settings = Settings {
-            shuffle: Shuffle::Full,
+            shuffle: self.settings().shuffle.clone(),
             seed,
             on_error: OnError::Skip { max_fraction: 1.0 },
             returns: Some(self.produced()),

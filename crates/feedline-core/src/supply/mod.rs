@@ -6,11 +6,13 @@
 
 mod ahead;
 mod counted;
+mod haul;
 mod local;
 mod near;
 mod reader;
 mod reservoir;
 mod seek;
+mod segments;
 mod volumes;
 
 use std::fmt::Debug;
@@ -26,6 +28,7 @@ pub use near::{
 };
 pub use reservoir::ReservoirSupply;
 pub use seek::{Found, SeekIndexes, sample_stamp, stamp};
+pub use segments::SegmentSupply;
 
 use crate::batch::{OutputError, Sample};
 use crate::cost::Effort;

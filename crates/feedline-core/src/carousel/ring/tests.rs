@@ -26,7 +26,7 @@ struct Model {
 impl Model {
     fn new(samples: u64, limit: usize) -> Self {
         let segments = Segments::new(Seed(1), samples, 1);
-        let ring = Ring::new(segments, limit);
+        let ring = Ring::new(segments.clone(), limit);
         Self { ring, segments, producing: Vec::new(), passengers: Vec::new(), produced: 0 }
     }
 

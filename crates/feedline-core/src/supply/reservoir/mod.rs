@@ -5,14 +5,12 @@
 //! until their sample is prepared.
 //!
 //! - `way.rs` is what is left to be read of an epoch
-//! - `haul.rs` makes long reads of neighbouring samples
 //! - `hoard.rs` is what was read, who waits for it, and how much may be read
 //! - `walk.rs` takes tasks and hands them over, `walker.rs` is the thread that reads
 //!
 //! Always true: what is held is bounded, beside the memory budget, and shown in the snapshot (law 5). What cannot be read in
 //! one go is loaded alone, and fails by name if it has to (law 6).
 
-mod haul;
 mod hoard;
 mod walk;
 mod walker;

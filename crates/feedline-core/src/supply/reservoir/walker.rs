@@ -7,17 +7,15 @@ use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 
-use super::super::{Reading, Wanted};
-use super::haul::{Haul, hauls};
+use super::super::Wanted;
+use super::super::haul::{Desk, Haul, hauls, stored_parts};
 use super::hoard::Complete;
 use super::walk::Walk;
 use super::way::Way;
 use crate::order::Occurrence;
 use crate::source::OpenPart;
-use crate::store::{Answer, Object};
+use crate::store::Answer;
 
-/// What is read between two looks at whether anybody wants it.
-const PIECE_BYTES: usize = 4 << 20;
 /// Fetches from a peer that are under way at once.
 const MOST_REQUESTS: usize = 8;
 
@@ -50,7 +48,7 @@ impl Walk {
     }
 
     fn read_on(self: &Arc<Self>) {
-        let (mut memory, mut last) = (Vec::new(), None);
+        let mut desk = Desk::default();
         let (mut queued, mut fetched) = (VecDeque::new(), HashMap::new());
         while let Some(next) = self.next(queued.len()) {
             match next {
@@ -59,7 +57,7 @@ impl Walk {
                         if haul.object.remote().is_some() {
                             queued.push_back((generation, haul));
                         } else {
-                            self.read(haul, generation, &mut memory, &mut last);
+                            self.read(haul, generation, &mut desk);
                         }
                     }
                 }
@@ -124,7 +122,7 @@ impl Walk {
     /// The hauls of a leg.
     fn plan(self: &Arc<Self>, generation: u64, leg: Vec<Wanted>) -> Vec<Haul> {
         let samples: Vec<(Wanted, Vec<OpenPart>)> =
-            leg.into_iter().map(|wanted| (wanted, self.parts(wanted))).collect();
+            leg.into_iter().map(|wanted| (wanted, stored_parts(&self.local, wanted))).collect();
         let mut complete = Complete::new();
         let mut progress = self.lock();
         if progress.hoard.generation != generation {
@@ -138,44 +136,14 @@ impl Walk {
         hauls(&samples)
     }
 
-    /// The stored bytes of a sample. Where that cannot be said, nothing: to load it will say why.
-    fn parts(&self, wanted: Wanted) -> Vec<OpenPart> {
-        let parts = self.local.needs(wanted, Reading::Trimmed).unwrap_or_default();
-        let is_read = |(object, range): &OpenPart| !range.is_empty() && !object.is_in_memory();
-        parts.into_iter().filter(is_read).collect()
-    }
-
-    fn read(
-        self: &Arc<Self>,
-        mut haul: Haul,
-        generation: u64,
-        memory: &mut Vec<u8>,
-        last: &mut Option<(Arc<dyn Object>, u64)>,
-    ) {
-        haul.join(last.as_ref());
-        let len = haul.len();
-        let has_room = len <= memory.len() || memory.try_reserve_exact(len - memory.len()).is_ok();
-        if has_room && len > memory.len() {
-            memory.resize(len, 0);
-        }
-        let bytes = if has_room { &mut memory[..len] } else { &mut [] };
+    fn read(self: &Arc<Self>, mut haul: Haul, generation: u64, desk: &mut Desk) {
         let is_wanted = || {
             let progress = self.lock();
             !progress.is_closed && progress.hoard.generation == generation
         };
-        let mut offset = haul.range.start;
-        let mut is_read = has_room;
-        for piece in bytes.chunks_mut(PIECE_BYTES) {
-            if !is_wanted() {
-                return;
-            }
-            is_read = is_read && haul.object.read_at(offset, piece).is_ok();
-            offset += piece.len() as u64;
+        if let Some(bytes) = haul.read(desk, is_wanted) {
+            self.put(&haul, bytes, generation);
         }
-        *last = Some((Arc::clone(&haul.object), haul.range.end));
-        // What could not be read in one go is tried sample by sample when it is loaded, and fails there by name.
-        let bytes = if is_read { &*bytes } else { &[] };
-        self.put(&haul, bytes, generation);
     }
 
     /// Begins to fetch a haul, unless nobody wants it any more; gives the number of the fetch.

@@ -9,9 +9,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::super::Wanted;
-use super::super::ahead::Cargo;
-use super::super::reader::{Fetched, Part};
+use super::ahead::Cargo;
+use super::reader::{Fetched, Part};
+use super::{LocalSupply, Reading, Wanted};
 use crate::order::Epoch;
 use crate::source::OpenPart;
 use crate::store::Object;
@@ -22,6 +22,16 @@ const REMOTE_MOST_BYTES: u64 = 8 << 20;
 /// What is read rather than skipped: as long as a seek, or as a request.
 const GAP_BYTES: u64 = 1 << 20;
 const REMOTE_GAP_BYTES: u64 = 128 << 10;
+
+/// What is read between two looks at whether anybody wants it.
+const PIECE_BYTES: usize = 4 << 20;
+
+/// What one who reads hauls one after the other keeps: memory for them, and where the last one ended.
+#[derive(Debug, Default)]
+pub(super) struct Desk {
+    memory: Vec<u8>,
+    last: Option<(Arc<dyn Object>, u64)>,
+}
 
 /// A range of an object, and what is cut out of it.
 #[derive(Debug)]
@@ -38,8 +48,36 @@ impl Haul {
         (self.range.end - self.range.start) as usize
     }
 
+    /// The samples that it is read for.
+    pub fn samples(&self) -> impl Iterator<Item = &Wanted> {
+        self.cuts.iter().map(|(wanted, _)| wanted)
+    }
+
+    /// Reads it from a disk as long as it `is_wanted`; nothing if it is not. What could not be read in one go has no bytes: it is
+    /// tried sample by sample when it is loaded, and fails there by name.
+    pub fn read<'a>(&mut self, desk: &'a mut Desk, is_wanted: impl Fn() -> bool) -> Option<&'a [u8]> {
+        self.join(desk.last.as_ref());
+        let (len, memory) = (self.len(), &mut desk.memory);
+        let has_room = len <= memory.len() || memory.try_reserve_exact(len - memory.len()).is_ok();
+        if has_room && len > memory.len() {
+            memory.resize(len, 0);
+        }
+        let bytes = if has_room { &mut memory[..len] } else { &mut [] };
+        let mut offset = self.range.start;
+        let mut is_read = has_room;
+        for piece in bytes.chunks_mut(PIECE_BYTES) {
+            if !is_wanted() {
+                return None;
+            }
+            is_read = is_read && self.object.read_at(offset, piece).is_ok();
+            offset += piece.len() as u64;
+        }
+        desk.last = Some((Arc::clone(&self.object), self.range.end));
+        Some(if is_read { bytes } else { &[] })
+    }
+
     /// Begins where the last haul ended, if what lies between is short: then the disk need not seek.
-    pub fn join(&mut self, last: Option<&(Arc<dyn Object>, u64)>) {
+    fn join(&mut self, last: Option<&(Arc<dyn Object>, u64)>) {
         if let Some((object, end)) = last
             && Arc::ptr_eq(object, &self.object)
             && *end < self.range.start
@@ -63,6 +101,13 @@ impl Haul {
         };
         self.cuts.iter().map(part).collect()
     }
+}
+
+/// The stored bytes of a sample. Where that cannot be said, nothing: to load it will say why.
+pub(super) fn stored_parts(local: &LocalSupply, wanted: Wanted) -> Vec<OpenPart> {
+    let parts = local.needs(wanted, Reading::Trimmed).unwrap_or_default();
+    let is_read = |(object, range): &OpenPart| !range.is_empty() && !object.is_in_memory();
+    parts.into_iter().filter(is_read).collect()
 }
 
 /// The hauls that get the parts of samples, that with the sample wanted first at first.
