@@ -7,7 +7,6 @@ use crate::cache::{Memories, PrefixCache};
 use crate::cost::{CostFile, Costs};
 use crate::engine::{Budget, Cores, Lasting};
 use crate::metrics::Metrics;
-use crate::order::Segments;
 use crate::plan::Plan;
 use crate::supply::{LocalSupply, NearSupply, ReadAhead, ReservoirSupply, SegmentSupply, Supply};
 
@@ -32,9 +31,7 @@ pub(crate) fn supply_for(plan: &Arc<Plan>, machine: &Machine) -> Arc<dyn Supply>
         _ if let Some(reservoir) = plan.sequence().reservoir() => {
             Arc::new(ReservoirSupply::new(plan, reservoir, local, machine))
         }
-        _ if plan.sequence().segments().is_some_and(Segments::are_of_blocks) && !plan.source().is_remote() => {
-            Arc::new(SegmentSupply::new(local))
-        }
+        _ if SegmentSupply::is_for(plan, &local) => Arc::new(SegmentSupply::new(local)),
         Some((peer, prefix)) => Arc::new(NearSupply::new(plan, local, peer, prefix, machine)),
         None if plan.source().is_remote() => Arc::new(ReadAhead::new(plan, local, machine)),
         None => Arc::new(local),

@@ -19,6 +19,8 @@ use crate::batch::Sample;
 use crate::cost::Effort;
 use crate::engine::{Task, Workspace};
 use crate::metrics::{Metrics, ReservoirSnapshot};
+use crate::order::{Epoch, Occurrence, Segments};
+use crate::plan::Plan;
 
 /// Stored bytes that may wait for threads.
 const MOST_BYTES: u64 = 128 << 20;
@@ -90,6 +92,17 @@ struct Waiting {
 }
 
 impl SegmentSupply {
+    /// Whether samples of a plan are read this way: those of segments that lie together, on a disk. From a peer many are fetched at
+    /// once, in any order.
+    pub fn is_for(plan: &Plan, local: &LocalSupply) -> bool {
+        let source = plan.source();
+        let is_on_disk = || {
+            let first = Wanted { id: source.id_at(0), epoch: Epoch(0), occurrence: Occurrence(0) };
+            stored_parts(local, first).iter().all(|(object, _)| object.remote().is_none())
+        };
+        plan.sequence().segments().is_some_and(Segments::are_of_blocks) && !source.is_empty() && is_on_disk()
+    }
+
     /// Reads what `local` will need for samples of segments.
     pub fn new(local: LocalSupply) -> Self {
         let reads = Reads { local: Arc::new(local), state: Mutex::default(), changed: Condvar::new() };
