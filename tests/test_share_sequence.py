@@ -45,12 +45,12 @@ def test_law_2_with_a_reservoir_segments_are_read_in_sequence_and_come_once_an_e
 ) -> None:
     folder_of(tmp_path / "pictures", 120)
     command = [sys.executable, "-m", "feedline", "pack", str(tmp_path / "pictures"), str(tmp_path / "shards")]
-    subprocess.run([*command, "--shard-size", "20kB"], check=True, capture_output=True)
+    subprocess.run([*command, "--shard-size", "100kB"], check=True, capture_output=True)
     shards = fl.tar(testing.slow_disk(tmp_path / "shards" / "*.tar", seek_ms=0.1, mb_per_second=1000))
     chain = [ops.DecodeImage(), ops.Resize((8, 8))]
 
     def loader(**options: Any) -> fl.Loader:
-        shuffle = fl.reservoir(0.2, readers=2, block="4kB")
+        shuffle = fl.reservoir(0.2, readers=2, block="1MB")
         return fl.Loader(shards, chain, batch_size=8, shuffle=shuffle, **options)
 
     with loader() as own:
