@@ -32,8 +32,8 @@ $(VENV)/tools: tools/native.sh
 	@touch $@
 
 $(VENV)/dev: $(VENV)/tools pyproject.toml tools/browser.sh
-	@echo "installing torch and the test tools (a few minutes the first time)"
-	@$(BIN)/pip install -q torch torchvision pillow webdataset pytest ruff mypy nibabel scipy selenium 'moto[s3,server]'
+	@echo "installing torch, jax and the test tools (a few minutes the first time)"
+	@$(BIN)/pip install -q torch torchvision jax pillow webdataset pytest ruff mypy nibabel scipy selenium 'moto[s3,server]'
 	@sh tools/browser.sh
 	@touch $@
 

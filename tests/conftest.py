@@ -66,13 +66,13 @@ def start_python(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
     """Start a Python process that runs ``code``; it is killed at the end of the test if it still runs."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(code: str, *arguments: object) -> subprocess.Popen[str]:
+    def start(code: str, *arguments: object, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
         script = tmp_path / f"script{len(started)}.py"
         script.write_text(code)
         environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "PYTHONUNBUFFERED": "1"}
         process = subprocess.Popen(
             [sys.executable, str(script), *map(str, arguments)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+            stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
         )  # fmt: skip
         started.append(process)
         return process
