@@ -19,7 +19,7 @@ SCHEDULE ?=
 # How long `make fuzz` runs each target.
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build demo test test-rust test-python test-fuzz fuzz lint bench bench-peers bench-schedule bench-storage bench-accuracy bench-share clean
+.PHONY: help build demo test test-rust test-python test-fuzz fuzz loom memcheck lint bench bench-peers bench-schedule bench-storage bench-accuracy bench-share clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -32,8 +32,8 @@ $(VENV)/tools: tools/native.sh
 	@touch $@
 
 $(VENV)/dev: $(VENV)/tools pyproject.toml tools/browser.sh
-	@echo "installing torch and the test tools (a few minutes the first time)"
-	@$(BIN)/pip install -q torch torchvision pillow webdataset pytest ruff mypy nibabel scipy selenium 'moto[s3,server]'
+	@echo "installing torch, jax and the test tools (a few minutes the first time)"
+	@$(BIN)/pip install -q torch torchvision jax pillow webdataset pytest ruff mypy nibabel scipy selenium 'moto[s3,server]'
 	@sh tools/browser.sh
 	@touch $@
 
@@ -62,12 +62,19 @@ test-fuzz: $(VENV)/tools
 fuzz: $(VENV)/tools  ## hostile bytes for every reader, FUZZ_SECONDS=60 for each, under libFuzzer
 	fuzz/run.sh $(FUZZ_SECONDS)
 
+loom:  ## the engine's own synchronisation in every interleaving (two minutes)
+	CARGO_TARGET_DIR=target/loom cargo test --manifest-path loom/Cargo.toml --quiet
+
+memcheck:  ## the memory of batches under valgrind: what is read, written and freed, and who orders it (two minutes)
+	tools/memcheck.sh
+
 test-python: $(VENV)/dev $(VENV)/installed
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/dev $(VENV)/installed
 	cargo fmt --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
+	cargo fmt --check --manifest-path loom/Cargo.toml
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from making import folder_of
+from nodes import leavings, serving
 
 LAUNCHER_VARIABLES = (
     "RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID",
@@ -64,13 +66,13 @@ def start_python(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
     """Start a Python process that runs ``code``; it is killed at the end of the test if it still runs."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(code: str, *arguments: object) -> subprocess.Popen[str]:
+    def start(code: str, *arguments: object, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
         script = tmp_path / f"script{len(started)}.py"
         script.write_text(code)
         environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent), "PYTHONUNBUFFERED": "1"}
         process = subprocess.Popen(
             [sys.executable, str(script), *map(str, arguments)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+            stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
         )  # fmt: skip
         started.append(process)
         return process
@@ -114,3 +116,32 @@ def serve() -> Iterator[Callable[..., tuple[subprocess.Popen[str], str]]]:
         if process.poll() is None:
             process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def socket(tmp_path: Path) -> Path:
+    """Where a test's node listens; its folder is not there."""
+    return tmp_path / "node" / "node.sock"
+
+
+@pytest.fixture
+def node(socket: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run a node."""
+    with serving(socket) as process:
+        yield process
+
+
+@pytest.fixture
+def nothing_left(tmp_path: Path, wait_until: Callable[..., None]) -> Iterator[None]:
+    """See that a test of sharing leaves nothing in shared memory, temp folders or the process table."""
+    before = leavings(tmp_path)
+    yield
+    gc.collect()
+    left = leavings(tmp_path) - before
+
+    def is_gone() -> bool:
+        # What others begin to use meanwhile does not count.
+        left.intersection_update(leavings(tmp_path))
+        return not left
+
+    wait_until(is_gone, f"nothing is left: {left}", seconds=20)

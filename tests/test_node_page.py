@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nodes import WAIT, kill, look, start_node
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-WAIT = 60
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--window-size=1100,900")
 
 # A job of its own process: reads at a steady pace until it is stopped.
@@ -40,18 +40,16 @@ class Node:
     """A node of its own process, with pages."""
 
     def __init__(self, socket: Path, http: str = "127.0.0.1:0") -> None:
-        command = [sys.executable, "-m", "feedline", "node", "--socket", str(socket), "--memory", "64MB"]
-        self.process = subprocess.Popen([*command, "--http", http], stderr=subprocess.PIPE, text=True)
+        self.process = start_node(socket, "--http", http)
         assert self.process.stderr is not None
-        said = self.process.stderr.readline() + self.process.stderr.readline()
+        said = self.process.stderr.readline()
         found = re.search(r"http://([\d.:]+)/", said)
         assert found, said
         self.address = found.group(1)
         self.url = f"http://{self.address}/"
 
     def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate(timeout=WAIT)
+        kill(self.process)
 
     def get(self, path: str) -> str:
         with urllib.request.urlopen(self.url + path, timeout=WAIT) as answer:
@@ -241,8 +239,7 @@ def test_the_numbers_of_the_pages_are_those_of_top(
     socket: Path, node: Node, jobs: list[subprocess.Popen[str]], wait_until: Callable[..., None]
 ) -> None:
     wait_until(lambda: len(json.loads(node.get("stats"))["jobs"]) == 2, "both jobs are on", seconds=WAIT)
-    command = [sys.executable, "-m", "feedline", "--json", "top", "--socket", str(socket)]
-    top = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    top = look(socket)
     stats = json.loads(node.get("stats"))
 
     def shape(value: Any) -> Any:
@@ -258,5 +255,6 @@ def test_the_numbers_of_the_pages_are_those_of_top(
     found = re.search(r"feedline_node_delivered_samples_total\{[^}]*\} (\d+)", metrics)
     assert found
     assert int(found.group(1)) >= stats["runs"][0]["leased_samples"]
-    seen = subprocess.run([*command[:3], "top", "--once", "--socket", str(socket)], capture_output=True, text=True)
+    command = [sys.executable, "-m", "feedline", "top", "--once", "--socket", str(socket)]
+    seen = subprocess.run(command, capture_output=True, text=True)
     assert "jobs wait for: start" in seen.stdout, seen.stderr

@@ -2,99 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import logging
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from making import folder_of
+from nodes import WAIT, Job, N, check_once, ids_of, kill, make, processes_with, serving, start_node
 
 import feedline as fl
 from feedline import ops
 
-N = 240
-WAIT = 60
-
-
-def make(**options: Any) -> fl.Loader:
-    chain = [ops.RandomCrop(8, on="data")]
-    return fl.Loader(fl.synthetic(N, (24, 24, 3)), chain, **{"batch_size": 16, "shuffle": True, **options})
-
-
-# A job of its own process: reads epochs at some speed and writes down what it got.
-JOB = """
-import json, sys, time
-import feedline as fl
-from feedline import ops
-batch, pause, epochs, socket, lost = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
-loader = fl.Loader(
-    fl.synthetic(240, (24, 24, 3)), [ops.RandomCrop(8, on="data")], batch_size=batch, shuffle=True,
-    share=fl.share(socket, on_loss=lost),
-)
-print("ready", flush=True)
-for epoch in range(epochs):
-    ids = []
-    for batch in loader:
-        ids.extend(batch["index"].tolist())
-        time.sleep(pause)
-        print("batch", flush=True)
-    print(json.dumps(ids), flush=True)
-"""
-
-
-class Job:
-    """A training process that shares."""
-
-    def __init__(self, socket: Path, batch: int = 16, pause: float = 0.0, epochs: int = 3, lost: str = "raise") -> None:
-        command = [sys.executable, "-c", JOB, str(batch), str(pause), str(epochs), str(socket), lost]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    def wait_for(self, line: str) -> None:
-        """Read until it says something."""
-        assert self.process.stdout is not None
-        for said in self.process.stdout:
-            if said.strip() == line:
-                return
-        raise AssertionError(f"the job ended without {line!r}: {self.process.communicate()[1]}")
-
-    def epochs(self) -> list[list[int]]:
-        """Give what it got in each epoch, once it has ended."""
-        said, problem = self.process.communicate(timeout=WAIT)
-        assert self.process.returncode == 0, problem
-        return [json.loads(line) for line in said.splitlines() if line.startswith("[")]
-
-
-@pytest.fixture
-def socket(tmp_path: Path) -> Path:
-    return tmp_path / "node" / "node.sock"
-
-
-@pytest.fixture
-def node(socket: Path) -> Iterator[subprocess.Popen[str]]:
-    process = start_node(socket)
-    yield process
-    process.terminate()
-    process.wait(timeout=WAIT)
-
-
-def start_node(socket: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "feedline", "node", "--socket", str(socket), "--memory", "64MB"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    assert "node at" in process.stderr.readline()
-    return process
-
-
-def check_once(epoch: list[int]) -> None:
-    assert sorted(epoch) == list(range(N))
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
 def test_law_2_jobs_of_other_speed_start_and_batch_size_see_all_samples_once_an_epoch(
@@ -119,8 +44,7 @@ def test_law_7_jobs_that_are_killed_while_they_hold_samples_harm_nobody(
     for _ in range(3):
         victim = Job(socket, pause=0.02, epochs=100)
         victim.wait_for("batch")
-        victim.process.kill()
-        victim.process.communicate(timeout=WAIT)
+        kill(victim.process)
     for epoch in stays.epochs():
         check_once(epoch)
 
@@ -130,8 +54,7 @@ def test_law_7_when_the_node_is_killed_jobs_go_on_alone_and_lose_nothing(socket:
     job = Job(socket, pause=0.01, epochs=3, lost="continue")
     for _ in range(5):
         job.wait_for("batch")
-    node.kill()
-    node.communicate(timeout=WAIT)
+    kill(node)
     for epoch in job.epochs():
         check_once(epoch)
 
@@ -141,33 +64,11 @@ def test_law_7_when_the_node_is_killed_jobs_raise_if_they_are_told_to(socket: Pa
     job = Job(socket, pause=0.01, epochs=100, lost="raise")
     job.wait_for("batch")
     began = time.monotonic()
-    node.kill()
-    node.communicate(timeout=WAIT)
+    kill(node)
     _, problem = job.process.communicate(timeout=WAIT)
     assert job.process.returncode == 1
     assert "NodeError" in problem
     assert time.monotonic() - began < 10
-
-
-def test_a_killed_node_is_followed_by_another_at_the_same_socket(socket: Path) -> None:
-    first = start_node(socket)
-    loader = make(share=str(socket), batch_size=16)
-    iterator = iter(loader)
-    seen = [index for _ in range(4) for index in next(iterator)["index"].tolist()]
-    state = loader.state_dict()
-    first.kill()
-    first.communicate(timeout=WAIT)
-    loader.close()
-    second = start_node(socket)
-    again = make(share=str(socket))
-    again.load_state_dict(json.loads(json.dumps(state)))
-    for batch in again:
-        seen.extend(batch["index"].tolist())
-    check_once(seen)
-    again.close()
-    second.terminate()
-    assert second.wait(timeout=WAIT) == 0
-    assert list(socket.parent.iterdir()) == [], "nothing is left"
 
 
 def test_two_nodes_at_one_socket_are_one_too_many(socket: Path, node: subprocess.Popen[str]) -> None:
@@ -176,7 +77,7 @@ def test_two_nodes_at_one_socket_are_one_too_many(socket: Path, node: subprocess
     assert second.returncode == 1
     assert "another node listens" in second.stderr
     with make(share=str(socket)) as loader:
-        check_once([index for batch in loader for index in batch["index"].tolist()])
+        check_once(ids_of(loader))
 
 
 def test_in_place_changes_reach_neither_the_node_nor_other_jobs(socket: Path, node: subprocess.Popen[str]) -> None:
@@ -199,7 +100,7 @@ def test_a_node_is_started_where_there_is_none_and_ends_with_its_last_job(
     monkeypatch.setenv("FEEDLINE_NODE", str(socket))
     with make(share=True) as first, make(share=True, batch_size=10) as second:
         for loader in (first, second):
-            check_once([index for batch in loader for index in batch["index"].tolist()])
+            check_once(ids_of(loader))
         assert socket.is_socket()
         assert socket.stat().st_mode & 0o777 == 0o600
     wait_until(lambda: not socket.parent.exists(), "the node has gone", seconds=20)
@@ -212,14 +113,8 @@ def test_a_node_that_a_job_starts_is_in_a_group_of_its_own_so_that_an_interrupt_
     monkeypatch.setenv("FEEDLINE_NODE", str(socket))
     with make(share=True) as loader:
         next(iter(loader))
-        nodes = []
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            # Processes of others come and go meanwhile.
-            with contextlib.suppress(OSError):
-                if str(socket).encode() in path.read_bytes():
-                    nodes.append(int(path.parent.name))
-        assert len(nodes) == 1
-        assert os.getpgid(nodes[0]) != os.getpgrp()
+        (node,) = processes_with(socket)
+        assert os.getpgid(node) != os.getpgrp()
 
 
 @pytest.mark.parametrize(
@@ -263,7 +158,7 @@ def test_what_a_function_makes_has_no_fixed_shape_and_is_not_shared(
     chain = [ops.Map(np.flip, on="data", deterministic=True)]
     with caplog.at_level(logging.WARNING, "feedline"):
         loader = fl.Loader(fl.synthetic(N, (4,)), chain, batch_size=8, shuffle=True, share=str(socket))
-    check_once([index for batch in loader for index in batch["index"].tolist()])
+    check_once(ids_of(loader))
     assert 'field "data" has no fixed shape' in caplog.text
     loader.close()
 
@@ -272,40 +167,36 @@ def test_law_6_each_job_deals_with_bad_samples_as_it_was_told(tmp_path: Path, so
     pictures = tmp_path / "pictures"
     folder_of(pictures, 40)
     (pictures / "zz.jpg").write_bytes(b"\xff\xd8 not a picture")
-    node = start_node(socket)
-    source, chain = fl.folder(pictures), [ops.DecodeImage(), ops.Resize((8, 8))]
+    with serving(socket):
+        source, chain = fl.folder(pictures), [ops.DecodeImage(), ops.Resize((8, 8))]
 
-    def loader(**options: Any) -> fl.Loader:
-        return fl.Loader(source, chain, batch_size=8, shuffle=True, share=str(socket), **options)
+        def loader(**options: Any) -> fl.Loader:
+            return fl.Loader(source, chain, batch_size=8, shuffle=True, share=str(socket), **options)
 
-    with loader() as strict, loader(on_error=fl.skip(0.1)) as lenient:
-        with pytest.raises(fl.SampleError, match=r"zz.jpg"):
-            list(strict)
-        for epoch in range(1, 3):
-            ids = [index for batch in lenient for index in batch["index"].tolist()]
-            assert len(ids) == 41
-            assert 40 not in ids
-            assert lenient.snapshot()["substituted"] == epoch
-        assert "zz.jpg" in lenient.snapshot()["substitutes"][0]["bad"]
-    node.terminate()
-    node.wait(timeout=WAIT)
+        with loader() as strict, loader(on_error=fl.skip(0.1)) as lenient:
+            with pytest.raises(fl.SampleError, match=r"zz.jpg"):
+                list(strict)
+            for epoch in range(1, 3):
+                ids = ids_of(lenient)
+                assert len(ids) == 41
+                assert 40 not in ids
+                assert lenient.snapshot()["substituted"] == epoch
+            assert "zz.jpg" in lenient.snapshot()["substitutes"][0]["bad"]
 
 
 def test_batches_larger_than_many_segments_need_no_more_memory(socket: Path) -> None:
-    command = [sys.executable, "-m", "feedline", "node", "--socket", str(socket), "--memory", "15kB"]
-    node = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert node.stderr is not None
-    node.stderr.readline()
     # A segment has 16 samples of 200 bytes: the node has room for four of them.
-    with make(share=str(socket), batch_size=200) as first, make(share=str(socket), batch_size=100) as second:
+    with (
+        serving(socket, memory="15kB"),
+        make(share=str(socket), batch_size=200) as first,
+        make(share=str(socket), batch_size=100) as second,
+    ):
         kept = []
         for loader in (first, second, first):
             batches = list(loader)
             kept += batches
             check_once([index for batch in batches for index in batch["index"].tolist()])
         assert len(kept) == 2 + 3 + 2
-    node.terminate()
-    node.wait(timeout=WAIT)
 
 
 def test_torch_tensors_and_keys_are_given_as_by_other_loaders(socket: Path, node: subprocess.Popen[str]) -> None:

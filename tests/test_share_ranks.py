@@ -6,18 +6,21 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from making import folder_of
+from nodes import WAIT, kill, look
 
 import feedline as fl
 from feedline import ops
 
-N, WAIT = 250, 60
+# The node is there for all tests of this file.
+pytestmark = pytest.mark.usefixtures("nothing_left", "node")
+
+N = 250
 
 
 def make(rank: int, world_size: int, **options: Any) -> fl.Loader:
@@ -26,33 +29,8 @@ def make(rank: int, world_size: int, **options: Any) -> fl.Loader:
     return fl.Loader(fl.synthetic(N, (24, 24, 3)), chain, rank=rank, world_size=world_size, **options)
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "feedline", "node", "--socket", str(socket_of(tmp_path)), "--memory", "500MB"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    assert "node at" in process.stderr.readline()
-    yield process
-    process.kill()
-    process.wait(timeout=WAIT)
-
-
-def socket_of(folder: Path) -> Path:
-    return folder / "node.sock"
-
-
-@pytest.fixture
-def socket(tmp_path: Path, node: subprocess.Popen[str]) -> str:
-    return str(socket_of(tmp_path))
-
-
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return list(one) == list(other) and all(np.array_equal(one[name], other[name]) for name in one)
-
-
-def look(socket: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "feedline", "--json", "top", "--socket", socket]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 @pytest.mark.parametrize(
@@ -65,9 +43,9 @@ def look(socket: str) -> dict[str, Any]:
     ],
 )
 def test_law_3_ranks_get_the_stream_of_loaders_of_their_own_with_one_run(
-    socket: str, world: int, options: dict[str, Any]
+    socket: Path, world: int, options: dict[str, Any]
 ) -> None:
-    shared = [make(rank, world, share=socket, **options) for rank in range(world)]
+    shared = [make(rank, world, share=str(socket), **options) for rank in range(world)]
     own = [make(rank, world, **options) for rank in range(world)]
     seen: list[np.ndarray[Any, Any]] = []
     for _ in range(2):
@@ -86,10 +64,10 @@ def test_law_3_ranks_get_the_stream_of_loaders_of_their_own_with_one_run(
         loader.close()
 
 
-def test_law_4_a_state_is_that_of_a_private_loader_and_goes_on_with_or_without_a_node(socket: str) -> None:
+def test_law_4_a_state_is_that_of_a_private_loader_and_goes_on_with_or_without_a_node(socket: Path) -> None:
     with make(1, 2) as whole:
         wanted = [batch["index"].tolist() for batch in whole] + [batch["index"].tolist() for batch in whole]
-    with make(1, 2, share=socket) as first:
+    with make(1, 2, share=str(socket)) as first:
         begun = iter(first)
         got = [next(begun)["index"].tolist() for _ in range(3)]
         state = first.state_dict()
@@ -98,7 +76,7 @@ def test_law_4_a_state_is_that_of_a_private_loader_and_goes_on_with_or_without_a
         begun = iter(second)
         got += [next(begun)["index"].tolist() for _ in range(2)]
         state = second.state_dict()
-    with make(1, 2, share=socket) as third:
+    with make(1, 2, share=str(socket)) as third:
         third.load_state_dict(state)
         got += [batch["index"].tolist() for batch in third]
         got += [batch["index"].tolist() for batch in third]
@@ -111,14 +89,13 @@ def test_law_4_a_state_is_that_of_a_private_loader_and_goes_on_with_or_without_a
 
 @pytest.mark.parametrize("on_loss", ["continue", "raise"])
 def test_law_7_a_node_that_is_killed_costs_no_batch_or_gives_an_error(
-    socket: str, node: subprocess.Popen[str], on_loss: Any
+    socket: Path, node: subprocess.Popen[str], on_loss: Any
 ) -> None:
     with make(0, 2) as own, make(0, 2, share=fl.share(socket, on_loss=on_loss)) as loader:
         wanted, given = iter(own), iter(loader)
         for _ in range(2):
             assert same(next(given), next(wanted))
-        node.kill()
-        node.wait(timeout=WAIT)
+        kill(node)
         if on_loss == "raise":
             with pytest.raises(fl.NodeError, match="is gone"):
                 list(given)
@@ -128,8 +105,8 @@ def test_law_7_a_node_that_is_killed_costs_no_batch_or_gives_an_error(
             assert all(same(one, other) for one, other in zip(loader, own, strict=True))
 
 
-def test_law_5_batches_that_a_rank_keeps_stay_as_they_are_and_hold_nobody_up(socket: str) -> None:
-    with make(0, 2) as own, make(0, 2, share=socket) as loader:
+def test_law_5_batches_that_a_rank_keeps_stay_as_they_are_and_hold_nobody_up(socket: Path) -> None:
+    with make(0, 2) as own, make(0, 2, share=str(socket)) as loader:
         kept = [batch for _ in range(4) for batch in loader]
         wanted = [batch for _ in range(4) for batch in own]
         kept[0]["data"][...] = 0
@@ -137,14 +114,14 @@ def test_law_5_batches_that_a_rank_keeps_stay_as_they_are_and_hold_nobody_up(soc
         assert all(same(one, other) for one, other in zip(kept[1:], wanted[1:], strict=True))
 
 
-def test_law_6_a_bad_sample_is_the_error_of_a_private_loader(tmp_path: Path, socket: str) -> None:
+def test_law_6_a_bad_sample_is_the_error_of_a_private_loader(tmp_path: Path, socket: Path) -> None:
     pictures = tmp_path / "pictures"
     folder_of(pictures, 20)
     (pictures / "zz.jpg").write_bytes(b"\xff\xd8 not a picture")
     chain = [ops.DecodeImage(), ops.Resize((8, 8))]
 
     def loader(**options: Any) -> fl.Loader:
-        options = {"batch_size": 4, "shuffle": True, "rank": 0, "world_size": 2, "share": socket, **options}
+        options = {"batch_size": 4, "shuffle": True, "rank": 0, "world_size": 2, "share": str(socket), **options}
         return fl.Loader(fl.folder(pictures), chain, **options)
 
     with loader() as even, loader(rank=1) as odd:
@@ -161,7 +138,7 @@ def test_law_6_a_bad_sample_is_the_error_of_a_private_loader(tmp_path: Path, soc
         assert even.snapshot()["substituted"] + odd.snapshot()["substituted"] == 1
 
 
-def test_torch_ranks_in_processes_of_their_own_each_get_their_share(socket: str) -> None:
+def test_torch_ranks_in_processes_of_their_own_each_get_their_share(socket: Path) -> None:
     code = """
 import json, sys
 import feedline as fl
@@ -174,7 +151,7 @@ print(json.dumps(ids))
     processes = []
     for rank in range(3):
         environment = {"RANK": str(rank), "WORLD_SIZE": "3", "LOCAL_RANK": str(rank)}
-        command = [sys.executable, "-c", code, socket]
+        command = [sys.executable, "-c", code, str(socket)]
         processes.append(
             subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
         )

@@ -164,6 +164,8 @@ pub enum StateError {
     Private,
     #[error("the state says batch {batches} of an epoch of {of}")]
     Beyond { batches: u64, of: u64 },
+    #[error("the state is damaged: it is of epoch {}, and nobody gets that far", epoch.0)]
+    Far { epoch: Epoch },
 }
 
 impl State {
@@ -181,6 +183,9 @@ impl State {
         }
         if self.order != now.order {
             return Err(StateError::Order);
+        }
+        if self.epoch > Epoch::LAST {
+            return Err(StateError::Far { epoch: self.epoch });
         }
         let is_under_way = (self.offset, self.batches) != (0, 0);
         if plan.sequence().reservoir().is_some() && is_under_way && self.world_size != now.world_size {

@@ -72,6 +72,10 @@ pub enum Error {
     State(#[from] StateError),
     #[error("the system has no {bytes} bytes left for a batch; lower batch_size or prefetch_batches")]
     OutOfMemory { bytes: usize },
+    #[error(
+        "the system has no {bytes} bytes left for a segment of samples; free memory, or let the node take less of it"
+    )]
+    NoSegment { bytes: usize },
     #[error("a preparer thread panicked, which is a bug; please report it")]
     Panicked,
     #[error("samples of this plan cannot be produced for several jobs")]

@@ -23,6 +23,7 @@ mod open;
 mod pool;
 mod slab;
 mod span;
+mod sync;
 mod view;
 mod views;
 

@@ -3,10 +3,9 @@
 //! Always true: M3 and M4 of the crate doc. What is *not* done here: counting which slots are filled; the engine knows.
 
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::pool::PoolInner;
+use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::{Allocation, Slab, SlabLayout};
 
 /// A slab whose slots can be claimed for writing.

@@ -3,8 +3,9 @@
 //! In: dropped slabs. Out: open slabs. Always true: at most `spare` allocations wait here; the pool never waits and never
 //! refuses, the engine's budget decides how many slabs are open.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::PoisonError;
 
+use crate::sync::{Arc, Mutex};
 use crate::{Allocation, OpenSlab, SlabLayout};
 
 /// Gives out slabs and takes their memory back.

@@ -4,9 +4,9 @@
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use crate::pool::PoolInner;
+use crate::sync::Arc;
 use crate::{Allocation, SlabLayout};
 
 /// The memory of a batch.

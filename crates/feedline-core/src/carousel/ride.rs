@@ -133,6 +133,9 @@ impl RideState {
         if self.rounds.len() as u64 != segments.count() {
             return damaged("it has not one round for each segment");
         }
+        if self.rounds.iter().chain([&self.epoch.0]).any(|count| *count > Epoch::LAST.0) {
+            return damaged("nobody gets that far: its epoch or a round is beyond all counting");
+        }
         let mut seen = vec![false; self.rounds.len()];
         let (mut begun, mut finished) = (0, 0);
         for &Portion { segment, round } in &self.order {
@@ -204,6 +207,8 @@ mod tests {
         check(&|state| state.order[0].segment = 99);
         check(&|state| state.order.push(state.order[0]));
         check(&|state| state.order[0].round = 2);
+        check(&|state| state.rounds[5] = u64::MAX);
+        check(&|state| state.epoch = Epoch(u64::MAX));
         check(&|state| state.received = 9);
         check(&|state| state.received = 0);
         check(&|state| state.shared = "another".to_owned());

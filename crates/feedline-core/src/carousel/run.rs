@@ -337,6 +337,10 @@ impl Inner {
                 Ok(Some((delivery, slab))) => self.publish(delivery, slab),
                 Ok(None) => {}
                 Err(error) => {
+                    let error = match error {
+                        Error::OutOfMemory { bytes } => Error::NoSegment { bytes },
+                        other => other,
+                    };
                     self.lock().failed = Some(Arc::new(error));
                     self.tell();
                     return;

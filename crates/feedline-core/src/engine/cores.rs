@@ -8,10 +8,11 @@
 //! Always true: with one run nobody waits while there is a core.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, Thread};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
+
+use super::sync::{AtomicBool, Deadline, Mutex, MutexGuard, Ordering, Thread, current};
 
 /// How long a thread waits for a core at most.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -117,16 +118,14 @@ impl Seat {
             state.busy += weight;
             return permit;
         }
-        let waiter = Arc::new(Waiter { thread: thread::current(), weight, may_go: AtomicBool::new(false) });
+        let waiter = Arc::new(Waiter { thread: current(), weight, may_go: AtomicBool::new(false) });
         state.came += 1;
         let place = (self.due.load(Ordering::Relaxed), state.came);
         state.waiting.insert(place, Arc::clone(&waiter));
         drop(state);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Deadline::after(PATIENCE);
         while !waiter.may_go.load(Ordering::Acquire) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if !left.is_zero() {
-                thread::park_timeout(left);
+            if deadline.park() {
                 continue;
             }
             let mut state = cores.lock();
@@ -150,6 +149,7 @@ impl Drop for Permit<'_> {
 mod tests {
     use super::*;
     use std::sync::mpsc;
+    use std::thread;
 
     fn waiting(cores: &Cores) -> usize {
         cores.lock().waiting.len()

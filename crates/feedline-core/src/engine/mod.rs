@@ -20,6 +20,7 @@ mod run;
 mod shared;
 mod stall;
 mod stuck;
+mod sync;
 mod task;
 mod threads;
 mod window;

@@ -45,3 +45,8 @@ impl Rank {
     /// A job of one process.
     pub const ALONE: Self = Self { rank: 0, world: 1 };
 }
+
+impl Epoch {
+    /// The last that is counted to: far beyond what anybody reaches, and far from where numbers end.
+    pub const LAST: Self = Self(u64::MAX / 2);
+}

@@ -11,11 +11,14 @@
 //! - `meter.rs` counts what a job does, `stats.rs` is the node in numbers, `page.rs` the same in a browser
 //! - `attached.rs` is the node as a job sees it: its segments in `feed.rs`, the batches of a rank in `batches.rs`
 //! - `start.rs` starts a node where there is none
+//! - `hostile.rs` is a job that speaks the protocol to do harm, for tests
 
 mod attached;
 mod batches;
 mod channel;
 mod feed;
+#[cfg(test)]
+mod hostile;
 mod kept;
 mod message;
 mod meter;

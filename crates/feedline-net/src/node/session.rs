@@ -83,15 +83,23 @@ pub(super) fn serve(
     let session = Session { sender, serving, meter, wishes, has_wish, has_ended };
     thread::scope(|scope| {
         let sending = thread::Builder::new().name("feedline-lease".to_owned()).spawn_scoped(scope, || {
+            let _ending = Ending(&session);
             if let Err(error) = session.send_all() {
                 tracing::debug!(%error, "a job takes no more");
             }
-            session.end();
         });
-        let heard = sending.map_err(WireError::from).and_then(|_| session.hear(&mut receiver));
-        session.end();
-        heard
+        let _ending = Ending(&session);
+        sending.map_err(WireError::from).and_then(|_| session.hear(&mut receiver))
     })
+}
+
+/// Ends a session with whichever of its threads ends first, in a panic too: a job must not wait for half of one.
+struct Ending<'a>(&'a Session);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
 }
 
 fn refuse(sender: &Sender, reason: String) -> Result<(), WireError> {

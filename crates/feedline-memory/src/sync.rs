@@ -1,0 +1,4 @@
+//! The primitives that slabs are built on; `loom/` puts others in their place.
+
+pub(crate) use std::sync::atomic::{AtomicBool, Ordering};
+pub(crate) use std::sync::{Arc, Mutex};

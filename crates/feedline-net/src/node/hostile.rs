@@ -1,0 +1,280 @@
+//! A job that says what no job of ours would say: the node and its other jobs do not care.
+//!
+//! It speaks the protocol by hand to a real node. Always true: it gets no more than a job may hold, can change nothing of what
+//! it gets, and what it says of segments, states and descriptors that are not its own moves nothing.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use feedline_core::carousel::{Portion, Ride, RideState};
+use feedline_core::order::Epoch;
+use feedline_core::testing::open;
+use feedline_core::{Cursor, Machine, Plan, Registry};
+use rustix::fs::{FallocateFlags, SealFlags};
+
+use super::channel::{Receiver, Sender, split};
+use super::message::{FromJob, FromNode, PROTOCOL, Way};
+use super::{Node, NodeConfig, NodeStats, Place};
+use crate::wire::engine_version;
+
+const PATIENCE: Duration = Duration::from_mins(1);
+/// What a job may hold at once; the ring's law.
+const MOST_SEGMENTS: usize = 4;
+/// What a rank may hold at once.
+const MOST_BATCHES: usize = 8;
+
+fn plan(samples: u64, more: &str) -> Arc<Plan> {
+    open(&format!(
+        "batch_size = 4\nshuffle = true\nreturns = [\"data\", \"index\"]\n[source]\nkind = \"synthetic\"\n\
+         n = {samples}\nshape = [8]\n{more}"
+    ))
+    .unwrap()
+}
+
+fn node(folder: &Path) -> Node {
+    let (socket, machine, registry) = (folder.join("node.sock"), Machine::default(), Arc::new(Registry::core()));
+    Node::start(NodeConfig { socket, memory_bytes: 1 << 20, machine, registry, http: None }).unwrap()
+}
+
+fn ride(plan: &Plan) -> RideState {
+    let segments = plan.segments();
+    Ride::new(&segments).to_state(plan, &segments)
+}
+
+/// A connection to a node.
+struct Hostile {
+    sender: Sender,
+    receiver: Receiver,
+}
+
+impl Hostile {
+    fn attach(node: &Node, plan: &Plan, key: u128, way: Way) -> Self {
+        let (sender, receiver) = split(Place::connect(node.path()).unwrap()).unwrap();
+        receiver.set_patience(Some(PATIENCE)).unwrap();
+        let mut this = Self { sender, receiver };
+        let plan = plan.document().unwrap().to_toml();
+        this.say(&FromJob::Attach { protocol: PROTOCOL, engine: engine_version(), plan, key, way });
+        assert_eq!(this.hear().unwrap().0, FromNode::Attached);
+        this
+    }
+
+    fn ride(node: &Node, plan: &Plan) -> Self {
+        Self::attach(node, plan, plan.shared_key().0, Way::Ride(ride(plan)))
+    }
+
+    fn rank(node: &Node, plan: &Plan, cursor: &Cursor) -> Self {
+        Self::attach(node, plan, plan.partition_key().0, Way::share(cursor, plan))
+    }
+
+    fn say(&self, message: &FromJob) {
+        self.sender.send(message, None).unwrap();
+    }
+
+    fn hear(&mut self) -> Option<(FromNode, Option<OwnedFd>)> {
+        self.receiver.receive().unwrap()
+    }
+
+    /// Asks without end and gives nothing back; what it gets until the node has said `alive` times that it is there.
+    fn take_all(&mut self, alive: usize) -> Vec<(u64, OwnedFd)> {
+        (0..10_000).for_each(|_| self.say(&FromJob::Next));
+        let (mut got, mut signs) = (Vec::new(), 0);
+        while signs < alive {
+            match self.hear().unwrap() {
+                (FromNode::Segment(segment), Some(memory)) => got.push((segment.number, memory)),
+                (FromNode::Batch(batch), Some(memory)) => got.push((batch.number, memory)),
+                (FromNode::Alive, None) => signs += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        got
+    }
+
+    /// What the node says first, but that it is there.
+    fn first_word(mut self) -> FromNode {
+        for _ in 0..PATIENCE.as_secs() {
+            match self.hear() {
+                Some((FromNode::Alive, _)) => {}
+                Some((message, _)) => return message,
+                None => panic!("the node has hung up without a word"),
+            }
+        }
+        panic!("the node says nothing")
+    }
+
+    /// Why the node refuses it.
+    fn refusal(self) -> String {
+        match self.first_word() {
+            FromNode::Refused { reason } => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Reads some segments as a job should.
+#[track_caller]
+fn check_serves(node: &Node, plan: &Plan) {
+    let mut job = Hostile::ride(node, plan);
+    let mut portions = Vec::new();
+    for _ in 0..plan.segments().count() {
+        job.say(&FromJob::Next);
+        let segment = loop {
+            match job.hear().unwrap().0 {
+                FromNode::Segment(segment) => break segment,
+                FromNode::Alive => {}
+                other => panic!("{other:?}"),
+            }
+        };
+        portions.push(segment.portion.segment);
+        job.say(&FromJob::GiveBack { number: segment.number });
+    }
+    portions.sort_unstable();
+    assert!(portions.into_iter().eq(0..plan.segments().count()), "an epoch has each segment once");
+}
+
+#[track_caller]
+fn wait_until(node: &Node, what: &str, is_so: impl Fn(&NodeStats) -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so(&node.stats()) {
+        assert!(Instant::now() < deadline, "{what}: {:?}", node.stats());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn who_asks_without_end_holds_no_more_than_others_may() {
+    let folder = tempfile::tempdir().unwrap();
+    let (node, plan) = (node(folder.path()), plan(300, ""));
+    let mut greedy = Hostile::ride(&node, &plan);
+    let held = greedy.take_all(2);
+    assert_eq!((held.len(), node.stats().runs[0].carousel.leased_segments), (MOST_SEGMENTS, MOST_SEGMENTS));
+    check_serves(&node, &plan);
+    drop((greedy, held));
+    wait_until(&node, "all is free", |stats| stats.jobs.is_empty() && stats.runs.is_empty());
+}
+
+#[test]
+fn a_rank_that_asks_without_end_holds_no_more_than_others_may() {
+    let folder = tempfile::tempdir().unwrap();
+    let (node, plan) = (node(folder.path()), plan(300, "[run]\nrank = 0\nworld_size = 2\n"));
+    let mut greedy = Hostile::rank(&node, &plan, &Cursor::default());
+    assert_eq!(greedy.take_all(2).len(), MOST_BATCHES);
+    for number in (8..1000).chain([u64::MAX]) {
+        greedy.say(&FromJob::GiveBack { number });
+    }
+    assert_eq!(greedy.take_all(2).len(), 0);
+    greedy.say(&FromJob::GiveBack { number: 3 });
+    assert_eq!(greedy.take_all(2).len(), 1);
+    drop(greedy);
+    let Way::Share(sound) = Way::share(&Cursor::default(), &plan) else { unreachable!("it is a share") };
+    let sound: serde_json::Value = serde_json::from_str(&sound).unwrap();
+    for (field, words) in [("batches", "of an epoch of 38"), ("seed", "seed"), ("epoch", "nobody gets that far")] {
+        let mut state = sound.clone();
+        state[field] = u64::MAX.into();
+        let liar = Hostile::rank(&node, &plan, &Cursor::default());
+        liar.say(&FromJob::Change { generation: 1, way: Way::Share(state.to_string()) });
+        let reason = liar.refusal();
+        assert!(reason.contains(words), "{reason}");
+    }
+}
+
+#[test]
+fn what_was_never_leased_cannot_be_given_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let (node, plan) = (node(folder.path()), plan(300, ""));
+    let mut other = Hostile::ride(&node, &plan);
+    let theirs = other.take_all(1);
+    let mut liar = Hostile::ride(&node, &plan);
+    for number in (0..1000).chain([u64::MAX]) {
+        liar.say(&FromJob::GiveBack { number });
+    }
+    let ours = liar.take_all(1);
+    assert_eq!((theirs.len(), ours.len()), (MOST_SEGMENTS, MOST_SEGMENTS));
+    let leased: std::collections::BTreeSet<u64> = theirs.iter().chain(&ours).map(|(number, _)| *number).collect();
+    assert_eq!(node.stats().runs[0].carousel.leased_segments, leased.len(), "what the other holds stays leased");
+}
+
+#[test]
+fn a_change_to_what_cannot_be_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (node, plan) = (node(folder.path()), plan(300, ""));
+    let mine = ride(&plan);
+    let rounds = |round| mine.rounds.iter().map(|_| round).collect::<Vec<u64>>();
+    let segment = u64::MAX;
+    let ways = [
+        (Way::Ride(ride(&self::plan(200, ""))), "200 samples then, 300 now"),
+        (Way::Ride(RideState { rounds: Vec::new(), ..mine.clone() }), "not one round for each segment"),
+        (Way::Ride(RideState { rounds: vec![1; 1 << 20], ..mine.clone() }), "not one round for each segment"),
+        (Way::Ride(RideState { order: vec![Portion { segment, round: 1 }], ..mine.clone() }), "is not there"),
+        (Way::Ride(RideState { received: u64::MAX, ..mine.clone() }), "not those of its segments"),
+        (Way::Ride(RideState { rounds: rounds(u64::MAX), ..mine.clone() }), "nobody gets that far"),
+        (Way::Ride(RideState { epoch: Epoch(u64::MAX), ..mine.clone() }), "nobody gets that far"),
+        (Way::Share("{}".to_owned()), "has no rank"),
+    ];
+    let bystander = Hostile::ride(&node, &plan);
+    for (way, words) in ways {
+        let liar = Hostile::ride(&node, &plan);
+        liar.say(&FromJob::Change { generation: 1, way });
+        let reason = liar.refusal();
+        assert!(reason.contains(words), "{reason}");
+    }
+    check_serves(&node, &plan);
+    drop(bystander);
+    let liar = Hostile::ride(&node, &plan);
+    liar.say(&FromJob::Look { protocol: PROTOCOL });
+    assert!(liar.refusal().contains("on already"));
+}
+
+#[test]
+fn a_job_that_changes_without_end_is_served_what_it_asked_for_last() {
+    let folder = tempfile::tempdir().unwrap();
+    let (node, plan) = (node(folder.path()), plan(300, ""));
+    let fickle = Hostile::ride(&node, &plan);
+    for generation in 1..=500 {
+        let way = Way::Ride(RideState { epoch: Epoch(generation), ..ride(&plan) });
+        fickle.say(&FromJob::Change { generation, way });
+    }
+    fickle.say(&FromJob::Next);
+    let FromNode::Segment(segment) = fickle.first_word() else { panic!("it gets what it asked for") };
+    assert_eq!((segment.generation, segment.epoch), (500, Epoch(500)));
+    check_serves(&node, &plan);
+}
+
+#[test]
+fn what_a_job_is_lent_it_can_neither_write_to_nor_make_longer_or_shorter() {
+    let folder = tempfile::tempdir().unwrap();
+    let (node, plan) = (node(folder.path()), plan(300, ""));
+    let mut job = Hostile::ride(&node, &plan);
+    let lent = job.take_all(1);
+    for (_, memory) in &lent {
+        let again = File::options().read(true).write(true).open(format!("/proc/self/fd/{}", memory.as_raw_fd()));
+        for descriptor in [Some(memory.as_fd()), again.as_ref().ok().map(|file| file.as_fd())].into_iter().flatten() {
+            let mut file = File::from(descriptor.try_clone_to_owned().unwrap());
+            assert!(file.write_all(b"x").is_err());
+            assert!(rustix::fs::ftruncate(descriptor, 1).is_err());
+            assert!(rustix::fs::ftruncate(descriptor, 1 << 30).is_err());
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            assert!(rustix::fs::fallocate(descriptor, hole, 0, 4096).is_err());
+            assert!(rustix::fs::fcntl_add_seals(descriptor, SealFlags::WRITE).is_err());
+        }
+    }
+}
+
+#[test]
+fn descriptors_that_a_job_sends_are_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (node, plan) = (node(folder.path()), plan(300, ""));
+    let job = Hostile::ride(&node, &plan);
+    let (kept, sent) = std::io::pipe().unwrap();
+    for number in 0..100 {
+        job.sender.send(&FromJob::GiveBack { number }, Some(sent.as_fd())).unwrap();
+    }
+    drop(sent);
+    // The pipe has ended when nobody has the other end open any more, and the job is still on.
+    let mut rest = Vec::new();
+    std::io::Read::read_to_end(&mut &kept, &mut rest).unwrap();
+    assert_eq!(node.stats().jobs.len(), 1);
+}

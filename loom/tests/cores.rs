@@ -1,0 +1,66 @@
+//! The cores that runs share, in every interleaving: nobody waits for ever, and no permit is lost or given twice.
+//!
+//! How much of the cores is taken cannot be seen from outside. But who enters when time stands still waits for ever if any
+//! of them was lost, which loom finds; and a permit that was given back twice ends in a negative number, which panics.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::time::{Duration, Instant};
+
+use feedline_loom::cores::Cores;
+use feedline_loom::sync::let_time_pass;
+use loom::cell::Cell;
+use loom::sync::Arc;
+use loom::thread;
+
+/// Time is the same for all tests of this file.
+static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+/// Lets threads enter a core beside one that has it, each due at another time.
+fn check(threads: u64, time_passes: bool) {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = (threads > 2).then_some(3);
+    model.check(move || {
+        let_time_pass(time_passes);
+        let (cores, only) = (Cores::new(1), Arc::new(Cell::new(0)));
+        let enter = |due: u64| {
+            let (cores, only) = (cores.clone(), Arc::clone(&only));
+            move || {
+                let seat = cores.seat();
+                seat.set_due(Instant::now() + Duration::from_secs(due));
+                let permit = seat.enter();
+                if !time_passes {
+                    // Loom finds it if two are here at once.
+                    only.set(only.get() + 1);
+                }
+                drop(permit);
+            }
+        };
+        let others: Vec<_> = (1..threads).map(|due| thread::spawn(enter(due * 100))).collect();
+        enter(0)();
+        others.into_iter().for_each(|other| other.join().unwrap());
+        // Nothing is lost: there is a core, without a wait.
+        let_time_pass(false);
+        drop(cores.seat().enter());
+    });
+}
+
+#[test]
+fn two_threads_take_turns_and_each_is_woken() {
+    check(2, false);
+}
+
+#[test]
+fn three_threads_take_turns_and_each_is_woken() {
+    check(3, false);
+}
+
+#[test]
+fn two_threads_that_lose_patience_lose_no_permit() {
+    check(2, true);
+}
+
+#[test]
+fn three_threads_that_lose_patience_lose_no_permit() {
+    check(3, true);
+}
