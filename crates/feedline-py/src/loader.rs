@@ -12,7 +12,7 @@ use feedline_core::metrics::Metrics;
 use feedline_core::order::Epoch;
 use feedline_core::plan::Plan as CorePlan;
 use feedline_core::sink::{
-    Connect, Feed, Iteration, Loader as CoreLoader, LocalFeed, Machine, Next, Open, Origin, SharedLoader, Stream,
+    Connect, Deliverer, Feed, Iteration, Loader as CoreLoader, LocalFeed, Machine, Next, Open, SharedLoader, Stream,
     StreamState,
 };
 use feedline_core::{Cursor, Error};
@@ -235,7 +235,7 @@ fn open(plan: Arc<CorePlan>, socket: PathBuf, command: Option<Vec<String>>) -> O
             None => attach(&socket),
         };
         attached
-            .map(|batches| Arc::new(batches) as Arc<dyn Origin>)
+            .map(|batches| Arc::new(batches) as Arc<dyn Deliverer>)
             .map_err(|error: AttachError| Error::Attach { reason: chain(&error) })
     })
 }

@@ -46,7 +46,7 @@ struct Waiter {
 
 /// A run's place at the cores.
 #[derive(Debug)]
-pub struct Seat {
+pub struct Standing {
     cores: Arc<Cores>,
     /// When its consumer will wait if nothing is finished before, in microseconds since the cores were there.
     due: AtomicU64,
@@ -68,8 +68,8 @@ impl Cores {
     }
 
     /// A place for a run, which is due at once.
-    pub fn seat(self: &Arc<Self>) -> Seat {
-        Seat { cores: Arc::clone(self), due: AtomicU64::new(0), weight: AtomicU32::new(CORE) }
+    pub fn standing(self: &Arc<Self>) -> Standing {
+        Standing { cores: Arc::clone(self), due: AtomicU64::new(0), weight: AtomicU32::new(CORE) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -96,7 +96,7 @@ fn state_has_room(limit: u32, busy: u32, weight: u32) -> bool {
     busy == 0 || busy + weight <= limit
 }
 
-impl Seat {
+impl Standing {
     /// Says when the run's consumer will wait if nothing is finished before.
     pub fn set_due(&self, due: Instant) {
         let micros = due.saturating_duration_since(self.cores.began).as_micros();
@@ -159,16 +159,16 @@ mod tests {
         cores.lock().busy
     }
 
-    fn seat_due(cores: &Arc<Cores>, micros: u64) -> Seat {
-        let seat = cores.seat();
-        seat.set_due(cores.began + Duration::from_micros(micros));
-        seat
+    fn standing_due(cores: &Arc<Cores>, micros: u64) -> Standing {
+        let standing = cores.standing();
+        standing.set_due(cores.began + Duration::from_micros(micros));
+        standing
     }
 
     /// Who goes in which order when the only core becomes free, all having asked within the time that they wait.
     fn order(dues: &[u64]) -> Option<Vec<u64>> {
         let cores = Cores::new(1);
-        let first = cores.seat();
+        let first = cores.standing();
         let (went, order) = mpsc::channel();
         let held = first.enter();
         thread::scope(|scope| {
@@ -176,8 +176,8 @@ mod tests {
             for (number, &due) in dues.iter().enumerate() {
                 let (cores, went) = (&cores, went.clone());
                 scope.spawn(move || {
-                    let seat = seat_due(cores, due);
-                    let _permit = seat.enter();
+                    let standing = standing_due(cores, due);
+                    let _permit = standing.enter();
                     went.send(due).unwrap();
                 });
                 while waiting(cores) <= number && began.elapsed() < PATIENCE {
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn law_7_nobody_waits_for_long() {
         let cores = Cores::new(1);
-        let (urgent, patient) = (seat_due(&cores, 0), seat_due(&cores, u64::MAX / 2));
+        let (urgent, patient) = (standing_due(&cores, 0), standing_due(&cores, u64::MAX / 2));
         let held = urgent.enter();
         thread::scope(|scope| {
             scope.spawn(|| drop(patient.enter()));
@@ -214,9 +214,9 @@ mod tests {
     #[test]
     fn threads_that_wait_for_storage_take_little_of_a_core() {
         let cores = Cores::new(1);
-        let seat = cores.seat();
-        seat.set_computing(0.1);
-        let permits: Vec<Permit<'_>> = (0..10).map(|_| seat.enter()).collect();
+        let standing = cores.standing();
+        standing.set_computing(0.1);
+        let permits: Vec<Permit<'_>> = (0..10).map(|_| standing.enter()).collect();
         assert_eq!((busy(&cores), waiting(&cores)), (CORE, 0));
         drop(permits);
         assert_eq!(busy(&cores), 0);
@@ -229,10 +229,10 @@ mod tests {
             for run in 0..8_u64 {
                 let cores = &cores;
                 scope.spawn(move || {
-                    let seat = seat_due(cores, run * 100);
+                    let standing = standing_due(cores, run * 100);
                     for turn in 0..500 {
-                        seat.set_computing(f64::from(turn % 10) / 10.0);
-                        let permit = seat.enter();
+                        standing.set_computing(f64::from(turn % 10) / 10.0);
+                        let permit = standing.enter();
                         thread::yield_now();
                         drop(permit);
                     }

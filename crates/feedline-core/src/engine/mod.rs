@@ -30,7 +30,7 @@ mod workspace;
 pub use agenda::Stretch;
 pub use budget::{BatchNeed, Budget, BudgetSnapshot, NoMemory, Patience, Working};
 pub use cancel::{Cancel, Cancelled};
-pub use cores::{Cores, Permit, Seat};
+pub use cores::{Cores, Permit, Standing};
 pub use run::{Delivery, Lasting, Run};
 pub use task::Task;
 pub use workspace::Workspace;

@@ -99,8 +99,8 @@ impl Run {
 
     /// Says when the first who waits for what a run on demand prepares will have to.
     pub fn set_due(&self, due: Instant) {
-        if let Some(seat) = &self.shared.seat {
-            seat.set_due(due);
+        if let Some(standing) = &self.shared.standing {
+            standing.set_due(due);
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use feedline_memory::{Pool, Slab};
 
-use super::cores::Seat;
+use super::cores::Standing;
 use super::crew::{Crew, Look};
 use super::outlook::{Limits, Outlook, Pace};
 use super::run::{Delivery, Lasting};
@@ -39,7 +39,7 @@ pub(super) struct Shared {
     pub number: u64,
     pub crew: Crew,
     /// Its place at cores that it shares with other runs.
-    pub seat: Option<Seat>,
+    pub standing: Option<Standing>,
     /// Whether somebody looks up the sizes of samples.
     pub finds_sizes: AtomicBool,
     limits: Limits,
@@ -103,7 +103,7 @@ impl Shared {
             cancel: Cancel::default(),
             number,
             crew,
-            seat: cores.map(|cores| cores.seat()),
+            standing: cores.map(|cores| cores.standing()),
             finds_sizes: AtomicBool::new(false),
             limits,
             opening: Mutex::default(),
@@ -158,8 +158,8 @@ impl Shared {
         let waited = progress.waited_ever;
         let has_changed = self.crew.adjust(&mut progress.look, waited);
         drop(progress);
-        if let Some(seat) = &self.seat {
-            seat.set_computing(self.crew.computing());
+        if let Some(standing) = &self.standing {
+            standing.set_computing(self.crew.computing());
         }
         if has_changed {
             self.has_tasks.notify_all();
@@ -220,9 +220,9 @@ impl Shared {
 
     /// Says when the consumer of a stream will wait, at its pace, if no further batch is finished.
     pub fn tell_due(&self, progress: &Progress) {
-        let Some(seat) = self.seat.as_ref().filter(|_| progress.window.is_stream()) else { return };
+        let Some(standing) = self.standing.as_ref().filter(|_| progress.window.is_stream()) else { return };
         let ready = progress.window.batches.iter().take_while(|batch| batch.is_complete()).count();
-        seat.set_due(progress.pace.due_after(ready));
+        standing.set_due(progress.pace.due_after(ready));
     }
 
     /// Takes the batch that is due, if it is complete.

@@ -6,7 +6,7 @@ use feedline_memory::SlotWriter;
 
 use super::Task;
 use super::arrivals::Arrived;
-use super::cores::Seat;
+use super::cores::Standing;
 use super::prepare::{Outcome, Preparer, Report};
 use super::shared::Shared;
 use crate::batch::{FieldForm, Loose};
@@ -33,7 +33,7 @@ impl Shared {
             let is_new = prepared.is_none();
             let outcome = prepared.map_or_else(
                 || {
-                    let _permit = self.seat.as_ref().map(Seat::enter);
+                    let _permit = self.standing.as_ref().map(Standing::enter);
                     self.crew.time(|| preparer.run(&mut task))
                 },
                 Outcome::Done,

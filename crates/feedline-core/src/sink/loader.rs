@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::arrival_book::ArrivalBook;
+use super::deliverer::{Deliverer, Open};
 use super::machine::{Machine, keep_costs, lasting_for, supply_for};
-use super::origin::{Open, Origin};
 use crate::batch::Batch;
 use crate::cost::CostFile;
 use crate::cursor::{Cursor, State};
@@ -57,7 +57,7 @@ impl fmt::Debug for Node {
 
 #[derive(Debug)]
 struct Progress {
-    run: Option<Arc<dyn Origin>>,
+    run: Option<Arc<dyn Deliverer>>,
     /// Whether batches are prepared here, because there is no node, or none any more.
     is_alone: bool,
     received: Cursor,
@@ -356,7 +356,7 @@ impl Loader {
     }
 
     /// The run that feeds an iteration, started if need be; none if the iteration has ended.
-    fn run_of(&self, iteration: Iteration) -> Result<Option<Arc<dyn Origin>>, Error> {
+    fn run_of(&self, iteration: Iteration) -> Result<Option<Arc<dyn Deliverer>>, Error> {
         let mut progress = self.lock();
         match progress.stage {
             _ if progress.is_closed => Err(Error::Closed),
@@ -371,11 +371,11 @@ impl Loader {
         }
     }
 
-    fn running(&self, progress: &mut Progress) -> Result<Arc<dyn Origin>, Error> {
+    fn running(&self, progress: &mut Progress) -> Result<Arc<dyn Deliverer>, Error> {
         if let Some(run) = &progress.run {
             return Ok(Arc::clone(run));
         }
-        let run: Arc<dyn Origin> = match self.node.as_ref().filter(|_| !progress.is_alone) {
+        let run: Arc<dyn Deliverer> = match self.node.as_ref().filter(|_| !progress.is_alone) {
             Some(node) => (node.open)(&progress.received, &self.lasting.metrics)?,
             None => Arc::new(Run::start(
                 Arc::clone(&self.plan),

@@ -2,10 +2,10 @@
 
 mod arrival_book;
 mod cutter;
+mod deliverer;
 mod feed;
 mod loader;
 mod machine;
-mod origin;
 mod shared;
 mod stream;
 
@@ -16,6 +16,6 @@ pub(crate) use machine::{keep_costs, lasting_for, supply_for};
 /// How long whoever waits for samples waits before he looks whether he should end.
 pub const STREAM_POLL: std::time::Duration = std::time::Duration::from_millis(100);
 
-pub use origin::{Open, Origin};
+pub use deliverer::{Deliverer, Open};
 pub use shared::{Connect, SharedLoader};
 pub use stream::{Stream, StreamState};

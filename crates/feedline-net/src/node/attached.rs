@@ -17,7 +17,7 @@ use feedline_core::{Error, Plan};
 use feedline_memory::{View, Views};
 
 use super::channel::{Receiver, Sender, split};
-use super::message::{FromJob, FromNode, PROTOCOL, Way};
+use super::message::{FromJob, FromNode, PROTOCOL, Route};
 use super::place::{Place, PlaceError};
 use crate::wire::{WireError, engine_version};
 
@@ -101,7 +101,7 @@ impl fmt::Debug for Attached {
 
 impl Attached {
     /// Attaches to the node at `socket` with what jobs served together have in common, and where this one goes on.
-    pub fn attach(socket: &Path, plan: &Plan, key: u128, way: Way) -> Result<Self, AttachError> {
+    pub fn attach(socket: &Path, plan: &Plan, key: u128, route: Route) -> Result<Self, AttachError> {
         let stream = Place::connect(socket)?;
         let wire = |source| AttachError::Wire { socket: socket.to_owned(), source };
         let (sender, mut receiver) = split(stream).map_err(|error| wire(error.into()))?;
@@ -112,7 +112,7 @@ impl Attached {
             engine: engine_version(),
             plan: document.seen_from(&here).to_toml(),
             key,
-            way,
+            route,
         };
         receiver.set_patience(Some(ATTACH_TIME)).map_err(|error| wire(error.into()))?;
         // A node that refuses may do so before it has heard all.
@@ -146,9 +146,9 @@ impl Attached {
     }
 
     /// Goes on from somewhere else; what was lent before is not meant any more.
-    pub fn change(&self, way: Way) -> Result<(), Error> {
+    pub fn change(&self, route: Route) -> Result<(), Error> {
         let generation = self.link.generation.fetch_add(1, Ordering::Relaxed) + 1;
-        self.say(&FromJob::Change { generation, way })
+        self.say(&FromJob::Change { generation, route })
     }
 
     /// Waits up to `timeout` for the next piece of memory, with up to `ahead` of them asked for at once.

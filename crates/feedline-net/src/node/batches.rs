@@ -12,12 +12,12 @@ use feedline_core::batch::{Batch, BatchField, FieldData, FieldForm, Loose};
 use feedline_core::carousel::BadSlot;
 use feedline_core::engine::Delivery;
 use feedline_core::metrics::{Metrics, Phase, QueueSnapshot, Substitute};
-use feedline_core::sink::Origin;
+use feedline_core::sink::Deliverer;
 use feedline_core::{Cursor, Error, Plan};
 use feedline_memory::{Pool, Slab, Span};
 
 use super::attached::{AttachError, Attached, Lent};
-use super::message::{BatchMessage, FromNode, Way};
+use super::message::{BatchMessage, FromNode, Route};
 
 /// Batches that are asked for at once, so that the next is there when it is needed.
 pub(super) const BATCHES_AHEAD: u64 = 2;
@@ -57,8 +57,8 @@ impl NodeBatches {
         cursor: &Cursor,
         metrics: &Arc<Metrics>,
     ) -> Result<Self, AttachError> {
-        let way = Way::share(cursor, plan);
-        let attached = Attached::attach(socket, plan, plan.partition_key().0, way)?;
+        let route = Route::share(cursor, plan);
+        let attached = Attached::attach(socket, plan, plan.partition_key().0, route)?;
         let progress = Progress {
             cursor: cursor.clone(),
             next: None,
@@ -114,7 +114,7 @@ impl NodeBatches {
     }
 }
 
-impl Origin for NodeBatches {
+impl Deliverer for NodeBatches {
     fn wait_within(&self, timeout: Duration) -> Result<bool, Error> {
         let _turn = self.turn();
         let progress = self.lock();
@@ -168,12 +168,12 @@ impl Origin for NodeBatches {
 
     fn seek(&self, cursor: Cursor) {
         let _turn = self.turn();
-        let way = Way::share(&cursor, &self.plan);
+        let route = Route::share(&cursor, &self.plan);
         let mut progress = self.lock();
         (progress.next, progress.has_delivered) = (None, false);
         progress.cursor = cursor;
         // A node that is gone is found out by the next wait.
-        self.attached.change(way).unwrap_or_default();
+        self.attached.change(route).unwrap_or_default();
     }
 
     fn queue(&self) -> QueueSnapshot {

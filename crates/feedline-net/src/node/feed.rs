@@ -10,7 +10,7 @@ use feedline_core::sink::{Feed, Segment, SegmentMemory};
 use feedline_core::{Error, Plan};
 
 use super::attached::{AttachError, Attached, Lent};
-use super::message::{FromNode, SegmentMessage, Way};
+use super::message::{FromNode, Route, SegmentMessage};
 
 /// A segment holds many batches, so one is asked for at a time.
 const AHEAD: u64 = 1;
@@ -27,15 +27,15 @@ impl NodeFeed {
     /// Attaches to the node at `socket`, going on from where a ride stands.
     pub fn attach(socket: &Path, plan: &Arc<Plan>, ride: &Ride) -> Result<Self, AttachError> {
         let segments = plan.segments();
-        let way = Way::Ride(ride.to_state(plan, &segments));
-        let attached = Attached::attach(socket, plan, plan.shared_key().0, way)?;
+        let route = Route::Ride(ride.to_state(plan, &segments));
+        let attached = Attached::attach(socket, plan, plan.shared_key().0, route)?;
         Ok(Self { attached, plan: Arc::clone(plan), segments })
     }
 }
 
 impl Feed for NodeFeed {
     fn change(&self, ride: &Ride) -> Result<(), Error> {
-        self.attached.change(Way::Ride(ride.to_state(&self.plan, &self.segments)))
+        self.attached.change(Route::Ride(ride.to_state(&self.plan, &self.segments)))
     }
 
     fn next_within(&self, timeout: Duration) -> Result<Option<Segment>, Error> {

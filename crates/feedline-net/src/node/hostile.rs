@@ -17,7 +17,7 @@ use feedline_core::{Cursor, Machine, Plan, Registry};
 use rustix::fs::{FallocateFlags, SealFlags};
 
 use super::channel::{Receiver, Sender, split};
-use super::message::{FromJob, FromNode, PROTOCOL, Way};
+use super::message::{FromJob, FromNode, PROTOCOL, Route};
 use super::{Node, NodeConfig, NodeStats, Place};
 use crate::wire::engine_version;
 
@@ -52,22 +52,22 @@ struct Hostile {
 }
 
 impl Hostile {
-    fn attach(node: &Node, plan: &Plan, key: u128, way: Way) -> Self {
+    fn attach(node: &Node, plan: &Plan, key: u128, route: Route) -> Self {
         let (sender, receiver) = split(Place::connect(node.path()).unwrap()).unwrap();
         receiver.set_patience(Some(PATIENCE)).unwrap();
         let mut this = Self { sender, receiver };
         let plan = plan.document().unwrap().to_toml();
-        this.say(&FromJob::Attach { protocol: PROTOCOL, engine: engine_version(), plan, key, way });
+        this.say(&FromJob::Attach { protocol: PROTOCOL, engine: engine_version(), plan, key, route });
         assert_eq!(this.hear().unwrap().0, FromNode::Attached);
         this
     }
 
     fn ride(node: &Node, plan: &Plan) -> Self {
-        Self::attach(node, plan, plan.shared_key().0, Way::Ride(ride(plan)))
+        Self::attach(node, plan, plan.shared_key().0, Route::Ride(ride(plan)))
     }
 
     fn rank(node: &Node, plan: &Plan, cursor: &Cursor) -> Self {
-        Self::attach(node, plan, plan.partition_key().0, Way::share(cursor, plan))
+        Self::attach(node, plan, plan.partition_key().0, Route::share(cursor, plan))
     }
 
     fn say(&self, message: &FromJob) {
@@ -169,13 +169,13 @@ fn a_rank_that_asks_without_end_holds_no_more_than_others_may() {
     greedy.say(&FromJob::GiveBack { number: 3 });
     assert_eq!(greedy.take_all(2).len(), 1);
     drop(greedy);
-    let Way::Share(sound) = Way::share(&Cursor::default(), &plan) else { unreachable!("it is a share") };
+    let Route::Share(sound) = Route::share(&Cursor::default(), &plan) else { unreachable!("it is a share") };
     let sound: serde_json::Value = serde_json::from_str(&sound).unwrap();
     for (field, words) in [("batches", "of an epoch of 38"), ("seed", "seed"), ("epoch", "nobody gets that far")] {
         let mut state = sound.clone();
         state[field] = u64::MAX.into();
         let liar = Hostile::rank(&node, &plan, &Cursor::default());
-        liar.say(&FromJob::Change { generation: 1, way: Way::Share(state.to_string()) });
+        liar.say(&FromJob::Change { generation: 1, route: Route::Share(state.to_string()) });
         let reason = liar.refusal();
         assert!(reason.contains(words), "{reason}");
     }
@@ -205,19 +205,19 @@ fn a_change_to_what_cannot_be_is_refused() {
     let rounds = |round| mine.rounds.iter().map(|_| round).collect::<Vec<u64>>();
     let segment = u64::MAX;
     let ways = [
-        (Way::Ride(ride(&self::plan(200, ""))), "200 samples then, 300 now"),
-        (Way::Ride(RideState { rounds: Vec::new(), ..mine.clone() }), "not one round for each segment"),
-        (Way::Ride(RideState { rounds: vec![1; 1 << 20], ..mine.clone() }), "not one round for each segment"),
-        (Way::Ride(RideState { order: vec![Portion { segment, round: 1 }], ..mine.clone() }), "is not there"),
-        (Way::Ride(RideState { received: u64::MAX, ..mine.clone() }), "not those of its segments"),
-        (Way::Ride(RideState { rounds: rounds(u64::MAX), ..mine.clone() }), "nobody gets that far"),
-        (Way::Ride(RideState { epoch: Epoch(u64::MAX), ..mine.clone() }), "nobody gets that far"),
-        (Way::Share("{}".to_owned()), "has no rank"),
+        (Route::Ride(ride(&self::plan(200, ""))), "200 samples then, 300 now"),
+        (Route::Ride(RideState { rounds: Vec::new(), ..mine.clone() }), "not one round for each segment"),
+        (Route::Ride(RideState { rounds: vec![1; 1 << 20], ..mine.clone() }), "not one round for each segment"),
+        (Route::Ride(RideState { order: vec![Portion { segment, round: 1 }], ..mine.clone() }), "is not there"),
+        (Route::Ride(RideState { received: u64::MAX, ..mine.clone() }), "not those of its segments"),
+        (Route::Ride(RideState { rounds: rounds(u64::MAX), ..mine.clone() }), "nobody gets that far"),
+        (Route::Ride(RideState { epoch: Epoch(u64::MAX), ..mine.clone() }), "nobody gets that far"),
+        (Route::Share("{}".to_owned()), "has no rank"),
     ];
     let bystander = Hostile::ride(&node, &plan);
-    for (way, words) in ways {
+    for (route, words) in ways {
         let liar = Hostile::ride(&node, &plan);
-        liar.say(&FromJob::Change { generation: 1, way });
+        liar.say(&FromJob::Change { generation: 1, route });
         let reason = liar.refusal();
         assert!(reason.contains(words), "{reason}");
     }
@@ -234,8 +234,8 @@ fn a_job_that_changes_without_end_is_served_what_it_asked_for_last() {
     let (node, plan) = (node(folder.path()), plan(300, ""));
     let fickle = Hostile::ride(&node, &plan);
     for generation in 1..=500 {
-        let way = Way::Ride(RideState { epoch: Epoch(generation), ..ride(&plan) });
-        fickle.say(&FromJob::Change { generation, way });
+        let route = Route::Ride(RideState { epoch: Epoch(generation), ..ride(&plan) });
+        fickle.say(&FromJob::Change { generation, route });
     }
     fickle.say(&FromJob::Next);
     let FromNode::Segment(segment) = fickle.first_word() else { panic!("it gets what it asked for") };

@@ -26,7 +26,7 @@ pub enum FromJob {
         /// What jobs that are served together have in common.
         key: u128,
         /// What it wants of that, and where it goes on.
-        way: Way,
+        route: Route,
     },
     /// In place of attaching: somebody wants to know how the node is doing.
     Look {
@@ -38,7 +38,7 @@ pub enum FromJob {
         /// Counts the changes.
         generation: u64,
         /// Where it goes on.
-        way: Way,
+        route: Route,
     },
     /// It wants the next segment, or batch.
     Next,
@@ -51,14 +51,14 @@ pub enum FromJob {
 
 /// How a job goes through the data, and where it stands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Way {
+pub enum Route {
     /// Through all of it, segment by segment, beside other jobs.
     Ride(RideState),
     /// Through the share of its rank, batch by batch in the order of its plan; the state as JSON.
     Share(String),
 }
 
-impl Way {
+impl Route {
     /// The share of a rank, from `cursor` on.
     pub fn share(cursor: &Cursor, plan: &Plan) -> Self {
         Self::Share(serde_json::to_string(&cursor.to_state(plan)).expect("a state is plain data"))

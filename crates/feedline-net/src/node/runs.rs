@@ -13,7 +13,7 @@ use feedline_core::{Document, Machine, Plan, Registry};
 use serde::Serialize;
 
 use super::kept::Kept;
-use super::message::Way;
+use super::message::Route;
 use super::serving::{Passenger, RankServing, Serving, cursor_of};
 use super::stats::key_text;
 
@@ -51,18 +51,18 @@ impl Runs {
     }
 
     /// What serves a job that has `key` in common with others; if there is nothing, why.
-    pub fn serve(&self, plan: &str, key: u128, way: &Way) -> Result<Box<dyn Serving>, String> {
-        match way {
-            Way::Ride(_) => {
+    pub fn serve(&self, plan: &str, key: u128, route: &Route) -> Result<Box<dyn Serving>, String> {
+        match route {
+            Route::Ride(_) => {
                 let carousel = self.carousels.get(key, || self.start_carousel(plan, key))?;
-                Ok(Box::new(Passenger::board(carousel, way)?))
+                Ok(Box::new(Passenger::board(carousel, route)?))
             }
-            Way::Share(_) => {
+            Route::Share(_) => {
                 let plan = Arc::new(self.open(plan)?);
                 check_key(plan.partition_key().0, key)?;
                 plan.check_partitioned().map_err(|why| why.to_string())?;
                 let partition = self.partitions.get(key, || Ok::<_, String>(self.start_partition(&plan)))?;
-                let share = partition.start(Arc::clone(&plan), cursor_of(&plan, way)?);
+                let share = partition.start(Arc::clone(&plan), cursor_of(&plan, route)?);
                 Ok(Box::new(RankServing::new(plan, share.map_err(|error| chain(&error))?)))
             }
         }

@@ -17,7 +17,7 @@ use feedline_core::{Plan, State};
 use feedline_memory::Slab;
 
 use super::batches::BATCHES_AHEAD;
-use super::message::{BadMessage, BatchMessage, FromNode, SegmentMessage, Way};
+use super::message::{BadMessage, BatchMessage, FromNode, Route, SegmentMessage};
 
 /// Batches that a rank may hold at once: those that it keeps, reads and has asked for.
 const MOST_BATCHES: usize = 8;
@@ -25,7 +25,7 @@ const MOST_BATCHES: usize = 8;
 /// Gives a job what it asks for, one after the other.
 pub(super) trait Serving: Send + Sync + Debug {
     /// Goes on from somewhere else; if that cannot be, why.
-    fn change(&self, way: &Way) -> Result<(), String>;
+    fn change(&self, route: &Route) -> Result<(), String>;
 
     /// The job holds nothing any more of what has this number.
     fn give_back(&self, number: u64);
@@ -37,7 +37,7 @@ pub(super) trait Serving: Send + Sync + Debug {
     fn book_stall(&self, _cause: Phase, _waited: Duration) {}
 
     /// Takes the next, if it is there; if there will be none, why.
-    fn take(&self) -> Result<Option<Portion>, String>;
+    fn take(&self) -> Result<Option<Parcel>, String>;
 
     /// Ends a wait.
     fn wake(&self) {}
@@ -49,7 +49,7 @@ pub(super) trait Serving: Send + Sync + Debug {
 }
 
 /// Something for a job, in shared memory.
-pub(super) struct Portion {
+pub(super) struct Parcel {
     pub epoch: Epoch,
     pub samples: u64,
     /// How it came about.
@@ -70,21 +70,21 @@ pub(super) struct Passenger {
 
 impl Passenger {
     /// Lets a job on; if that cannot be, why.
-    pub fn board(carousel: Arc<Carousel>, way: &Way) -> Result<Self, String> {
-        let ride = ride_of(&carousel, way)?;
+    pub fn board(carousel: Arc<Carousel>, route: &Route) -> Result<Self, String> {
+        let ride = ride_of(&carousel, route)?;
         let job = carousel.board(&ride).map_err(|error| error.to_string())?;
         Ok(Self { carousel, job, seen: AtomicU64::new(0) })
     }
 }
 
-fn ride_of(carousel: &Carousel, way: &Way) -> Result<feedline_core::carousel::Ride, String> {
-    let Way::Ride(ride) = way else { return Err("the job shares with others and has no rank".to_owned()) };
+fn ride_of(carousel: &Carousel, route: &Route) -> Result<feedline_core::carousel::Ride, String> {
+    let Route::Ride(ride) = route else { return Err("the job shares with others and has no rank".to_owned()) };
     ride.to_ride(carousel.plan(), &carousel.segments()).map_err(|error| error.to_string())
 }
 
 impl Serving for Passenger {
-    fn change(&self, way: &Way) -> Result<(), String> {
-        self.carousel.change(self.job, &ride_of(&self.carousel, way)?);
+    fn change(&self, route: &Route) -> Result<(), String> {
+        self.carousel.change(self.job, &ride_of(&self.carousel, route)?);
         Ok(())
     }
 
@@ -97,7 +97,7 @@ impl Serving for Passenger {
         self.seen.store(seen, Ordering::Relaxed);
     }
 
-    fn take(&self) -> Result<Option<Portion>, String> {
+    fn take(&self) -> Result<Option<Parcel>, String> {
         let leased = self.carousel.lease_within(self.job, Duration::ZERO).map_err(|error| chain(&*error))?;
         let Some(Leased { number, epoch, portion, skipped, can_be_kept, content: Content { slab, bad, making } }) =
             leased
@@ -111,7 +111,7 @@ impl Serving for Passenger {
         let message = Box::new(move |generation| {
             FromNode::Segment(SegmentMessage { generation, number, epoch, portion, skipped, can_be_kept, bytes, bad })
         });
-        Ok(Some(Portion { epoch, samples, making, slab, message }))
+        Ok(Some(Parcel { epoch, samples, making, slab, message }))
     }
 
     fn wake(&self) {
@@ -152,15 +152,15 @@ impl RankServing {
 }
 
 /// Where a rank goes on; if that cannot be, why.
-pub(super) fn cursor_of(plan: &Plan, way: &Way) -> Result<feedline_core::Cursor, String> {
-    let Way::Share(state) = way else { return Err("the job has a rank and shares with no others".to_owned()) };
+pub(super) fn cursor_of(plan: &Plan, route: &Route) -> Result<feedline_core::Cursor, String> {
+    let Route::Share(state) = route else { return Err("the job has a rank and shares with no others".to_owned()) };
     let state: State = serde_json::from_str(state).map_err(|error| format!("the job's state is damaged: {error}"))?;
     state.to_cursor(plan).map_err(|error| error.to_string())
 }
 
 impl Serving for RankServing {
-    fn change(&self, way: &Way) -> Result<(), String> {
-        self.share.run.seek(cursor_of(&self.plan, way)?);
+    fn change(&self, route: &Route) -> Result<(), String> {
+        self.share.run.seek(cursor_of(&self.plan, route)?);
         Ok(())
     }
 
@@ -177,7 +177,7 @@ impl Serving for RankServing {
         }
     }
 
-    fn take(&self) -> Result<Option<Portion>, String> {
+    fn take(&self) -> Result<Option<Parcel>, String> {
         if self.is_full() {
             return Ok(None);
         }
@@ -192,7 +192,7 @@ impl Serving for RankServing {
         let message =
             Box::new(move |generation| FromNode::Batch(BatchMessage { generation, number, samples, bytes, keys, bad }));
         let making = Making { asked: self.began, phase };
-        Ok(Some(Portion { epoch, samples, making, slab, message }))
+        Ok(Some(Parcel { epoch, samples, making, slab, message }))
     }
 
     fn asked_at_once(&self) -> u64 {

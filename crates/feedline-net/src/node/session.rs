@@ -15,7 +15,7 @@ use super::channel::{Receiver, Sender, split};
 use super::message::{FromJob, FromNode, PROTOCOL};
 use super::meter::{JobMeter, Nth};
 use super::runs::Runs;
-use super::serving::{Portion, Serving};
+use super::serving::{Parcel, Serving};
 use crate::wire::{WireError, engine_version};
 
 /// How long a connection may take to say what it wants.
@@ -54,10 +54,10 @@ pub(super) fn serve(
         return refuse(&sender, format!("the node belongs to another user than {user}"));
     }
     receiver.set_patience(Some(GREETING))?;
-    let (protocol, engine, plan, key, way) = loop {
+    let (protocol, engine, plan, key, route) = loop {
         match receiver.receive()? {
-            Some((FromJob::Attach { protocol, engine, plan, key, way }, _)) => {
-                break (protocol, engine, plan, key, way);
+            Some((FromJob::Attach { protocol, engine, plan, key, route }, _)) => {
+                break (protocol, engine, plan, key, route);
             }
             Some((FromJob::Look { protocol: PROTOCOL }, _)) => sender.send(&FromNode::Stats { json: stats() }, None)?,
             Some((FromJob::Look { protocol }, _)) => {
@@ -72,7 +72,7 @@ pub(super) fn serve(
         let (theirs, ours) = (format!("{engine}, protocol {protocol}"), engine_version());
         return refuse(&sender, format!("the job has version {theirs}, the node has {ours}, protocol {PROTOCOL}"));
     }
-    let serving = match runs.serve(&plan, key, &way) {
+    let serving = match runs.serve(&plan, key, &route) {
         Ok(serving) => serving,
         Err(reason) => return refuse(&sender, reason),
     };
@@ -134,9 +134,9 @@ impl Session {
                     self.has_wish.notify_all();
                 }
                 FromJob::GiveBack { number } => self.serving.give_back(number),
-                FromJob::Change { generation, way } => {
+                FromJob::Change { generation, route } => {
                     let mut wishes = self.wishes();
-                    if let Err(reason) = self.serving.change(&way) {
+                    if let Err(reason) = self.serving.change(&route) {
                         return refuse(&self.sender, reason);
                     }
                     wishes.generation = generation;
@@ -152,7 +152,7 @@ impl Session {
         let mut spoken = Instant::now();
         while !self.has_ended.load(Ordering::Relaxed) {
             match self.next() {
-                Ok(Some((generation, portion))) => self.send(generation, portion)?,
+                Ok(Some((generation, parcel))) => self.send(generation, parcel)?,
                 Ok(None) if spoken.elapsed() >= ALIVE_EVERY => self.sender.send(&FromNode::Alive, None)?,
                 Ok(None) => {
                     self.wait();
@@ -178,22 +178,22 @@ impl Session {
     }
 
     /// What comes next, if it is asked for and there, and for which generation.
-    fn next(&self) -> Result<Option<(u64, Portion)>, String> {
+    fn next(&self) -> Result<Option<(u64, Parcel)>, String> {
         let mut wishes = self.wishes();
         if wishes.wanted == 0 {
             return Ok(None);
         }
-        let Some(portion) = self.serving.take()? else { return Ok(None) };
+        let Some(parcel) = self.serving.take()? else { return Ok(None) };
         wishes.wanted -= 1;
         let nth = std::mem::replace(&mut wishes.nth, Nth::Later);
-        for (cause, waited) in self.meter.end_wait(nth, portion.making) {
+        for (cause, waited) in self.meter.end_wait(nth, parcel.making) {
             self.serving.book_stall(cause, waited);
         }
-        Ok(Some((wishes.generation, portion)))
+        Ok(Some((wishes.generation, parcel)))
     }
 
-    fn send(&self, generation: u64, portion: Portion) -> Result<(), WireError> {
-        let Portion { epoch, samples, slab, message, .. } = portion;
+    fn send(&self, generation: u64, parcel: Parcel) -> Result<(), WireError> {
+        let Parcel { epoch, samples, slab, message, .. } = parcel;
         self.meter.add_segment(epoch, samples);
         self.sender.send(&message(generation), slab.descriptor())
     }
@@ -201,7 +201,7 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
-    use super::super::message::Way;
+    use super::super::message::Route;
     use super::*;
     use feedline_core::{Machine, Registry};
 
@@ -222,8 +222,8 @@ mod tests {
     }
 
     fn attach(protocol: u32, engine: &str) -> FromJob {
-        let (plan, way) = (String::new(), Way::Share(String::new()));
-        FromJob::Attach { protocol, engine: engine.to_owned(), plan, key: 0, way }
+        let (plan, route) = (String::new(), Route::Share(String::new()));
+        FromJob::Attach { protocol, engine: engine.to_owned(), plan, key: 0, route }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::metrics::{Metrics, QueueSnapshot};
 
 /// Gives the batches of a plan one after the other, epoch after epoch.
-pub trait Origin: Send + Sync + Debug {
+pub trait Deliverer: Send + Sync + Debug {
     /// Waits up to `timeout` until the next batch can be taken; says whether it can.
     fn wait_within(&self, timeout: Duration) -> Result<bool, Error>;
 
@@ -30,7 +30,7 @@ pub trait Origin: Send + Sync + Debug {
     fn close(&self);
 }
 
-impl Origin for Run {
+impl Deliverer for Run {
     fn wait_within(&self, timeout: Duration) -> Result<bool, Error> {
         self.wait_within(timeout)
     }
@@ -56,5 +56,5 @@ impl Origin for Run {
     }
 }
 
-/// Opens an origin that goes on from a cursor and counts in the metrics of the stream.
-pub type Open = Box<dyn Fn(&Cursor, &Arc<Metrics>) -> Result<Arc<dyn Origin>, Error> + Send + Sync>;
+/// Opens a deliverer that goes on from a cursor and counts in the metrics of the stream.
+pub type Open = Box<dyn Fn(&Cursor, &Arc<Metrics>) -> Result<Arc<dyn Deliverer>, Error> + Send + Sync>;
