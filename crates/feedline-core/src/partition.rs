@@ -17,8 +17,11 @@ use crate::plan::Plan;
 use crate::sink::{Machine, keep_costs, lasting_for, supply_for};
 use crate::supply::Supply;
 
+/// Batches that a rank has at once, at least and at most.
+const FEWEST_SLABS: u64 = 4;
+const MOST_SLABS: usize = 8;
 /// Slabs of a rank that wait for use.
-const SPARE_SLABS: usize = 8;
+const SPARE_SLABS: usize = 4;
 
 /// What the ranks of a job have in common.
 #[derive(Debug)]
@@ -35,7 +38,8 @@ pub struct Partition {
 pub struct RankRun {
     /// Its batches lie in memory that other processes can map.
     pub run: Run,
-    partition: Arc<Partition>,
+    /// What it has in common with the others.
+    pub partition: Arc<Partition>,
 }
 
 impl Drop for RankRun {
@@ -46,12 +50,17 @@ impl Drop for RankRun {
 }
 
 impl Partition {
-    /// A production for ranks with the order and fields of `plan`, within `memory_bytes`.
-    pub fn new(plan: Arc<Plan>, machine: &Machine, memory_bytes: u64) -> Self {
+    /// A production for ranks with the order and fields of `plan`; a half of `memory_bytes` is for what is prepared, the other for
+    /// batches that ranks have. An error if that is not enough for a few.
+    pub fn new(plan: Arc<Plan>, machine: &Machine, memory_bytes: u64) -> Result<Self, Error> {
+        let needs = 2 * FEWEST_SLABS * plan.layout().slab().total_bytes() as u64;
+        if needs > memory_bytes {
+            return Err(Error::SharedMemory { needs, has: memory_bytes });
+        }
         let supply = supply_for(&plan, machine);
         let mut lasting = lasting_for(&plan, &supply, machine);
-        lasting.budget = Budget::asked_or_default(Some(memory_bytes), machine.memory_bytes);
-        Self { plan, supply, lasting, machine: machine.clone(), ranks: AtomicUsize::new(0) }
+        lasting.budget = Budget::asked_or_default(Some(memory_bytes / 2), machine.memory_bytes);
+        Ok(Self { plan, supply, lasting, machine: machine.clone(), ranks: AtomicUsize::new(0) })
     }
 
     /// Starts the share of a rank, whose plan differs from that of others in the rank alone.
@@ -70,9 +79,21 @@ impl Partition {
         &self.plan
     }
 
-    /// Bytes that its samples in preparation and open batches may take.
+    /// Bytes that its samples in preparation, open batches and those that ranks have may take.
     pub fn memory_bytes(&self) -> u64 {
-        self.lasting.budget.limit()
+        self.lasting.budget.limit() * 2
+    }
+
+    /// Bytes of that which are in use for what is prepared.
+    pub fn live_bytes(&self) -> u64 {
+        self.lasting.budget.snapshot().used
+    }
+
+    /// Batches that each rank may have: those that it keeps, reads and has asked for.
+    pub fn batches_of_rank(&self) -> usize {
+        let slab_bytes = (self.plan.layout().slab().total_bytes() as u64).max(1);
+        let most = self.lasting.budget.limit() / slab_bytes / self.ranks().max(1) as u64;
+        usize::try_from(most).unwrap_or(usize::MAX).clamp(FEWEST_SLABS as usize, MOST_SLABS)
     }
 
     /// Ranks that are served.

@@ -1,12 +1,12 @@
 //! A finished slab: the memory of a batch, owned by whoever holds it.
 //!
-//! Always true: M4 of the crate doc. Dropping it returns the memory to its pool.
+//! Always true: M4 of the crate doc. Dropping it returns the memory to its pool, unless it was retired.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
 use crate::pool::PoolInner;
-use crate::sync::Arc;
+use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::{Allocation, SlabLayout};
 
 /// The memory of a batch.
@@ -14,11 +14,13 @@ use crate::{Allocation, SlabLayout};
 pub struct Slab {
     memory: Option<Allocation>,
     pool: Arc<PoolInner>,
+    /// Whether somebody may still look at the memory when the slab is gone.
+    is_retired: AtomicBool,
 }
 
 impl Slab {
     pub(crate) fn new(memory: Allocation, pool: Arc<PoolInner>) -> Self {
-        Self { memory: Some(memory), pool }
+        Self { memory: Some(memory), pool, is_retired: AtomicBool::new(false) }
     }
 
     /// The layout of the slab.
@@ -41,6 +43,11 @@ impl Slab {
         self.memory().descriptor()
     }
 
+    /// Keeps the memory from being used again: who has mapped it may look at it for as long as he likes.
+    pub fn retire(&self) {
+        self.is_retired.store(true, Ordering::Relaxed);
+    }
+
     fn memory(&self) -> &Allocation {
         self.memory.as_ref().expect("memory leaves a slab only in drop")
     }
@@ -48,7 +55,8 @@ impl Slab {
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        if let Some(memory) = self.memory.take() {
+        let is_retired = self.is_retired.load(Ordering::Relaxed);
+        if let Some(memory) = self.memory.take().filter(|_| !is_retired) {
             self.pool.put_back(memory);
         }
     }

@@ -10,6 +10,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{Mode, OFlags};
@@ -21,6 +22,8 @@ const ENTRY_BYTES: usize = 8;
 const IS_PRESENT: u64 = 1 << 63;
 const IS_SWAPPED: u64 = 1 << 62;
 const IS_OF_FILE: u64 = 1 << 61;
+/// Views after which a mapping that was not used is given up, beside four for each that waits.
+const FEWEST_VIEWS: u64 = 16;
 /// Pages that are asked about at once.
 const CHUNK: usize = 4096;
 
@@ -31,27 +34,48 @@ pub struct Views {
     pages: Option<OwnedFd>,
     /// Mappings that were handed back and not looked at yet.
     returned: Mutex<Vec<Mapping>>,
-    waiting: Mutex<HashMap<FileId, Mapping>>,
+    waiting: Mutex<Waiting>,
+    /// Whose pages they are: a child of this process has mappings of its own.
+    process: u32,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Each with the number of views at the time when it came back.
+    mappings: HashMap<FileId, (Mapping, u64)>,
+    views: u64,
 }
 
 impl Views {
     /// None so far.
     pub fn new() -> Arc<Self> {
         let pages = rustix::fs::open("/proc/self/pagemap", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
-        Arc::new(Self { pages, ..Self::default() })
+        Arc::new(Self { pages, process: process::id(), ..Self::default() })
     }
 
     /// A view of the first `len` bytes of shared memory; an error if there are fewer, or if there may be fewer later.
     pub fn view(self: &Arc<Self>, memory: &OwnedFd, len: usize) -> io::Result<View> {
         self.sort_out();
         let stat = rustix::fs::fstat(memory)?;
-        let kept = self.lock().remove(&(stat.st_dev, stat.st_ino)).filter(|mapping| mapping.len() == len);
+        let mut waiting = self.lock();
+        let kept = waiting.mappings.remove(&(stat.st_dev, stat.st_ino)).map(|(mapping, _)| mapping);
+        let kept = kept.filter(|mapping| mapping.len() == len);
+        waiting.views += 1;
+        // What has not come for long has been given up by the other side.
+        let oldest = waiting.views.saturating_sub(4 * waiting.mappings.len() as u64 + FEWEST_VIEWS);
+        let given_up: Vec<_> = waiting.mappings.extract_if(|_, (_, came)| *came < oldest).collect();
+        drop(waiting);
+        drop(given_up);
         let mapping = kept.map_or_else(|| Mapping::new(memory, len), Ok)?;
         Ok(View::new(mapping, self))
     }
 
     /// Takes back a mapping that nobody looks at.
     pub(crate) fn put_back(&self, mapping: Mapping) {
+        // In the child of a fork somebody of the parent may have held the lock.
+        if self.process != process::id() {
+            return drop(mapping);
+        }
         self.returned.lock().unwrap_or_else(PoisonError::into_inner).push(mapping);
     }
 
@@ -60,7 +84,10 @@ impl Views {
         let returned = std::mem::take(&mut *self.returned.lock().unwrap_or_else(PoisonError::into_inner));
         for mapping in returned {
             if self.is_as_in_memory(&mapping).unwrap_or(false) {
-                let before = self.lock().insert(mapping.file, mapping);
+                let mut waiting = self.lock();
+                let came = waiting.views;
+                let before = waiting.mappings.insert(mapping.file, (mapping, came));
+                drop(waiting);
                 drop(before);
             }
         }
@@ -87,7 +114,7 @@ impl Views {
         Ok(true)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<FileId, Mapping>> {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -148,7 +175,7 @@ mod tests {
             unsafe { address.write(99) };
             drop(view);
             views.sort_out();
-            assert!(views.lock().is_empty());
+            assert!(views.lock().mappings.is_empty());
             let (_, bytes) = look(views.view(shared.fill(2), LEN).unwrap());
             assert!(bytes.iter().all(|&byte| byte == 2), "{place}");
         }
@@ -162,8 +189,20 @@ mod tests {
         assert_ne!(first.start(), second.start());
         drop((first, second));
         views.sort_out();
-        assert_eq!(views.lock().len(), 1);
+        assert_eq!(views.lock().mappings.len(), 1);
         drop(views);
+    }
+
+    #[test]
+    fn mappings_of_memory_that_does_not_come_again_are_given_up() {
+        let views = Views::new();
+        for _ in 0..100 {
+            let mut shared = Shared::new();
+            drop(views.view(shared.fill(1), LEN).unwrap());
+        }
+        views.sort_out();
+        let count = views.lock().mappings.len();
+        assert!(count <= FEWEST_VIEWS as usize + 1, "{count} mappings");
     }
 
     #[test]

@@ -4,92 +4,18 @@
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_core::batch::{Batch, FieldData};
 use feedline_core::carousel::{Carousel, Memory, Ride};
 use feedline_core::order::Epoch;
-use feedline_core::sink::{Connect, Feed, Iteration, LocalFeed, SharedLoader};
-use feedline_core::testing::open;
-use feedline_core::{Error, Machine, Next, Plan, Registry};
-use feedline_net::node::{AttachError, Node, NodeConfig, NodeError, NodeFeed, look};
+use feedline_core::sink::{Connect, Feed, LocalFeed, SharedLoader};
+use feedline_core::{Error, Machine};
+use feedline_net::node::{AttachError, Node, NodeConfig, NodeError, look};
+use jobs::{SAMPLES, attach, attach_at, check_all_once, config, epoch, ids, next, node, node_of, plan, wait_until};
 
-const SAMPLES: u64 = 300;
-const PATIENCE: Duration = Duration::from_mins(1);
-
-fn plan(batch_size: usize, seed: u64) -> Arc<Plan> {
-    open(&format!(
-        "batch_size = {batch_size}\nshuffle = true\nseed = {seed}\nreturns = [\"data\", \"index\", \"key\"]\n\
-         [source]\nkind = \"synthetic\"\nn = {SAMPLES}\nshape = [24, 24, 3]\n[[ops]]\nop = \"RandomCrop\"\nsize = 8\non = \"data\"\n"
-    ))
-    .unwrap()
-}
-
-fn node(folder: &Path) -> Node {
-    node_of(folder, 64 << 20).unwrap()
-}
-
-fn node_of(folder: &Path, memory_bytes: u64) -> Result<Node, NodeError> {
-    Node::start(NodeConfig { memory_bytes, ..config(folder) })
-}
-
-fn config(folder: &Path) -> NodeConfig {
-    let (socket, machine, registry) = (folder.join("node.sock"), Machine::default(), Arc::new(Registry::core()));
-    NodeConfig { socket, memory_bytes: 64 << 20, machine, registry, http: None }
-}
-
-fn attach(node: &Node, plan: &Arc<Plan>) -> SharedLoader {
-    attach_at(node.path(), plan, None).unwrap()
-}
-
-fn attach_at(socket: &Path, plan: &Arc<Plan>, fallback: Option<Connect>) -> Result<SharedLoader, AttachError> {
-    let feed: Arc<dyn Feed> = Arc::new(NodeFeed::attach(socket, plan, &Ride::new(&plan.segments()))?);
-    let feed = Mutex::new(Some(feed));
-    let connect = Box::new(move |ride: &Ride| {
-        let feed = feed.lock().unwrap().take().expect("a stream connects once");
-        feed.change(ride).map(|()| feed)
-    });
-    Ok(SharedLoader::new(Arc::clone(plan), connect, fallback).unwrap())
-}
-
-fn next(loader: &SharedLoader, iteration: Iteration) -> Result<Option<Batch>, Error> {
-    let deadline = Instant::now() + PATIENCE;
-    while !loader.wait_within(iteration, Duration::from_millis(100))? {
-        assert!(Instant::now() < deadline, "no batch within {PATIENCE:?}");
-    }
-    match loader.take(iteration)? {
-        Next::Batch(batch) => Ok(Some(*batch)),
-        Next::End => Ok(None),
-        Next::NotYet => panic!("a batch that was ready is gone"),
-    }
-}
-
-fn epoch(loader: &SharedLoader) -> Vec<Batch> {
-    let iteration = loader.begin().unwrap();
-    std::iter::from_fn(|| next(loader, iteration).unwrap()).collect()
-}
-
-fn ids(batches: &[Batch]) -> Vec<i64> {
-    batches.iter().flat_map(Batch::ids).collect()
-}
-
-#[track_caller]
-fn check_all_once(ids: &[i64]) {
-    let all: BTreeSet<i64> = ids.iter().copied().collect();
-    assert!(all.into_iter().eq(0..SAMPLES as i64) && ids.len() as u64 == SAMPLES, "{} ids", ids.len());
-}
-
-/// Waits for something that is bound to come.
-#[track_caller]
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
+mod jobs;
 
 #[test]
 fn law_2_jobs_of_any_batch_size_and_seed_share_one_production_and_see_all_once() {

@@ -31,6 +31,8 @@ const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
 /// The part of the machine's memory for segments of a job that goes on alone.
 const ALONE_SHARE: u64 = 4;
+/// And how many: what it reads, what arrays are kept over, and what is prepared ahead.
+const ALONE_SEGMENTS: u64 = 12;
 
 /// A stream of batches.
 #[pyclass(frozen, module = "feedline._feedline")]
@@ -243,7 +245,10 @@ fn open(plan: Arc<CorePlan>, socket: PathBuf, command: Option<Vec<String>>) -> O
 /// Goes on without a node.
 fn alone(plan: Arc<CorePlan>, machine: Machine) -> Connect {
     Box::new(move |ride: &Ride| {
-        let memory_bytes = machine.memory_bytes.unwrap_or(u64::MAX) / ALONE_SHARE;
+        let most = machine.memory_bytes.unwrap_or(u64::MAX) / ALONE_SHARE;
+        let slab_bytes = plan.production().map_or(0, |production| production.layout().slab().total_bytes() as u64);
+        // One that is alone has no use for segments that it has read.
+        let memory_bytes = most.min(ALONE_SEGMENTS * slab_bytes);
         let carousel = Carousel::start(&plan, &machine, Memory::Heap, memory_bytes)?;
         Ok(Arc::new(LocalFeed::board(&Arc::new(carousel), ride)?))
     })

@@ -51,7 +51,8 @@ struct Live<T> {
     skipped: u64,
     content: Option<T>,
     wanted: BTreeSet<JobId>,
-    leased: BTreeSet<JobId>,
+    /// Who reads it, how many times: a job that goes back may read it again while it keeps arrays of the first time.
+    leased: BTreeMap<JobId, u32>,
 }
 
 #[derive(Debug)]
@@ -66,6 +67,8 @@ struct Job {
     given: Vec<Given>,
     /// When it was given something last; smaller is longer ago.
     served: u64,
+    /// Whether it asked for more than there was.
+    waits: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -130,18 +133,17 @@ impl<T: Clone> Ring<T> {
         let needs: BTreeSet<u64> = ride.needs(&self.segments).collect();
         let resume = ride.under_way(&self.segments);
         let (epoch, rounds) = (ride.epoch, ride.rounds.clone());
-        let mut boarded = Job { epoch, needs, rounds, resume, given: Vec::new(), served: self.numbers };
+        let mut boarded = Job { epoch, needs, rounds, resume, given: Vec::new(), served: self.numbers, waits: false };
         boarded.turn_epoch(&self.segments);
         self.jobs.insert(job, boarded);
     }
 
-    /// Lets a job off; all that it had leased is free.
-    pub fn leave(&mut self, job: JobId) {
+    /// Lets a job off; all that it had leased is free. Gives that: arrays over it may be there for longer than the job.
+    pub fn leave(&mut self, job: JobId) -> Vec<T> {
         self.forget_given(job);
         self.jobs.remove(&job);
-        for live in self.live.values_mut() {
-            live.leased.remove(&job);
-        }
+        let held = self.live.values_mut().filter_map(|live| live.leased.remove(&job).and(live.content.clone()));
+        held.collect()
     }
 
     fn forget_given(&mut self, job: JobId) {
@@ -244,7 +246,7 @@ impl<T: Clone> Ring<T> {
         }
         self.numbers += 1;
         let number = self.numbers;
-        let (wanted, leased) = (BTreeSet::new(), BTreeSet::new());
+        let (wanted, leased) = (BTreeSet::new(), BTreeMap::new());
         self.live.insert(number, Live { portion, skipped, content: None, wanted, leased });
         let known = &mut self.rounds[portion.segment as usize];
         *known = (*known).max(portion.round);
@@ -254,7 +256,11 @@ impl<T: Clone> Ring<T> {
     /// Lets the oldest segment go that nobody reads: one that nobody wants or, for a job that has nothing at all, one that was
     /// only given ahead.
     fn make_room(&mut self, job: JobId) -> Option<()> {
-        let reads = |job: &JobId| self.live.values().any(|live| live.leased.contains(job));
+        // A job that asks for more has read what it has, though it may keep arrays of it.
+        let reads = |job: &JobId| {
+            !self.jobs.get(job).is_some_and(|job| job.waits)
+                && self.live.values().any(|live| live.leased.contains_key(job))
+        };
         // What a job that reads nothing will read first is as good as leased.
         let is_first = |number: u64, job: &JobId| {
             !reads(job)
@@ -322,7 +328,15 @@ impl<T: Clone> Ring<T> {
 
     /// The next segment for a job to read, if one is there: of those that it was given in the epoch under way, the first.
     pub fn lease(&mut self, id: JobId) -> Option<Leased<T>> {
-        if self.live.values().filter(|live| live.leased.contains(&id)).count() >= MOST_LEASES {
+        let leased = self.lease_next(id);
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.waits = leased.is_none();
+        }
+        leased
+    }
+
+    fn lease_next(&mut self, id: JobId) -> Option<Leased<T>> {
+        if self.live.values().filter(|live| live.leased.contains_key(&id)).count() >= MOST_LEASES {
             return None;
         }
         let can_be_kept = self.limit >= self.jobs.len() * (MOST_LEASES - 1) + 2;
@@ -335,15 +349,19 @@ impl<T: Clone> Ring<T> {
         let number = job.given.remove(place).number;
         let live = self.live.get_mut(&number)?;
         live.wanted.remove(&id);
-        live.leased.insert(id);
+        *live.leased.entry(id).or_default() += 1;
         let Live { portion, skipped, .. } = *live;
         Some(Leased { number, epoch, portion, skipped, can_be_kept, content: live.content.clone()? })
     }
 
     /// A job has read a segment, and holds nothing of it any more.
     pub fn give_back(&mut self, job: JobId, number: u64) {
-        if let Some(live) = self.live.get_mut(&number) {
-            live.leased.remove(&job);
+        let Some(live) = self.live.get_mut(&number) else { return };
+        if let Some(count) = live.leased.get_mut(&job) {
+            *count -= 1;
+            if *count == 0 {
+                live.leased.remove(&job);
+            }
         }
     }
 }

@@ -141,7 +141,9 @@ impl Carousel {
     pub fn board(&self, ride: &Ride) -> Result<JobId, Error> {
         let (deadline, mut seen) = (Instant::now() + BOARDING, 0);
         let boarded = loop {
-            let boarded = self.inner.change(|ring| ring.has_room_for_job().then(|| ring.board(ride)));
+            let has_room = self.inner.lock().ring.has_room_for_job();
+            let board = |ring: &mut Ring<Content>| ring.has_room_for_job().then(|| ring.board(ride));
+            let boarded = if has_room { self.inner.change(board) } else { None };
             let left = deadline.saturating_duration_since(Instant::now());
             if boarded.is_some() || left.is_zero() {
                 break boarded;
@@ -161,7 +163,11 @@ impl Carousel {
     /// Lets a job off, with all that it has leased.
     pub fn leave(&self, job: JobId) {
         self.inner.lock().paces.remove(&job);
-        self.inner.change(|ring| ring.leave(job));
+        // Who has left may have arrays over what he had: its memory is not used again.
+        let held = self.inner.change(|ring| ring.leave(job));
+        for content in held {
+            content.slab.retire();
+        }
     }
 
     /// A job holds nothing any more of a segment that it had leased.

@@ -64,7 +64,8 @@ struct Account {
     peak: u64,
     runs: u64,
     tickets: u64,
-    front: BatchNeed,
+    /// The batch that the consumer of each run needs next.
+    fronts: BTreeMap<u64, u64>,
     active: BTreeMap<Ticket, Active>,
 }
 
@@ -121,7 +122,13 @@ impl Budget {
 
     /// Says which batch the consumer needs next.
     pub fn set_front(&self, front: BatchNeed) {
-        self.lock().front = front;
+        self.lock().fronts.insert(front.0, front.1);
+        self.released.notify_all();
+    }
+
+    /// Says that a run has ended.
+    pub fn end_run(&self, run: u64) {
+        self.lock().fronts.remove(&run);
         self.released.notify_all();
     }
 
@@ -167,17 +174,29 @@ impl Account {
         self.peak = self.peak.max(self.used);
     }
 
+    /// Whether the consumer of its run waits for a batch.
+    fn is_due(&self, (run, serial): BatchNeed) -> bool {
+        self.fronts.get(&run).is_none_or(|front| serial <= *front)
+    }
+
+    /// Whether nobody waits whose turn is before: of other runs only those whose consumers wait, too, if this one's does.
+    fn is_first_in_line(&self, ticket: Ticket) -> bool {
+        let is_due = self.is_due(ticket.0);
+        let is_before = |other: &Ticket| other.0.0 == ticket.0.0 || !is_due || self.is_due(other.0);
+        !self.active.range(..ticket).any(|(other, active)| active.is_waiting && is_before(other))
+    }
+
     fn may_grant(&self, ticket: Ticket, bytes: u64, limit: u64) -> bool {
-        let is_first_in_line = !self.active.range(..ticket).any(|(_, active)| active.is_waiting);
+        let is_first_in_line = self.is_first_in_line(ticket);
         let fits = self.used.saturating_add(bytes) <= limit;
-        let is_due = ticket.0 <= self.front;
+        let is_due = self.is_due(ticket.0);
         let runs_alone = || self.active.iter().all(|(other, active)| *other == ticket || active.is_waiting);
         is_first_in_line && (fits || (is_due && runs_alone()))
     }
 
     /// Whether there is so much that even a sample which can wait may have it.
     fn has_spare(&self, ticket: Ticket, bytes: u64, limit: u64) -> bool {
-        let is_first_in_line = !self.active.range(..ticket).any(|(_, active)| active.is_waiting);
+        let is_first_in_line = self.is_first_in_line(ticket);
         is_first_in_line && self.used.saturating_add(bytes).saturating_add(limit / 4) <= limit
     }
 
@@ -242,7 +261,7 @@ impl Working {
                 return Err(Cancelled.into());
             }
             let waited = since.get_or_insert_with(Instant::now).elapsed();
-            if waited >= CANCEL_POLL && self.ticket.0 > account.front {
+            if waited >= CANCEL_POLL && !account.is_due(self.ticket.0) {
                 let entry = account.entry(self.ticket);
                 entry.is_waiting = false;
                 return Err(NoMemory::Crowded { bytes: entry.granted + bytes });
@@ -378,8 +397,24 @@ mod tests {
     }
 
     #[test]
+    fn law_7_what_the_consumer_of_one_run_waits_for_is_due_whatever_others_have_delivered() {
+        let budget = Budget::new(100);
+        budget.set_front((2, 0));
+        budget.set_front((1, 9));
+        let ahead = budget.begin((1, 12), 0, Patience::Waits);
+        assert_eq!(ahead.reserve(150, &Cancel::default()), Err(NoMemory::Crowded { bytes: 150 }));
+        let due = budget.begin((2, 0), 0, Patience::Waits);
+        drop(ahead);
+        assert!(due.reserve(150, &Cancel::default()).is_ok(), "larger than the budget, it runs alone");
+        drop(due);
+        budget.end_run(1);
+        assert_eq!(budget.snapshot().used, 0);
+    }
+
+    #[test]
     fn waiting_ends_when_cancelled_and_the_impossible_is_refused_at_once() {
         let budget = Budget::asked_or_default(Some(10), Some(1000));
+        budget.set_front((0, 0));
         let running = budget.begin((0, 1), 0, Patience::Waits);
         running.reserve(10, &Cancel::default()).unwrap();
         assert_eq!(

@@ -274,6 +274,7 @@ impl Run {
         let dropped = progress.window.reset(Cursor::default(), &shared.budget);
         drop(progress);
         drop(dropped);
+        shared.budget.end_run(shared.number);
         shared.supply.forget();
         shared.has_tasks.notify_all();
         shared.has_batch.notify_all();

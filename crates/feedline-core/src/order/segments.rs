@@ -17,6 +17,8 @@ use super::{Epoch, Permutation, Position, Seed};
 const MOST_BYTES: u64 = 512 << 20;
 /// Segments that even a small data set has.
 const FEWEST: u64 = 8;
+/// In shorter segments there may be no good sample to stand in for a bad one.
+const SHORT: u64 = 16;
 /// Long segments are a multiple of this, so that batches of usual sizes do not run across their ends.
 const ALIGNED: u64 = 256;
 
@@ -96,9 +98,10 @@ impl Segments {
         Permutation::new(members, self.len).at(member)
     }
 
-    /// Another position of the same segment, which may stand in for a bad sample.
+    /// Another position of the same segment, or of any where segments are short, which may stand in for a bad sample.
     pub fn substitute(&self, round: Epoch, position: Position, attempt: u32) -> Position {
-        let positions = self.positions(self.segment_at(position));
+        let is_short = self.segment_len < SHORT;
+        let positions = if is_short { 0..self.len } else { self.positions(self.segment_at(position)) };
         let key = StreamKey::new(self.seed, round, Purpose::Substitute);
         Position(positions.start + below(key.bits(position.0, 0, attempt), positions.end - positions.start))
     }

@@ -64,10 +64,12 @@ impl Cutter {
         Self { plan, production, segments, held: None, begun: None, past: Vec::new(), pool }
     }
 
-    /// Forgets what is held.
+    /// Forgets what is held; of what the user keeps arrays it stays known.
     pub fn clear(&mut self) {
-        (self.held, self.begun) = (None, None);
-        self.past.clear();
+        if let Some((segment, _)) = self.held.take() {
+            self.past.push(Arc::downgrade(&segment.lease));
+        }
+        self.begun = None;
     }
 
     /// Takes a segment, of which `received` samples were received before. The one before it is used up.

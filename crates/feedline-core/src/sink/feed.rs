@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt::Debug;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use feedline_memory::{Slab, Span, View};
@@ -75,14 +75,17 @@ impl LocalFeed {
 }
 
 struct Lease {
-    carousel: Arc<Carousel>,
+    /// Not kept: the memory outlives the carousel.
+    carousel: Weak<Carousel>,
     job: JobId,
     number: u64,
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.carousel.give_back(self.job, self.number);
+        if let Some(carousel) = self.carousel.upgrade() {
+            carousel.give_back(self.job, self.number);
+        }
     }
 }
 
@@ -96,7 +99,7 @@ impl Feed for LocalFeed {
         let leased = self.carousel.lease_within(self.job, timeout).map_err(Error::Carousel)?;
         Ok(leased.map(|Leased { number, epoch, portion, skipped, can_be_kept, content }| {
             let Content { slab, bad, .. } = content;
-            let lease = Arc::new(Lease { carousel: Arc::clone(&self.carousel), job: self.job, number });
+            let lease = Arc::new(Lease { carousel: Arc::downgrade(&self.carousel), job: self.job, number });
             Segment { epoch, portion, skipped, can_be_kept, memory: SegmentMemory::Slab(slab), bad, lease }
         }))
     }

@@ -60,6 +60,8 @@ struct Progress {
     run: Option<Arc<dyn Deliverer>>,
     /// Whether batches are prepared here, because there is no node, or none any more.
     is_alone: bool,
+    /// Whether there was a node.
+    was_attached: bool,
     received: Cursor,
     iteration: Iteration,
     stage: Stage,
@@ -126,6 +128,7 @@ impl Loader {
         let progress = Progress {
             run: None,
             is_alone: true,
+            was_attached: false,
             received: Cursor::default(),
             iteration: Iteration(0),
             stage: Stage::Fresh,
@@ -376,17 +379,28 @@ impl Loader {
             return Ok(Arc::clone(run));
         }
         let run: Arc<dyn Deliverer> = match self.node.as_ref().filter(|_| !progress.is_alone) {
-            Some(node) => (node.open)(&progress.received, &self.lasting.metrics)?,
-            None => Arc::new(Run::start(
-                Arc::clone(&self.plan),
-                Arc::clone(&self.supply),
-                progress.received.clone(),
-                None,
-                self.lasting.clone(),
-            )?),
+            Some(node) => match (node.open)(&progress.received, &self.lasting.metrics) {
+                // One that was there before is lost.
+                Err(error @ Error::Attach { .. }) if node.continues && progress.was_attached => {
+                    tracing::warn!(%error, "this job goes on without the node");
+                    progress.is_alone = true;
+                    self.start(progress)?
+                }
+                opened => {
+                    progress.was_attached |= opened.is_ok();
+                    opened?
+                }
+            },
+            None => self.start(progress)?,
         };
         progress.run = Some(Arc::clone(&run));
         Ok(run)
+    }
+
+    /// A run of this process.
+    fn start(&self, progress: &Progress) -> Result<Arc<dyn Deliverer>, Error> {
+        let (plan, supply) = (Arc::clone(&self.plan), Arc::clone(&self.supply));
+        Ok(Arc::new(Run::start(plan, supply, progress.received.clone(), None, self.lasting.clone())?))
     }
 
     fn turn(&self) -> MutexGuard<'_, ()> {

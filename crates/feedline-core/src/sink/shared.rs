@@ -209,6 +209,8 @@ impl SharedLoader {
             progress.stage = Stage::Ended;
             let next = Epoch(progress.ride.epoch.0 + 1);
             progress.ride.jump(next);
+            // What fills no batch is dropped.
+            progress.cutter.clear();
         }
         let cause = if number == 0 { Phase::Start } else { Phase::Prepare };
         self.metrics.stalls.add(cause, std::mem::take(&mut progress.waited));
@@ -303,7 +305,11 @@ impl Progress {
     fn change(&mut self) -> Result<(), Error> {
         self.cutter.clear();
         match &self.feed {
-            Some(feed) => feed.change(&self.ride),
+            // A node that is gone is found out by the next wait.
+            Some(feed) => feed.change(&self.ride).or_else(|error| match error {
+                Error::Node { .. } => Ok(()),
+                error => Err(error),
+            }),
             None => Ok(()),
         }
     }

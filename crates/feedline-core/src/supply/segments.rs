@@ -232,7 +232,9 @@ impl Reads {
         let mut state = self.lock();
         state.numbers.bytes += parts.iter().map(bytes_of).sum::<u64>();
         state.numbers.peak_bytes = state.numbers.peak_bytes.max(state.numbers.bytes);
-        state.held.insert(wanted, parts.into());
+        if let Some(replaced) = state.held.insert(wanted, parts.into()) {
+            state.numbers.bytes -= replaced.iter().map(bytes_of).sum::<u64>();
+        }
         state.handed += usize::from(is_complete);
         drop(state);
         if let Some(Waiting { mut task, samples, .. }) = waiting.take_if(|_| is_complete) {

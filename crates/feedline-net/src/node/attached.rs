@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -61,13 +62,14 @@ pub(super) struct Lent {
 
 struct Link {
     sender: Sender,
+    /// The process that attached; a child of it has nothing to give back.
+    process: u32,
     socket: PathBuf,
     generation: AtomicU64,
 }
 
 enum Heard {
     Lent(Box<Lent>, u64),
-    Alive,
     Failed(String),
     Gone(String),
 }
@@ -86,7 +88,7 @@ impl fmt::Debug for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if let Some(link) = self.link.upgrade() {
+        if let Some(link) = self.link.upgrade().filter(|link| link.process == process::id()) {
             // A node that is gone has nothing to get back.
             link.sender.send(&FromJob::GiveBack { number: self.number }, None).unwrap_or_default();
         }
@@ -125,7 +127,8 @@ impl Attached {
             _ => return Err(wire(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into())),
         }
         receiver.set_patience(Some(SILENCE)).map_err(|error| wire(error.into()))?;
-        let link = Arc::new(Link { sender, socket: socket.to_owned(), generation: AtomicU64::new(0) });
+        let link =
+            Arc::new(Link { sender, process: process::id(), socket: socket.to_owned(), generation: AtomicU64::new(0) });
         let (told, heard) = mpsc::channel();
         let leasing = Arc::downgrade(&link);
         let thread = thread::Builder::new().name("feedline-attached".to_owned()).spawn(move || {
@@ -168,7 +171,6 @@ impl Attached {
                         return Ok(Some(*lent));
                     }
                 }
-                Ok(Heard::Alive) => {}
                 Ok(Heard::Failed(reason)) => return Err(Error::Production { reason }),
                 Ok(Heard::Gone(reason)) => return Err(self.gone(reason)),
                 Err(RecvTimeoutError::Timeout) => return Ok(None),
@@ -197,7 +199,7 @@ fn hear(receiver: &mut Receiver, link: &Weak<Link>, told: &mpsc::Sender<Heard>) 
             }
             Ok(Some((FromNode::Alive, _))) => {
                 views.sort_out();
-                Heard::Alive
+                continue;
             }
             Ok(Some((FromNode::Failed { reason }, _))) => Heard::Failed(reason),
             Ok(Some((FromNode::Refused { reason }, _))) => return reason,

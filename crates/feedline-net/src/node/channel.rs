@@ -10,6 +10,7 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
@@ -22,9 +23,16 @@ use crate::wire::{Frame, WireError};
 /// The longest message: that of a plan with long lists.
 const MOST_BYTES: u64 = 256 << 20;
 
+/// How long a message may take to be taken: the other side reads all the time.
+const SEND_TIME: Duration = Duration::from_secs(20);
+
 /// The sending half of a connection.
 #[derive(Debug)]
-pub struct Sender(Mutex<UnixStream>);
+pub struct Sender {
+    stream: Mutex<UnixStream>,
+    /// The same, to be ended by one who cannot wait for the lock.
+    ending: UnixStream,
+}
 
 /// The receiving half.
 #[derive(Debug)]
@@ -35,8 +43,9 @@ pub struct Receiver {
 
 /// Both halves of a connection.
 pub fn split(stream: UnixStream) -> io::Result<(Sender, Receiver)> {
-    let receiving = stream.try_clone()?;
-    Ok((Sender(Mutex::new(stream)), Receiver { stream: receiving, descriptors: VecDeque::new() }))
+    let (receiving, ending) = (stream.try_clone()?, stream.try_clone()?);
+    stream.set_write_timeout(Some(SEND_TIME))?;
+    Ok((Sender { stream: Mutex::new(stream), ending }, Receiver { stream: receiving, descriptors: VecDeque::new() }))
 }
 
 impl Sender {
@@ -44,7 +53,7 @@ impl Sender {
     pub fn send(&self, message: &impl Serialize, descriptor: Option<BorrowedFd<'_>>) -> Result<(), WireError> {
         let mut bytes = Vec::new();
         Frame::new(0, message, Vec::new())?.write(&mut bytes)?;
-        let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         let sent = match &descriptor {
             Some(descriptor) => send_with(&stream, &bytes, *descriptor)?,
             None => 0,
@@ -54,9 +63,8 @@ impl Sender {
 
     /// Ends the connection, both ways.
     pub fn end(&self) {
-        let stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // One that has ended needs no end.
-        stream.shutdown(Shutdown::Both).unwrap_or_default();
+        self.ending.shutdown(Shutdown::Both).unwrap_or_default();
     }
 }
 

@@ -31,6 +31,11 @@ impl<T> Kept<T> {
         known.into_iter().filter_map(|(key, one)| Some((key, upgrade(one)?))).collect()
     }
 
+    /// The one with a key, if somebody uses it.
+    pub fn find(&self, key: u128) -> Option<Arc<T>> {
+        self.live().into_iter().find(|(other, _)| *other == key).map(|(_, one)| one)
+    }
+
     /// The one with a key, started if nobody uses it.
     pub fn get<E>(&self, key: u128, start: impl FnOnce() -> Result<T, E>) -> Result<Arc<T>, E> {
         let entry = Arc::clone(self.lock().entry(key).or_default());

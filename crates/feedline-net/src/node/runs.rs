@@ -1,9 +1,10 @@
 //! What a node produces: a carousel for each plan that jobs have in common, a partition for the ranks of each job.
 //!
 //! In: the plan of a job. Out: what serves it, started if nobody has asked for it before; it ends with its last job. Always true:
-//! all of them together take no more memory than the node has.
+//! segments of all of them, and what the ranks of jobs get, take no more memory than the node has; what an engine takes to
+//! prepare segments comes on top.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use feedline_core::carousel::{Carousel, CarouselSnapshot, Memory};
 use feedline_core::error::chain;
@@ -28,6 +29,8 @@ pub(super) struct Runs {
     memory_bytes: u64,
     carousels: Kept<Carousel>,
     partitions: Kept<Partition>,
+    /// Held while something is started, so that memory is given once.
+    starting: Mutex<()>,
 }
 
 /// One production in numbers.
@@ -47,21 +50,38 @@ pub struct RunStats {
 
 impl Runs {
     pub fn new(registry: Arc<Registry>, machine: Machine, memory_bytes: u64) -> Self {
-        Self { registry, machine, memory_bytes, carousels: Kept::default(), partitions: Kept::default() }
+        Self {
+            registry,
+            machine,
+            memory_bytes,
+            carousels: Kept::default(),
+            partitions: Kept::default(),
+            starting: Mutex::default(),
+        }
     }
 
     /// What serves a job that has `key` in common with others; if there is nothing, why.
     pub fn serve(&self, plan: &str, key: u128, route: &Route) -> Result<Box<dyn Serving>, String> {
         match route {
             Route::Ride(_) => {
-                let carousel = self.carousels.get(key, || self.start_carousel(plan, key))?;
+                if let Some(carousel) = self.carousels.find(key) {
+                    return Ok(Box::new(Passenger::board(carousel, route)?));
+                }
+                let plan = self.open(plan)?;
+                check_key(plan.shared_key().0, key)?;
+                plan.check_shared().map_err(|why| why.to_string())?;
+                let starting = self.starting();
+                let carousel = self.carousels.get(key, || self.start_carousel(&plan))?;
+                drop(starting);
                 Ok(Box::new(Passenger::board(carousel, route)?))
             }
             Route::Share(_) => {
                 let plan = Arc::new(self.open(plan)?);
                 check_key(plan.partition_key().0, key)?;
                 plan.check_partitioned().map_err(|why| why.to_string())?;
-                let partition = self.partitions.get(key, || Ok::<_, String>(self.start_partition(&plan)))?;
+                let starting = self.starting();
+                let partition = self.partitions.get(key, || self.start_partition(&plan))?;
+                drop(starting);
                 let share = partition.start(Arc::clone(&plan), cursor_of(&plan, route)?);
                 Ok(Box::new(RankServing::new(plan, share.map_err(|error| chain(&error))?)))
             }
@@ -78,19 +98,20 @@ impl Runs {
         opened.map_err(|error| format!("the node cannot open the plan: {}", chain(&error)))
     }
 
-    fn start_carousel(&self, plan: &str, key: u128) -> Result<Carousel, String> {
-        let plan = self.open(plan)?;
-        check_key(plan.shared_key().0, key)?;
-        plan.check_shared().map_err(|why| why.to_string())?;
+    fn starting(&self) -> MutexGuard<'_, ()> {
+        self.starting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn start_carousel(&self, plan: &Plan) -> Result<Carousel, String> {
         let left = self.left();
         // Room for another plan, if this one can do with half.
-        let start = |bytes| Carousel::start(&plan, &self.machine, Memory::Shared, bytes);
+        let start = |bytes| Carousel::start(plan, &self.machine, Memory::Shared, bytes);
         start(left / 2).or_else(|_| start(left)).map_err(|error| chain(&error))
     }
 
-    fn start_partition(&self, plan: &Arc<Plan>) -> Partition {
+    fn start_partition(&self, plan: &Arc<Plan>) -> Result<Partition, String> {
         let bytes = self.left() / RANKS_SHARE;
-        Partition::new(Arc::clone(plan), &self.machine, bytes)
+        Partition::new(Arc::clone(plan), &self.machine, bytes).map_err(|error| chain(&error))
     }
 
     /// Bytes that nobody has.
@@ -111,7 +132,7 @@ impl Runs {
                 leased_segments: 0,
                 segments: 0,
                 segment_bytes: 0,
-                live_bytes: 0,
+                live_bytes: run.live_bytes(),
                 produced_samples: engine.samples,
                 leased_samples: engine.samples,
                 leased_per_produced: 1.0,

@@ -19,9 +19,6 @@ use feedline_memory::Slab;
 use super::batches::BATCHES_AHEAD;
 use super::message::{BadMessage, BatchMessage, FromNode, Route, SegmentMessage};
 
-/// Batches that a rank may hold at once: those that it keeps, reads and has asked for.
-const MOST_BATCHES: usize = 8;
-
 /// Gives a job what it asks for, one after the other.
 pub(super) trait Serving: Send + Sync + Debug {
     /// Goes on from somewhere else; if that cannot be, why.
@@ -79,7 +76,7 @@ impl Passenger {
 
 fn ride_of(carousel: &Carousel, route: &Route) -> Result<feedline_core::carousel::Ride, String> {
     let Route::Ride(ride) = route else { return Err("the job shares with others and has no rank".to_owned()) };
-    ride.to_ride(carousel.plan(), &carousel.segments()).map_err(|error| error.to_string())
+    ride.to_ride(carousel.plan(), carousel.segments()).map_err(|error| error.to_string())
 }
 
 impl Serving for Passenger {
@@ -147,7 +144,8 @@ impl RankServing {
     }
 
     fn is_full(&self) -> bool {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).len() >= MOST_BATCHES
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).len();
+        held >= self.share.partition.batches_of_rank()
     }
 }
 

@@ -195,3 +195,49 @@ fn equal_jobs_are_served_by_one_production() {
     let epochs = model.produced as f64 / model.segments.count() as f64;
     assert!(epochs < 4.7, "{epochs} epochs were produced for 36");
 }
+
+#[test]
+fn law_7_an_idle_job_stops_nobody_where_segments_are_short() {
+    for limit in 3..14 {
+        let mut model = Model::new(24, limit);
+        let idle = model.ring.board(&new_ride(&model));
+        model.give();
+        model.publish(0);
+        assert!(model.ring.lease(idle).is_some(), "it reads on no more");
+        let active = model.ring.board(&new_ride(&model));
+        let (mut held, mut taken) = (None, 0);
+        for _ in 0..500 {
+            model.give();
+            model.publish(0);
+            // Its last batch is there until it has the next one.
+            if let Some(leased) = model.ring.lease(active) {
+                taken += 1;
+                if let Some(before) = held.replace(leased.number) {
+                    model.ring.give_back(active, before);
+                }
+            }
+        }
+        assert!(taken > 3 * model.segments.count(), "{taken} segments with room for {limit}");
+    }
+}
+
+#[test]
+fn law_5_a_segment_that_is_leased_twice_is_free_when_both_are_given_back() {
+    let mut model = Model::new(64, 4);
+    let job = model.ring.board(&new_ride(&model));
+    model.give();
+    model.publish(0);
+    let first = model.ring.lease(job).unwrap();
+    let mut ride = new_ride(&model);
+    ride.begin(first.portion);
+    ride.received = 1;
+    model.ring.change(job, &ride);
+    model.give();
+    let again = model.ring.lease(job).unwrap();
+    assert_eq!((again.number, again.portion), (first.number, first.portion));
+    model.ring.give_back(job, first.number);
+    assert_eq!(model.ring.leased(), 1, "it is read once more");
+    model.ring.give_back(job, again.number);
+    assert_eq!(model.ring.leased(), 0);
+    assert!(model.ring.leave(job).is_empty());
+}
