@@ -213,7 +213,7 @@ mod tests {
         let seat = cores.seat();
         seat.set_computing(0.1);
         let permits: Vec<Permit<'_>> = (0..10).map(|_| seat.enter()).collect();
-        assert_eq!((cores.lock().busy, waiting(&cores)), (CORE, 0));
+        assert_eq!((waiting(&cores), cores.lock().busy), (0, CORE));
         drop(permits);
         assert_eq!(cores.lock().busy, 0);
     }
@@ -235,6 +235,6 @@ mod tests {
                 });
             }
         });
-        assert_eq!((cores.lock().busy, waiting(&cores)), (0, 0));
+        assert_eq!((waiting(&cores), cores.lock().busy), (0, 0));
     }
 }
