@@ -29,8 +29,8 @@ def share(socket: str | os.PathLike[str] | None = None, on_loss: Literal["contin
     in the background if it is not there, and ends with its last job. If the node is lost, a job goes on alone from what
     it has received, or raises :class:`feedline.NodeError`, as ``on_loss`` says.
 
-    With ``world_size`` above 1 the node prepares the share of each rank on this machine: every rank gets the batches that
-    it would prepare itself, in the same order, and its state is that of a loader without a node.
+    With ``world_size`` above 1 the node prepares the share of each rank on this machine: every rank gets the batches
+    that it would prepare itself, in the same order, and its state is that of a loader without a node.
     """
     if on_loss not in ("continue", "raise"):
         raise PlanError(f'share(): on_loss is {on_loss!r}; it is "continue" or "raise"')
