@@ -132,3 +132,25 @@ fn law_5_plans_that_come_at_once_get_no_more_memory_than_there_is() {
         assert!(live <= memory, "{live} bytes live, {memory} allowed");
     }
 }
+
+#[test]
+fn law_7_an_idle_job_stops_nobody_where_segments_are_short() {
+    let plan = crop_of(8, "", 24);
+    for segments in [8, 9, 10, 12, 20] {
+        let folder = tempfile::tempdir().unwrap();
+        // A half is kept for other plans.
+        let node = node_of(folder.path(), 2 * segments * slab_bytes(&plan)).unwrap();
+        let (idle, active) = (attach(&node, &plan), attach(&node, &plan));
+        let iteration = idle.begin().unwrap();
+        let held = next(&idle, iteration).unwrap();
+        for _ in 0..4 {
+            let iteration = active.begin().unwrap();
+            // As a loop does, it has its last batch until it has the next.
+            let mut last = None;
+            while let Some(batch) = next(&active, iteration).unwrap() {
+                drop(last.replace(batch));
+            }
+        }
+        assert!(held.is_some());
+    }
+}

@@ -184,6 +184,7 @@ impl Carousel {
             if let Some(failed) = &state.failed {
                 return Err(Arc::clone(failed));
             }
+            let did_wait = state.ring.waits(job);
             let leased = state.ring.lease(job);
             let pace = state.paces.entry(job).or_default();
             if let Some(leased) = leased {
@@ -191,6 +192,13 @@ impl Carousel {
                 break leased;
             }
             pace.wait(Instant::now());
+            if !did_wait && state.ring.waits(job) {
+                // Others may have to give way to one that has nothing to read.
+                drop(state);
+                inner.ask();
+                state = inner.lock();
+                continue;
+            }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(None);
