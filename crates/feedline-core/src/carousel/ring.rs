@@ -344,7 +344,8 @@ impl<T: Clone> Ring<T> {
         if self.live.values().filter(|live| live.leased.contains_key(&id)).count() >= MOST_LEASES {
             return None;
         }
-        let can_be_kept = self.limit >= self.jobs.len() * (MOST_LEASES - 1) + 2;
+        // Beside all that are held there is one for each job to read on, and two to be produced.
+        let can_be_kept = self.leased() + self.jobs.len() + 2 <= self.limit;
         let job = self.jobs.get_mut(&id)?;
         let Given { epoch, resume, .. } = *job.given.first()?;
         // What was under way comes first.
