@@ -26,6 +26,9 @@ const SAMPLES_AHEAD: u64 = 16;
 /// Segments that a job may have leased at once: the one that it reads, two that it keeps arrays over, one on its way.
 const MOST_LEASES: usize = 4;
 
+/// Segments that stay for jobs which may come, though all that are there have had them.
+const SPARE: usize = 4;
+
 /// The number of a job at a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u64);
@@ -246,6 +249,7 @@ impl<T: Clone> Ring<T> {
 
     /// Makes room for a portion and books that it is to be produced.
     fn order(&mut self, job: JobId, portion: Portion, skipped: u64) -> Option<Ordered> {
+        self.drop_useless();
         while self.live.len() >= self.limit {
             self.make_room(job)?;
         }
@@ -256,6 +260,20 @@ impl<T: Clone> Ring<T> {
         let known = &mut self.rounds[portion.segment as usize];
         *known = (*known).max(portion.round);
         Some(Ordered { number, portion, skipped })
+    }
+
+    /// Lets segments go that all jobs have had, but for the newest few: memory that is used again costs less than new memory.
+    fn drop_useless(&mut self) {
+        let is_had =
+            |Portion { segment, round }: Portion| self.jobs.values().all(|job| round <= job.rounds[segment as usize]);
+        let is_useless = |live: &Live<T>| {
+            live.content.is_some() && live.leased.is_empty() && live.wanted.is_empty() && is_had(live.portion)
+        };
+        let useless = self.live.iter().rev().filter(|(_, live)| is_useless(live)).skip(SPARE);
+        let useless: Vec<u64> = useless.map(|(number, _)| *number).collect();
+        for number in useless {
+            self.live.remove(&number);
+        }
     }
 
     /// Lets the oldest segment go that nobody reads: one that nobody wants or, for a job that has nothing at all, one that was
