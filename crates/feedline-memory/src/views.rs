@@ -22,8 +22,8 @@ const ENTRY_BYTES: usize = 8;
 const IS_PRESENT: u64 = 1 << 63;
 const IS_SWAPPED: u64 = 1 << 62;
 const IS_OF_FILE: u64 = 1 << 61;
-/// Views after which a mapping that was not used is given up, beside four for each that waits.
-const FEWEST_VIEWS: u64 = 16;
+/// Mappings that wait at most, or a few more.
+const MOST_WAITING: usize = 64;
 /// Pages that are asked about at once.
 const CHUNK: usize = 4096;
 
@@ -61,9 +61,10 @@ impl Views {
         let kept = waiting.mappings.remove(&(stat.st_dev, stat.st_ino)).map(|(mapping, _)| mapping);
         let kept = kept.filter(|mapping| mapping.len() == len);
         waiting.views += 1;
-        // What has not come for long has been given up by the other side.
-        let oldest = waiting.views.saturating_sub(4 * waiting.mappings.len() as u64 + FEWEST_VIEWS);
-        let given_up: Vec<_> = waiting.mappings.extract_if(|_, (_, came)| *came < oldest).collect();
+        // What has not come for long may have been given up by the other side.
+        let oldest = waiting.mappings.iter().min_by_key(|(_, (_, came))| *came).map(|(file, _)| *file);
+        let oldest = oldest.filter(|_| waiting.mappings.len() > MOST_WAITING);
+        let given_up = oldest.and_then(|file| waiting.mappings.remove(&file));
         drop(waiting);
         drop(given_up);
         let mapping = kept.map_or_else(|| Mapping::new(memory, len), Ok)?;
@@ -196,13 +197,13 @@ mod tests {
     #[test]
     fn mappings_of_memory_that_does_not_come_again_are_given_up() {
         let views = Views::new();
-        for _ in 0..100 {
+        for _ in 0..3 * MOST_WAITING {
             let mut shared = Shared::new();
             drop(views.view(shared.fill(1), LEN).unwrap());
         }
         views.sort_out();
         let count = views.lock().mappings.len();
-        assert!(count <= FEWEST_VIEWS as usize + 1, "{count} mappings");
+        assert!(count <= MOST_WAITING + 2, "{count} mappings");
     }
 
     #[test]
