@@ -62,7 +62,7 @@ test-fuzz: $(VENV)/tools
 fuzz: $(VENV)/tools  ## hostile bytes for every reader, FUZZ_SECONDS=60 for each, under libFuzzer
 	fuzz/run.sh $(FUZZ_SECONDS)
 
-loom:  ## the engine's own synchronisation in every interleaving (two minutes)
+loom:  ## the engine's own synchronisation in many interleavings (two minutes)
 	CARGO_TARGET_DIR=target/loom cargo test --manifest-path loom/Cargo.toml --quiet
 
 memcheck:  ## the memory of batches under valgrind: what is read, written and freed, and who orders it (two minutes)
