@@ -2,46 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from making import folder_of
+from nodes import look
 
 import feedline as fl
 from feedline import ops, testing
 
-WAIT = 60
-
-
-@pytest.fixture
-def socket(tmp_path: Path) -> Path:
-    return tmp_path / "node.sock"
-
-
-@pytest.fixture
-def node(socket: Path) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "feedline", "node", "--socket", str(socket), "--memory", "64MB"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    assert "node at" in process.stderr.readline()
-    yield process
-    process.terminate()
-    process.wait(timeout=WAIT)
-
-
-def look(socket: Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "feedline", "--json", "top", "--socket", str(socket)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+pytestmark = pytest.mark.usefixtures("nothing_left", "node")
 
 
 def test_law_2_with_a_reservoir_segments_are_read_in_sequence_and_come_once_an_epoch(
-    tmp_path: Path, socket: Path, node: subprocess.Popen[str]
+    tmp_path: Path, socket: Path
 ) -> None:
     folder_of(tmp_path / "pictures", 120)
     command = [sys.executable, "-m", "feedline", "pack", str(tmp_path / "pictures"), str(tmp_path / "shards")]

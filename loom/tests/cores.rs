@@ -1,4 +1,4 @@
-//! The cores that runs share, in every interleaving: nobody waits for ever, and no permit is lost or given twice.
+//! The cores that runs share, in its interleavings: nobody waits for ever, and no permit is lost or given twice.
 //!
 //! How much of the cores is taken cannot be seen from outside. But who enters when time stands still waits for ever if any
 //! of them was lost, which loom finds; and a permit that was given back twice ends in a negative number, which panics.

@@ -1,4 +1,4 @@
-//! The memory of batches in every interleaving: who writes to a slot is alone with it, and what is sealed is written.
+//! The memory of batches in its interleavings: who writes to a slot is alone with it, and what is sealed is written.
 //!
 //! The bytes of a slab are raw memory, of which loom knows nothing; a cell that it knows stands for each slot, and is written
 //! and read by whoever has the slot. Two at once, or one before the other can know of it, is what loom finds.

@@ -19,6 +19,7 @@ pub mod cost;
 pub mod cursor;
 pub mod engine;
 pub mod error;
+pub mod kept;
 pub mod metrics;
 pub mod offload;
 pub mod op;

@@ -218,13 +218,8 @@ impl Loader {
 /// Attaches to a node when the first batch is asked for.
 fn connect(plan: Arc<CorePlan>, socket: PathBuf, command: Option<Vec<String>>) -> Connect {
     Box::new(move |ride: &Ride| {
-        let attached = match &command {
-            Some(command) => attach_or_start(&socket, command, |socket| NodeFeed::attach(socket, &plan, ride)),
-            None => NodeFeed::attach(&socket, &plan, ride),
-        };
-        attached
-            .map(|feed| Arc::new(feed) as Arc<dyn Feed>)
-            .map_err(|error: AttachError| Error::Attach { reason: chain(&error) })
+        let feed = reach(&socket, command.as_deref(), |socket| NodeFeed::attach(socket, &plan, ride))?;
+        Ok(Arc::new(feed) as Arc<dyn Feed>)
     })
 }
 
@@ -232,14 +227,21 @@ fn connect(plan: Arc<CorePlan>, socket: PathBuf, command: Option<Vec<String>>) -
 fn open(plan: Arc<CorePlan>, socket: PathBuf, command: Option<Vec<String>>) -> Open {
     Box::new(move |cursor: &Cursor, metrics: &Arc<Metrics>| {
         let attach = |socket: &Path| NodeBatches::attach(socket, &plan, cursor, metrics);
-        let attached = match &command {
-            Some(command) => attach_or_start(&socket, command, attach),
-            None => attach(&socket),
-        };
-        attached
-            .map(|batches| Arc::new(batches) as Arc<dyn Deliverer>)
-            .map_err(|error: AttachError| Error::Attach { reason: chain(&error) })
+        Ok(Arc::new(reach(&socket, command.as_deref(), attach)?) as Arc<dyn Deliverer>)
     })
+}
+
+/// Attaches to the node at `socket`, which `command` starts where there is none.
+fn reach<T>(
+    socket: &Path,
+    command: Option<&[String]>,
+    attach: impl Fn(&Path) -> Result<T, AttachError>,
+) -> Result<T, Error> {
+    let attached = match command {
+        Some(command) => attach_or_start(socket, command, attach),
+        None => attach(socket),
+    };
+    attached.map_err(|error| Error::Attach { reason: chain(&error) })
 }
 
 /// Goes on without a node.

@@ -3,9 +3,11 @@
 //! Always true: what is in stays in, and all of it stays below the limit.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, PoisonError, RwLock};
 
+use crate::kept::Kept;
 use crate::plan::Fingerprint;
 
 /// Beside its bytes, what a record takes.
@@ -74,19 +76,13 @@ impl MemoryShelf {
 
 /// What runs of one process keep in memory, by what samples are: those with the same source and first ops have it in common.
 #[derive(Debug, Default)]
-pub struct Memories(Mutex<HashMap<Fingerprint, Weak<MemoryShelf>>>);
+pub struct Memories(Kept<MemoryShelf>);
 
 impl Memories {
     /// Where samples of this kind are kept, for as long as somebody uses it.
-    pub(super) fn shelf(&self, prefix: Fingerprint) -> Arc<MemoryShelf> {
-        let mut shelves = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        shelves.retain(|_, shelf| shelf.strong_count() > 0);
-        let known = shelves.get(&prefix).and_then(Weak::upgrade);
-        known.unwrap_or_else(|| {
-            let shelf = Arc::default();
-            shelves.insert(prefix, Arc::downgrade(&shelf));
-            shelf
-        })
+    pub(super) fn shelf(&self, Fingerprint(prefix): Fingerprint) -> Arc<MemoryShelf> {
+        let Ok(shelf) = self.0.get(prefix, || Ok::<_, Infallible>(MemoryShelf::default()));
+        shelf
     }
 }
 

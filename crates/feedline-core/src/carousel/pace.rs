@@ -16,9 +16,11 @@ pub(super) struct JobPace {
 }
 
 impl JobPace {
-    /// Books that it has nothing to read.
-    pub fn wait(&mut self, now: Instant) {
+    /// Books that it has nothing to read; says whether that is new.
+    pub fn wait(&mut self, now: Instant) -> bool {
+        let is_new = self.waits.is_none();
         self.waits.get_or_insert(now);
+        is_new
     }
 
     /// Books that it was given a segment.
@@ -53,8 +55,7 @@ mod tests {
         pace.lease(at(0.0));
         pace.lease(at(2.0));
         assert_eq!((pace.due(0, at(2.5)), pace.due(1, at(2.5))), (at(4.0), at(6.0)));
-        pace.wait(at(4.0));
-        pace.wait(at(9.0));
+        assert!(pace.wait(at(4.0)) && !pace.wait(at(9.0)));
         assert_eq!(pace.due(0, at(10.0)), at(4.0));
         pace.lease(at(12.0));
         assert_eq!(pace.due(0, at(12.0)), at(14.0), "time that it waited is not time that it read");

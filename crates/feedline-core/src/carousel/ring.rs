@@ -165,11 +165,6 @@ impl<T: Clone> Ring<T> {
         wanted.filter_map(move |job| Some((job, place(&job)?)))
     }
 
-    /// Whether a job has asked for more than there was.
-    pub fn waits(&self, job: JobId) -> bool {
-        self.jobs.get(&job).is_some_and(|job| job.waits)
-    }
-
     /// Jobs that are on.
     pub fn jobs(&self) -> impl Iterator<Item = JobId> {
         self.jobs.keys().copied()

@@ -184,15 +184,13 @@ impl Carousel {
             if let Some(failed) = &state.failed {
                 return Err(Arc::clone(failed));
             }
-            let did_wait = state.ring.waits(job);
             let leased = state.ring.lease(job);
             let pace = state.paces.entry(job).or_default();
             if let Some(leased) = leased {
                 pace.lease(Instant::now());
                 break leased;
             }
-            pace.wait(Instant::now());
-            if !did_wait && state.ring.waits(job) {
+            if pace.wait(Instant::now()) {
                 // Others may have to give way to one that has nothing to read.
                 drop(state);
                 inner.ask();

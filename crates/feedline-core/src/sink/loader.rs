@@ -58,8 +58,8 @@ impl fmt::Debug for Node {
 #[derive(Debug)]
 struct Progress {
     run: Option<Arc<dyn Deliverer>>,
-    /// Whether batches are prepared here, because there is no node, or none any more.
-    is_alone: bool,
+    /// Whether batches are prepared here though there was a node.
+    has_lost_node: bool,
     /// Whether there was a node.
     was_attached: bool,
     received: Cursor,
@@ -119,7 +119,6 @@ impl Loader {
     pub fn from_node(plan: Arc<Plan>, machine: &Machine, open: Open, continues: bool) -> Self {
         let mut loader = Self::new(plan, machine);
         loader.node = Some(Node { open, continues });
-        loader.lock().is_alone = false;
         loader
     }
 
@@ -127,7 +126,7 @@ impl Loader {
     pub fn with_supply(plan: Arc<Plan>, supply: Arc<dyn Supply>, machine: &Machine) -> Self {
         let progress = Progress {
             run: None,
-            is_alone: true,
+            has_lost_node: false,
             was_attached: false,
             received: Cursor::default(),
             iteration: Iteration(0),
@@ -336,7 +335,7 @@ impl Loader {
     /// Notes that the next batch could not be delivered; no error if a run of this process will try it again.
     fn book_stuck(&self, iteration: Iteration, error: Error) -> Result<(), Error> {
         let mut progress = self.lock();
-        if let Some(node) = self.node.as_ref().filter(|_| !progress.is_alone) {
+        if let Some(node) = self.node.as_ref().filter(|_| !progress.has_lost_node) {
             // What a node cannot produce cannot be produced here either, and then the error says all about it.
             let goes_on = match error {
                 Error::Node { .. } => node.continues,
@@ -345,7 +344,7 @@ impl Loader {
             };
             if goes_on {
                 tracing::warn!(%error, "this job goes on without the node");
-                progress.is_alone = true;
+                progress.has_lost_node = true;
                 let lost = progress.run.take();
                 drop(progress);
                 drop(lost);
@@ -378,12 +377,12 @@ impl Loader {
         if let Some(run) = &progress.run {
             return Ok(Arc::clone(run));
         }
-        let run: Arc<dyn Deliverer> = match self.node.as_ref().filter(|_| !progress.is_alone) {
+        let run: Arc<dyn Deliverer> = match self.node.as_ref().filter(|_| !progress.has_lost_node) {
             Some(node) => match (node.open)(&progress.received, &self.lasting.metrics) {
                 // One that was there before is lost.
                 Err(error @ Error::Attach { .. }) if node.continues && progress.was_attached => {
                     tracing::warn!(%error, "this job goes on without the node");
-                    progress.is_alone = true;
+                    progress.has_lost_node = true;
                     self.start(progress)?
                 }
                 opened => {

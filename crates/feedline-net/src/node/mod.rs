@@ -7,7 +7,7 @@
 //! - `message.rs` is what they say, `channel.rs` how it is carried, descriptors included
 //! - `place.rs` is the socket in the file system: one node at a time, for its owner alone
 //! - `server.rs` is the node, `session.rs` one job as it sees it, `serving.rs` what that job gets
-//! - `runs.rs` is what it produces, `kept.rs` how that lives as long as its jobs
+//! - `runs.rs` is what it produces, for as long as there are jobs for it
 //! - `meter.rs` counts what a job does, `stats.rs` is the node in numbers, `page.rs` the same in a browser
 //! - `attached.rs` is the node as a job sees it: its segments in `feed.rs`, the batches of a rank in `batches.rs`
 //! - `start.rs` starts a node where there is none
@@ -19,7 +19,6 @@ mod channel;
 mod feed;
 #[cfg(test)]
 mod hostile;
-mod kept;
 mod message;
 mod meter;
 mod page;

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use feedline_core::carousel::{Carousel, CarouselSnapshot, Memory};
 use feedline_core::error::chain;
+use feedline_core::kept::Kept;
 use feedline_core::partition::Partition;
 use feedline_core::plan::Workers;
 use feedline_core::{Document, Machine, Plan, Registry};
 use serde::Serialize;
 
-use super::kept::Kept;
 use super::message::Route;
 use super::serving::{Passenger, RankServing, Serving, cursor_of};
 use super::stats::key_text;

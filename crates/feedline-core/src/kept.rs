@@ -1,14 +1,14 @@
-//! Things that several jobs use, by key: started by the first, gone with the last.
+//! Things that several have in common, by key: started by the first, gone with the last.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Each is locked while it is started, so that jobs which come together get the same.
+/// Each is locked while it is started, so that those who come together get the same.
 type Entry<T> = Arc<Mutex<Weak<T>>>;
 
 /// Things by key.
 #[derive(Debug)]
-pub(super) struct Kept<T>(Mutex<HashMap<u128, Entry<T>>>);
+pub struct Kept<T>(Mutex<HashMap<u128, Entry<T>>>);
 
 impl<T> Default for Kept<T> {
     fn default() -> Self {
