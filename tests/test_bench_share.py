@@ -88,7 +88,7 @@ def test_a_disk_is_busy_with_seeks_and_bytes() -> None:
 
 
 def test_separate_jobs_of_a_search_count_as_often_as_there_are() -> None:
-    one = {"read_bytes": 100, "prefix_samples": 50, "prefix_seconds": 2.0}
+    one = {"read_bytes": 100, "prefix_samples": 50, "prefix_cpu_seconds": 2.0}
     found = {"jobs": 4, "at_a_time": 2, "one_separate_job": one, "shared": one}
     assert [ratio.value for ratio in thirty_five.ratios(found)] == [0.25] * 3
 
@@ -136,7 +136,7 @@ Private_Dirty:        30 kB"""
 
 
 def test_the_guide_has_rows_of_the_parts_that_were_measured_only() -> None:
-    one = {"read_bytes": 100, "prefix_samples": 50, "prefix_seconds": 2.0}
+    one = {"read_bytes": 100, "prefix_samples": 50, "prefix_cpu_seconds": 2.0}
     found = {"thirty_five": {"jobs": 4, "at_a_time": 2, "one_separate_job": one, "shared": one}}
     rows = page.text(found).strip().splitlines()
     assert len(rows) == 2 + 3

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
+import socket as sockets
 import subprocess
 import sys
 import tempfile
@@ -214,3 +216,40 @@ def test_law_7_a_node_that_is_killed_and_started_again_serves_jobs_that_resume(s
             check_once(seen + ids_of(again))
             check_once(ids_of(again))
     assert list(socket.parent.iterdir()) == []
+
+
+# Attaches to a node, and says when Ctrl-C was heard.
+ATTACHES = """
+import sys, feedline as fl
+source = fl.synthetic(64, (4,))
+loader = fl.Loader(source, batch_size=8, shuffle=True, share=sys.argv[1], rank=0, world_size=int(sys.argv[2]))
+print("attaching", flush=True)
+try:
+    next(iter(loader))
+except KeyboardInterrupt:
+    loader.state_dict()
+    print("interrupted", loader.epoch, flush=True)
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_law_7_ctrl_c_is_heard_while_a_node_takes_its_time_to_answer(
+    socket: Path, ranks: int, start_python: Callable[..., subprocess.Popen[str]]
+) -> None:
+    socket.parent.mkdir(exist_ok=True)
+    listener = sockets.socket(sockets.AF_UNIX)
+    listener.bind(str(socket))
+    listener.listen()
+    listener.settimeout(WAIT)
+    job = start_python(ATTACHES, str(socket), str(ranks))
+    try:
+        assert job.stdout is not None and job.stdout.readline() == "attaching\n"
+        connection, _ = listener.accept()
+        time.sleep(0.5)
+        job.send_signal(signal.SIGINT)
+        assert job.communicate(timeout=WAIT) == ("interrupted 0\n", "")
+        connection.close()
+    finally:
+        kill(job)
+        listener.close()
+        socket.unlink()

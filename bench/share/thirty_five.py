@@ -33,7 +33,7 @@ def prefix_work(engine: dict[str, Any]) -> dict[str, float]:
     return {
         "read_bytes": engine["store"]["bytes"],
         "prefix_samples": max(ops[name]["samples"] for name in PREFIX),
-        "prefix_seconds": sum(ops[name]["busy_seconds"] for name in PREFIX),
+        "prefix_cpu_seconds": sum(ops[name]["cpu_seconds"] for name in PREFIX),
     }
 
 
@@ -115,7 +115,7 @@ def measure(setting: Setting) -> dict[str, Any]:
             new = way(folder, setting.root / f"cache-{title}-{number}")
             say(f"{JOBS} jobs, {title}", new)
             kept = found.setdefault(title, new)
-            for name in ("prefix_seconds", "cpu_seconds", "seconds"):
+            for name in ("prefix_cpu_seconds", "cpu_seconds", "seconds"):
                 kept[name] = min(kept[name], new[name])
     return found
 
@@ -126,7 +126,7 @@ def ratios(found: dict[str, Any]) -> Iterator[Ratio]:
     for name, title, most in (
         ("read_bytes", "bytes read", READS),
         ("prefix_samples", "samples decoded and resized", WORK),
-        ("prefix_seconds", "seconds in decode and resize", WORK),
+        ("prefix_cpu_seconds", "processor time in decode and resize", WORK),
     ):
         value = shared[name] / (jobs * one[name])
         yield Ratio(f"{jobs} jobs, {found['at_a_time']} at a time: {title}, shared / separate", value, "at most", most)

@@ -11,6 +11,8 @@
 from feedline import errors, ops
 from feedline._feedline import has_jpeg_simd
 from feedline._feedline import version as _version
+from feedline.batch_log import Wrapped, wrap
+from feedline.diagnosis import Diagnosis, Report, doctor
 from feedline.errors import (
     ClosedError,
     FeedlineError,
@@ -41,6 +43,7 @@ __all__ = [
     "Cache",
     "ClassBalanced",
     "ClosedError",
+    "Diagnosis",
     "FeedlineError",
     "ForkError",
     "Loader",
@@ -49,6 +52,7 @@ __all__ = [
     "Plan",
     "PlanError",
     "RaggedError",
+    "Report",
     "Reservoir",
     "SampleError",
     "Share",
@@ -60,9 +64,11 @@ __all__ = [
     "SupersededError",
     "TooManyFailuresError",
     "Weighted",
+    "Wrapped",
     "array",
     "cache",
     "class_balanced",
+    "doctor",
     "errors",
     "files",
     "folder",
@@ -76,4 +82,5 @@ __all__ = [
     "tar",
     "volumes",
     "weighted",
+    "wrap",
 ]

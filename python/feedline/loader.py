@@ -16,6 +16,7 @@ import numpy as np
 from feedline import _feedline, environment
 from feedline import sampler as samplers
 from feedline.consumers import Assign, Consumer, Consumers
+from feedline.diagnosis import Report
 from feedline.errors import PlanError
 from feedline.ops import Op
 from feedline.plan import Plan
@@ -202,6 +203,7 @@ class Loader:
         self._returns: list[str] | None = plan._native.settings.get("returns")
         self._share = share
         self._native = open_loader(plan._native, share)
+        self._is_closed = False
         _close_at_exit(self)
 
     @property
@@ -254,6 +256,13 @@ class Loader:
         """Give the run in numbers: time and bytes per op, store, queue, memory, stalls by cause, substitutes."""
         return self._native.snapshot()
 
+    def report(self) -> Report:
+        """Say what bounded the run so far: how long the step waited, for what, what is odd, and what would help.
+
+        From what is always counted; :func:`feedline.doctor` measures each part alone and is surer.
+        """
+        return Report(*self._native.report())
+
     def costs(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Give what each sample will take in the epoch that comes next, in seconds, in the source's order.
 
@@ -288,6 +297,12 @@ class Loader:
     def close(self) -> None:
         """End all threads and free all memory, within a second. Also done by ``with``, ``del`` and at exit."""
         self._native.close()
+        self._is_closed = True
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, and gives no more batches."""
+        return self._is_closed
 
     def __enter__(self) -> Loader:
         """Give the loader itself."""

@@ -46,7 +46,7 @@ def slow_disk(path: str | os.PathLike[str], *, seek_ms: float = 8.0, mb_per_seco
     """Give the address of a path as if it were on a hard disk, for ``fl.tar``, ``fl.folder`` and ``fl.volumes``.
 
     The disk has one head: a read that does not begin where the last one ended waits ``seek_ms``, and reads queue behind
-    each other at ``mb_per_second``. Sources whose addresses have the same speed share the disk.
+    each other at ``mb_per_second``. All files of a source share the disk; each source has one of its own.
 
     >>> slow_disk("/data/train", seek_ms=10)
     'slow-disk://seek_ms=10.0,mb_per_second=150.0/data/train'

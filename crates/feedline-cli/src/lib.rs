@@ -15,6 +15,7 @@ mod cache;
 mod classifier;
 mod cost;
 mod demo;
+pub mod doctor;
 mod environment;
 mod font;
 mod grid;
@@ -80,6 +81,7 @@ fn dispatch(command: Command, registry: Registry, interrupt: &Interrupt<'_>, out
         Command::Index(arguments) => output.write(&index::index(&arguments, &registry, interrupt)?),
         Command::Cost(arguments) => output.write(&cost::cost(&arguments, &registry, interrupt)?),
         Command::Shuffle(arguments) => output.write(&shuffle::shuffle(&arguments, &registry, interrupt)?),
+        Command::Doctor(arguments) => output.write(&doctor::doctor(&arguments, &registry, interrupt)?),
         Command::Offload(arguments) => output.write(&offload::offload(&arguments, &registry, interrupt)?),
         Command::Cache { command } => output.write(&cache::cache(&command, &registry)?),
         Command::Pack(arguments) => output.write(&pack::pack(&arguments.into(), &registry, interrupt)?),

@@ -1,6 +1,6 @@
 //! From pixels to the bytes of a file, for synthetic data, for showing samples and for tests.
 //!
-//! In: packed pixels. Out: a JPEG or PNG file. Not built for speed.
+//! In: packed pixels. Out: a JPEG, PNG or WebP file. Not built for speed.
 
 use crate::error::CodecError;
 use crate::formats::jpeg;
@@ -94,6 +94,16 @@ pub fn encode_png(pixels: &[u8], width: u32, height: u32, channels: u8) -> Resul
         writer.finish()
     });
     written.map_err(|cause| CodecError::unsupported(Format::Png, cause.to_string()))?;
+    Ok(bytes)
+}
+
+/// Encodes a WebP without loss, of three channels.
+pub fn encode_webp(pixels: &[u8], width: u32, height: u32) -> Result<Vec<u8>, CodecError> {
+    check(pixels, width, height, 3)?;
+    let mut bytes = Vec::new();
+    let encoder = image::codecs::webp::WebPEncoder::new_lossless(&mut bytes);
+    let written = encoder.encode(pixels, width, height, image::ExtendedColorType::Rgb8);
+    written.map_err(|cause| CodecError::unsupported(Format::WebP, cause.to_string()))?;
     Ok(bytes)
 }
 

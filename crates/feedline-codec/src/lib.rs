@@ -34,7 +34,7 @@ mod seek;
 mod view;
 
 pub use decode::{DecodeOptions, Mode, Picture, Scale, decode_into};
-pub use encode::{JpegCoding, Subsampling, encode_jpeg, encode_jpeg_as, encode_png};
+pub use encode::{JpegCoding, Subsampling, encode_jpeg, encode_jpeg_as, encode_png, encode_webp};
 pub use error::CodecError;
 pub use header::{Format, Header, read_header};
 pub use kernels::{

@@ -17,6 +17,7 @@ pub mod cache;
 pub mod carousel;
 pub mod cost;
 pub mod cursor;
+pub mod doctor;
 pub mod engine;
 pub mod error;
 pub mod kept;

@@ -6,11 +6,14 @@
 mod batch;
 mod buffer;
 mod convert;
+mod doctor;
 mod errors;
 mod loader;
+mod log;
 mod logging;
 mod map;
 mod plan;
+mod sharing;
 mod source;
 
 use pyo3::prelude::*;
@@ -24,6 +27,8 @@ static ALLOCATOR: feedline_memory::MappingAllocator = feedline_memory::MappingAl
 mod _feedline {
     #[pymodule_export]
     use super::batch::Array;
+    #[pymodule_export]
+    use super::doctor::{Diagnosis, log_report};
     #[pymodule_export]
     use super::loader::Loader;
     #[pymodule_export]

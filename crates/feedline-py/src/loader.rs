@@ -4,40 +4,35 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use feedline_core::carousel::{Carousel, Memory, Ride};
-use feedline_core::error::chain;
-use feedline_core::metrics::Metrics;
+use feedline_core::Error;
+use feedline_core::doctor::RunReport;
 use feedline_core::order::Epoch;
-use feedline_core::plan::Plan as CorePlan;
-use feedline_core::sink::{
-    Connect, Deliverer, Feed, Iteration, Loader as CoreLoader, LocalFeed, Machine, Next, Open, SharedLoader, Stream,
-    StreamState,
-};
-use feedline_core::{Cursor, Error};
-use feedline_net::node::{AttachError, NodeBatches, NodeFeed, attach_or_start};
+use feedline_core::sink::{Iteration, Loader as CoreLoader, Machine, Next, SharedLoader, Stream, StreamState};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::batch::to_python;
 use crate::convert;
 use crate::errors::{raise, run_error};
+use crate::log::BatchLog;
 use crate::logging;
 use crate::plan::Plan;
+use crate::sharing::{Way, alone};
 
 /// How long a wait lasts before signals are looked at.
-const SIGNAL_CHECK: Duration = Duration::from_millis(100);
-
-/// The part of the machine's memory for segments of a job that goes on alone.
-const ALONE_SHARE: u64 = 4;
-/// And how many: what it reads, what arrays are kept over, and what is prepared ahead.
-const ALONE_SEGMENTS: u64 = 12;
+pub const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
 /// A stream of batches.
 #[pyclass(frozen, module = "feedline._feedline")]
 pub struct Loader {
-    loader: Option<Stream>,
+    stream: Option<Stream>,
+    /// The way to a node, of a loader that shares.
+    way: Option<Arc<Way>>,
+    log: BatchLog,
+    /// What the machine has, for what would help.
+    machine: Machine,
     /// The process in which threads were started; 0 before.
     process: AtomicU32,
 }
@@ -51,7 +46,7 @@ impl Loader {
         logging::install();
         let machine = Machine { memory_bytes: memory, cache_folder: cache, ..Machine::default() };
         let loader = CoreLoader::new(Arc::clone(&plan.get().0), &machine);
-        Self { loader: Some(Stream::Private(Box::new(loader))), process: AtomicU32::new(0) }
+        Self::of(Stream::Private(Box::new(loader)), None, machine)
     }
 
     /// A stream of a plan's samples from the node at `socket`, which `command` starts where there is none; without it there has
@@ -70,15 +65,15 @@ impl Loader {
         let (memory_bytes, cache_folder) = machine;
         let plan = Arc::clone(&plan.get().0);
         let machine = Machine { memory_bytes, cache_folder, ..Machine::default() };
-        if plan.config().rank().world > 1 {
-            let open = open(Arc::clone(&plan), socket, command);
-            let loader = CoreLoader::from_node(plan, &machine, open, continues);
-            return Ok(Self { loader: Some(Stream::Private(Box::new(loader))), process: AtomicU32::new(0) });
-        }
-        let connect = connect(Arc::clone(&plan), socket, command);
-        let fallback = continues.then(|| alone(Arc::clone(&plan), machine));
-        let loader = SharedLoader::new(plan, connect, fallback).map_err(|error| run_error(py, &error))?;
-        Ok(Self { loader: Some(Stream::Shared(Box::new(loader))), process: AtomicU32::new(0) })
+        let way = Arc::new(Way::new(Arc::clone(&plan), socket, command));
+        let stream = if plan.config().rank().world > 1 {
+            Stream::Private(Box::new(CoreLoader::from_node(plan, &machine, way.open(), continues)))
+        } else {
+            let fallback = continues.then(|| alone(Arc::clone(&plan), machine.clone()));
+            let loader = SharedLoader::new(plan, way.connect(), fallback).map_err(|error| run_error(py, &error))?;
+            Stream::Shared(Box::new(loader))
+        };
+        Ok(Self::of(stream, Some(way), machine))
     }
 
     /// Begins an iteration; gives its number.
@@ -91,17 +86,26 @@ impl Loader {
     fn next<'py>(&self, py: Python<'py>, iteration: u64) -> PyResult<Option<Bound<'py, PyList>>> {
         let loader = self.here(py)?;
         self.process.store(process::id(), Ordering::Relaxed);
+        let asked = Instant::now();
+        self.log.asked(asked);
         loop {
             let waited = py.detach(|| loader.wait_within(Iteration::from_number(iteration), SIGNAL_CHECK));
             // Whatever may raise comes before the batch is taken: one that is taken counts as received.
             logging::hand_over(py)?;
+            self.way.as_ref().map_or(Ok(()), |way| way.check_interrupt())?;
             py.check_signals()?;
             if !waited.map_err(|error: Error| run_error(py, &error))? {
                 continue;
             }
+            let ready = Instant::now();
             let next = py.detach(|| loader.take(Iteration::from_number(iteration)));
             match next.map_err(|error| run_error(py, &error))? {
-                Next::Batch(batch) => return to_python(py, *batch).map(Some),
+                Next::Batch(batch) => {
+                    let samples = batch.len as u64;
+                    let fields = to_python(py, *batch)?;
+                    self.log.received(iteration, samples, [asked, ready, Instant::now()]);
+                    return Ok(Some(fields));
+                }
                 Next::End => return Ok(None),
                 Next::NotYet => {}
             }
@@ -158,6 +162,15 @@ impl Loader {
         convert::to_python(py, &py.detach(|| loader.snapshot()))
     }
 
+    /// What bounded the run so far, as plain data, and what is odd about it in words.
+    fn report<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Vec<String>)> {
+        let loader = self.here(py)?;
+        let log = self.log.batches();
+        let report = py.detach(|| RunReport::new(loader.plan(), &self.machine, &loader.snapshot(), &log));
+        let told = report.log.oddities.iter().map(ToString::to_string).collect();
+        Ok((convert::to_python(py, &report)?, told))
+    }
+
     /// What each sample of the source will take in the next epoch, in seconds.
     fn costs(&self, py: Python<'_>) -> PyResult<Vec<f64>> {
         let loader = self.private(py, "costs")?;
@@ -189,6 +202,10 @@ impl Loader {
 }
 
 impl Loader {
+    fn of(stream: Stream, way: Option<Arc<Way>>, machine: Machine) -> Self {
+        Self { stream: Some(stream), way, log: BatchLog::default(), machine, process: AtomicU32::new(0) }
+    }
+
     fn is_of_parent(&self) -> bool {
         let process = self.process.load(Ordering::Relaxed);
         process != 0 && process != process::id()
@@ -196,7 +213,7 @@ impl Loader {
 
     /// The loader, unless its threads were left behind in the parent of a fork, where its locks are, too.
     fn here(&self, py: Python<'_>) -> PyResult<&Stream> {
-        match &self.loader {
+        match &self.stream {
             Some(loader) if !self.is_of_parent() => Ok(loader),
             _ => {
                 let text = "this Loader was used before the process forked, and its threads are in the parent; \
@@ -215,50 +232,9 @@ impl Loader {
     }
 }
 
-/// Attaches to a node when the first batch is asked for.
-fn connect(plan: Arc<CorePlan>, socket: PathBuf, command: Option<Vec<String>>) -> Connect {
-    Box::new(move |ride: &Ride| {
-        let feed = reach(&socket, command.as_deref(), |socket| NodeFeed::attach(socket, &plan, ride))?;
-        Ok(Arc::new(feed) as Arc<dyn Feed>)
-    })
-}
-
-/// Attaches to a node for the share of a rank when its first batch is asked for.
-fn open(plan: Arc<CorePlan>, socket: PathBuf, command: Option<Vec<String>>) -> Open {
-    Box::new(move |cursor: &Cursor, metrics: &Arc<Metrics>| {
-        let attach = |socket: &Path| NodeBatches::attach(socket, &plan, cursor, metrics);
-        Ok(Arc::new(reach(&socket, command.as_deref(), attach)?) as Arc<dyn Deliverer>)
-    })
-}
-
-/// Attaches to the node at `socket`, which `command` starts where there is none.
-fn reach<T>(
-    socket: &Path,
-    command: Option<&[String]>,
-    attach: impl Fn(&Path) -> Result<T, AttachError>,
-) -> Result<T, Error> {
-    let attached = match command {
-        Some(command) => attach_or_start(socket, command, attach),
-        None => attach(socket),
-    };
-    attached.map_err(|error| Error::Attach { reason: chain(&error) })
-}
-
-/// Goes on without a node.
-fn alone(plan: Arc<CorePlan>, machine: Machine) -> Connect {
-    Box::new(move |ride: &Ride| {
-        let most = machine.memory_bytes.unwrap_or(u64::MAX) / ALONE_SHARE;
-        let slab_bytes = plan.production().map_or(0, |production| production.layout().slab().total_bytes() as u64);
-        // One that is alone has no use for segments that it has read.
-        let memory_bytes = most.min(ALONE_SEGMENTS * slab_bytes);
-        let carousel = Carousel::start(&plan, &machine, Memory::Heap, memory_bytes)?;
-        Ok(Arc::new(LocalFeed::board(&Arc::new(carousel), ride)?))
-    })
-}
-
 impl Drop for Loader {
     fn drop(&mut self) {
-        let Some(loader) = self.loader.take() else { return };
+        let Some(loader) = self.stream.take() else { return };
         if self.is_of_parent() {
             // Its threads and locks belong to the parent: there is nothing to join and nothing safe to lock.
             std::mem::forget(loader);

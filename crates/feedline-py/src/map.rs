@@ -158,6 +158,10 @@ impl Op for Map {
         false
     }
 
+    fn is_foreign(&self) -> bool {
+        true
+    }
+
     fn unserialisable(&self) -> Option<String> {
         let nameless = self.name.as_ref().err()?;
         Some(format!(

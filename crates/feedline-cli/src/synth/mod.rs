@@ -25,6 +25,7 @@ use crate::interrupt::{Interrupt, POLL};
 use crate::progress::Progress;
 use crate::whole::write_whole;
 
+pub use noise::Numbers;
 pub use picture::Style;
 
 /// What to make.

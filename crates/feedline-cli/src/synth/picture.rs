@@ -63,6 +63,13 @@ impl Style {
         encode_jpeg(&pixels, width, height, 3, self.quality, subsampling)
     }
 
+    /// The pixels of picture `number`, RGB, if it was square.
+    pub fn square(&self, number: u64, side: u32) -> Vec<u8> {
+        let mut numbers = Numbers::new(mix(mix(self.seed) ^ PURPOSE), number);
+        let theme = Theme::new(self.class_of(number), self.classes, &mut numbers);
+        paint(&theme, side as usize, side as usize, &mut numbers)
+    }
+
     /// Width and height: mostly landscape, in the proportions that cameras make.
     fn size(&self, numbers: &mut Numbers) -> (u32, u32) {
         const PROPORTIONS: [f32; 6] = [1.0, 1.25, 4.0 / 3.0, 4.0 / 3.0, 1.5, 16.0 / 9.0];

@@ -218,13 +218,8 @@ pub enum OutputError {
 }
 
 fn check_promise(name: &str, value: &Value<'_>, slot: &Slot<'_>) -> Result<(), FieldError> {
-    let (dtype, shape) = match value {
-        Value::Pixels(pixels) => (Dtype::U8, pixels.shape()),
-        Value::Volume(volume) => (volume.dtype, volume.shape()),
-        Value::Tensor(tensor) => (tensor.dtype, tensor.shape.clone()),
-        other => {
-            return Err(FieldError::Kind { name: name.to_owned(), has: other.describe(), needs: "an array" });
-        }
+    let Some((dtype, shape)) = value.array() else {
+        return Err(FieldError::Kind { name: name.to_owned(), has: value.describe(), needs: "an array" });
     };
     if dtype != slot.dtype || shape != slot.shape {
         return Err(FieldError::Promise {

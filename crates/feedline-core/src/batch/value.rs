@@ -318,6 +318,16 @@ impl Value<'_> {
         }
     }
 
+    /// Element type and shape, if it is an array.
+    pub fn array(&self) -> Option<(Dtype, Vec<usize>)> {
+        match self {
+            Self::Bytes(_) | Self::Text(_) => None,
+            Self::Pixels(pixels) => Some((Dtype::U8, pixels.shape())),
+            Self::Volume(volume) => Some((volume.dtype, volume.shape())),
+            Self::Tensor(tensor) => Some((tensor.dtype, tensor.shape.clone())),
+        }
+    }
+
     /// Bytes of its content.
     pub fn content_bytes(&self) -> usize {
         match self {

@@ -18,7 +18,7 @@ use super::{Shelf, record};
 use crate::batch::{Dtype, Sample, Value};
 use crate::cost::Effort;
 use crate::engine::{NoMemory, Task, Workspace};
-use crate::metrics::{Metrics, TrafficMeter};
+use crate::metrics::{Metrics, OpTotals, TrafficMeter};
 use crate::offload::OffloadReport;
 use crate::plan::{CacheConfig, CacheForm, Plan};
 use crate::sink::Machine;
@@ -104,14 +104,14 @@ impl PrefixCache {
         }
         let longest = self.plan.cut_of(CacheForm::Resized).0;
         let (read_time, read_bytes, reads) = metrics.read.read();
-        let measured = longest.checked_sub(1).map_or(reads, |last| metrics.ops[last].read().2);
+        let measured = longest.checked_sub(1).map_or(reads, |last| metrics.ops[last].read().samples);
         if measured < MEASURED_SAMPLES.min(self.plan.source().len().div_ceil(MEASURED_SHARE)) {
             return None;
         }
         let mut saved = read_time.as_secs_f64() / reads.max(1) as f64;
         let mut best = (saved / (read_bytes as f64 / reads.max(1) as f64).max(1.0), Cut(0));
         for (number, op) in metrics.ops[..longest].iter().enumerate() {
-            let (busy, bytes, samples) = op.read();
+            let OpTotals { busy, bytes_out: bytes, samples, .. } = op.read();
             saved += busy.as_secs_f64() / samples.max(1) as f64;
             let worth = saved / (bytes as f64 / samples.max(1) as f64).max(1.0);
             if worth >= best.0 {

@@ -15,7 +15,7 @@ use super::{Budget, Cancel, NoMemory, Patience, Task, Working, Workspace};
 use crate::batch::{Dtype, FieldForm, Loose, Sample, Slot, Tensor, Value};
 use crate::cost::{Bill, Costs};
 use crate::error::{SampleFailure, chain};
-use crate::metrics::{Metrics, Substitute};
+use crate::metrics::{Metrics, Seat, Substitute, thread_cpu_time};
 use crate::op::OpError;
 use crate::order::{EpochSequence, Place, SampleId};
 use crate::plan::{OnError, Plan};
@@ -23,6 +23,9 @@ use crate::supply::{Cut, Reading, Supply, Wanted};
 
 /// Substitutes that are tried for one bad sample.
 const SUBSTITUTE_ATTEMPTS: u32 = 100;
+/// A look at the processor's clock takes 0.2 us: it is for samples behind one that took this long, and for one in 16 others.
+const LONG: Duration = Duration::from_micros(500);
+const CLOCK_EVERY: u64 = 16;
 
 /// The result of one slot.
 #[derive(Debug)]
@@ -72,6 +75,8 @@ pub(super) struct Preparer {
     pub current_op: Option<usize>,
     /// What the sample at work took so far.
     pub bill: Bill,
+    /// Samples that were tried.
+    pub tried: u64,
 }
 
 /// Why one attempt ended.
@@ -93,6 +98,7 @@ struct Attempt {
     place: Place,
     reading: Reading,
     may_keep: bool,
+    seat: Seat,
 }
 
 impl Preparer {
@@ -183,7 +189,8 @@ impl Preparer {
         loop {
             let patience = if task.cost.is_none() { Patience::Waits } else { Patience::None };
             let working = self.budget.begin((self.run, task.serial), slot, patience);
-            let how = Attempt { wanted, place, reading, may_keep };
+            let seat = Seat { batch: task.serial, slot, asked: task.asked, thread: self.number };
+            let how = Attempt { wanted, place, reading, may_keep, seat };
             let regions = task.writer.as_mut().map(|writer| writer.slot_mut(slot));
             match self.attempt_with(allotment, working, how, regions, report) {
                 // What did not fit in is asked for at once; what was asked for at once and is not due has to wait.
@@ -205,9 +212,11 @@ impl Preparer {
     ) -> Result<Vec<Loose>, Stop> {
         let Attempt { wanted, place, .. } = how;
         self.current_op = None;
+        self.tried += 1;
+        let is_clocked = self.bill.total() > LONG || self.tried.is_multiple_of(CLOCK_EVERY);
         self.bill.clear();
         self.workspace.begin(working, allotment).map_err(|error| self.no_memory(error, wanted, place))?;
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.prepare(regions, how, report)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.prepare(regions, how, is_clocked, report)));
         let kept = outcome.as_ref().ok().and_then(|result| result.as_ref().ok());
         let kept: usize = kept.map_or(0, |loose| loose.iter().map(Loose::content_bytes).sum());
         report.kept_bytes += kept as u64;
@@ -228,7 +237,8 @@ impl Preparer {
     fn prepare(
         &mut self,
         regions: Option<Vec<&mut [u8]>>,
-        Attempt { wanted, place, reading, may_keep }: Attempt,
+        Attempt { wanted, place, reading, may_keep, seat }: Attempt,
+        is_clocked: bool,
         report: &mut Report,
     ) -> Result<Vec<Loose>, Stop> {
         let plan = Arc::clone(&self.plan);
@@ -257,9 +267,16 @@ impl Preparer {
             other => self.failure(wanted, place, Box::new(other)),
         })?;
         let mut before = Instant::now();
+        let mut cpu_before = is_clocked.then(thread_cpu_time);
+        let mut times = self.metrics.recorder.is_on().then(|| vec![began, before]);
         report.read += before - began;
         self.bill.add(before - began, effort);
-        (0..cut.0).for_each(|number| self.bill.add(Duration::ZERO, plan.effort(number, wanted)));
+        for number in 0..cut.0 {
+            self.bill.add(Duration::ZERO, plan.effort(number, wanted));
+            if let Some(times) = &mut times {
+                times.push(before);
+            }
+        }
         for (number, planned) in plan.ops().iter().enumerate().skip(cut.0) {
             if let Some(keeping) = keeps.filter(|keeping| keeping.cut == Cut(number)) {
                 self.supply.keep(keeping, wanted, &sample, &mut self.workspace, &self.metrics);
@@ -281,16 +298,26 @@ impl Preparer {
                 other => self.failure(wanted, place, Box::new(other)),
             })?;
             let now = Instant::now();
+            let cpu_now = is_clocked.then(thread_cpu_time);
+            let cpu = cpu_now.zip(cpu_before).map(|(now, before)| now.saturating_sub(before));
             let bytes = planned.op().on().names().filter_map(|name| sample.get(name).ok().map(|v| v.content_bytes()));
-            self.metrics.ops[number].add(now - before, bytes.sum());
+            self.metrics.ops[number].add(now - before, cpu, bytes.sum());
             report.ops += now - before;
             self.bill.add(now - before, plan.effort(number, wanted));
-            before = now;
+            if let Some(times) = &mut times {
+                times.push(now);
+            }
+            (before, cpu_before) = (now, cpu_now);
         }
         if let Some(keeping) = keeps.filter(|keeping| keeping.cut == Cut(plan.ops().len()) && cut < keeping.cut) {
             self.supply.keep(keeping, wanted, &sample, &mut self.workspace, &self.metrics);
         }
-        self.finish(sample, wanted.id, place).map_err(|error| self.failure(wanted, place, Box::new(error)))
+        let finished = self.finish(sample, wanted.id, place);
+        if let Some(mut times) = times {
+            times.push(Instant::now());
+            self.metrics.recorder.add_sample(seat, wanted.id, &times);
+        }
+        finished.map_err(|error| self.failure(wanted, place, Box::new(error)))
     }
 
     /// Adds the engine's own fields and moves everything to where it is delivered.

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::cmp::Ordering;
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use feedline_memory::SlotWriter;
 
@@ -23,6 +23,8 @@ pub struct Task {
     pub(super) first_turn: u64,
     /// The slots to fill.
     pub(super) slots: Range<usize>,
+    /// When it was made.
+    pub(super) asked: Instant,
     /// The way to their memory; none as long as the batch is not open.
     pub(super) writer: Option<SlotWriter>,
     /// What it will take, if that is long. A slow sample is a task of its own.

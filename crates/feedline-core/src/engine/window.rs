@@ -4,7 +4,7 @@
 //! have serial numbers that are never used again, so a late report of a batch that was dropped finds nothing.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use feedline_memory::{Pool, SlotWriter};
 
@@ -55,7 +55,8 @@ pub(super) struct Opened {
 
 fn task_of(batch: &Upcoming, plan: &Plan, slots: std::ops::Range<usize>) -> Task {
     let (serial, course, first_turn) = (batch.serial, batch.cursor.course(plan), batch.cursor.turns(plan));
-    Task { serial, course, first_turn, slots, writer: None, cost: None, early: None, held: None }
+    let asked = Instant::now();
+    Task { serial, course, first_turn, slots, asked, writer: None, cost: None, early: None, held: None }
 }
 
 impl Window {

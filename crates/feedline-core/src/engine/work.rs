@@ -1,6 +1,7 @@
 //! The life of a preparer thread: take the task with the least slack, prepare it, book it.
 
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 use feedline_memory::SlotWriter;
 
@@ -27,6 +28,7 @@ impl Shared {
             run: self.number,
             current_op: None,
             bill: Bill::default(),
+            tried: 0,
         };
         while let Some(mut task) = self.next_task(number) {
             let prepared = task.early.take();
@@ -42,6 +44,7 @@ impl Shared {
                 && is_new
             {
                 self.crew.leave_out(report.memory);
+                self.metrics.threads.add_memory(report.memory);
             }
             match outcome {
                 Outcome::Done(report) => self.settle(task, report),
@@ -80,8 +83,10 @@ impl Shared {
             }
             has_opened = false;
             progress.idle += 1;
+            let since = Instant::now();
             progress = self.has_tasks.wait(progress).unwrap_or_else(PoisonError::into_inner);
             progress.idle -= 1;
+            self.metrics.threads.add_idle(since.elapsed());
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{CacheSnapshot, SeekSnapshot, StallMeter, TrafficMeter};
+use super::{CacheSnapshot, Recorder, SeekSnapshot, StallMeter, TrafficMeter};
 use crate::batch::Batch;
 use crate::error::SampleFailure;
 use crate::plan::Plan;
@@ -19,22 +19,86 @@ pub struct OpMeter {
     /// The op's name.
     pub name: Arc<str>,
     busy_nanos: AtomicU64,
+    cpu_nanos: AtomicU64,
+    /// Samples whose processor time was taken.
+    clocked: AtomicU64,
     bytes_out: AtomicU64,
     samples: AtomicU64,
 }
 
+/// What an op did.
+#[derive(Clone, Copy, Debug)]
+pub struct OpTotals {
+    /// Time of threads in it.
+    pub busy: Duration,
+    /// Their processor time, from the samples of which it was taken.
+    pub cpu: Duration,
+    /// Bytes of the fields that it left.
+    pub bytes_out: u64,
+    /// Applications.
+    pub samples: u64,
+}
+
 impl OpMeter {
-    /// Books one application.
-    pub fn add(&self, busy: Duration, bytes_out: usize) {
+    fn new(name: &Arc<str>) -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            name: Arc::clone(name),
+            busy_nanos: zero(),
+            cpu_nanos: zero(),
+            clocked: zero(),
+            bytes_out: zero(),
+            samples: zero(),
+        }
+    }
+
+    /// Books one application, with its processor time where that was taken.
+    pub fn add(&self, busy: Duration, cpu: Option<Duration>, bytes_out: usize) {
         self.busy_nanos.fetch_add(busy.as_nanos() as u64, Ordering::Relaxed);
+        if let Some(cpu) = cpu {
+            self.cpu_nanos.fetch_add(cpu.as_nanos() as u64, Ordering::Relaxed);
+            self.clocked.fetch_add(1, Ordering::Relaxed);
+        }
         self.bytes_out.fetch_add(bytes_out as u64, Ordering::Relaxed);
         self.samples.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Busy time, bytes out, samples.
-    pub fn read(&self) -> (Duration, u64, u64) {
-        let busy = Duration::from_nanos(self.busy_nanos.load(Ordering::Relaxed));
-        (busy, self.bytes_out.load(Ordering::Relaxed), self.samples.load(Ordering::Relaxed))
+    /// All of it.
+    pub fn read(&self) -> OpTotals {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let samples = read(&self.samples);
+        let of_all = samples as f64 / read(&self.clocked).max(1) as f64;
+        OpTotals {
+            busy: Duration::from_nanos(read(&self.busy_nanos)),
+            cpu: Duration::from_nanos(read(&self.cpu_nanos)).mul_f64(of_all),
+            bytes_out: read(&self.bytes_out),
+            samples,
+        }
+    }
+}
+
+/// What preparer threads did when they did not prepare.
+#[derive(Debug, Default)]
+pub struct ThreadMeter {
+    idle_nanos: AtomicU64,
+    memory_nanos: AtomicU64,
+}
+
+impl ThreadMeter {
+    /// Books time in which a thread had nothing to do.
+    pub fn add_idle(&self, idle: Duration) {
+        self.idle_nanos.fetch_add(idle.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Books time in which a thread waited for memory.
+    pub fn add_memory(&self, waited: Duration) {
+        self.memory_nanos.fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Idle time, and time waited for memory.
+    pub fn read(&self) -> (Duration, Duration) {
+        let read = |counter: &AtomicU64| Duration::from_nanos(counter.load(Ordering::Relaxed));
+        (read(&self.idle_nanos), read(&self.memory_nanos))
     }
 }
 
@@ -164,6 +228,8 @@ pub struct Substitute {
 pub struct Metrics {
     /// One meter per op of the plan.
     pub ops: Vec<OpMeter>,
+    /// Preparer threads.
+    pub threads: ThreadMeter,
     /// The store.
     pub read: ReadMeter,
     /// What the supply gets from peers.
@@ -174,6 +240,8 @@ pub struct Metrics {
     pub cache: CacheMeter,
     /// Time that consumers waited.
     pub stalls: StallMeter,
+    /// The life of batches, where that is asked for.
+    pub recorder: Recorder,
     pub(crate) samples: AtomicU64,
     pub(crate) batches: AtomicU64,
     pub(crate) content_bytes: AtomicU64,
@@ -189,19 +257,15 @@ impl Metrics {
 
     /// The same, with the counter of what a supply gets from peers.
     pub fn counting(plan: &Plan, traffic: Arc<TrafficMeter>) -> Self {
-        let meter = |name: &Arc<str>| OpMeter {
-            name: Arc::clone(name),
-            busy_nanos: AtomicU64::new(0),
-            bytes_out: AtomicU64::new(0),
-            samples: AtomicU64::new(0),
-        };
         Self {
-            ops: plan.ops().iter().map(|op| meter(op.name())).collect(),
+            ops: plan.ops().iter().map(|op| OpMeter::new(op.name())).collect(),
+            threads: ThreadMeter::default(),
             read: ReadMeter::default(),
             traffic,
             seek: SeekMeter::default(),
             cache: CacheMeter::default(),
             stalls: StallMeter::default(),
+            recorder: Recorder::default(),
             samples: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             content_bytes: AtomicU64::new(0),

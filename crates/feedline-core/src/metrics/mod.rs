@@ -7,14 +7,16 @@ mod cpu;
 mod meters;
 mod snapshot;
 mod stalls;
+mod timeline;
 mod traffic;
 
 pub(crate) use cpu::process_cpu_time;
 pub use cpu::thread_cpu_time;
-pub use meters::{CacheMeter, Metrics, OpMeter, ReadMeter, SeekMeter, Substitute};
+pub use meters::{CacheMeter, Metrics, OpMeter, OpTotals, ReadMeter, SeekMeter, Substitute, ThreadMeter};
 pub use snapshot::{
     CacheSnapshot, MemorySnapshot, OpSnapshot, QueueSnapshot, ReservoirSnapshot, SeekSnapshot, Snapshot, StoreSnapshot,
     SubstituteSnapshot,
 };
 pub use stalls::{Phase, StallMeter};
+pub use timeline::{BatchLife, Recorder, SampleLife, Seat, Stretch, Timeline};
 pub use traffic::{TrafficMeter, TrafficSums};

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 
-use super::{Metrics, Phase};
+use super::{Metrics, OpTotals, Phase};
 use crate::engine::BudgetSnapshot;
 use crate::error::chain;
 
@@ -20,6 +20,10 @@ pub struct Snapshot {
     pub content_bytes: u64,
     /// Preparer threads.
     pub num_workers: usize,
+    /// Time in which these threads had nothing to do.
+    pub idle_seconds: f64,
+    /// Time in which they waited for memory.
+    pub memory_wait_seconds: f64,
     /// Ops in the order of the plan.
     pub ops: Vec<OpSnapshot>,
     /// The store.
@@ -44,11 +48,16 @@ pub struct Snapshot {
 
 /// One op.
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "the names say it")]
 pub struct OpSnapshot {
+    /// Its name.
     pub name: String,
+    /// Time of threads in it.
     pub busy_seconds: f64,
+    /// Their processor time: what is left of `busy_seconds` was waited, for whatever the op waits for or for a core.
+    pub cpu_seconds: f64,
+    /// Bytes of the fields that it left.
     pub bytes_out: u64,
+    /// Samples that it was applied to.
     pub samples: u64,
 }
 
@@ -160,18 +169,22 @@ impl Snapshot {
     pub fn new(metrics: &Metrics, num_workers: usize, queue: QueueSnapshot, budget: BudgetSnapshot) -> Self {
         let (busy, bytes, reads) = metrics.read.read();
         let traffic = metrics.traffic.read();
+        let (idle, memory_wait) = metrics.threads.read();
         let (substituted, substitutes) = metrics.substitutes();
         Self {
             batches: metrics.batches.load(Ordering::Relaxed),
             samples: metrics.samples.load(Ordering::Relaxed),
             content_bytes: metrics.content_bytes.load(Ordering::Relaxed),
             num_workers,
+            idle_seconds: idle.as_secs_f64(),
+            memory_wait_seconds: memory_wait.as_secs_f64(),
             ops: metrics
                 .ops
                 .iter()
                 .map(|op| {
-                    let (busy, bytes_out, samples) = op.read();
-                    OpSnapshot { name: op.name.to_string(), busy_seconds: busy.as_secs_f64(), bytes_out, samples }
+                    let OpTotals { busy, cpu, bytes_out, samples } = op.read();
+                    let (busy_seconds, cpu_seconds) = (busy.as_secs_f64(), cpu.as_secs_f64());
+                    OpSnapshot { name: op.name.to_string(), busy_seconds, cpu_seconds, bytes_out, samples }
                 })
                 .collect(),
             store: StoreSnapshot {

@@ -13,7 +13,7 @@ use super::models::Models;
 use super::policy::Policy;
 use super::rates::Rates;
 use super::report::{OffloadReport, SamplePoint};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, OpTotals};
 use crate::plan::{Plan, Prefix};
 use crate::supply::{Form, Packing, Spent, Trial, Wanted};
 
@@ -259,7 +259,7 @@ impl Advisor {
 /// Seconds of this machine's processor for a sample, by how many ops are done elsewhere.
 fn local_seconds(metrics: &Metrics) -> Vec<f64> {
     let of_op = |op: &crate::metrics::OpMeter| {
-        let (busy, _, samples) = op.read();
+        let OpTotals { busy, samples, .. } = op.read();
         busy.as_secs_f64() / samples.max(1) as f64
     };
     let mut seconds = vec![0.0];

@@ -74,6 +74,11 @@ pub trait Op: Send + Sync + Debug {
         true
     }
 
+    /// Whether it runs code in another language, of whose interpreter there is one.
+    fn is_foreign(&self) -> bool {
+        false
+    }
+
     /// Whether a plan with this op can be written down; if not, why.
     fn unserialisable(&self) -> Option<String> {
         None

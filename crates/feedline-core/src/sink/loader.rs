@@ -10,7 +10,7 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::arrival_book::ArrivalBook;
 use super::deliverer::{Deliverer, Open};
@@ -20,7 +20,7 @@ use crate::cost::CostFile;
 use crate::cursor::{Cursor, State};
 use crate::engine::{Lasting, Run};
 use crate::error::Error;
-use crate::metrics::Snapshot;
+use crate::metrics::{Snapshot, Timeline};
 use crate::offload::OffloadReport;
 use crate::order::{Epoch, Occurrence, OrderReport};
 use crate::plan::Plan;
@@ -37,6 +37,8 @@ pub struct Loader {
     /// The order in which batches were delivered, where it is decided while the plan runs.
     arrivals: Option<ArrivalBook>,
     progress: Mutex<Progress>,
+    /// Held while a run starts, or a node is reached: by one at a time, and nobody who only looks has to wait for it.
+    starting: Mutex<()>,
     /// Held while a consumer waits and while the place in the stream changes: a batch is taken from the run and booked as
     /// received in one turn, so none is lost between the two.
     turn: Mutex<()>,
@@ -141,6 +143,7 @@ impl Loader {
             plan,
             supply,
             progress: Mutex::new(progress),
+            starting: Mutex::default(),
             turn: Mutex::default(),
         }
     }
@@ -218,11 +221,7 @@ impl Loader {
 
     /// An error if an iteration gets no more batches: the loader was closed, or a newer iteration began.
     pub fn check(&self, iteration: Iteration) -> Result<(), Error> {
-        let progress = self.lock();
-        if progress.is_closed {
-            return Err(Error::Closed);
-        }
-        if progress.iteration == iteration { Ok(()) } else { Err(Error::Superseded) }
+        self.lock().check(iteration)
     }
 
     /// The epoch that the next iteration would run.
@@ -292,6 +291,16 @@ impl Loader {
         self.lasting.costs.watched(&self.plan)
     }
 
+    /// Begins to keep the life of up to `most_samples` samples and of their batches; gives when it began.
+    pub fn start_timeline(&self, most_samples: usize) -> Instant {
+        self.lasting.metrics.recorder.start(most_samples)
+    }
+
+    /// Ends that, and gives what was kept.
+    pub fn stop_timeline(&self) -> Option<Timeline> {
+        self.lasting.metrics.recorder.stop()
+    }
+
     /// Writes what samples cost to a file, by which a planned order can be made.
     pub fn save_costs(&self, path: &Path) -> std::io::Result<()> {
         CostFile::at(path).write(&self.lasting.costs, &self.plan)
@@ -359,41 +368,44 @@ impl Loader {
 
     /// The run that feeds an iteration, started if need be; none if the iteration has ended.
     fn run_of(&self, iteration: Iteration) -> Result<Option<Arc<dyn Deliverer>>, Error> {
+        let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut progress = self.lock();
-        match progress.stage {
-            _ if progress.is_closed => Err(Error::Closed),
-            _ if progress.iteration != iteration => Err(Error::Superseded),
-            Stage::Ended => Ok(None),
-            Stage::Fresh if self.plan.batches_per_epoch() == 0 => {
-                progress.received = Cursor::start_of(Epoch(progress.received.epoch.0 + 1));
-                progress.stage = Stage::Ended;
-                Ok(None)
-            }
-            Stage::Fresh | Stage::Under | Stage::Stuck => self.running(&mut progress).map(Some),
+        progress.check(iteration)?;
+        if progress.stage == Stage::Fresh && self.plan.batches_per_epoch() == 0 {
+            progress.received = Cursor::start_of(Epoch(progress.received.epoch.0 + 1));
+            progress.stage = Stage::Ended;
         }
-    }
-
-    fn running(&self, progress: &mut Progress) -> Result<Arc<dyn Deliverer>, Error> {
+        if progress.stage == Stage::Ended {
+            return Ok(None);
+        }
         if let Some(run) = &progress.run {
-            return Ok(Arc::clone(run));
+            return Ok(Some(Arc::clone(run)));
         }
-        let run: Arc<dyn Deliverer> = match self.node.as_ref().filter(|_| !progress.has_lost_node) {
-            Some(node) => match (node.open)(&progress.received, &self.lasting.metrics) {
-                // One that was there before is lost.
-                Err(error @ Error::Attach { .. }) if node.continues && progress.was_attached => {
-                    tracing::warn!(%error, "this job goes on without the node");
-                    progress.has_lost_node = true;
-                    self.start(progress)?
+        let run = match self.node.as_ref().filter(|_| !progress.has_lost_node) {
+            Some(node) => {
+                let received = progress.received.clone();
+                drop(progress);
+                let opened = (node.open)(&received, &self.lasting.metrics);
+                progress = self.lock();
+                // Somebody may have gone elsewhere meanwhile.
+                progress.check(iteration)?;
+                match opened {
+                    // One that was there before is lost.
+                    Err(error @ Error::Attach { .. }) if node.continues && progress.was_attached => {
+                        tracing::warn!(%error, "this job goes on without the node");
+                        progress.has_lost_node = true;
+                        self.start(&progress)?
+                    }
+                    opened => {
+                        progress.was_attached |= opened.is_ok();
+                        opened?
+                    }
                 }
-                opened => {
-                    progress.was_attached |= opened.is_ok();
-                    opened?
-                }
-            },
-            None => self.start(progress)?,
+            }
+            None => self.start(&progress)?,
         };
         progress.run = Some(Arc::clone(&run));
-        Ok(run)
+        Ok(Some(run))
     }
 
     /// A run of this process.
@@ -418,6 +430,14 @@ impl Drop for Loader {
 }
 
 impl Progress {
+    fn check(&self, iteration: Iteration) -> Result<(), Error> {
+        match iteration {
+            _ if self.is_closed => Err(Error::Closed),
+            iteration if self.iteration == iteration => Ok(()),
+            _ => Err(Error::Superseded),
+        }
+    }
+
     fn upcoming_epoch(&self) -> Epoch {
         Epoch(self.received.epoch.0 + u64::from(self.stage == Stage::Under))
     }

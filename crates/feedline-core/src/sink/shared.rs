@@ -92,6 +92,11 @@ impl SharedLoader {
         })
     }
 
+    /// The plan.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
     /// Begins an iteration: the epoch of a loaded state or of `set_epoch`, else the one after the last.
     pub fn begin(&self) -> Result<Iteration, Error> {
         let _turn = self.turn();

@@ -10,6 +10,7 @@ use crate::cursor::{State, StateError};
 use crate::error::Error;
 use crate::metrics::Snapshot;
 use crate::order::Epoch;
+use crate::plan::Plan;
 
 /// A stream of batches.
 #[derive(Debug)]
@@ -93,6 +94,11 @@ impl Stream {
             (Self::Private(_), StreamState::Shared(_)) => Err(StateError::Shared.into()),
             (Self::Shared(_), StreamState::Private(_)) => Err(StateError::Private.into()),
         }
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        either!(self, loader => loader.plan())
     }
 
     /// See [`Loader::snapshot`].

@@ -91,6 +91,27 @@ struct Waiting {
     missing: usize,
 }
 
+/// Tasks that were asked for together and are not complete. If the thread panics, they are handed over as they are.
+struct UnderWay {
+    tasks: Vec<Option<Waiting>>,
+    ready: Arc<dyn Ready>,
+}
+
+impl UnderWay {
+    /// Whether somebody still waits for a task.
+    fn expects(&self, task: usize) -> bool {
+        self.tasks[task].as_ref().is_some_and(|waiting| self.ready.expects(&waiting.task))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.ready.ready(self.tasks.drain(..).flatten().map(|waiting| waiting.task).collect());
+        }
+    }
+}
+
 impl SegmentSupply {
     /// Whether samples of a plan are read this way: those of segments that lie together, on a disk. From a peer many are fetched at
     /// once, in any order.
@@ -164,12 +185,12 @@ impl Reads {
         let Asked { tasks, ready } = asked;
         let (plan, source) = (self.local.plan(), self.local.plan().source());
         let mut samples: Vec<(u64, Wanted, usize)> = Vec::new();
-        let mut waiting: Vec<Option<Waiting>> = Vec::new();
+        let mut waiting = UnderWay { tasks: Vec::new(), ready };
         for (number, task) in tasks.into_iter().enumerate() {
             let of_task = task.wanted(plan);
             let place = |wanted: &Wanted| source.ordinal_of(wanted.id).unwrap_or_default();
             samples.extend(of_task.iter().map(|wanted| (place(wanted), *wanted, number)));
-            waiting.push(Some(Waiting { task, missing: of_task.len(), samples: of_task }));
+            waiting.tasks.push(Some(Waiting { task, missing: of_task.len(), samples: of_task }));
         }
         samples.sort_unstable_by_key(|(place, ..)| *place);
         let task_of: HashMap<Wanted, usize> = samples.iter().map(|(_, wanted, task)| (*wanted, *task)).collect();
@@ -178,15 +199,14 @@ impl Reads {
         for (_, wanted, task) in samples {
             let stored = stored_parts(&self.local, wanted);
             if stored.is_empty() {
-                self.arrive(&mut waiting[task], (wanted, Vec::new()), &ready);
+                self.arrive(&mut waiting, task, (wanted, Vec::new()));
             } else {
                 coming.insert(wanted, (Vec::new(), stored.len()));
                 parts.push((wanted, stored));
             }
         }
         for mut haul in hauls(&parts) {
-            let expects =
-                |wanted: &Wanted| waiting[task_of[wanted]].as_ref().is_some_and(|waiting| ready.expects(&waiting.task));
+            let expects = |wanted: &Wanted| waiting.expects(task_of[wanted]);
             if !self.wait_for_room() || !haul.samples().any(expects) {
                 continue;
             }
@@ -197,7 +217,7 @@ impl Reads {
                 *missing -= 1;
                 if *missing == 0 {
                     let parts = std::mem::take(parts);
-                    self.arrive(&mut waiting[task_of[&wanted]], (wanted, parts), &ready);
+                    self.arrive(&mut waiting, task_of[&wanted], (wanted, parts));
                 }
             }
         }
@@ -219,14 +239,9 @@ impl Reads {
         Some(cuts)
     }
 
-    /// Takes a sample; its task is handed over with the last.
-    fn arrive(
-        self: &Arc<Self>,
-        waiting: &mut Option<Waiting>,
-        (wanted, parts): (Wanted, Vec<Part>),
-        ready: &Arc<dyn Ready>,
-    ) {
-        let Some(one) = waiting else { return };
+    /// Takes a sample of a task, which is handed over with the last.
+    fn arrive(self: &Arc<Self>, waiting: &mut UnderWay, task: usize, (wanted, parts): (Wanted, Vec<Part>)) {
+        let Some(one) = &mut waiting.tasks[task] else { return };
         one.missing -= 1;
         let is_complete = one.missing == 0;
         let mut state = self.lock();
@@ -237,9 +252,9 @@ impl Reads {
         }
         state.handed += usize::from(is_complete);
         drop(state);
-        if let Some(Waiting { mut task, samples, .. }) = waiting.take_if(|_| is_complete) {
+        if let Some(Waiting { mut task, samples, .. }) = waiting.tasks[task].take_if(|_| is_complete) {
             task.hold(Holding { reads: Arc::clone(self), samples });
-            ready.ready(vec![task]);
+            waiting.ready.ready(vec![task]);
         }
     }
 }

@@ -1,0 +1,212 @@
+//! A diagnosis as a page that needs nothing else.
+
+use std::fmt::{self, Write as _};
+
+use feedline_core::doctor::{Diagnosis, Life};
+use feedline_core::plan::ByteSize;
+use serde::Serialize;
+
+use super::words::{blame, causes, time};
+use super::{FormatCost, Tried};
+use crate::plot::{Axis, Plot, Series, escaped};
+
+const STYLE: &str = include_str!("../../web/doctor.css");
+const SCRIPT: &str = include_str!("../../web/doctor.js");
+
+/// What the page draws by itself.
+#[derive(Serialize)]
+struct Data<'a> {
+    batch_log: &'a [feedline_core::doctor::BatchTime],
+    life: &'a Life,
+}
+
+/// The page.
+pub fn html(diagnosis: &Diagnosis, tried: &[Tried], formats: &[FormatCost]) -> String {
+    let mut out = String::new();
+    write_page(diagnosis, tried, formats, &mut out).expect("a string grows");
+    out
+}
+
+fn write_page(diagnosis: &Diagnosis, tried: &[Tried], formats: &[FormatCost], out: &mut String) -> fmt::Result {
+    write!(
+        out,
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>feedline doctor</title>\
+         <link rel=\"icon\" href=\"data:,\"><style>{STYLE}</style></head><body><main>"
+    )?;
+    write_verdict(diagnosis, out)?;
+    write_parts(diagnosis, out)?;
+    write_remedies(diagnosis, tried, out)?;
+    write_log(diagnosis, out)?;
+    write_life(diagnosis, out)?;
+    write_tables(diagnosis, formats, out)?;
+    let data = Data { batch_log: &diagnosis.batch_log, life: &diagnosis.life };
+    // No end of the element may come from a name in it.
+    let data = serde_json::to_string(&data).expect("plain data").replace('<', "\\u003c");
+    writeln!(
+        out,
+        "</main><script type=\"application/json\" id=\"data\">{data}</script><script>{SCRIPT}</script></body></html>"
+    )
+}
+
+fn write_verdict(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
+    write!(
+        out,
+        "<section><h1>feedline doctor</h1><p class=\"verdict\">Bound by {}</p>",
+        escaped(&diagnosis.bound.to_string())
+    )?;
+    let numbers = [
+        ("measured", format!("{:.1} samples/s", diagnosis.measured_samples_per_second)),
+        ("predicted", format!("{:.1} samples/s", diagnosis.predicted_samples_per_second)),
+        ("the accelerator waited", format!("{:.1} %", 100.0 * diagnosis.stall_share)),
+        ("a sampler would show", format!("{:.0} % use", 100.0 * diagnosis.log.utilisation_sampled)),
+        ("lost in 90 epochs", time(diagnosis.lost_seconds_in_90_epochs)),
+    ];
+    out.push_str("<dl class=\"numbers\">");
+    for (name, value) in numbers {
+        write!(out, "<div><dt>{name}</dt><dd>{value}</dd></div>")?;
+    }
+    let told = [causes(diagnosis).trim_start_matches(", ").to_owned(), blame(diagnosis).unwrap_or_default()];
+    write!(out, "</dl><p class=\"faint\">{}</p></section>", escaped(told.join(". ").trim_matches(['.', ' '])))
+}
+
+fn write_parts(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
+    let (parts, all) = (&diagnosis.parts, diagnosis.capacities);
+    let read = if parts.is_remote { "network" } else { "read" };
+    let rows = [
+        (format!("step, {:.2} ms", parts.step_ms), all.step, ""),
+        (format!("{read}, {} a sample", ByteSize(parts.read_bytes as u64)), all.store, ""),
+        (format!("prepare, {} threads", parts.num_workers), parts.prepare_samples_per_second, ""),
+        ("threads, reading included".to_owned(), all.workers, ""),
+        (format!("cores, all {} busy", parts.cores), all.cores, ""),
+        ("predicted".to_owned(), diagnosis.predicted_samples_per_second, "predicted"),
+        ("measured".to_owned(), diagnosis.measured_samples_per_second, "measured"),
+    ];
+    let shown = |rate: f64| rate < 1e8;
+    // The longest bar is four times what is reached: beyond that it does not matter.
+    let most = rows.iter().map(|row| row.1).filter(|rate| shown(*rate)).fold(1e-9, f64::max);
+    let most = most.min(4.0 * diagnosis.measured_samples_per_second.max(1e-9));
+    out.push_str("<section><h2>Each part alone, samples/s</h2><dl class=\"bars\">");
+    for (name, rate, kind) in rows {
+        let width = 100.0 * (rate / most).min(1.0);
+        let rate = if shown(rate) { format!("{rate:.1}") } else { "any".to_owned() };
+        write!(
+            out,
+            "<dt>{name}</dt><dd class=\"track\"><div class=\"bar\" data-kind=\"{kind}\" style=\"width:{width:.1}%\"></div></dd>\
+             <dd>{rate}</dd>"
+        )?;
+    }
+    out.push_str("</dl></section><section><h2>Ops, for a sample</h2><div class=\"scroll\"><table><thead><tr><th>op<th>ms<th>cpu ms<th>bytes out</thead><tbody>");
+    for op in &parts.ops {
+        let bytes = ByteSize(op.bytes as u64);
+        write!(out, "<tr><td>{}<td>{:.3}<td>{:.3}<td>{bytes}", escaped(&op.op), op.ms, op.cpu_ms)?;
+    }
+    out.push_str("</tbody></table></div></section>");
+    Ok(())
+}
+
+fn write_remedies(diagnosis: &Diagnosis, tried: &[Tried], out: &mut String) -> fmt::Result {
+    out.push_str("<section><h2>What would help</h2><div class=\"scroll\"><table><thead><tr><th>change<th>samples/s<th>gain<th>tried</thead><tbody>");
+    for remedy in &diagnosis.remedies {
+        let measured = tried.iter().find(|tried| tried.remedy.change == remedy.change);
+        let measured = measured.map(|tried| format!("{:.1}", tried.measured_samples_per_second)).unwrap_or_default();
+        write!(
+            out,
+            "<tr><td><code>{}</code><br><span class=\"faint\">{}</span><td>{:.1}<td>{:+.0} %<td>{measured}",
+            escaped(&remedy.change.to_string()),
+            escaped(&remedy.note),
+            remedy.predicted_samples_per_second,
+            100.0 * remedy.predicted_gain
+        )?;
+    }
+    if diagnosis.remedies.is_empty() {
+        out.push_str("<tr><td>Nothing that Feedline could change.<td><td><td>");
+    }
+    out.push_str("</tbody></table></div></section>");
+    Ok(())
+}
+
+fn write_log(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
+    let log = &diagnosis.log;
+    write!(
+        out,
+        "<section><h2>Batches</h2><p class=\"faint\">{} batches; median {:.1} ms, p99 {:.1} ms, of which the trainer waited \
+         {:.1} ms and {:.1} ms</p><canvas id=\"log\" tabindex=\"0\" role=\"img\" aria-label=\"Times of all batches; arrow keys \
+         go from one to the next\" aria-describedby=\"log-told\"></canvas><p id=\"log-told\" class=\"told\" aria-live=\"polite\">\
+         Move over the bars, or focus them and use the arrow keys.</p>",
+        log.batches, log.total_ms.p50, log.total_ms.p99, log.wait_ms.p50, log.wait_ms.p99
+    )?;
+    write_legend(
+        &[("wait", "wait"), ("hand-over", "hand-over"), ("step", "step")].map(|(a, b)| (a.to_owned(), b.to_owned())),
+        out,
+    )?;
+    for oddity in &log.oddities {
+        write!(out, "<p>Odd: {}.</p>", escaped(&oddity.to_string()))?;
+    }
+    out.push_str("</section>");
+    Ok(())
+}
+
+fn write_legend(entries: &[(String, String)], out: &mut String) -> fmt::Result {
+    out.push_str("<ul class=\"legend\">");
+    for (colour, name) in entries {
+        write!(out, "<li style=\"--of:var(--{colour})\">{}</li>", escaped(name))?;
+    }
+    out.push_str("</ul>");
+    Ok(())
+}
+
+fn write_life(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
+    out.push_str(
+        "<section><h2>Life of batches</h2><div class=\"tools\"><button id=\"closer\">Closer</button>\
+         <button id=\"farther\">Farther</button><button id=\"all\">All</button><span class=\"faint\">wheel or + and - zoom, drag \
+         or arrow keys move</span></div><canvas id=\"life\" tabindex=\"0\" role=\"img\" aria-label=\"What the trainer and each \
+         preparer thread did, over time\" aria-describedby=\"life-told\"></canvas><p id=\"life-told\" class=\"told\" \
+         aria-live=\"polite\">Move over a row to see what was done.</p>",
+    );
+    let stages = diagnosis.life.stages.iter().enumerate().map(|(n, name)| (format!("stage-{}", n % 6), name.clone()));
+    write_legend(&stages.collect::<Vec<_>>(), out)?;
+    out.push_str("</section>");
+    Ok(())
+}
+
+fn write_tables(diagnosis: &Diagnosis, formats: &[FormatCost], out: &mut String) -> fmt::Result {
+    let axis = |name: &str, is_logarithmic| Axis { name: name.to_owned(), is_logarithmic, words: Vec::new() };
+    let line = |name: &str, colour, points| Series { name: name.to_owned(), colour, is_line: true, points };
+    if !diagnosis.consumers.is_empty() {
+        let rows = &diagnosis.consumers;
+        let of = |rate: fn(&feedline_core::doctor::ConsumersRow) -> f64| {
+            rows.iter().map(|row| (row.consumers as f64, rate(row))).collect::<Vec<_>>()
+        };
+        let series = vec![
+            line("linear", 0, of(|row| row.linear)),
+            line("synthetic", 1, of(|row| row.synthetic)),
+            line("real", 2, of(|row| row.real)),
+        ];
+        let (x, y) = (axis("consumers", false), axis("samples/s", false));
+        let plot = Plot { title: "Throughput by consumers".to_owned(), x, y, series };
+        write!(out, "<section>{}</section>", plot.svg())?;
+    }
+    if !diagnosis.workers.is_empty() {
+        let of = |ms: fn(&feedline_core::doctor::WorkersRow) -> f64| {
+            diagnosis.workers.iter().map(|row| (row.num_workers as f64, ms(row))).collect::<Vec<_>>()
+        };
+        let series = vec![
+            line("step", 2, of(|row| row.step_ms)),
+            line("load", 1, of(|row| row.load_ms)),
+            line("total", 0, of(|row| row.total_ms)),
+        ];
+        let (x, y) = (axis("threads", false), axis("ms a batch", false));
+        let plot = Plot { title: "Time of a batch by threads".to_owned(), x, y, series };
+        write!(out, "<section>{}</section>", plot.svg())?;
+    }
+    if !formats.is_empty() {
+        out.push_str("<section><h2>One picture on this machine</h2><div class=\"scroll\"><table><thead><tr><th>format<th>side<th>content<th>bytes<th>ms</thead><tbody>");
+        for cost in formats {
+            let bytes = ByteSize(cost.bytes as u64);
+            write!(out, "<tr><td>{}<td>{}<td>{}<td>{bytes}<td>{:.3}", cost.format, cost.side, cost.content, cost.ms)?;
+        }
+        out.push_str("</tbody></table></div></section>");
+    }
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! A diagnosis in words and tables.
+
+use std::fmt::{self, Write as _};
+
+use feedline_core::doctor::{Bound, Diagnosis, LogReport, Parts, Percentiles};
+use feedline_core::plan::ByteSize;
+
+use super::{FormatCost, Tried};
+
+/// All that was found out, for people.
+pub fn words(diagnosis: &Diagnosis, tried: &[Tried], formats: &[FormatCost]) -> String {
+    let mut out = String::new();
+    write_all(diagnosis, tried, formats, &mut out).expect("a string grows");
+    out
+}
+
+fn write_all(diagnosis: &Diagnosis, tried: &[Tried], formats: &[FormatCost], out: &mut String) -> fmt::Result {
+    write_verdict(diagnosis, out)?;
+    write_parts(diagnosis, out)?;
+    write_remedies(diagnosis, tried, out)?;
+    write_log(&diagnosis.log, out)?;
+    write_tables(diagnosis, formats, out)
+}
+
+fn write_verdict(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
+    let Diagnosis { bound, measured_samples_per_second, predicted_samples_per_second, stall_share, .. } = diagnosis;
+    writeln!(out, "This job is bound by {bound}.\n")?;
+    writeln!(
+        out,
+        "It reaches {measured_samples_per_second:.1} samples/s; {predicted_samples_per_second:.1} were predicted before the run."
+    )?;
+    let waited = 100.0 * stall_share;
+    let sampled = 100.0 * diagnosis.log.utilisation_sampled;
+    writeln!(out, "The accelerator waited {waited:.1} % of the time{}.", causes(diagnosis))?;
+    writeln!(out, "A sampler of utilisation, which looks ten times a second, would have shown {sampled:.0} %.")?;
+    let lost = diagnosis.lost_seconds_in_90_epochs;
+    if *bound == Bound::Step {
+        writeln!(out, "In 90 epochs {} are lost by waiting.", time(lost))?;
+    } else {
+        writeln!(out, "In 90 epochs {} are lost, against an accelerator that never waits.", time(lost))?;
+    }
+    if let Some(blame) = blame(diagnosis) {
+        writeln!(out, "{blame}")?;
+    }
+    Ok(())
+}
+
+pub(super) fn causes(diagnosis: &Diagnosis) -> String {
+    let total: f64 = diagnosis.stall_seconds.values().sum();
+    let mut causes: Vec<(&str, f64)> = diagnosis.stall_seconds.iter().map(|(cause, s)| (*cause, *s)).collect();
+    causes.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let told: Vec<String> = causes
+        .into_iter()
+        .filter(|(_, seconds)| *seconds > 0.02 * total && total > 0.0)
+        .map(|(cause, seconds)| format!("{cause} {:.0} %", 100.0 * seconds / total))
+        .collect();
+    if told.is_empty() { String::new() } else { format!(", for: {}", told.join(", ")) }
+}
+
+/// Which ops or samples it is.
+pub(super) fn blame(diagnosis: &Diagnosis) -> Option<String> {
+    let parts = &diagnosis.parts;
+    match diagnosis.bound {
+        Bound::Prepare | Bound::Python => {
+            let longest = parts.ops.iter().max_by(|a, b| a.ms.total_cmp(&b.ms))?;
+            let all: f64 = parts.ops.iter().map(|op| op.ms).sum();
+            let share = 100.0 * longest.ms / all.max(1e-9);
+            Some(format!("Most of it is {}: {:.2} ms of a thread for a sample, {share:.0} %.", longest.op, longest.ms))
+        }
+        Bound::HeadOfLine => {
+            let slow: Vec<String> =
+                diagnosis.slow_samples.iter().map(|slow| format!("{} ({:.0} ms)", slow.key, slow.ms)).collect();
+            let idle = 100.0 * diagnosis.idle_share;
+            let named = if slow.is_empty() { String::new() } else { format!(" Slowest: {}.", slow.join(", ")) };
+            Some(format!("Threads had nothing to do for {idle:.0} % of their time meanwhile.{named}"))
+        }
+        Bound::Read | Bound::Network => {
+            let rate = parts.read_samples_per_second.unwrap_or_default() * parts.read_bytes / 1e6;
+            Some(format!("It gives {rate:.1} MB/s; a sample is {} of that.", ByteSize(parts.read_bytes as u64)))
+        }
+        Bound::Step | Bound::Memory | Bound::HandOver => None,
+    }
+}
+
+fn write_parts(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
+    let parts = &diagnosis.parts;
+    let all = diagnosis.capacities;
+    writeln!(out, "\n{:<34}{:>14}", "each part alone", "samples/s")?;
+    let mut row = |name: String, rate: f64| {
+        let rate = if rate < 1e8 { format!("{rate:.1}") } else { "any".to_owned() };
+        writeln!(out, "  {name:<32}{rate:>14}")
+    };
+    row(format!("step, {:.2} ms a batch", parts.step_ms), all.step)?;
+    row(read_name(parts), all.store)?;
+    row(format!("prepare, {} threads", parts.num_workers), parts.prepare_samples_per_second)?;
+    row("threads, reading included".to_owned(), all.workers)?;
+    row(format!("cores, all {} busy", parts.cores), all.cores)?;
+    if parts.python_ms() > 0.0 {
+        row("Python, one thread at a time".to_owned(), all.python)?;
+    }
+    row("predicted: the least of them".to_owned(), diagnosis.predicted_samples_per_second)?;
+    row("measured: all together".to_owned(), diagnosis.measured_samples_per_second)?;
+    let longest = parts.ops.iter().map(|op| op.op.len()).max().unwrap_or(0).max(16);
+    writeln!(out, "\n{:<longest$}  {:>10}{:>10}{:>14}", "op", "ms", "cpu ms", "bytes out")?;
+    for op in &parts.ops {
+        let bytes = ByteSize(op.bytes as u64).to_string();
+        writeln!(out, "{:<longest$}  {:>10.3}{:>10.3}{bytes:>14}", op.op, op.ms, op.cpu_ms)?;
+    }
+    Ok(())
+}
+
+fn read_name(parts: &Parts) -> String {
+    let what = if parts.is_remote { "network" } else { "read" };
+    format!("{what}, {} a sample", ByteSize(parts.read_bytes as u64))
+}
+
+fn write_remedies(diagnosis: &Diagnosis, tried: &[Tried], out: &mut String) -> fmt::Result {
+    if diagnosis.remedies.is_empty() {
+        let why = if diagnosis.bound == Bound::Step { ": a faster step is all that helps" } else { "" };
+        writeln!(out, "\nNothing that Feedline could change would help{why}.")?;
+    } else {
+        writeln!(out, "\n{:<52}{:>12}{:>9}", "what would help", "samples/s", "gain")?;
+    }
+    for remedy in &diagnosis.remedies {
+        let gain = format!("{:+.0} %", 100.0 * remedy.predicted_gain);
+        writeln!(out, "  {:<50}{:>12.1}{gain:>9}", remedy.change.to_string(), remedy.predicted_samples_per_second)?;
+        writeln!(out, "      {}", remedy.note)?;
+    }
+    if !tried.is_empty() {
+        writeln!(out, "\n{:<52}{:>12}{:>12}", "tried", "predicted", "measured")?;
+    }
+    for Tried { remedy, measured_samples_per_second } in tried {
+        let predicted = remedy.predicted_samples_per_second;
+        let change = remedy.change.to_string();
+        writeln!(out, "  {change:<50}{predicted:>12.1}{measured_samples_per_second:>12.1}")?;
+    }
+    Ok(())
+}
+
+fn write_log(log: &LogReport, out: &mut String) -> fmt::Result {
+    writeln!(out, "\n{:<16}{:>10}{:>10}{:>10}{:>10}{:>10}", "batches, ms", "mean", "p50", "p90", "p99", "most")?;
+    for (name, Percentiles { mean, p50, p90, p99, most }) in
+        [("waited", log.wait_ms), ("step", log.step_ms), ("in all", log.total_ms)]
+    {
+        writeln!(out, "  {name:<14}{mean:>10.2}{p50:>10.2}{p90:>10.2}{p99:>10.2}{most:>10.2}")?;
+    }
+    if log.batches < 20 {
+        writeln!(out, "  Only {} batches were seen; give more --seconds to be sure.", log.batches)?;
+    }
+    for oddity in &log.oddities {
+        writeln!(out, "  Odd: {oddity}.")?;
+    }
+    Ok(())
+}
+
+fn write_tables(diagnosis: &Diagnosis, formats: &[FormatCost], out: &mut String) -> fmt::Result {
+    if !diagnosis.consumers.is_empty() {
+        writeln!(out, "\n{:<12}{:>12}{:>12}{:>12}  (samples/s)", "consumers", "linear", "synthetic", "real")?;
+    }
+    for row in &diagnosis.consumers {
+        writeln!(out, "{:<12}{:>12.1}{:>12.1}{:>12.1}", row.consumers, row.linear, row.synthetic, row.real)?;
+    }
+    if !diagnosis.workers.is_empty() {
+        writeln!(out, "\n{:<12}{:>12}{:>12}{:>12}{:>12}", "threads", "step ms", "load ms", "total ms", "samples/s")?;
+    }
+    for row in &diagnosis.workers {
+        writeln!(
+            out,
+            "{:<12}{:>12.2}{:>12.2}{:>12.2}{:>12.1}",
+            row.num_workers, row.step_ms, row.load_ms, row.total_ms, row.samples_per_second
+        )?;
+    }
+    if !formats.is_empty() {
+        writeln!(
+            out,
+            "\n{:<10}{:>6}{:>10}{:>14}{:>10}  (one picture on this machine)",
+            "format", "side", "content", "bytes", "ms"
+        )?;
+    }
+    for cost in formats {
+        let bytes = ByteSize(cost.bytes as u64).to_string();
+        writeln!(out, "{:<10}{:>6}{:>10}{bytes:>14}{:>10.3}", cost.format, cost.side, cost.content, cost.ms)?;
+    }
+    Ok(())
+}
+
+/// A time as people say it.
+pub(super) fn time(seconds: f64) -> String {
+    match seconds {
+        long if long >= 2.0 * 86_400.0 => format!("{:.1} days", long / 86_400.0),
+        long if long >= 2.0 * 3600.0 => format!("{:.1} hours", long / 3600.0),
+        long if long >= 120.0 => format!("{:.0} minutes", long / 60.0),
+        short => format!("{short:.0} seconds"),
+    }
+}

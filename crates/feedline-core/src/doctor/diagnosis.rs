@@ -1,0 +1,228 @@
+//! The whole examination of a job, from its parts to what would help.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::DoctorError;
+use super::life::Life;
+use super::log::{BatchTime, LogReport};
+use super::parts::{Parts, varied};
+use super::predict::Capacities;
+use super::remedy::{Case, MORE_MEMORY, Remedy};
+use super::tables::{ConsumersRow, WorkersRow, by_consumers, by_workers};
+use super::verdict::{Bound, Joint, Nature, bound, falls_short};
+use super::watch::{Trainer, Watched, watch, watch_loader};
+use crate::metrics::Phase;
+use crate::plan::{ByteSize, Plan};
+use crate::sink::{Loader, Machine};
+
+/// Each part lasts this part of the joint run, and from 1 to 5 seconds.
+const PART: f64 = 1.0 / 6.0;
+/// Each row of a table.
+const ROW: f64 = 1.0 / 20.0;
+/// Samples that are named.
+const NAMED: usize = 5;
+/// Slow samples are looked for in sources of up to this many.
+const MOST_LOOKED_AT: u64 = 1 << 18;
+/// A sample is slow if it takes this many times the mean.
+const SLOW: f64 = 4.0;
+/// Epochs of a training run, for what is lost in one.
+const EPOCHS: f64 = 90.0;
+
+/// How an examination goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Course {
+    /// Seconds of the joint run.
+    pub seconds: f64,
+    /// Whether tables over consumers and threads are made.
+    pub has_tables: bool,
+}
+
+/// What is told while it goes on.
+#[derive(Clone, Copy, Debug)]
+pub enum Told {
+    /// What is measured now, and about how many seconds that takes.
+    Measures(&'static str, f64),
+    /// What the joint run will reach, before it begins.
+    Predicted(f64),
+}
+
+/// A sample that takes long.
+#[derive(Clone, Debug, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct SlowSample {
+    pub key: String,
+    pub ms: f64,
+}
+
+/// What was found out about a job.
+#[derive(Clone, Debug, Serialize)]
+pub struct Diagnosis {
+    /// What bounds it.
+    pub bound: Bound,
+    /// Samples a second, as predicted before the joint run.
+    pub predicted_samples_per_second: f64,
+    /// As measured in it.
+    pub measured_samples_per_second: f64,
+    /// The part of the time in which the accelerator waited.
+    pub stall_share: f64,
+    /// What it waited for, in seconds of the joint run.
+    pub stall_seconds: BTreeMap<&'static str, f64>,
+    /// Seconds that the stalls cost in 90 epochs.
+    pub lost_seconds_in_90_epochs: f64,
+    /// Seconds until the first batch.
+    pub first_batch_seconds: f64,
+    /// What would help, best first.
+    pub remedies: Vec<Remedy>,
+    /// Each part alone.
+    pub parts: Parts,
+    /// What each resource allows.
+    pub capacities: Capacities,
+    /// The joint run, batch by batch.
+    pub log: LogReport,
+    /// Samples that take much longer than others.
+    pub slow_samples: Vec<SlowSample>,
+    /// Part of the threads' time in which they had nothing to do.
+    pub idle_share: f64,
+    /// With a larger memory budget, where that was tried.
+    pub with_memory_samples_per_second: Option<f64>,
+    /// With 1, 2, 4 and 8 consumers.
+    pub consumers: Vec<ConsumersRow>,
+    /// With more and more threads.
+    pub workers: Vec<WorkersRow>,
+    /// The times of all batches.
+    pub batch_log: Vec<BatchTime>,
+    /// The life of a stretch of them.
+    #[serde(skip)]
+    pub life: Life,
+}
+
+impl Diagnosis {
+    /// Examines a plan with a trainer.
+    pub fn examine(
+        plan: &Arc<Plan>,
+        machine: &Machine,
+        course: Course,
+        trainer: &mut dyn Trainer,
+        tell: &mut dyn FnMut(Told),
+    ) -> Result<Self, DoctorError> {
+        let part_seconds = (course.seconds * PART).clamp(1.0, 5.0);
+        tell(Told::Measures("each part alone", 4.0 * part_seconds));
+        let parts = Parts::measure(plan, machine, part_seconds, trainer)?;
+        let capacities = parts.capacities();
+        let predicted = capacities.samples_per_second();
+        tell(Told::Predicted(predicted));
+        tell(Told::Measures("all together", course.seconds));
+        let loader = Loader::new(Arc::clone(plan), machine);
+        let watched = watch_loader(&loader, course.seconds, trainer);
+        let slow_samples = slow_samples(&loader);
+        loader.close();
+        let watched = watched?;
+        let joint = joint(&watched);
+        let with_memory = if falls_short(&capacities, &joint) {
+            tell(Told::Measures("with more memory", course.seconds / 2.0));
+            Some(with_memory(plan, machine, &watched, course.seconds / 2.0, trainer)?)
+        } else {
+            None
+        };
+        let nature = Nature {
+            is_remote: parts.is_remote,
+            foreign_share: parts.foreign_share(),
+            reads_longer: parts.read_ms() > parts.prepare_ms,
+        };
+        let bound = bound(&capacities, nature, &joint, with_memory.map(|(_, reached)| reached));
+        let measured = joint.samples_per_second;
+        let case = Case { plan, parts: &parts, bound, measured, with_memory, machine };
+        let remedies = case.remedies();
+        let (mut consumers, mut workers) = (Vec::new(), Vec::new());
+        if course.has_tables {
+            let row = (parts.step_ms, (course.seconds * ROW).clamp(1.0, 3.0));
+            tell(Told::Measures("more consumers and threads", 12.0 * row.1));
+            consumers = by_consumers(plan, machine, row, trainer)?;
+            workers = by_workers(plan, machine, row, trainer)?;
+        }
+        let samples = plan.source().len() as f64;
+        let lost_a_sample = 1.0 / measured - 1.0 / capacities.step;
+        Ok(Self {
+            bound,
+            predicted_samples_per_second: predicted,
+            measured_samples_per_second: measured,
+            stall_share: watched.stall_share(),
+            stall_seconds: stall_seconds(&watched),
+            lost_seconds_in_90_epochs: (EPOCHS * samples * lost_a_sample).max(0.0),
+            first_batch_seconds: watched.first_batch,
+            remedies,
+            parts,
+            capacities,
+            log: LogReport::new(&watched.log),
+            slow_samples,
+            idle_share: watched.idle_share(),
+            with_memory_samples_per_second: with_memory.map(|(_, reached)| reached),
+            consumers,
+            workers,
+            batch_log: watched.log,
+            life: watched.life,
+        })
+    }
+}
+
+/// What a plan reaches with a trainer in some seconds, for remedies that are tried.
+pub fn reached(
+    plan: &Arc<Plan>,
+    machine: &Machine,
+    seconds: f64,
+    trainer: &mut dyn Trainer,
+) -> Result<f64, DoctorError> {
+    Ok(watch(plan, machine, seconds, trainer)?.samples_per_second())
+}
+
+fn joint(watched: &Watched) -> Joint {
+    let waits = watched.after.memory_wait_seconds - watched.before.memory_wait_seconds;
+    Joint {
+        samples_per_second: watched.samples_per_second(),
+        stall_share: watched.stall_share(),
+        hand_over_ms: watched.mean_ms(|batch| batch.hand_over_ms),
+        step_ms: watched.mean_ms(|batch| batch.step_ms),
+        idle_share: watched.idle_share(),
+        memory_wait_share: waits / watched.thread_seconds().max(1e-9),
+    }
+}
+
+fn stall_seconds(watched: &Watched) -> BTreeMap<&'static str, f64> {
+    let before = |cause| watched.before.stall_seconds.get(cause).copied().unwrap_or_default();
+    let causes = watched.after.stall_seconds.iter().filter(|(cause, _)| **cause != Phase::Start.name());
+    causes.map(|(cause, seconds)| (*cause, (seconds - before(cause)).max(0.0))).collect()
+}
+
+/// The budget that was tried, and what was reached with it.
+fn with_memory(
+    plan: &Arc<Plan>,
+    machine: &Machine,
+    watched: &Watched,
+    seconds: f64,
+    trainer: &mut dyn Trainer,
+) -> Result<(u64, f64), DoctorError> {
+    let budget = watched.after.memory.budget_bytes.saturating_mul(MORE_MEMORY);
+    let more = varied(plan, plan.source(), plan.ops().to_vec(), |_, config| {
+        config.memory_budget = Some(ByteSize(budget));
+    })?;
+    Ok((budget, reached(&more, machine, seconds.max(1.0), trainer)?))
+}
+
+/// The samples that take much longer than others, slowest first.
+fn slow_samples(loader: &Loader) -> Vec<SlowSample> {
+    let source = loader.plan().source();
+    if source.len() > MOST_LOOKED_AT {
+        return Vec::new();
+    }
+    let costs: Vec<f64> = loader.costs().iter().map(|cost| cost.as_secs_f64() * 1e3).collect();
+    let mean = costs.iter().sum::<f64>() / costs.len().max(1) as f64;
+    let mut slow: Vec<(u64, f64)> = (0..).zip(costs).filter(|(_, ms)| *ms > SLOW * mean).collect();
+    slow.sort_by(|a, b| b.1.total_cmp(&a.1));
+    slow.truncate(NAMED);
+    slow.into_iter()
+        .map(|(ordinal, ms)| SlowSample { key: source.key(source.id_at(ordinal)).into_owned(), ms })
+        .collect()
+}

@@ -1,0 +1,63 @@
+//! The doctor: where the time of a job goes, what bounds it, and what would help.
+//!
+//! In: a plan, and a trainer that takes its batches. Out: a [`Diagnosis`]: each part measured alone, what the job will reach as the
+//! least over its resources, what it does reach, one bound, and remedies with what each would gain.
+//!
+//! - `watch.rs` runs a plan with a trainer and keeps what each batch took; `log.rs` is that log and what is odd about it,
+//!   `period.rs` stalls at equal distances
+//! - `skipped.rs` makes a plan that only reads, `held.rs` one that only prepares; `parts.rs` measures both, and the step
+//! - `predict.rs` is what resources allow; `verdict.rs` what bounds a job; `remedy.rs` what would help
+//! - `tables.rs` is how a job scales, `life.rs` the life of a stretch of batches; `diagnosis.rs` does all of this, `run_report.rs` what can be said of it without
+//!   measuring anything
+//!
+//! Always true: the stream of the job that is examined is not changed; a prediction is made before the run that it is about.
+
+mod diagnosis;
+mod held;
+mod life;
+mod log;
+mod parts;
+mod period;
+mod predict;
+mod remedy;
+mod run_report;
+mod skipped;
+mod tables;
+mod verdict;
+mod watch;
+
+pub use diagnosis::{Course, Diagnosis, SlowSample, Told, reached};
+pub use life::{Life, TrainerLife};
+pub use log::{BatchTime, LogReport, Oddity, Percentiles};
+pub use parts::{OpPart, Parts};
+pub use period::{Period, period};
+pub use predict::Capacities;
+pub use remedy::{Change, Remedy};
+pub use run_report::RunReport;
+pub use tables::{ConsumersRow, WorkersRow};
+pub use verdict::Bound;
+pub use watch::Trainer;
+
+use period::median;
+
+use crate::error::Error;
+use crate::plan::PlanError;
+use crate::source::SourceError;
+
+/// Why there is no diagnosis.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
+pub enum DoctorError {
+    #[error(transparent)]
+    Run(#[from] Error),
+    #[error("a part of the plan cannot be run alone")]
+    Plan(#[from] PlanError),
+    #[error("a part of the samples cannot be held in memory")]
+    Source(#[from] SourceError),
+    #[error("the step failed")]
+    Step(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("the plan gives no batches: it has fewer samples than a batch, and drop_last is set")]
+    NoBatches,
+    #[error("interrupted")]
+    Interrupted,
+}

@@ -1,0 +1,190 @@
+//! The parts of a job, each measured alone: the step, reading, preparing.
+//!
+//! In: a plan and a trainer. Out: how fast each part would be if nothing else was in its way.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::held::HeldSource;
+use super::skipped::skipped;
+use super::watch::{Trainer, Watched, watch_alone};
+use super::{DoctorError, median};
+use crate::metrics::Snapshot;
+use crate::plan::{Order, Plan, PlannedOp, RunConfig, Settings, Shuffle, Workers};
+use crate::sink::{Loader, Machine, Next};
+use crate::source::Source;
+
+/// The longest wait between two looks at whether the user wants to stop.
+const POLL: Duration = Duration::from_millis(50);
+/// Steps that are timed at most.
+const MOST_STEPS: usize = 50;
+
+/// One op in numbers.
+#[derive(Clone, Debug, Serialize)]
+pub struct OpPart {
+    /// Its name.
+    pub op: String,
+    /// Milliseconds of a thread for a sample.
+    pub ms: f64,
+    /// Of which the processor computed.
+    pub cpu_ms: f64,
+    /// Bytes of its fields behind it, for a sample.
+    pub bytes: f64,
+    /// Whether it runs code in another language.
+    pub is_foreign: bool,
+}
+
+/// What the parts of a job take, each alone.
+#[derive(Clone, Debug, Serialize)]
+pub struct Parts {
+    /// Samples of a batch.
+    pub batch_size: usize,
+    /// Preparer threads.
+    pub num_workers: usize,
+    /// Cores that they may use.
+    pub cores: usize,
+    /// Milliseconds of a step on data that is there already.
+    pub step_ms: f64,
+    /// Whether stored bytes are with another machine.
+    pub is_remote: bool,
+    /// Whether bytes come while threads prepare other samples, so that no thread waits for them.
+    pub reads_ahead: bool,
+    /// Samples a second that are read, if nothing is done with them; none where there is nothing to read.
+    pub read_samples_per_second: Option<f64>,
+    /// The same with a single thread.
+    pub read_alone_samples_per_second: Option<f64>,
+    /// Stored bytes that are read for a sample.
+    pub read_bytes: f64,
+    /// Samples a second that are prepared, if their bytes are in memory and all threads are busy.
+    pub prepare_samples_per_second: f64,
+    /// Milliseconds of a thread for that.
+    pub prepare_ms: f64,
+    /// Of which the processor computed.
+    pub prepare_cpu_ms: f64,
+    /// Each op.
+    pub ops: Vec<OpPart>,
+}
+
+/// A variation of a plan: other samples, ops or settings of its run.
+pub(super) fn varied(
+    plan: &Plan,
+    source: &Arc<dyn Source>,
+    ops: Vec<PlannedOp>,
+    change: impl FnOnce(&mut Settings, &mut RunConfig),
+) -> Result<Arc<Plan>, DoctorError> {
+    let (mut settings, mut config) = (plan.settings().clone(), plan.config().clone());
+    change(&mut settings, &mut config);
+    Ok(Arc::new(Plan::new(Arc::clone(source), ops, settings, config)?))
+}
+
+/// Leaves out what a part has no use for: orders that need all samples, and logs.
+fn plain(settings: &mut Settings, config: &mut RunConfig) {
+    settings.order = Order::Strict;
+    (settings.max_displacement, settings.costs, settings.replay) = (None, None, None);
+    config.arrival_log = None;
+    config.cache = None;
+}
+
+impl Parts {
+    /// Measures all of them, about `seconds` for each.
+    pub fn measure(
+        plan: &Arc<Plan>,
+        machine: &Machine,
+        seconds: f64,
+        trainer: &mut dyn Trainer,
+    ) -> Result<Self, DoctorError> {
+        let step_ms = step(plan, machine, seconds, trainer)?;
+        let source = plan.source();
+        let is_remote = source.is_remote() || source.peer().is_some();
+        let reads_ahead = is_remote || matches!(plan.settings().shuffle, Shuffle::Reservoir(_));
+        let read = |workers: Option<usize>, trainer: &mut dyn Trainer| {
+            let reading = varied(plan, source, skipped(plan), |settings, config| {
+                plain(settings, config);
+                config.num_workers = workers.map_or(config.num_workers, Workers::Count);
+            })?;
+            watch_alone(&reading, machine, seconds, trainer)
+        };
+        let reading = read(None, trainer)?;
+        let has_reads = read_bytes(&reading) > 0.0;
+        let alone = if has_reads && !reads_ahead { Some(read(Some(1), trainer)?) } else { None };
+        let held: Arc<dyn Source> =
+            Arc::new(HeldSource::read(source, plan.loaded(), Duration::from_secs_f64(seconds))?);
+        let prepared = varied(plan, &held, plan.ops().to_vec(), |settings, config| {
+            plain(settings, config);
+            (settings.shuffle, settings.sampler, settings.drop_last) = (Shuffle::Never, None, false);
+            (config.rank, config.world_size) = (None, None);
+        })?;
+        let preparing = watch_alone(&prepared, machine, seconds, trainer)?;
+        let ops = ops(plan, &preparing.after);
+        let prepare_ms = 1e3 * preparing.thread_seconds_a_sample();
+        let num_workers = preparing.after.num_workers.max(1);
+        Ok(Self {
+            batch_size: plan.settings().batch_size.min(plan.source().len().max(1) as usize),
+            num_workers,
+            cores: Workers::Auto.count(),
+            step_ms,
+            is_remote,
+            reads_ahead,
+            read_samples_per_second: has_reads.then(|| reading.samples_per_second()),
+            read_alone_samples_per_second: alone.map(|alone| alone.samples_per_second()),
+            read_bytes: read_bytes(&reading),
+            prepare_samples_per_second: 1e3 * num_workers as f64 / prepare_ms.max(1e-6),
+            prepare_ms,
+            prepare_cpu_ms: ops.iter().map(|op| op.cpu_ms).sum(),
+            ops,
+        })
+    }
+}
+
+/// Stored bytes of a sample.
+fn read_bytes(reading: &Watched) -> f64 {
+    let store = &reading.after.store;
+    // What came over the wire may be less than what samples are made of.
+    let bytes = if store.bytes_received > 0 { store.bytes_received } else { store.bytes };
+    bytes as f64 / reading.after.samples.max(1) as f64
+}
+
+/// Each op of a plan, as counted.
+pub(super) fn ops(plan: &Plan, snapshot: &Snapshot) -> Vec<OpPart> {
+    let part = |(planned, op): (&PlannedOp, &crate::metrics::OpSnapshot)| {
+        let samples = op.samples.max(1) as f64;
+        OpPart {
+            op: op.name.clone(),
+            ms: 1e3 * op.busy_seconds / samples,
+            cpu_ms: 1e3 * op.cpu_seconds / samples,
+            bytes: op.bytes_out as f64 / samples,
+            is_foreign: planned.op().is_foreign(),
+        }
+    };
+    plan.ops().iter().zip(&snapshot.ops).map(part).collect()
+}
+
+/// Milliseconds of a step on a batch that is there: the median of some.
+fn step(plan: &Arc<Plan>, machine: &Machine, seconds: f64, trainer: &mut dyn Trainer) -> Result<f64, DoctorError> {
+    let loader = Loader::new(Arc::clone(plan), machine);
+    let iteration = loader.begin()?;
+    let batch = loop {
+        trainer.check()?;
+        match loader.next_within(iteration, POLL)? {
+            Next::Batch(batch) => break *batch,
+            Next::End => return Err(DoctorError::NoBatches),
+            Next::NotYet => {}
+        }
+    };
+    // Nothing is prepared while steps are timed.
+    loader.close();
+    trainer.receive(batch)?;
+    let (start, mut times) = (Instant::now(), Vec::new());
+    while times.len() < MOST_STEPS && (times.len() < 2 || start.elapsed().as_secs_f64() < seconds) {
+        trainer.check()?;
+        let began = Instant::now();
+        trainer.step()?;
+        times.push(began.elapsed().as_secs_f64() * 1e3);
+    }
+    // The first one builds things.
+    let times = &mut times[1..];
+    times.sort_by(f64::total_cmp);
+    Ok(median(times))
+}

@@ -1,0 +1,144 @@
+//! What a job will reach: the least, over all resources, of what each can do.
+//!
+//! In: the parts of a job. Out: samples a second that each resource allows, and for changed parts too: what-ifs are made by
+//! changing the parts.
+
+use serde::Serialize;
+
+use super::parts::Parts;
+use super::verdict::Bound;
+
+/// Samples a second that each resource allows; those that are not needed allow anything.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Capacities {
+    /// The accelerator.
+    pub step: f64,
+    /// Preparer threads, which also wait for what they read themselves.
+    pub workers: f64,
+    /// The cores, if all of them compute.
+    pub cores: f64,
+    /// The interpreter, of which there is one.
+    pub python: f64,
+    /// The store, or the link to it.
+    pub store: f64,
+}
+
+/// Numbers above this are as good as any.
+const NO_LIMIT: f64 = 1e9;
+
+impl Parts {
+    /// Milliseconds in which a thread waits for the bytes of a sample.
+    pub fn read_ms(&self) -> f64 {
+        if self.reads_ahead { 0.0 } else { self.read_alone_samples_per_second.map_or(0.0, |rate| 1e3 / rate) }
+    }
+
+    /// Milliseconds of the interpreter for a sample.
+    pub fn python_ms(&self) -> f64 {
+        self.ops.iter().filter(|op| op.is_foreign).map(|op| op.cpu_ms).sum()
+    }
+
+    /// The part of the threads' time that goes to ops in another language.
+    pub fn foreign_share(&self) -> f64 {
+        let all: f64 = self.ops.iter().map(|op| op.ms).sum();
+        let foreign: f64 = self.ops.iter().filter(|op| op.is_foreign).map(|op| op.ms).sum();
+        if all > 0.0 { foreign / all } else { 0.0 }
+    }
+
+    /// What each resource allows.
+    pub fn capacities(&self) -> Capacities {
+        let a_second = |ms: f64| if ms > 0.0 { (1e3 / ms).min(NO_LIMIT) } else { NO_LIMIT };
+        Capacities {
+            step: self.batch_size as f64 * a_second(self.step_ms),
+            workers: self.num_workers as f64 * a_second(self.prepare_ms + self.read_ms()),
+            cores: self.cores as f64 * a_second(self.prepare_cpu_ms),
+            python: a_second(self.python_ms()),
+            store: self.read_samples_per_second.unwrap_or(NO_LIMIT),
+        }
+    }
+
+    /// With another number of threads. What a thread takes for a sample beyond computing is waiting, which others may use.
+    #[must_use]
+    pub fn with_workers(&self, num_workers: usize) -> Self {
+        let waits = (self.prepare_ms - self.prepare_cpu_ms).max(0.0);
+        // Threads that computed at once, more than there were cores, waited for these.
+        let for_cores = (self.prepare_cpu_ms * (self.num_workers as f64 / self.cores as f64 - 1.0)).max(0.0).min(waits);
+        let for_python = (self.python_ms() * (self.num_workers as f64 - 1.0)).min(waits - for_cores).max(0.0);
+        let ops_ms = self.prepare_ms - for_cores - for_python;
+        let mut changed = Self { num_workers, prepare_ms: ops_ms, ..self.clone() };
+        if let Some(alone) = self.read_alone_samples_per_second {
+            // What one thread reads, each reads, until the store can do no more.
+            let reached = self.read_samples_per_second.unwrap_or(alone);
+            let is_full = reached < 0.9 * alone * self.num_workers as f64;
+            if !is_full {
+                changed.read_samples_per_second = Some(alone * num_workers as f64);
+            }
+        }
+        changed
+    }
+}
+
+impl Capacities {
+    /// The resource that allows least, and what that is.
+    pub fn least(&self) -> (Bound, f64) {
+        let all = [
+            (Bound::Step, self.step),
+            (Bound::Prepare, self.workers),
+            (Bound::Prepare, self.cores),
+            (Bound::Python, self.python),
+            (Bound::Read, self.store),
+        ];
+        all.into_iter().min_by(|a, b| a.1.total_cmp(&b.1)).expect("there are some")
+    }
+
+    /// What the job will reach.
+    pub fn samples_per_second(&self) -> f64 {
+        self.least().1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parts::OpPart;
+    use super::*;
+
+    fn parts() -> Parts {
+        let op = |ms, cpu_ms, is_foreign| OpPart { op: "Op".to_owned(), ms, cpu_ms, bytes: 10.0, is_foreign };
+        Parts {
+            batch_size: 10,
+            num_workers: 2,
+            cores: 4,
+            step_ms: 100.0,
+            is_remote: false,
+            reads_ahead: false,
+            read_samples_per_second: Some(400.0),
+            read_alone_samples_per_second: Some(200.0),
+            read_bytes: 1000.0,
+            prepare_samples_per_second: 400.0,
+            prepare_ms: 5.0,
+            prepare_cpu_ms: 2.0,
+            ops: vec![op(4.0, 2.0, false)],
+        }
+    }
+
+    #[test]
+    fn the_least_of_all_resources_decides_and_threads_wait_for_what_they_read_themselves() {
+        let all = parts().capacities();
+        assert_eq!((all.step, all.workers, all.store, all.cores), (100.0, 200.0, 400.0, 2000.0));
+        assert_eq!(all.least(), (Bound::Step, 100.0));
+        let ahead = Parts { reads_ahead: true, step_ms: 0.0, ..parts() }.capacities();
+        assert_eq!((ahead.workers, ahead.least().0), (400.0, Bound::Prepare));
+    }
+
+    #[test]
+    fn further_threads_help_until_cores_or_the_store_can_do_no_more() {
+        let with = |parts: &Parts, workers| parts.with_workers(workers).capacities();
+        let few = Parts { step_ms: 0.0, ..parts() };
+        assert_eq!(with(&few, 4).least(), (Bound::Prepare, 400.0));
+        assert_eq!(with(&few, 400).least(), (Bound::Prepare, 2000.0), "the cores");
+        let full = Parts { read_samples_per_second: Some(210.0), ..few.clone() };
+        assert_eq!(with(&full, 16).least(), (Bound::Read, 210.0));
+        let mut python = few;
+        (python.ops[0].is_foreign, python.prepare_cpu_ms) = (true, 2.0);
+        assert_eq!(with(&python, 64).least(), (Bound::Python, 500.0), "one thread at a time");
+    }
+}

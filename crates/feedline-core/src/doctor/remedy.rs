@@ -1,0 +1,292 @@
+//! What would help, and how much.
+//!
+//! In: the parts of a job and what bounds it. Out: remedies with the samples a second that each would give, best first. Each is a
+//! change of the plan that can be tried.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::parts::{Parts, varied};
+use super::verdict::Bound;
+use super::{DoctorError, OpPart};
+use crate::plan::{ByteSize, CacheConfig, CacheForm, Order, Plan, SeekIndexUse, Start, Workers};
+use crate::sink::Machine;
+
+/// What a remedy has to gain before it is told.
+const LEAST_GAIN: f64 = 0.03;
+/// Most threads that are considered.
+const MOST_WORKERS: usize = 256;
+/// The part of what is reached with any number of threads at which further ones are not worth it.
+const KNEE: f64 = 0.98;
+/// Bytes a second at which a kept sample is copied out of memory.
+const COPY_BYTES: f64 = 4e9;
+/// The part of the machine's memory that a cache may take.
+const MEMORY_SHARE: f64 = 0.5;
+/// How much larger a budget is tried.
+pub(super) const MORE_MEMORY: u64 = 4;
+
+/// A change of a plan.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "change", rename_all = "snake_case")]
+pub enum Change {
+    /// More preparer threads.
+    Workers {
+        /// How many.
+        num_workers: usize,
+    },
+    /// Samples are kept between epochs.
+    Cache {
+        /// As what.
+        form: CacheForm,
+        /// Bytes of memory.
+        ram: u64,
+    },
+    /// A larger budget.
+    Memory {
+        /// Bytes.
+        memory_budget: u64,
+    },
+    /// Slow samples start early, or come later.
+    Planned,
+    /// Only the part of a picture that a crop needs is read and decoded.
+    SeekIndex,
+    /// Several jobs are served by one load.
+    Share {
+        /// How many.
+        jobs: usize,
+    },
+    /// Stored as shards, which are read in sequence.
+    Pack,
+    /// Ops in Python become native.
+    Native {
+        /// Their names.
+        ops: Vec<String>,
+    },
+}
+
+/// Something that would help.
+#[derive(Clone, Debug, Serialize)]
+pub struct Remedy {
+    /// What to change.
+    #[serde(flatten)]
+    pub change: Change,
+    /// Samples a second with it.
+    pub predicted_samples_per_second: f64,
+    /// How much more that is: 0.5 is half as much again.
+    pub predicted_gain: f64,
+    /// What it takes, and what is lost by it, in words.
+    pub note: String,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Workers { num_workers } => write!(f, "num_workers={num_workers}"),
+            Self::Cache { form, ram } => {
+                let form = format!("{form:?}").to_lowercase();
+                write!(f, "cache=fl.cache(ram=\"{}\", form=\"{form}\")", ByteSize(*ram))
+            }
+            Self::Memory { memory_budget } => write!(f, "memory_budget=\"{}\"", ByteSize(*memory_budget)),
+            Self::Planned => f.write_str("order=\"planned\""),
+            Self::SeekIndex => f.write_str("seek_index=\"auto\""),
+            Self::Share { jobs } => write!(f, "share=True in {jobs} jobs on the same data"),
+            Self::Pack => f.write_str("feedline pack, then fl.tar(...) with shuffle=fl.reservoir(...)"),
+            Self::Native { ops } => write!(f, "native ops in place of {}", ops.join(", ")),
+        }
+    }
+}
+
+impl Change {
+    /// The name by which it is asked for.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Workers { .. } => "workers",
+            Self::Cache { .. } => "cache",
+            Self::Memory { .. } => "memory",
+            Self::Planned => "planned",
+            Self::SeekIndex => "seek-index",
+            Self::Share { .. } => "share",
+            Self::Pack => "pack",
+            Self::Native { .. } => "native",
+        }
+    }
+
+    /// The plan with it, where it is a matter of settings.
+    pub fn apply(&self, plan: &Plan) -> Result<Option<Arc<Plan>>, DoctorError> {
+        if matches!(self, Self::Share { .. } | Self::Pack | Self::Native { .. }) {
+            return Ok(None);
+        }
+        let changed = varied(plan, plan.source(), plan.ops().to_vec(), |settings, config| match self {
+            Self::Workers { num_workers } => config.num_workers = Workers::Count(*num_workers),
+            Self::Cache { form, ram } => {
+                config.cache = Some(CacheConfig { ram: Some(ByteSize(*ram)), disk: None, form: Some(*form) });
+            }
+            Self::Memory { memory_budget } => config.memory_budget = Some(ByteSize(*memory_budget)),
+            Self::Planned => {
+                settings.order = Order::Planned;
+                (config.start, config.prefetch_batches) = (Start::LeastSlack, None);
+            }
+            Self::SeekIndex => config.seek_index = SeekIndexUse::Auto,
+            Self::Share { .. } | Self::Pack | Self::Native { .. } => {}
+        })?;
+        Ok(Some(changed))
+    }
+}
+
+/// What is known when remedies are looked for.
+pub(super) struct Case<'a> {
+    pub plan: &'a Plan,
+    pub parts: &'a Parts,
+    pub bound: Bound,
+    pub measured: f64,
+    /// With a larger budget, where that was tried: how large, and what was reached.
+    pub with_memory: Option<(u64, f64)>,
+    pub machine: &'a Machine,
+}
+
+impl Case<'_> {
+    /// All that would help, best first.
+    pub fn remedies(&self) -> Vec<Remedy> {
+        let found = [self.workers(), self.memory(), self.planned(), self.seek_index(), self.native(), self.pack()];
+        let mut found: Vec<Remedy> = found.into_iter().flatten().chain(self.caches()).chain(self.share()).collect();
+        found.retain(|remedy| remedy.predicted_gain >= LEAST_GAIN);
+        found.sort_by(|a, b| b.predicted_gain.total_cmp(&a.predicted_gain));
+        found
+    }
+
+    fn remedy(&self, change: Change, predicted: f64, note: String) -> Remedy {
+        let predicted_gain = if self.measured > 0.0 { predicted / self.measured - 1.0 } else { 0.0 };
+        Remedy { change, predicted_samples_per_second: predicted, predicted_gain, note }
+    }
+
+    /// As many threads as are worth it.
+    fn workers(&self) -> Option<Remedy> {
+        if matches!(self.bound, Bound::HeadOfLine | Bound::Memory | Bound::HandOver) {
+            return None;
+        }
+        let reached = |workers| self.parts.with_workers(workers).capacities().samples_per_second();
+        let most = reached(MOST_WORKERS);
+        let num_workers =
+            (self.parts.num_workers + 1..=MOST_WORKERS).find(|workers| reached(*workers) >= KNEE * most)?;
+        let note = format!("the knee: further threads gain less than {:.0} %", 100.0 * (1.0 - KNEE));
+        Some(self.remedy(Change::Workers { num_workers }, reached(num_workers), note))
+    }
+
+    fn caches(&self) -> Vec<Remedy> {
+        if self.plan.config().cache.is_some() || matches!(self.bound, Bound::Memory | Bound::HandOver) {
+            return Vec::new();
+        }
+        let decoded = self.plan.cut_of(CacheForm::Decoded);
+        let forms = [CacheForm::Encoded, CacheForm::Decoded, CacheForm::Resized];
+        let mut found: Vec<Remedy> = Vec::new();
+        for form in forms {
+            let cut = self.plan.cut_of(form);
+            let is_own = match form {
+                CacheForm::Encoded => true,
+                CacheForm::Decoded => cut.0 > 0,
+                CacheForm::Resized => cut > decoded,
+            };
+            let bytes = match cut.0.checked_sub(1) {
+                Some(last) => self.parts.ops[last].bytes,
+                None => self.parts.read_bytes,
+            };
+            let ram = (bytes * self.plan.source().len() as f64 * 1.1) as u64 + (1 << 20);
+            let has_room = self.machine.memory_bytes.is_none_or(|all| (ram as f64) < MEMORY_SHARE * all as f64);
+            if !is_own || bytes <= 0.0 || !has_room {
+                continue;
+            }
+            let saved: f64 = self.parts.ops[..cut.0].iter().map(|op: &OpPart| op.ms).sum();
+            let saved_cpu: f64 = self.parts.ops[..cut.0].iter().map(|op| op.cpu_ms).sum();
+            let copied = 1e3 * bytes / COPY_BYTES;
+            let changed = Parts {
+                read_samples_per_second: None,
+                read_alone_samples_per_second: None,
+                prepare_ms: (self.parts.prepare_ms - saved).max(0.0) + copied,
+                prepare_cpu_ms: (self.parts.prepare_cpu_ms - saved_cpu).max(0.0) + copied,
+                ops: self.parts.ops[cut.0..].to_vec(),
+                ..self.parts.clone()
+            };
+            let predicted = changed.capacities().samples_per_second();
+            let note = format!("{} of memory, from the second epoch on; no augmentation is lost", ByteSize(ram));
+            found.push(self.remedy(Change::Cache { form, ram }, predicted, note));
+        }
+        // Of those that gain alike, the one that takes least.
+        let most = found.iter().map(|remedy| remedy.predicted_gain).fold(0.0, f64::max);
+        found.retain(|remedy| remedy.predicted_gain >= 0.95 * most);
+        found.truncate(1);
+        found
+    }
+
+    fn memory(&self) -> Option<Remedy> {
+        let (memory_budget, reached) = self.with_memory.filter(|_| self.bound == Bound::Memory)?;
+        let note = "measured: a budget four times as large".to_owned();
+        Some(self.remedy(Change::Memory { memory_budget }, reached, note))
+    }
+
+    fn planned(&self) -> Option<Remedy> {
+        if self.bound != Bound::HeadOfLine || self.plan.settings().order != Order::Strict {
+            return None;
+        }
+        let predicted = self.parts.capacities().samples_per_second();
+        let note = "slow samples come a few batches later, in an order that is the same on every machine".to_owned();
+        Some(self.remedy(Change::Planned, predicted, note))
+    }
+
+    fn seek_index(&self) -> Option<Remedy> {
+        // What it gains is not known before it is tried; crops of pictures need half of the bytes and of the decoding.
+        let is_off = self.plan.config().seek_index == SeekIndexUse::Never;
+        let decode = self
+            .parts
+            .ops
+            .iter()
+            .zip(self.plan.ops())
+            .filter(|(_, planned)| planned.op().on().names().any(|name| planned.op().decoding(name).is_some()));
+        let decode_ms: f64 = decode.map(|(op, _)| op.ms).sum();
+        if !is_off || decode_ms <= 0.0 || !matches!(self.bound, Bound::Prepare | Bound::Read | Bound::Network) {
+            return None;
+        }
+        let changed = Parts {
+            prepare_ms: self.parts.prepare_ms - decode_ms / 2.0,
+            prepare_cpu_ms: self.parts.prepare_cpu_ms - decode_ms / 2.0,
+            read_samples_per_second: self.parts.read_samples_per_second.map(|rate| 2.0 * rate),
+            ..self.parts.clone()
+        };
+        let note = "about half of the bytes and of the decoding of crops; made in the first epoch".to_owned();
+        Some(self.remedy(Change::SeekIndex, changed.capacities().samples_per_second(), note))
+    }
+
+    fn native(&self) -> Option<Remedy> {
+        let ops: Vec<String> = self.parts.ops.iter().filter(|op| op.is_foreign).map(|op| op.op.clone()).collect();
+        if ops.is_empty() || self.bound != Bound::Python {
+            return None;
+        }
+        let foreign: f64 = self.parts.ops.iter().filter(|op| op.is_foreign).map(|op| op.ms).sum();
+        let changed = Parts {
+            prepare_ms: (self.parts.prepare_ms - foreign).max(1e-3),
+            ops: self.parts.ops.iter().filter(|op| !op.is_foreign).cloned().collect(),
+            ..self.parts.clone()
+        };
+        let note = "as if they took no time".to_owned();
+        Some(self.remedy(Change::Native { ops }, changed.capacities().samples_per_second(), note))
+    }
+
+    fn pack(&self) -> Option<Remedy> {
+        let is_packed = self.plan.source().blocks().is_some();
+        if is_packed || self.parts.is_remote || self.bound != Bound::Read {
+            return None;
+        }
+        // Sequential reads cost their bytes alone; at the least, seeks go.
+        let without =
+            Parts { read_samples_per_second: None, read_alone_samples_per_second: None, ..self.parts.clone() };
+        let note = "at most: as if reading in sequence was free".to_owned();
+        Some(self.remedy(Change::Pack, without.capacities().samples_per_second(), note))
+    }
+
+    fn share(&self) -> Option<Remedy> {
+        let is_loading = matches!(self.bound, Bound::Prepare | Bound::Read | Bound::Network | Bound::Python);
+        let note = "for all jobs together; each sees every sample once an epoch".to_owned();
+        is_loading.then(|| self.remedy(Change::Share { jobs: 2 }, 2.0 * self.measured, note))
+    }
+}

@@ -1,0 +1,111 @@
+//! What bounded a run that was not examined, from what is always counted.
+//!
+//! In: the snapshot and the batch log of a run. Out: a [`RunReport`]. Nothing was measured alone, so what reading and preparing
+//! could do is taken from what threads spent on them; an examination is surer.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::log::{BatchTime, LogReport};
+use super::parts::{Parts, ops};
+use super::remedy::{Case, Remedy};
+use super::verdict::Bound;
+use crate::metrics::{Phase, Snapshot};
+use crate::plan::{Plan, Shuffle, Workers};
+use crate::sink::Machine;
+
+/// A trainer that waits less than this part of its time is what bounds the run.
+const HARDLY: f64 = 0.05;
+/// Threads that have nothing to do for this part of their time are not what is waited for.
+const IDLE: f64 = 0.15;
+/// The part of the threads' time that waits for memory, and of the budget in use, that make memory the bound.
+const STARVED: f64 = 0.1;
+const FULL: f64 = 0.9;
+
+/// A run in words and numbers.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunReport {
+    /// What bounded it.
+    pub bound: Bound,
+    /// Samples a second, the first batch left out.
+    pub measured_samples_per_second: f64,
+    /// The part of the time in which the trainer waited.
+    pub stall_share: f64,
+    /// What it waited for, in seconds.
+    pub stall_seconds: BTreeMap<&'static str, f64>,
+    /// Part of the threads' time in which they had nothing to do.
+    pub idle_share: f64,
+    /// What would help, best first, as far as can be said.
+    pub remedies: Vec<Remedy>,
+    /// The batch log.
+    pub log: LogReport,
+}
+
+impl RunReport {
+    /// Looks at a run of `plan`.
+    pub fn new(plan: &Plan, machine: &Machine, snapshot: &Snapshot, log: &[BatchTime]) -> Self {
+        let log = log.get(1..).filter(|rest| !rest.is_empty()).unwrap_or(log);
+        let seconds = log.iter().map(BatchTime::total_ms).sum::<f64>() / 1e3;
+        let told = LogReport::new(log);
+        let (stall_share, rate) = (told.stall_share, told.samples_per_second);
+        let thread_seconds = seconds.max(1e-9) * snapshot.num_workers.max(1) as f64;
+        let idle_share = (snapshot.idle_seconds / thread_seconds).clamp(0.0, 1.0);
+        let parts = parts(plan, snapshot, log);
+        let mean = |of: fn(&BatchTime) -> f64| log.iter().map(of).sum::<f64>() / log.len().max(1) as f64;
+        let is_starved = snapshot.memory_wait_seconds > STARVED * thread_seconds
+            || snapshot.memory.peak_bytes as f64 > FULL * snapshot.memory.budget_bytes as f64;
+        let reading = if parts.is_remote { Bound::Network } else { Bound::Read };
+        let waits_for_reads = stall_of(snapshot, Phase::Read) > stall_of(snapshot, Phase::Prepare);
+        let bound = match () {
+            () if stall_share < HARDLY => Bound::Step,
+            () if mean(|batch| batch.hand_over_ms) > mean(|batch| batch.wait_ms) => Bound::HandOver,
+            () if idle_share > IDLE && is_starved => Bound::Memory,
+            () if parts.reads_ahead && waits_for_reads => reading,
+            () if idle_share > IDLE => Bound::HeadOfLine,
+            () if parts.read_ms() > parts.prepare_ms => reading,
+            () if parts.foreign_share() > 0.5 => Bound::Python,
+            () => Bound::Prepare,
+        };
+        let case = Case { plan, parts: &parts, bound, measured: rate, with_memory: None, machine };
+        Self {
+            bound,
+            measured_samples_per_second: rate,
+            stall_share,
+            stall_seconds: snapshot.stall_seconds.clone(),
+            idle_share,
+            remedies: if bound == Bound::Step { Vec::new() } else { case.remedies() },
+            log: told,
+        }
+    }
+}
+
+fn stall_of(snapshot: &Snapshot, phase: Phase) -> f64 {
+    snapshot.stall_seconds.get(phase.name()).copied().unwrap_or_default()
+}
+
+/// The parts of a run as far as they were seen in it.
+fn parts(plan: &Plan, snapshot: &Snapshot, log: &[BatchTime]) -> Parts {
+    let ops = ops(plan, snapshot);
+    let source = plan.source();
+    let is_remote = source.is_remote() || source.peer().is_some();
+    let prepared = snapshot.ops.first().map_or(snapshot.samples, |op| op.samples).max(1) as f64;
+    let prepare_ms: f64 = ops.iter().map(|op| op.ms).sum();
+    let read_ms = 1e3 * snapshot.store.busy_seconds / prepared;
+    let num_workers = snapshot.num_workers.max(1);
+    Parts {
+        batch_size: plan.settings().batch_size,
+        num_workers,
+        cores: Workers::Auto.count(),
+        step_ms: log.iter().map(|batch| batch.step_ms).sum::<f64>() / log.len().max(1) as f64,
+        is_remote,
+        reads_ahead: is_remote || matches!(plan.settings().shuffle, Shuffle::Reservoir(_)),
+        read_samples_per_second: None,
+        read_alone_samples_per_second: (read_ms > 0.0).then(|| 1e3 / read_ms),
+        read_bytes: snapshot.store.bytes as f64 / prepared,
+        prepare_samples_per_second: if prepare_ms > 0.0 { 1e3 * num_workers as f64 / prepare_ms } else { f64::MAX },
+        prepare_ms,
+        prepare_cpu_ms: ops.iter().map(|op| op.cpu_ms).sum(),
+        ops,
+    }
+}

@@ -1,0 +1,169 @@
+//! What bounds a job.
+//!
+//! In: what its resources allow, what it reached, and, where it stayed below, what it reaches with more memory. Out: one bound.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::predict::Capacities;
+
+/// Below this part of what the resources allow, something else holds the job back.
+const FALLS_SHORT: f64 = 0.92;
+/// What more memory has to gain before its lack is the bound.
+const GAINS: f64 = 1.07;
+
+/// What bounds a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// The accelerator: loading keeps up.
+    Step,
+    /// Preparer threads, or the cores that they run on.
+    Prepare,
+    /// The store.
+    Read,
+    /// The link to another machine.
+    Network,
+    /// Slow samples that others have to wait for.
+    HeadOfLine,
+    /// Ops in Python.
+    Python,
+    /// The memory budget.
+    Memory,
+    /// The way of a batch from the loader to the step.
+    HandOver,
+}
+
+impl Bound {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Step,
+        Self::Prepare,
+        Self::Read,
+        Self::Network,
+        Self::HeadOfLine,
+        Self::Python,
+        Self::Memory,
+        Self::HandOver,
+    ];
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Step => "the step: loading keeps up with it",
+            Self::Prepare => "preparing: the threads, or the cores that they run on, can do no more",
+            Self::Read => "reading: the store gives no more",
+            Self::Network => "the network: the link to the data is full",
+            Self::HeadOfLine => "slow samples: others are ready and wait behind them",
+            Self::Python => "Python: ops in Python run one at a time",
+            Self::Memory => "memory: the budget is too small to prepare enough at once",
+            Self::HandOver => "the hand-over: batches take longer from the loader to the step than to prepare",
+        })
+    }
+}
+
+/// What was seen of a job as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Joint {
+    pub samples_per_second: f64,
+    /// The part of the time that the trainer waited for, or took, batches.
+    pub stall_share: f64,
+    /// Milliseconds of a batch from the loader to the step, and of the step.
+    pub hand_over_ms: f64,
+    pub step_ms: f64,
+    /// The part of their time in which threads had nothing to do.
+    pub idle_share: f64,
+    /// The part of the threads' time in which they waited for memory.
+    pub memory_wait_share: f64,
+}
+
+/// What kind of job it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Nature {
+    pub is_remote: bool,
+    /// The part of the threads' time that goes to ops in another language.
+    pub foreign_share: f64,
+    /// Whether threads wait longer for stored bytes than they prepare.
+    pub reads_longer: bool,
+}
+
+/// Says what bounds a job; `with_memory` is what it reaches with a larger budget, where that was tried.
+pub(super) fn bound(capacities: &Capacities, nature: Nature, joint: &Joint, with_memory: Option<f64>) -> Bound {
+    let (least, allowed) = capacities.least();
+    if falls_short(capacities, joint) {
+        let gains_by_memory = with_memory.is_some_and(|rate| rate > GAINS * joint.samples_per_second);
+        return match () {
+            () if gains_by_memory => Bound::Memory,
+            () if joint.hand_over_ms > joint.step_ms && joint.idle_share > joint.stall_share => Bound::HandOver,
+            // The consumer waits, and threads have nothing to do: what it waits for cannot be divided among them.
+            () => Bound::HeadOfLine,
+        };
+    }
+    match least {
+        Bound::Step if joint.hand_over_ms > joint.step_ms.max(1e-3) && allowed < 1e8 => Bound::HandOver,
+        Bound::Prepare if nature.reads_longer => nature.reading(),
+        Bound::Prepare if nature.foreign_share > 0.5 => Bound::Python,
+        Bound::Read => nature.reading(),
+        other => other,
+    }
+}
+
+impl Nature {
+    fn reading(self) -> Bound {
+        if self.is_remote { Bound::Network } else { Bound::Read }
+    }
+}
+
+/// Whether a job stays below what its resources allow.
+pub(super) fn falls_short(capacities: &Capacities, joint: &Joint) -> bool {
+    joint.samples_per_second < FALLS_SHORT * capacities.samples_per_second()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn capacities(step: f64, workers: f64, store: f64) -> Capacities {
+        Capacities { step, workers, cores: 1e9, python: 1e9, store }
+    }
+
+    const LOCAL: Nature = Nature { is_remote: false, foreign_share: 0.0, reads_longer: false };
+
+    fn joint(samples_per_second: f64) -> Joint {
+        Joint { samples_per_second, step_ms: 10.0, hand_over_ms: 0.1, ..Joint::default() }
+    }
+
+    #[test]
+    fn the_resource_that_allows_least_is_the_bound_if_the_job_reaches_what_it_allows() {
+        let verdict = |all: Capacities, reached| bound(&all, LOCAL, &joint(reached), None);
+        assert_eq!(verdict(capacities(100.0, 200.0, 300.0), 99.0), Bound::Step);
+        assert_eq!(verdict(capacities(300.0, 200.0, 500.0), 195.0), Bound::Prepare);
+        assert_eq!(verdict(capacities(300.0, 200.0, 80.0), 79.0), Bound::Read);
+        let remote = bound(&capacities(300.0, 200.0, 80.0), Nature { is_remote: true, ..LOCAL }, &joint(79.0), None);
+        assert_eq!(remote, Bound::Network);
+        let foreign =
+            bound(&capacities(300.0, 200.0, 500.0), Nature { foreign_share: 0.9, ..LOCAL }, &joint(195.0), None);
+        assert_eq!(foreign, Bound::Python);
+        let waits =
+            bound(&capacities(300.0, 200.0, 500.0), Nature { reads_longer: true, ..LOCAL }, &joint(195.0), None);
+        assert_eq!(waits, Bound::Read, "threads wait for the store, though it could give more to further ones");
+    }
+
+    #[test]
+    fn a_job_that_stays_below_lacks_memory_or_waits_for_slow_samples() {
+        let all = capacities(300.0, 200.0, 500.0);
+        assert_eq!(bound(&all, LOCAL, &joint(120.0), Some(170.0)), Bound::Memory);
+        assert_eq!(bound(&all, LOCAL, &joint(120.0), Some(121.0)), Bound::HeadOfLine);
+        let slow_hand_over = Joint { hand_over_ms: 40.0, idle_share: 0.8, stall_share: 0.3, ..joint(120.0) };
+        assert_eq!(bound(&all, LOCAL, &slow_hand_over, Some(121.0)), Bound::HandOver);
+    }
+
+    #[test]
+    fn bounds_have_the_names_that_documents_use() {
+        let names: Vec<String> = Bound::ALL.iter().map(|bound| serde_json::to_string(bound).unwrap()).collect();
+        let told = ["step", "prepare", "read", "network", "head_of_line", "python", "memory", "hand_over"];
+        assert_eq!(names, told.map(|name| format!("{name:?}")));
+    }
+}

@@ -1,0 +1,193 @@
+//! A plan that runs, with a trainer, for some seconds: what each batch took, and what the engine did meanwhile.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::life::{Life, Stretching};
+use super::{BatchTime, DoctorError};
+use crate::batch::Batch;
+use crate::metrics::Snapshot;
+use crate::plan::Plan;
+use crate::sink::{Iteration, Loader, Machine, Next};
+
+/// The longest wait between two looks at whether the user wants to stop.
+const POLL: Duration = Duration::from_millis(50);
+/// The part of a run at its beginning that does not count.
+const WARM_UP: f64 = 0.25;
+/// Batches that do not count at the beginning, where there are many more.
+const WARM_UP_BATCHES: usize = 4;
+
+/// What takes batches: a training loop, or something that takes as long.
+pub trait Trainer {
+    /// Takes a batch, and makes of it what it works with.
+    fn receive(&mut self, batch: Batch) -> Result<(), DoctorError>;
+
+    /// Works on the batch that was received last.
+    fn step(&mut self) -> Result<(), DoctorError>;
+
+    /// An error if the user wants to stop. Asked at least ten times a second but for during a step.
+    fn check(&mut self) -> Result<(), DoctorError> {
+        Ok(())
+    }
+}
+
+/// A trainer that does nothing.
+struct Nobody<'a>(&'a mut dyn Trainer);
+
+impl Trainer for Nobody<'_> {
+    fn receive(&mut self, _: Batch) -> Result<(), DoctorError> {
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<(), DoctorError> {
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<(), DoctorError> {
+        self.0.check()
+    }
+}
+
+/// What a run was like, its beginning left out.
+#[derive(Clone, Debug)]
+pub(super) struct Watched {
+    pub log: Vec<BatchTime>,
+    pub seconds: f64,
+    pub samples: u64,
+    /// The engine at the beginning and at the end of that time.
+    pub before: Snapshot,
+    pub after: Snapshot,
+    /// Seconds until the first batch.
+    pub first_batch: f64,
+    /// A stretch of its batches.
+    pub life: Life,
+}
+
+impl Watched {
+    pub fn samples_per_second(&self) -> f64 {
+        if self.seconds > 0.0 { self.samples as f64 / self.seconds } else { 0.0 }
+    }
+
+    /// The mean milliseconds of a batch.
+    pub fn mean_ms(&self, of: impl Fn(&BatchTime) -> f64) -> f64 {
+        self.log.iter().map(of).sum::<f64>() / self.log.len().max(1) as f64
+    }
+
+    /// The part of the time in which the trainer waited for a batch, or took it.
+    pub fn stall_share(&self) -> f64 {
+        let total = self.mean_ms(BatchTime::total_ms);
+        if total > 0.0 { self.mean_ms(BatchTime::load_ms) / total } else { 0.0 }
+    }
+
+    /// Seconds of preparer threads, whatever they did.
+    pub fn thread_seconds(&self) -> f64 {
+        self.seconds * self.after.num_workers as f64
+    }
+
+    /// The part of it in which they had nothing to do.
+    pub fn idle_share(&self) -> f64 {
+        let idle = self.after.idle_seconds - self.before.idle_seconds;
+        if self.thread_seconds() > 0.0 { (idle / self.thread_seconds()).clamp(0.0, 1.0) } else { 0.0 }
+    }
+
+    /// Seconds of a thread for a sample, without those in which it had nothing to do.
+    pub fn thread_seconds_a_sample(&self) -> f64 {
+        self.thread_seconds() * (1.0 - self.idle_share()) / self.samples.max(1) as f64
+    }
+}
+
+/// Runs a plan with a trainer for some seconds.
+pub(super) fn watch(
+    plan: &Arc<Plan>,
+    machine: &Machine,
+    seconds: f64,
+    trainer: &mut dyn Trainer,
+) -> Result<Watched, DoctorError> {
+    let loader = Loader::new(Arc::clone(plan), machine);
+    let watched = watch_loader(&loader, seconds, trainer);
+    loader.close();
+    watched
+}
+
+/// The same without a trainer: as fast as it can.
+pub(super) fn watch_alone(
+    plan: &Arc<Plan>,
+    machine: &Machine,
+    seconds: f64,
+    trainer: &mut dyn Trainer,
+) -> Result<Watched, DoctorError> {
+    watch(plan, machine, seconds, &mut Nobody(trainer))
+}
+
+/// Runs a loader with a trainer for some seconds, from the epoch on that is next.
+pub(super) fn watch_loader(loader: &Loader, seconds: f64, trainer: &mut dyn Trainer) -> Result<Watched, DoctorError> {
+    if loader.plan().batches_per_epoch() == 0 {
+        return Err(DoctorError::NoBatches);
+    }
+    let start = Instant::now();
+    let mut all: Vec<(f64, BatchTime)> = Vec::new();
+    let (mut counted, mut first_batch, mut stretching) = (None, 0.0, None);
+    'epochs: loop {
+        let epoch = loader.upcoming_epoch().0;
+        let iteration = loader.begin()?;
+        while let Some((batch, asked, ready)) = next(loader, iteration, trainer)? {
+            let samples = batch.len as u64;
+            trainer.receive(batch)?;
+            let received = Instant::now();
+            trainer.step()?;
+            let done = Instant::now();
+            let ms = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1e3;
+            let (wait_ms, hand_over_ms, step_ms) = (ms(asked, ready), ms(ready, received), ms(received, done));
+            let time = BatchTime { epoch, wait_ms, hand_over_ms, step_ms, samples };
+            if let Some(stretching) = &mut stretching {
+                Stretching::add(stretching, epoch, [asked, ready, received, done]);
+            }
+            let elapsed = start.elapsed().as_secs_f64();
+            if all.is_empty() {
+                first_batch = elapsed - time.step_ms / 1e3;
+            }
+            all.push((elapsed, time));
+            let is_warm = all.len() > WARM_UP_BATCHES && elapsed > WARM_UP * seconds;
+            if counted.is_none() && is_warm {
+                counted = Some((all.len(), elapsed, loader.snapshot()));
+                stretching = Some(Stretching::new(loader));
+            }
+            if elapsed >= seconds {
+                break 'epochs;
+            }
+        }
+    }
+    let after = loader.snapshot();
+    let life = stretching.map(Stretching::end).unwrap_or_default();
+    // A run of a few batches counts as a whole, but for the first.
+    let is_enough = |counted: &(usize, f64, Snapshot)| all.len() - counted.0 >= WARM_UP_BATCHES;
+    let (skipped, since, before) = counted.filter(is_enough).unwrap_or_else(|| {
+        let (elapsed, _) = all[0];
+        (1.min(all.len() - 1), if all.len() > 1 { elapsed } else { 0.0 }, Snapshot { samples: 0, ..after.clone() })
+    });
+    let seconds = all[all.len() - 1].0 - since;
+    let log: Vec<BatchTime> = all[skipped..].iter().map(|(_, time)| *time).collect();
+    let samples = log.iter().map(|batch| batch.samples).sum();
+    Ok(Watched { log, seconds, samples, before, after, first_batch, life })
+}
+
+/// The next batch of an iteration, when it was asked for, and when it was ready.
+fn next(
+    loader: &Loader,
+    iteration: Iteration,
+    trainer: &mut dyn Trainer,
+) -> Result<Option<(Batch, Instant, Instant)>, DoctorError> {
+    let asked = Instant::now();
+    loop {
+        trainer.check()?;
+        if !loader.wait_within(iteration, POLL)? {
+            continue;
+        }
+        let ready = Instant::now();
+        match loader.take(iteration)? {
+            Next::Batch(batch) => return Ok(Some((*batch, asked, ready))),
+            Next::End => return Ok(None),
+            Next::NotYet => {}
+        }
+    }
+}

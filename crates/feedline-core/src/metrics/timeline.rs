@@ -1,0 +1,157 @@
+//! The life of batches: when each sample of a stretch was asked for, read, changed by each op, and delivered.
+//!
+//! In: times from preparer threads and from the consumer, while a timeline is asked for. Out: a [`Timeline`]. Without one asked for,
+//! a thread looks at a flag once a sample.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::order::{Epoch, SampleId};
+
+/// From when to when, in microseconds since the timeline began.
+pub type Stretch = (f64, f64);
+
+/// The life of a sample.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SampleLife {
+    /// The batch it was prepared for, as a number of the run.
+    pub batch: u64,
+    /// Its slot there.
+    pub slot: usize,
+    /// Its id.
+    pub id: u64,
+    /// The thread that prepared it.
+    pub thread: usize,
+    /// When its batch was opened, and it was asked for.
+    pub asked: f64,
+    /// Reading first, then each op, then the way into the slot.
+    pub stages: Vec<Stretch>,
+}
+
+/// The life of a batch with its consumer.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct BatchLife {
+    /// Its number in the run.
+    pub batch: u64,
+    /// Its epoch, and its number there.
+    pub epoch: u64,
+    /// The latter.
+    pub number: u64,
+    /// When it was delivered.
+    pub delivered: f64,
+}
+
+/// What happened in a stretch of batches.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Timeline {
+    /// Samples, in the order in which they were finished.
+    pub samples: Vec<SampleLife>,
+    /// Batches, in the order in which they were delivered.
+    pub batches: Vec<BatchLife>,
+}
+
+/// What one sample's times are about.
+#[derive(Clone, Copy, Debug)]
+pub struct Seat {
+    /// The batch, as a number of the run.
+    pub batch: u64,
+    /// The slot.
+    pub slot: usize,
+    /// When it was asked for.
+    pub asked: Instant,
+    /// The thread.
+    pub thread: usize,
+}
+
+/// Keeps times while a timeline is asked for.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    is_on: AtomicBool,
+    kept: Mutex<Option<Kept>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    began: Instant,
+    most_samples: usize,
+    timeline: Timeline,
+}
+
+impl Recorder {
+    /// Begins a timeline of up to `most_samples` samples.
+    pub fn start(&self, most_samples: usize) -> Instant {
+        let began = Instant::now();
+        let kept = Kept { began, most_samples, timeline: Timeline::default() };
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
+        self.is_on.store(true, Ordering::Relaxed);
+        began
+    }
+
+    /// Ends it, and gives what was kept.
+    pub fn stop(&self) -> Option<Timeline> {
+        self.is_on.store(false, Ordering::Relaxed);
+        Some(self.kept.lock().unwrap_or_else(PoisonError::into_inner).take()?.timeline)
+    }
+
+    /// Whether times are wanted.
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// Books a sample whose stages ended at `times`, beginning with when the first began.
+    pub fn add_sample(&self, seat: Seat, id: SampleId, times: &[Instant]) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(kept) = kept.as_mut() else { return };
+        let at = |time: Instant| micros(kept.began, time);
+        let stages = times.array_windows().map(|[from, to]| (at(*from), at(*to))).collect();
+        let Seat { batch, slot, asked, thread } = seat;
+        kept.timeline.samples.push(SampleLife { batch, slot, id: id.0, thread, asked: at(asked), stages });
+        if kept.timeline.samples.len() >= kept.most_samples {
+            self.is_on.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Books a batch that is delivered.
+    pub fn add_batch(&self, batch: u64, epoch: Epoch, number: u64) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(kept) = kept.as_mut() else { return };
+        let delivered = micros(kept.began, Instant::now());
+        kept.timeline.batches.push(BatchLife { batch, epoch: epoch.0, number, delivered });
+    }
+}
+
+/// Microseconds from one time to another, below 0 for what was before.
+fn micros(from: Instant, to: Instant) -> f64 {
+    let (later, earlier) = (to.saturating_duration_since(from), from.saturating_duration_since(to));
+    (later.as_secs_f64() - earlier.as_secs_f64()) * 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn times_are_kept_only_while_they_are_wanted_and_no_more_than_that() {
+        let recorder = Recorder::default();
+        let now = Instant::now();
+        let seat = Seat { batch: 3, slot: 1, asked: now, thread: 0 };
+        recorder.add_sample(seat, SampleId(7), &[now]);
+        assert_eq!(recorder.stop(), None);
+        let began = recorder.start(2);
+        let at = |ms| began + Duration::from_millis(ms);
+        assert!(recorder.is_on());
+        for id in 0..2 {
+            recorder.add_sample(Seat { asked: at(1), ..seat }, SampleId(id), &[at(2), at(4), at(5)]);
+        }
+        assert!(!recorder.is_on(), "two were wanted");
+        recorder.add_batch(3, Epoch(0), 3);
+        let timeline = recorder.stop().unwrap();
+        assert_eq!(timeline.samples[1].stages, [(2000.0, 4000.0), (4000.0, 5000.0)]);
+        assert_eq!((timeline.samples[0].asked, timeline.batches.len()), (1000.0, 1));
+    }
+}

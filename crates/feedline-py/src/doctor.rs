@@ -1,0 +1,128 @@
+//! The doctor for Python: a step that is a function.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use feedline_cli::doctor::{html, trace, words};
+use feedline_core::batch::Batch;
+use feedline_core::doctor::{BatchTime, Course, Diagnosis as CoreDiagnosis, DoctorError, LogReport, Told, Trainer};
+use feedline_core::error::chain;
+use feedline_core::sink::Machine;
+use pyo3::prelude::*;
+
+use crate::batch::to_python;
+use crate::convert;
+use crate::errors::{raise, run_error};
+use crate::logging;
+use crate::plan::Plan;
+
+/// What was found out about a job.
+#[pyclass(frozen, module = "feedline._feedline")]
+pub struct Diagnosis(CoreDiagnosis);
+
+#[pymethods]
+impl Diagnosis {
+    /// Examines a plan: `receive` takes a batch as (name, data) pairs and keeps it, `step` works on it, `tell` hears how far it is.
+    #[staticmethod]
+    fn examine(
+        py: Python<'_>,
+        plan: &Bound<'_, Plan>,
+        machine: (Option<u64>, Option<PathBuf>),
+        trainer: (Py<PyAny>, Py<PyAny>),
+        tell: &Bound<'_, PyAny>,
+        course: (f64, bool),
+    ) -> PyResult<Self> {
+        logging::install();
+        let (memory_bytes, cache_folder) = machine;
+        let machine = Machine { memory_bytes, cache_folder, ..Machine::default() };
+        let mut trainer = Functions { receive: trainer.0, step: trainer.1 };
+        let plan = Arc::clone(&plan.get().0);
+        let course = Course { seconds: course.0, has_tables: course.1 };
+        let tell = tell.clone().unbind();
+        let mut told = |told: Told| {
+            let text = match told {
+                Told::Measures(what, seconds) => format!("measuring {what} (about {seconds:.0} s)"),
+                Told::Predicted(rate) => format!("predicted: {rate:.1} samples/s"),
+            };
+            Python::attach(|py| {
+                // Progress that cannot be shown is no reason to stop.
+                if let Err(error) = tell.call1(py, (text,)) {
+                    error.print(py);
+                }
+            });
+        };
+        let examined = py.detach(|| CoreDiagnosis::examine(&plan, &machine, course, &mut trainer, &mut told));
+        logging::hand_over(py)?;
+        examined.map(Self).map_err(|error| python_error(py, error))
+    }
+
+    /// All of it as plain data.
+    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        convert::to_python(py, &self.0)
+    }
+
+    /// All of it in words.
+    fn text(&self) -> String {
+        words(&self.0, &[], &[])
+    }
+
+    /// A page that needs nothing else.
+    fn html(&self) -> String {
+        html(&self.0, &[], &[])
+    }
+
+    /// The life of batches as a trace for Perfetto or Chrome.
+    fn trace(&self) -> String {
+        trace(&self.0.life)
+    }
+}
+
+/// What is odd about a log of (epoch, wait, hand-over, step, samples), times in milliseconds, and its percentiles.
+#[pyfunction]
+pub fn log_report(py: Python<'_>, log: Vec<(u64, f64, f64, f64, u64)>) -> PyResult<(Bound<'_, PyAny>, Vec<String>)> {
+    let batch =
+        |(epoch, wait_ms, hand_over_ms, step_ms, samples)| BatchTime { epoch, wait_ms, hand_over_ms, step_ms, samples };
+    let report = LogReport::new(&log.into_iter().map(batch).collect::<Vec<_>>());
+    let told = report.oddities.iter().map(ToString::to_string).collect();
+    Ok((convert::to_python(py, &report)?, told))
+}
+
+/// A trainer made of two functions.
+struct Functions {
+    receive: Py<PyAny>,
+    step: Py<PyAny>,
+}
+
+impl Trainer for Functions {
+    fn receive(&mut self, batch: Batch) -> Result<(), DoctorError> {
+        Python::attach(|py| {
+            let fields = to_python(py, batch)?;
+            self.receive.call1(py, (fields,)).map(drop)
+        })
+        .map_err(failed)
+    }
+
+    fn step(&mut self) -> Result<(), DoctorError> {
+        Python::attach(|py| self.step.call0(py).map(drop)).map_err(failed)
+    }
+
+    fn check(&mut self) -> Result<(), DoctorError> {
+        Python::attach(|py| py.check_signals().map_err(failed))
+    }
+}
+
+fn failed(error: PyErr) -> DoctorError {
+    DoctorError::Step(Box::new(error))
+}
+
+/// What was raised in Python as it was raised; all else in words.
+fn python_error(py: Python<'_>, error: DoctorError) -> PyErr {
+    match error {
+        DoctorError::Run(error) => run_error(py, &error),
+        DoctorError::Step(cause) => match cause.downcast::<PyErr>() {
+            Ok(raised) => *raised,
+            Err(other) => raise(py, "FeedlineError", chain(&*other)),
+        },
+        other => raise(py, "FeedlineError", chain(&other)),
+    }
+}

@@ -1,0 +1,130 @@
+"""The batch log of any loader: what each batch was waited for, what is odd about that, and what it means."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, Generic, TypeVar
+
+from feedline import _feedline
+from feedline.diagnosis import Report, Step
+from feedline.errors import PlanError
+
+B = TypeVar("B")
+
+_HARDLY = 0.05
+"""A step that waits less than this part of its time is what bounds the run."""
+
+_COMPUTES = 0.5
+"""The part of the time, for each core that may be used, above which loading computes rather than waits."""
+
+
+class Wrapped(Generic[B]):
+    """An iterable whose batches are timed; made by :func:`wrap`."""
+
+    def __init__(self, batches: Iterable[B], step: Step | None) -> None:
+        """Time the batches of an iterable."""
+        self._batches, self._step = batches, step
+        self._log: list[tuple[int, float, float, float, int]] = []
+        self._epoch = 0
+        self._cpu = 0.0
+        self._waited = 0.0
+
+    def __len__(self) -> int:
+        """Give the number of batches, if the iterable knows it."""
+        return len(self._batches)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[B]:
+        """Give the batches as they are, and keep when each was asked for and worked on."""
+        epoch, self._epoch = self._epoch, self._epoch + 1
+        asked, cpu = time.perf_counter(), _loading_cpu()
+        for batch in self._batches:
+            received = time.perf_counter()
+            yield batch
+            done = time.perf_counter()
+            self._log.append((epoch, (received - asked) * 1e3, 0.0, (done - received) * 1e3, _samples(batch)))
+            self._waited += received - asked
+            asked = done
+        self._cpu += _loading_cpu() - cpu
+
+    def run(self, *, seconds: float | None = None, batches: int | None = None) -> Report:
+        """Run the ``step`` that was given on batches, epoch after epoch or once through; give the report."""
+        if self._step is None:
+            raise PlanError("run() needs the step that works on a batch: feedline.wrap(batches, step=...)")
+        start, count = time.perf_counter(), 0
+        while True:
+            before = count
+            for batch in self:
+                self._step(batch)
+                count += 1
+                is_over = seconds is not None and time.perf_counter() - start >= seconds
+                if is_over or (batches is not None and count >= batches):
+                    return self.report()
+            if count == before or (seconds is None and batches is None):
+                return self.report()
+
+    def report(self) -> Report:
+        """Say what bounded the run so far."""
+        log = self._log[1:] if len(self._log) > 1 else self._log
+        found, oddities = _feedline.log_report(log)
+        bound = self._bound(found["stall_share"], [oddity["kind"] for oddity in found["oddities"]])
+        speed = {"measured_samples_per_second": found["samples_per_second"], "stall_share": found["stall_share"]}
+        return Report({"bound": bound, **speed, "log": found}, oddities)
+
+    def _bound(self, stall_share: float, odd: list[str]) -> str:
+        if stall_share < _HARDLY:
+            return "step"
+        if "period" in odd:
+            return "prepare"
+        if "bimodal" in odd:
+            return "head_of_line"
+        workers = int(getattr(self._batches, "num_workers", 0) or 0)
+        # Processes of a foreign loader compute at the same time, but on no more cores than there are.
+        able = max(1, min(workers, len(os.sched_getaffinity(0))))
+        seconds = sum(wait + step for _, wait, _, step, _ in self._log) / 1e3
+        busy = self._cpu / (able * (seconds if workers else self._waited) or 1.0)
+        return "prepare" if busy > _COMPUTES else "read"
+
+
+def wrap(batches: Iterable[B], step: Step | None = None) -> Wrapped[B]:
+    """Time the batches of any loader (torch DataLoader, DALI, ...), to see whether loading is what holds it back.
+
+    >>> watched = fl.wrap(torch_loader)                                                     # doctest: +SKIP
+    >>> for batch in watched:                                                               # doctest: +SKIP
+    ...     train_step(batch)
+    >>> print(watched.report())                                                             # doctest: +SKIP
+
+    With a ``step``, ``fl.wrap(torch_loader, step=train_step).run(seconds=30)`` does all of it.
+    """
+    if step is not None and not callable(step):
+        raise PlanError(f"step is {step!r}; it is a function of a batch")
+    return Wrapped(batches, step)
+
+
+def _samples(batch: Any) -> int:
+    """Give the number of samples of a batch, as far as that can be seen; 1 otherwise."""
+    first = next(iter(batch.values()), None) if isinstance(batch, dict) else batch
+    if isinstance(first, (tuple, list)) and first:
+        return _samples(first[0]) if hasattr(first[0], "shape") else len(first)
+    shape = getattr(first, "shape", None)
+    return int(shape[0]) if shape is not None and len(shape) > 0 else 1
+
+
+def _loading_cpu() -> float:
+    """Give the processor time of this process's children so far, or of itself if it has none."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    own, seconds = time.process_time(), ended.ru_utime + ended.ru_stime
+    tick = os.sysconf("SC_CLK_TCK")
+    parent = str(os.getpid())
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", encoding="utf-8") as file:
+                    fields = file.read().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            if fields[1] == parent:
+                seconds += (int(fields[11]) + int(fields[12])) / tick
+    return seconds if seconds > 0 else own

@@ -1,0 +1,184 @@
+"""What bounds a job, why, and what would help."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from feedline import _feedline, environment
+from feedline.errors import ClosedError, FeedlineError, PlanError
+
+if TYPE_CHECKING:
+    from feedline.loader import Loader
+
+Step = Callable[[Any], object]
+"""A training step: takes a batch as the loader gives it."""
+
+BOUNDS = {
+    "step": "the step: loading keeps up with it",
+    "prepare": "preparing: the threads, or the cores that they run on, can do no more",
+    "read": "reading: the store gives no more",
+    "network": "the network: the link to the data is full",
+    "head_of_line": "slow samples: others are ready and wait behind them",
+    "python": "Python: ops in Python run one at a time",
+    "memory": "memory: the budget is too small to prepare enough at once",
+    "hand_over": "the hand-over: batches take longer from the loader to the step than to prepare",
+}
+"""What may bound a job, in words."""
+
+
+class Diagnosis:
+    """What was found out about a job; made by :func:`doctor`. Its text says it all."""
+
+    def __init__(self, native: _feedline.Diagnosis) -> None:
+        """Take what the engine found."""
+        self._native = native
+        self._found = native.to_dict()
+
+    @property
+    def bound(self) -> str:
+        """What bounds the job: a key of ``feedline.diagnosis.BOUNDS``."""
+        return str(self._found["bound"])
+
+    @property
+    def predicted_samples_per_second(self) -> float:
+        """Samples a second, as predicted before all ran together."""
+        return float(self._found["predicted_samples_per_second"])
+
+    @property
+    def measured_samples_per_second(self) -> float:
+        """Samples a second, as measured when all ran together."""
+        return float(self._found["measured_samples_per_second"])
+
+    @property
+    def stall_share(self) -> float:
+        """The part of the time in which the step waited for batches."""
+        return float(self._found["stall_share"])
+
+    @property
+    def remedies(self) -> list[dict[str, Any]]:
+        """What would help, best first, each with ``predicted_samples_per_second`` and ``predicted_gain``."""
+        return list(self._found["remedies"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give all of it as plain data, as ``feedline doctor --json`` does."""
+        return self._found
+
+    def save_html(self, path: str | os.PathLike[str]) -> None:
+        """Write a page with plots, the life of batches among them, that needs nothing else."""
+        Path(path).write_text(self._native.html(), encoding="utf-8")
+
+    def save_trace(self, path: str | os.PathLike[str]) -> None:
+        """Write the life of batches as a trace for Perfetto (ui.perfetto.dev) or Chrome (about:tracing)."""
+        Path(path).write_text(self._native.trace(), encoding="utf-8")
+
+    def __str__(self) -> str:
+        """Say it in words."""
+        return self._native.text()
+
+    def __repr__(self) -> str:
+        """Show the bound and the speed."""
+        return f"<feedline.Diagnosis: {self.bound}, {self.measured_samples_per_second:.1f} samples/s>"
+
+
+def doctor(loader: Loader, step: Step | None = None, *, seconds: float = 10.0, tables: bool = False) -> Diagnosis:
+    """Find out what bounds a job, why, and what would help.
+
+    Runs ``step(batch)`` on one batch again and again, then reading alone, then preparing alone, says what the job will
+    reach, and runs all together for ``seconds``. The loader that is given stays where it is: its plan is run, from
+    epoch 0 on. Without a ``step`` loading is measured at full speed. With ``tables`` it is also measured with more
+    consumers and threads, the step simulated.
+
+    >>> print(fl.doctor(loader, step=train_step))                                           # doctest: +SKIP
+    """
+    if step is not None and not callable(step):
+        raise PlanError(f"step is {step!r}; it is a function of a batch")
+    if not seconds > 0:
+        raise PlanError(f"seconds is {seconds!r}; it is a time above 0")
+    if loader.is_closed:
+        raise ClosedError("this Loader is closed; give one that is not")
+    latest: list[Any] = []
+
+    def receive(fields: list[tuple[str, Any]]) -> None:
+        latest[:] = [loader._batch(fields)]
+
+    def work() -> None:
+        if step is None:
+            return
+        try:
+            step(latest[0])
+        except Exception as error:
+            raise FeedlineError(f"the step raised {type(error).__name__}: {error}") from error
+
+    machine = (environment.memory_bytes(), environment.cache_folder())
+    course = (float(seconds), bool(tables))
+    return Diagnosis(_feedline.Diagnosis.examine(loader.plan._native, machine, (receive, work), _tell, course))
+
+
+def _tell(text: str) -> None:
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr)
+
+
+class Report:
+    """What bounded a run, from what is always counted; made by ``loader.report()`` and ``feedline.wrap``."""
+
+    def __init__(self, found: dict[str, Any], oddities: list[str]) -> None:
+        """Take what was found, and what is odd about it in words."""
+        self._found, self._oddities = found, oddities
+
+    @property
+    def bound(self) -> str:
+        """What bounded the run: a key of ``feedline.diagnosis.BOUNDS``."""
+        return str(self._found["bound"])
+
+    @property
+    def stall_share(self) -> float:
+        """The part of the time in which the step waited for batches."""
+        return float(self._found["stall_share"])
+
+    @property
+    def measured_samples_per_second(self) -> float:
+        """Samples a second, the first batch left out."""
+        return float(self._found["measured_samples_per_second"])
+
+    @property
+    def oddities(self) -> list[dict[str, Any]]:
+        """What is odd about the times of batches: ``kind`` is period, slow_starts, drift or bimodal."""
+        return list(self._found["log"]["oddities"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give all of it as plain data."""
+        return self._found
+
+    def __str__(self) -> str:
+        """Say it in words."""
+        log, lines = self._found["log"], []
+        if log["batches"] == 0:
+            return "No batch was worked on yet: a batch counts once the next one is asked for."
+        lines.append(f"This run was bound by {BOUNDS[self.bound]}.")
+        lines.append(
+            f"{self.measured_samples_per_second:.1f} samples/s; the step waited {100 * self.stall_share:.1f} % of the time."
+        )
+        shown = 100 * log["utilisation_sampled"]
+        lines.append(f"A sampler of utilisation, which looks ten times a second, would have shown {shown:.0f} %.")
+        for name, title in (("wait_ms", "waited"), ("step_ms", "step"), ("total_ms", "in all")):
+            times = log[name]
+            lines.append(
+                f"  {title:8} mean {times['mean']:9.2f} ms, p50 {times['p50']:9.2f}, p90 {times['p90']:9.2f}, "
+                f"p99 {times['p99']:9.2f}, most {times['most']:9.2f}"
+            )
+        if log["batches"] < 20:
+            lines.append(f"Only {log['batches']} batches were seen.")
+        lines += [f"Odd: {oddity}." for oddity in self._oddities]
+        for remedy in self._found.get("remedies", []):
+            gain = 100 * remedy["predicted_gain"]
+            lines.append(f"Would help: {remedy['change']}, about {gain:+.0f} %: {remedy['note']}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        """Show the bound and the speed."""
+        return f"<feedline.Report: {self.bound}, {self.measured_samples_per_second:.1f} samples/s>"
