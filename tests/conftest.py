@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from making import folder_of
@@ -19,6 +21,14 @@ LAUNCHER_VARIABLES = (
     "RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID",
     "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE",
 )  # fmt: skip
+BROWSER_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--window-size=1100,900",
+)
+PAGE_SECONDS = 30
 
 
 @pytest.fixture(autouse=True)
@@ -145,3 +155,23 @@ def nothing_left(tmp_path: Path, wait_until: Callable[..., None]) -> Iterator[No
         return not left
 
     wait_until(is_gone, f"nothing is left: {left}", seconds=20)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Give a real browser without a window."""
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    paths = [shutil.which(name) for name in ("chromium", "chromedriver")]
+    if None in paths:
+        pytest.fail("chromium and chromedriver are not installed: sh tools/browser.sh installs them, as root on Debian")
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(paths[0])
+    for flag in BROWSER_FLAGS:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    browser = webdriver.Chrome(options=options, service=Service(str(paths[1])))
+    browser.set_page_load_timeout(PAGE_SECONDS)
+    yield browser
+    browser.quit()

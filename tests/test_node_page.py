@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 import urllib.request
@@ -15,11 +14,8 @@ from typing import Any
 import pytest
 from nodes import WAIT, kill, look, start_node
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--window-size=1100,900")
 
 # A job of its own process: reads at a steady pace until it is stopped.
 JOB = """
@@ -75,22 +71,6 @@ def jobs(socket: Path, node: Node, start_python: Callable[..., subprocess.Popen[
         assert job.stdout is not None
         assert job.stdout.readline() == "ready\n", job.communicate()[1]
     return jobs
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[webdriver.Chrome]:
-    paths = [shutil.which(name) for name in ("chromium", "chromedriver")]
-    if None in paths:
-        pytest.fail("chromium and chromedriver are not installed: sh tools/browser.sh installs them, as root on Debian")
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(paths[0])
-    for flag in FLAGS:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    browser = webdriver.Chrome(options=options, service=Service(str(paths[1])))
-    browser.set_page_load_timeout(WAIT)
-    yield browser
-    browser.quit()
 
 
 class Page:

@@ -243,7 +243,8 @@ def test_law_7_ctrl_c_is_heard_while_a_node_takes_its_time_to_answer(
     listener.settimeout(WAIT)
     job = start_python(ATTACHES, str(socket), str(ranks))
     try:
-        assert job.stdout is not None and job.stdout.readline() == "attaching\n"
+        assert job.stdout is not None
+        assert job.stdout.readline() == "attaching\n"
         connection, _ = listener.accept()
         time.sleep(0.5)
         job.send_signal(signal.SIGINT)

@@ -54,9 +54,8 @@ def check(kind: str, seeds: int, runs: int, seconds: float, root: Path) -> dict[
         gains = {what: medians[what] / medians["as it is"] - 1 for what in eased}
         found[str(seed)] = {**told, "is": BOUND[kind], "rate": medians["as it is"], "gains": gains}
         gained = ", ".join(f"{what} {100 * gain:+.0f} %" for what, gain in gains.items())
-        print(
-            f"{kind:13} {seed}: says {told['bound']}, predicted {told['predicted']:.1f}, reached {medians['as it is']:.1f}; {gained}"
-        )
+        reached = f"predicted {told['predicted']:.1f}, reached {medians['as it is']:.1f}"
+        print(f"{kind:13} {seed}: says {told['bound']}, {reached}; {gained}", flush=True)
     return found
 
 

@@ -1,8 +1,8 @@
 """Jobs that are bound by one thing, made of sleeps and throttles with random parameters.
 
 Each job has a rate at which it is bound, and every other resource allows at least 1.3 times as much. To ease something
-is to change one parameter: the step is halved; threads, or the rate of the store or link, are doubled; the memory budget
-is four times as large; the same total cost is spread evenly; the op in Python becomes native.
+is to change one parameter: the step is halved; threads, or the rate of the store or link, are doubled; the memory
+budget is four times as large; the same total cost is spread evenly; the op in Python becomes native.
 """
 
 from __future__ import annotations

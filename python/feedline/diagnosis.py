@@ -160,9 +160,8 @@ class Report:
         if log["batches"] == 0:
             return "No batch was worked on yet: a batch counts once the next one is asked for."
         lines.append(f"This run was bound by {BOUNDS[self.bound]}.")
-        lines.append(
-            f"{self.measured_samples_per_second:.1f} samples/s; the step waited {100 * self.stall_share:.1f} % of the time."
-        )
+        waited = 100 * self.stall_share
+        lines.append(f"{self.measured_samples_per_second:.1f} samples/s; the step waited {waited:.1f} % of the time.")
         shown = 100 * log["utilisation_sampled"]
         lines.append(f"A sampler of utilisation, which looks ten times a second, would have shown {shown:.0f} %.")
         for name, title in (("wait_ms", "waited"), ("step_ms", "step"), ("total_ms", "in all")):

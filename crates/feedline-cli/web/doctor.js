@@ -184,8 +184,13 @@ class Life {
       drawing.fillStyle = colour(span.colour);
       drawing.fillRect(left, span.row * tall + 2, Math.max(x(span.to) - left, 0.6), tall - 4);
     }
-    drawing.fillStyle = colour("ink");
-    this.#rows.forEach((name, row) => drawing.fillText(name, 4, row * tall + Math.min(14, tall - 3)));
+    this.#rows.forEach((name, row) => {
+      const y = row * tall + 3;
+      drawing.fillStyle = colour("sheet");
+      drawing.fillRect(2, y, drawing.measureText(name).width + 6, 15);
+      drawing.fillStyle = colour("ink");
+      drawing.fillText(name, 5, y + 12);
+    });
     if (this.#cursor !== null) drawing.fillRect(x(this.#cursor), 0, 1, height);
     drawing.fillStyle = colour("faint");
     drawing.fillText(`${((to - from) / 1e3).toFixed(1)} ms shown`, width - 110, height - 4);

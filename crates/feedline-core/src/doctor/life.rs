@@ -60,7 +60,7 @@ impl<'a> Stretching<'a> {
     /// Books what the trainer did with a batch.
     pub fn add(&mut self, epoch: u64, [asked, ready, received, done]: [Instant; 4]) {
         let at = |time: Instant| time.saturating_duration_since(self.began).as_secs_f64() * 1e6;
-        if self.trainer.len() < 2 * BATCHES {
+        if self.trainer.len() < BATCHES {
             let [asked, ready, received, done] = [asked, ready, received, done].map(at);
             self.trainer.push(TrainerLife { epoch, asked, ready, received, done });
         }

@@ -1,0 +1,217 @@
+"""The doctor: verdicts on jobs that are bound by one thing, far from all else; what it refuses, and in which words."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import feedline as fl
+from feedline import testing
+
+FOUR_WORKERS = [1040, 43, 89, 29, 1025, 37, 23, 90, 1053, 31, 21]
+
+
+def waiting(ms: float, **options: Any) -> fl.Loader:
+    options = {"batch_size": 4, "num_workers": 2, **options}
+    return fl.Loader(fl.synthetic(256, (16,)), [testing.delay(ms)], **options)
+
+
+def test_a_slow_step_is_the_bound_and_the_step_gets_the_loaders_own_batches() -> None:
+    seen: list[Any] = []
+
+    def step(batch: Any) -> None:
+        seen.append(batch)
+        time.sleep(0.05)
+
+    with waiting(1.0) as loader:
+        found = fl.doctor(loader, step, seconds=1.5)
+        assert found.bound == "step"
+        assert found.stall_share < 0.2
+        assert isinstance(seen[0]["data"], np.ndarray)
+        assert seen[0]["data"].shape == (4, 16)
+        # The loader itself has not moved.
+        assert next(iter(loader))["index"].tolist() == [0, 1, 2, 3]
+    assert not any(remedy["change"] == "workers" for remedy in found.remedies)
+
+
+def test_slow_ops_are_the_bound_and_more_threads_are_proposed_with_their_gain() -> None:
+    with waiting(40.0) as loader:
+        found = fl.doctor(loader, lambda _: None, seconds=1.5)
+    assert found.bound == "prepare"
+    assert found.stall_share > 0.8
+    assert found.predicted_samples_per_second == pytest.approx(2 / 0.040, rel=0.25)
+    workers = next(remedy for remedy in found.remedies if remedy["change"] == "workers")
+    assert workers["num_workers"] > 2
+    assert workers["predicted_gain"] > 0.5
+    told = str(found)
+    assert "preparing" in told
+    assert "Delay" in told
+    data = found.to_dict()
+    assert data["parts"]["ops"][0]["op"] == "Delay"
+    assert len(data["batch_log"]) == data["log"]["batches"] > 0
+    json.dumps(data)
+
+
+def test_an_op_in_python_that_computes_is_named() -> None:
+    def spin(value: Any) -> Any:
+        end = time.thread_time() + 0.02
+        while time.thread_time() < end:
+            pass
+        return value
+
+    source = fl.synthetic(256, (16,))
+    with fl.Loader(source, [fl.ops.Map(spin, on="data", deterministic=True)], batch_size=4, num_workers=2) as loader:
+        found = fl.doctor(loader, seconds=1.5)
+    assert found.bound == "python"
+    assert any(remedy["change"] == "native" for remedy in found.remedies)
+
+
+def test_a_page_and_a_trace_are_written(tmp_path: Path) -> None:
+    with waiting(5.0) as loader:
+        found = fl.doctor(loader, lambda _: time.sleep(0.005), seconds=1.0)
+    found.save_html(tmp_path / "doctor.html")
+    page = (tmp_path / "doctor.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert "http://" not in page
+    assert "https://" not in page
+    found.save_trace(tmp_path / "life.json")
+    events = json.loads((tmp_path / "life.json").read_text())["traceEvents"]
+    spans = [event for event in events if event["ph"] == "X"]
+    assert {"read", "Delay", "slot", "wait", "step", "hand-over"} <= {span["name"] for span in spans}
+    delays = [span for span in spans if span["name"] == "Delay"]
+    assert all(span["dur"] >= 4900 for span in delays), "microseconds"
+    assert all("sample" in span["args"] for span in delays)
+    for thread in {span["tid"] for span in delays}:
+        mine = sorted((span["ts"], span["dur"]) for span in delays if span["tid"] == thread)
+        ends = [begin + length for begin, length in mine]
+        later = [begin for begin, _ in mine[1:]]
+        assert all(end <= begin + 1 for end, begin in zip(ends, later, strict=False)), "one sample at a time"
+
+
+def test_what_cannot_be_examined_is_told_in_clear_words() -> None:
+    def broken(_: Any) -> None:
+        raise ValueError("the loss is NaN")
+
+    with waiting(1.0) as loader:
+        with pytest.raises(fl.FeedlineError, match="the step raised ValueError: the loss is NaN") as raised:
+            fl.doctor(loader, broken, seconds=0.5)
+        assert isinstance(raised.value.__cause__, ValueError)
+        with pytest.raises(fl.PlanError, match="step is 3"):
+            fl.doctor(loader, 3)  # type: ignore[arg-type]
+        with pytest.raises(fl.PlanError, match="seconds is 0"):
+            fl.doctor(loader, seconds=0)
+    with pytest.raises(fl.ClosedError, match="closed"):
+        fl.doctor(loader)
+    with waiting(1.0, batch_size=512, drop_last=True) as empty, pytest.raises(fl.FeedlineError, match="no batches"):
+        fl.doctor(empty, seconds=0.5)
+
+
+def test_a_plan_without_ops_and_one_of_a_single_batch_are_examined() -> None:
+    with fl.Loader(fl.synthetic(64, (16,)), batch_size=8) as plain:
+        assert fl.doctor(plain, lambda _: time.sleep(0.02), seconds=0.7).bound == "step"
+    with fl.Loader(fl.synthetic(4, (16,)), [testing.delay(1.0)], batch_size=4) as single:
+        found = fl.doctor(single, lambda _: time.sleep(0.3), seconds=0.7)
+    assert found.bound == "step"
+    assert "Only" in str(found), "so few batches say little"
+
+
+def test_a_run_is_reported_from_what_is_always_counted() -> None:
+    with waiting(20.0) as loader:
+        assert "No batch" in str(loader.report())
+        for _ in loader:
+            pass
+        report = loader.report()
+    assert report.bound == "prepare"
+    assert report.stall_share > 0.8
+    assert report.to_dict()["log"]["batches"] > 40
+    with waiting(0.5) as quick:
+        for _ in quick:
+            time.sleep(0.02)
+        assert quick.report().bound == "step"
+
+
+def test_the_log_of_a_foreign_loader_with_four_workers_is_recognised() -> None:
+    def batches() -> Any:
+        for ms in FOUR_WORKERS * 2:
+            time.sleep(ms / 5e3)
+            yield np.zeros((8, 2))
+
+    watched = fl.wrap(batches(), step=lambda _: None)
+    report = watched.run()
+    period = next(oddity for oddity in report.oddities if oddity["kind"] == "period")
+    assert period["batches"] in (4, 11), "the log, and the log twice"
+    assert report.bound == "prepare"
+    assert "bound by the workers" in str(report)
+
+
+def test_a_torch_loader_whose_workers_are_slow_has_their_number_as_period() -> None:
+    torch = pytest.importorskip("torch")
+
+    class Slow(torch.utils.data.Dataset):  # type: ignore[misc]
+        def __len__(self) -> int:
+            return 256
+
+        def __getitem__(self, index: int) -> Any:
+            time.sleep(0.05)
+            return torch.zeros(4)
+
+    loader = torch.utils.data.DataLoader(Slow(), batch_size=8, num_workers=4)
+    watched = fl.wrap(loader)
+    for _ in watched:
+        time.sleep(0.001)
+    report = watched.report()
+    periods = [oddity["batches"] for oddity in report.oddities if oddity["kind"] == "period"]
+    assert periods == [4]
+    assert report.bound == "prepare"
+
+
+def test_a_foreign_loader_that_keeps_up_leaves_the_step_as_the_bound() -> None:
+    watched = fl.wrap([np.zeros((4, 2))] * 30)
+    for _ in watched:
+        time.sleep(0.01)
+    report = watched.report()
+    assert report.bound == "step"
+    assert report.measured_samples_per_second == pytest.approx(400, rel=0.5)
+    with pytest.raises(fl.PlanError, match="needs the step"):
+        watched.run()
+
+
+def test_the_command_says_the_same_as_data(tmp_path: Path) -> None:
+    with waiting(20.0) as loader:
+        (tmp_path / "plan.toml").write_text(loader.plan.to_toml())
+    command = [sys.executable, "-m", "feedline", "--json", "doctor", str(tmp_path / "plan.toml")]
+    command += ["--step-ms", "5", "--seconds", "1.5", "--try", "workers", "--html", str(tmp_path / "page.html")]
+    told = subprocess.run(command, check=True, capture_output=True, text=True)
+    found = json.loads(told.stdout)
+    assert found["bound"] == "prepare"
+    for name in ("predicted_samples_per_second", "measured_samples_per_second", "stall_share", "remedies"):
+        assert name in found
+    assert told.stderr.index("predicted") < told.stderr.index("all together"), "said before the joint run"
+    assert [row["consumers"] for row in found["consumers"]] == [1, 2, 4, 8]
+    assert {row["format"] for row in found["formats"]} == {"tensor", "jpeg", "png", "webp"}
+    assert found["workers"][0]["num_workers"] == 1
+    (tried,) = found["tried"]
+    assert tried["measured_samples_per_second"] > 1.3 * found["measured_samples_per_second"]
+    assert (tmp_path / "page.html").exists()
+
+
+def test_the_command_refuses_what_it_does_not_understand(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    with waiting(1.0) as loader:
+        plan.write_text(loader.plan.to_toml())
+    command = [sys.executable, "-m", "feedline", "doctor", str(plan), "--quick", "--seconds", "0.5"]
+    wrong = subprocess.run([*command, "--try", "magic"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 1
+    assert "nothing to try" in wrong.stderr
+    assert subprocess.run([*command[:-1], "never"], capture_output=True, check=False).returncode == 2
+    missing = subprocess.run([*command[:4], "none.toml"], capture_output=True, text=True, check=False)
+    assert missing.returncode == 1
+    assert "none.toml" in missing.stderr
+    assert "Traceback" not in missing.stderr
