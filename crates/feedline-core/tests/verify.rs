@@ -155,7 +155,11 @@ fn a_damaged_file_is_a_finding_and_no_broken_law() {
         check_passes(&found);
         let [finding] = &found.findings[..] else { panic!("{:?}", found.findings) };
         assert_eq!((&*finding.sample, finding.path.as_deref()), ("class-1/00004.jpg", bad.to_str()));
-        assert!(found.laws[5].detail.contains("are bad, replaced and named"), "{}", found.laws[5].detail);
+        assert!(
+            found.laws[5].detail.contains("1 of the data's own is bad, replaced and named"),
+            "{}",
+            found.laws[5].detail
+        );
     }
 }
 

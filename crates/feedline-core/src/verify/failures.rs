@@ -3,6 +3,8 @@
 //! Whether the data has bad samples or not, one is made to fail: where bad samples raise, the first is named after all batches
 //! before it; where they are replaced, the substitute is named and counted, and nothing else changes.
 
+use std::collections::HashSet;
+
 use super::compare::{Looks, first_difference};
 use super::probe::{self, Probe};
 use super::report::{Counterexample, Finding, Outcome};
@@ -116,7 +118,8 @@ pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Result<Outcome, V
             ..Counterexample::default()
         }));
     }
-    let own = match bad {
+    let names = stream.epochs.iter().flat_map(|epoch| &epoch.replaced).map(|replaced| &*replaced.bad);
+    let own = match names.collect::<HashSet<&str>>().len() {
         0 => "none of the data's own is bad".to_owned(),
         1 => "1 of the data's own is bad, replaced and named".to_owned(),
         bad => format!("{bad} of the data's own are bad, replaced and named"),

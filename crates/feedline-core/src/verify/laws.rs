@@ -53,7 +53,7 @@ pub fn verify(
     let mut findings = failures::findings(&subject, &looked);
     let mut laws = Vec::new();
     for (number, Check { law, name, run }) in CHECKS.iter().enumerate() {
-        watch.begins(*name, number, CHECKS.len());
+        watch.begins(name, number, CHECKS.len());
         let outcome = run(&mut subject, &looked, &mut findings)?;
         laws.push(outcome.report((*law, *name), start.elapsed().as_secs_f64()));
         start = Instant::now();

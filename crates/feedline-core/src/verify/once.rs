@@ -131,7 +131,7 @@ fn in_what_was_seen(subject: &Subject<'_>, looked: &Looked) -> Option<Counterexa
         for (turn, seen) in epoch.samples.iter().enumerate() {
             if let Err(fault) = once.add(subject.plan.source().ordinal_of(seen.id), seen.is_padding) {
                 let position = subject.position_of(variant, epoch.epoch, turn as u64);
-                return Some(explain(subject, fault, (epoch.epoch, Some(position)), seen.id, variant.name.clone()));
+                return Some(explain(subject, fault, (epoch.epoch, Some(position)), seen.id, &variant.name));
             }
         }
     }
@@ -166,7 +166,7 @@ fn in_world(subject: &Subject<'_>, world: u32) -> Result<Result<bool, Box<Counte
         loader.close();
         if let Some((fault, position, id)) = fault {
             let position = Some(position).filter(|_| variant.settings.order == Order::Strict);
-            return Ok(Err(Box::new(explain(subject, fault, (epoch, position), id, variant.name))));
+            return Ok(Err(Box::new(explain(subject, fault, (epoch, position), id, &variant.name))));
         }
         counts.push(batches);
     }
@@ -186,7 +186,7 @@ fn in_world(subject: &Subject<'_>, world: u32) -> Result<Result<bool, Box<Counte
         if let Err(fault) = once.end(padding, dropped) {
             let ordinal = if let Fault::Missing { ordinal, .. } = fault { ordinal } else { 0 };
             let id = subject.plan.source().id_at(ordinal);
-            return Ok(Err(Box::new(explain(subject, fault, (epoch, None), id, name))));
+            return Ok(Err(Box::new(explain(subject, fault, (epoch, None), id, &name))));
         }
     }
     Ok(Ok(has_ended))
@@ -225,7 +225,7 @@ fn explain(
     fault: Fault,
     (epoch, position): (Epoch, Option<u64>),
     id: SampleId,
-    configuration: String,
+    configuration: &str,
 ) -> Counterexample {
     let (problem, expected, found) = match fault {
         Fault::Unknown => (
