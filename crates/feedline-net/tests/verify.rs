@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use feedline_core::batch::FieldTypes;
 use feedline_core::order::SampleId;
+use feedline_core::plan::Prefix;
 use feedline_core::source::{Origin, Source, SourceError};
-use feedline_core::supply::Peer;
+use feedline_core::store::Fetch;
+use feedline_core::supply::{Asked, Peer, Prepared, Wanted};
 use feedline_core::testing::write_pictures;
 use feedline_core::verify::{Extent, LawReport, Verdict, Watch, verify};
 use feedline_core::{Document, Machine, Plan, Registry};
@@ -67,11 +69,35 @@ fn law_1_every_policy_of_a_sound_server_passes() {
     assert!(law.detail.contains("all (") && !law.detail.contains("all (0 "), "{}", law.detail);
 }
 
-/// A source that takes each file for that of its neighbour, which the server does not.
+/// A server that takes one sample for another where it prepares it.
 #[derive(Debug)]
-struct Shifted(Arc<dyn Source>);
+struct MistakenPeer {
+    inner: Arc<dyn Peer>,
+    samples: u64,
+}
 
-impl Source for Shifted {
+impl Peer for MistakenPeer {
+    fn ask(&self, prefix: &Arc<Prefix>, asked: Asked, done: Box<dyn FnOnce(Prepared) + Send>) -> Fetch {
+        let asked = match asked {
+            Asked::Sample { wanted, form } if form.cut.0 > 0 => {
+                let id = SampleId((wanted.id.0 + 1) % self.samples);
+                Asked::Sample { wanted: Wanted { id, ..wanted }, form }
+            }
+            other => other,
+        };
+        self.inner.ask(prefix, asked, done)
+    }
+
+    fn bytes_per_second(&self) -> Option<f64> {
+        self.inner.bytes_per_second()
+    }
+}
+
+/// The source of its samples.
+#[derive(Debug)]
+struct Mistaken(Arc<dyn Source>);
+
+impl Source for Mistaken {
     fn len(&self) -> u64 {
         self.0.len()
     }
@@ -81,7 +107,7 @@ impl Source for Shifted {
     }
 
     fn origin(&self, id: SampleId, field: &str) -> Origin<'_> {
-        self.0.origin(SampleId((id.0 + 1) % self.0.len()), field)
+        self.0.origin(id, field)
     }
 
     fn is_remote(&self) -> bool {
@@ -89,7 +115,7 @@ impl Source for Shifted {
     }
 
     fn peer(&self) -> Option<Arc<dyn Peer>> {
-        self.0.peer()
+        Some(Arc::new(MistakenPeer { inner: self.0.peer()?, samples: self.0.len() }))
     }
 
     fn make(&self, id: SampleId, field: &str, target: &mut [u8]) {
@@ -127,12 +153,12 @@ fn law_1_a_server_that_prepares_another_sample_is_found_out() {
     write_pictures(&data.path().join("train"), 18, 3).unwrap();
     let server = server(data.path(), cache.path());
     let sound = plan(&server);
-    let source: Arc<dyn Source> = Arc::new(Shifted(Arc::clone(sound.source())));
+    let source: Arc<dyn Source> = Arc::new(Mistaken(Arc::clone(sound.source())));
     // Nothing is offloaded but where a check asks for it.
     let config =
         feedline_core::plan::RunConfig { offload: feedline_core::offload::Policy::None, ..sound.config().clone() };
-    let shifted = Plan::new(source, sound.ops().to_vec(), sound.settings().clone(), config).unwrap();
-    let law = offloading(shifted);
+    let mistaken = Plan::new(source, sound.ops().to_vec(), sound.settings().clone(), config).unwrap();
+    let law = offloading(mistaken);
     assert_eq!(law.verdict, Verdict::Fail, "{law:#?}");
     let counterexample = law.counterexample.unwrap();
     assert_eq!((counterexample.law, counterexample.field.as_deref()), (1, Some("image")));
