@@ -2,6 +2,8 @@
 //!
 //! Only numbers of samples are looked at here: the engine runs with nothing to load, so whole epochs of large sets are quick.
 
+use std::collections::HashMap;
+
 use super::report::{Counterexample, Outcome};
 use super::subject::{Subject, Variant, VerifyError};
 use super::values::Looked;
@@ -11,11 +13,44 @@ use crate::plan::{Order, Workers};
 /// Numbers of ranks that share an epoch.
 const WORLDS: [u32; 3] = [1, 2, 3];
 
-/// Counts the samples of an epoch.
+/// How often samples are to come in an epoch, by their places in the source.
+#[derive(Clone, Debug)]
+pub enum Expected {
+    /// Each of so many once.
+    Each(u64),
+    /// As often as a sampler says.
+    Counted(HashMap<u64, u32>),
+}
+
+impl Expected {
+    fn times(&self, ordinal: u64) -> u32 {
+        match self {
+            Self::Each(samples) => u32::from(ordinal < *samples),
+            Self::Counted(counts) => counts.get(&ordinal).copied().unwrap_or(0),
+        }
+    }
+
+    fn all(&self) -> u64 {
+        match self {
+            Self::Each(samples) => *samples,
+            Self::Counted(counts) => counts.values().copied().map(u64::from).sum(),
+        }
+    }
+
+    /// Places at which something is to come.
+    fn places(&self) -> Box<dyn Iterator<Item = u64> + '_> {
+        match self {
+            Self::Each(samples) => Box::new(0..*samples),
+            Self::Counted(counts) => Box::new(counts.keys().copied()),
+        }
+    }
+}
+
+/// Counts the samples of an epoch: those that came take memory, the others do not.
 #[derive(Clone, Debug)]
 pub struct Once {
-    expected: Vec<u32>,
-    found: Vec<u32>,
+    expected: Expected,
+    found: HashMap<u64, u32>,
     padding: u64,
 }
 
@@ -50,33 +85,30 @@ pub enum Fault {
 }
 
 impl Once {
-    /// An epoch in which each place of the source is to come so often.
-    pub fn new(expected: Vec<u32>) -> Self {
-        Self { found: vec![0; expected.len()], expected, padding: 0 }
+    /// An epoch of which nothing has come.
+    pub fn new(expected: Expected) -> Self {
+        Self { expected, found: HashMap::new(), padding: 0 }
     }
 
     /// Counts the sample at a place of the source, if it has one.
     pub fn add(&mut self, ordinal: Option<u64>, is_padding: bool) -> Result<(), Fault> {
-        let place = ordinal.and_then(|ordinal| usize::try_from(ordinal).ok());
-        let place = place.filter(|place| *place < self.expected.len()).ok_or(Fault::Unknown)?;
+        let ordinal = ordinal.ok_or(Fault::Unknown)?;
         if is_padding {
             self.padding += 1;
-            return Ok(());
+            return if self.expected.times(ordinal) > 0 { Ok(()) } else { Err(Fault::Unknown) };
         }
-        self.found[place] += 1;
-        if self.found[place] > self.expected[place] {
-            return Err(Fault::TooOften { ordinal: place as u64, times: self.found[place] });
-        }
-        Ok(())
+        let times = self.found.entry(ordinal).or_default();
+        *times += 1;
+        if *times > self.expected.times(ordinal) { Err(Fault::TooOften { ordinal, times: *times }) } else { Ok(()) }
     }
 
     /// The epoch has ended, with so much padding and so much dropped.
     pub fn end(&self, padding: u64, dropped: u64) -> Result<(), Fault> {
-        let lacks = |place: &usize| self.found[*place] < self.expected[*place];
-        let missing: u64 = self.expected.iter().zip(&self.found).map(|(all, some)| u64::from(all - some)).sum();
+        let found = |ordinal: u64| self.found.get(&ordinal).copied().unwrap_or(0);
+        let missing = self.expected.all() - self.found.values().copied().map(u64::from).sum::<u64>();
         if missing != dropped {
-            let ordinal = (0..self.expected.len()).find(lacks).unwrap_or_default() as u64;
-            return Err(Fault::Missing { ordinal, missing, dropped });
+            let lacking = self.expected.places().filter(|&place| found(place) < self.expected.times(place)).min();
+            return Err(Fault::Missing { ordinal: lacking.unwrap_or_default(), missing, dropped });
         }
         if self.padding != padding {
             return Err(Fault::Padding { found: self.padding, expected: padding });
@@ -111,16 +143,15 @@ pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Result<Outcome, V
 }
 
 /// How often each place of the source comes in an epoch.
-fn expected(subject: &Subject<'_>, epoch: Epoch) -> Vec<u32> {
-    let len = subject.plan.source().len() as usize;
+fn expected(subject: &Subject<'_>, epoch: Epoch) -> Expected {
     if subject.plan.settings().sampler.is_none() {
-        return vec![1; len];
+        return Expected::Each(subject.plan.source().len());
     }
-    let (mut counts, visits) = (vec![0; len], subject.plan.sequence().epoch(epoch));
+    let (mut counts, visits) = (HashMap::new(), subject.plan.sequence().epoch(epoch));
     for position in 0..subject.plan.sequence().len() {
-        counts[visits.at(Position(position)).ordinal as usize] += 1;
+        *counts.entry(visits.at(Position(position)).ordinal).or_default() += 1;
     }
-    counts
+    Expected::Counted(counts)
 }
 
 /// In the samples that were prepared, none comes too often; where others stand in for bad ones, law 6 counts them.
@@ -260,38 +291,39 @@ fn explain(
 mod tests {
     use super::*;
 
-    fn count(expected: &[u32], ordinals: &[u64], padding: u64, dropped: u64) -> Result<(), Fault> {
-        let mut once = Once::new(expected.to_vec());
+    fn count(expected: Expected, ordinals: &[u64], padding: u64, dropped: u64) -> Result<(), Fault> {
+        let mut once = Once::new(expected);
         ordinals.iter().try_for_each(|&ordinal| once.add(Some(ordinal), false))?;
         once.end(padding, dropped)
     }
 
     #[test]
     fn law_2_an_order_with_a_double_or_a_gap_is_found_out() {
-        assert_eq!(count(&[1; 4], &[2, 0, 3, 1], 0, 0), Ok(()));
-        assert_eq!(count(&[1; 4], &[2, 0, 2, 1], 0, 0), Err(Fault::TooOften { ordinal: 2, times: 2 }));
-        assert_eq!(count(&[1; 4], &[2, 0, 1], 0, 0), Err(Fault::Missing { ordinal: 3, missing: 1, dropped: 0 }));
-        assert_eq!(count(&[1; 4], &[2, 0, 1], 0, 1), Ok(()), "one may be dropped");
-        assert_eq!(count(&[1; 4], &[2, 0, 1, 3], 0, 1), Err(Fault::Missing { ordinal: 0, missing: 0, dropped: 1 }));
-        assert_eq!(count(&[2, 0], &[0, 0], 0, 0), Ok(()), "a sampler may repeat");
-        assert_eq!(count(&[2, 0], &[0, 1], 0, 0), Err(Fault::TooOften { ordinal: 1, times: 1 }));
-        assert_eq!(Once::new(vec![1]).add(Some(1), false), Err(Fault::Unknown));
-        assert_eq!(Once::new(vec![1]).add(None, true), Err(Fault::Unknown));
+        let each = |ordinals: &[u64], dropped| count(Expected::Each(4), ordinals, 0, dropped);
+        assert_eq!(each(&[2, 0, 3, 1], 0), Ok(()));
+        assert_eq!(each(&[2, 0, 2, 1], 0), Err(Fault::TooOften { ordinal: 2, times: 2 }));
+        assert_eq!(each(&[2, 0, 4, 1], 0), Err(Fault::TooOften { ordinal: 4, times: 1 }));
+        assert_eq!(each(&[2, 0, 1], 0), Err(Fault::Missing { ordinal: 3, missing: 1, dropped: 0 }));
+        assert_eq!(each(&[2, 0, 1], 1), Ok(()), "one may be dropped");
+        assert_eq!(each(&[2, 0, 1, 3], 1), Err(Fault::Missing { ordinal: 0, missing: 0, dropped: 1 }));
+        let sampled = |ordinals: &[u64]| count(Expected::Counted([(5, 2), (7, 1)].into()), ordinals, 0, 0);
+        assert_eq!(sampled(&[5, 7, 5]), Ok(()), "a sampler may repeat");
+        assert_eq!(sampled(&[7, 7]), Err(Fault::TooOften { ordinal: 7, times: 2 }));
+        assert_eq!(sampled(&[5, 7]), Err(Fault::Missing { ordinal: 5, missing: 1, dropped: 0 }));
+        assert_eq!(Once::new(Expected::Each(1)).add(None, false), Err(Fault::Unknown));
     }
 
     #[test]
     fn law_2_padding_has_to_be_marked_and_of_the_right_number() {
-        let mut once = Once::new(vec![1; 2]);
+        let mut once = Once::new(Expected::Each(2));
         for (ordinal, is_padding) in [(0, false), (1, false), (0, true)] {
             once.add(Some(ordinal), is_padding).unwrap();
         }
         assert_eq!(once.end(1, 0), Ok(()));
         assert_eq!(once.end(0, 0), Err(Fault::Padding { found: 1, expected: 0 }));
-        assert_eq!(
-            once.add(Some(0), false),
-            Err(Fault::TooOften { ordinal: 0, times: 2 }),
-            "padding that is not marked"
-        );
+        assert_eq!(once.add(Some(5), true), Err(Fault::Unknown));
+        let unmarked = once.add(Some(0), false);
+        assert_eq!(unmarked, Err(Fault::TooOften { ordinal: 0, times: 2 }), "padding that is not marked");
     }
 
     #[test]
