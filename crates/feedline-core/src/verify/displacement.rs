@@ -88,7 +88,7 @@ fn in_order(subject: &Subject<'_>, variant: &Variant) -> Result<Result<String, B
     let bound = loader.plan().max_displacement();
     let is_planned = loader.plan().has_planned_order();
     let early = if is_planned { bound.saturating_add(AHEAD) } else { bound };
-    let (mut largest, mut samples) = (0, 0);
+    let (mut latest, mut samples) = (0, 0);
     for _ in 0..subject.extent.epochs {
         let epoch = loader.upcoming_epoch();
         let planned_report = loader.order_report(Some(epoch)).filter(|_| is_planned);
@@ -98,7 +98,7 @@ fn in_order(subject: &Subject<'_>, variant: &Variant) -> Result<Result<String, B
         let expected: Vec<_> =
             subject.sequence(epoch, turns).iter().map(|(place, wanted)| (wanted.id, place.is_padding)).collect();
         match measure(&expected, &came, &bad_ids(subject, &came), (bound, early)) {
-            Ok(found) => largest = largest.max(found),
+            Ok(late) => latest = latest.max(late),
             Err(displaced) => return Ok(Err(Box::new(explain(subject, variant, &came, displaced, bound)))),
         }
         let has_repeats = !subject.repeated(epoch).is_empty() || came.counted > 0;
@@ -111,7 +111,7 @@ fn in_order(subject: &Subject<'_>, variant: &Variant) -> Result<Result<String, B
         samples += came.samples.len();
     }
     loader.close();
-    Ok(Ok(format!("{}: {samples} samples, at most {largest} from their places, {bound} allowed", variant.name)))
+    Ok(Ok(format!("{}: {samples} samples, at most {latest} places late, {bound} allowed", variant.name)))
 }
 
 /// Samples that are bad or stand in for bad ones: they are not where they belong, and are named.
@@ -125,7 +125,7 @@ fn pairs(came: &EpochStream) -> Vec<(SampleId, bool)> {
     came.samples.iter().map(|seen| (seen.id, seen.is_padding)).collect()
 }
 
-/// The largest displacement of an epoch, or the first one beyond its bound.
+/// How many places samples of an epoch come late at most, or the first one beyond its bound.
 fn measure(
     expected: &[(SampleId, bool)],
     came: &EpochStream,
@@ -137,7 +137,7 @@ fn measure(
     let counted: Vec<Displaced> = all.iter().filter(is_counted).copied().collect();
     match first_beyond(&counted, late, early) {
         Some(displaced) => Err(displaced),
-        None => Ok(counted.iter().filter_map(|it| Some(it.turn.abs_diff(it.number?))).max().unwrap_or(0)),
+        None => Ok(counted.iter().filter_map(|it| it.turn.checked_sub(it.number?)).max().unwrap_or(0)),
     }
 }
 

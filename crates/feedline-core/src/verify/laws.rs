@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::report::{Finding, Outcome, Verdict, Verification};
 use super::subject::{Extent, Subject, VerifyError, Watch};
 use super::values::Looked;
-use super::{displacement, failures, fusion, offloading, once, order, resume, values};
+use super::{displacement, failures, fusion, offloading, order, ranks, resume, values};
 use crate::plan::Plan;
 use crate::sink::Machine;
 
@@ -22,7 +22,7 @@ type Run = fn(&mut Subject<'_>, &Looked, &mut Vec<Finding>) -> Result<Outcome, V
 /// Law 1 comes first: where bytes change by themselves, the others compare no bytes.
 const CHECKS: [Check; 8] = [
     Check { law: 1, name: "same stream", run: |subject, looked, _| values::check(subject, looked) },
-    Check { law: 2, name: "exactly once", run: |subject, looked, _| once::check(subject, looked) },
+    Check { law: 2, name: "exactly once", run: |subject, looked, _| ranks::check(subject, looked) },
     Check { law: 3, name: "strict order", run: |subject, looked, _| Ok(order::check(subject, looked)) },
     Check { law: 2, name: "displacement bound", run: |subject, _, _| displacement::check(subject) },
     Check { law: 4, name: "exact resume", run: |subject, looked, _| resume::check(subject, looked) },

@@ -3,11 +3,11 @@
 //! States are taken at several places, written as JSON, and loaded by a new loader with another number of threads. In an order
 //! that is known beforehand the rest comes byte for byte; in arrival order precisely what was not delivered comes, each once.
 
-use super::compare::{Difference, Looks, difference_by_sample, first_difference};
-use super::displacement::displaced;
+use super::compare::{Difference, Looks, first_difference};
 use super::failures::unnamed;
 use super::probe::Probe;
 use super::report::{Counterexample, Outcome};
+use super::resume_arrival;
 use super::stream::{At, Begin, EpochStream, Seen, collect_epoch, contents_at};
 use super::subject::{Subject, Variant, VerifyError};
 use super::values::Looked;
@@ -34,7 +34,7 @@ pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Result<Outcome, V
         let found = if subject.is_predetermined() {
             in_known_order(subject, looked, place)?
         } else {
-            in_arrival_order(subject, looked, place)?
+            resume_arrival::check_at(subject, looked, place)?
         };
         if let Some(counterexample) = found {
             return Ok(Outcome::broken(counterexample));
@@ -60,7 +60,7 @@ pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Result<Outcome, V
 }
 
 /// The loaders before and after a stop.
-fn variants(reference: &Variant, place: u64) -> (Variant, Variant) {
+pub(super) fn variants(reference: &Variant, place: u64) -> (Variant, Variant) {
     let workers = |name: String, count| reference.with(&name, |_, config| config.num_workers = Workers::Count(count));
     (
         workers(format!("2 workers, stopped after {place} batches"), 2),
@@ -69,7 +69,11 @@ fn variants(reference: &Variant, place: u64) -> (Variant, Variant) {
 }
 
 /// Runs to a place, and gives what came and the state there, as it is after having been written and read.
-fn stopped(subject: &Subject<'_>, variant: &Variant, place: u64) -> Result<(EpochStream, State), VerifyError> {
+pub(super) fn stopped(
+    subject: &Subject<'_>,
+    variant: &Variant,
+    place: u64,
+) -> Result<(EpochStream, State), VerifyError> {
     let loader = subject.loader(&variant.probed(&Probe::noting()))?;
     let (came, _) = collect_epoch(subject, &loader, &variant.name, place)?;
     let state = loader.state();
@@ -83,9 +87,14 @@ fn rewritten(state: &State) -> State {
 }
 
 /// What came of a resume: the rest, and the probe that saw what was prepared; or why there was none.
-type Resumed = Result<(EpochStream, std::sync::Arc<Probe>, std::sync::Arc<crate::plan::Plan>), String>;
+pub(super) type Resumed = Result<(EpochStream, std::sync::Arc<Probe>, std::sync::Arc<crate::plan::Plan>), String>;
 
-fn resumed(subject: &Subject<'_>, variant: &Variant, state: &State, batches: u64) -> Result<Resumed, VerifyError> {
+pub(super) fn resumed(
+    subject: &Subject<'_>,
+    variant: &Variant,
+    state: &State,
+    batches: u64,
+) -> Result<Resumed, VerifyError> {
     let probe = Probe::noting();
     let loader = subject.loader(&variant.probed(&probe))?;
     if let Err(error) = loader.load_state(state) {
@@ -96,7 +105,7 @@ fn resumed(subject: &Subject<'_>, variant: &Variant, state: &State, batches: u64
     Ok(Ok((rest, probe, std::sync::Arc::clone(loader.plan()))))
 }
 
-fn refused(place: u64, variant: &Variant, reason: String) -> Counterexample {
+pub(super) fn refused(place: u64, variant: &Variant, reason: String) -> Counterexample {
     Counterexample {
         law: 4,
         problem: format!("a state is refused that was taken after {place} batches"),
@@ -150,7 +159,7 @@ fn in_known_order(subject: &Subject<'_>, looked: &Looked, place: u64) -> Result<
 }
 
 /// A sample that was prepared twice.
-fn repeated(subject: &Subject<'_>, id: SampleId, configurations: Vec<String>) -> Counterexample {
+pub(super) fn repeated(subject: &Subject<'_>, id: SampleId, configurations: Vec<String>) -> Counterexample {
     Counterexample {
         law: 4,
         problem: "a sample is prepared again that was delivered before the stop".to_owned(),
@@ -179,7 +188,7 @@ fn moved_by(difference: Difference, turns: usize) -> Difference {
 }
 
 /// The first sample that was delivered before, does not come behind, and is prepared all the same.
-fn prepared_twice(
+pub(super) fn prepared_twice(
     subject: &Subject<'_>,
     delivered: &[Seen],
     rest: &[Seen],
@@ -196,7 +205,7 @@ fn prepared_twice(
     })
 }
 
-fn explain(
+pub(super) fn explain(
     subject: &Subject<'_>,
     problem: &str,
     (variant, second): (&Variant, &Variant),
@@ -224,69 +233,6 @@ fn explain(
         configurations: vec![variant.name.clone(), second.name.clone()],
         ..Counterexample::default()
     }
-}
-
-fn in_arrival_order(subject: &Subject<'_>, looked: &Looked, place: u64) -> Result<Option<Counterexample>, VerifyError> {
-    let (strict, reference) = looked.strict();
-    let (first, second) = variants(&subject.own(), place);
-    let (came, state) = stopped(subject, &first, place)?;
-    let left = subject.batches() - place;
-    if left == 0 {
-        return Ok(None);
-    }
-    let most = if subject.sees_all() { u64::MAX } else { left };
-    let (rest, probe, plan) = match resumed(subject, &second, &state, most)? {
-        Ok(resumed) => resumed,
-        Err(reason) => return Ok(Some(refused(place, &second, reason))),
-    };
-    let epoch = came.epoch;
-    let all: Vec<Seen> = came.samples.iter().chain(&rest.samples).cloned().collect();
-    let bound = subject.plan.max_displacement();
-    let expected = subject.sequence(epoch, (all.len() as u64).saturating_add(bound).saturating_add(1));
-    let expected: Vec<_> = expected.iter().map(|(place, wanted)| (wanted.id, place.is_padding)).collect();
-    let names = vec![first.name, second.name.clone()];
-    if came.counted + rest.counted == 0
-        && let Some(turn) = not_once(&expected, &all)
-    {
-        return Ok(Some(Counterexample {
-            law: 4,
-            problem:
-                "after a resume in arrival order a sample comes that was delivered before, or that is of no place here"
-                    .to_owned(),
-            epoch: Some(epoch.0),
-            sample: Some(subject.key(all[turn].id)),
-            configurations: names,
-            ..Counterexample::default()
-        }));
-    }
-    if subject.sees_all() && all.len() != expected.len() {
-        return Ok(Some(Counterexample {
-            law: 4,
-            problem: "after a resume in arrival order not all of the epoch comes".to_owned(),
-            epoch: Some(epoch.0),
-            expected: Some(format!("{} samples", expected.len())),
-            found: Some(format!("{} samples", all.len())),
-            configurations: names,
-            ..Counterexample::default()
-        }));
-    }
-    let again = prepared_twice(subject, &came.samples, &rest.samples, |wanted| probe.has_noted(&plan, wanted));
-    if let Some(id) = again.filter(|_| came.counted + rest.counted == 0) {
-        return Ok(Some(repeated(subject, id, names)));
-    }
-    if subject.looks() == Looks::AtBytes
-        && let Some(difference) = difference_by_sample(&reference.epochs[0].samples, &all, &subject.repeated(epoch))
-    {
-        let problem = "after a resume a sample has other bytes";
-        return Ok(Some(explain(subject, problem, (strict, &second), (epoch, difference), &reference.fields)));
-    }
-    Ok(None)
-}
-
-/// The first sample that came too often, or that could not come yet.
-fn not_once(expected: &[(SampleId, bool)], all: &[Seen]) -> Option<usize> {
-    let found: Vec<_> = all.iter().map(|seen| (seen.id, seen.is_padding)).collect();
-    displaced(expected, &found).iter().position(|displaced| displaced.number.is_none())
 }
 
 /// Goes on from shortly before the end of an epoch of which only the beginning was looked at.
@@ -361,14 +307,6 @@ mod tests {
         check(2, &[4, 3], Some(5));
         check(3, &[0, 1], None);
         check(3, &[4], Some(0));
-    }
-
-    #[test]
-    fn law_4_in_arrival_order_what_was_delivered_does_not_come_again() {
-        let expected: Vec<_> = (0..4).map(|id| (SampleId(id), false)).collect();
-        assert_eq!(not_once(&expected, &epoch(&[1, 0, 3, 2]).samples), None);
-        assert_eq!(not_once(&expected, &epoch(&[1, 0, 3, 1]).samples), Some(3));
-        assert_eq!(not_once(&expected, &epoch(&[1, 0, 9, 2]).samples), Some(2));
     }
 
     struct Quiet;
