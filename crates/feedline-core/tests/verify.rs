@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use feedline_codec::Simd;
 use feedline_core::batch::{FieldTypes, Sample, Value};
 use feedline_core::engine::Workspace;
 use feedline_core::op::{On, Op, OpError};
@@ -194,7 +195,7 @@ fn plan_over(source: Arc<dyn Source>, ops: Vec<PlannedOp>, change: impl Fn(&mut 
 }
 
 /// What is done to the last byte of a sample.
-type Change = dyn Fn(u8, &Draw) -> u8 + Send + Sync;
+type Change = dyn Fn(u8, &Draw, &Workspace) -> u8 + Send + Sync;
 
 /// An op with a fault.
 struct FaultyOp {
@@ -218,8 +219,8 @@ impl Op for FaultyOp {
         Ok(())
     }
 
-    fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, _: &mut Workspace) -> Result<(), OpError> {
-        change(sample, draw, &self.apply)
+    fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
+        change(sample, draw, workspace, &self.apply)
     }
 
     fn apply_ahead(
@@ -230,32 +231,32 @@ impl Op for FaultyOp {
         workspace: &mut Workspace,
     ) -> Result<(), OpError> {
         match &self.ahead {
-            Some(ahead) => change(sample, draw, ahead),
+            Some(ahead) => change(sample, draw, workspace, ahead),
             None => self.apply(sample, draw, workspace),
         }
     }
 }
 
-fn change(sample: &mut Sample<'_>, draw: &Draw, change: &Change) -> Result<(), OpError> {
+fn change(sample: &mut Sample<'_>, draw: &Draw, workspace: &Workspace, change: &Change) -> Result<(), OpError> {
     let Value::Tensor(tensor) = sample.get("data")? else { panic!("synthetic samples are tensors") };
     let last = tensor.memory.last_mut().unwrap();
-    *last = change(*last, draw);
+    *last = change(*last, draw, workspace);
     Ok(())
 }
 
-fn op(name: &str, apply: impl Fn(u8, &Draw) -> u8 + Send + Sync + 'static) -> PlannedOp {
+fn op(name: &str, apply: impl Fn(u8, &Draw, &Workspace) -> u8 + Send + Sync + 'static) -> PlannedOp {
     let on = On::from(vec!["data".to_owned()]);
     PlannedOp::new(name, Arc::new(FaultyOp { on, apply: Box::new(apply), ahead: None }), toml::Table::new())
 }
 
 fn harmless() -> PlannedOp {
-    op("Harmless", |byte, draw| byte.wrapping_add(draw.bits(0) as u8))
+    op("Harmless", |byte, draw, _| byte.wrapping_add(draw.bits(0) as u8))
 }
 
 #[test]
 fn law_1_an_op_that_gives_other_bytes_each_time_is_named_and_nothing_else_is_blamed() {
     let count = AtomicU64::new(0);
-    let noise = op("Noise", move |byte, _| byte.wrapping_add(count.fetch_add(1, Ordering::Relaxed) as u8));
+    let noise = op("Noise", move |byte, _, _| byte.wrapping_add(count.fetch_add(1, Ordering::Relaxed) as u8));
     let found = look(&synthetic(vec![harmless(), noise, harmless()], |_| {}), extent(2, 1000), &Machine::default());
     let counterexample = broken(&found, "same stream");
     let culprit = counterexample.culprit.as_ref().unwrap();
@@ -273,7 +274,7 @@ fn law_1_an_op_that_gives_other_bytes_each_time_is_named_and_nothing_else_is_bla
 
 #[test]
 fn law_1_an_op_that_depends_on_the_thread_is_named() {
-    let by_thread = op("ByThread", |byte, _| {
+    let by_thread = op("ByThread", |byte, _, _| {
         let text = format!("{:?}", thread::current().id());
         byte.wrapping_add(text.bytes().fold(0, u8::wrapping_add))
     });
@@ -411,7 +412,7 @@ fn law_2_a_sample_beyond_its_displacement_bound_is_found_out() {
 fn law_4_bytes_that_differ_after_a_resume_are_found_out() {
     // Sound in all configurations before, which prepare each sample seven times, and in none behind.
     let made: Mutex<HashMap<u64, u32>> = Mutex::default();
-    let wears_out = op("WearsOut", move |byte, draw| {
+    let wears_out = op("WearsOut", move |byte, draw, _| {
         let mut made = made.lock().unwrap();
         let times = made.entry(draw.bits(0)).or_default();
         *times += 1;
@@ -437,8 +438,8 @@ fn law_6_a_failure_that_names_another_sample_is_found_out() {
 fn law_8_an_op_whose_shorter_way_gives_other_bytes_is_found_out() {
     let fused = FaultyOp {
         on: On::from(vec!["data".to_owned()]),
-        apply: Box::new(|byte, _| byte.wrapping_add(1)),
-        ahead: Some(Box::new(|byte, _| byte.wrapping_add(2))),
+        apply: Box::new(|byte, _, _| byte.wrapping_add(1)),
+        ahead: Some(Box::new(|byte, _, _| byte.wrapping_add(2))),
     };
     let fused = PlannedOp::new("Fused", Arc::new(fused), toml::Table::new());
     let found = look(&synthetic(vec![fused], |_| {}), extent(1, 1000), &Machine::default());
@@ -446,4 +447,17 @@ fn law_8_an_op_whose_shorter_way_gives_other_bytes_is_found_out() {
     assert_eq!((counterexample.byte, counterexample.field.as_deref()), (Some(63), Some("data")));
     assert_eq!(counterexample.configurations, ["op by op on whole fields", "fused, SIMD"]);
     check_holds(&found, &["same stream", "exactly once", "strict order", "displacement bound", "exact resume"]);
+}
+
+#[test]
+fn law_8_kernels_that_give_other_bytes_than_plain_code_are_found_out() {
+    if Simd::detect() == Simd::none() {
+        return;
+    }
+    let by_kernel = op("ByKernel", |byte, _, workspace| byte.wrapping_add(u8::from(workspace.simd == Simd::none())));
+    let found = look(&synthetic(vec![by_kernel], |_| {}), extent(1, 1000), &Machine::default());
+    let counterexample = broken(&found, "fused = unfused");
+    assert_eq!(counterexample.configurations, ["no seek index, no SIMD", "fused, SIMD"]);
+    assert_eq!((counterexample.byte, counterexample.epoch), (Some(63), Some(0)));
+    check_holds(&found, &["same stream", "exact resume"]);
 }
