@@ -105,7 +105,8 @@ def test_law_1_a_function_that_depends_on_the_thread_is_named(pictures: Callable
 
 
 def test_law_1_a_function_that_fails_at_times_is_named(pictures: Callable[..., Path]) -> None:
-    found, _ = laws(write_plan(pictures(20), "sometimes"), code=1)
+    found, report = laws(write_plan(pictures(20), "sometimes"), code=1)
+    assert [law["name"] for law in report["laws"] if law["verdict"] == "fail"] == ["same stream"]
     assert "own_ops:sometimes" in found["same stream"]["counterexample"]["culprit"]
 
 

@@ -194,7 +194,7 @@ fn plan_over(source: Arc<dyn Source>, ops: Vec<PlannedOp>, change: impl Fn(&mut 
     Arc::new(Plan::new(source, ops, settings, RunConfig::default()).unwrap())
 }
 
-/// What is done to the last byte of a sample.
+/// What is done to the last byte of a sample; an op panics where a test wants it to fail.
 type Change = dyn Fn(u8, &Draw, &Workspace) -> u8 + Send + Sync;
 
 /// An op with a fault.
@@ -281,6 +281,20 @@ fn law_1_an_op_that_depends_on_the_thread_is_named() {
     let found = look(&synthetic(vec![by_thread], |_| {}), extent(1, 1000), &Machine::default());
     let culprit = broken(&found, "same stream").culprit.as_ref().unwrap();
     assert!(culprit.starts_with("ByThread, op 1 of 1"), "{culprit}");
+}
+
+#[test]
+fn law_1_an_op_that_fails_at_times_is_named_and_nothing_else_is_blamed() {
+    let count = AtomicU64::new(0);
+    let sometimes = op("Sometimes", move |byte, draw, _| {
+        let number = draw.bits(0) ^ count.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        assert!(number.count_ones().is_multiple_of(2), "not today");
+        byte
+    });
+    let found = look(&synthetic(vec![sometimes], |_| {}), extent(2, 1000), &Machine::default());
+    let culprit = broken(&found, "same stream").culprit.as_ref().unwrap();
+    assert!(culprit.starts_with("Sometimes, op 1 of 1"), "{culprit}");
+    assert_eq!(found.laws.iter().filter(|law| law.verdict == Verdict::Fail).count(), 1, "{found:#?}");
 }
 
 /// A source with a fault.

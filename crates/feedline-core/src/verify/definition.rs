@@ -18,7 +18,7 @@ use crate::sink::Machine;
 use crate::supply::{LocalSupply, Reading, Supply as _, Wanted};
 
 /// How often a sample is prepared to find out who makes it another each time.
-const ATTEMPTS: usize = 6;
+const ATTEMPTS: usize = 12;
 
 /// Which kernels are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -54,6 +54,9 @@ pub(super) fn findings(subject: &Subject<'_>, looked: &Looked) -> Vec<Finding> {
 
 /// Makes a sample fail, and looks at what comes of it.
 pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Result<Outcome, VerifyError> {
+    if let Some(why) = subject.erratic(looked.has_bad()) {
+        return Ok(Outcome::Silent(why));
+    }
     let (strict, stream) = looked.strict();
     let Some(epoch) = stream.epochs.first().filter(|epoch| !epoch.samples.is_empty()) else {
         return Ok(Outcome::Silent("no sample was looked at".to_owned()));

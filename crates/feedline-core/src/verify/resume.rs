@@ -22,6 +22,9 @@ const LAST_BATCHES: u64 = 2;
 
 /// Resumes at several places.
 pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Result<Outcome, VerifyError> {
+    if let Some(why) = subject.erratic(looked.has_bad()) {
+        return Ok(Outcome::Silent(why));
+    }
     let batches = subject.batches();
     let last = if subject.sees_all() && subject.extent.epochs > 1 { batches } else { batches.saturating_sub(1) };
     let mut places = vec![1, batches / 2, batches - 1, last];
@@ -48,8 +51,7 @@ pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Result<Outcome, V
         more = format!(" and {LAST_BATCHES} before the epoch's end");
     }
     // Substitutes may be prepared for several places.
-    let has_bad = looked.reference.1.epochs.iter().any(|epoch| epoch.counted > 0);
-    let twice = if has_bad { "" } else { "; nothing prepared twice" };
+    let twice = if looked.has_bad() { "" } else { "; nothing prepared twice" };
     let bytes = if subject.looks() == Looks::AtBytes { "byte for byte" } else { "sample for sample" };
     let places: Vec<String> = places.iter().map(ToString::to_string).collect();
     let of = subject.plan.batches_per_epoch();
@@ -153,9 +155,8 @@ fn in_known_order(subject: &Subject<'_>, looked: &Looked, place: u64) -> Result<
         }
         return Ok(Some(counterexample));
     }
-    let has_bad = reference.epochs.iter().any(|epoch| epoch.counted > 0);
     let again = prepared_twice(subject, delivered, expected, |wanted| probe.has_noted(&plan, wanted));
-    Ok(again.filter(|_| !has_bad).map(|id| repeated(subject, id, vec![first.name, second.name])))
+    Ok(again.filter(|_| !looked.has_bad()).map(|id| repeated(subject, id, vec![first.name, second.name])))
 }
 
 /// A sample that was prepared twice.

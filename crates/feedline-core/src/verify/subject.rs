@@ -134,6 +134,12 @@ impl Subject<'_> {
         !self.plan.is_in_arrival_order()
     }
 
+    /// Why not even the numbers of samples can be compared: somebody may make samples fail at times.
+    pub fn erratic(&self, has_bad: bool) -> Option<String> {
+        let who = self.unstable.as_ref().filter(|_| has_bad)?;
+        Some(format!("samples may be bad at one time and not at another: {who}"))
+    }
+
     /// A variant, checked, over the same open source.
     pub fn open(&self, variant: &Variant) -> Result<Arc<Plan>, PlanError> {
         let mut ops = if variant.has_data { self.plan.ops().to_vec() } else { Vec::new() };

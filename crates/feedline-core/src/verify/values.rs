@@ -23,6 +23,12 @@ impl Looked {
     pub fn strict(&self) -> &(Variant, Stream) {
         self.other_strict.as_ref().unwrap_or(&self.reference)
     }
+
+    /// Whether there were bad samples.
+    pub fn has_bad(&self) -> bool {
+        let epochs = self.reference.1.epochs.iter().chain(&self.strict().1.epochs);
+        epochs.into_iter().any(|epoch| epoch.counted > 0)
+    }
 }
 
 /// Runs the plan as the others are measured by.
