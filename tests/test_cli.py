@@ -83,7 +83,7 @@ def test_synth_gives_the_same_pictures_again(folder: Path, tmp_path: Path) -> No
     assert len(first) == 20
 
 
-@pytest.mark.parametrize("command", ["run", "show", "pack", "synth", "demo"])
+@pytest.mark.parametrize("command", ["run", "show", "pack", "verify", "synth", "demo"])
 def test_help_has_examples(command: str) -> None:
     assert f"feedline {command}" in run(command, "--help").stdout.split("Examples")[1]
 

@@ -19,6 +19,7 @@ Examples:
   feedline pack pictures shards                  pack it into tar shards with an index
   feedline run plan.toml --json                  measure a plan
   feedline doctor plan.toml --step-ms 80         what bounds a job, and what would help
+  feedline verify plan.toml                      check that the promises hold for it
   feedline show plan.toml samples.png            look at what a plan gives"
 )]
 pub struct Arguments {
@@ -49,6 +50,8 @@ pub enum Command {
     Doctor(DoctorArguments),
     /// Show what a storage server would do for a plan, why, and what that gains.
     Offload(OffloadArguments),
+    /// Check on your own data and machine that the promises hold: same stream, exactly once, exact resume.
+    Verify(VerifyArguments),
     /// Show or remove what is kept in the cache folder.
     Cache {
         /// What to do.
@@ -327,6 +330,29 @@ pub struct OffloadArguments {
     /// A picture of the plots.
     #[arg(long, value_name = "FILE")]
     pub png: Option<PathBuf>,
+}
+
+/// Arguments of `feedline verify`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Runs the first samples of each epoch in several configurations that must not differ (1, 2 and 5 workers, what is prepared
+ahead, orders of delivery, stopped and resumed, fused and op by op, offloaded and local), and compares samples and bytes.
+Numbers of samples are counted over whole epochs, up to two million. A bad sample is a finding, not a broken law.
+Exits with 1 if a law is broken; the last line says which.
+
+Examples:
+  feedline verify plan.toml
+  feedline verify plan.toml --samples 100000 --epochs 3
+  feedline verify plan.toml --json | jq '.laws[] | select(.verdict == \"fail\") | .counterexample'")]
+pub struct VerifyArguments {
+    /// The plan; relative paths in it are relative to the current folder.
+    pub plan: PathBuf,
+    /// Samples of each epoch to look at in each configuration, in whole batches, and at least four of them.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub samples: u64,
+    /// Epochs to look at.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub epochs: u64,
 }
 
 fn policy(text: &str) -> Result<Policy, String> {

@@ -3,7 +3,7 @@
 //! In: arguments, a registry of what plans may name, a way to ask whether the user wants to stop. Out: an exit code.
 //!
 //! - 0: fine
-//! - 1: the work failed; one line on stderr says why
+//! - 1: the work failed, and one line on stderr says why; or `verify` found a law broken, and its report says which
 //! - 2: wrong usage
 //! - 130: interrupted
 //!
@@ -36,6 +36,7 @@ mod shuffle;
 mod storage;
 mod synth;
 mod top;
+mod verify;
 mod whole;
 
 use std::ffi::OsString;
@@ -48,6 +49,7 @@ use feedline_core::Registry;
 use arguments::{Arguments, Command};
 use interrupt::{Interrupt, Interrupted};
 use output::Output;
+use verify::Broken;
 
 /// Runs one command; `arguments` begin with the program's name, `interrupted` is asked at least every 100 ms.
 pub fn run(arguments: Vec<OsString>, registry: Registry, interrupted: &dyn Fn() -> bool) -> i32 {
@@ -63,6 +65,7 @@ pub fn run(arguments: Vec<OsString>, registry: Registry, interrupted: &dyn Fn() 
             130
         }
         Err(error) if output::is_closed_pipe(&error) => 0,
+        Err(error) if error.is::<Broken>() => 1,
         Err(error) => {
             output::fail(output, &error);
             1
@@ -85,6 +88,7 @@ fn dispatch(command: Command, registry: Registry, interrupt: &Interrupt<'_>, out
         Command::Offload(arguments) => output.write(&offload::offload(&arguments, &registry, interrupt)?),
         Command::Cache { command } => output.write(&cache::cache(&command, &registry)?),
         Command::Pack(arguments) => output.write(&pack::pack(&arguments.into(), &registry, interrupt)?),
+        Command::Verify(arguments) => verify::verify(&arguments, &registry, interrupt, output),
         Command::Storage(arguments) => output.write(&storage::storage(&arguments, registry.cache_folder(), interrupt)?),
         Command::Node(arguments) => output.write(&node::node(&arguments, &registry, interrupt)?),
         Command::Top(arguments) => top::top(&arguments, output, interrupt),

@@ -61,14 +61,18 @@ pub fn open_source(src: &str, registry: &Arc<Registry>, interrupt: &Interrupt<'_
     Ok(wait_for(move || open_path(&path, &registry), interrupt)??)
 }
 
-/// A loader with what this machine gives.
-pub fn loader(plan: Arc<Plan>) -> Loader {
-    let machine = Machine {
+/// What this machine gives.
+pub fn machine() -> Machine {
+    Machine {
         memory_bytes: environment::memory_bytes(),
         cache_folder: environment::cache_folder(),
         ..Machine::default()
-    };
-    Loader::new(plan, &machine)
+    }
+}
+
+/// A loader with what this machine gives.
+pub fn loader(plan: Arc<Plan>) -> Loader {
+    Loader::new(plan, &machine())
 }
 
 /// Waits for the next batch; none at the end of the epoch.

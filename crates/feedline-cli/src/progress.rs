@@ -24,6 +24,11 @@ impl Progress {
         self.0.inc(1);
     }
 
+    /// There are so many to do.
+    pub fn of(&self, len: u64) {
+        self.0.set_length(len);
+    }
+
     /// So many are done.
     pub fn reach(&self, position: u64) {
         self.0.set_position(position);

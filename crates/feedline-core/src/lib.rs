@@ -33,6 +33,7 @@ pub mod source;
 pub mod store;
 pub mod supply;
 pub mod testing;
+pub mod verify;
 pub mod volume;
 
 pub use batch::Batch;

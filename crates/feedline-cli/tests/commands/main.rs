@@ -14,3 +14,4 @@ mod shuffle;
 mod support;
 mod synth;
 mod usage;
+mod verify;

@@ -18,7 +18,7 @@ fn wrong_usage_exits_with_2_and_points_to_the_help() {
 #[test]
 fn the_help_of_each_command_has_an_example() {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["run", "show", "pack", "synth", "demo"] {
+    for name in ["run", "show", "pack", "verify", "synth", "demo"] {
         let help = succeed(&[name, "--help"], folder.path()).stdout;
         assert!(help.contains(&format!("Examples:\n  feedline {name}")), "{help}");
         assert!(help.contains("--json"), "{help}");

@@ -1,0 +1,154 @@
+//! `feedline verify`: whether the laws hold on the user's own data and machine.
+//!
+//! In: a plan, how much of it to look at. Out: a [`Verifying`], with each law and its verdict or first counterexample. A law
+//! that is broken is the command's failure, which its last line names.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
+use std::thread;
+
+use anyhow::{Context as _, Result};
+use feedline_core::engine::Cancel;
+use feedline_core::verify::{Extent, Verdict, Verification, Watch, verify as verify_plan};
+use feedline_core::{Machine, Registry};
+use serde::Serialize;
+
+use crate::arguments::VerifyArguments;
+use crate::interrupt::{Interrupt, POLL};
+use crate::output::Output;
+use crate::plan;
+use crate::progress::Progress;
+
+/// Samples of an epoch whose numbers are counted: some seconds, and no data.
+const MOST_IDS: u64 = 2_000_000;
+
+/// What is said and not heard yet.
+const MOST_UNHEARD: usize = 64;
+
+/// A law is broken: all is said, and the exit code says it, too.
+#[derive(Clone, Copy, Debug)]
+pub struct Broken;
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a law is broken")
+    }
+}
+
+impl std::error::Error for Broken {}
+
+/// The laws of a plan.
+#[derive(Debug, Serialize)]
+struct Verifying {
+    plan: PathBuf,
+    #[serde(flatten)]
+    found: Verification,
+}
+
+impl fmt::Display for Verifying {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Verification { epochs, samples, samples_of_epoch, laws, findings, .. } = &self.found;
+        let part = if samples < samples_of_epoch { "the first " } else { "all " };
+        let of = if samples < samples_of_epoch { format!(" of {samples_of_epoch}") } else { String::new() };
+        let plural = if *epochs == 1 { "epoch" } else { "epochs" };
+        writeln!(f, "{:?}: {part}{samples}{of} samples, {epochs} {plural}, in each configuration", self.plan)?;
+        for law in laws {
+            let (number, name, verdict, detail, seconds) = (law.law, law.name, law.verdict, &law.detail, law.seconds);
+            writeln!(f, "law {number}  {name:18}  {verdict:14}  {seconds:6.1} s  {detail}")?;
+        }
+        for finding in findings {
+            writeln!(f, "finding: {finding}")?;
+        }
+        for counterexample in laws.iter().filter_map(|law| law.counterexample.as_ref()) {
+            writeln!(f, "counterexample to {counterexample}")?;
+        }
+        let broken = laws.iter().filter(|law| law.verdict == Verdict::Fail);
+        let broken: Vec<String> = broken.map(|law| format!("law {} ({})", law.law, law.name)).collect();
+        if broken.is_empty() { writeln!(f, "all laws hold") } else { writeln!(f, "broken: {}", broken.join(", ")) }
+    }
+}
+
+/// What the thread that looks has to say.
+enum Said {
+    Begins { name: &'static str, number: usize, of: usize },
+    Delivered { configuration: String, samples: u64 },
+}
+
+/// Tells the thread that listens, and is told to stop.
+struct Telling {
+    sender: SyncSender<Said>,
+    cancel: Cancel,
+}
+
+impl Watch for Telling {
+    fn begins(&self, name: &'static str, number: usize, of: usize) {
+        self.tell(Said::Begins { name, number, of });
+    }
+
+    fn delivered(&self, configuration: &str, samples: u64) {
+        self.tell(Said::Delivered { configuration: configuration.to_owned(), samples });
+    }
+
+    fn wants_to_stop(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+}
+
+impl Telling {
+    fn tell(&self, said: Said) {
+        // Without a listener the user has stopped.
+        self.sender.send(said).unwrap_or_default();
+    }
+}
+
+/// Looks at the laws, and writes what was found.
+pub fn verify(
+    typed: &VerifyArguments,
+    registry: &Arc<Registry>,
+    interrupt: &Interrupt<'_>,
+    output: Output,
+) -> Result<()> {
+    let within = || format!("in plan {:?}", typed.plan);
+    let opened = plan::open(plan::read(&typed.plan)?, registry, interrupt).with_context(within)?;
+    let extent = Extent { epochs: typed.epochs, samples: typed.samples, ids: MOST_IDS };
+    let machine = Machine { cache_folder: registry.cache_folder().map(Path::to_owned), ..plan::machine() };
+    let (sender, receiver) = mpsc::sync_channel(MOST_UNHEARD);
+    let cancel = Cancel::default();
+    let watch = Telling { sender, cancel: cancel.clone() };
+    // After Ctrl-C the thread is told to stop; what it is in the midst of ends with the process.
+    let looking = thread::Builder::new().name("feedline-verify".to_owned());
+    let looking = looking.spawn(move || verify_plan(&opened, extent, &machine, &watch));
+    let looking = looking.context("cannot start a thread")?;
+    let progress = Progress::new("laws", 0);
+    let (mut name, mut samples) = ("", 0);
+    loop {
+        if let Err(interrupted) = interrupt.check() {
+            cancel.cancel();
+            return Err(interrupted);
+        }
+        match receiver.recv_timeout(POLL) {
+            Ok(Said::Begins { name: begun, number, of }) => {
+                (name, samples) = (begun, 0);
+                progress.of(of as u64);
+                progress.reach(number as u64);
+                progress.show(|| name.to_owned());
+            }
+            Ok(Said::Delivered { configuration, samples: more }) => {
+                samples += more;
+                progress.show(|| format!("{name}: {samples} samples, {configuration}"));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    drop(progress);
+    let found = match looking.join() {
+        Ok(found) => found.with_context(within)?,
+        Err(panic) => std::panic::resume_unwind(panic),
+    };
+    let passed = found.passed;
+    output.write(&Verifying { plan: typed.plan.clone(), found })?;
+    if passed { Ok(()) } else { Err(Broken.into()) }
+}

@@ -1,0 +1,147 @@
+//! Counts the samples of an epoch: each comes once, or as often as a sampler says.
+
+use std::collections::HashMap;
+
+/// How often samples are to come in an epoch, by their places in the source.
+#[derive(Clone, Debug)]
+pub enum Expected {
+    /// Each of so many once.
+    Each(u64),
+    /// As often as a sampler says.
+    Counted(HashMap<u64, u32>),
+}
+
+impl Expected {
+    fn times(&self, ordinal: u64) -> u32 {
+        match self {
+            Self::Each(samples) => u32::from(ordinal < *samples),
+            Self::Counted(counts) => counts.get(&ordinal).copied().unwrap_or(0),
+        }
+    }
+
+    fn all(&self) -> u64 {
+        match self {
+            Self::Each(samples) => *samples,
+            Self::Counted(counts) => counts.values().copied().map(u64::from).sum(),
+        }
+    }
+
+    /// Places at which something is to come.
+    fn places(&self) -> Box<dyn Iterator<Item = u64> + '_> {
+        match self {
+            Self::Each(samples) => Box::new(0..*samples),
+            Self::Counted(counts) => Box::new(counts.keys().copied()),
+        }
+    }
+}
+
+/// Counts the samples of an epoch: those that came take memory, the others do not.
+#[derive(Clone, Debug)]
+pub struct Once {
+    expected: Expected,
+    found: HashMap<u64, u32>,
+    padding: u64,
+}
+
+/// What is wrong with the samples of an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A sample comes that the source does not have.
+    Unknown,
+    /// A sample comes too often.
+    TooOften {
+        /// Its place in the source.
+        ordinal: u64,
+        /// How often it came.
+        times: u32,
+    },
+    /// Other than as many samples as can be dropped are missing; the first of them.
+    Missing {
+        /// Its place in the source.
+        ordinal: u64,
+        /// How many are missing.
+        missing: u64,
+        /// How many may be.
+        dropped: u64,
+    },
+    /// Other than as many samples as are needed fill up batches.
+    Padding {
+        /// How many do.
+        found: u64,
+        /// How many are needed.
+        expected: u64,
+    },
+}
+
+impl Once {
+    /// An epoch of which nothing has come.
+    pub fn new(expected: Expected) -> Self {
+        Self { expected, found: HashMap::new(), padding: 0 }
+    }
+
+    /// Counts the sample at a place of the source, if it has one.
+    pub fn add(&mut self, ordinal: Option<u64>, is_padding: bool) -> Result<(), Fault> {
+        let ordinal = ordinal.ok_or(Fault::Unknown)?;
+        if is_padding {
+            self.padding += 1;
+            return if self.expected.times(ordinal) > 0 { Ok(()) } else { Err(Fault::Unknown) };
+        }
+        let times = self.found.entry(ordinal).or_default();
+        *times += 1;
+        if *times > self.expected.times(ordinal) { Err(Fault::TooOften { ordinal, times: *times }) } else { Ok(()) }
+    }
+
+    /// The epoch has ended, with so much padding and so much dropped.
+    pub fn end(&self, padding: u64, dropped: u64) -> Result<(), Fault> {
+        let found = |ordinal: u64| self.found.get(&ordinal).copied().unwrap_or(0);
+        let missing = self.expected.all() - self.found.values().copied().map(u64::from).sum::<u64>();
+        if missing != dropped {
+            let lacking = self.expected.places().filter(|&place| found(place) < self.expected.times(place)).min();
+            return Err(Fault::Missing { ordinal: lacking.unwrap_or_default(), missing, dropped });
+        }
+        if self.padding != padding {
+            return Err(Fault::Padding { found: self.padding, expected: padding });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(expected: Expected, ordinals: &[u64], padding: u64, dropped: u64) -> Result<(), Fault> {
+        let mut once = Once::new(expected);
+        ordinals.iter().try_for_each(|&ordinal| once.add(Some(ordinal), false))?;
+        once.end(padding, dropped)
+    }
+
+    #[test]
+    fn law_2_an_order_with_a_double_or_a_gap_is_found_out() {
+        let each = |ordinals: &[u64], dropped| count(Expected::Each(4), ordinals, 0, dropped);
+        assert_eq!(each(&[2, 0, 3, 1], 0), Ok(()));
+        assert_eq!(each(&[2, 0, 2, 1], 0), Err(Fault::TooOften { ordinal: 2, times: 2 }));
+        assert_eq!(each(&[2, 0, 4, 1], 0), Err(Fault::TooOften { ordinal: 4, times: 1 }));
+        assert_eq!(each(&[2, 0, 1], 0), Err(Fault::Missing { ordinal: 3, missing: 1, dropped: 0 }));
+        assert_eq!(each(&[2, 0, 1], 1), Ok(()), "one may be dropped");
+        assert_eq!(each(&[2, 0, 1, 3], 1), Err(Fault::Missing { ordinal: 0, missing: 0, dropped: 1 }));
+        let sampled = |ordinals: &[u64]| count(Expected::Counted([(5, 2), (7, 1)].into()), ordinals, 0, 0);
+        assert_eq!(sampled(&[5, 7, 5]), Ok(()), "a sampler may repeat");
+        assert_eq!(sampled(&[7, 7]), Err(Fault::TooOften { ordinal: 7, times: 2 }));
+        assert_eq!(sampled(&[5, 7]), Err(Fault::Missing { ordinal: 5, missing: 1, dropped: 0 }));
+        assert_eq!(Once::new(Expected::Each(1)).add(None, false), Err(Fault::Unknown));
+    }
+
+    #[test]
+    fn law_2_padding_has_to_be_marked_and_of_the_right_number() {
+        let mut once = Once::new(Expected::Each(2));
+        for (ordinal, is_padding) in [(0, false), (1, false), (0, true)] {
+            once.add(Some(ordinal), is_padding).unwrap();
+        }
+        assert_eq!(once.end(1, 0), Ok(()));
+        assert_eq!(once.end(0, 0), Err(Fault::Padding { found: 1, expected: 0 }));
+        assert_eq!(once.add(Some(5), true), Err(Fault::Unknown));
+        let unmarked = once.add(Some(0), false);
+        assert_eq!(unmarked, Err(Fault::TooOften { ordinal: 0, times: 2 }), "padding that is not marked");
+    }
+}

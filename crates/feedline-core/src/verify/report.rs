@@ -1,0 +1,216 @@
+//! What was found out about the laws, as data and for people.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// The laws of a plan.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verification {
+    /// Epochs that were looked at.
+    pub epochs: u64,
+    /// Samples of each epoch that were prepared and compared.
+    pub samples: u64,
+    /// Samples that an epoch of this rank has.
+    pub samples_of_epoch: u64,
+    /// Each law, in the order in which they were looked at.
+    pub laws: Vec<LawReport>,
+    /// What is wrong with the data, but with no law.
+    pub findings: Vec<Finding>,
+    /// Whether no law is broken.
+    pub passed: bool,
+}
+
+/// One law.
+#[derive(Clone, Debug, Serialize)]
+pub struct LawReport {
+    /// Its number in ARCHITECTURE.md.
+    pub law: u8,
+    /// What was checked of it.
+    pub name: &'static str,
+    /// Whether it holds.
+    pub verdict: Verdict,
+    /// What was compared, or why nothing was.
+    pub detail: String,
+    /// The first place where it does not hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counterexample: Option<Box<Counterexample>>,
+    /// How long that took.
+    pub seconds: f64,
+}
+
+/// Whether a law holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// It holds for all that was looked at.
+    Pass,
+    /// It does not.
+    Fail,
+    /// It says nothing about this plan.
+    #[serde(rename = "not applicable")]
+    NotApplicable,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Pass => "pass",
+            Self::Fail => "FAIL",
+            Self::NotApplicable => "not applicable",
+        })
+    }
+}
+
+/// A place where a law does not hold.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Counterexample {
+    /// The number of the law.
+    pub law: u8,
+    /// What is wrong, in words.
+    pub problem: String,
+    /// The epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
+    /// The position in the epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub position: Option<u64>,
+    /// The name of the sample.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sample: Option<String>,
+    /// The field that differs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// The first byte of it that differs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub byte: Option<u64>,
+    /// What is there in the first configuration, or should be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected: Option<String>,
+    /// What is there in the second, or is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub found: Option<String>,
+    /// The configurations that differ.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub configurations: Vec<String>,
+    /// The op that is to blame, where one was found, or the source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub culprit: Option<String>,
+}
+
+impl fmt::Display for Counterexample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "law {}: {}", self.law, self.problem)?;
+        let place = [
+            self.epoch.map(|epoch| format!("epoch {epoch}")),
+            self.position.map(|position| format!("position {position}")),
+            self.sample.as_ref().map(|sample| format!("sample {sample:?}")),
+            self.field.as_ref().map(|field| format!("field {field:?}")),
+            self.byte.map(|byte| format!("byte {byte}")),
+        ];
+        let place: Vec<String> = place.into_iter().flatten().collect();
+        if !place.is_empty() {
+            write!(f, "\n  where: {}", place.join(", "))?;
+        }
+        let words = match &self.configurations[..] {
+            [one, other] => [&**one, &**other],
+            several => {
+                several.iter().try_for_each(|configuration| write!(f, "\n  with: {configuration}"))?;
+                ["expected", "found"]
+            }
+        };
+        for (word, value) in words.into_iter().zip([&self.expected, &self.found]) {
+            match value {
+                Some(value) => write!(f, "\n  {word}: {value}")?,
+                None if self.configurations.len() == 2 => write!(f, "\n  with: {word}")?,
+                None => {}
+            }
+        }
+        match &self.culprit {
+            Some(culprit) => write!(f, "\n  to blame: {culprit}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Something about the data that its owner wants to know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The name of the sample.
+    pub sample: String,
+    /// Where its bytes are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "bad sample {:?}", self.sample)?;
+        if let Some(path) = self.path.as_ref().filter(|path| **path != self.sample) {
+            write!(f, " ({path:?})")?;
+        }
+        write!(f, ": {}", self.problem)
+    }
+}
+
+/// What a check came to, before it has its name.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Holds(String),
+    Broken(Box<Counterexample>),
+    Silent(String),
+}
+
+impl Outcome {
+    pub fn broken(counterexample: Counterexample) -> Self {
+        Self::Broken(Box::new(counterexample))
+    }
+
+    pub fn report(self, (law, name): (u8, &'static str), seconds: f64) -> LawReport {
+        let (verdict, detail, counterexample) = match self {
+            Self::Holds(detail) => (Verdict::Pass, detail, None),
+            Self::Broken(counterexample) => (Verdict::Fail, counterexample.problem.clone(), Some(counterexample)),
+            Self::Silent(why) => (Verdict::NotApplicable, why, None),
+        };
+        LawReport { law, name, verdict, detail, counterexample, seconds }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counterexample_says_where_what_and_between_whom() {
+        let text = Counterexample {
+            law: 1,
+            problem: "bytes differ".to_owned(),
+            epoch: Some(0),
+            position: Some(7),
+            sample: Some("a.jpg".to_owned()),
+            field: Some("image".to_owned()),
+            byte: Some(12),
+            expected: Some("3".to_owned()),
+            found: Some("4".to_owned()),
+            configurations: vec!["1 worker".to_owned(), "2 workers".to_owned()],
+            culprit: Some("op 2, Map".to_owned()),
+        }
+        .to_string();
+        let expected = "law 1: bytes differ\n  where: epoch 0, position 7, sample \"a.jpg\", field \"image\", byte 12\n  \
+                        1 worker: 3\n  2 workers: 4\n  to blame: op 2, Map";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn without_configurations_it_says_what_is_expected_and_found() {
+        let counterexample = Counterexample {
+            law: 2,
+            expected: Some("once".to_owned()),
+            found: Some("twice".to_owned()),
+            ..Default::default()
+        };
+        assert_eq!(counterexample.to_string(), "law 2: \n  expected: once\n  found: twice");
+    }
+}
