@@ -8,13 +8,14 @@
 ...     batch["image"], batch["label"], batch["index"]
 """
 
-from feedline import errors, ops
+from feedline import errors, ops, telemetry
 from feedline._feedline import has_jpeg_simd
 from feedline._feedline import version as _version
 from feedline.errors import (
     ClosedError,
     FeedlineError,
     ForkError,
+    MetricsError,
     NodeError,
     OutOfMemoryError,
     PlanError,
@@ -44,6 +45,7 @@ __all__ = [
     "FeedlineError",
     "ForkError",
     "Loader",
+    "MetricsError",
     "NodeError",
     "OutOfMemoryError",
     "Plan",
@@ -74,6 +76,7 @@ __all__ = [
     "step",
     "synthetic",
     "tar",
+    "telemetry",
     "volumes",
     "weighted",
 ]

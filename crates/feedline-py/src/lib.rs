@@ -10,6 +10,7 @@ mod errors;
 mod loader;
 mod logging;
 mod map;
+mod metrics;
 mod plan;
 mod source;
 
@@ -26,6 +27,8 @@ mod _feedline {
     use super::batch::Array;
     #[pymodule_export]
     use super::loader::Loader;
+    #[pymodule_export]
+    use super::metrics::{Metrics, numbers};
     #[pymodule_export]
     use super::plan::Plan;
     #[pymodule_export]

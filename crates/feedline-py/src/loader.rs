@@ -37,7 +37,7 @@ const ALONE_SEGMENTS: u64 = 12;
 /// A stream of batches.
 #[pyclass(frozen, module = "feedline._feedline")]
 pub struct Loader {
-    loader: Option<Stream>,
+    loader: Option<Arc<Stream>>,
     /// The process in which threads were started; 0 before.
     process: AtomicU32,
 }
@@ -51,7 +51,7 @@ impl Loader {
         logging::install();
         let machine = Machine { memory_bytes: memory, cache_folder: cache, ..Machine::default() };
         let loader = CoreLoader::new(Arc::clone(&plan.get().0), &machine);
-        Self { loader: Some(Stream::Private(Box::new(loader))), process: AtomicU32::new(0) }
+        Self::of(Stream::Private(Box::new(loader)))
     }
 
     /// A stream of a plan's samples from the node at `socket`, which `command` starts where there is none; without it there has
@@ -73,12 +73,12 @@ impl Loader {
         if plan.config().rank().world > 1 {
             let open = open(Arc::clone(&plan), socket, command);
             let loader = CoreLoader::from_node(plan, &machine, open, continues);
-            return Ok(Self { loader: Some(Stream::Private(Box::new(loader))), process: AtomicU32::new(0) });
+            return Ok(Self::of(Stream::Private(Box::new(loader))));
         }
         let connect = connect(Arc::clone(&plan), socket, command);
         let fallback = continues.then(|| alone(Arc::clone(&plan), machine));
         let loader = SharedLoader::new(plan, connect, fallback).map_err(|error| run_error(py, &error))?;
-        Ok(Self { loader: Some(Stream::Shared(Box::new(loader))), process: AtomicU32::new(0) })
+        Ok(Self::of(Stream::Shared(Box::new(loader))))
     }
 
     /// Begins an iteration; gives its number.
@@ -90,7 +90,7 @@ impl Loader {
     /// The next batch of an iteration as (name, data) pairs; `None` at its end.
     fn next<'py>(&self, py: Python<'py>, iteration: u64) -> PyResult<Option<Bound<'py, PyList>>> {
         let loader = self.here(py)?;
-        self.process.store(process::id(), Ordering::Relaxed);
+        self.note_threads();
         loop {
             let waited = py.detach(|| loader.wait_within(Iteration::from_number(iteration), SIGNAL_CHECK));
             // Whatever may raise comes before the batch is taken: one that is taken counts as received.
@@ -189,6 +189,21 @@ impl Loader {
 }
 
 impl Loader {
+    fn of(stream: Stream) -> Self {
+        Self { loader: Some(Arc::new(stream)), process: AtomicU32::new(0) }
+    }
+
+    /// The stream, for those who watch it.
+    pub fn stream(&self, py: Python<'_>) -> PyResult<Arc<Stream>> {
+        self.here(py)?;
+        Ok(Arc::clone(self.loader.as_ref().expect("it is here")))
+    }
+
+    /// Notes that threads of this process look at it, from now on.
+    pub fn note_threads(&self) {
+        self.process.store(process::id(), Ordering::Relaxed);
+    }
+
     fn is_of_parent(&self) -> bool {
         let process = self.process.load(Ordering::Relaxed);
         process != 0 && process != process::id()
@@ -264,11 +279,11 @@ impl Drop for Loader {
             std::mem::forget(loader);
             return;
         }
-        // Detached, because a preparer thread may be waiting to call a Python function.
+        // Detached, because a preparer thread may be waiting to call a Python function. Who watches it may hold it still.
         let mut left = Some(loader);
-        let closed = Python::try_attach(|py| py.detach(|| drop(left.take())));
-        if closed.is_none() {
-            drop(left);
+        let mut close = || left.take().iter().for_each(|loader| loader.close());
+        if Python::try_attach(|py| py.detach(&mut close)).is_none() {
+            close();
         }
     }
 }

@@ -214,7 +214,10 @@ impl Preparer {
         let waited = self.workspace.end_keeping(kept);
         report.memory += waited;
         if matches!(outcome, Ok(Ok(_))) && waited < self.bill.total() / 16 {
-            self.costs.book(&self.plan, wanted, &self.bill);
+            let predicted = self.costs.book(&self.plan, wanted, &self.bill);
+            if let Some(predicted) = predicted {
+                self.metrics.costs.add(predicted, self.bill.total());
+            }
         }
         outcome.unwrap_or_else(|panic| {
             self.workspace = Self::workspace(&self.plan, &self.budget, self.number, self.workspace.cancel().clone());
@@ -258,6 +261,7 @@ impl Preparer {
         })?;
         let mut before = Instant::now();
         report.read += before - began;
+        self.metrics.loading.add(before - began);
         self.bill.add(before - began, effort);
         (0..cut.0).for_each(|number| self.bill.add(Duration::ZERO, plan.effort(number, wanted)));
         for (number, planned) in plan.ops().iter().enumerate().skip(cut.0) {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 
-use super::{Metrics, Phase};
+use super::{CostSnapshot, LoadingSnapshot, Metrics, Phase};
 use crate::engine::BudgetSnapshot;
 use crate::error::chain;
 
@@ -20,6 +20,8 @@ pub struct Snapshot {
     pub content_bytes: u64,
     /// Preparer threads.
     pub num_workers: usize,
+    /// What comes before the first op.
+    pub loading: LoadingSnapshot,
     /// Ops in the order of the plan.
     pub ops: Vec<OpSnapshot>,
     /// The store.
@@ -34,6 +36,8 @@ pub struct Snapshot {
     pub queue: QueueSnapshot,
     /// Memory in flight.
     pub memory: MemorySnapshot,
+    /// How well it was predicted what samples take.
+    pub costs: CostSnapshot,
     /// Seconds that the consumer waited, by cause.
     pub stall_seconds: BTreeMap<&'static str, f64>,
     /// Bad samples that were replaced.
@@ -166,6 +170,7 @@ impl Snapshot {
             samples: metrics.samples.load(Ordering::Relaxed),
             content_bytes: metrics.content_bytes.load(Ordering::Relaxed),
             num_workers,
+            loading: metrics.loading.read(),
             ops: metrics
                 .ops
                 .iter()
@@ -189,6 +194,7 @@ impl Snapshot {
             reservoir: None,
             queue,
             memory: MemorySnapshot { budget_bytes: budget.limit, used_bytes: budget.used, peak_bytes: budget.peak },
+            costs: metrics.costs.read(),
             stall_seconds: metrics.stalls.seconds(),
             substituted,
             substitutes: substitutes

@@ -1,5 +1,6 @@
 //! A stream of batches, of a loader's own or shared with other jobs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -10,6 +11,7 @@ use crate::cursor::{State, StateError};
 use crate::error::Error;
 use crate::metrics::Snapshot;
 use crate::order::Epoch;
+use crate::plan::Plan;
 
 /// A stream of batches.
 #[derive(Debug)]
@@ -40,6 +42,11 @@ macro_rules! either {
 }
 
 impl Stream {
+    /// The plan.
+    pub fn plan(&self) -> &Arc<Plan> {
+        either!(self, loader => loader.plan())
+    }
+
     /// See [`Loader::begin`].
     pub fn begin(&self) -> Result<Iteration, Error> {
         either!(self, loader => loader.begin())
