@@ -33,7 +33,7 @@ $(VENV)/tools: tools/native.sh
 
 $(VENV)/dev: $(VENV)/tools pyproject.toml tools/browser.sh
 	@echo "installing torch, jax and the test tools (a few minutes the first time)"
-	@$(BIN)/pip install -q torch torchvision jax pillow webdataset pytest ruff mypy nibabel scipy selenium 'moto[s3,server]'
+	@$(BIN)/pip install -q torch torchvision jax pillow webdataset pytest ruff mypy nibabel scipy selenium 'moto[s3,server]' prometheus_client opentelemetry-sdk
 	@sh tools/browser.sh
 	@touch $@
 

@@ -244,14 +244,16 @@ def test_the_snapshot_is_plain_data_and_its_numbers_add_up(
     snapshot = loader.snapshot()
     assert json.loads(json.dumps(snapshot)) == snapshot
     assert set(snapshot) == {
-        "batches", "samples", "content_bytes", "num_workers", "ops", "store", "seek_index", "cache", "reservoir",
-        "queue", "memory", "stall_seconds", "substituted", "substitutes",
+        "batches", "samples", "content_bytes", "num_workers", "loading", "ops", "store", "seek_index", "cache",
+        "reservoir", "queue", "memory", "costs", "stall_seconds", "substituted", "substitutes",
     }  # fmt: skip
     assert (snapshot["batches"], snapshot["samples"], snapshot["num_workers"]) == (3, 12, 2)
     assert snapshot["content_bytes"] == sum(array.nbytes for batch in batches for array in batch.values())
     assert [op["name"] for op in snapshot["ops"]] == [type(op).__name__ for op in CHAIN]
     # Two batches of the next epoch are prepared, not delivered.
     assert [op["samples"] for op in snapshot["ops"]] == [20] * 4
+    assert snapshot["loading"]["samples"] == 20
+    assert snapshot["loading"]["busy_seconds"] >= snapshot["store"]["busy_seconds"] > 0
     per_sample = [24 * 32 * 3, 16 * 16 * 3, 16 * 16 * 3, 16 * 16 * 3 * 4]
     assert [op["bytes_out"] for op in snapshot["ops"]] == [20 * size for size in per_sample]
     files = sorted(root.rglob("*.png"))

@@ -8,7 +8,7 @@
 ...     batch["image"], batch["label"], batch["index"]
 """
 
-from feedline import errors, ops
+from feedline import errors, ops, telemetry
 from feedline._feedline import has_jpeg_simd
 from feedline._feedline import version as _version
 from feedline.batch_log import Wrapped, wrap
@@ -17,6 +17,7 @@ from feedline.errors import (
     ClosedError,
     FeedlineError,
     ForkError,
+    MetricsError,
     NodeError,
     OutOfMemoryError,
     PlanError,
@@ -47,6 +48,7 @@ __all__ = [
     "FeedlineError",
     "ForkError",
     "Loader",
+    "MetricsError",
     "NodeError",
     "OutOfMemoryError",
     "Plan",
@@ -80,6 +82,7 @@ __all__ = [
     "step",
     "synthetic",
     "tar",
+    "telemetry",
     "volumes",
     "weighted",
     "wrap",

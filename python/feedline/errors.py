@@ -51,6 +51,14 @@ class NodeError(FeedlineError, ConnectionError):
         return str(self.args[0])
 
 
+class MetricsError(FeedlineError, OSError):
+    """The numbers of a loader cannot be served at an address, because it is in use or not of this machine."""
+
+    def __str__(self) -> str:
+        """Give the message alone, without the fields of an operating-system error."""
+        return str(self.args[0])
+
+
 class RaggedError(FeedlineError, ValueError):
     """Samples of one batch differ in shape."""
 

@@ -18,6 +18,7 @@ from feedline import sampler as samplers
 from feedline.consumers import Assign, Consumer, Consumers
 from feedline.diagnosis import Report
 from feedline.errors import PlanError
+from feedline.metrics import check_address, serve
 from feedline.ops import Op
 from feedline.plan import Plan
 from feedline.policy import Cache, Skip
@@ -82,6 +83,9 @@ class Loader:
         share: ``True``, the path of a node's socket, or ``fl.share(...)``: samples come from the node of this machine,
             which prepares them once for all jobs with the same source, ops and fields, whatever their speed, start and
             batch size. Each job sees each sample once an epoch, in an order that is not known beforehand.
+        metrics: an address such as ``"127.0.0.1:9400"`` at which ``/metrics`` (for Prometheus), ``/stats`` (the
+            snapshot as JSON) and ``/health`` are served until the loader is closed; port 0 takes any that is free.
+            ``None`` serves nothing. Each rank needs a port of its own.
     """
 
     def __init__(
@@ -113,6 +117,7 @@ class Loader:
         cache: Cache | None = None,
         start: Literal["least-slack", "first-come"] = "least-slack",
         share: bool | str | os.PathLike[str] | Share = False,
+        metrics: str | None = None,
     ) -> None:
         """Check everything at once; read and start nothing before the first batch is asked for."""
         if not isinstance(source, Source):
@@ -177,7 +182,7 @@ class Loader:
                 memory_budget if is_text else _whole("memory_budget", memory_budget, 1, 'or a text such as "512MB"')
             )
         native = _feedline.Plan(source._native, [op._to_native() for op in ops], settings, config)
-        self._start(Plan(native), framework, as_share(share))
+        self._start(Plan(native), framework, as_share(share), check_address(metrics))
 
     @classmethod
     def from_plan(
@@ -186,13 +191,14 @@ class Loader:
         *,
         framework: Literal["numpy", "torch"] = "numpy",
         share: bool | str | os.PathLike[str] | Share = False,
+        metrics: str | None = None,
     ) -> Loader:
         """Make a loader of a plan, for example one read from TOML."""
         loader = cls.__new__(cls)
-        loader._start(plan, framework, as_share(share))
+        loader._start(plan, framework, as_share(share), check_address(metrics))
         return loader
 
-    def _start(self, plan: Plan, framework: str, share: Share | None) -> None:
+    def _start(self, plan: Plan, framework: str, share: Share | None, metrics: str | None) -> None:
         _one_of("framework", framework, ("numpy", "torch"))
         if framework == "numpy" and plan._native.bfloat16_fields:
             names = ", ".join(plan._native.bfloat16_fields)
@@ -204,6 +210,7 @@ class Loader:
         self._share = share
         self._native = open_loader(plan._native, share)
         self._is_closed = False
+        self._metrics = None if metrics is None else serve(self._native, metrics)
         _close_at_exit(self)
 
     @property
@@ -253,7 +260,7 @@ class Loader:
         self._native.load_state_dict(state)
 
     def snapshot(self) -> dict[str, Any]:
-        """Give the run in numbers: time and bytes per op, store, queue, memory, stalls by cause, substitutes."""
+        """Give the run in numbers: time per stage, bytes, queue, memory, stalls by cause, cost errors, substitutes."""
         return self._native.snapshot()
 
     def report(self) -> Report:
@@ -262,6 +269,11 @@ class Loader:
         From what is always counted; :func:`feedline.doctor` measures each part alone and is surer.
         """
         return Report(*self._native.report())
+
+    @property
+    def metrics_address(self) -> str | None:
+        """Where ``metrics`` are served, as ``"127.0.0.1:9400"``; ``None`` if they are not, and once it is closed."""
+        return None if self._metrics is None else self._metrics.address
 
     def costs(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Give what each sample will take in the epoch that comes next, in seconds, in the source's order.
@@ -283,10 +295,17 @@ class Loader:
         return self._native.order_report(None if epoch is None else _whole("epoch", epoch, 0))
 
     def refreshed(self) -> Loader:
-        """Give a loader like this one over the source as it is now, for growing data; it starts at this one's epoch."""
+        """Give a loader like this one over the source as it is now, for growing data; it starts at this one's epoch.
+
+        Where this one serves ``metrics``, the new one does so from now on.
+        """
         plan = Plan(self.plan._native.refreshed())
         loader = Loader.from_plan(plan, framework=self._framework, share=self._share or False)
         loader.set_epoch(self.epoch)
+        address = self.metrics_address
+        if self._metrics is not None and address is not None:
+            self._metrics.close()
+            loader._metrics = serve(loader._native, address)
         return loader
 
     def __repr__(self) -> str:
@@ -296,6 +315,8 @@ class Loader:
 
     def close(self) -> None:
         """End all threads and free all memory, within a second. Also done by ``with``, ``del`` and at exit."""
+        if self._metrics is not None:
+            self._metrics.close()
         self._native.close()
         self._is_closed = True
 

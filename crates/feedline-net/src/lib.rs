@@ -1,8 +1,9 @@
 //! Data that is elsewhere, behind the interfaces of the core: object stores and storage servers as stores, and the
-//! node of a machine as a feed.
+//! node of a machine as a feed. And what others may ask over HTTP: how a node, a storage server or a loader is doing.
 #![forbid(unsafe_code)]
 
 pub mod http;
+pub mod loader;
 pub mod node;
 pub mod object;
 pub mod storage;

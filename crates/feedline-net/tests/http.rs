@@ -3,9 +3,13 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use feedline_core::sink::{Loader, Machine, Stream};
+use feedline_core::testing::open;
 use feedline_net::http::{HttpServer, Page, Routes};
+use feedline_net::loader::{MetricsError, serve};
 use feedline_net::storage::{Link, LinkTerms, Root, Server, ServerConfig, ServerError};
 use feedline_net::wire::Request;
 
@@ -42,6 +46,15 @@ fn pages_are_given_to_get_and_head_and_to_nothing_else() {
     let posted =
         ask(server.address(), "POST /hello HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     assert!(posted.starts_with("HTTP/1.1 405") && posted.contains("allow: GET, HEAD"), "{posted}");
+}
+
+#[test]
+fn a_connection_is_for_one_page() {
+    let server = pages();
+    let two = "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n".repeat(2);
+    let answer = ask(server.address(), &two);
+    assert_eq!(answer.matches("HTTP/1.1 200").count(), 1, "{answer}");
+    assert!(answer.contains("connection: close"), "{answer}");
 }
 
 #[test]
@@ -95,4 +108,24 @@ fn a_storage_server_says_how_it_is_doing() {
     assert!(matches!(Server::start(outside), Err(ServerError::NeedsToken { .. })));
     drop(server);
     assert!(TcpStream::connect_timeout(&http, Duration::from_secs(1)).is_err(), "it has ended with the server");
+}
+
+#[test]
+fn a_loader_serves_its_numbers_where_it_is_told_to_and_says_why_it_cannot() {
+    let plan = open("batch_size = 4\n[source]\nkind = \"synthetic\"\nn = 10\nshape = [2]\n").unwrap();
+    let stream = Arc::new(Stream::Private(Box::new(Loader::new(plan, &Machine::default()))));
+    let server = serve(Arc::clone(&stream), "localhost:0").unwrap();
+    let address = server.address();
+    assert!(get(address, "/metrics").contains("feedline_loader_samples_total{plan=\""));
+    assert!(get(address, "/stats").contains("\"prediction_error\": 0.0"));
+    assert!(get(address, "/health").starts_with("HTTP/1.1 200"));
+    let again = serve(Arc::clone(&stream), &address.to_string());
+    assert!(matches!(again, Err(MetricsError::InUse { listen }) if listen == address));
+    for wrong in ["nonsense", "127.0.0.1", "127.0.0.1:99999", "localhost:", ""] {
+        let refused = serve(Arc::clone(&stream), wrong);
+        assert!(matches!(refused, Err(MetricsError::Address { .. })), "{wrong:?}");
+    }
+    drop(server);
+    assert!(TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_err(), "it ends when it is dropped");
+    assert!(serve(stream, &address.to_string()).is_ok(), "the port is free");
 }

@@ -12,6 +12,7 @@ mod loader;
 mod log;
 mod logging;
 mod map;
+mod metrics;
 mod plan;
 mod sharing;
 mod source;
@@ -31,6 +32,8 @@ mod _feedline {
     use super::doctor::{Diagnosis, log_report};
     #[pymodule_export]
     use super::loader::Loader;
+    #[pymodule_export]
+    use super::metrics::{Metrics, numbers};
     #[pymodule_export]
     use super::plan::Plan;
     #[pymodule_export]

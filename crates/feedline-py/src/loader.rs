@@ -27,7 +27,7 @@ pub const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 /// A stream of batches.
 #[pyclass(frozen, module = "feedline._feedline")]
 pub struct Loader {
-    stream: Option<Stream>,
+    stream: Option<Arc<Stream>>,
     /// The way to a node, of a loader that shares.
     way: Option<Arc<Way>>,
     log: BatchLog,
@@ -85,7 +85,7 @@ impl Loader {
     /// The next batch of an iteration as (name, data) pairs; `None` at its end.
     fn next<'py>(&self, py: Python<'py>, iteration: u64) -> PyResult<Option<Bound<'py, PyList>>> {
         let loader = self.here(py)?;
-        self.process.store(process::id(), Ordering::Relaxed);
+        self.note_threads();
         let asked = Instant::now();
         self.log.asked(asked);
         loop {
@@ -203,7 +203,18 @@ impl Loader {
 
 impl Loader {
     fn of(stream: Stream, way: Option<Arc<Way>>, machine: Machine) -> Self {
-        Self { stream: Some(stream), way, log: BatchLog::default(), machine, process: AtomicU32::new(0) }
+        Self { stream: Some(Arc::new(stream)), way, log: BatchLog::default(), machine, process: AtomicU32::new(0) }
+    }
+
+    /// The stream, for those who watch it.
+    pub fn stream(&self, py: Python<'_>) -> PyResult<Arc<Stream>> {
+        self.here(py)?;
+        Ok(Arc::clone(self.stream.as_ref().expect("it is here")))
+    }
+
+    /// Notes that threads of this process look at it, from now on.
+    pub fn note_threads(&self) {
+        self.process.store(process::id(), Ordering::Relaxed);
     }
 
     fn is_of_parent(&self) -> bool {
@@ -240,11 +251,11 @@ impl Drop for Loader {
             std::mem::forget(loader);
             return;
         }
-        // Detached, because a preparer thread may be waiting to call a Python function.
+        // Detached, because a preparer thread may be waiting to call a Python function. Who watches it may hold it still.
         let mut left = Some(loader);
-        let closed = Python::try_attach(|py| py.detach(|| drop(left.take())));
-        if closed.is_none() {
-            drop(left);
+        let mut close = || left.take().iter().for_each(|loader| loader.close());
+        if Python::try_attach(|py| py.detach(&mut close)).is_none() {
+            close();
         }
     }
 }

@@ -36,6 +36,8 @@ use crate::supply::Wanted;
 const HICCUPS: f64 = 0.1;
 /// Samples that take less are not worth a note each.
 const NOTED: Duration = Duration::from_micros(200);
+/// Of quick samples one in so many is compared with its prediction: a prediction takes some of what they take.
+const COMPARED_EVERY: u64 = 16;
 /// Samples after which the spread of costs is computed anew; sooner at the beginning.
 const SPREAD_EVERY: u64 = 64;
 /// Of more samples the sizes are not looked up, because that opens each file.
@@ -76,6 +78,11 @@ impl Bill {
         self.stages.push((time, effort));
     }
 
+    /// What a stage had to do.
+    fn effort(&self, number: usize) -> Effort {
+        self.stages.get(number).map_or(Effort::Idle, |&(_, effort)| effort)
+    }
+
     /// All stages together.
     pub fn total(&self) -> Duration {
         self.stages.iter().map(|&(time, _)| time).sum()
@@ -106,12 +113,20 @@ impl Costs {
         }
     }
 
-    /// Books what a sample took.
-    pub fn book(&self, plan: &Plan, wanted: Wanted, bill: &Bill) {
-        let total = bill.total();
+    /// Books what a sample took. Gives what it was expected to take, where that is compared: of every sample, or of one in a few
+    /// where they are quick.
+    pub fn book(&self, plan: &Plan, wanted: Wanted, bill: &Bill) -> Option<Duration> {
+        let (total, usual) = (bill.total(), self.sample.get());
+        let number = self.samples.fetch_add(1, Ordering::Relaxed);
+        let is_compared = !usual.is_zero() && (usual >= NOTED || number.is_multiple_of(COMPARED_EVERY));
+        let predicted = is_compared.then(|| self.sum(plan, wanted, |number| bill.effort(number)));
+        self.learn(plan, wanted, bill, total);
+        predicted
+    }
+
+    fn learn(&self, plan: &Plan, wanted: Wanted, bill: &Bill, total: Duration) {
         self.sample.add(total);
         self.totals.add(total);
-        self.samples.fetch_add(1, Ordering::Relaxed);
         for (stage, &(time, effort)) in self.stages.iter().zip(&bill.stages) {
             stage.mean(effort).add(time);
         }
@@ -145,11 +160,16 @@ impl Costs {
 
     /// What a sample will take, its draws considered, where `loading` says what there is to do until it is loaded.
     pub fn predict(&self, plan: &Plan, wanted: Wanted, loading: Effort) -> Duration {
+        self.sum(plan, wanted, |number| if number == 0 { loading } else { plan.effort(number - 1, wanted) })
+    }
+
+    /// What all stages of a sample will take, each with its effort.
+    fn sum(&self, plan: &Plan, wanted: Wanted, effort: impl Fn(usize) -> Effort) -> Duration {
         let row = plan.source().ordinal_of(wanted.id);
         let size = row.map_or(Size::default(), |row| size_of(plan, row));
         let noted = self.table.get().and_then(Option::as_ref).zip(row);
         let of_stage = |(number, stage): (usize, &Stage)| {
-            let effort = if number == 0 { loading } else { plan.effort(number - 1, wanted) };
+            let effort = effort(number);
             let column = column(number, effort, self.stages.len());
             let known = noted.zip(column).and_then(|((table, row), column)| table.of(row, column));
             known.unwrap_or_else(|| stage.unseen(effort, size))
@@ -209,5 +229,33 @@ fn column(number: usize, effort: Effort, stages: usize) -> Option<usize> {
         Effort::Idle => None,
         Effort::Usual => Some(number),
         Effort::Search => Some(stages + number),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::order::Occurrence;
+    use crate::testing::open;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn samples_are_compared_with_what_was_known_before_them_all_or_of_quick_ones_some() {
+        let plan = open("batch_size = 1\n[source]\nkind = \"synthetic\"\nn = 10\nshape = [1]\n").unwrap();
+        let book = |costs: &Costs, ordinal: u64, time: Duration| {
+            let mut bill = Bill::default();
+            bill.add(time, Effort::Usual);
+            let id = plan.source().id_at(ordinal);
+            costs.book(&plan, Wanted { id, epoch: Epoch(0), occurrence: Occurrence(0) }, &bill)
+        };
+        let slow = Costs::new(&plan);
+        assert_eq!(book(&slow, 0, 10 * MS), None, "nothing was known");
+        assert_eq!(book(&slow, 1, 30 * MS), Some(10 * MS), "what the others took");
+        let again = book(&slow, 1, 30 * MS).unwrap();
+        assert!(again.abs_diff(30 * MS) < MS, "what it took itself, not {again:?}");
+        let quick = Costs::new(&plan);
+        let compared = (0..COMPARED_EVERY * 10).filter_map(|number| book(&quick, number % 10, MS / 100)).count();
+        assert_eq!(compared, 9, "but for the first, of which nothing was known");
     }
 }

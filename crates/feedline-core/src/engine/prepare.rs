@@ -223,7 +223,10 @@ impl Preparer {
         let waited = self.workspace.end_keeping(kept);
         report.memory += waited;
         if matches!(outcome, Ok(Ok(_))) && waited < self.bill.total() / 16 {
-            self.costs.book(&self.plan, wanted, &self.bill);
+            let predicted = self.costs.book(&self.plan, wanted, &self.bill);
+            if let Some(predicted) = predicted {
+                self.metrics.costs.add(predicted, self.bill.total());
+            }
         }
         outcome.unwrap_or_else(|panic| {
             self.workspace = Self::workspace(&self.plan, &self.budget, self.number, self.workspace.cancel().clone());
@@ -270,6 +273,7 @@ impl Preparer {
         let mut cpu_before = is_clocked.then(thread_cpu_time);
         let mut times = self.metrics.recorder.is_on().then(|| vec![began, before]);
         report.read += before - began;
+        self.metrics.loading.add(before - began);
         self.bill.add(before - began, effort);
         for number in 0..cut.0 {
             self.bill.add(Duration::ZERO, plan.effort(number, wanted));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{CacheSnapshot, Recorder, SeekSnapshot, StallMeter, TrafficMeter};
+use super::{CacheSnapshot, CostMeter, LoadingMeter, Recorder, SeekSnapshot, StallMeter, TrafficMeter};
 use crate::batch::Batch;
 use crate::error::SampleFailure;
 use crate::plan::Plan;
@@ -230,6 +230,10 @@ pub struct Metrics {
     pub ops: Vec<OpMeter>,
     /// Preparer threads.
     pub threads: ThreadMeter,
+    /// What comes before the first op.
+    pub loading: LoadingMeter,
+    /// How well costs were predicted.
+    pub costs: CostMeter,
     /// The store.
     pub read: ReadMeter,
     /// What the supply gets from peers.
@@ -260,6 +264,8 @@ impl Metrics {
         Self {
             ops: plan.ops().iter().map(|op| OpMeter::new(op.name())).collect(),
             threads: ThreadMeter::default(),
+            loading: LoadingMeter::default(),
+            costs: CostMeter::default(),
             read: ReadMeter::default(),
             traffic,
             seek: SeekMeter::default(),
@@ -283,6 +289,10 @@ impl Metrics {
 
     /// Books substitutes that were delivered.
     pub fn add_substitutes(&self, new: &[Substitute]) {
+        // Nearly always: so nobody waits here for a snapshot that is being taken.
+        if new.is_empty() {
+            return;
+        }
         self.substituted.fetch_add(new.len() as u64, Ordering::Relaxed);
         let mut kept = self.substitutes.lock().unwrap_or_else(PoisonError::into_inner);
         for substitute in new {

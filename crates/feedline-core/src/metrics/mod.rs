@@ -3,15 +3,19 @@
 //! In: increments from the engine, one per sample and op. Out: a [`Snapshot`]. Ops, sources and stores do not know that
 //! they are counted.
 
+mod costs;
 mod cpu;
+mod loading;
 mod meters;
 mod snapshot;
 mod stalls;
 mod timeline;
 mod traffic;
 
+pub use costs::{CostMeter, CostSnapshot};
 pub(crate) use cpu::process_cpu_time;
 pub use cpu::thread_cpu_time;
+pub use loading::{LoadingMeter, LoadingSnapshot};
 pub use meters::{CacheMeter, Metrics, OpMeter, OpTotals, ReadMeter, SeekMeter, Substitute, ThreadMeter};
 pub use snapshot::{
     CacheSnapshot, MemorySnapshot, OpSnapshot, QueueSnapshot, ReservoirSnapshot, SeekSnapshot, Snapshot, StoreSnapshot,

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 
-use super::{Metrics, OpTotals, Phase};
+use super::{CostSnapshot, LoadingSnapshot, Metrics, OpTotals, Phase};
 use crate::engine::BudgetSnapshot;
 use crate::error::chain;
 
@@ -24,6 +24,8 @@ pub struct Snapshot {
     pub idle_seconds: f64,
     /// Time in which they waited for memory.
     pub memory_wait_seconds: f64,
+    /// What comes before the first op.
+    pub loading: LoadingSnapshot,
     /// Ops in the order of the plan.
     pub ops: Vec<OpSnapshot>,
     /// The store.
@@ -38,6 +40,8 @@ pub struct Snapshot {
     pub queue: QueueSnapshot,
     /// Memory in flight.
     pub memory: MemorySnapshot,
+    /// How well it was predicted what samples take.
+    pub costs: CostSnapshot,
     /// Seconds that the consumer waited, by cause.
     pub stall_seconds: BTreeMap<&'static str, f64>,
     /// Bad samples that were replaced.
@@ -178,6 +182,7 @@ impl Snapshot {
             num_workers,
             idle_seconds: idle.as_secs_f64(),
             memory_wait_seconds: memory_wait.as_secs_f64(),
+            loading: metrics.loading.read(),
             ops: metrics
                 .ops
                 .iter()
@@ -202,6 +207,7 @@ impl Snapshot {
             reservoir: None,
             queue,
             memory: MemorySnapshot { budget_bytes: budget.limit, used_bytes: budget.used, peak_bytes: budget.peak },
+            costs: metrics.costs.read(),
             stall_seconds: metrics.stalls.seconds(),
             substituted,
             substitutes: substitutes

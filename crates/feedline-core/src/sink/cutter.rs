@@ -86,13 +86,17 @@ impl Cutter {
         })
     }
 
+    /// Samples that are there and in no batch yet.
+    pub fn samples(&self) -> usize {
+        self.begun.as_ref().map_or(0, |begun| begun.ids.len()) + self.left()
+    }
+
     /// Whether a batch of `len` samples can be cut. If not, what is there of it is copied, so that the next segment can come.
     pub fn has(&mut self, len: usize) -> Result<bool, Error> {
-        let copied = self.begun.as_ref().map_or(0, |begun| begun.ids.len());
-        let left = self.left();
-        if copied + left >= len {
+        if self.samples() >= len {
             return Ok(true);
         }
+        let left = self.left();
         if left > 0 {
             self.copy(left)?;
         }

@@ -275,7 +275,9 @@ impl SharedLoader {
 
     /// What this job has received so far, in numbers.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot::new(&self.metrics, 0, QueueSnapshot::default(), self.budget.snapshot())
+        let ready_batches = self.lock().cutter.samples() / self.plan.settings().batch_size;
+        let queue = QueueSnapshot { ready_batches, open_batches: ready_batches, ..QueueSnapshot::default() };
+        Snapshot::new(&self.metrics, 0, queue, self.budget.snapshot())
     }
 
     /// Leaves the carousel.

@@ -1,5 +1,6 @@
 //! A stream of batches, of a loader's own or shared with other jobs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -41,6 +42,11 @@ macro_rules! either {
 }
 
 impl Stream {
+    /// The plan.
+    pub fn plan(&self) -> &Arc<Plan> {
+        either!(self, loader => loader.plan())
+    }
+
     /// See [`Loader::begin`].
     pub fn begin(&self) -> Result<Iteration, Error> {
         either!(self, loader => loader.begin())
@@ -94,11 +100,6 @@ impl Stream {
             (Self::Private(_), StreamState::Shared(_)) => Err(StateError::Shared.into()),
             (Self::Shared(_), StreamState::Private(_)) => Err(StateError::Private.into()),
         }
-    }
-
-    /// The plan.
-    pub fn plan(&self) -> &Plan {
-        either!(self, loader => loader.plan())
     }
 
     /// See [`Loader::snapshot`].

@@ -5,11 +5,14 @@
 //!
 //! - `server.rs` listens, with bounded connections and times
 //! - `prometheus.rs` writes numbers as Prometheus reads them
+//! - `numbers.rs` are the pages that a node, a storage server and a loader have alike
 //!
 //! Always true: a client that is slow or hostile keeps one of few connections for a bounded time.
 
+mod numbers;
 mod prometheus;
 mod server;
 
-pub use prometheus::Exposition;
+pub use numbers::Numbers;
+pub use prometheus::{Exposition, Metric, MetricKind, Number};
 pub use server::{HttpError, HttpServer, Page, Routes};

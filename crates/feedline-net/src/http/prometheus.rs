@@ -1,72 +1,140 @@
-//! Numbers in the text format that Prometheus reads.
+//! Numbers as Prometheus reads them, and as others do who want to know what each is.
+//!
+//! In: metrics, one after the other. Out: the text of a scrape, or the metrics themselves.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::Write as _;
 
-/// A text that grows by one metric at a time.
+/// Metrics of one process at one time.
 #[derive(Clone, Debug, Default)]
-pub struct Exposition(String);
+pub struct Exposition {
+    /// Labels of all values.
+    common: Vec<(&'static str, String)>,
+    metrics: Vec<Metric>,
+}
+
+/// One metric with all its values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metric {
+    /// Its name, with the unit; that of a counter ends in `_total`.
+    pub name: &'static str,
+    /// What it says.
+    pub help: &'static str,
+    /// How it goes.
+    pub kind: MetricKind,
+    /// Values by labels.
+    pub values: Vec<(Vec<(&'static str, String)>, f64)>,
+}
+
+/// How a number goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricKind {
+    /// It only grows.
+    Counter,
+    /// It comes and goes.
+    Gauge,
+}
+
+impl MetricKind {
+    /// The word of the text format.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+        }
+    }
+}
+
+/// What can be a value. Counts up to 2^53 are exact, as in Prometheus itself.
+pub trait Number: Copy {
+    /// As a value.
+    fn value(self) -> f64;
+}
+
+macro_rules! number {
+    ($($kind:ty)*) => {
+        $(impl Number for $kind {
+            fn value(self) -> f64 {
+                self as f64
+            }
+        })*
+    };
+}
+
+number! { f64 u64 usize }
 
 impl Exposition {
+    /// An empty one, whose values will all have these labels.
+    pub fn labelled(common: Vec<(&'static str, String)>) -> Self {
+        Self { common, metrics: Vec::new() }
+    }
+
     /// Adds a number that only grows; its name ends in `_total`.
-    pub fn counter(&mut self, name: &str, help: &str, value: impl Display) {
-        self.head(name, help, "counter");
-        self.line(name, "", value);
+    pub fn counter(&mut self, name: &'static str, help: &'static str, value: impl Number) {
+        self.counters(name, help, [], [([""; 0], value)]);
     }
 
     /// Adds a number that comes and goes.
-    pub fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
-        self.head(name, help, "gauge");
-        self.line(name, "", value);
+    pub fn gauge(&mut self, name: &'static str, help: &'static str, value: impl Number) {
+        self.gauges(name, help, [], [([""; 0], value)]);
     }
 
     /// Adds one counter for each combination of values that some labels have.
-    pub fn counters<const N: usize, L: AsRef<str>, V: Display>(
+    pub fn counters<const N: usize, L: Into<String>, V: Number>(
         &mut self,
-        name: &str,
-        help: &str,
-        labels: [&str; N],
+        name: &'static str,
+        help: &'static str,
+        labels: [&'static str; N],
         values: impl IntoIterator<Item = ([L; N], V)>,
     ) {
-        self.head(name, help, "counter");
-        self.lines(name, labels, values);
+        debug_assert!(name.ends_with("_total"), "{name} is a counter");
+        self.add(name, help, MetricKind::Counter, labels, values);
     }
 
     /// Adds one number that comes and goes for each combination of values that some labels have.
-    pub fn gauges<const N: usize, L: AsRef<str>, V: Display>(
+    pub fn gauges<const N: usize, L: Into<String>, V: Number>(
         &mut self,
-        name: &str,
-        help: &str,
-        labels: [&str; N],
+        name: &'static str,
+        help: &'static str,
+        labels: [&'static str; N],
         values: impl IntoIterator<Item = ([L; N], V)>,
     ) {
-        self.head(name, help, "gauge");
-        self.lines(name, labels, values);
+        self.add(name, help, MetricKind::Gauge, labels, values);
     }
 
-    /// The text.
-    pub fn into_text(self) -> String {
-        self.0
-    }
-
-    fn head(&mut self, name: &str, help: &str, kind: &str) {
-        write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n").expect("a String takes all");
-    }
-
-    fn lines<const N: usize, L: AsRef<str>, V: Display>(
+    fn add<const N: usize, L: Into<String>, V: Number>(
         &mut self,
-        name: &str,
-        labels: [&str; N],
+        name: &'static str,
+        help: &'static str,
+        kind: MetricKind,
+        labels: [&'static str; N],
         values: impl IntoIterator<Item = ([L; N], V)>,
     ) {
-        for (of, value) in values {
-            let pair = |(label, of): (&str, &L)| format!("{label}=\"{}\"", escaped(of.as_ref()));
-            let pairs: Vec<String> = labels.into_iter().zip(&of).map(pair).collect();
-            self.line(name, &format!("{{{}}}", pairs.join(",")), value);
+        let labelled = |(of, value): ([L; N], V)| {
+            let own = labels.into_iter().zip(of.map(Into::into));
+            (self.common.iter().cloned().chain(own).collect(), value.value())
+        };
+        let values = values.into_iter().map(labelled).collect();
+        self.metrics.push(Metric { name, help, kind, values });
+    }
+
+    /// The metrics, in the order in which they were added.
+    pub fn metrics(&self) -> &[Metric] {
+        &self.metrics
+    }
+
+    /// The text of a scrape.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for Metric { name, help, kind, values } in &self.metrics {
+            write!(text, "# HELP {name} {help}\n# TYPE {name} {}\n", kind.name()).expect("a String takes all");
+            for (labels, value) in values {
+                let pairs: Vec<String> =
+                    labels.iter().map(|(label, of)| format!("{label}=\"{}\"", escaped(of))).collect();
+                let pairs = if pairs.is_empty() { String::new() } else { format!("{{{}}}", pairs.join(",")) };
+                writeln!(text, "{name}{pairs} {value}").expect("a String takes all");
+            }
         }
-    }
-
-    fn line(&mut self, name: &str, label: &str, value: impl Display) {
-        writeln!(self.0, "{name}{label} {value}").expect("a String takes all");
+        text
     }
 }
 
@@ -82,8 +150,8 @@ mod tests {
     #[test]
     fn every_metric_has_its_help_type_and_lines() {
         let mut text = Exposition::default();
-        text.gauge("connections", "Clients now.", 3);
-        text.counters("requests_total", "Requests.", ["kind"], [(["open"], 1), (["read"], 20)]);
+        text.gauge("connections", "Clients now.", 3_u64);
+        text.counters("requests_total", "Requests.", ["kind"], [(["open"], 1_u64), (["read"], 20)]);
         text.gauges("share", "Of all.", ["of", "in"], [(["a \"b\"\\c\n", "d"], 0.5)]);
         text.counter("cpu_seconds_total", "Seconds.", 0.5);
         let expected = "# HELP connections Clients now.\n# TYPE connections gauge\nconnections 3\n\
@@ -91,6 +159,16 @@ mod tests {
                         requests_total{kind=\"open\"} 1\nrequests_total{kind=\"read\"} 20\n\
                         # HELP share Of all.\n# TYPE share gauge\nshare{of=\"a \\\"b\\\"\\\\c\\n\",in=\"d\"} 0.5\n\
                         # HELP cpu_seconds_total Seconds.\n# TYPE cpu_seconds_total counter\ncpu_seconds_total 0.5\n";
-        assert_eq!(text.into_text(), expected);
+        assert_eq!(text.text(), expected);
+    }
+
+    #[test]
+    fn labels_of_all_stand_before_those_of_one() {
+        let mut text = Exposition::labelled(vec![("rank", "1".to_owned())]);
+        text.gauge("a", "A.", 1_u64 << 40);
+        text.counters("b_total", "B.", ["op"], [(["x"], 2_u64)]);
+        let lines: Vec<String> = text.text().lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect();
+        assert_eq!(lines, ["a{rank=\"1\"} 1099511627776", "b_total{rank=\"1\",op=\"x\"} 2"]);
+        assert_eq!(text.metrics()[1].values, [(vec![("rank", "1".to_owned()), ("op", "x".to_owned())], 2.0)]);
     }
 }

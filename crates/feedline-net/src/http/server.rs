@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use tokio::time;
 
 /// Connections at once; further ones wait to be taken.
 const MOST_CONNECTIONS: usize = 32;
-/// How long a client may take to ask, also for the next page.
+/// How long a client may take to ask.
 const ASK_TIME: Duration = Duration::from_secs(5);
 /// How long a connection may last.
 const CONNECTION_TIME: Duration = Duration::from_secs(30);
@@ -131,6 +132,7 @@ pub enum HttpError {
 #[derive(Debug)]
 pub struct HttpServer {
     address: SocketAddr,
+    descriptor: RawFd,
     runtime: Option<Runtime>,
 }
 
@@ -140,19 +142,24 @@ impl HttpServer {
         let failed = |source| HttpError::Listen { listen, source };
         let listener = TcpListener::bind(listen).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+        let (address, descriptor) = (listener.local_addr().map_err(failed)?, listener.as_raw_fd());
         let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("feedline-http").enable_all().build();
         let runtime = runtime.map_err(HttpError::Thread)?;
         let entered = runtime.enter();
         let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
         drop(entered);
         runtime.spawn(accept(listener, Arc::new(routes)));
-        Ok(Self { address, runtime: Some(runtime) })
+        Ok(Self { address, descriptor, runtime: Some(runtime) })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The number of the socket that listens. A child that is forked has a copy of it, which keeps the port in use.
+    pub fn descriptor(&self) -> RawFd {
+        self.descriptor
     }
 }
 
@@ -184,6 +191,9 @@ async fn accept(listener: tokio::net::TcpListener, routes: Arc<Routes>) {
             };
             let mut builder = http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(ASK_TIME).max_buf_size(MOST_HEAD_BYTES);
+            // One page, and the client is told that it ends: a child that is forked meanwhile has a copy of the connection,
+            // and would keep a client waiting that asks for the next page on it.
+            builder.keep_alive(false);
             let connection = builder.serve_connection(TokioIo::new(stream), service_fn(answer));
             match time::timeout(CONNECTION_TIME, connection).await {
                 Ok(Ok(())) | Err(_) => {}

@@ -21,12 +21,7 @@ const FILES: [(&str, &str, &str); 5] = [
 
 /// The pages of a node.
 pub(super) fn routes(stats: impl Fn() -> NodeStats + Clone + Send + Sync + 'static) -> Routes {
-    let metrics = stats.clone();
-    let numbers = Routes::default()
-        .with("/health", || Page::text("serving\n"))
-        .with("/metrics", move || Page::metrics(metrics().metrics()))
-        .with("/stats", move || Page::of_data(&stats()));
-    FILES.into_iter().fold(numbers, |routes, (path, content_type, body)| {
+    FILES.into_iter().fold(Routes::of_numbers(stats), |routes, (path, content_type, body)| {
         routes.with(path, move || Page { status: 200, content_type, body: body.to_owned() })
     })
 }

@@ -1,14 +1,13 @@
 //! A node in numbers: one document for `feedline top`, the page and Prometheus.
 //!
-//! In: what runs and jobs have counted. Out: plain data, and the same as Prometheus reads it. Nothing is worked out twice:
-//! who shows a sum or a ratio takes it from here.
+//! In: what runs and jobs have counted. Out: plain data, and the same as Prometheus reads it.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::runs::RunStats;
-use crate::http::Exposition;
+use crate::http::{Exposition, Numbers};
 
 /// A node in numbers.
 #[derive(Clone, Debug, Serialize)]
@@ -48,9 +47,8 @@ pub(super) fn key_text(key: u128) -> String {
     format!("{key:032x}")
 }
 
-impl NodeStats {
-    /// The same as Prometheus reads it.
-    pub fn metrics(&self) -> String {
+impl Numbers for NodeStats {
+    fn exposition(&self) -> Exposition {
         let mut text = Exposition::default();
         text.gauge("feedline_node_uptime_seconds", "Seconds since the start.", self.seconds);
         text.gauge("feedline_node_memory_limit_bytes", "Memory that segments may take.", self.memory_bytes);
@@ -60,14 +58,16 @@ impl NodeStats {
         text.counter("feedline_node_jobs_attached_total", "Jobs since the start.", self.jobs_attached_total);
         self.write_runs(&mut text);
         self.write_jobs(&mut text);
-        text.into_text()
+        text
     }
+}
 
+impl NodeStats {
     fn write_runs(&self, text: &mut Exposition) {
-        let info = |run: &RunStats| ([run.key.clone(), run.first_sample.clone(), run.ops.join(", ")], 1);
+        let info = |run: &RunStats| ([run.key.clone(), run.first_sample.clone(), run.ops.join(", ")], 1_u64);
         let labels = ["run", "first_sample", "ops"];
         text.gauges("feedline_node_run_info", "What a run produces.", labels, self.runs.iter().map(info));
-        let mut gauge = |name: &str, help: &str, value: fn(&RunStats) -> f64| {
+        let mut gauge = |name: &'static str, help: &'static str, value: fn(&RunStats) -> f64| {
             let values = self.runs.iter().map(|run| ([run.key.as_str()], value(run)));
             text.gauges(name, help, ["run"], values);
         };
@@ -78,7 +78,7 @@ impl NodeStats {
         gauge("feedline_node_run_shared_ratio", "Samples delivered for each one produced.", |run| {
             run.carousel.leased_per_produced
         });
-        let mut counter = |name: &str, help: &str, value: fn(&RunStats) -> u64| {
+        let mut counter = |name: &'static str, help: &'static str, value: fn(&RunStats) -> u64| {
             let values = self.runs.iter().map(|run| ([run.key.as_str()], value(run)));
             text.counters(name, help, ["run"], values);
         };

@@ -21,7 +21,7 @@ use super::session::{self, Shared};
 use super::tally::ServerStats;
 use super::throttle::Throttle;
 use super::token::Token;
-use crate::http::{HttpError, HttpServer, Page, Routes};
+use crate::http::{HttpError, HttpServer, Routes};
 use crate::tls::{Identity, Stream};
 use crate::wire::{Frame, Reply, WireError};
 
@@ -134,7 +134,9 @@ impl Server {
         let is_closed = Arc::new(AtomicBool::new(false));
         let stats = StatsSource { shared: shared.clone(), cpus, began: Instant::now() };
         let mut server = Self { address, stats, http: None, is_closed: Arc::clone(&is_closed), threads: Vec::new() };
-        server.http = http.map(|http| HttpServer::start(http, server.routes())).transpose()?;
+        let of_pages = server.stats.clone();
+        let routes = Routes::of_numbers(move || of_pages.read());
+        server.http = http.map(|http| HttpServer::start(http, routes)).transpose()?;
         for number in 0..cpus.ceil() as usize {
             let (shared, root) = (shared.clone(), root.clone());
             server.begin(format!("feedline-storage-{number}"), move || work(&shared, &root))?;
@@ -161,15 +163,6 @@ impl Server {
     /// What it has done so far.
     pub fn stats(&self) -> ServerStats {
         self.stats.read()
-    }
-
-    /// The way to [`Server::stats`] for pages.
-    fn routes(&self) -> Routes {
-        let (metrics, stats) = (self.stats.clone(), self.stats.clone());
-        Routes::default()
-            .with("/health", || Page::text("serving\n"))
-            .with("/metrics", move || Page::metrics(metrics.read().metrics()))
-            .with("/stats", move || Page::of_data(&stats.read()))
     }
 
     /// Where its pages are, if it has some.

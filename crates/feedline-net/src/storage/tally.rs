@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 
-use crate::http::Exposition;
+use crate::http::{Exposition, Numbers};
 
 /// Counts while a server runs.
 #[derive(Debug, Default)]
@@ -76,15 +76,14 @@ pub struct ServerStats {
     pub cpus: f64,
 }
 
-impl ServerStats {
-    /// The same as Prometheus reads it.
-    pub fn metrics(&self) -> String {
+impl Numbers for ServerStats {
+    fn exposition(&self) -> Exposition {
         let mut text = Exposition::default();
         text.gauge("feedline_storage_uptime_seconds", "Seconds since the start.", self.uptime_seconds);
         text.gauge("feedline_storage_connections", "Connections now.", self.connections);
         text.counter("feedline_storage_connections_total", "Connections since the start.", self.connections_total);
         text.counter("feedline_storage_refused_total", "Connections that were turned away.", self.refused);
-        let mut by_kind = |name: &str, help: &str, counts: &BTreeMap<&'static str, u64>| {
+        let mut by_kind = |name: &'static str, help: &'static str, counts: &BTreeMap<&'static str, u64>| {
             text.counters(name, help, ["kind"], counts.iter().map(|(kind, count)| ([*kind], *count)));
         };
         by_kind("feedline_storage_requests_total", "Requests.", &self.requests);
@@ -97,6 +96,6 @@ impl ServerStats {
         text.counter("feedline_storage_sent_bytes_total", "Bytes of replies sent.", self.sent_bytes);
         text.counter("feedline_storage_cpu_seconds_total", "Processor time used.", self.cpu_seconds);
         text.gauge("feedline_storage_cpus", "Cores that may be used.", self.cpus);
-        text.into_text()
+        text
     }
 }

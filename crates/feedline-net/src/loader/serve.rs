@@ -1,0 +1,54 @@
+//! Serves the numbers of a loader.
+//!
+//! In: a stream and an address. Out: a server of `/metrics`, `/stats` and `/health`, which ends when it is dropped.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use feedline_core::sink::Stream;
+
+use super::LoaderStats;
+use crate::http::{HttpError, HttpServer, Routes};
+
+/// The name of this machine for itself, which is in place of an address.
+const THIS_MACHINE: &str = "localhost:";
+
+/// Why numbers cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum MetricsError {
+    #[error(
+        "metrics is {given:?}; it is an address of this machine and a port up to 65535, such as \"127.0.0.1:9400\", \
+         or \"127.0.0.1:0\" for any free port"
+    )]
+    Address { given: String },
+    #[error(
+        "metrics: {listen} is in use by another loader or process; give each loader and each rank a port of its own, \
+         or port 0 and look at loader.metrics_address"
+    )]
+    InUse { listen: SocketAddr },
+    #[error(transparent)]
+    Http(HttpError),
+}
+
+/// Begins to serve the numbers of a stream.
+pub fn serve(stream: Arc<Stream>, address: &str) -> Result<HttpServer, MetricsError> {
+    let numeric = address.strip_prefix(THIS_MACHINE).map(|port| format!("127.0.0.1:{port}"));
+    let listen = numeric.as_deref().unwrap_or(address).parse();
+    let listen: SocketAddr = listen.map_err(|_| MetricsError::Address { given: address.to_owned() })?;
+    let server = HttpServer::start(listen, Routes::of_numbers(move || LoaderStats::of(&stream)));
+    let server = server.map_err(|error| match error {
+        HttpError::Listen { listen, ref source } if source.kind() == io::ErrorKind::AddrInUse => {
+            MetricsError::InUse { listen }
+        }
+        other => MetricsError::Http(other),
+    })?;
+    let address = server.address();
+    if listen.ip().is_loopback() {
+        tracing::debug!(%address, "serves metrics");
+    } else {
+        tracing::warn!(%address, "serves metrics to whoever reaches this address, names of bad samples included");
+    }
+    Ok(server)
+}
