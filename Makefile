@@ -19,7 +19,7 @@ SCHEDULE ?=
 # How long `make fuzz` runs each target.
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build demo test test-rust test-python test-fuzz fuzz loom memcheck lint bench bench-peers bench-schedule bench-storage bench-accuracy bench-share clean
+.PHONY: help build demo test test-rust test-python test-fuzz fuzz loom memcheck lint bench bench-peers bench-schedule bench-storage bench-accuracy bench-share bench-doctor clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -102,6 +102,9 @@ bench-accuracy: $(VENV)/dev $(VENV)/installed  ## train a small segmentation net
 bench-share: $(VENV)/dev $(VENV)/installed  ## jobs that share; sequential reads against random ones, and what is learnt from them (an hour)
 	$(BIN)/python -m bench.share $(firstword $(DATA))
 	$(BIN)/python -m bench.share.sequential $(firstword $(DATA))
+
+bench-doctor: $(VENV)/dev $(VENV)/installed  ## verdicts, predictions and remedies of the doctor against what then happens (half an hour)
+	$(BIN)/python -m bench.doctor
 
 clean:  ## remove what the commands made
 	rm -rf $(VENV) target fuzz/artifacts fuzz/corpus demo-data bench/.venvs bench-work .pytest_cache .mypy_cache .ruff_cache

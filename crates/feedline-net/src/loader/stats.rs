@@ -76,6 +76,9 @@ fn write_delivered(snapshot: &Snapshot, text: &mut Exposition) {
 fn write_stages(snapshot: &Snapshot, text: &mut Exposition) {
     const LABELS: [&str; 2] = ["op", "number"];
     text.gauge("feedline_loader_workers", "Threads that prepare.", snapshot.num_workers);
+    let (idle, memory) = (snapshot.idle_seconds, snapshot.memory_wait_seconds);
+    text.counter("feedline_loader_idle_seconds_total", "Time in which threads had nothing to do.", idle);
+    text.counter("feedline_loader_memory_wait_seconds_total", "Time that threads waited for memory.", memory);
     let loading = snapshot.loading;
     text.counter(
         "feedline_loader_loading_busy_seconds_total",
@@ -84,8 +87,9 @@ fn write_stages(snapshot: &Snapshot, text: &mut Exposition) {
     );
     text.counter("feedline_loader_loaded_samples_total", "Samples loaded.", loading.samples);
     let labels = || snapshot.ops.iter().enumerate().map(|(number, op)| [op.name.clone(), number.to_string()]);
-    let (busy, bytes, samples) = (
+    let (busy, cpu, bytes, samples) = (
         snapshot.ops.iter().map(|op| op.busy_seconds),
+        snapshot.ops.iter().map(|op| op.cpu_seconds),
         snapshot.ops.iter().map(|op| op.bytes_out),
         snapshot.ops.iter().map(|op| op.samples),
     );
@@ -94,6 +98,12 @@ fn write_stages(snapshot: &Snapshot, text: &mut Exposition) {
         "Time that threads spent in an op.",
         LABELS,
         labels().zip(busy),
+    );
+    text.counters(
+        "feedline_loader_op_cpu_seconds_total",
+        "Processor time of an op, from the samples of which it was taken.",
+        LABELS,
+        labels().zip(cpu),
     );
     text.counters("feedline_loader_op_out_bytes_total", "Bytes that an op made.", LABELS, labels().zip(bytes));
     text.counters("feedline_loader_op_samples_total", "Samples that an op did.", LABELS, labels().zip(samples));
