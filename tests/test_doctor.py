@@ -139,14 +139,14 @@ def test_a_run_is_reported_from_what_is_always_counted() -> None:
 
 def test_the_log_of_a_foreign_loader_with_four_workers_is_recognised() -> None:
     def batches() -> Any:
-        for ms in FOUR_WORKERS * 2:
+        for ms in FOUR_WORKERS:
             time.sleep(ms / 5e3)
             yield np.zeros((8, 2))
 
     watched = fl.wrap(batches(), step=lambda _: None)
     report = watched.run()
     period = next(oddity for oddity in report.oddities if oddity["kind"] == "period")
-    assert period["batches"] in (4, 11), "the log, and the log twice"
+    assert period["batches"] == 4
     assert report.bound == "prepare"
     assert "bound by the workers" in str(report)
 

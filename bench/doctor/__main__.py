@@ -67,7 +67,7 @@ def ratios(results: dict[str, Any]) -> Iterator[Ratio]:
             continue
         right = sum(case["bound"] == case["is"] for case in cases) / len(cases)
         yield Ratio(f"{kind}: verdicts that are right", right, "at least", 1.0)
-        named = min(case["gains"][case["bound"]] for case in cases if case["bound"] in case["gains"])
+        named = min(case["gains"].get(case["bound"], 0.0) for case in cases)
         yield Ratio(f"{kind}: gain by easing what was named, the least", named, "at least", 0.10)
         others = [gain for case in cases for what, gain in case["gains"].items() if what != case["bound"]]
         yield Ratio(f"{kind}: gain by easing something else, the most", max(others), "at most", 0.05)

@@ -87,16 +87,22 @@ def make(kind: str, seed: int) -> Case:
         # Fewer slots than threads: a quarter of the threads would do for the rate that is reached.
         cost = 1e3 * 2 / rate
         return replace(usual, batch=2, workers=8, costs_ms=(cost,), step_ms=2e3 / other() / 2, budget=2, samples=256)
-    slow = chance.uniform(15, 30)
-    period = 24 * batch if kind == "head_of_line" else usual.samples
-    share = 1 / period
+    # One sample holds up all others of its stretch, whose own cost and steps hardly matter: the threads wait for it.
+    slow = chance.uniform(150, 400)
+    stretch = batch * chance.randrange(8, 16)
     if kind == "giant":
-        slow *= 6
-    # The mean cost allows 2.5 times the step's rate, but one slow sample holds all up.
-    quick = 1e3 * workers / (4 * rate) / (1 + share * (slow - 1))
-    place = chance.randrange(period)
-    costs = tuple(quick * slow if number == place else quick for number in range(period))
-    return replace(usual, costs_ms=costs, step_ms=1e3 * batch / (2.5 * rate), prefetch=2)
+        slow, stretch = 2 * slow, 32 * batch
+    quick = 0.05 * slow * workers / stretch
+    place = chance.randrange(stretch)
+    costs = tuple(slow if number == place else quick for number in range(stretch))
+    step = 0.03 * slow * batch / stretch
+    return replace(
+        usual,
+        costs_ms=costs,
+        step_ms=step,
+        prefetch=2,
+        samples=stretch * max(1, usual.samples // stretch if kind == "head_of_line" else 1),
+    )
 
 
 def _spin(ms: float, value: Any) -> Any:

@@ -67,8 +67,7 @@ class Wrapped(Generic[B]):
 
     def report(self) -> Report:
         """Say what bounded the run so far."""
-        log = self._log[1:] if len(self._log) > 1 else self._log
-        found, oddities = _feedline.log_report(log)
+        found, oddities = _feedline.log_report(self._log)
         bound = self._bound(found["stall_share"], [oddity["kind"] for oddity in found["oddities"]])
         speed = {"measured_samples_per_second": found["samples_per_second"], "stall_share": found["stall_share"]}
         return Report({"bound": bound, **speed, "log": found}, oddities)

@@ -15,7 +15,6 @@ use feedline_core::{Machine, Plan, Registry};
 use serde::Serialize;
 
 use crate::arguments::DoctorArguments;
-use crate::environment;
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::output;
 use crate::plan;
@@ -86,11 +85,7 @@ impl Trainer for Simulated<'_> {
 pub fn doctor(typed: &DoctorArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Examination> {
     let opened = plan::open(plan::read(&typed.plan)?, registry, interrupt);
     let opened = opened.with_context(|| format!("in plan {:?}", typed.plan))?;
-    let machine = Machine {
-        memory_bytes: environment::memory_bytes(),
-        cache_folder: environment::cache_folder(),
-        ..Machine::default()
-    };
+    let machine = plan::machine();
     let step = Duration::try_from_secs_f64(typed.step_ms / 1e3).context("--step-ms is a time from 0 on")?;
     let mut trainer = Simulated { step, batch: None, interrupt };
     let course = Course { seconds: typed.seconds, has_tables: !typed.quick };

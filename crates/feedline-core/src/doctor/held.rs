@@ -8,6 +8,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use xxhash_rust::xxh3::xxh3_128;
+
 use crate::batch::FieldTypes;
 use crate::order::SampleId;
 use crate::source::{OpenPart, Origin, Source, SourceError};
@@ -165,7 +167,8 @@ impl Source for HeldSource {
     }
 
     fn identity(&self) -> u128 {
-        self.parent.identity()
+        let ids: Vec<u8> = self.ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+        self.parent.identity() ^ xxh3_128(&ids)
     }
 
     fn ending(&self, id: SampleId, field: &str) -> Option<String> {

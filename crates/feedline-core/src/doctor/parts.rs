@@ -96,6 +96,7 @@ impl Parts {
         trainer: &mut dyn Trainer,
     ) -> Result<Self, DoctorError> {
         let step_ms = step(plan, machine, seconds, trainer)?;
+        let machine = &Machine { is_trial: true, ..machine.clone() };
         let source = plan.source();
         let is_remote = source.is_remote() || source.peer().is_some();
         let reads_ahead = is_remote || matches!(plan.settings().shuffle, Shuffle::Reservoir(_));

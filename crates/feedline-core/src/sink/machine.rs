@@ -17,6 +17,8 @@ pub struct Machine {
     pub memory_bytes: Option<u64>,
     /// Where to keep what later runs can use. Nothing is kept without it.
     pub cache_folder: Option<PathBuf>,
+    /// Whether what samples cost is neither looked up nor kept: they are not prepared as a user's plan says.
+    pub is_trial: bool,
     /// Cores that several runs share by least slack; without it a run takes no notice of others.
     pub cores: Option<Arc<Cores>>,
     /// Samples in memory that several runs have in common; without it each run has what it keeps for itself.
@@ -63,5 +65,6 @@ pub(crate) fn keep_costs(plan: &Plan, costs: &Costs, machine: &Machine) {
 }
 
 fn cost_file(plan: &Plan, machine: &Machine) -> Option<CostFile> {
-    machine.cache_folder.as_ref().map(|folder| CostFile::in_folder(folder, plan))
+    let folder = machine.cache_folder.as_ref().filter(|_| !machine.is_trial)?;
+    Some(CostFile::in_folder(folder, plan))
 }

@@ -4,7 +4,7 @@
 //! by all its shorter ways (law 8); and a sample that is not the same twice is so from some stage on, which is to blame (law 1).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::thread;
 
 use super::content::Content;
@@ -68,10 +68,9 @@ impl Definition {
 
     /// Who is to blame for a sample that is not the same twice, if that shows when it is prepared alone.
     pub fn culprit(&self, wanted: Wanted) -> Result<Option<Culprit>, VerifyError> {
-        let first = self.on_a_new_thread(wanted, Kernels::Fastest)?;
         for attempt in 1..ATTEMPTS {
             let kernels = if attempt % 2 == 0 { Kernels::Plain } else { Kernels::Fastest };
-            let second = self.on_a_new_thread(wanted, kernels)?;
+            let [first, second] = self.on_two_threads(wanted, [Kernels::Fastest, kernels])?;
             if let Some(culprit) = self.blame(&first, &second) {
                 return Ok(Some(culprit));
             }
@@ -79,17 +78,27 @@ impl Definition {
         Ok(None)
     }
 
-    /// All stages of a sample, on a thread of its own: what depends on the thread shows.
-    fn on_a_new_thread(&self, wanted: Wanted, kernels: Kernels) -> Result<Stages, VerifyError> {
+    /// All stages of a sample, on two threads that live at the same time, so that they differ: what depends on the thread shows.
+    fn on_two_threads(&self, wanted: Wanted, kernels: [Kernels; 2]) -> Result<[Stages; 2], VerifyError> {
+        let both = Barrier::new(2);
         thread::scope(|scope| {
-            let work = move || {
-                let mut stages = Stages::default();
-                let walked = self.walk(wanted, kernels, &mut |_, sample| stages.fields.push(fields(sample)));
-                Stages { failure: walked.err(), ..stages }
+            let both = &both;
+            let start = |kernels| {
+                let work = move || {
+                    both.wait();
+                    let mut stages = Stages::default();
+                    let walked = self.walk(wanted, kernels, &mut |_, sample| stages.fields.push(fields(sample)));
+                    Stages { failure: walked.err(), ..stages }
+                };
+                let started = thread::Builder::new().name("feedline-verify".to_owned()).spawn_scoped(scope, work);
+                started.map_err(VerifyError::Thread)
             };
-            let thread = thread::Builder::new().name("feedline-verify".to_owned()).spawn_scoped(scope, work);
-            let thread = thread.map_err(VerifyError::Thread)?;
-            Ok(thread.join().unwrap_or_default())
+            let first = start(kernels[0])?;
+            let second = start(kernels[1]).inspect_err(|_| {
+                // The first is not left alone.
+                both.wait();
+            })?;
+            Ok([first, second].map(|thread| thread.join().unwrap_or_default()))
         })
     }
 
