@@ -1,6 +1,7 @@
 """What-ifs against what then really happens: `feedline doctor --try all` on jobs for which a remedy is to be found.
 
 Threads: ops that wait, with too few threads. Cache: decode and resize of pictures, with a random crop behind them.
+Pack: pictures as files on a simulated hard disk (8 ms a seek, 150 MB/s).
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ def _plans(root: Path) -> dict[str, tuple[fl.Loader, float]]:
     waits = fl.Loader(fl.synthetic(4096, (1000,)), [testing.delay(20.0)], batch_size=8, num_workers=2)
     resized = [ops.DecodeImage(), ops.Resize(256), ops.RandomCrop(224), ops.Normalize()]
     kept = fl.Loader(fl.folder(pictures), resized, batch_size=32, num_workers=2, shuffle=True)
-    return {"workers": (waits, 20.0), "cache": (kept, 1.0)}
+    disk = testing.slow_disk(pictures, seek_ms=8.0, mb_per_second=150.0)
+    crops = [ops.DecodeImage(), ops.RandomResizedCrop(64)]
+    sought = fl.Loader(fl.folder(disk), crops, batch_size=32, num_workers=4, shuffle=True, seek_index="never")
+    return {"workers": (waits, 20.0), "cache": (kept, 1.0), "pack": (sought, 1.0)}
 
 
 def measure(root: Path, seconds: float) -> dict[str, Any]:

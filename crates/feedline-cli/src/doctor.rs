@@ -10,27 +10,36 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use feedline_core::batch::Batch;
-use feedline_core::doctor::{Course, Diagnosis, DoctorError, Remedy, Told, Trainer, reached};
+use feedline_core::doctor::{
+    Alternative, Bound, Change, Course, Diagnosis, DoctorError, Parts, Remedy, Told, Trainer, reached,
+};
 use feedline_core::{Machine, Plan, Registry};
 use serde::Serialize;
 
 use crate::arguments::DoctorArguments;
+use crate::environment;
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::output;
 use crate::plan;
 
 mod formats;
+mod packed;
 mod page;
+mod strip;
 mod trace;
 mod words;
 
 pub use formats::{FormatCost, formats};
+use packed::{can_pack, packed};
 pub use page::html;
 pub use trace::trace;
 pub use words::words;
 
 /// The part of the joint run that a remedy is tried for.
 const TRY: f64 = 0.5;
+/// Samples that are packed at least, to see what that would give.
+const LEAST_PACKED: u64 = 256;
+const PACK_NOTE: &str = "as much space again, read in sequence through a reservoir of a tenth of the epoch";
 
 /// What was found out about a plan.
 #[derive(Debug, Serialize)]
@@ -83,16 +92,41 @@ impl Trainer for Simulated<'_> {
 
 /// Examines a plan.
 pub fn doctor(typed: &DoctorArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Examination> {
-    let opened = plan::open(plan::read(&typed.plan)?, registry, interrupt);
+    let document = plan::read(&typed.plan)?;
+    let opened = plan::open(document.clone(), registry, interrupt);
     let opened = opened.with_context(|| format!("in plan {:?}", typed.plan))?;
     let machine = plan::machine();
     let step = Duration::try_from_secs_f64(typed.step_ms / 1e3).context("--step-ms is a time from 0 on")?;
     let mut trainer = Simulated { step, batch: None, interrupt };
     let course = Course { seconds: typed.seconds, has_tables: !typed.quick };
-    let examined = Diagnosis::examine(&opened, &machine, course, &mut trainer, &mut told);
+    let temporary = tempfile::Builder::new().prefix("feedline-doctor-").tempdir_in(environment::temporary_folder());
+    let temporary = temporary.context("cannot make a temporary folder")?;
+    let shards = |name: &str, most_samples: u64| {
+        let folder = temporary.path().join(name);
+        packed(&opened, &document, (&folder, most_samples), registry, interrupt)
+    };
+    let mut offer = |bound: Bound, parts: &Parts| {
+        if bound != Bound::Read || !can_pack(&opened) {
+            return Vec::new();
+        }
+        // As many as can be read in a part's time, so that packing takes no longer.
+        let rate = parts.read_samples_per_second.unwrap_or_default();
+        let some = ((rate * typed.seconds * TRY) as u64).max(LEAST_PACKED);
+        match shards("some", some) {
+            Ok(plan) => vec![Alternative { change: Change::Pack, plan, note: PACK_NOTE }],
+            Err(error) => {
+                output::say(&format!("packing is not looked at: {error:#}"));
+                Vec::new()
+            }
+        }
+    };
+    let examined = Diagnosis::examine(&opened, &machine, course, &mut trainer, &mut told, &mut offer);
     let diagnosis = examined.map_err(as_interrupt).with_context(|| format!("in plan {:?}", typed.plan))?;
     let tried = match &typed.r#try {
-        Some(name) => try_out(name, &diagnosis, &opened, &machine, typed.seconds, &mut trainer)?,
+        Some(name) => {
+            let all = || shards("all", u64::MAX);
+            try_out(name, &diagnosis, (&opened, &all), &machine, typed.seconds, &mut trainer)?
+        }
         None => Vec::new(),
     };
     let formats = if typed.quick { Vec::new() } else { formats()? };
@@ -128,7 +162,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 fn try_out(
     name: &str,
     diagnosis: &Diagnosis,
-    plan: &Arc<Plan>,
+    (plan, shards): (&Arc<Plan>, &dyn Fn() -> Result<Arc<Plan>>),
     machine: &Machine,
     seconds: f64,
     trainer: &mut dyn Trainer,
@@ -138,10 +172,12 @@ fn try_out(
         if !(name == "best" || name == "all" || name == remedy.change.name()) {
             continue;
         }
-        let Some(changed) = remedy.change.apply(plan)? else { continue };
         output::say(&format!("trying {} (about {:.0} s)", remedy.change, seconds));
-        // What is kept between epochs has to be kept first.
-        let time = if remedy.change.name() == "cache" { seconds } else { seconds * TRY };
+        let changed = if remedy.change == Change::Pack { Some(shards()?) } else { remedy.change.apply(plan)? };
+        let Some(changed) = changed else { continue };
+        // What is kept between epochs, or indexed, has to be made first.
+        let is_slow = matches!(remedy.change, Change::Cache { .. } | Change::SeekIndex);
+        let time = if is_slow { seconds } else { seconds * TRY };
         let measured = reached(&changed, machine, time.max(2.0), trainer).map_err(as_interrupt)?;
         found.push(Tried { remedy: remedy.clone(), measured_samples_per_second: measured });
         if name == "best" {

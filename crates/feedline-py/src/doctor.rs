@@ -51,7 +51,9 @@ impl Diagnosis {
                 }
             });
         };
-        let examined = py.detach(|| CoreDiagnosis::examine(&plan, &machine, course, &mut trainer, &mut told));
+        let examined = py.detach(|| {
+            CoreDiagnosis::examine(&plan, &machine, course, &mut trainer, &mut told, &mut |_, _| Vec::new())
+        });
         logging::hand_over(py)?;
         examined.map(Self).map_err(|error| python_error(py, error))
     }

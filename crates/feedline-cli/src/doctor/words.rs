@@ -5,6 +5,7 @@ use std::fmt::{self, Write as _};
 use feedline_core::doctor::{Bound, Diagnosis, LogReport, Parts, Percentiles};
 use feedline_core::plan::ByteSize;
 
+use super::strip::strip;
 use super::{FormatCost, Tried};
 
 /// All that was found out, for people.
@@ -19,6 +20,7 @@ fn write_all(diagnosis: &Diagnosis, tried: &[Tried], formats: &[FormatCost], out
     write_parts(diagnosis, out)?;
     write_remedies(diagnosis, tried, out)?;
     write_log(&diagnosis.log, out)?;
+    out.push_str(&strip(&diagnosis.life));
     write_tables(diagnosis, formats, out)
 }
 

@@ -10,7 +10,7 @@ use super::life::Life;
 use super::log::{BatchTime, LogReport};
 use super::parts::{Parts, varied};
 use super::predict::Capacities;
-use super::remedy::{Case, MORE_MEMORY, Remedy};
+use super::remedy::{Alternative, Case, MORE_MEMORY, Remedy, alternatives};
 use super::tables::{ConsumersRow, WorkersRow, by_consumers, by_workers};
 use super::verdict::{Bound, Joint, Nature, bound, falls_short};
 use super::watch::{Trainer, Watched, watch, watch_loader};
@@ -100,13 +100,14 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    /// Examines a plan with a trainer.
+    /// Examines a plan with a trainer; `offer` gives further changes that could be made, once it is known what bounds the job.
     pub fn examine(
         plan: &Arc<Plan>,
         machine: &Machine,
         course: Course,
         trainer: &mut dyn Trainer,
         tell: &mut dyn FnMut(Told),
+        offer: &mut dyn FnMut(Bound, &Parts) -> Vec<Alternative>,
     ) -> Result<Self, DoctorError> {
         let part_seconds = (course.seconds * PART).clamp(1.0, 5.0);
         tell(Told::Measures("each part alone", 4.0 * part_seconds));
@@ -133,8 +134,18 @@ impl Diagnosis {
             reads_longer: parts.read_ms() > parts.prepare_ms,
         };
         let bound = bound(&capacities, nature, &joint, with_memory.map(|(_, reached)| reached));
+        let mut possible = alternatives(plan, bound)?;
+        possible.extend(offer(bound, &parts));
+        let mut measured_alternatives = Vec::new();
+        for alternative in possible {
+            tell(Told::Measures(alternative.change.name(), 3.0 * part_seconds));
+            let times = (parts.step_ms, part_seconds);
+            let changed = Parts::measure_with_step(&alternative.plan, machine, times, trainer)?;
+            measured_alternatives.push((alternative, changed));
+        }
         let measured = joint.samples_per_second;
-        let case = Case { plan, parts: &parts, bound, measured, with_memory, machine };
+        let alternatives = &measured_alternatives[..];
+        let case = Case { plan, parts: &parts, bound, measured, with_memory, machine, alternatives };
         let remedies = case.remedies();
         let (mut consumers, mut workers) = (Vec::new(), Vec::new());
         if course.has_tables {

@@ -32,7 +32,7 @@ pub use log::{BatchTime, LogReport, Oddity, Percentiles};
 pub use parts::{OpPart, Parts};
 pub use period::{Period, period};
 pub use predict::Capacities;
-pub use remedy::{Change, Remedy};
+pub use remedy::{Alternative, Change, Remedy};
 pub use run_report::RunReport;
 pub use tables::{ConsumersRow, WorkersRow};
 pub use verdict::Bound;

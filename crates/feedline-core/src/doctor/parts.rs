@@ -96,6 +96,16 @@ impl Parts {
         trainer: &mut dyn Trainer,
     ) -> Result<Self, DoctorError> {
         let step_ms = step(plan, machine, seconds, trainer)?;
+        Self::measure_with_step(plan, machine, (step_ms, seconds), trainer)
+    }
+
+    /// The same where it is known how long a step takes.
+    pub fn measure_with_step(
+        plan: &Arc<Plan>,
+        machine: &Machine,
+        (step_ms, seconds): (f64, f64),
+        trainer: &mut dyn Trainer,
+    ) -> Result<Self, DoctorError> {
         let machine = &Machine { is_trial: true, ..machine.clone() };
         let source = plan.source();
         let is_remote = source.is_remote() || source.peer().is_some();

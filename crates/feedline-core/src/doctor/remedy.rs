@@ -11,7 +11,8 @@ use serde::Serialize;
 use super::parts::{Parts, varied};
 use super::verdict::Bound;
 use super::{DoctorError, OpPart};
-use crate::plan::{ByteSize, CacheConfig, CacheForm, Order, Plan, SeekIndexUse, Start, Workers};
+use crate::offload::Policy;
+use crate::plan::{ByteSize, CacheConfig, CacheForm, Order, Plan, PlannedOp, Registry, SeekIndexUse, Start, Workers};
 use crate::sink::Machine;
 
 /// What a remedy has to gain before it is told.
@@ -52,6 +53,10 @@ pub enum Change {
     Planned,
     /// Only the part of a picture that a crop needs is read and decoded.
     SeekIndex,
+    /// Pictures are decoded at a smaller size where that is enough, approximately.
+    FastDecode,
+    /// A storage server does a part of the work.
+    Offload,
     /// Several jobs are served by one load.
     Share {
         /// How many.
@@ -91,6 +96,8 @@ impl fmt::Display for Change {
             Self::Memory { memory_budget } => write!(f, "memory_budget=\"{}\"", ByteSize(*memory_budget)),
             Self::Planned => f.write_str("order=\"planned\""),
             Self::SeekIndex => f.write_str("seek_index=\"auto\""),
+            Self::FastDecode => f.write_str("ops.DecodeImage(fast=True)"),
+            Self::Offload => f.write_str("offload=\"auto\""),
             Self::Share { jobs } => write!(f, "share=True in {jobs} jobs on the same data"),
             Self::Pack => f.write_str("feedline pack, then fl.tar(...) with shuffle=fl.reservoir(...)"),
             Self::Native { ops } => write!(f, "native ops in place of {}", ops.join(", ")),
@@ -107,6 +114,8 @@ impl Change {
             Self::Memory { .. } => "memory",
             Self::Planned => "planned",
             Self::SeekIndex => "seek-index",
+            Self::FastDecode => "fast-decode",
+            Self::Offload => "offload",
             Self::Share { .. } => "share",
             Self::Pack => "pack",
             Self::Native { .. } => "native",
@@ -118,7 +127,8 @@ impl Change {
         if matches!(self, Self::Share { .. } | Self::Pack | Self::Native { .. }) {
             return Ok(None);
         }
-        let changed = varied(plan, plan.source(), plan.ops().to_vec(), |settings, config| match self {
+        let ops = if *self == Self::FastDecode { fast(plan)? } else { plan.ops().to_vec() };
+        let changed = varied(plan, plan.source(), ops, |settings, config| match self {
             Self::Workers { num_workers } => config.num_workers = Workers::Count(*num_workers),
             Self::Cache { form, ram } => {
                 config.cache = Some(CacheConfig { ram: Some(ByteSize(*ram)), disk: None, form: Some(*form) });
@@ -129,10 +139,63 @@ impl Change {
                 (config.start, config.prefetch_batches) = (Start::LeastSlack, None);
             }
             Self::SeekIndex => config.seek_index = SeekIndexUse::Auto,
-            Self::Share { .. } | Self::Pack | Self::Native { .. } => {}
+            Self::Offload => config.offload = Policy::Auto,
+            Self::FastDecode | Self::Share { .. } | Self::Pack | Self::Native { .. } => {}
         })?;
         Ok(Some(changed))
     }
+}
+
+/// A plan as it would be, whose parts are to be measured.
+#[derive(Clone, Debug)]
+pub struct Alternative {
+    /// What is changed.
+    pub change: Change,
+    /// The plan with it, or with a part of its samples.
+    pub plan: Arc<Plan>,
+    /// What it takes, and what is lost by it, in words.
+    pub note: &'static str,
+}
+
+/// The plan's ops, with pictures decoded approximately.
+fn fast(plan: &Plan) -> Result<Vec<PlannedOp>, DoctorError> {
+    let registry = Registry::core();
+    let change = |planned: &PlannedOp| {
+        if !is_decoder(planned) {
+            return Ok(planned.clone());
+        }
+        let mut table = planned.table()?;
+        table.insert("fast".to_owned(), true.into());
+        Ok(registry.build_op(table)?)
+    };
+    plan.ops().iter().map(change).collect()
+}
+
+fn is_decoder(planned: &PlannedOp) -> bool {
+    planned.op().on().names().any(|name| planned.op().decoding(name).is_some())
+}
+
+/// What could be changed about a plan that is bound by loading, where what it gains is not known before it is measured.
+pub(super) fn alternatives(plan: &Plan, bound: Bound) -> Result<Vec<Alternative>, DoctorError> {
+    if !matches!(bound, Bound::Prepare | Bound::Read | Bound::Network) {
+        return Ok(Vec::new());
+    }
+    let decodes = plan.ops().iter().any(is_decoder);
+    let is_exact = !plan.ops().iter().any(PlannedOp::is_approximate);
+    let has_index = plan.config().seek_index == SeekIndexUse::Auto;
+    let is_near = plan.source().peer().is_some() && plan.config().offload == Policy::None;
+    let possible = [
+        (decodes && !has_index, Change::SeekIndex, "indexes are made in the first epoch; the pixels stay the same"),
+        (decodes && is_exact && bound == Bound::Prepare, Change::FastDecode, "pixels are approximate: see the guide"),
+        (is_near, Change::Offload, "the bytes of samples stay the same"),
+    ];
+    let mut found = Vec::new();
+    for (_, change, note) in possible.into_iter().filter(|(is_possible, ..)| *is_possible) {
+        if let Some(plan) = change.apply(plan)? {
+            found.push(Alternative { change, plan, note });
+        }
+    }
+    Ok(found)
 }
 
 /// What is known when remedies are looked for.
@@ -144,13 +207,15 @@ pub(super) struct Case<'a> {
     /// With a larger budget, where that was tried: how large, and what was reached.
     pub with_memory: Option<(u64, f64)>,
     pub machine: &'a Machine,
+    pub alternatives: &'a [(Alternative, Parts)],
 }
 
 impl Case<'_> {
     /// All that would help, best first.
     pub fn remedies(&self) -> Vec<Remedy> {
-        let found = [self.workers(), self.memory(), self.planned(), self.seek_index(), self.native(), self.pack()];
-        let mut found: Vec<Remedy> = found.into_iter().flatten().chain(self.caches()).chain(self.share()).collect();
+        let found = [self.workers(), self.memory(), self.planned(), self.native(), self.share()];
+        let mut found: Vec<Remedy> =
+            found.into_iter().flatten().chain(self.caches()).chain(self.alternatives()).collect();
         found.retain(|remedy| remedy.predicted_gain >= LEAST_GAIN);
         found.sort_by(|a, b| b.predicted_gain.total_cmp(&a.predicted_gain));
         found
@@ -234,29 +299,6 @@ impl Case<'_> {
         Some(self.remedy(Change::Planned, predicted, note))
     }
 
-    fn seek_index(&self) -> Option<Remedy> {
-        // What it gains is not known before it is tried; crops of pictures need half of the bytes and of the decoding.
-        let is_off = self.plan.config().seek_index == SeekIndexUse::Never;
-        let decode = self
-            .parts
-            .ops
-            .iter()
-            .zip(self.plan.ops())
-            .filter(|(_, planned)| planned.op().on().names().any(|name| planned.op().decoding(name).is_some()));
-        let decode_ms: f64 = decode.map(|(op, _)| op.ms).sum();
-        if !is_off || decode_ms <= 0.0 || !matches!(self.bound, Bound::Prepare | Bound::Read | Bound::Network) {
-            return None;
-        }
-        let changed = Parts {
-            prepare_ms: self.parts.prepare_ms - decode_ms / 2.0,
-            prepare_cpu_ms: self.parts.prepare_cpu_ms - decode_ms / 2.0,
-            read_samples_per_second: self.parts.read_samples_per_second.map(|rate| 2.0 * rate),
-            ..self.parts.clone()
-        };
-        let note = "about half of the bytes and of the decoding of crops; made in the first epoch".to_owned();
-        Some(self.remedy(Change::SeekIndex, changed.capacities().samples_per_second(), note))
-    }
-
     fn native(&self) -> Option<Remedy> {
         let ops: Vec<String> = self.parts.ops.iter().filter(|op| op.is_foreign).map(|op| op.op.clone()).collect();
         if ops.is_empty() || self.bound != Bound::Python {
@@ -272,16 +314,13 @@ impl Case<'_> {
         Some(self.remedy(Change::Native { ops }, changed.capacities().samples_per_second(), note))
     }
 
-    fn pack(&self) -> Option<Remedy> {
-        let is_packed = self.plan.source().blocks().is_some();
-        if is_packed || self.parts.is_remote || self.bound != Bound::Read {
-            return None;
-        }
-        // Sequential reads cost their bytes alone; at the least, seeks go.
-        let without =
-            Parts { read_samples_per_second: None, read_alone_samples_per_second: None, ..self.parts.clone() };
-        let note = "at most: as if reading in sequence was free".to_owned();
-        Some(self.remedy(Change::Pack, without.capacities().samples_per_second(), note))
+    /// Those whose parts were measured.
+    fn alternatives(&self) -> Vec<Remedy> {
+        let told = |(alternative, parts): &(Alternative, Parts)| {
+            let predicted = parts.capacities().samples_per_second();
+            self.remedy(alternative.change.clone(), predicted, alternative.note.to_owned())
+        };
+        self.alternatives.iter().map(told).collect()
     }
 
     fn share(&self) -> Option<Remedy> {

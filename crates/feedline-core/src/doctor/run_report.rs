@@ -67,7 +67,7 @@ impl RunReport {
             () if parts.foreign_share() > 0.5 => Bound::Python,
             () => Bound::Prepare,
         };
-        let case = Case { plan, parts: &parts, bound, measured: rate, with_memory: None, machine };
+        let case = Case { plan, parts: &parts, bound, measured: rate, with_memory: None, machine, alternatives: &[] };
         Self {
             bound,
             measured_samples_per_second: rate,

@@ -46,6 +46,12 @@ pub struct ReservoirConfig {
     pub block: ByteSize,
 }
 
+impl Default for ReservoirConfig {
+    fn default() -> Self {
+        Self { size: None, readers: USUAL_READERS, block: USUAL_BLOCK }
+    }
+}
+
 /// Samples in the reservoir of each rank.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "size is a number of samples, or a part of a rank's samples such as 0.1")]

@@ -1,0 +1,86 @@
+//! The samples of a plan as shards, to see what reading in sequence would give.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use feedline_core::order::Seed;
+use feedline_core::pack::{self, Content, Damaged, Options, Watch};
+use feedline_core::plan::{ByteSize, ReservoirConfig, ReservoirSize, Shuffle};
+use feedline_core::source::{Part, Source, SubsetSource};
+use feedline_core::{Document, Plan, Registry};
+
+use crate::environment;
+use crate::interrupt::Interrupt;
+use crate::plan;
+
+/// A simulated disk keeps its speed in the address.
+const SLOW_DISK: &str = "slow-disk://";
+/// The part of an epoch that the reservoir holds.
+const RESERVOIR: f64 = 0.1;
+const SHARD_BYTES: u64 = 256 << 20;
+
+/// Says whether samples of a plan could be packed: files of their own, on a disk of this machine.
+pub fn can_pack(plan: &Plan) -> bool {
+    let source = plan.source();
+    let first = (!source.is_empty()).then(|| source.id_at(0)).and_then(|id| source.address(id));
+    let is_file = first.is_some_and(|(_, range)| range.is_none());
+    source.blocks().is_none() && !source.is_remote() && source.peer().is_none() && is_file
+}
+
+/// The plan over shards in `folder`, into which up to `most_samples` of its samples are packed, read in sequence.
+pub fn packed(
+    plan: &Plan,
+    document: &Document,
+    (folder, most_samples): (&Path, u64),
+    registry: &Arc<Registry>,
+    interrupt: &Interrupt<'_>,
+) -> Result<Arc<Plan>> {
+    let mut source = Arc::clone(plan.source());
+    if most_samples < source.len() {
+        let part = Part::Share { seed: Seed(0).0, from: 0.0, to: most_samples as f64 / source.len() as f64 };
+        source = Arc::new(SubsetSource::new(source, part)?) as Arc<dyn Source>;
+    }
+    let options =
+        Options { shard_size: ByteSize(SHARD_BYTES), content: Content::AsIs, max_side: None, damaged: Damaged::Keep };
+    pack::pack(&*source, folder, &options, environment::cores(), &mut Watcher(interrupt))?;
+    let root = document.source.get("root").and_then(toml::Value::as_str).unwrap_or_default();
+    let mut table = toml::Table::new();
+    table.insert("kind".to_owned(), "tar".into());
+    table.insert("shards".to_owned(), beside(root, folder)?.into());
+    let mut changed = Document { source: table, ..document.clone() };
+    let size = Some(ReservoirSize::Share(RESERVOIR));
+    changed.settings.shuffle = Shuffle::Reservoir(ReservoirConfig { size, ..ReservoirConfig::default() });
+    changed.settings.sampler = None;
+    plan::open(changed, registry, interrupt)
+}
+
+/// The shards of a folder, on the disk that `root` is on.
+fn beside(root: &str, folder: &Path) -> Result<String> {
+    let folder = folder.to_str().context("the temporary folder has a name that is not UTF-8")?;
+    let disk = root.strip_prefix(SLOW_DISK).and_then(|rest| rest.split_once('/'));
+    Ok(disk.map_or_else(|| format!("{folder}/*.tar"), |(speed, _)| format!("{SLOW_DISK}{speed}{folder}/*.tar")))
+}
+
+struct Watcher<'a>(&'a Interrupt<'a>);
+
+impl Watch for Watcher<'_> {
+    fn reached(&mut self, _: u64) {}
+
+    fn wants_to_stop(&mut self) -> bool {
+        self.0.check().is_err()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_lie_on_the_disk_of_the_files() {
+        let folder = Path::new("/tmp/x");
+        assert_eq!(beside("/data/train", folder).unwrap(), "/tmp/x/*.tar");
+        let slow = beside("slow-disk://seek_ms=8.0,mb_per_second=150.0/data/train", folder).unwrap();
+        assert_eq!(slow, "slow-disk://seek_ms=8.0,mb_per_second=150.0/tmp/x/*.tar");
+    }
+}
