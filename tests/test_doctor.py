@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,48 @@ def test_a_foreign_loader_that_keeps_up_leaves_the_step_as_the_bound() -> None:
     assert report.measured_samples_per_second == pytest.approx(400, rel=0.5)
     with pytest.raises(fl.PlanError, match="needs the step"):
         watched.run()
+
+
+def computing(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+@pytest.mark.parametrize(("load", "bound"), [(computing, "prepare"), (time.sleep, "read")])
+def test_a_foreign_loader_that_computes_is_told_from_one_that_waits(load: Callable[[float], None], bound: str) -> None:
+    def batches() -> Any:
+        for number in range(1000):
+            load(0.010 + 0.002 * (number % 3))
+            yield np.zeros((4, 2))
+
+    report = fl.wrap(batches(), step=lambda _: computing(0.004)).run(seconds=1.0)
+    assert report.bound == bound
+
+
+def test_the_loaders_own_files_stay_as_they_are(tmp_path: Path, own_cache: Path) -> None:
+    log = tmp_path / "arrivals"
+    options = {"order": "arrival", "arrival_log": log}
+    with waiting(2.0, **options) as loader:
+        for _ in loader:
+            pass
+        kept, costs = log.read_bytes(), sorted((own_cache / "costs").glob("*"))
+        before = [path.read_bytes() for path in costs]
+        fl.doctor(loader, seconds=1.0)
+        assert log.read_bytes() == kept
+        assert sorted((own_cache / "costs").glob("*")) == costs
+        assert [path.read_bytes() for path in costs] == before
+
+
+def test_a_report_of_a_loop_that_is_left_early_has_no_pause_in_it() -> None:
+    with waiting(1.0) as loader:
+        for _ in range(3):
+            for number, _ in enumerate(loader):
+                if number == 5:
+                    break
+            time.sleep(0.3)
+        steps = loader.report().to_dict()["log"]["step_ms"]
+    assert steps["most"] < 200
 
 
 def test_the_command_says_the_same_as_data(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from feedline import testing
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Examine a job once; names of its samples try to break out of the page."""
+    """Examine a job once."""
     path = tmp_path_factory.mktemp("doctor") / "doctor.html"
     with fl.Loader(fl.synthetic(256, (16,)), [testing.delay(6.0)], batch_size=4, num_workers=2) as loader:
         fl.doctor(loader, lambda _: time.sleep(0.004), seconds=1.5, tables=True).save_html(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
@@ -13,6 +14,9 @@ from feedline.diagnosis import Report, Step
 from feedline.errors import PlanError
 
 B = TypeVar("B")
+
+_MOST_BATCHES = 1 << 14
+"""Batches whose times are kept."""
 
 _HARDLY = 0.05
 """A step that waits less than this part of its time is what bounds the run."""
@@ -27,10 +31,11 @@ class Wrapped(Generic[B]):
     def __init__(self, batches: Iterable[B], step: Step | None) -> None:
         """Time the batches of an iterable."""
         self._batches, self._step = batches, step
-        self._log: list[tuple[int, float, float, float, int]] = []
+        self._log: deque[tuple[int, float, float, float, int]] = deque(maxlen=_MOST_BATCHES)
         self._epoch = 0
-        self._cpu = 0.0
-        self._waited = 0.0
+        self._workers = int(getattr(batches, "num_workers", 0) or 0)
+        self._children_before: float | None = None
+        self._own_cpu = 0.0
 
     def __len__(self) -> int:
         """Give the number of batches, if the iterable knows it."""
@@ -39,15 +44,16 @@ class Wrapped(Generic[B]):
     def __iter__(self) -> Iterator[B]:
         """Give the batches as they are, and keep when each was asked for and worked on."""
         epoch, self._epoch = self._epoch, self._epoch + 1
-        asked, cpu = time.perf_counter(), _loading_cpu()
+        if self._children_before is None:
+            self._children_before = _children_cpu()
+        asked, cpu = time.perf_counter(), time.thread_time()
         for batch in self._batches:
-            received = time.perf_counter()
+            received, loaded = time.perf_counter(), time.thread_time()
             yield batch
             done = time.perf_counter()
             self._log.append((epoch, (received - asked) * 1e3, 0.0, (done - received) * 1e3, _samples(batch)))
-            self._waited += received - asked
-            asked = done
-        self._cpu += _loading_cpu() - cpu
+            self._own_cpu += loaded - cpu
+            asked, cpu = done, time.thread_time()
 
     def run(self, *, seconds: float | None = None, batches: int | None = None) -> Report:
         """Run the ``step`` that was given on batches, epoch after epoch or once through; give the report."""
@@ -67,7 +73,7 @@ class Wrapped(Generic[B]):
 
     def report(self) -> Report:
         """Say what bounded the run so far."""
-        found, oddities = _feedline.log_report(self._log)
+        found, oddities = _feedline.log_report(list(self._log))
         bound = self._bound(found["stall_share"], [oddity["kind"] for oddity in found["oddities"]])
         speed = {"measured_samples_per_second": found["samples_per_second"], "stall_share": found["stall_share"]}
         return Report({"bound": bound, **speed, "log": found}, oddities)
@@ -79,12 +85,14 @@ class Wrapped(Generic[B]):
             return "prepare"
         if "bimodal" in odd:
             return "head_of_line"
-        workers = int(getattr(self._batches, "num_workers", 0) or 0)
-        # Processes of a foreign loader compute at the same time, but on no more cores than there are.
-        able = max(1, min(workers, len(os.sched_getaffinity(0))))
         seconds = sum(wait + step for _, wait, _, step, _ in self._log) / 1e3
-        busy = self._cpu / (able * (seconds if workers else self._waited) or 1.0)
-        return "prepare" if busy > _COMPUTES else "read"
+        waited = sum(wait for _, wait, _, _, _ in self._log) / 1e3
+        if self._workers == 0:
+            return "prepare" if self._own_cpu > _COMPUTES * waited else "read"
+        # Its processes compute at the same time, but on no more cores than there are.
+        able = min(self._workers, len(os.sched_getaffinity(0)))
+        computed = _children_cpu() - (self._children_before or 0.0)
+        return "prepare" if computed > _COMPUTES * able * seconds else "read"
 
 
 def wrap(batches: Iterable[B], step: Step | None = None) -> Wrapped[B]:
@@ -111,12 +119,11 @@ def _samples(batch: Any) -> int:
     return int(shape[0]) if shape is not None and len(shape) > 0 else 1
 
 
-def _loading_cpu() -> float:
-    """Give the processor time of this process's children so far, or of itself if it has none."""
+def _children_cpu() -> float:
+    """Give the processor time of this process's children so far, of those that have ended too."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    own, seconds = time.process_time(), ended.ru_utime + ended.ru_stime
-    tick = os.sysconf("SC_CLK_TCK")
-    parent = str(os.getpid())
+    seconds = ended.ru_utime + ended.ru_stime
+    tick, parent = os.sysconf("SC_CLK_TCK"), str(os.getpid())
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
@@ -126,4 +133,4 @@ def _loading_cpu() -> float:
                 continue
             if fields[1] == parent:
                 seconds += (int(fields[11]) + int(fields[12])) / tick
-    return seconds if seconds > 0 else own
+    return seconds

@@ -96,8 +96,8 @@ def doctor(loader: Loader, step: Step | None = None, *, seconds: float = 10.0, t
     """
     if step is not None and not callable(step):
         raise PlanError(f"step is {step!r}; it is a function of a batch")
-    if not seconds > 0:
-        raise PlanError(f"seconds is {seconds!r}; it is a time above 0")
+    if not 0 < seconds < 86_400:
+        raise PlanError(f"seconds is {seconds!r}; it is a time above 0 and below a day")
     if loader.is_closed:
         raise ClosedError("this Loader is closed; give one that is not")
     latest: list[Any] = []
@@ -142,7 +142,7 @@ class Report:
 
     @property
     def measured_samples_per_second(self) -> float:
-        """Samples a second, the first batch left out."""
+        """Samples a second."""
         return float(self._found["measured_samples_per_second"])
 
     @property

@@ -39,7 +39,10 @@ pub use words::words;
 const TRY: f64 = 0.5;
 /// Samples that are packed at least, to see what that would give.
 const LEAST_PACKED: u64 = 256;
-const PACK_NOTE: &str = "as much space again, read in sequence through a reservoir of a tenth of the epoch";
+/// Bytes that are packed without being asked for.
+const MOST_PACKED: f64 = 2e9;
+const PACK_NOTE: &str = "as much space again, read in sequence through a reservoir of a tenth of the epoch; what was just packed is \
+                         in the file cache, so a disk may be slower";
 
 /// What was found out about a plan.
 #[derive(Debug, Serialize)]
@@ -113,7 +116,7 @@ pub fn doctor(typed: &DoctorArguments, registry: &Arc<Registry>, interrupt: &Int
         let rate = parts.read_samples_per_second.unwrap_or_default();
         let some = ((rate * typed.seconds * TRY) as u64).max(LEAST_PACKED);
         match shards("some", some) {
-            Ok(plan) => vec![Alternative { change: Change::Pack, plan, note: PACK_NOTE }],
+            Ok(plan) => vec![Alternative { change: Change::Pack, plan, note: PACK_NOTE.to_owned() }],
             Err(error) => {
                 output::say(&format!("packing is not looked at: {error:#}"));
                 Vec::new()
@@ -173,6 +176,11 @@ fn try_out(
             continue;
         }
         output::say(&format!("trying {} (about {:.0} s)", remedy.change, seconds));
+        let bytes = diagnosis.parts.read_bytes * plan.source().len() as f64;
+        if remedy.change == Change::Pack && name != "pack" && bytes > MOST_PACKED {
+            output::say("not tried: ask for --try pack, which packs all samples into the temporary folder (TMPDIR)");
+            continue;
+        }
         let changed = if remedy.change == Change::Pack { Some(shards()?) } else { remedy.change.apply(plan)? };
         let Some(changed) = changed else { continue };
         // What is kept between epochs, or indexed, has to be made first.

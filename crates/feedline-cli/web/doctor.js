@@ -3,7 +3,13 @@
 "use strict";
 
 const data = JSON.parse(document.getElementById("data").textContent);
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+let colours = new Map();
+/** A colour of the style sheet. */
+function colour(name) {
+  if (!colours.has(name)) colours.set(name, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
+  return colours.get(name);
+}
+const largest = (values) => values.reduce((most, value) => Math.max(most, value), 0);
 const ms = (value) => (value < 10 ? value.toFixed(2) : value.toFixed(1)) + " ms";
 const STAGES = 6;
 
@@ -54,7 +60,7 @@ class Log {
   draw() {
     const { drawing, width, height } = prepare(this.#canvas);
     const totals = this.#batches.map((batch) => batch.wait_ms + batch.hand_over_ms + batch.step_ms);
-    const most = Math.max(...totals, 1e-6);
+    const most = Math.max(largest(totals), 1e-6);
     const bar = width / Math.max(this.#batches.length, 1);
     const scale = (height - 18) / most;
     this.#batches.forEach((batch, number) => {
@@ -85,7 +91,7 @@ class Life {
 
   constructor() {
     const { trainer, samples, stages, keys } = data.life;
-    const threads = Math.max(0, ...samples.map((sample) => sample.thread + 1));
+    const threads = largest(samples.map((sample) => sample.thread + 1));
     this.#rows = ["trainer", ...Array.from({ length: threads }, (_, number) => `thread ${number}`)];
     for (const batch of trainer) {
       const parts = [["wait", batch.asked, batch.ready], ["hand-over", batch.ready, batch.received], ["step", batch.received, batch.done]];
@@ -97,8 +103,9 @@ class Life {
         this.#spans.push({ row: sample.thread + 1, name: stages[stage], from, to, colour: `stage-${stage % STAGES}`, told });
       });
     });
-    const ends = this.#spans.flatMap(({ from, to }) => [from, to]);
-    if (ends.length > 0) this.#whole = [Math.max(0, Math.min(...ends)), Math.max(...ends)];
+    const end = largest(this.#spans.map(({ to }) => to));
+    const begin = this.#spans.reduce((least, { from }) => Math.min(least, from), end);
+    if (end > 0) this.#whole = [Math.max(0, begin), end];
     this.#shown = [...this.#whole];
     this.#listen();
   }
@@ -202,5 +209,8 @@ class Life {
 const drawn = [new Log(), new Life()];
 const drawAll = () => drawn.forEach((plot) => plot.draw());
 window.addEventListener("resize", drawAll);
-window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  colours = new Map();
+  drawAll();
+});
 drawAll();

@@ -31,8 +31,6 @@ pub struct Loader {
     /// The way to a node, of a loader that shares.
     way: Option<Arc<Way>>,
     log: BatchLog,
-    /// What the machine has, for what would help.
-    machine: Machine,
     /// The process in which threads were started; 0 before.
     process: AtomicU32,
 }
@@ -46,7 +44,7 @@ impl Loader {
         logging::install();
         let machine = Machine { memory_bytes: memory, cache_folder: cache, ..Machine::default() };
         let loader = CoreLoader::new(Arc::clone(&plan.get().0), &machine);
-        Self::of(Stream::Private(Box::new(loader)), None, machine)
+        Self::of(Stream::Private(Box::new(loader)), None)
     }
 
     /// A stream of a plan's samples from the node at `socket`, which `command` starts where there is none; without it there has
@@ -69,11 +67,11 @@ impl Loader {
         let stream = if plan.config().rank().world > 1 {
             Stream::Private(Box::new(CoreLoader::from_node(plan, &machine, way.open(), continues)))
         } else {
-            let fallback = continues.then(|| alone(Arc::clone(&plan), machine.clone()));
+            let fallback = continues.then(|| alone(Arc::clone(&plan), machine));
             let loader = SharedLoader::new(plan, way.connect(), fallback).map_err(|error| run_error(py, &error))?;
             Stream::Shared(Box::new(loader))
         };
-        Ok(Self::of(stream, Some(way), machine))
+        Ok(Self::of(stream, Some(way)))
     }
 
     /// Begins an iteration; gives its number.
@@ -87,7 +85,7 @@ impl Loader {
         let loader = self.here(py)?;
         self.note_threads();
         let asked = Instant::now();
-        self.log.asked(asked);
+        self.log.asked(iteration, asked);
         loop {
             let waited = py.detach(|| loader.wait_within(Iteration::from_number(iteration), SIGNAL_CHECK));
             // Whatever may raise comes before the batch is taken: one that is taken counts as received.
@@ -165,8 +163,8 @@ impl Loader {
     /// What bounded the run so far, as plain data, and what is odd about it in words.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Vec<String>)> {
         let loader = self.here(py)?;
-        let log = self.log.batches();
-        let report = py.detach(|| RunReport::new(loader.plan(), &self.machine, &loader.snapshot(), &log));
+        let (log, seconds) = self.log.batches();
+        let report = py.detach(|| RunReport::new(loader.plan(), &loader.snapshot(), &log, seconds));
         let told = report.log.oddities.iter().map(ToString::to_string).collect();
         Ok((convert::to_python(py, &report)?, told))
     }
@@ -202,8 +200,8 @@ impl Loader {
 }
 
 impl Loader {
-    fn of(stream: Stream, way: Option<Arc<Way>>, machine: Machine) -> Self {
-        Self { stream: Some(Arc::new(stream)), way, log: BatchLog::default(), machine, process: AtomicU32::new(0) }
+    fn of(stream: Stream, way: Option<Arc<Way>>) -> Self {
+        Self { stream: Some(Arc::new(stream)), way, log: BatchLog::default(), process: AtomicU32::new(0) }
     }
 
     /// The stream, for those who watch it.

@@ -17,19 +17,25 @@ pub struct BatchLog(Mutex<Kept>);
 #[derive(Default)]
 struct Kept {
     batches: VecDeque<BatchTime>,
+    /// Milliseconds of all batches, of those that are not kept too.
+    total_ms: f64,
     /// The batch that a thread works on, since when.
     under_work: HashMap<ThreadId, (Instant, BatchTime)>,
 }
 
 impl BatchLog {
     /// A trainer asks for a batch, so it is done with the last one.
-    pub fn asked(&self, now: Instant) {
+    pub fn asked(&self, iteration: u64, now: Instant) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((since, batch)) = kept.under_work.remove(&thread::current().id()) {
+        let last = kept.under_work.remove(&thread::current().id());
+        // What comes behind an iteration that was left early is no step.
+        if let Some((since, batch)) = last.filter(|(_, batch)| batch.epoch == iteration) {
             if kept.batches.len() == MOST_BATCHES {
                 kept.batches.pop_front();
             }
-            kept.batches.push_back(BatchTime { step_ms: ms(now - since), ..batch });
+            let batch = BatchTime { step_ms: ms(now - since), ..batch };
+            kept.total_ms += batch.total_ms();
+            kept.batches.push_back(batch);
         }
     }
 
@@ -41,9 +47,10 @@ impl BatchLog {
         kept.under_work.insert(thread::current().id(), (received, batch));
     }
 
-    /// All that is kept, in the order in which work on it was done.
-    pub fn batches(&self) -> Vec<BatchTime> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).batches.iter().copied().collect()
+    /// All that is kept, in the order in which work on it was done, and the seconds of all that ever was.
+    pub fn batches(&self) -> (Vec<BatchTime>, f64) {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (kept.batches.iter().copied().collect(), kept.total_ms / 1e3)
     }
 }
 

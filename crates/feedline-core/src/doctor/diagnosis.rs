@@ -6,11 +6,12 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::DoctorError;
+use super::alternative::{Alternative, alternatives};
 use super::life::Life;
 use super::log::{BatchTime, LogReport};
 use super::parts::{Parts, varied};
 use super::predict::Capacities;
-use super::remedy::{Alternative, Case, MORE_MEMORY, Remedy, alternatives};
+use super::remedy::{Case, Change, MORE_MEMORY, Remedy};
 use super::tables::{ConsumersRow, WorkersRow, by_consumers, by_workers};
 use super::verdict::{Bound, Joint, Nature, bound, falls_short};
 use super::watch::{Trainer, Watched, watch, watch_loader};
@@ -28,6 +29,8 @@ const NAMED: usize = 5;
 const MOST_LOOKED_AT: u64 = 1 << 18;
 /// A sample is slow if it takes this many times the mean.
 const SLOW: f64 = 4.0;
+/// A budget of which less than this part was ever in use is large enough.
+const PRESSED: f64 = 0.4;
 /// Epochs of a training run, for what is lost in one.
 const EPOCHS: f64 = 90.0;
 
@@ -110,6 +113,7 @@ impl Diagnosis {
         offer: &mut dyn FnMut(Bound, &Parts) -> Vec<Alternative>,
     ) -> Result<Self, DoctorError> {
         let part_seconds = (course.seconds * PART).clamp(1.0, 5.0);
+        let (plan, machine) = (&on_trial(plan)?, &Machine { is_trial: true, ..machine.clone() });
         tell(Told::Measures("each part alone", 4.0 * part_seconds));
         let parts = Parts::measure(plan, machine, part_seconds, trainer)?;
         let capacities = parts.capacities();
@@ -122,9 +126,9 @@ impl Diagnosis {
         loader.close();
         let watched = watched?;
         let joint = joint(&watched);
-        let with_memory = if falls_short(&capacities, &joint) {
-            tell(Told::Measures("with more memory", course.seconds / 2.0));
-            Some(with_memory(plan, machine, &watched, course.seconds / 2.0, trainer)?)
+        let with_memory = if falls_short(&capacities, &joint) && is_pressed(&watched) {
+            tell(Told::Measures("with more memory", course.seconds));
+            Some(with_memory(plan, machine, &watched, course.seconds, trainer)?)
         } else {
             None
         };
@@ -134,18 +138,27 @@ impl Diagnosis {
             reads_longer: parts.read_ms() > parts.prepare_ms,
         };
         let bound = bound(&capacities, nature, &joint, with_memory.map(|(_, reached)| reached));
-        let mut possible = alternatives(plan, bound)?;
+        let mut possible = alternatives(plan, &parts, bound, machine)?;
         possible.extend(offer(bound, &parts));
         let mut measured_alternatives = Vec::new();
         for alternative in possible {
             tell(Told::Measures(alternative.change.name(), 3.0 * part_seconds));
             let times = (parts.step_ms, part_seconds);
-            let changed = Parts::measure_with_step(&alternative.plan, machine, times, trainer)?;
-            measured_alternatives.push((alternative, changed));
+            let is_cache = matches!(alternative.change, Change::Cache { .. });
+            let changed = if is_cache {
+                parts.measure_cached(&alternative.plan, machine, part_seconds, trainer)
+            } else {
+                Parts::measure_with_step(&alternative.plan, machine, times, trainer)
+            };
+            match changed {
+                Ok(changed) => measured_alternatives.push((alternative, changed)),
+                Err(error @ (DoctorError::Interrupted | DoctorError::Step(_))) => return Err(error),
+                Err(error) => tracing::warn!(%error, change = alternative.change.name(), "a remedy is not looked at"),
+            }
         }
         let measured = joint.samples_per_second;
         let alternatives = &measured_alternatives[..];
-        let case = Case { plan, parts: &parts, bound, measured, with_memory, machine, alternatives };
+        let case = Case { plan, parts: &parts, bound, measured, with_memory, alternatives };
         let remedies = case.remedies();
         let (mut consumers, mut workers) = (Vec::new(), Vec::new());
         if course.has_tables {
@@ -154,8 +167,8 @@ impl Diagnosis {
             consumers = by_consumers(plan, machine, row, trainer)?;
             workers = by_workers(plan, machine, row, trainer)?;
         }
-        let samples = plan.source().len() as f64;
-        let lost_a_sample = 1.0 / measured - 1.0 / capacities.step;
+        let samples = (plan.batches_per_epoch() * plan.settings().batch_size as u64) as f64;
+        let lost_a_sample = if measured > 0.0 { 1.0 / measured - 1.0 / capacities.step } else { 0.0 };
         Ok(Self {
             bound,
             predicted_samples_per_second: predicted,
@@ -179,6 +192,14 @@ impl Diagnosis {
     }
 }
 
+/// A plan that leaves no log behind.
+fn on_trial(plan: &Arc<Plan>) -> Result<Arc<Plan>, DoctorError> {
+    if plan.config().arrival_log.is_none() {
+        return Ok(Arc::clone(plan));
+    }
+    varied(plan, plan.source(), plan.ops().to_vec(), |_, config| config.arrival_log = None)
+}
+
 /// What a plan reaches with a trainer in some seconds, for remedies that are tried.
 pub fn reached(
     plan: &Arc<Plan>,
@@ -186,7 +207,8 @@ pub fn reached(
     seconds: f64,
     trainer: &mut dyn Trainer,
 ) -> Result<f64, DoctorError> {
-    Ok(watch(plan, machine, seconds, trainer)?.samples_per_second())
+    let machine = Machine { is_trial: true, ..machine.clone() };
+    Ok(watch(&on_trial(plan)?, &machine, seconds, trainer)?.samples_per_second())
 }
 
 fn joint(watched: &Watched) -> Joint {
@@ -205,6 +227,12 @@ fn stall_seconds(watched: &Watched) -> BTreeMap<&'static str, f64> {
     let before = |cause| watched.before.stall_seconds.get(cause).copied().unwrap_or_default();
     let causes = watched.after.stall_seconds.iter().filter(|(cause, _)| **cause != Phase::Start.name());
     causes.map(|(cause, seconds)| (*cause, (seconds - before(cause)).max(0.0))).collect()
+}
+
+/// Whether so much of the memory budget was in use that more could help.
+fn is_pressed(watched: &Watched) -> bool {
+    let memory = &watched.after.memory;
+    memory.peak_bytes as f64 > PRESSED * memory.budget_bytes as f64
 }
 
 /// The budget that was tried, and what was reached with it.

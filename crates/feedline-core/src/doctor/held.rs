@@ -41,12 +41,16 @@ struct HeldObject {
 
 impl HeldSource {
     /// Reads samples spread over `parent`, as many as there is memory and time for; those that cannot be read are left out.
-    pub fn read(parent: &Arc<dyn Source>, fields: &FieldTypes, time: Duration) -> Result<Self, SourceError> {
+    pub fn read(
+        parent: &Arc<dyn Source>,
+        fields: &FieldTypes,
+        (time, most_samples): (Duration, u64),
+    ) -> Result<Self, SourceError> {
         let deadline = Instant::now() + time;
         let (mut ids, mut parts, mut bytes) = (Vec::new(), HashMap::new(), 0);
-        let count = parent.len().min(MOST_SAMPLES);
+        let count = parent.len().min(MOST_SAMPLES).min(most_samples.max(LEAST_SAMPLES as u64));
         // In an order in which any beginning is spread over all.
-        let spread = |number: u64| (number * (parent.len() / count)).min(parent.len() - 1);
+        let spread = |number: u64| (u128::from(number) * u128::from(parent.len()) / u128::from(count)) as u64;
         let mut order: Vec<u64> = (0..count).collect();
         order.sort_unstable_by_key(|number| number.reverse_bits());
         for ordinal in order.into_iter().map(spread) {

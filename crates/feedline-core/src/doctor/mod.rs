@@ -6,12 +6,14 @@
 //! - `watch.rs` runs a plan with a trainer and keeps what each batch took; `log.rs` is that log and what is odd about it,
 //!   `period.rs` stalls at equal distances
 //! - `skipped.rs` makes a plan that only reads, `held.rs` one that only prepares; `parts.rs` measures both, and the step
-//! - `predict.rs` is what resources allow; `verdict.rs` what bounds a job; `remedy.rs` what would help
+//! - `predict.rs` is what resources allow; `verdict.rs` what bounds a job; `remedy.rs` what would help, `alternative.rs` of it what has to
+//!   be measured first
 //! - `tables.rs` is how a job scales, `life.rs` the life of a stretch of batches; `diagnosis.rs` does all of this, `run_report.rs` what can be said of it without
 //!   measuring anything
 //!
 //! Always true: the stream of the job that is examined is not changed; a prediction is made before the run that it is about.
 
+mod alternative;
 mod diagnosis;
 mod held;
 mod life;
@@ -26,13 +28,14 @@ mod tables;
 mod verdict;
 mod watch;
 
+pub use alternative::Alternative;
 pub use diagnosis::{Course, Diagnosis, SlowSample, Told, reached};
 pub use life::{Life, TrainerLife};
 pub use log::{BatchTime, LogReport, Oddity, Percentiles};
 pub use parts::{OpPart, Parts};
 pub use period::{Period, period};
 pub use predict::Capacities;
-pub use remedy::{Alternative, Change, Remedy};
+pub use remedy::{Change, Remedy};
 pub use run_report::RunReport;
 pub use tables::{ConsumersRow, WorkersRow};
 pub use verdict::Bound;

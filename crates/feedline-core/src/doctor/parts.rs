@@ -12,12 +12,14 @@ use super::skipped::skipped;
 use super::watch::{Trainer, Watched, watch_alone};
 use super::{DoctorError, median};
 use crate::metrics::Snapshot;
-use crate::plan::{Order, Plan, PlannedOp, RunConfig, Settings, Shuffle, Workers};
+use crate::plan::{CacheConfig, Order, Plan, PlannedOp, RunConfig, Settings, Shuffle, Workers};
 use crate::sink::{Loader, Machine, Next};
 use crate::source::Source;
 
 /// The longest wait between two looks at whether the user wants to stop.
 const POLL: Duration = Duration::from_millis(50);
+/// The part of its time in which a cache is filled, to see what it gives.
+const FILLS: f64 = 0.3;
 /// Steps that are timed at most.
 const MOST_STEPS: usize = 50;
 
@@ -106,7 +108,6 @@ impl Parts {
         (step_ms, seconds): (f64, f64),
         trainer: &mut dyn Trainer,
     ) -> Result<Self, DoctorError> {
-        let machine = &Machine { is_trial: true, ..machine.clone() };
         let source = plan.source();
         let is_remote = source.is_remote() || source.peer().is_some();
         let reads_ahead = is_remote || matches!(plan.settings().shuffle, Shuffle::Reservoir(_));
@@ -120,14 +121,8 @@ impl Parts {
         let reading = read(None, trainer)?;
         let has_reads = read_bytes(&reading) > 0.0;
         let alone = if has_reads && !reads_ahead { Some(read(Some(1), trainer)?) } else { None };
-        let held: Arc<dyn Source> =
-            Arc::new(HeldSource::read(source, plan.loaded(), Duration::from_secs_f64(seconds))?);
-        let prepared = varied(plan, &held, plan.ops().to_vec(), |settings, config| {
-            plain(settings, config);
-            (settings.shuffle, settings.sampler, settings.drop_last) = (Shuffle::Never, None, false);
-            (config.rank, config.world_size) = (None, None);
-        })?;
-        let preparing = watch_alone(&prepared, machine, seconds, trainer)?;
+        let held = HeldSource::read(source, plan.loaded(), (Duration::from_secs_f64(seconds), u64::MAX))?;
+        let preparing = prepare((plan, None), held, machine, seconds, trainer)?;
         let ops = ops(plan, &preparing.after);
         let prepare_ms = 1e3 * preparing.thread_seconds_a_sample();
         let num_workers = preparing.after.num_workers.max(1);
@@ -147,6 +142,55 @@ impl Parts {
             ops,
         })
     }
+}
+
+impl Parts {
+    /// The same parts with samples that are kept between epochs, as `cached` says: some of them are kept, then all come from there.
+    pub(super) fn measure_cached(
+        &self,
+        cached: &Arc<Plan>,
+        machine: &Machine,
+        seconds: f64,
+        trainer: &mut dyn Trainer,
+    ) -> Result<Self, DoctorError> {
+        let some = (self.prepare_samples_per_second * seconds * FILLS) as u64;
+        let held = HeldSource::read(cached.source(), cached.loaded(), (Duration::from_secs_f64(seconds), some))?;
+        let cache = cached.config().cache.clone();
+        let cut = cache.as_ref().and_then(|cache| cache.form).map_or(0, |form| cached.cut_of(form).0);
+        let preparing = prepare((cached, cache), held, machine, 2.0 * seconds, trainer)?;
+        let prepare_ms = 1e3 * preparing.thread_seconds_a_sample();
+        let spent = preparing.before.ops.iter().zip(&preparing.after.ops);
+        let cpu = spent.map(|(before, after)| after.cpu_seconds - before.cpu_seconds).sum::<f64>();
+        let samples = preparing.after.samples - preparing.before.samples;
+        let (read_samples_per_second, read_alone_samples_per_second) = (None, None);
+        Ok(Self {
+            read_samples_per_second,
+            read_alone_samples_per_second,
+            prepare_samples_per_second: 1e3 * self.num_workers as f64 / prepare_ms.max(1e-6),
+            prepare_ms,
+            prepare_cpu_ms: 1e3 * cpu.max(0.0) / samples.max(1) as f64,
+            ops: self.ops[cut..].to_vec(),
+            ..self.clone()
+        })
+    }
+}
+
+/// Prepares samples that are in memory, as fast as it can.
+fn prepare(
+    (plan, cache): (&Plan, Option<CacheConfig>),
+    held: HeldSource,
+    machine: &Machine,
+    seconds: f64,
+    trainer: &mut dyn Trainer,
+) -> Result<Watched, DoctorError> {
+    let held: Arc<dyn Source> = Arc::new(held);
+    let prepared = varied(plan, &held, plan.ops().to_vec(), |settings, config| {
+        plain(settings, config);
+        config.cache = cache;
+        (settings.shuffle, settings.sampler, settings.drop_last) = (Shuffle::Never, None, false);
+        (config.rank, config.world_size) = (None, None);
+    })?;
+    watch_alone(&prepared, machine, seconds, trainer)
 }
 
 /// Stored bytes of a sample.

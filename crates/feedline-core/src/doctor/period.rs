@@ -120,8 +120,16 @@ fn ln_tail(count: usize, slow: usize, members: usize, hits: usize) -> f64 {
 }
 
 fn ln_choose(n: usize, k: usize) -> f64 {
-    let ln_factorial = |number: usize| (2..=number).map(|factor| (factor as f64).ln()).sum::<f64>();
     ln_factorial(n) - ln_factorial(k) - ln_factorial(n - k)
+}
+
+/// By the product up to 32, by Stirling's series above.
+fn ln_factorial(number: usize) -> f64 {
+    if number <= 32 {
+        return (2..=number).map(|factor| (factor as f64).ln()).sum();
+    }
+    let n = number as f64;
+    n * n.ln() - n + 0.5 * (std::f64::consts::TAU * n).ln() + 1.0 / (12.0 * n) - 1.0 / (360.0 * n.powi(3))
 }
 
 #[cfg(test)]

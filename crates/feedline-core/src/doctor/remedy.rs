@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::DoctorError;
+use super::alternative::{Alternative, fast};
 use super::parts::{Parts, varied};
 use super::verdict::Bound;
-use super::{DoctorError, OpPart};
 use crate::offload::Policy;
-use crate::plan::{ByteSize, CacheConfig, CacheForm, Order, Plan, PlannedOp, Registry, SeekIndexUse, Start, Workers};
-use crate::sink::Machine;
+use crate::plan::{ByteSize, CacheConfig, CacheForm, Order, Plan, SeekIndexUse, Start, Workers};
 
 /// What a remedy has to gain before it is told.
 const LEAST_GAIN: f64 = 0.03;
@@ -21,10 +21,6 @@ const LEAST_GAIN: f64 = 0.03;
 const MOST_WORKERS: usize = 256;
 /// The part of what is reached with any number of threads at which further ones are not worth it.
 const KNEE: f64 = 0.98;
-/// Bytes a second at which a kept sample is copied out of memory.
-const COPY_BYTES: f64 = 4e9;
-/// The part of the machine's memory that a cache may take.
-const MEMORY_SHARE: f64 = 0.5;
 /// How much larger a budget is tried.
 pub(super) const MORE_MEMORY: u64 = 4;
 
@@ -146,58 +142,6 @@ impl Change {
     }
 }
 
-/// A plan as it would be, whose parts are to be measured.
-#[derive(Clone, Debug)]
-pub struct Alternative {
-    /// What is changed.
-    pub change: Change,
-    /// The plan with it, or with a part of its samples.
-    pub plan: Arc<Plan>,
-    /// What it takes, and what is lost by it, in words.
-    pub note: &'static str,
-}
-
-/// The plan's ops, with pictures decoded approximately.
-fn fast(plan: &Plan) -> Result<Vec<PlannedOp>, DoctorError> {
-    let registry = Registry::core();
-    let change = |planned: &PlannedOp| {
-        if !is_decoder(planned) {
-            return Ok(planned.clone());
-        }
-        let mut table = planned.table()?;
-        table.insert("fast".to_owned(), true.into());
-        Ok(registry.build_op(table)?)
-    };
-    plan.ops().iter().map(change).collect()
-}
-
-fn is_decoder(planned: &PlannedOp) -> bool {
-    planned.op().on().names().any(|name| planned.op().decoding(name).is_some())
-}
-
-/// What could be changed about a plan that is bound by loading, where what it gains is not known before it is measured.
-pub(super) fn alternatives(plan: &Plan, bound: Bound) -> Result<Vec<Alternative>, DoctorError> {
-    if !matches!(bound, Bound::Prepare | Bound::Read | Bound::Network) {
-        return Ok(Vec::new());
-    }
-    let decodes = plan.ops().iter().any(is_decoder);
-    let is_exact = !plan.ops().iter().any(PlannedOp::is_approximate);
-    let has_index = plan.config().seek_index == SeekIndexUse::Auto;
-    let is_near = plan.source().peer().is_some() && plan.config().offload == Policy::None;
-    let possible = [
-        (decodes && !has_index, Change::SeekIndex, "indexes are made in the first epoch; the pixels stay the same"),
-        (decodes && is_exact && bound == Bound::Prepare, Change::FastDecode, "pixels are approximate: see the guide"),
-        (is_near, Change::Offload, "the bytes of samples stay the same"),
-    ];
-    let mut found = Vec::new();
-    for (_, change, note) in possible.into_iter().filter(|(is_possible, ..)| *is_possible) {
-        if let Some(plan) = change.apply(plan)? {
-            found.push(Alternative { change, plan, note });
-        }
-    }
-    Ok(found)
-}
-
 /// What is known when remedies are looked for.
 pub(super) struct Case<'a> {
     pub plan: &'a Plan,
@@ -206,18 +150,18 @@ pub(super) struct Case<'a> {
     pub measured: f64,
     /// With a larger budget, where that was tried: how large, and what was reached.
     pub with_memory: Option<(u64, f64)>,
-    pub machine: &'a Machine,
     pub alternatives: &'a [(Alternative, Parts)],
 }
 
 impl Case<'_> {
     /// All that would help, best first.
     pub fn remedies(&self) -> Vec<Remedy> {
-        let found = [self.workers(), self.memory(), self.planned(), self.native(), self.share()];
-        let mut found: Vec<Remedy> =
-            found.into_iter().flatten().chain(self.caches()).chain(self.alternatives()).collect();
+        let found = [self.workers(), self.memory(), self.planned(), self.native()];
+        let mut found: Vec<Remedy> = found.into_iter().flatten().chain(self.alternatives()).collect();
         found.retain(|remedy| remedy.predicted_gain >= LEAST_GAIN);
         found.sort_by(|a, b| b.predicted_gain.total_cmp(&a.predicted_gain));
+        // It makes this job no faster.
+        found.extend(self.share());
         found
     }
 
@@ -228,7 +172,9 @@ impl Case<'_> {
 
     /// As many threads as are worth it.
     fn workers(&self) -> Option<Remedy> {
-        if matches!(self.bound, Bound::HeadOfLine | Bound::Memory | Bound::HandOver) {
+        let is_reading = matches!(self.bound, Bound::Read | Bound::Network);
+        let knows_store = self.parts.read_samples_per_second.is_some();
+        if matches!(self.bound, Bound::HeadOfLine | Bound::Memory | Bound::HandOver) || (is_reading && !knows_store) {
             return None;
         }
         let reached = |workers| self.parts.with_workers(workers).capacities().samples_per_second();
@@ -237,51 +183,6 @@ impl Case<'_> {
             (self.parts.num_workers + 1..=MOST_WORKERS).find(|workers| reached(*workers) >= KNEE * most)?;
         let note = format!("the knee: further threads gain less than {:.0} %", 100.0 * (1.0 - KNEE));
         Some(self.remedy(Change::Workers { num_workers }, reached(num_workers), note))
-    }
-
-    fn caches(&self) -> Vec<Remedy> {
-        if self.plan.config().cache.is_some() || matches!(self.bound, Bound::Memory | Bound::HandOver) {
-            return Vec::new();
-        }
-        let decoded = self.plan.cut_of(CacheForm::Decoded);
-        let forms = [CacheForm::Encoded, CacheForm::Decoded, CacheForm::Resized];
-        let mut found: Vec<Remedy> = Vec::new();
-        for form in forms {
-            let cut = self.plan.cut_of(form);
-            let is_own = match form {
-                CacheForm::Encoded => true,
-                CacheForm::Decoded => cut.0 > 0,
-                CacheForm::Resized => cut > decoded,
-            };
-            let bytes = match cut.0.checked_sub(1) {
-                Some(last) => self.parts.ops[last].bytes,
-                None => self.parts.read_bytes,
-            };
-            let ram = (bytes * self.plan.source().len() as f64 * 1.1) as u64 + (1 << 20);
-            let has_room = self.machine.memory_bytes.is_none_or(|all| (ram as f64) < MEMORY_SHARE * all as f64);
-            if !is_own || bytes <= 0.0 || !has_room {
-                continue;
-            }
-            let saved: f64 = self.parts.ops[..cut.0].iter().map(|op: &OpPart| op.ms).sum();
-            let saved_cpu: f64 = self.parts.ops[..cut.0].iter().map(|op| op.cpu_ms).sum();
-            let copied = 1e3 * bytes / COPY_BYTES;
-            let changed = Parts {
-                read_samples_per_second: None,
-                read_alone_samples_per_second: None,
-                prepare_ms: (self.parts.prepare_ms - saved).max(0.0) + copied,
-                prepare_cpu_ms: (self.parts.prepare_cpu_ms - saved_cpu).max(0.0) + copied,
-                ops: self.parts.ops[cut.0..].to_vec(),
-                ..self.parts.clone()
-            };
-            let predicted = changed.capacities().samples_per_second();
-            let note = format!("{} of memory, from the second epoch on; no augmentation is lost", ByteSize(ram));
-            found.push(self.remedy(Change::Cache { form, ram }, predicted, note));
-        }
-        // Of those that gain alike, the one that takes least.
-        let most = found.iter().map(|remedy| remedy.predicted_gain).fold(0.0, f64::max);
-        found.retain(|remedy| remedy.predicted_gain >= 0.95 * most);
-        found.truncate(1);
-        found
     }
 
     fn memory(&self) -> Option<Remedy> {
@@ -318,14 +219,14 @@ impl Case<'_> {
     fn alternatives(&self) -> Vec<Remedy> {
         let told = |(alternative, parts): &(Alternative, Parts)| {
             let predicted = parts.capacities().samples_per_second();
-            self.remedy(alternative.change.clone(), predicted, alternative.note.to_owned())
+            self.remedy(alternative.change.clone(), predicted, alternative.note.clone())
         };
         self.alternatives.iter().map(told).collect()
     }
 
     fn share(&self) -> Option<Remedy> {
         let is_loading = matches!(self.bound, Bound::Prepare | Bound::Read | Bound::Network | Bound::Python);
-        let note = "for all jobs together; each sees every sample once an epoch".to_owned();
-        is_loading.then(|| self.remedy(Change::Share { jobs: 2 }, 2.0 * self.measured, note))
+        let note = "two jobs for the work of one: as fast each, and twice as much together".to_owned();
+        is_loading.then(|| self.remedy(Change::Share { jobs: 2 }, self.measured, note))
     }
 }

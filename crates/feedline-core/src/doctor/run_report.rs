@@ -13,7 +13,6 @@ use super::remedy::{Case, Remedy};
 use super::verdict::Bound;
 use crate::metrics::{Phase, Snapshot};
 use crate::plan::{Plan, Shuffle, Workers};
-use crate::sink::Machine;
 
 /// A trainer that waits less than this part of its time is what bounds the run.
 const HARDLY: f64 = 0.05;
@@ -43,10 +42,10 @@ pub struct RunReport {
 }
 
 impl RunReport {
-    /// Looks at a run of `plan`.
-    pub fn new(plan: &Plan, machine: &Machine, snapshot: &Snapshot, log: &[BatchTime]) -> Self {
+    /// Looks at a run of `plan` that lasted so many seconds, of which the log may be the last part. Without threads of its own its
+    /// samples come from a node.
+    pub fn new(plan: &Plan, snapshot: &Snapshot, log: &[BatchTime], seconds: f64) -> Self {
         let log = log.get(1..).filter(|rest| !rest.is_empty()).unwrap_or(log);
-        let seconds = log.iter().map(BatchTime::total_ms).sum::<f64>() / 1e3;
         let told = LogReport::new(log);
         let (stall_share, rate) = (told.stall_share, told.samples_per_second);
         let thread_seconds = seconds.max(1e-9) * snapshot.num_workers.max(1) as f64;
@@ -67,14 +66,14 @@ impl RunReport {
             () if parts.foreign_share() > 0.5 => Bound::Python,
             () => Bound::Prepare,
         };
-        let case = Case { plan, parts: &parts, bound, measured: rate, with_memory: None, machine, alternatives: &[] };
+        let case = Case { plan, parts: &parts, bound, measured: rate, with_memory: None, alternatives: &[] };
         Self {
             bound,
             measured_samples_per_second: rate,
             stall_share,
             stall_seconds: snapshot.stall_seconds.clone(),
             idle_share,
-            remedies: if bound == Bound::Step { Vec::new() } else { case.remedies() },
+            remedies: if bound == Bound::Step || snapshot.num_workers == 0 { Vec::new() } else { case.remedies() },
             log: told,
         }
     }

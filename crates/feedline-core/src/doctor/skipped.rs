@@ -29,7 +29,10 @@ pub(super) fn skipped(plan: &Plan) -> Vec<PlannedOp> {
     let skip = |(number, planned): (usize, &PlannedOp)| {
         let delivered = (number == last).then(|| plan.types().clone());
         let op = Skipped { planned: planned.clone(), delivered };
-        PlannedOp::new(planned.name(), Arc::new(op), toml::Table::new())
+        // With its parameters, so that a storage server does what it would do.
+        let mut params = planned.table().unwrap_or_default();
+        params.remove("op");
+        PlannedOp::new(planned.name(), Arc::new(op), params)
     };
     plan.ops().iter().enumerate().map(skip).collect()
 }
@@ -56,7 +59,7 @@ impl Op for Skipped {
     }
 
     fn unserialisable(&self) -> Option<String> {
-        Some("its ops are skipped".to_owned())
+        self.planned.op().unserialisable()
     }
 
     fn needs(&self, draw: &Draw, facts: Facts) -> Option<Need> {

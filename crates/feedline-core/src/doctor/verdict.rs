@@ -10,6 +10,8 @@ use super::predict::Capacities;
 
 /// Below this part of what the resources allow, something else holds the job back.
 const FALLS_SHORT: f64 = 0.92;
+/// The part of their time in which threads have nothing to do where slow samples are the bound.
+const IDLE: f64 = 0.05;
 /// What more memory has to gain before its lack is the bound.
 const GAINS: f64 = 1.07;
 
@@ -94,12 +96,16 @@ pub(super) fn bound(capacities: &Capacities, nature: Nature, joint: &Joint, with
     let (least, allowed) = capacities.least();
     if falls_short(capacities, joint) {
         let gains_by_memory = with_memory.is_some_and(|rate| rate > GAINS * joint.samples_per_second);
-        return match () {
-            () if gains_by_memory => Bound::Memory,
-            () if joint.hand_over_ms > joint.step_ms && joint.idle_share > joint.stall_share => Bound::HandOver,
-            // The consumer waits, and threads have nothing to do: what it waits for cannot be divided among them.
-            () => Bound::HeadOfLine,
-        };
+        if gains_by_memory {
+            return Bound::Memory;
+        }
+        if joint.hand_over_ms > joint.step_ms && joint.idle_share > joint.stall_share {
+            return Bound::HandOver;
+        }
+        // The consumer waits, and threads have nothing to do: what it waits for cannot be divided among them.
+        if joint.idle_share > IDLE {
+            return Bound::HeadOfLine;
+        }
     }
     match least {
         Bound::Step if joint.hand_over_ms > joint.step_ms.max(1e-3) && allowed < 1e8 => Bound::HandOver,
@@ -155,7 +161,9 @@ mod tests {
     fn a_job_that_stays_below_lacks_memory_or_waits_for_slow_samples() {
         let all = capacities(300.0, 200.0, 500.0);
         assert_eq!(bound(&all, LOCAL, &joint(120.0), Some(170.0)), Bound::Memory);
-        assert_eq!(bound(&all, LOCAL, &joint(120.0), Some(121.0)), Bound::HeadOfLine);
+        let idle = Joint { idle_share: 0.4, ..joint(120.0) };
+        assert_eq!(bound(&all, LOCAL, &idle, Some(121.0)), Bound::HeadOfLine);
+        assert_eq!(bound(&all, LOCAL, &joint(120.0), None), Bound::Prepare, "all threads were busy");
         let slow_hand_over = Joint { hand_over_ms: 40.0, idle_share: 0.8, stall_share: 0.3, ..joint(120.0) };
         assert_eq!(bound(&all, LOCAL, &slow_hand_over, Some(121.0)), Bound::HandOver);
     }

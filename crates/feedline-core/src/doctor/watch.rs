@@ -1,5 +1,6 @@
 //! A plan that runs, with a trainer, for some seconds: what each batch took, and what the engine did meanwhile.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -54,9 +55,10 @@ pub(super) struct Watched {
     pub log: Vec<BatchTime>,
     pub seconds: f64,
     pub samples: u64,
-    /// The engine at the beginning and at the end of that time.
+    /// The engine before and after, and the seconds between them: a little longer, where whole epochs count.
     pub before: Snapshot,
     pub after: Snapshot,
+    pub span: f64,
     /// Seconds until the first batch.
     pub first_batch: f64,
     /// A stretch of its batches.
@@ -79,9 +81,9 @@ impl Watched {
         if total > 0.0 { self.mean_ms(BatchTime::load_ms) / total } else { 0.0 }
     }
 
-    /// Seconds of preparer threads, whatever they did.
+    /// Seconds of preparer threads between the snapshots, whatever they did.
     pub fn thread_seconds(&self) -> f64 {
-        self.seconds * self.after.num_workers as f64
+        self.span * self.after.num_workers as f64
     }
 
     /// The part of it in which they had nothing to do.
@@ -92,7 +94,8 @@ impl Watched {
 
     /// Seconds of a thread for a sample, without those in which it had nothing to do.
     pub fn thread_seconds_a_sample(&self) -> f64 {
-        self.thread_seconds() * (1.0 - self.idle_share()) / self.samples.max(1) as f64
+        let threads = self.after.num_workers as f64 * (1.0 - self.idle_share());
+        threads / self.samples_per_second().max(f64::MIN_POSITIVE)
     }
 }
 
@@ -126,7 +129,7 @@ pub(super) fn watch_loader(loader: &Loader, seconds: f64, trainer: &mut dyn Trai
     }
     let start = Instant::now();
     let mut all: Vec<(f64, BatchTime)> = Vec::new();
-    let (mut counted, mut first_batch, mut stretching) = (None, 0.0, None);
+    let (mut counted, mut first_batch, mut stretching, mut first_snapshot) = (None, 0.0, None, None);
     'epochs: loop {
         let epoch = loader.upcoming_epoch().0;
         let iteration = loader.begin()?;
@@ -144,6 +147,7 @@ pub(super) fn watch_loader(loader: &Loader, seconds: f64, trainer: &mut dyn Trai
             }
             let elapsed = start.elapsed().as_secs_f64();
             if all.is_empty() {
+                first_snapshot = Some(loader.snapshot());
                 first_batch = elapsed - time.step_ms / 1e3;
             }
             all.push((elapsed, time));
@@ -163,12 +167,29 @@ pub(super) fn watch_loader(loader: &Loader, seconds: f64, trainer: &mut dyn Trai
     let is_enough = |counted: &(usize, f64, Snapshot)| all.len() - counted.0 >= WARM_UP_BATCHES;
     let (skipped, since, before) = counted.filter(is_enough).unwrap_or_else(|| {
         let (elapsed, _) = all[0];
-        (1.min(all.len() - 1), if all.len() > 1 { elapsed } else { 0.0 }, Snapshot { samples: 0, ..after.clone() })
+        (
+            1.min(all.len() - 1),
+            if all.len() > 1 { elapsed } else { 0.0 },
+            first_snapshot.unwrap_or_else(|| after.clone()),
+        )
     });
-    let seconds = all[all.len() - 1].0 - since;
-    let log: Vec<BatchTime> = all[skipped..].iter().map(|(_, time)| *time).collect();
-    let samples = log.iter().map(|batch| batch.samples).sum();
-    Ok(Watched { log, seconds, samples, before, after, first_batch, life })
+    let span = all[all.len() - 1].0 - since;
+    let counted = whole_epochs(&all, skipped);
+    let began = if counted.start == skipped { since } else { all[counted.start - 1].0 };
+    let seconds = all[counted.end - 1].0 - began;
+    let samples = all[counted].iter().map(|(_, batch)| batch.samples).sum();
+    let log = all[skipped..].iter().map(|(_, time)| *time).collect();
+    Ok(Watched { log, seconds, samples, before, after, span, first_batch, life })
+}
+
+/// The whole epochs behind those that are skipped, if there are some: a slow sample comes once in each.
+fn whole_epochs(all: &[(f64, BatchTime)], skipped: usize) -> Range<usize> {
+    let is_first = |number: &usize| all[number - 1].1.epoch != all[*number].1.epoch;
+    let mut firsts = (skipped.max(1)..all.len()).filter(is_first);
+    match (firsts.next(), firsts.next_back()) {
+        (Some(first), Some(last)) => first..last,
+        _ => skipped..all.len(),
+    }
 }
 
 /// The next batch of an iteration, when it was asked for, and when it was ready.
@@ -189,5 +210,19 @@ fn next(
             Next::End => return Ok(None),
             Next::NotYet => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_epochs_count_where_there_are_some() {
+        let batch = |number: usize| (number as f64, BatchTime { epoch: number as u64 / 4, ..BatchTime::default() });
+        let all: Vec<_> = (0..18).map(batch).collect();
+        assert_eq!(whole_epochs(&all, 2), 4..16);
+        assert_eq!(whole_epochs(&all, 13), 13..18, "no epoch is whole");
+        assert_eq!(whole_epochs(&all[..5], 0), 0..5);
     }
 }

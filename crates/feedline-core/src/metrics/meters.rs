@@ -19,9 +19,9 @@ pub struct OpMeter {
     /// The op's name.
     pub name: Arc<str>,
     busy_nanos: AtomicU64,
+    /// Processor time of samples of which it was taken, and their time.
     cpu_nanos: AtomicU64,
-    /// Samples whose processor time was taken.
-    clocked: AtomicU64,
+    clocked_nanos: AtomicU64,
     bytes_out: AtomicU64,
     samples: AtomicU64,
 }
@@ -46,7 +46,7 @@ impl OpMeter {
             name: Arc::clone(name),
             busy_nanos: zero(),
             cpu_nanos: zero(),
-            clocked: zero(),
+            clocked_nanos: zero(),
             bytes_out: zero(),
             samples: zero(),
         }
@@ -57,7 +57,7 @@ impl OpMeter {
         self.busy_nanos.fetch_add(busy.as_nanos() as u64, Ordering::Relaxed);
         if let Some(cpu) = cpu {
             self.cpu_nanos.fetch_add(cpu.as_nanos() as u64, Ordering::Relaxed);
-            self.clocked.fetch_add(1, Ordering::Relaxed);
+            self.clocked_nanos.fetch_add(busy.as_nanos() as u64, Ordering::Relaxed);
         }
         self.bytes_out.fetch_add(bytes_out as u64, Ordering::Relaxed);
         self.samples.fetch_add(1, Ordering::Relaxed);
@@ -66,14 +66,9 @@ impl OpMeter {
     /// All of it.
     pub fn read(&self) -> OpTotals {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let samples = read(&self.samples);
-        let of_all = samples as f64 / read(&self.clocked).max(1) as f64;
-        OpTotals {
-            busy: Duration::from_nanos(read(&self.busy_nanos)),
-            cpu: Duration::from_nanos(read(&self.cpu_nanos)).mul_f64(of_all),
-            bytes_out: read(&self.bytes_out),
-            samples,
-        }
+        let (busy, samples) = (Duration::from_nanos(read(&self.busy_nanos)), read(&self.samples));
+        let share = read(&self.cpu_nanos) as f64 / read(&self.clocked_nanos).max(1) as f64;
+        OpTotals { busy, cpu: busy.mul_f64(share.min(1.0)), bytes_out: read(&self.bytes_out), samples }
     }
 }
 

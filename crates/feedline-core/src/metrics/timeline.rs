@@ -117,7 +117,7 @@ impl Recorder {
     /// Books a batch that is delivered.
     pub fn add_batch(&self, batch: u64, epoch: Epoch, number: u64) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(kept) = kept.as_mut() else { return };
+        let Some(kept) = kept.as_mut().filter(|kept| kept.timeline.batches.len() <= kept.most_samples) else { return };
         let delivered = micros(kept.began, Instant::now());
         kept.timeline.batches.push(BatchLife { batch, epoch: epoch.0, number, delivered });
     }

@@ -17,7 +17,7 @@ pub struct Machine {
     pub memory_bytes: Option<u64>,
     /// Where to keep what later runs can use. Nothing is kept without it.
     pub cache_folder: Option<PathBuf>,
-    /// Whether what samples cost is neither looked up nor kept: they are not prepared as a user's plan says.
+    /// Whether what samples cost is not kept: they are prepared to find something out.
     pub is_trial: bool,
     /// Cores that several runs share by least slack; without it a run takes no notice of others.
     pub cores: Option<Arc<Cores>>,
@@ -58,13 +58,12 @@ pub(crate) fn lasting_for(plan: &Plan, supply: &Arc<dyn Supply>, machine: &Machi
 
 /// Keeps what samples cost for the next run of the plan, if there are some worth it.
 pub(crate) fn keep_costs(plan: &Plan, costs: &Costs, machine: &Machine) {
-    let Some(file) = cost_file(plan, machine).filter(|_| costs.has_news()) else { return };
+    let Some(file) = cost_file(plan, machine).filter(|_| costs.has_news() && !machine.is_trial) else { return };
     if let Err(error) = file.write(costs, plan) {
         tracing::warn!(%error, "costs are not kept");
     }
 }
 
 fn cost_file(plan: &Plan, machine: &Machine) -> Option<CostFile> {
-    let folder = machine.cache_folder.as_ref().filter(|_| !machine.is_trial)?;
-    Some(CostFile::in_folder(folder, plan))
+    machine.cache_folder.as_ref().map(|folder| CostFile::in_folder(folder, plan))
 }
