@@ -1,7 +1,8 @@
 //! The cores that several runs of one process share.
 //!
 //! In: threads that want to prepare something, each with the time at which its run is due. Out: leave to do so, by least slack:
-//! whose consumers will be the first to wait goes first. A run whose threads mostly wait for storage takes only the part of a
+//! whose consumers will be the first to wait goes first. Where several wait already, the run that had least of the cores goes
+//! first, so that each gets as much. A run whose threads mostly wait for storage takes only the part of a
 //! core that they compute. It orders who begins; nobody is interrupted, and nobody waits longer than [`PATIENCE`], so a run
 //! that is never the first still moves, and a thread that holds a core while it waits for memory holds up nobody for long.
 //!
@@ -32,9 +33,21 @@ pub struct Cores {
 #[derive(Debug, Default)]
 struct State {
     busy: u32,
-    /// By due time, then by who came first.
-    waiting: BTreeMap<(u64, u64), Arc<Waiter>>,
+    waiting: BTreeMap<Turn, Arc<Waiter>>,
     came: u64,
+    /// What the last one who went had had of the cores: who comes anew, or was away, has no claim to what was before.
+    level: u64,
+}
+
+/// Who goes first: runs that are overdue by what they had of the cores, others by when they are due; then who came first.
+type Turn = (Urgency, u64);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Urgency {
+    /// With the microseconds that it had.
+    Overdue(u64),
+    /// With when it is due.
+    Due(u64),
 }
 
 #[derive(Debug)]
@@ -51,13 +64,16 @@ pub struct Standing {
     /// When its consumer will wait if nothing is finished before, in microseconds since the cores were there.
     due: AtomicU64,
     weight: AtomicU32,
+    /// Microseconds of cores that it had, counted on from those of others when it comes.
+    had: AtomicU64,
 }
 
 /// Leave to prepare something, until it is dropped.
 #[derive(Debug)]
 pub struct Permit<'a> {
-    cores: &'a Cores,
+    standing: &'a Standing,
     weight: u32,
+    since: Instant,
 }
 
 impl Cores {
@@ -69,7 +85,7 @@ impl Cores {
 
     /// A place for a run, which is due at once.
     pub fn standing(self: &Arc<Self>) -> Standing {
-        Standing { cores: Arc::clone(self), due: AtomicU64::new(0), weight: AtomicU32::new(CORE) }
+        Standing { cores: Arc::clone(self), due: AtomicU64::new(0), weight: AtomicU32::new(CORE), had: AtomicU64::new(0) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -84,8 +100,11 @@ impl Cores {
             if !state_has_room(self.limit, state.busy, weight) {
                 break;
             }
-            let Some((_, waiter)) = state.waiting.pop_first() else { break };
+            let Some(((urgency, _), waiter)) = state.waiting.pop_first() else { break };
             state.busy += weight;
+            if let Urgency::Overdue(had) = urgency {
+                state.level = state.level.max(had);
+            }
             waiter.may_go.store(true, Ordering::Release);
             waiter.thread.unpark();
         }
@@ -112,15 +131,16 @@ impl Standing {
     /// Waits for a core while others are more urgent.
     pub fn enter(&self) -> Permit<'_> {
         let (cores, weight) = (&*self.cores, self.weight.load(Ordering::Relaxed));
-        let permit = Permit { cores, weight };
         let mut state = cores.lock();
         if state.waiting.is_empty() && state_has_room(cores.limit, state.busy, weight) {
             state.busy += weight;
-            return permit;
+            state.level = self.had_from(state.level);
+            drop(state);
+            return Permit { standing: self, weight, since: Instant::now() };
         }
         let waiter = Arc::new(Waiter { thread: current(), weight, may_go: AtomicBool::new(false) });
         state.came += 1;
-        let place = (self.due.load(Ordering::Relaxed), state.came);
+        let place = (self.urgency(state.level), state.came);
         state.waiting.insert(place, Arc::clone(&waiter));
         drop(state);
         let deadline = Deadline::after(PATIENCE);
@@ -135,13 +155,29 @@ impl Standing {
             }
             break;
         }
-        permit
+        Permit { standing: self, weight, since: Instant::now() }
+    }
+
+    /// How urgent it is now, where the last one who went had had `level` of the cores.
+    fn urgency(&self, level: u64) -> Urgency {
+        let (due, now) = (self.due.load(Ordering::Relaxed), self.cores.began.elapsed().as_micros());
+        if u128::from(due) > now {
+            return Urgency::Due(due);
+        }
+        Urgency::Overdue(self.had_from(level))
+    }
+
+    /// What it had of the cores, at least `level`.
+    fn had_from(&self, level: u64) -> u64 {
+        self.had.fetch_max(level, Ordering::Relaxed).max(level)
     }
 }
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        self.cores.leave(self.weight);
+        let had = self.since.elapsed().as_micros() * u128::from(self.weight) / u128::from(CORE);
+        self.standing.had.fetch_add(u64::try_from(had).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.standing.cores.leave(self.weight);
     }
 }
 
@@ -194,8 +230,35 @@ mod tests {
     #[test]
     fn whose_consumer_waits_first_goes_first() {
         // A machine that is too busy to bring all of them together in time says nothing about the order.
-        let found = (0..50).find_map(|_| order(&[5000, 900, 7000, 20]));
-        assert_eq!(found, Some(vec![20, 900, 5000, 7000]));
+        let hours = [5, 3, 7, 1].map(|hours| hours * 3_600_000_000);
+        let found = (0..50).find_map(|_| order(&hours));
+        assert_eq!(found, Some([1, 3, 5, 7].map(|hours| hours * 3_600_000_000).to_vec()));
+    }
+
+    #[test]
+    fn of_those_who_wait_already_the_one_that_had_least_goes_first_and_a_new_one_has_no_claims() {
+        let cores = Cores::new(1);
+        let (heavy, light, new) = (standing_due(&cores, 0), standing_due(&cores, 0), standing_due(&cores, 0));
+        heavy.had.store(9000, Ordering::Relaxed);
+        light.had.store(500, Ordering::Relaxed);
+        assert!(light.urgency(0) < heavy.urgency(0));
+        assert_eq!(new.urgency(8000), Urgency::Overdue(8000), "as if it had been there");
+        assert_eq!(heavy.urgency(8000), Urgency::Overdue(9000));
+        let patient = standing_due(&cores, u64::MAX / 2);
+        assert!(heavy.urgency(8000) < patient.urgency(8000), "nobody waits for it yet");
+    }
+
+    #[test]
+    fn what_a_run_had_of_the_cores_is_counted() {
+        let cores = Cores::new(1);
+        let standing = cores.standing();
+        let permit = standing.enter();
+        thread::sleep(Duration::from_millis(5));
+        drop(permit);
+        let had = standing.had.load(Ordering::Relaxed);
+        assert!((4000..1_000_000).contains(&had), "{had} us");
+        drop(cores.standing().enter());
+        assert_eq!(cores.lock().level, 0, "the level is that of the one who went last, when it began");
     }
 
     #[test]
