@@ -85,7 +85,12 @@ impl Cores {
 
     /// A place for a run, which is due at once.
     pub fn standing(self: &Arc<Self>) -> Standing {
-        Standing { cores: Arc::clone(self), due: AtomicU64::new(0), weight: AtomicU32::new(CORE), had: AtomicU64::new(0) }
+        Standing {
+            cores: Arc::clone(self),
+            due: AtomicU64::new(0),
+            weight: AtomicU32::new(CORE),
+            had: AtomicU64::new(0),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
