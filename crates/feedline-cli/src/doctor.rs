@@ -16,12 +16,12 @@ use feedline_core::doctor::{
 use feedline_core::{Machine, Plan, Registry};
 use serde::Serialize;
 
-use crate::arguments::DoctorArguments;
 use crate::environment;
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::output;
 use crate::plan;
 
+mod arguments;
 mod formats;
 mod packed;
 mod page;
@@ -29,6 +29,7 @@ mod strip;
 mod trace;
 mod words;
 
+pub use arguments::DoctorArguments;
 pub use formats::{FormatCost, formats};
 use packed::{can_pack, packed};
 pub use page::html;
