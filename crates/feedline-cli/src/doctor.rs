@@ -71,9 +71,10 @@ impl std::fmt::Display for Examination {
     }
 }
 
-/// An accelerator that only takes its time.
+/// An accelerator that only takes its time: as long as its step for a whole batch, and so much longer for a larger one.
 struct Simulated<'a> {
     step: Duration,
+    batch_size: usize,
     batch: Option<Batch>,
     interrupt: &'a Interrupt<'a>,
 }
@@ -85,7 +86,8 @@ impl Trainer for Simulated<'_> {
     }
 
     fn step(&mut self) -> Result<(), DoctorError> {
-        std::thread::sleep(self.step);
+        let samples = self.batch.as_ref().map_or(self.batch_size, |batch| batch.len);
+        std::thread::sleep(self.step.mul_f64(samples as f64 / self.batch_size as f64));
         Ok(())
     }
 
@@ -101,7 +103,8 @@ pub fn doctor(typed: &DoctorArguments, registry: &Arc<Registry>, interrupt: &Int
     let opened = opened.with_context(|| format!("in plan {:?}", typed.plan))?;
     let machine = plan::machine();
     let step = Duration::try_from_secs_f64(typed.step_ms / 1e3).context("--step-ms is a time from 0 on")?;
-    let mut trainer = Simulated { step, batch: None, interrupt };
+    let batch_size = opened.settings().batch_size.min(opened.source().len().max(1) as usize);
+    let mut trainer = Simulated { step, batch_size, batch: None, interrupt };
     let course = Course { seconds: typed.seconds, has_tables: !typed.quick };
     let temporary = tempfile::Builder::new().prefix("feedline-doctor-").tempdir_in(environment::temporary_folder());
     let temporary = temporary.context("cannot make a temporary folder")?;
@@ -184,7 +187,7 @@ fn try_out(
         // What is kept between epochs, or indexed, has to be made first.
         let is_slow = matches!(remedy.change, Change::Cache { .. } | Change::SeekIndex);
         let time = if is_slow { seconds } else { seconds * TRY };
-        let measured = reached(&changed, machine, time.max(2.0), trainer).map_err(as_interrupt)?;
+        let measured = reached((&remedy.change, &changed), machine, time.max(2.0), trainer).map_err(as_interrupt)?;
         found.push(Tried { remedy: remedy.clone(), measured_samples_per_second: measured });
         if name == "best" {
             break;

@@ -6,7 +6,7 @@ use feedline_core::doctor::{Diagnosis, Life};
 use feedline_core::plan::ByteSize;
 use serde::Serialize;
 
-use super::words::{blame, causes, time};
+use super::words::{blame, causes, rate, time};
 use super::{FormatCost, Tried};
 use crate::plot::{Axis, Plot, Series, escaped};
 
@@ -71,25 +71,24 @@ fn write_verdict(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
 }
 
 fn write_parts(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
-    let (parts, all) = (&diagnosis.parts, diagnosis.capacities);
+    let (parts, times) = (&diagnosis.parts, &diagnosis.times);
     let read = if parts.is_remote { "network" } else { "read" };
     let rows = [
-        (format!("step, {:.2} ms", parts.step_ms), all.step, ""),
-        (format!("{read}, {} a sample", ByteSize(parts.read_bytes as u64)), all.store, ""),
-        (format!("prepare, {} threads", parts.num_workers), parts.prepare_samples_per_second, ""),
-        ("threads, reading included".to_owned(), all.workers, ""),
-        (format!("cores, all {} busy", parts.cores), all.cores, ""),
-        ("predicted".to_owned(), diagnosis.predicted_samples_per_second, "predicted"),
-        ("measured".to_owned(), diagnosis.measured_samples_per_second, "measured"),
+        (format!("step, {:.2} ms", parts.step_ms), times.step, ""),
+        (format!("{read}, {} a sample", ByteSize(parts.read_bytes as u64)), times.read.max(times.network), ""),
+        (format!("prepare, {} threads", parts.num_workers), 1.0 / parts.prepare_samples_per_second, ""),
+        ("threads, reading included".to_owned(), times.prepare, ""),
+        (format!("cores, all {} busy", parts.cores), times.cores, ""),
+        ("predicted".to_owned(), 1.0 / diagnosis.predicted_samples_per_second, "predicted"),
+        ("measured".to_owned(), 1.0 / diagnosis.measured_samples_per_second, "measured"),
     ];
-    let shown = |rate: f64| rate < 1e8;
     // The longest bar is four times what is reached: beyond that it does not matter.
-    let most = rows.iter().map(|row| row.1).filter(|rate| shown(*rate)).fold(1e-9, f64::max);
-    let most = most.min(4.0 * diagnosis.measured_samples_per_second.max(1e-9));
+    let least = rows.iter().map(|row| row.1).filter(|seconds| *seconds > 0.0).fold(f64::MAX, f64::min);
+    let least = least.max(0.25 / diagnosis.measured_samples_per_second.max(1e-9));
     out.push_str("<section><h2>Each part alone, samples/s</h2><dl class=\"bars\">");
-    for (name, rate, kind) in rows {
-        let width = 100.0 * (rate / most).min(1.0);
-        let rate = if shown(rate) { format!("{rate:.1}") } else { "any".to_owned() };
+    for (name, seconds, kind) in rows {
+        let width = if seconds > 0.0 { 100.0 * (least / seconds).min(1.0) } else { 100.0 };
+        let rate = rate(seconds);
         write!(
             out,
             "<dt>{name}</dt><dd class=\"track\"><div class=\"bar\" data-kind=\"{kind}\" style=\"width:{width:.1}%\"></div></dd>\

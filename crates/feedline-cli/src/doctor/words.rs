@@ -86,22 +86,19 @@ pub(super) fn blame(diagnosis: &Diagnosis) -> Option<String> {
 
 fn write_parts(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
     let parts = &diagnosis.parts;
-    let all = diagnosis.capacities;
+    let times = &diagnosis.times;
     writeln!(out, "\n{:<34}{:>14}", "each part alone", "samples/s")?;
-    let mut row = |name: String, rate: f64| {
-        let rate = if rate < 1e8 { format!("{rate:.1}") } else { "any".to_owned() };
-        writeln!(out, "  {name:<32}{rate:>14}")
-    };
-    row(format!("step, {:.2} ms a batch", parts.step_ms), all.step)?;
-    row(read_name(parts), all.store)?;
-    row(format!("prepare, {} threads", parts.num_workers), parts.prepare_samples_per_second)?;
-    row("threads, reading included".to_owned(), all.workers)?;
-    row(format!("cores, all {} busy", parts.cores), all.cores)?;
+    let mut row = |name: String, seconds: f64| writeln!(out, "  {name:<32}{:>14}", rate(seconds));
+    row(format!("step, {:.2} ms a batch", parts.step_ms), times.step)?;
+    row(read_name(parts), times.read.max(times.network))?;
+    row(format!("prepare, {} threads", parts.num_workers), 1.0 / parts.prepare_samples_per_second)?;
+    row("threads, reading included".to_owned(), times.prepare)?;
+    row(format!("cores, all {} busy", parts.cores), times.cores)?;
     if parts.python_ms() > 0.0 {
-        row("Python, one thread at a time".to_owned(), all.python)?;
+        row("Python, one thread at a time".to_owned(), times.python)?;
     }
-    row("predicted: the least of them".to_owned(), diagnosis.predicted_samples_per_second)?;
-    row("measured: all together".to_owned(), diagnosis.measured_samples_per_second)?;
+    row("predicted: the least of them".to_owned(), 1.0 / diagnosis.predicted_samples_per_second)?;
+    row("measured: all together".to_owned(), 1.0 / diagnosis.measured_samples_per_second)?;
     let longest = parts.ops.iter().map(|op| op.op.len()).max().unwrap_or(0).max(16);
     writeln!(out, "\n{:<longest$}  {:>10}{:>10}{:>14}", "op", "ms", "cpu ms", "bytes out")?;
     for op in &parts.ops {
@@ -184,6 +181,11 @@ fn write_tables(diagnosis: &Diagnosis, formats: &[FormatCost], out: &mut String)
         writeln!(out, "{:<10}{:>6}{:>10}{bytes:>14}{:>10.3}", cost.format, cost.side, cost.content, cost.ms)?;
     }
     Ok(())
+}
+
+/// Samples a second that a resource allows which needs so long for one.
+pub(super) fn rate(seconds: f64) -> String {
+    if seconds > 0.0 { format!("{:.1}", 1.0 / seconds) } else { "any".to_owned() }
 }
 
 /// A time as people say it.

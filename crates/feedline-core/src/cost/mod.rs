@@ -5,6 +5,8 @@
 //! last times, else what it takes for samples of its size (stored bytes or what headers say, whichever tells more), else
 //! on average.
 //!
+//! `times.rs` is what samples need of all resources together, and which of these bounds a job.
+//!
 //! Always true: costs decide when work is done, never what is delivered.
 
 mod file;
@@ -14,6 +16,7 @@ mod mean;
 mod report;
 mod stage;
 mod table;
+mod times;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -27,6 +30,7 @@ pub use report::{Bar, CostReport, SlowSample};
 pub use stage::Effort;
 use stage::{Size, Stage};
 use table::Table;
+pub use times::{Resource, Times};
 
 use crate::order::Epoch;
 use crate::plan::Plan;

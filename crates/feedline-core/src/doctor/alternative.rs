@@ -1,23 +1,23 @@
-//! Changes of a plan whose gain is not known before their parts are measured.
+//! Changes of a plan whose gain is not known before something is measured.
 
 use std::sync::Arc;
 
 use super::DoctorError;
-use super::parts::Parts;
+use super::cached::best_cache;
+use super::parts::{Parts, step};
 use super::remedy::Change;
 use super::verdict::Bound;
+use super::watch::{Trainer, watch, watch_loader};
 use crate::offload::Policy;
-use crate::plan::{ByteSize, CacheForm, Plan, PlannedOp, Registry, SeekIndexUse};
-use crate::sink::Machine;
+use crate::plan::{Plan, PlannedOp, Registry, ReservoirConfig, SeekIndexUse, Shuffle};
+use crate::sink::{Loader, Machine};
 
-/// The part of the machine's memory that a cache may take.
-const MEMORY_SHARE: f64 = 0.5;
-/// What a cache takes beyond the bytes of its samples.
-const CACHE_SPARE: f64 = 1.1;
-/// Of forms to keep that save nearly as much, the one that takes least memory.
-const NEARLY: f64 = 0.9;
+/// How much larger reads are tried.
+const MORE: u64 = 4;
+/// Parts of the time of one that a profile of offloading, or a run with other batches, takes.
+const PROFILE: f64 = 3.0;
 
-/// A plan as it would be, whose parts are to be measured.
+/// A plan as it would be, of which it is to be measured what it gives.
 #[derive(Clone, Debug)]
 pub struct Alternative {
     /// What is changed.
@@ -28,67 +28,102 @@ pub struct Alternative {
     pub note: String,
 }
 
-/// What could be changed about a plan that is bound by loading.
+/// What could be changed about a plan, by what bounds it.
 pub(super) fn alternatives(
     plan: &Plan,
     parts: &Parts,
     bound: Bound,
     machine: &Machine,
 ) -> Result<Vec<Alternative>, DoctorError> {
-    if !matches!(bound, Bound::Prepare | Bound::Read | Bound::Network | Bound::Python | Bound::HeadOfLine) {
-        return Ok(Vec::new());
-    }
     let is_loading = matches!(bound, Bound::Prepare | Bound::Read | Bound::Network);
+    let is_reading = matches!(bound, Bound::Read | Bound::Network);
     let decodes = is_loading && plan.ops().iter().any(is_decoder);
     let is_exact = !plan.ops().iter().any(PlannedOp::is_approximate);
     let has_index = plan.config().seek_index == SeekIndexUse::Auto;
     let is_near = plan.source().peer().is_some() && plan.config().offload == Policy::None;
     let index_note = "indexes are made in the first epoch; the pixels stay the same";
+    let reads_note = "larger pieces, one behind the other; samples are drawn from a reservoir of them";
+    let is_cached = is_loading || matches!(bound, Bound::Python | Bound::HeadOfLine);
+    let cache = is_cached.then(|| best_cache(plan, parts, machine)).flatten();
     let possible = [
-        (decodes && !has_index, Change::SeekIndex, index_note),
-        (decodes && is_exact && bound == Bound::Prepare, Change::FastDecode, "pixels are approximate: see the guide"),
-        (is_near && is_loading, Change::Offload, "the bytes of samples stay the same"),
+        (decodes && !has_index).then(|| (Change::SeekIndex, index_note.to_owned())),
+        (decodes && is_exact && bound == Bound::Prepare)
+            .then(|| (Change::FastDecode, "pixels are approximate: see the guide".to_owned())),
+        (is_near && is_loading).then(|| (Change::Offload, "the bytes of samples stay the same".to_owned())),
+        is_reading.then(|| larger_reads(plan)).flatten().map(|change| (change, reads_note.to_owned())),
+        other_batch(parts.batch_size, bound).map(|change| (change, batch_note(bound).to_owned())),
+        cache,
     ];
     let mut found = Vec::new();
-    for (_, change, note) in possible.into_iter().filter(|(is_possible, ..)| *is_possible) {
+    for (change, note) in possible.into_iter().flatten() {
         if let Some(plan) = change.apply(plan)? {
-            found.push(Alternative { change, plan, note: note.to_owned() });
-        }
-    }
-    if let Some((form, ram)) = best_cache(plan, parts, machine) {
-        let change = Change::Cache { form, ram };
-        if let Some(plan) = change.apply(plan)? {
-            let note = format!("{} of memory, from the second epoch on; no augmentation is lost", ByteSize(ram));
             found.push(Alternative { change, plan, note });
         }
     }
     Ok(found)
 }
 
-/// What to keep between epochs, and the memory that takes: the form that saves most time, if there is room for all samples.
-fn best_cache(plan: &Plan, parts: &Parts, machine: &Machine) -> Option<(CacheForm, u64)> {
-    if plan.config().cache.is_some() {
-        return None;
-    }
-    let decoded = plan.cut_of(CacheForm::Decoded);
-    let possible = |form: CacheForm| {
-        let cut = plan.cut_of(form);
-        let is_own = match form {
-            CacheForm::Encoded => true,
-            CacheForm::Decoded => cut.0 > 0,
-            CacheForm::Resized => cut > decoded,
-        };
-        let bytes = cut.0.checked_sub(1).map_or(parts.read_bytes, |last| parts.ops[last].bytes);
-        let ram = (bytes * plan.source().len() as f64 * CACHE_SPARE) as u64 + (1 << 20);
-        let has_room = machine.memory_bytes.is_none_or(|all| (ram as f64) < MEMORY_SHARE * all as f64);
-        let saved = parts.read_ms() + parts.ops[..cut.0].iter().map(|op| op.ms).sum::<f64>();
-        (is_own && bytes > 0.0 && has_room).then_some((form, ram, saved))
+/// Reads in sequence where samples lie one behind the other, or longer ones.
+fn larger_reads(plan: &Plan) -> Option<Change> {
+    plan.source().blocks()?;
+    let block = match &plan.settings().shuffle {
+        Shuffle::Never => return None,
+        Shuffle::Full => ReservoirConfig::default().block,
+        Shuffle::Reservoir(config) => crate::plan::ByteSize(config.block.0.saturating_mul(MORE)),
     };
-    let forms = [CacheForm::Encoded, CacheForm::Decoded, CacheForm::Resized];
-    let possible: Vec<(CacheForm, u64, f64)> = forms.into_iter().filter_map(possible).collect();
-    let most = possible.iter().map(|(.., saved)| *saved).fold(0.0, f64::max);
-    let best = possible.into_iter().filter(|(.., saved)| *saved >= NEARLY * most).min_by_key(|(_, ram, _)| *ram);
-    best.map(|(form, ram, _)| (form, ram))
+    Some(Change::Reads { block: block.0 })
+}
+
+/// A batch of which more fit in memory, or one that has less to do for each sample.
+fn other_batch(batch_size: usize, bound: Bound) -> Option<Change> {
+    match bound {
+        Bound::Step | Bound::HandOver => Some(Change::BatchSize { batch_size: 2 * batch_size }),
+        Bound::Memory if batch_size > 1 => Some(Change::BatchSize { batch_size: batch_size / 2 }),
+        _ => None,
+    }
+}
+
+fn batch_note(bound: Bound) -> &'static str {
+    match bound {
+        Bound::Memory => "more batches fit in the budget; the learning rate may have to follow",
+        _ => "measured with your step; the learning rate may have to follow",
+    }
+}
+
+impl Alternative {
+    /// Samples a second that a job with these parts would reach with it.
+    pub(super) fn predicted(
+        &self,
+        (parts, bound): (&Parts, Bound),
+        machine: &Machine,
+        seconds: f64,
+        trainer: &mut dyn Trainer,
+    ) -> Result<f64, DoctorError> {
+        let machine = &self.change.apart(machine)?.machine;
+        let times = match self.change {
+            Change::Cache { .. } => parts.measure_cached(&self.plan, machine, seconds, trainer)?.times(),
+            Change::Offload => return self.profiled(machine, PROFILE * seconds, trainer),
+            Change::BatchSize { batch_size } if bound == Bound::Step => {
+                let step_ms = step(&self.plan, machine, seconds, trainer)?;
+                Parts { batch_size, step_ms, ..parts.clone() }.times()
+            }
+            Change::BatchSize { .. } => {
+                return Ok(watch(&self.plan, machine, PROFILE * seconds, trainer)?.samples_per_second());
+            }
+            _ => Parts::measure_with_step(&self.plan, machine, (parts.step_ms, seconds), trainer)?.times(),
+        };
+        Ok(times.samples_per_second())
+    }
+
+    /// By the profile that decisions about offloading are made from, taken while the job runs.
+    fn profiled(&self, machine: &Machine, seconds: f64, trainer: &mut dyn Trainer) -> Result<f64, DoctorError> {
+        let loader = Loader::new(Arc::clone(&self.plan), machine);
+        let watched = watch_loader(&loader, seconds, trainer);
+        let report = loader.offload();
+        loader.close();
+        let predicted = report.map_or(0.0, |report| report.throughput.after);
+        Ok(if predicted > 0.0 { predicted } else { watched?.samples_per_second() })
+    }
 }
 
 /// The plan's ops, with pictures decoded approximately.

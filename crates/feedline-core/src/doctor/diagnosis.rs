@@ -8,14 +8,15 @@ use serde::Serialize;
 
 use super::DoctorError;
 use super::alternative::{Alternative, alternatives};
+use super::cached::{CachePoint, cache_points};
 use super::life::Life;
 use super::log::{BatchTime, LogReport};
 use super::parts::{Parts, varied};
-use super::predict::Capacities;
 use super::remedy::{Case, Change, MORE_MEMORY, Remedy};
 use super::tables::{ConsumersRow, WorkersRow, by_consumers, by_workers};
 use super::verdict::{Bound, Joint, Nature, bound, falls_short};
 use super::watch::{Trainer, Watched, watch, watch_loader};
+use crate::cost::Times;
 use crate::metrics::Phase;
 use crate::plan::{ByteSize, Plan};
 use crate::sink::{Loader, Machine};
@@ -91,8 +92,8 @@ pub struct Diagnosis {
     pub remedies: Vec<Remedy>,
     /// Each part alone.
     pub parts: Parts,
-    /// What each resource allows.
-    pub capacities: Capacities,
+    /// Seconds that a sample needs of each resource.
+    pub times: Times,
     /// The joint run, batch by batch.
     pub log: LogReport,
     /// Samples that take much longer than others.
@@ -105,6 +106,8 @@ pub struct Diagnosis {
     pub consumers: Vec<ConsumersRow>,
     /// With more and more threads.
     pub workers: Vec<WorkersRow>,
+    /// Where samples could be kept between epochs.
+    pub cache_points: Vec<CachePoint>,
     /// The times of all batches.
     pub batch_log: Vec<BatchTime>,
     /// The life of a stretch of them.
@@ -126,8 +129,8 @@ impl Diagnosis {
         let (plan, machine) = (&on_trial(plan)?, &Machine { is_trial: true, ..machine.clone() });
         tell(Told::Measures("each part alone", 4.0 * part_seconds));
         let parts = Parts::measure(plan, machine, part_seconds, trainer)?;
-        let capacities = parts.capacities();
-        let predicted = capacities.samples_per_second();
+        let times = parts.times();
+        let predicted = times.samples_per_second();
         tell(Told::Predicted(predicted));
         tell(Told::Measures("all together", course.seconds));
         let loader = Loader::new(Arc::clone(plan), machine);
@@ -137,7 +140,7 @@ impl Diagnosis {
         let watched = watched?;
         let log = LogReport::new(&watched.log);
         let joint = joint(&watched, &log);
-        let with_memory = if falls_short(&capacities, &joint) && is_pressed(&watched) {
+        let with_memory = if falls_short(&times, &joint) && is_pressed(&watched) {
             tell(Told::Measures("with more memory", course.seconds));
             Some(with_memory(plan, machine, &watched, course.seconds, trainer)?)
         } else {
@@ -148,22 +151,19 @@ impl Diagnosis {
             foreign_share: parts.foreign_share(),
             reads_longer: parts.read_ms() > parts.prepare_ms,
         };
-        let bound = bound(&capacities, nature, &joint, with_memory.map(|(_, reached)| reached));
+        let bound = bound(&times, nature, &joint, with_memory.map(|(_, reached)| reached));
         let mut possible = alternatives(plan, &parts, bound, machine)?;
         possible.extend(offer(bound, &parts));
         let mut measured_alternatives = Vec::new();
         for alternative in possible {
             tell(Told::Measures(alternative.change.name(), 3.0 * part_seconds));
-            let times = (parts.step_ms, part_seconds);
-            let is_cache = matches!(alternative.change, Change::Cache { .. });
-            let changed = if is_cache {
-                parts.measure_cached(&alternative.plan, machine, part_seconds, trainer)
-            } else {
-                Parts::measure_with_step(&alternative.plan, machine, times, trainer)
-            };
-            match changed {
-                Ok(changed) => measured_alternatives.push((alternative, changed)),
-                Err(error @ (DoctorError::Interrupted | DoctorError::Step(_))) => return Err(error),
+            let predicted = alternative.predicted((&parts, bound), machine, part_seconds, trainer);
+            let is_other_batch = matches!(alternative.change, Change::BatchSize { .. });
+            match predicted {
+                Ok(predicted) => measured_alternatives.push((alternative, predicted)),
+                Err(DoctorError::Interrupted) => return Err(DoctorError::Interrupted),
+                // A step need not be able to work on batches of another size.
+                Err(error @ DoctorError::Step(_)) if !is_other_batch => return Err(error),
                 Err(error) => tracing::warn!(%error, change = alternative.change.name(), "a remedy is not looked at"),
             }
         }
@@ -179,7 +179,8 @@ impl Diagnosis {
             workers = by_workers(plan, machine, row, trainer)?;
         }
         let samples = (plan.batches_per_epoch() * plan.settings().batch_size as u64) as f64;
-        let lost_a_sample = if measured > 0.0 { 1.0 / measured - 1.0 / capacities.step } else { 0.0 };
+        let lost_a_sample = if measured > 0.0 { 1.0 / measured - times.step } else { 0.0 };
+        let cache_points = cache_points(plan, &parts);
         Ok(Self {
             bound,
             predicted_samples_per_second: predicted,
@@ -190,13 +191,14 @@ impl Diagnosis {
             first_batch_seconds: watched.first_batch,
             remedies,
             parts,
-            capacities,
+            times,
             log,
             slow_samples,
             idle_share: watched.idle_share(),
             with_memory_samples_per_second: with_memory.map(|(_, reached)| reached),
             consumers,
             workers,
+            cache_points,
             batch_log: watched.log,
             life: watched.life,
         })
@@ -211,14 +213,15 @@ fn on_trial(plan: &Arc<Plan>) -> Result<Arc<Plan>, DoctorError> {
     varied(plan, plan.source(), plan.ops().to_vec(), |_, config| config.arrival_log = None)
 }
 
-/// What a plan reaches with a trainer in some seconds, for remedies that are tried.
+/// What a changed plan reaches with a trainer in some seconds. What the change keeps on disk is gone thereafter.
 pub fn reached(
-    plan: &Arc<Plan>,
+    (change, plan): (&Change, &Arc<Plan>),
     machine: &Machine,
     seconds: f64,
     trainer: &mut dyn Trainer,
 ) -> Result<f64, DoctorError> {
-    let machine = Machine { is_trial: true, ..machine.clone() };
+    let apart = change.apart(machine)?;
+    let machine = Machine { is_trial: true, ..apart.machine.clone() };
     Ok(watch(&on_trial(plan)?, &machine, seconds, trainer)?.samples_per_second())
 }
 
@@ -256,7 +259,7 @@ fn with_memory(
     let more = varied(plan, plan.source(), plan.ops().to_vec(), |_, config| {
         config.memory_budget = Some(ByteSize(budget));
     })?;
-    Ok((budget, reached(&more, machine, seconds.max(1.0), trainer)?))
+    Ok((budget, watch(&more, machine, seconds.max(1.0), trainer)?.samples_per_second()))
 }
 
 /// The samples that take much longer than others, slowest first.

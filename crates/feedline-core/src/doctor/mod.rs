@@ -6,14 +6,15 @@
 //! - `watch.rs` runs a plan with a trainer and keeps what each batch took; `log.rs` is that log and what is odd about it,
 //!   `period.rs` stalls at equal distances
 //! - `skipped.rs` makes a plan that only reads, `held.rs` one that only prepares; `parts.rs` measures both, and the step
-//! - `predict.rs` is what resources allow; `verdict.rs` what bounds a job; `remedy.rs` what would help, `alternative.rs` of it what has to
-//!   be measured first
+//! - `predict.rs` is what a sample needs of each resource; `verdict.rs` what bounds a job; `remedy.rs` what would help, `alternative.rs` of it what has to
+//!   be measured first, `cached.rs` what could be kept
 //! - `tables.rs` is how a job scales, `life.rs` the life of a stretch of batches; `diagnosis.rs` does all of this, `run_report.rs` what can be said of it without
 //!   measuring anything
 //!
 //! Always true: the stream of the job that is examined is not changed; a prediction is made before the run that it is about.
 
 mod alternative;
+mod cached;
 mod diagnosis;
 mod held;
 mod life;
@@ -29,12 +30,12 @@ mod verdict;
 mod watch;
 
 pub use alternative::Alternative;
+pub use cached::CachePoint;
 pub use diagnosis::{Course, Diagnosis, SlowSample, Told, reached};
 pub use life::{Life, TrainerLife};
 pub use log::{BatchTime, LogReport, Oddity, Percentiles};
 pub use parts::{OpPart, Parts};
 pub use period::{Period, period};
-pub use predict::Capacities;
 pub use remedy::{Change, Remedy};
 pub use run_report::RunReport;
 pub use tables::{ConsumersRow, WorkersRow};
@@ -61,6 +62,8 @@ pub enum DoctorError {
     Step(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("the plan gives no batches: it has fewer samples than a batch, and drop_last is set")]
     NoBatches,
+    #[error("a folder for trials cannot be made beside the cache")]
+    Folder(#[source] std::io::Error),
     #[error("interrupted")]
     Interrupted,
 }

@@ -214,7 +214,12 @@ pub(super) fn ops(plan: &Plan, snapshot: &Snapshot) -> Vec<OpPart> {
 }
 
 /// Milliseconds of a step on a batch that is there: the median of some.
-fn step(plan: &Arc<Plan>, machine: &Machine, seconds: f64, trainer: &mut dyn Trainer) -> Result<f64, DoctorError> {
+pub(super) fn step(
+    plan: &Arc<Plan>,
+    machine: &Machine,
+    seconds: f64,
+    trainer: &mut dyn Trainer,
+) -> Result<f64, DoctorError> {
     let loader = Loader::new(Arc::clone(plan), machine);
     let iteration = loader.begin()?;
     let Some((batch, ..)) = next(&loader, iteration, trainer)? else { return Err(DoctorError::NoBatches) };

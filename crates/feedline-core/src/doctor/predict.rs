@@ -1,30 +1,10 @@
 //! What a job will reach: the least, over all resources, of what each can do.
 //!
-//! In: the parts of a job. Out: samples a second that each resource allows, and for changed parts too: what-ifs are made by
-//! changing the parts.
-
-use serde::Serialize;
+//! In: the parts of a job. Out: what a sample needs of each resource, and for changed parts too: what-ifs are made by changing the
+//! parts.
 
 use super::parts::Parts;
-use super::verdict::Bound;
-
-/// Samples a second that each resource allows; those that are not needed allow anything.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Capacities {
-    /// The accelerator.
-    pub step: f64,
-    /// Preparer threads, which also wait for what they read themselves.
-    pub workers: f64,
-    /// The cores, if all of them compute.
-    pub cores: f64,
-    /// The interpreter, of which there is one.
-    pub python: f64,
-    /// The store, or the link to it.
-    pub store: f64,
-}
-
-/// Numbers above this are as good as any.
-const NO_LIMIT: f64 = 1e9;
+use crate::cost::Times;
 
 impl Parts {
     /// Milliseconds in which a thread waits for the bytes of a sample.
@@ -44,15 +24,18 @@ impl Parts {
         if all > 0.0 { foreign / all } else { 0.0 }
     }
 
-    /// What each resource allows.
-    pub fn capacities(&self) -> Capacities {
-        let a_second = |ms: f64| if ms > 0.0 { (1e3 / ms).min(NO_LIMIT) } else { NO_LIMIT };
-        Capacities {
-            step: self.batch_size as f64 * a_second(self.step_ms),
-            workers: self.num_workers as f64 * a_second(self.prepare_ms + self.read_ms()),
-            cores: self.cores as f64 * a_second(self.prepare_cpu_ms),
-            python: a_second(self.python_ms()),
-            store: self.read_samples_per_second.unwrap_or(NO_LIMIT),
+    /// What a sample needs of each resource.
+    pub fn times(&self) -> Times {
+        let store = self.read_samples_per_second.map_or(0.0, |rate| 1.0 / rate.max(f64::MIN_POSITIVE));
+        let (read, network) = if self.is_remote { (0.0, store) } else { (store, 0.0) };
+        Times {
+            step: self.step_ms / 1e3 / self.batch_size.max(1) as f64,
+            prepare: (self.prepare_ms + self.read_ms()) / 1e3 / self.num_workers.max(1) as f64,
+            cores: self.prepare_cpu_ms / 1e3 / self.cores.max(1) as f64,
+            python: self.python_ms() / 1e3,
+            read,
+            network,
+            storage: 0.0,
         }
     }
 
@@ -77,29 +60,11 @@ impl Parts {
     }
 }
 
-impl Capacities {
-    /// The resource that allows least, and what that is.
-    pub fn least(&self) -> (Bound, f64) {
-        let all = [
-            (Bound::Step, self.step),
-            (Bound::Prepare, self.workers),
-            (Bound::Prepare, self.cores),
-            (Bound::Python, self.python),
-            (Bound::Read, self.store),
-        ];
-        all.into_iter().min_by(|a, b| a.1.total_cmp(&b.1)).expect("there are some")
-    }
-
-    /// What the job will reach.
-    pub fn samples_per_second(&self) -> f64 {
-        self.least().1
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::parts::OpPart;
     use super::*;
+    use crate::cost::Resource;
 
     fn parts() -> Parts {
         let op = |ms, cpu_ms, is_foreign| OpPart { op: "Op".to_owned(), ms, cpu_ms, bytes: 10.0, is_foreign };
@@ -122,23 +87,28 @@ mod tests {
 
     #[test]
     fn the_least_of_all_resources_decides_and_threads_wait_for_what_they_read_themselves() {
-        let all = parts().capacities();
-        assert_eq!((all.step, all.workers, all.store, all.cores), (100.0, 200.0, 400.0, 2000.0));
-        assert_eq!(all.least(), (Bound::Step, 100.0));
-        let ahead = Parts { reads_ahead: true, step_ms: 0.0, ..parts() }.capacities();
-        assert_eq!((ahead.workers, ahead.least().0), (400.0, Bound::Prepare));
+        let all = parts().times();
+        assert_eq!((all.step, all.prepare, all.read, all.cores), (0.01, 0.005, 0.0025, 0.0005));
+        assert_eq!((all.bound(), all.samples_per_second()), (Resource::Step, 100.0));
+        let ahead = Parts { reads_ahead: true, step_ms: 0.0, ..parts() }.times();
+        assert_eq!((ahead.prepare, ahead.bound()), (0.0025, Resource::Prepare));
+        let remote = Parts { is_remote: true, ..parts() }.times();
+        assert_eq!((remote.read, remote.network), (0.0, 0.0025));
     }
 
     #[test]
     fn further_threads_help_until_cores_or_the_store_can_do_no_more() {
-        let with = |parts: &Parts, workers| parts.with_workers(workers).capacities();
+        let with = |parts: &Parts, workers| {
+            let times = parts.with_workers(workers).times();
+            (times.bound(), times.samples_per_second().round())
+        };
         let few = Parts { step_ms: 0.0, ..parts() };
-        assert_eq!(with(&few, 4).least(), (Bound::Prepare, 400.0));
-        assert_eq!(with(&few, 400).least(), (Bound::Prepare, 2000.0), "the cores");
+        assert_eq!(with(&few, 4), (Resource::Prepare, 400.0));
+        assert_eq!(with(&few, 400), (Resource::Cores, 2000.0));
         let full = Parts { read_samples_per_second: Some(210.0), ..few.clone() };
-        assert_eq!(with(&full, 16).least(), (Bound::Read, 210.0));
+        assert_eq!(with(&full, 16), (Resource::Read, 210.0));
         let mut python = few;
         (python.ops[0].is_foreign, python.prepare_cpu_ms) = (true, 2.0);
-        assert_eq!(with(&python, 64).least(), (Bound::Python, 500.0), "one thread at a time");
+        assert_eq!(with(&python, 64), (Resource::Python, 500.0), "one thread at a time");
     }
 }

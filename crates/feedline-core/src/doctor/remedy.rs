@@ -4,19 +4,24 @@
 //! change of the plan that can be tried.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
+use tempfile::TempDir;
 
 use super::DoctorError;
 use super::alternative::{Alternative, fast};
 use super::parts::{Parts, varied};
 use super::verdict::Bound;
 use crate::offload::Policy;
-use crate::plan::{ByteSize, CacheConfig, CacheForm, Order, Plan, SeekIndexUse, Start, Workers};
+use crate::plan::{
+    ByteSize, CacheConfig, CacheForm, Order, Plan, ReservoirConfig, SeekIndexUse, Shuffle, Start, Workers,
+};
+use crate::sink::Machine;
 
 /// What a remedy has to gain before it is told.
-const LEAST_GAIN: f64 = 0.03;
+const LEAST_GAIN: f64 = 0.05;
 /// Most threads that are considered.
 const MOST_WORKERS: usize = 256;
 /// The part of what is reached with any number of threads at which further ones are not worth it.
@@ -38,7 +43,9 @@ pub enum Change {
         /// As what.
         form: CacheForm,
         /// Bytes of memory.
-        ram: u64,
+        ram: Option<u64>,
+        /// Bytes on disk.
+        disk: Option<u64>,
     },
     /// A larger budget.
     Memory {
@@ -60,6 +67,16 @@ pub enum Change {
     },
     /// Stored as shards, which are read in sequence.
     Pack,
+    /// Shards are read in sequence, in larger pieces.
+    Reads {
+        /// Bytes of a piece.
+        block: u64,
+    },
+    /// Another batch size.
+    BatchSize {
+        /// Samples of a batch.
+        batch_size: usize,
+    },
     /// Ops in Python become native.
     Native {
         /// Their names.
@@ -85,9 +102,11 @@ impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Workers { num_workers } => write!(f, "num_workers={num_workers}"),
-            Self::Cache { form, ram } => {
+            Self::Cache { form, ram, disk } => {
                 let form = format!("{form:?}").to_lowercase();
-                write!(f, "cache=fl.cache(ram=\"{}\", form=\"{form}\")", ByteSize(*ram))
+                let place = if ram.is_some() { "ram" } else { "disk" };
+                let bytes = ByteSize(ram.or(*disk).unwrap_or_default());
+                write!(f, "cache=fl.cache({place}=\"{bytes}\", form=\"{form}\")")
             }
             Self::Memory { memory_budget } => write!(f, "memory_budget=\"{}\"", ByteSize(*memory_budget)),
             Self::Planned => f.write_str("order=\"planned\""),
@@ -96,6 +115,8 @@ impl fmt::Display for Change {
             Self::Offload => f.write_str("offload=\"auto\""),
             Self::Share { jobs } => write!(f, "share=True in {jobs} jobs on the same data"),
             Self::Pack => f.write_str("feedline pack, then fl.tar(...) with shuffle=fl.reservoir(...)"),
+            Self::Reads { block } => write!(f, "shuffle=fl.reservoir(block=\"{}\")", ByteSize(*block)),
+            Self::BatchSize { batch_size } => write!(f, "batch_size={batch_size}"),
             Self::Native { ops } => write!(f, "native ops in place of {}", ops.join(", ")),
         }
     }
@@ -114,6 +135,8 @@ impl Change {
             Self::Offload => "offload",
             Self::Share { .. } => "share",
             Self::Pack => "pack",
+            Self::Reads { .. } => "reads",
+            Self::BatchSize { .. } => "batch-size",
             Self::Native { .. } => "native",
         }
     }
@@ -126,8 +149,9 @@ impl Change {
         let ops = if *self == Self::FastDecode { fast(plan)? } else { plan.ops().to_vec() };
         let changed = varied(plan, plan.source(), ops, |settings, config| match self {
             Self::Workers { num_workers } => config.num_workers = Workers::Count(*num_workers),
-            Self::Cache { form, ram } => {
-                config.cache = Some(CacheConfig { ram: Some(ByteSize(*ram)), disk: None, form: Some(*form) });
+            Self::Cache { form, ram, disk } => {
+                let (ram, disk) = (ram.map(ByteSize), disk.map(ByteSize));
+                config.cache = Some(CacheConfig { ram, disk, form: Some(*form) });
             }
             Self::Memory { memory_budget } => config.memory_budget = Some(ByteSize(*memory_budget)),
             Self::Planned => {
@@ -136,10 +160,39 @@ impl Change {
             }
             Self::SeekIndex => config.seek_index = SeekIndexUse::Auto,
             Self::Offload => config.offload = Policy::Auto,
+            Self::Reads { block } => {
+                let config = match &settings.shuffle {
+                    Shuffle::Reservoir(config) => *config,
+                    _ => ReservoirConfig::default(),
+                };
+                settings.shuffle = Shuffle::Reservoir(ReservoirConfig { block: ByteSize(*block), ..config });
+            }
+            Self::BatchSize { batch_size } => settings.batch_size = *batch_size,
             Self::FastDecode | Self::Share { .. } | Self::Pack | Self::Native { .. } => {}
         })?;
         Ok(Some(changed))
     }
+
+    /// The machine on which it is tried: what it would keep on disk is kept apart, and gone when this is dropped.
+    pub(super) fn apart(&self, machine: &Machine) -> Result<Apart, DoctorError> {
+        let is_kept = matches!(self, Self::SeekIndex | Self::Cache { disk: Some(_), .. });
+        let folder = machine.cache_folder.as_deref().filter(|_| is_kept).and_then(existing);
+        let own = folder.map(|folder| tempfile::Builder::new().prefix("feedline-doctor-").tempdir_in(folder));
+        let folder = own.transpose().map_err(DoctorError::Folder)?;
+        let cache_folder = folder.as_ref().map_or(machine.cache_folder.clone(), |own| Some(own.path().to_owned()));
+        Ok(Apart { machine: Machine { cache_folder, ..machine.clone() }, _folder: folder })
+    }
+}
+
+/// A machine for a trial.
+pub(super) struct Apart {
+    pub machine: Machine,
+    _folder: Option<TempDir>,
+}
+
+/// The folder, or the one that it would be made in.
+pub(super) fn existing(folder: &Path) -> Option<&Path> {
+    folder.ancestors().find(|folder| folder.is_dir())
 }
 
 /// What is known when remedies are looked for.
@@ -150,7 +203,8 @@ pub(super) struct Case<'a> {
     pub measured: f64,
     /// With a larger budget, where that was tried: how large, and what was reached.
     pub with_memory: Option<(u64, f64)>,
-    pub alternatives: &'a [(Alternative, Parts)],
+    /// Those that were measured, with the samples a second of each.
+    pub alternatives: &'a [(Alternative, f64)],
 }
 
 impl Case<'_> {
@@ -177,7 +231,7 @@ impl Case<'_> {
         if matches!(self.bound, Bound::HeadOfLine | Bound::Memory | Bound::HandOver) || (is_reading && !knows_store) {
             return None;
         }
-        let reached = |workers| self.parts.with_workers(workers).capacities().samples_per_second();
+        let reached = |workers| self.parts.with_workers(workers).times().samples_per_second();
         let most = reached(MOST_WORKERS);
         let num_workers =
             (self.parts.num_workers + 1..=MOST_WORKERS).find(|workers| reached(*workers) >= KNEE * most)?;
@@ -195,7 +249,7 @@ impl Case<'_> {
         if self.bound != Bound::HeadOfLine || self.plan.settings().order != Order::Strict {
             return None;
         }
-        let predicted = self.parts.capacities().samples_per_second();
+        let predicted = self.parts.times().samples_per_second();
         let note = "slow samples come a few batches later, in an order that is the same on every machine".to_owned();
         Some(self.remedy(Change::Planned, predicted, note))
     }
@@ -212,14 +266,13 @@ impl Case<'_> {
             ..self.parts.clone()
         };
         let note = "as if they took no time".to_owned();
-        Some(self.remedy(Change::Native { ops }, changed.capacities().samples_per_second(), note))
+        Some(self.remedy(Change::Native { ops }, changed.times().samples_per_second(), note))
     }
 
-    /// Those whose parts were measured.
+    /// Those that were measured.
     fn alternatives(&self) -> Vec<Remedy> {
-        let told = |(alternative, parts): &(Alternative, Parts)| {
-            let predicted = parts.capacities().samples_per_second();
-            self.remedy(alternative.change.clone(), predicted, alternative.note.clone())
+        let told = |(alternative, predicted): &(Alternative, f64)| {
+            self.remedy(alternative.change.clone(), *predicted, alternative.note.clone())
         };
         self.alternatives.iter().map(told).collect()
     }

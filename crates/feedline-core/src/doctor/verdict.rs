@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::predict::Capacities;
+use crate::cost::{Resource, Times};
 
 /// Below this part of what the resources allow, something else holds the job back.
 const FALLS_SHORT: f64 = 0.92;
@@ -66,6 +66,18 @@ impl fmt::Display for Bound {
     }
 }
 
+impl From<Resource> for Bound {
+    fn from(resource: Resource) -> Self {
+        match resource {
+            Resource::Step => Self::Step,
+            Resource::Prepare | Resource::Cores => Self::Prepare,
+            Resource::Python => Self::Python,
+            Resource::Read | Resource::Storage => Self::Read,
+            Resource::Network => Self::Network,
+        }
+    }
+}
+
 /// What was seen of a job as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Joint {
@@ -90,9 +102,8 @@ pub(super) struct Nature {
 }
 
 /// Says what bounds a job; `with_memory` is what it reaches with a larger budget, where that was tried.
-pub(super) fn bound(capacities: &Capacities, nature: Nature, joint: &Joint, with_memory: Option<f64>) -> Bound {
-    let (least, allowed) = capacities.least();
-    if falls_short(capacities, joint) {
+pub(super) fn bound(times: &Times, nature: Nature, joint: &Joint, with_memory: Option<f64>) -> Bound {
+    if falls_short(times, joint) {
         let gains_by_memory = with_memory.is_some_and(|rate| rate > GAINS * joint.samples_per_second);
         if gains_by_memory {
             return Bound::Memory;
@@ -105,32 +116,27 @@ pub(super) fn bound(capacities: &Capacities, nature: Nature, joint: &Joint, with
             return Bound::HeadOfLine;
         }
     }
-    match least {
-        Bound::Step if joint.hand_over_ms > joint.step_ms.max(1e-3) && allowed < 1e8 => Bound::HandOver,
-        Bound::Prepare if nature.reads_longer => nature.reading(),
+    match Bound::from(times.bound()) {
+        Bound::Step if joint.hand_over_ms > joint.step_ms.max(1e-3) => Bound::HandOver,
+        Bound::Prepare if nature.reads_longer && nature.is_remote => Bound::Network,
+        Bound::Prepare if nature.reads_longer => Bound::Read,
         Bound::Prepare if nature.foreign_share > 0.5 => Bound::Python,
-        Bound::Read => nature.reading(),
         other => other,
     }
 }
 
-impl Nature {
-    fn reading(self) -> Bound {
-        if self.is_remote { Bound::Network } else { Bound::Read }
-    }
-}
-
 /// Whether a job stays below what its resources allow.
-pub(super) fn falls_short(capacities: &Capacities, joint: &Joint) -> bool {
-    joint.samples_per_second < FALLS_SHORT * capacities.samples_per_second()
+pub(super) fn falls_short(times: &Times, joint: &Joint) -> bool {
+    joint.samples_per_second < FALLS_SHORT * times.samples_per_second()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn capacities(step: f64, workers: f64, store: f64) -> Capacities {
-        Capacities { step, workers, cores: 1e9, python: 1e9, store }
+    /// Of resources that allow so many samples a second.
+    fn allowing(step: f64, prepare: f64, read: f64) -> Times {
+        Times { step: 1.0 / step, prepare: 1.0 / prepare, read: 1.0 / read, ..Times::default() }
     }
 
     const LOCAL: Nature = Nature { is_remote: false, foreign_share: 0.0, reads_longer: false };
@@ -141,23 +147,22 @@ mod tests {
 
     #[test]
     fn the_resource_that_allows_least_is_the_bound_if_the_job_reaches_what_it_allows() {
-        let verdict = |all: Capacities, reached| bound(&all, LOCAL, &joint(reached), None);
-        assert_eq!(verdict(capacities(100.0, 200.0, 300.0), 99.0), Bound::Step);
-        assert_eq!(verdict(capacities(300.0, 200.0, 500.0), 195.0), Bound::Prepare);
-        assert_eq!(verdict(capacities(300.0, 200.0, 80.0), 79.0), Bound::Read);
-        let remote = bound(&capacities(300.0, 200.0, 80.0), Nature { is_remote: true, ..LOCAL }, &joint(79.0), None);
-        assert_eq!(remote, Bound::Network);
+        let verdict = |all: Times, reached| bound(&all, LOCAL, &joint(reached), None);
+        assert_eq!(verdict(allowing(100.0, 200.0, 300.0), 99.0), Bound::Step);
+        assert_eq!(verdict(allowing(300.0, 200.0, 500.0), 195.0), Bound::Prepare);
+        assert_eq!(verdict(allowing(300.0, 200.0, 80.0), 79.0), Bound::Read);
+        let remote = Times { network: 1.0 / 80.0, ..allowing(300.0, 200.0, 500.0) };
+        assert_eq!(bound(&remote, Nature { is_remote: true, ..LOCAL }, &joint(79.0), None), Bound::Network);
         let foreign =
-            bound(&capacities(300.0, 200.0, 500.0), Nature { foreign_share: 0.9, ..LOCAL }, &joint(195.0), None);
+            bound(&allowing(300.0, 200.0, 500.0), Nature { foreign_share: 0.9, ..LOCAL }, &joint(195.0), None);
         assert_eq!(foreign, Bound::Python);
-        let waits =
-            bound(&capacities(300.0, 200.0, 500.0), Nature { reads_longer: true, ..LOCAL }, &joint(195.0), None);
+        let waits = bound(&allowing(300.0, 200.0, 500.0), Nature { reads_longer: true, ..LOCAL }, &joint(195.0), None);
         assert_eq!(waits, Bound::Read, "threads wait for the store, though it could give more to further ones");
     }
 
     #[test]
     fn a_job_that_stays_below_lacks_memory_or_waits_for_slow_samples() {
-        let all = capacities(300.0, 200.0, 500.0);
+        let all = allowing(300.0, 200.0, 500.0);
         assert_eq!(bound(&all, LOCAL, &joint(120.0), Some(170.0)), Bound::Memory);
         let idle = Joint { idle_share: 0.4, ..joint(120.0) };
         assert_eq!(bound(&all, LOCAL, &idle, Some(121.0)), Bound::HeadOfLine);

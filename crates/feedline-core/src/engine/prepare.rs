@@ -15,7 +15,7 @@ use super::{Budget, Cancel, NoMemory, Patience, Task, Working, Workspace};
 use crate::batch::{Dtype, FieldForm, Loose, Sample, Slot, Tensor, Value};
 use crate::cost::{Bill, Costs};
 use crate::error::{SampleFailure, chain};
-use crate::metrics::{Metrics, Seat, Substitute, thread_cpu_time};
+use crate::metrics::{COUNTS, Metrics, Seat, Substitute, Tally, thread_cpu_time};
 use crate::op::OpError;
 use crate::order::{EpochSequence, Place, SampleId};
 use crate::plan::{OnError, Plan};
@@ -75,6 +75,8 @@ pub(super) struct Preparer {
     pub current_op: Option<usize>,
     /// What the sample at work took so far.
     pub bill: Bill,
+    /// What was done and is not told yet.
+    pub tally: Tally,
     /// Samples that were tried.
     pub tried: u64,
 }
@@ -117,6 +119,12 @@ impl Preparer {
 
     /// Prepares all slots of a task.
     pub fn run(&mut self, task: &mut Task) -> Outcome {
+        let outcome = self.fill_all(task);
+        self.tally.tell(&self.metrics);
+        outcome
+    }
+
+    fn fill_all(&mut self, task: &mut Task) -> Outcome {
         let visits = self.plan.sequence().epoch(task.course.epoch);
         let mut report = Box::new(Report { is_apart: task.writer.is_none(), ..Report::default() });
         for slot in task.slots.clone() {
@@ -213,7 +221,10 @@ impl Preparer {
         let Attempt { wanted, place, .. } = how;
         self.current_op = None;
         self.tried += 1;
-        let is_clocked = self.bill.total() > LONG || self.tried.is_multiple_of(CLOCK_EVERY);
+        if self.tally.is_due() {
+            self.tally.tell(&self.metrics);
+        }
+        let is_clocked = COUNTS && (self.bill.total() > LONG || self.tried.is_multiple_of(CLOCK_EVERY));
         self.bill.clear();
         self.workspace.begin(working, allotment).map_err(|error| self.no_memory(error, wanted, place))?;
         let outcome = catch_unwind(AssertUnwindSafe(|| self.prepare(regions, how, is_clocked, report)));
@@ -273,7 +284,7 @@ impl Preparer {
         let mut cpu_before = is_clocked.then(thread_cpu_time);
         let mut times = self.metrics.recorder.is_on().then(|| vec![began, before]);
         report.read += before - began;
-        self.metrics.loading.add(before - began);
+        self.tally.add_loading(before - began);
         self.bill.add(before - began, effort);
         for number in 0..cut.0 {
             self.bill.add(Duration::ZERO, plan.effort(number, wanted));
@@ -304,8 +315,11 @@ impl Preparer {
             let now = Instant::now();
             let cpu_now = is_clocked.then(thread_cpu_time);
             let cpu = cpu_now.zip(cpu_before).map(|(now, before)| now.saturating_sub(before));
-            let bytes = planned.op().on().names().filter_map(|name| sample.get(name).ok().map(|v| v.content_bytes()));
-            self.metrics.ops[number].add(now - before, cpu, bytes.sum());
+            if COUNTS {
+                let names = planned.op().on().names();
+                let bytes = names.filter_map(|name| sample.get(name).ok().map(|value| value.content_bytes())).sum();
+                self.tally.add_op(number, now - before, cpu, bytes);
+            }
             report.ops += now - before;
             self.bill.add(now - before, plan.effort(number, wanted));
             if let Some(times) = &mut times {

@@ -12,6 +12,7 @@ use super::prepare::{Outcome, Preparer, Report};
 use super::shared::Shared;
 use crate::batch::{FieldForm, Loose};
 use crate::cost::Bill;
+use crate::metrics::Tally;
 use crate::supply::Ready;
 
 impl Shared {
@@ -28,6 +29,7 @@ impl Shared {
             run: self.number,
             current_op: None,
             bill: Bill::default(),
+            tally: Tally::new(self.plan.ops().len()),
             tried: 0,
         };
         while let Some(mut task) = self.next_task(number) {

@@ -3,18 +3,19 @@
 //! In: what a sample was expected to take, and took. Out: sums, of which the error is a ratio. Costs decide when work is done,
 //! so a large error says that slow samples start late.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
 
+use super::Counter;
+
 /// Compares predictions with what came.
 #[derive(Debug, Default)]
 pub struct CostMeter {
-    samples: AtomicU64,
-    predicted_nanos: AtomicU64,
-    taken_nanos: AtomicU64,
-    error_nanos: AtomicU64,
+    samples: Counter,
+    predicted: Counter,
+    taken: Counter,
+    error: Counter,
 }
 
 /// Predictions of costs, against what samples took.
@@ -35,20 +36,18 @@ pub struct CostSnapshot {
 impl CostMeter {
     /// Books a sample.
     pub fn add(&self, predicted: Duration, taken: Duration) {
-        let add = |counter: &AtomicU64, time: Duration| counter.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
-        self.samples.fetch_add(1, Ordering::Relaxed);
-        add(&self.predicted_nanos, predicted);
-        add(&self.taken_nanos, taken);
-        add(&self.error_nanos, predicted.abs_diff(taken));
+        self.samples.add(1);
+        self.predicted.add_time(predicted);
+        self.taken.add_time(taken);
+        self.error.add_time(predicted.abs_diff(taken));
     }
 
     /// The sums.
     pub fn read(&self) -> CostSnapshot {
-        let seconds = |nanos: &AtomicU64| Duration::from_nanos(nanos.load(Ordering::Relaxed)).as_secs_f64();
-        let (taken_seconds, error_seconds) = (seconds(&self.taken_nanos), seconds(&self.error_nanos));
+        let (taken_seconds, error_seconds) = (self.taken.seconds(), self.error.seconds());
         CostSnapshot {
-            samples: self.samples.load(Ordering::Relaxed),
-            predicted_seconds: seconds(&self.predicted_nanos),
+            samples: self.samples.get(),
+            predicted_seconds: self.predicted.seconds(),
             taken_seconds,
             error_seconds,
             prediction_error: if taken_seconds > 0.0 { error_seconds / taken_seconds } else { 0.0 },

@@ -1,15 +1,16 @@
 //! The loading of samples: the stage before the first op.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
 
+use super::Counter;
+
 /// Time and number of samples that were loaded.
 #[derive(Debug, Default)]
 pub struct LoadingMeter {
-    busy_nanos: AtomicU64,
-    samples: AtomicU64,
+    busy: Counter,
+    samples: Counter,
 }
 
 /// The loading of samples, from wherever they come: a store, a cache, what was fetched before.
@@ -22,15 +23,14 @@ pub struct LoadingSnapshot {
 }
 
 impl LoadingMeter {
-    /// Books a sample.
-    pub fn add(&self, busy: Duration) {
-        self.busy_nanos.fetch_add(busy.as_nanos() as u64, Ordering::Relaxed);
-        self.samples.fetch_add(1, Ordering::Relaxed);
+    /// Books samples that took so long together.
+    pub fn add(&self, busy: Duration, samples: u64) {
+        self.busy.add_time(busy);
+        self.samples.add(samples);
     }
 
     /// The sums.
     pub fn read(&self) -> LoadingSnapshot {
-        let busy = Duration::from_nanos(self.busy_nanos.load(Ordering::Relaxed));
-        LoadingSnapshot { busy_seconds: busy.as_secs_f64(), samples: self.samples.load(Ordering::Relaxed) }
+        LoadingSnapshot { busy_seconds: self.busy.seconds(), samples: self.samples.get() }
     }
 }

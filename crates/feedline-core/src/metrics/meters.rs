@@ -1,11 +1,12 @@
 //! The counters of a run. All are relaxed atomics: they are read for people, never for decisions about data.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{CacheSnapshot, CostMeter, LoadingMeter, Recorder, SeekSnapshot, StallMeter, TrafficMeter};
+use super::{
+    CacheSnapshot, CostMeter, Counter, LoadingMeter, OpMeter, Recorder, SeekSnapshot, StallMeter, TrafficMeter,
+};
 use crate::batch::Batch;
 use crate::error::SampleFailure;
 use crate::plan::Plan;
@@ -13,96 +14,36 @@ use crate::plan::Plan;
 /// Pairs of bad sample and substitute that are kept for the snapshot.
 const KEPT_SUBSTITUTES: usize = 1000;
 
-/// Time and bytes of one op.
-#[derive(Debug)]
-pub struct OpMeter {
-    /// The op's name.
-    pub name: Arc<str>,
-    busy_nanos: AtomicU64,
-    /// Processor time of samples of which it was taken, and their time.
-    cpu_nanos: AtomicU64,
-    clocked_nanos: AtomicU64,
-    bytes_out: AtomicU64,
-    samples: AtomicU64,
-}
-
-/// What an op did.
-#[derive(Clone, Copy, Debug)]
-pub struct OpTotals {
-    /// Time of threads in it.
-    pub busy: Duration,
-    /// Their processor time, from the samples of which it was taken.
-    pub cpu: Duration,
-    /// Bytes of the fields that it left.
-    pub bytes_out: u64,
-    /// Applications.
-    pub samples: u64,
-}
-
-impl OpMeter {
-    fn new(name: &Arc<str>) -> Self {
-        let zero = || AtomicU64::new(0);
-        Self {
-            name: Arc::clone(name),
-            busy_nanos: zero(),
-            cpu_nanos: zero(),
-            clocked_nanos: zero(),
-            bytes_out: zero(),
-            samples: zero(),
-        }
-    }
-
-    /// Books one application, with its processor time where that was taken.
-    pub fn add(&self, busy: Duration, cpu: Option<Duration>, bytes_out: usize) {
-        self.busy_nanos.fetch_add(busy.as_nanos() as u64, Ordering::Relaxed);
-        if let Some(cpu) = cpu {
-            self.cpu_nanos.fetch_add(cpu.as_nanos() as u64, Ordering::Relaxed);
-            self.clocked_nanos.fetch_add(busy.as_nanos() as u64, Ordering::Relaxed);
-        }
-        self.bytes_out.fetch_add(bytes_out as u64, Ordering::Relaxed);
-        self.samples.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// All of it.
-    pub fn read(&self) -> OpTotals {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (busy, samples) = (Duration::from_nanos(read(&self.busy_nanos)), read(&self.samples));
-        let share = read(&self.cpu_nanos) as f64 / read(&self.clocked_nanos).max(1) as f64;
-        OpTotals { busy, cpu: busy.mul_f64(share.min(1.0)), bytes_out: read(&self.bytes_out), samples }
-    }
-}
-
 /// What preparer threads did when they did not prepare.
 #[derive(Debug, Default)]
 pub struct ThreadMeter {
-    idle_nanos: AtomicU64,
-    memory_nanos: AtomicU64,
+    idle: Counter,
+    memory: Counter,
 }
 
 impl ThreadMeter {
     /// Books time in which a thread had nothing to do.
     pub fn add_idle(&self, idle: Duration) {
-        self.idle_nanos.fetch_add(idle.as_nanos() as u64, Ordering::Relaxed);
+        self.idle.add_time(idle);
     }
 
     /// Books time in which a thread waited for memory.
     pub fn add_memory(&self, waited: Duration) {
-        self.memory_nanos.fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
+        self.memory.add_time(waited);
     }
 
     /// Idle time, and time waited for memory.
     pub fn read(&self) -> (Duration, Duration) {
-        let read = |counter: &AtomicU64| Duration::from_nanos(counter.load(Ordering::Relaxed));
-        (read(&self.idle_nanos), read(&self.memory_nanos))
+        (self.idle.time(), self.memory.time())
     }
 }
 
 /// Time, bytes and number of reads.
 #[derive(Debug, Default)]
 pub struct ReadMeter {
-    busy_nanos: AtomicU64,
-    bytes: AtomicU64,
-    reads: AtomicU64,
+    busy: Counter,
+    bytes: Counter,
+    reads: Counter,
 }
 
 impl ReadMeter {
@@ -110,56 +51,55 @@ impl ReadMeter {
     pub fn time<T>(&self, read: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let result = read();
-        self.busy_nanos.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.busy.add_time(start.elapsed());
+        self.reads.add(1);
         result
     }
 
     /// Books bytes that were read.
     pub fn add_bytes(&self, bytes: usize) {
-        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.bytes.add(bytes as u64);
     }
 
     /// Busy time, bytes, reads.
     pub fn read(&self) -> (Duration, u64, u64) {
-        let busy = Duration::from_nanos(self.busy_nanos.load(Ordering::Relaxed));
-        (busy, self.bytes.load(Ordering::Relaxed), self.reads.load(Ordering::Relaxed))
+        let busy = self.busy.time();
+        (busy, self.bytes.get(), self.reads.get())
     }
 }
 
 /// Seek indexes: made, and used.
 #[derive(Debug, Default)]
 pub struct SeekMeter {
-    made: AtomicU64,
-    not_seekable: AtomicU64,
-    busy_nanos: AtomicU64,
-    bytes: AtomicU64,
-    used: AtomicU64,
+    made: Counter,
+    not_seekable: Counter,
+    busy: Counter,
+    bytes: Counter,
+    used: Counter,
 }
 
 impl SeekMeter {
     /// Books a file that was walked.
     pub fn add_made(&self, busy: Duration, is_seekable: bool, bytes: usize) {
         let counter = if is_seekable { &self.made } else { &self.not_seekable };
-        counter.fetch_add(1, Ordering::Relaxed);
-        self.busy_nanos.fetch_add(busy.as_nanos() as u64, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        counter.add(1);
+        self.busy.add_time(busy);
+        self.bytes.add(bytes as u64);
     }
 
     /// Books a sample of which an index said what to read.
     pub fn add_used(&self) {
-        self.used.fetch_add(1, Ordering::Relaxed);
+        self.used.add(1);
     }
 
     /// The counters.
     pub fn read(&self) -> SeekSnapshot {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         SeekSnapshot {
-            made: read(&self.made),
-            not_seekable: read(&self.not_seekable),
-            made_bytes: read(&self.bytes),
-            busy_seconds: Duration::from_nanos(read(&self.busy_nanos)).as_secs_f64(),
-            used: read(&self.used),
+            made: self.made.get(),
+            not_seekable: self.not_seekable.get(),
+            made_bytes: self.bytes.get(),
+            busy_seconds: self.busy.seconds(),
+            used: self.used.get(),
         }
     }
 }
@@ -167,44 +107,43 @@ impl SeekMeter {
 /// The cache of samples.
 #[derive(Debug, Default)]
 pub struct CacheMeter {
-    hits: AtomicU64,
-    misses: AtomicU64,
-    memory_bytes: AtomicU64,
-    memory_samples: AtomicU64,
-    disk_bytes: AtomicU64,
+    hits: Counter,
+    misses: Counter,
+    memory_bytes: Counter,
+    memory_samples: Counter,
+    disk_bytes: Counter,
 }
 
 impl CacheMeter {
     /// Books a sample that was there.
     pub fn add_hit(&self) {
-        self.hits.fetch_add(1, Ordering::Relaxed);
+        self.hits.add(1);
     }
 
     /// Books a sample that was not.
     pub fn add_miss(&self) {
-        self.misses.fetch_add(1, Ordering::Relaxed);
+        self.misses.add(1);
     }
 
     /// Books what was put into memory.
     pub fn add_to_memory(&self, bytes: usize) {
-        self.memory_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.memory_samples.fetch_add(1, Ordering::Relaxed);
+        self.memory_bytes.add(bytes as u64);
+        self.memory_samples.add(1);
     }
 
     /// Books what was put on disk.
     pub fn add_to_disk(&self, bytes: usize) {
-        self.disk_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.disk_bytes.add(bytes as u64);
     }
 
     /// The counters.
     pub fn read(&self) -> CacheSnapshot {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         CacheSnapshot {
-            hits: read(&self.hits),
-            misses: read(&self.misses),
-            ram_bytes: read(&self.memory_bytes),
-            ram_samples: read(&self.memory_samples),
-            written_bytes: read(&self.disk_bytes),
+            hits: self.hits.get(),
+            misses: self.misses.get(),
+            ram_bytes: self.memory_bytes.get(),
+            ram_samples: self.memory_samples.get(),
+            written_bytes: self.disk_bytes.get(),
         }
     }
 }
@@ -241,10 +180,10 @@ pub struct Metrics {
     pub stalls: StallMeter,
     /// The life of batches, where that is asked for.
     pub recorder: Recorder,
-    pub(crate) samples: AtomicU64,
-    pub(crate) batches: AtomicU64,
-    pub(crate) content_bytes: AtomicU64,
-    substituted: AtomicU64,
+    pub(crate) samples: Counter,
+    pub(crate) batches: Counter,
+    pub(crate) content_bytes: Counter,
+    substituted: Counter,
     substitutes: Mutex<VecDeque<Substitute>>,
 }
 
@@ -267,19 +206,19 @@ impl Metrics {
             cache: CacheMeter::default(),
             stalls: StallMeter::default(),
             recorder: Recorder::default(),
-            samples: AtomicU64::new(0),
-            batches: AtomicU64::new(0),
-            content_bytes: AtomicU64::new(0),
-            substituted: AtomicU64::new(0),
+            samples: Counter::default(),
+            batches: Counter::default(),
+            content_bytes: Counter::default(),
+            substituted: Counter::default(),
             substitutes: Mutex::default(),
         }
     }
 
     /// Books a batch that was delivered.
     pub fn add_batch(&self, batch: &Batch) {
-        self.batches.fetch_add(1, Ordering::Relaxed);
-        self.samples.fetch_add(batch.len as u64, Ordering::Relaxed);
-        self.content_bytes.fetch_add(batch.content_bytes() as u64, Ordering::Relaxed);
+        self.batches.add(1);
+        self.samples.add(batch.len as u64);
+        self.content_bytes.add(batch.content_bytes() as u64);
     }
 
     /// Books substitutes that were delivered.
@@ -288,7 +227,7 @@ impl Metrics {
         if new.is_empty() {
             return;
         }
-        self.substituted.fetch_add(new.len() as u64, Ordering::Relaxed);
+        self.substituted.add(new.len() as u64);
         let mut kept = self.substitutes.lock().unwrap_or_else(PoisonError::into_inner);
         for substitute in new {
             if kept.len() == KEPT_SUBSTITUTES {
@@ -301,6 +240,6 @@ impl Metrics {
     /// How many substitutes were delivered, and the latest of them.
     pub fn substitutes(&self) -> (u64, Vec<Substitute>) {
         let kept = self.substitutes.lock().unwrap_or_else(PoisonError::into_inner);
-        (self.substituted.load(Ordering::Relaxed), kept.iter().cloned().collect())
+        (self.substituted.get(), kept.iter().cloned().collect())
     }
 }

@@ -1,22 +1,27 @@
 //! Counting: what every stage did, how long it took, and what the consumer waited for.
 //!
-//! In: increments from the engine, one per sample and op. Out: a [`Snapshot`]. Ops, sources and stores do not know that
+//! In: increments from the engine, of each sample and op. Out: a [`Snapshot`]. Ops, sources and stores do not know that
 //! they are counted.
 
 mod costs;
+mod counter;
 mod cpu;
 mod loading;
 mod meters;
+mod ops;
 mod snapshot;
 mod stalls;
 mod timeline;
 mod traffic;
 
 pub use costs::{CostMeter, CostSnapshot};
+pub(crate) use counter::COUNTS;
+pub use counter::Counter;
 pub(crate) use cpu::process_cpu_time;
 pub use cpu::thread_cpu_time;
 pub use loading::{LoadingMeter, LoadingSnapshot};
-pub use meters::{CacheMeter, Metrics, OpMeter, OpTotals, ReadMeter, SeekMeter, Substitute, ThreadMeter};
+pub use meters::{CacheMeter, Metrics, ReadMeter, SeekMeter, Substitute, ThreadMeter};
+pub use ops::{OpMeter, OpTotals, Tally};
 pub use snapshot::{
     CacheSnapshot, MemorySnapshot, OpSnapshot, QueueSnapshot, ReservoirSnapshot, SeekSnapshot, Snapshot, StoreSnapshot,
     SubstituteSnapshot,

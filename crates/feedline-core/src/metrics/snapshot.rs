@@ -1,7 +1,6 @@
 //! The state of a run in numbers: plain nested data, for people and for monitoring.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 
@@ -176,9 +175,9 @@ impl Snapshot {
         let (idle, memory_wait) = metrics.threads.read();
         let (substituted, substitutes) = metrics.substitutes();
         Self {
-            batches: metrics.batches.load(Ordering::Relaxed),
-            samples: metrics.samples.load(Ordering::Relaxed),
-            content_bytes: metrics.content_bytes.load(Ordering::Relaxed),
+            batches: metrics.batches.get(),
+            samples: metrics.samples.get(),
+            content_bytes: metrics.content_bytes.get(),
             num_workers,
             idle_seconds: idle.as_secs_f64(),
             memory_wait_seconds: memory_wait.as_secs_f64(),

@@ -202,11 +202,7 @@ impl Advisor {
             return;
         }
         let Ok(mut measured) = self.measured.try_lock() else { return };
-        let now = Window {
-            at: Instant::now(),
-            samples: metrics.samples.load(Ordering::Relaxed),
-            stalled: metrics.stalls.total(),
-        };
+        let now = Window { at: Instant::now(), samples: metrics.samples.get(), stalled: metrics.stalls.total() };
         let window = *measured.window.get_or_insert(now);
         let (passed, taken) = (now.at - window.at, now.samples - window.samples);
         if passed < DECIDE_EVERY || taken < LEAST_SAMPLES.min(self.plan.source().len() / 4) {

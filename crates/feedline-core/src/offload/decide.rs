@@ -2,8 +2,9 @@
 
 use super::models::Models;
 use super::policy::Policy;
-use super::rates::{Bound, Rates, Times};
+use super::rates::Rates;
 use super::steps::{Step, is_candidate, steps};
+use crate::cost::{Resource, Times};
 use crate::order::SampleId;
 use crate::supply::Form;
 
@@ -110,7 +111,7 @@ impl Situation {
         let (count, mut after, mut least) = (self.stored.len().max(1) as f64, before, f64::INFINITY);
         for (step, bytes, seconds, local) in all {
             // Steps that cost nothing are taken whatever bounds the job.
-            if after.bound() != Bound::Network && step.efficiency.is_finite() {
+            if after.bound() != Resource::Network && step.efficiency.is_finite() {
                 break;
             }
             // A second of a core that saves little of the link's time is left to others who share the server.
@@ -131,7 +132,7 @@ impl Situation {
     /// job is faster then.
     fn share(&self, before: Times) -> Decision {
         let mut best = Decision { rule: Rule::Raw, before, after: before };
-        if before.bound() != Bound::Prepare {
+        if before.bound() != Resource::Prepare {
             return best;
         }
         for form in self.models.forms().filter(|&form| form.cut.0 > 0 && is_candidate(Policy::FastFlow, form)) {
@@ -144,6 +145,7 @@ impl Situation {
                     prepare: mixed(before.prepare, all.prepare),
                     network: mixed(before.network, all.network),
                     storage: mixed(before.storage, all.storage),
+                    ..before
                 };
                 let has_gained = after.longest() < before.longest() * (1.0 - LEAST_GAIN);
                 if has_gained && after.longest() < best.after.longest() {
@@ -208,7 +210,7 @@ mod tests {
     #[test]
     fn sophon_moves_what_shrinks_and_nothing_else_on_a_slow_link() {
         let situation = situation();
-        assert_eq!(situation.decide(Policy::Sophon).before.bound(), Bound::Network);
+        assert_eq!(situation.decide(Policy::Sophon).before.bound(), Resource::Network);
         for (form, stored) in forms(&situation, Policy::Sophon).into_iter().zip(&situation.stored) {
             assert_eq!(form, if *stored > CROP { at(2) } else { Form::RAW }, "{stored} bytes");
         }
@@ -225,7 +227,7 @@ mod tests {
         }
         let mut slow_step = situation();
         slow_step.rates.step = 1.0;
-        assert_eq!(slow_step.decide(Policy::Auto).before.bound(), Bound::Step);
+        assert_eq!(slow_step.decide(Policy::Auto).before.bound(), Resource::Step);
         assert_eq!(count(&forms(&slow_step, Policy::Auto), Form::RAW), 100);
     }
 
@@ -264,7 +266,7 @@ mod tests {
         // A starved trainer, and a wide link.
         (situation.rates.link, situation.rates.cores, situation.rates.storage_cores) = (1e10, 1.0, 16.0);
         let decision = situation.decide(Policy::FastFlow);
-        assert_eq!(decision.before.bound(), Bound::Prepare);
+        assert_eq!(decision.before.bound(), Resource::Prepare);
         let moved = 100 - count(&forms(&situation, Policy::FastFlow), Form::RAW);
         assert!(moved > 80, "{moved} samples");
         assert!(decision.after.longest() < 0.5 * decision.before.longest());

@@ -7,7 +7,7 @@
 //!
 //! - `policy.rs` is what the user asks for
 //! - `models.rs` is what forms take, by the stored size of a sample
-//! - `rates.rs` is how fast everything is: the first stage
+//! - `rates.rs` is how fast everything is: the first stage, from which `cost::Times` are made
 //! - `steps.rs` is what a sample gains by each form: the second stage
 //! - `decide.rs` chooses; `advisor.rs` keeps all this for a run; `report.rs` tells it
 //!
@@ -23,5 +23,4 @@ mod steps;
 
 pub use advisor::Advisor;
 pub use policy::Policy;
-pub use rates::{Bound, Times};
 pub use report::{Candidate, OffloadReport, SamplePoint, Throughput};

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::decide::{Decision, Situation};
 use super::policy::Policy;
-use super::rates::{Bound, Times};
+use crate::cost::{Resource, Times};
 use crate::order::SampleId;
 use crate::supply::{Form, Packing, Spent};
 
@@ -16,9 +16,9 @@ pub struct OffloadReport {
     /// What the user asked for.
     pub policy: Policy,
     /// What bounds the job if nothing is prepared near the storage, and with the decision.
-    pub bound_before: Bound,
+    pub bound_before: Resource,
     /// The latter.
-    pub bound_after: Bound,
+    pub bound_after: Resource,
     /// Seconds for a sample by resource, if nothing is prepared near the storage.
     pub times_before: Times,
     /// The same with the decision.
@@ -127,7 +127,8 @@ impl OffloadReport {
             sent_bytes: sent / samples,
             storage_seconds: seconds / samples,
         };
-        let a_second = |times: &Times| if times.longest() > 0.0 { 1.0 / times.longest() } else { 0.0 };
+        // Nothing is known before anything was measured.
+        let a_second = |times: &Times| if times.longest() > 0.0 { times.samples_per_second() } else { 0.0 };
         let Decision { before, after, .. } = decision;
         Self {
             policy,
