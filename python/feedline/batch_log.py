@@ -74,14 +74,14 @@ class Wrapped(Generic[B]):
     def report(self) -> Report:
         """Say what bounded the run so far."""
         found, oddities = _feedline.log_report(list(self._log))
-        bound = self._bound(found["stall_share"], [oddity["kind"] for oddity in found["oddities"]])
+        bound = self._bound(found["stall_share"], {oddity.get("cause", oddity["kind"]) for oddity in found["oddities"]})
         speed = {"measured_samples_per_second": found["samples_per_second"], "stall_share": found["stall_share"]}
         return Report({"bound": bound, **speed, "log": found}, oddities)
 
-    def _bound(self, stall_share: float, odd: list[str]) -> str:
+    def _bound(self, stall_share: float, odd: set[str]) -> str:
         if stall_share < _HARDLY:
             return "step"
-        if "period" in odd:
+        if "workers" in odd:
             return "prepare"
         if "bimodal" in odd:
             return "head_of_line"

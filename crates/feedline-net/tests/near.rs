@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use feedline_codec::{Subsampling, encode_jpeg};
 use feedline_core::batch::Batch;
+use feedline_core::doctor::{Bound, Change, Course, Diagnosis, DoctorError, Trainer, reached};
 use feedline_core::testing::{collect, picture, take, write_pictures, write_volumes};
 use feedline_core::{Document, Loader, Machine, Plan, Registry};
 use feedline_net::storage::{Link, LinkTerms, Root, Server, ServerConfig};
@@ -237,4 +238,37 @@ fn plans_that_reach_too_far_are_refused_with_the_reason() {
 fn wanted(id: u64) -> feedline_core::supply::Wanted {
     use feedline_core::order::{Epoch, Occurrence, SampleId};
     feedline_core::supply::Wanted { id: SampleId(id), epoch: Epoch(0), occurrence: Occurrence(0) }
+}
+
+/// A trainer that takes its time.
+struct Steps(Option<Batch>);
+
+impl Trainer for Steps {
+    fn receive(&mut self, batch: Batch) -> Result<(), DoctorError> {
+        self.0 = Some(batch);
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<(), DoctorError> {
+        std::thread::sleep(Duration::from_millis(1));
+        Ok(())
+    }
+}
+
+#[test]
+fn the_doctor_proposes_to_offload_on_a_slow_link_and_that_gives_about_what_it_says() {
+    let (data, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    write_large(&data.path().join("train"), 48);
+    let server = Server::start(ServerConfig { link_mbps: Some(8.0), ..config(data.path(), cache.path()) }).unwrap();
+    let plan = plan(&folder(&format!("feedline://{}/train", server.address())), "none", PICTURES);
+    let (machine, course) = (Machine::default(), Course { seconds: 2.0, has_tables: false });
+    let mut trainer = Steps(None);
+    let found = Diagnosis::examine(&plan, &machine, course, &mut trainer, &mut |_| {}, &mut |_, _| Vec::new()).unwrap();
+    assert_eq!(found.bound, Bound::Network, "{:?}", found.times);
+    let remedy = found.remedies.iter().find(|remedy| remedy.change == Change::Offload);
+    let predicted = remedy.unwrap().predicted_samples_per_second;
+    assert!(predicted > 1.5 * found.measured_samples_per_second, "{:?}", found.remedies);
+    let changed = Change::Offload.apply(&plan).unwrap().unwrap();
+    let measured = reached((&Change::Offload, &changed), &machine, 4.0, &mut trainer).unwrap();
+    assert!((0.3..3.0).contains(&(predicted / measured)), "predicted {predicted}, measured {measured}");
 }

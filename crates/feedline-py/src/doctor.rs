@@ -6,7 +6,7 @@ use std::sync::Arc;
 use feedline_cli::doctor::{html, trace, words};
 use feedline_core::batch::Batch;
 use feedline_core::doctor::{
-    BatchTime, Bound as CoreBound, Course, Diagnosis as CoreDiagnosis, DoctorError, LogReport, Told, Trainer,
+    BatchTime, Bound as CoreBound, Course, Diagnosis as CoreDiagnosis, DoctorError, LoadedBy, LogReport, Told, Trainer,
 };
 use feedline_core::error::chain;
 use feedline_core::sink::Machine;
@@ -78,12 +78,12 @@ impl Diagnosis {
     }
 }
 
-/// What is odd about a log of (epoch, wait, hand-over, step, samples), times in milliseconds, and its percentiles.
+/// What is odd about a foreign loader's log of (epoch, wait, hand-over, step, samples), times in milliseconds, and its percentiles.
 #[pyfunction]
 pub fn log_report(py: Python<'_>, log: Vec<(u64, f64, f64, f64, u64)>) -> PyResult<(Bound<'_, PyAny>, Vec<String>)> {
     let batch =
         |(epoch, wait_ms, hand_over_ms, step_ms, samples)| BatchTime { epoch, wait_ms, hand_over_ms, step_ms, samples };
-    let report = LogReport::new(&log.into_iter().map(batch).collect::<Vec<_>>());
+    let report = LogReport::new(&log.into_iter().map(batch).collect::<Vec<_>>(), LoadedBy::Foreign);
     let told = report.oddities.iter().map(ToString::to_string).collect();
     Ok((convert::to_python(py, &report)?, told))
 }

@@ -6,7 +6,7 @@ use feedline_core::doctor::{Diagnosis, Life};
 use feedline_core::plan::ByteSize;
 use serde::Serialize;
 
-use super::words::{blame, causes, rate, time};
+use super::words::{blame, causes, form_name, keeps, rate, time};
 use super::{FormatCost, Tried};
 use crate::plot::{Axis, Plot, Series, escaped};
 
@@ -198,6 +198,14 @@ fn write_tables(diagnosis: &Diagnosis, formats: &[FormatCost], out: &mut String)
         let (x, y) = (axis("threads", false), axis("ms a batch", false));
         let plot = Plot { title: "Time of a batch by threads".to_owned(), x, y, series };
         write!(out, "<section>{}</section>", plot.svg())?;
+    }
+    if !diagnosis.cache_points.is_empty() {
+        out.push_str("<section><h2>Caches, by where in the chain</h2><div class=\"scroll\"><table><thead><tr><th>after<th>form<th>room<th>saves ms<th>keeps samples</thead><tbody>");
+        for point in &diagnosis.cache_points {
+            let (after, form, bytes) = (escaped(&point.after), form_name(point), ByteSize(point.bytes));
+            write!(out, "<tr><td>{after}<td>{form}<td>{bytes}<td>{:.3}<td>{}", point.saved_ms, escaped(&keeps(point)))?;
+        }
+        out.push_str("</tbody></table></div></section>");
     }
     if !formats.is_empty() {
         out.push_str("<section><h2>One picture on this machine</h2><div class=\"scroll\"><table><thead><tr><th>format<th>side<th>content<th>bytes<th>ms</thead><tbody>");

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use feedline_core::doctor::{Bound, Diagnosis, LogReport, Parts, Percentiles};
+use feedline_core::doctor::{Bound, CachePoint, Diagnosis, LogReport, Parts, Percentiles};
 use feedline_core::plan::ByteSize;
 
 use super::strip::strip;
@@ -159,6 +159,7 @@ fn write_tables(diagnosis: &Diagnosis, formats: &[FormatCost], out: &mut String)
     for row in &diagnosis.consumers {
         writeln!(out, "{:<12}{:>12.1}{:>12.1}{:>12.1}", row.consumers, row.linear, row.synthetic, row.real)?;
     }
+    write_cache_points(&diagnosis.cache_points, out)?;
     if !diagnosis.workers.is_empty() {
         writeln!(out, "\n{:<12}{:>12}{:>12}{:>12}{:>12}", "threads", "step ms", "load ms", "total ms", "samples/s")?;
     }
@@ -181,6 +182,34 @@ fn write_tables(diagnosis: &Diagnosis, formats: &[FormatCost], out: &mut String)
         writeln!(out, "{:<10}{:>6}{:>10}{bytes:>14}{:>10.3}", cost.format, cost.side, cost.content, cost.ms)?;
     }
     Ok(())
+}
+
+fn write_cache_points(points: &[CachePoint], out: &mut String) -> fmt::Result {
+    if points.is_empty() {
+        return Ok(());
+    }
+    let longest = points.iter().map(|point| point.after.len()).max().unwrap_or(0).max(16);
+    writeln!(out, "\n{:<longest$}{:>10}{:>12}{:>10}  keeps samples", "cache after", "form", "room", "saves ms")?;
+    for point in points {
+        let (form, bytes) = (form_name(point), ByteSize(point.bytes).to_string());
+        let saved = point.saved_ms;
+        writeln!(out, "{:<longest$}{form:>10}{bytes:>12}{saved:>10.3}  {}", point.after, keeps(point))?;
+    }
+    Ok(())
+}
+
+/// What `fl.cache` calls a place, if it can keep samples there.
+pub(super) fn form_name(point: &CachePoint) -> String {
+    point.form.map_or_else(|| "-".to_owned(), |form| format!("{form:?}").to_lowercase())
+}
+
+/// What becomes of augmentation.
+pub(super) fn keeps(point: &CachePoint) -> String {
+    if point.lost.is_empty() {
+        "as they are".to_owned()
+    } else {
+        format!("without new draws of {}", point.lost.join(", "))
+    }
 }
 
 /// Samples a second that a resource allows which needs so long for one.

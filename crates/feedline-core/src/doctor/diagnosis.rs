@@ -10,7 +10,7 @@ use super::DoctorError;
 use super::alternative::{Alternative, alternatives};
 use super::cached::{CachePoint, cache_points};
 use super::life::Life;
-use super::log::{BatchTime, LogReport};
+use super::log::{BatchTime, LoadedBy, LogReport};
 use super::parts::{Parts, varied};
 use super::remedy::{Case, Change, MORE_MEMORY, Remedy};
 use super::tables::{ConsumersRow, WorkersRow, by_consumers, by_workers};
@@ -138,7 +138,7 @@ impl Diagnosis {
         let slow_samples = slow_samples(&loader);
         loader.close();
         let watched = watched?;
-        let log = LogReport::new(&watched.log);
+        let log = LogReport::new(&watched.log, LoadedBy::Feedline);
         let joint = joint(&watched, &log);
         let with_memory = if falls_short(&times, &joint) && is_pressed(&watched) {
             tell(Told::Measures("with more memory", course.seconds));

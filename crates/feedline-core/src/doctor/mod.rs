@@ -3,8 +3,8 @@
 //! In: a plan, and a trainer that takes its batches. Out: a [`Diagnosis`]: each part measured alone, what the job will reach as the
 //! least over its resources, what it does reach, one bound, and remedies with what each would gain.
 //!
-//! - `watch.rs` runs a plan with a trainer and keeps what each batch took; `log.rs` is that log and what is odd about it,
-//!   `period.rs` stalls at equal distances
+//! - `watch.rs` runs a plan with a trainer and keeps what each batch took; `log.rs` is that log, `oddity.rs` what is odd
+//!   about it, `period.rs` of that stalls at equal distances
 //! - `skipped.rs` makes a plan that only reads, `held.rs` one that only prepares; `parts.rs` measures both, and the step
 //! - `predict.rs` is what a sample needs of each resource; `verdict.rs` what bounds a job; `remedy.rs` what would help, `alternative.rs` of it what has to
 //!   be measured first, `cached.rs` what could be kept
@@ -19,6 +19,7 @@ mod diagnosis;
 mod held;
 mod life;
 mod log;
+mod oddity;
 mod parts;
 mod period;
 mod predict;
@@ -33,7 +34,8 @@ pub use alternative::Alternative;
 pub use cached::CachePoint;
 pub use diagnosis::{Course, Diagnosis, SlowSample, Told, reached};
 pub use life::{Life, TrainerLife};
-pub use log::{BatchTime, LogReport, Oddity, Percentiles};
+pub use log::{BatchTime, LoadedBy, LogReport, Percentiles};
+pub use oddity::{Oddity, PeriodCause};
 pub use parts::{OpPart, Parts};
 pub use period::{Period, period};
 pub use remedy::{Change, Remedy};

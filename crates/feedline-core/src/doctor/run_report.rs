@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::log::{BatchTime, LogReport};
+use super::log::{BatchTime, LoadedBy, LogReport};
 use super::parts::{Parts, ops};
 use super::remedy::{Case, Remedy};
 use super::verdict::Bound;
@@ -46,7 +46,7 @@ impl RunReport {
     /// samples come from a node.
     pub fn new(plan: &Plan, snapshot: &Snapshot, log: &[BatchTime], seconds: f64) -> Self {
         let log = log.get(1..).filter(|rest| !rest.is_empty()).unwrap_or(log);
-        let told = LogReport::new(log);
+        let told = LogReport::new(log, LoadedBy::Feedline);
         let (stall_share, rate) = (told.stall_share, told.samples_per_second);
         let thread_seconds = seconds.max(1e-9) * snapshot.num_workers.max(1) as f64;
         let idle_share = (snapshot.idle_seconds / thread_seconds).clamp(0.0, 1.0);

@@ -1,0 +1,252 @@
+//! What is odd about a log of batches, and what each oddity means.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::log::{BatchTime, LoadedBy};
+use super::period::{Period, Split, median, period};
+
+/// Batches that have to be there before anything but a period is said.
+const LEAST_BATCHES: usize = 24;
+/// A first batch of an epoch is slow if it is waited for this many times as long as others in the median, and this long.
+const SLOW_START: f64 = 4.0;
+const LEAST_START_MS: f64 = 20.0;
+/// A drift is this much from the first to the last quarter.
+const DRIFT: f64 = 1.25;
+/// And the part of pairs that rise, of those in random order a half do.
+const RISING: f64 = 0.75;
+/// Pairs that are compared for it.
+const MOST_PAIRS: usize = 200;
+/// Both kinds of batches are at least this part.
+const LEAST_KIND: f64 = 0.05;
+
+/// What comes at equal distances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PeriodCause {
+    /// A round of workers that prepare whole batches: it is bound by them.
+    Workers,
+    /// Something that takes long to load.
+    Loading,
+    /// Something that the step does.
+    Step,
+}
+
+/// Something that is odd about a log.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Oddity {
+    /// Slow batches come at equal distances.
+    Period {
+        /// At which.
+        #[serde(flatten)]
+        period: Period,
+        /// What comes at these.
+        cause: PeriodCause,
+    },
+    /// Epochs begin slowly.
+    SlowStarts {
+        /// What the first batch of an epoch is waited for, in the median.
+        first_ms: f64,
+        /// What others are.
+        usual_ms: f64,
+    },
+    /// Batches take longer and longer, or shorter and shorter.
+    Drift {
+        /// The median of the first quarter.
+        first_ms: f64,
+        /// That of the last.
+        last_ms: f64,
+    },
+    /// There are two kinds of batches.
+    Bimodal {
+        /// The median of the quick ones.
+        quick_ms: f64,
+        /// That of the slow ones.
+        slow_ms: f64,
+        /// The part that is slow.
+        slow_share: f64,
+    },
+}
+
+impl fmt::Display for Oddity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Period { period: Period { batches, slow_ms, quick_ms, .. }, cause } => write!(
+                f,
+                "every {batches}th batch takes {slow_ms:.0} ms, the others {quick_ms:.0} ms: {}",
+                match cause {
+                    PeriodCause::Workers => format!(
+                        "{batches} workers prepare whole batches, and the consumer waits for all of them in turn; it is bound by the \
+                         workers"
+                    ),
+                    PeriodCause::Loading => format!(
+                        "something that is slow to load comes every {batches} batches: a slow sample in a short epoch, or the end \
+                         of a block or shard"
+                    ),
+                    PeriodCause::Step =>
+                        format!("the step itself does something every {batches} batches: it logs, saves or validates"),
+                }
+            ),
+            Self::SlowStarts { first_ms, usual_ms } => write!(
+                f,
+                "the first batch of an epoch takes {first_ms:.0} ms, others {usual_ms:.1} ms: workers or buffers are built \
+                 anew each epoch"
+            ),
+            Self::Drift { first_ms, last_ms } if last_ms > first_ms => write!(
+                f,
+                "batches take longer and longer, {first_ms:.1} ms at first and {last_ms:.1} ms at last: memory that \
+                 leaks, a processor that is throttled, or a store that slows down"
+            ),
+            Self::Drift { first_ms, last_ms } => write!(
+                f,
+                "batches take less and less, {first_ms:.1} ms at first and {last_ms:.1} ms at last: caches fill; \
+                 measure longer before you judge"
+            ),
+            Self::Bimodal { quick_ms, slow_ms, slow_share } => write!(
+                f,
+                "there are two kinds of batches: {:.0} % take {slow_ms:.1} ms, the others {quick_ms:.1} ms: a few slow \
+                 samples, or reads that miss a cache",
+                100.0 * slow_share
+            ),
+        }
+    }
+}
+
+/// What is odd about a log. The start of a run is not: it has to be left out.
+pub(super) fn oddities(log: &[BatchTime], by: LoadedBy) -> Vec<Oddity> {
+    let loads: Vec<f64> = log.iter().map(BatchTime::load_ms).collect();
+    let totals: Vec<f64> = log.iter().map(BatchTime::total_ms).collect();
+    let mut found = Vec::new();
+    // What is waited for tells more than a step can hide.
+    let of_loading = match by {
+        LoadedBy::Feedline => PeriodCause::Loading,
+        LoadedBy::Foreign => PeriodCause::Workers,
+    };
+    let has_period = period(&loads).map(|period| (period, of_loading));
+    let has_period = has_period.or_else(|| Some((period(&totals)?, PeriodCause::Step)));
+    found.extend(has_period.map(|(period, cause)| Oddity::Period { period, cause }));
+    if log.len() < LEAST_BATCHES {
+        return found;
+    }
+    found.extend(slow_starts(log));
+    found.extend(drift(&totals));
+    if found.is_empty() {
+        found.extend(bimodal(&totals));
+    }
+    found
+}
+
+fn slow_starts(log: &[BatchTime]) -> Option<Oddity> {
+    let (mut firsts, mut others) = (Vec::new(), Vec::new());
+    for pair in log.windows(2) {
+        let is_first = pair[0].epoch != pair[1].epoch;
+        if is_first { &mut firsts } else { &mut others }.push(pair[1].load_ms());
+    }
+    firsts.sort_by(f64::total_cmp);
+    others.sort_by(f64::total_cmp);
+    let (first_ms, usual_ms) = (median(&firsts), median(&others));
+    let is_slow = firsts.len() >= 2 && first_ms >= LEAST_START_MS && first_ms >= SLOW_START * usual_ms;
+    is_slow.then_some(Oddity::SlowStarts { first_ms, usual_ms })
+}
+
+fn drift(times: &[f64]) -> Option<Oddity> {
+    let quarter = times.len() / 4;
+    let middle = |part: &[f64]| {
+        let mut sorted = part.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        median(&sorted)
+    };
+    let (first_ms, last_ms) = (middle(&times[..quarter]), middle(&times[times.len() - quarter..]));
+    let stride = times.len().div_ceil(MOST_PAIRS.isqrt() * 2);
+    let some: Vec<f64> = times.chunks(stride).map(middle).collect();
+    let pairs =
+        || some.iter().enumerate().flat_map(|(number, early)| some[number + 1..].iter().map(move |l| (early, l)));
+    let rising = pairs().filter(|(early, late)| late > early).count() as f64 / pairs().count().max(1) as f64;
+    let is_slower = last_ms > DRIFT * first_ms && rising > RISING;
+    let is_faster = first_ms > DRIFT * last_ms && rising < 1.0 - RISING;
+    (is_slower || is_faster).then_some(Oddity::Drift { first_ms, last_ms })
+}
+
+fn bimodal(times: &[f64]) -> Option<Oddity> {
+    let Split { is_slow, slow_ms, quick_ms } = Split::of(times)?;
+    let slow_share = is_slow.iter().filter(|slow| **slow).count() as f64 / times.len() as f64;
+    let are_kinds = (LEAST_KIND..=1.0 - LEAST_KIND).contains(&slow_share);
+    // Two kinds have little between them; a long tail has.
+    let between = times.iter().filter(|time| (1.3 * quick_ms..slow_ms / 1.3).contains(*time)).count();
+    let are_apart = (between as f64) < 0.5 * slow_share.min(1.0 - slow_share) * times.len() as f64;
+    (are_kinds && are_apart).then_some(Oddity::Bimodal { quick_ms, slow_ms, slow_share })
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::doctor::LogReport;
+
+    const BY: LoadedBy = LoadedBy::Feedline;
+
+    pub fn log(waits: impl Iterator<Item = f64>, epoch_len: u64) -> Vec<BatchTime> {
+        let batch = |(number, wait_ms): (u64, f64)| BatchTime {
+            epoch: number / epoch_len,
+            wait_ms,
+            hand_over_ms: 0.0,
+            step_ms: 10.0,
+            samples: 8,
+        };
+        (0..).zip(waits).map(batch).collect()
+    }
+
+    /// From 0 to 1.
+    fn noise(number: u64) -> f64 {
+        (xxhash_rust::xxh3::xxh3_64(&number.to_le_bytes()) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// A little jitter.
+    pub fn about(number: u64, value: f64) -> f64 {
+        value * (1.0 + 0.1 * (noise(number) - 0.5))
+    }
+
+    #[test]
+    fn epochs_that_begin_slowly_are_told() {
+        let report = LogReport::new(&log((0..100).map(|n| if n % 20 == 0 { 400.0 } else { about(n, 2.0) }), 20), BY);
+        let is_told = |oddity: &Oddity| matches!(oddity, Oddity::SlowStarts { first_ms, .. } if *first_ms > 399.0);
+        assert!(report.oddities.iter().any(is_told), "{:?}", report.oddities);
+    }
+
+    #[test]
+    fn drifts_are_told_in_both_directions_and_noise_is_none() {
+        let rising = LogReport::new(&log((0..200).map(|n| about(n, 5.0 + n as f64 / 20.0)), 1000), BY).oddities;
+        assert!(matches!(&rising[..], [Oddity::Drift { first_ms, last_ms }] if last_ms > first_ms), "{rising:?}");
+        assert!(rising[0].to_string().contains("longer and longer"));
+        let falling = LogReport::new(&log((0..200).map(|n| about(n, 20.0 - n as f64 / 20.0)), 1000), BY).oddities;
+        assert!(matches!(&falling[..], [Oddity::Drift { first_ms, last_ms }] if last_ms < first_ms), "{falling:?}");
+        let noisy = LogReport::new(&log((0..200).map(|n| 5.0 + 10.0 * noise(n)), 1000), BY).oddities;
+        assert_eq!(noisy, []);
+    }
+
+    #[test]
+    fn two_kinds_of_batches_are_told_and_a_long_tail_is_not() {
+        let slow = |n: u64| if noise(n + 1000) < 0.15 { 90.0 } else { 3.0 };
+        let two = LogReport::new(&log((0..300).map(|n| about(n, slow(n))), 1000), BY).oddities;
+        assert!(matches!(&two[..], [Oddity::Bimodal { .. }]), "{two:?}");
+        let tail = LogReport::new(&log((0..300).map(|n| 3.0 / (0.03 + noise(n))), 1000), BY);
+        assert_eq!(tail.oddities, []);
+    }
+
+    #[test]
+    fn a_period_is_of_workers_of_something_slow_or_of_the_step() {
+        let waits = log((0..60).map(|n| about(n, if n % 4 == 0 { 400.0 } else { 2.0 })), 1000);
+        let mut steps = log((0..60).map(|n| about(n, 2.0)), 1000);
+        steps.iter_mut().step_by(10).for_each(|batch| batch.step_ms = 300.0);
+        for (batches, log, by, is) in [
+            (4, &waits, LoadedBy::Foreign, PeriodCause::Workers),
+            (4, &waits, LoadedBy::Feedline, PeriodCause::Loading),
+            (10, &steps, LoadedBy::Foreign, PeriodCause::Step),
+        ] {
+            let found = oddities(log, by);
+            let is_told = |odd: &Oddity| matches!(odd, Oddity::Period { period, cause } if period.batches == batches && *cause == is);
+            assert!(found.iter().any(is_told), "{found:?}");
+        }
+    }
+}
