@@ -17,16 +17,7 @@ if TYPE_CHECKING:
 Step = Callable[[Any], object]
 """A training step: takes a batch as the loader gives it."""
 
-BOUNDS = {
-    "step": "the step: loading keeps up with it",
-    "prepare": "preparing: the threads, or the cores that they run on, can do no more",
-    "read": "reading: the store gives no more",
-    "network": "the network: the link to the data is full",
-    "head_of_line": "slow samples: others are ready and wait behind them",
-    "python": "Python: ops in Python run one at a time",
-    "memory": "memory: the budget is too small to prepare enough at once",
-    "hand_over": "the hand-over: batches take longer from the loader to the step than to prepare",
-}
+BOUNDS = dict(_feedline.bounds())
 """What may bound a job, in words."""
 
 

@@ -144,11 +144,8 @@ pub fn doctor(typed: &DoctorArguments, registry: &Arc<Registry>, interrupt: &Int
 }
 
 /// Says on stderr how far it is.
-pub fn told(told: Told) {
-    output::say(&match told {
-        Told::Measures(what, seconds) => format!("measuring {what} (about {seconds:.0} s)"),
-        Told::Predicted(rate) => format!("predicted: {rate:.1} samples/s"),
-    });
+fn told(told: Told) {
+    output::say(&told.to_string());
 }
 
 fn as_interrupt(error: DoctorError) -> anyhow::Error {

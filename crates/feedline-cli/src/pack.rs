@@ -81,9 +81,12 @@ pub fn pack(what: &Pack, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) ->
     Ok(Packed::new(what, summary, start.elapsed()))
 }
 
-struct Watcher<'a> {
-    progress: Progress,
-    interrupt: &'a Interrupt<'a>,
+/// Shows how packing goes on, until the user wants to stop.
+pub struct Watcher<'a> {
+    /// A bar over the samples.
+    pub progress: Progress,
+    /// Who is asked.
+    pub interrupt: &'a Interrupt<'a>,
 }
 
 impl Watch for Watcher<'_> {

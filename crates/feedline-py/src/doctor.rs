@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use feedline_cli::doctor::{html, trace, words};
 use feedline_core::batch::Batch;
-use feedline_core::doctor::{BatchTime, Course, Diagnosis as CoreDiagnosis, DoctorError, LogReport, Told, Trainer};
+use feedline_core::doctor::{
+    BatchTime, Bound as CoreBound, Course, Diagnosis as CoreDiagnosis, DoctorError, LogReport, Told, Trainer,
+};
 use feedline_core::error::chain;
 use feedline_core::sink::Machine;
 use pyo3::prelude::*;
@@ -40,10 +42,7 @@ impl Diagnosis {
         let course = Course { seconds: course.0, has_tables: course.1 };
         let tell = tell.clone().unbind();
         let mut told = |told: Told| {
-            let text = match told {
-                Told::Measures(what, seconds) => format!("measuring {what} (about {seconds:.0} s)"),
-                Told::Predicted(rate) => format!("predicted: {rate:.1} samples/s"),
-            };
+            let text = told.to_string();
             Python::attach(|py| {
                 // Progress that cannot be shown is no reason to stop.
                 if let Err(error) = tell.call1(py, (text,)) {
@@ -87,6 +86,12 @@ pub fn log_report(py: Python<'_>, log: Vec<(u64, f64, f64, f64, u64)>) -> PyResu
     let report = LogReport::new(&log.into_iter().map(batch).collect::<Vec<_>>());
     let told = report.oddities.iter().map(ToString::to_string).collect();
     Ok((convert::to_python(py, &report)?, told))
+}
+
+/// What may bound a job, by name, in words.
+#[pyfunction]
+pub fn bounds(py: Python<'_>) -> PyResult<Vec<(Bound<'_, PyAny>, String)>> {
+    CoreBound::ALL.iter().map(|bound| Ok((convert::to_python(py, bound)?, bound.to_string()))).collect()
 }
 
 /// A trainer made of two functions.

@@ -4,15 +4,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use feedline_core::order::Seed;
-use feedline_core::pack::{self, Content, Damaged, Options, Watch};
+use feedline_core::pack::{self, Content, Damaged, Options};
 use feedline_core::plan::{ByteSize, ReservoirConfig, ReservoirSize, Shuffle};
 use feedline_core::source::{Part, Source, SubsetSource};
 use feedline_core::{Document, Plan, Registry};
 
 use crate::environment;
 use crate::interrupt::Interrupt;
+use crate::pack::Watcher;
 use crate::plan;
+use crate::progress::Progress;
 
 /// A simulated disk keeps its speed in the address.
 const SLOW_DISK: &str = "slow-disk://";
@@ -38,12 +39,13 @@ pub fn packed(
 ) -> Result<Arc<Plan>> {
     let mut source = Arc::clone(plan.source());
     if most_samples < source.len() {
-        let part = Part::Share { seed: Seed(0).0, from: 0.0, to: most_samples as f64 / source.len() as f64 };
+        let part = Part::Share { seed: 0, from: 0.0, to: most_samples as f64 / source.len() as f64 };
         source = Arc::new(SubsetSource::new(source, part)?) as Arc<dyn Source>;
     }
     let options =
         Options { shard_size: ByteSize(SHARD_BYTES), content: Content::AsIs, max_side: None, damaged: Damaged::Keep };
-    pack::pack(&*source, folder, &options, environment::cores(), &mut Watcher(interrupt))?;
+    let mut watch = Watcher { progress: Progress::new("samples packed", source.len()), interrupt };
+    pack::pack(&*source, folder, &options, environment::cores(), &mut watch)?;
     let root = document.source.get("root").and_then(toml::Value::as_str).unwrap_or_default();
     let mut table = toml::Table::new();
     table.insert("kind".to_owned(), "tar".into());
@@ -60,16 +62,6 @@ fn beside(root: &str, folder: &Path) -> Result<String> {
     let folder = folder.to_str().context("the temporary folder has a name that is not UTF-8")?;
     let disk = root.strip_prefix(SLOW_DISK).and_then(|rest| rest.split_once('/'));
     Ok(disk.map_or_else(|| format!("{folder}/*.tar"), |(speed, _)| format!("{SLOW_DISK}{speed}{folder}/*.tar")))
-}
-
-struct Watcher<'a>(&'a Interrupt<'a>);
-
-impl Watch for Watcher<'_> {
-    fn reached(&mut self, _: u64) {}
-
-    fn wants_to_stop(&mut self) -> bool {
-        self.0.check().is_err()
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The whole examination of a job, from its parts to what would help.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -50,6 +51,15 @@ pub enum Told {
     Measures(&'static str, f64),
     /// What the joint run will reach, before it begins.
     Predicted(f64),
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Measures(what, seconds) => write!(f, "measuring {what} (about {seconds:.0} s)"),
+            Self::Predicted(rate) => write!(f, "predicted: {rate:.1} samples/s"),
+        }
+    }
 }
 
 /// A sample that takes long.
@@ -125,7 +135,8 @@ impl Diagnosis {
         let slow_samples = slow_samples(&loader);
         loader.close();
         let watched = watched?;
-        let joint = joint(&watched);
+        let log = LogReport::new(&watched.log);
+        let joint = joint(&watched, &log);
         let with_memory = if falls_short(&capacities, &joint) && is_pressed(&watched) {
             tell(Told::Measures("with more memory", course.seconds));
             Some(with_memory(plan, machine, &watched, course.seconds, trainer)?)
@@ -173,14 +184,14 @@ impl Diagnosis {
             bound,
             predicted_samples_per_second: predicted,
             measured_samples_per_second: measured,
-            stall_share: watched.stall_share(),
+            stall_share: joint.stall_share,
             stall_seconds: stall_seconds(&watched),
             lost_seconds_in_90_epochs: (EPOCHS * samples * lost_a_sample).max(0.0),
             first_batch_seconds: watched.first_batch,
             remedies,
             parts,
             capacities,
-            log: LogReport::new(&watched.log),
+            log,
             slow_samples,
             idle_share: watched.idle_share(),
             with_memory_samples_per_second: with_memory.map(|(_, reached)| reached),
@@ -211,15 +222,13 @@ pub fn reached(
     Ok(watch(&on_trial(plan)?, &machine, seconds, trainer)?.samples_per_second())
 }
 
-fn joint(watched: &Watched) -> Joint {
-    let waits = watched.after.memory_wait_seconds - watched.before.memory_wait_seconds;
+fn joint(watched: &Watched, log: &LogReport) -> Joint {
     Joint {
         samples_per_second: watched.samples_per_second(),
-        stall_share: watched.stall_share(),
+        stall_share: log.stall_share,
         hand_over_ms: watched.mean_ms(|batch| batch.hand_over_ms),
         step_ms: watched.mean_ms(|batch| batch.step_ms),
         idle_share: watched.idle_share(),
-        memory_wait_share: waits / watched.thread_seconds().max(1e-9),
     }
 }
 

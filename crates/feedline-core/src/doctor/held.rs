@@ -8,11 +8,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use xxhash_rust::xxh3::xxh3_128;
-
 use crate::batch::FieldTypes;
 use crate::order::SampleId;
-use crate::source::{OpenPart, Origin, Source, SourceError};
+use crate::source::{OpenPart, Origin, Part, Source, SourceError, SubsetSource};
 use crate::store::{Object, StoreError};
 
 /// Most bytes that are held.
@@ -21,11 +19,10 @@ const MOST_BYTES: u64 = 512 << 20;
 const MOST_SAMPLES: u64 = 4096;
 const LEAST_SAMPLES: usize = 16;
 
-/// A source of which some samples are in memory, and all others are not there.
+/// A source of which some samples are in memory.
 #[derive(Debug)]
 pub(super) struct HeldSource {
     parent: Arc<dyn Source>,
-    ids: Vec<u64>,
     parts: HashMap<u64, Vec<(Arc<str>, OpenPart)>>,
 }
 
@@ -40,12 +37,13 @@ struct HeldObject {
 }
 
 impl HeldSource {
-    /// Reads samples spread over `parent`, as many as there is memory and time for; those that cannot be read are left out.
+    /// Some samples of `parent`, spread over it, in memory: as many as there is room and time for. Those that cannot be read are
+    /// left out.
     pub fn read(
         parent: &Arc<dyn Source>,
         fields: &FieldTypes,
         (time, most_samples): (Duration, u64),
-    ) -> Result<Self, SourceError> {
+    ) -> Result<Arc<dyn Source>, SourceError> {
         let deadline = Instant::now() + time;
         let (mut ids, mut parts, mut bytes) = (Vec::new(), HashMap::new(), 0);
         let count = parent.len().min(MOST_SAMPLES).min(most_samples.max(LEAST_SAMPLES as u64));
@@ -67,9 +65,8 @@ impl HeldSource {
         if ids.is_empty() {
             return Err(SourceError::Parameter("none of the samples can be read".to_owned()));
         }
-        ids.sort_unstable();
-        ids.dedup();
-        Ok(Self { parent: Arc::clone(parent), ids, parts })
+        let held = Arc::new(Self { parent: Arc::clone(parent), parts });
+        Ok(Arc::new(SubsetSource::new(held, Part::Ids { ids })?))
     }
 }
 
@@ -123,15 +120,15 @@ impl Object for HeldObject {
 
 impl Source for HeldSource {
     fn len(&self) -> u64 {
-        self.ids.len() as u64
+        self.parent.len()
     }
 
     fn id_at(&self, ordinal: u64) -> SampleId {
-        SampleId(self.ids[ordinal as usize])
+        self.parent.id_at(ordinal)
     }
 
     fn ordinal_of(&self, id: SampleId) -> Option<u64> {
-        self.ids.binary_search(&id.0).ok().map(|ordinal| ordinal as u64)
+        self.parent.ordinal_of(id)
     }
 
     fn fields(&self) -> FieldTypes {
@@ -171,8 +168,7 @@ impl Source for HeldSource {
     }
 
     fn identity(&self) -> u128 {
-        let ids: Vec<u8> = self.ids.iter().flat_map(|id| id.to_le_bytes()).collect();
-        self.parent.identity() ^ xxh3_128(&ids)
+        self.parent.identity()
     }
 
     fn ending(&self, id: SampleId, field: &str) -> Option<String> {

@@ -9,15 +9,13 @@ use serde::Serialize;
 
 use super::held::HeldSource;
 use super::skipped::skipped;
-use super::watch::{Trainer, Watched, watch_alone};
+use super::watch::{Trainer, Watched, next, watch_alone};
 use super::{DoctorError, median};
 use crate::metrics::Snapshot;
 use crate::plan::{CacheConfig, Order, Plan, PlannedOp, RunConfig, Settings, Shuffle, Workers};
-use crate::sink::{Loader, Machine, Next};
+use crate::sink::{Loader, Machine};
 use crate::source::Source;
 
-/// The longest wait between two looks at whether the user wants to stop.
-const POLL: Duration = Duration::from_millis(50);
 /// The part of its time in which a cache is filled, to see what it gives.
 const FILLS: f64 = 0.3;
 /// Steps that are timed at most.
@@ -122,7 +120,7 @@ impl Parts {
         let has_reads = read_bytes(&reading) > 0.0;
         let alone = if has_reads && !reads_ahead { Some(read(Some(1), trainer)?) } else { None };
         let held = HeldSource::read(source, plan.loaded(), (Duration::from_secs_f64(seconds), u64::MAX))?;
-        let preparing = prepare((plan, None), held, machine, seconds, trainer)?;
+        let preparing = prepare((plan, None), &held, machine, seconds, trainer)?;
         let ops = ops(plan, &preparing.after);
         let prepare_ms = 1e3 * preparing.thread_seconds_a_sample();
         let num_workers = preparing.after.num_workers.max(1);
@@ -157,7 +155,7 @@ impl Parts {
         let held = HeldSource::read(cached.source(), cached.loaded(), (Duration::from_secs_f64(seconds), some))?;
         let cache = cached.config().cache.clone();
         let cut = cache.as_ref().and_then(|cache| cache.form).map_or(0, |form| cached.cut_of(form).0);
-        let preparing = prepare((cached, cache), held, machine, 2.0 * seconds, trainer)?;
+        let preparing = prepare((cached, cache), &held, machine, 2.0 * seconds, trainer)?;
         let prepare_ms = 1e3 * preparing.thread_seconds_a_sample();
         let spent = preparing.before.ops.iter().zip(&preparing.after.ops);
         let cpu = spent.map(|(before, after)| after.cpu_seconds - before.cpu_seconds).sum::<f64>();
@@ -178,13 +176,12 @@ impl Parts {
 /// Prepares samples that are in memory, as fast as it can.
 fn prepare(
     (plan, cache): (&Plan, Option<CacheConfig>),
-    held: HeldSource,
+    held: &Arc<dyn Source>,
     machine: &Machine,
     seconds: f64,
     trainer: &mut dyn Trainer,
 ) -> Result<Watched, DoctorError> {
-    let held: Arc<dyn Source> = Arc::new(held);
-    let prepared = varied(plan, &held, plan.ops().to_vec(), |settings, config| {
+    let prepared = varied(plan, held, plan.ops().to_vec(), |settings, config| {
         plain(settings, config);
         config.cache = cache;
         (settings.shuffle, settings.sampler, settings.drop_last) = (Shuffle::Never, None, false);
@@ -220,14 +217,7 @@ pub(super) fn ops(plan: &Plan, snapshot: &Snapshot) -> Vec<OpPart> {
 fn step(plan: &Arc<Plan>, machine: &Machine, seconds: f64, trainer: &mut dyn Trainer) -> Result<f64, DoctorError> {
     let loader = Loader::new(Arc::clone(plan), machine);
     let iteration = loader.begin()?;
-    let batch = loop {
-        trainer.check()?;
-        match loader.next_within(iteration, POLL)? {
-            Next::Batch(batch) => break *batch,
-            Next::End => return Err(DoctorError::NoBatches),
-            Next::NotYet => {}
-        }
-    };
+    let Some((batch, ..)) = next(&loader, iteration, trainer)? else { return Err(DoctorError::NoBatches) };
     // Nothing is prepared while steps are timed.
     loader.close();
     trainer.receive(batch)?;

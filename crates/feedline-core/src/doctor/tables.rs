@@ -9,15 +9,13 @@ use serde::Serialize;
 
 use super::DoctorError;
 use super::parts::varied;
-use super::watch::{Trainer, watch};
+use super::watch::{POLL, Trainer, watch};
 use crate::batch::Batch;
 use crate::plan::{Plan, Workers};
 use crate::sink::{Loader, Machine, Next};
 
-/// Consumers, and threads in multiples of cores.
+/// Consumers that are fed at once.
 const CONSUMERS: [usize; 4] = [1, 2, 4, 8];
-/// The longest wait between two looks at whether the user wants to stop.
-const POLL: Duration = Duration::from_millis(50);
 /// The part at the beginning that does not count.
 const WARM_UP: f64 = 0.3;
 

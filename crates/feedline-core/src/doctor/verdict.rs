@@ -77,8 +77,6 @@ pub(super) struct Joint {
     pub step_ms: f64,
     /// The part of their time in which threads had nothing to do.
     pub idle_share: f64,
-    /// The part of the threads' time in which they waited for memory.
-    pub memory_wait_share: f64,
 }
 
 /// What kind of job it is.

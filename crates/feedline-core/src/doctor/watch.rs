@@ -12,7 +12,7 @@ use crate::plan::Plan;
 use crate::sink::{Iteration, Loader, Machine, Next};
 
 /// The longest wait between two looks at whether the user wants to stop.
-const POLL: Duration = Duration::from_millis(50);
+pub(super) const POLL: Duration = Duration::from_millis(50);
 /// The part of a run at its beginning that does not count.
 const WARM_UP: f64 = 0.25;
 /// Batches that do not count at the beginning, where there are many more.
@@ -73,12 +73,6 @@ impl Watched {
     /// The mean milliseconds of a batch.
     pub fn mean_ms(&self, of: impl Fn(&BatchTime) -> f64) -> f64 {
         self.log.iter().map(of).sum::<f64>() / self.log.len().max(1) as f64
-    }
-
-    /// The part of the time in which the trainer waited for a batch, or took it.
-    pub fn stall_share(&self) -> f64 {
-        let total = self.mean_ms(BatchTime::total_ms);
-        if total > 0.0 { self.mean_ms(BatchTime::load_ms) / total } else { 0.0 }
     }
 
     /// Seconds of preparer threads between the snapshots, whatever they did.
@@ -193,7 +187,7 @@ fn whole_epochs(all: &[(f64, BatchTime)], skipped: usize) -> Range<usize> {
 }
 
 /// The next batch of an iteration, when it was asked for, and when it was ready.
-fn next(
+pub(super) fn next(
     loader: &Loader,
     iteration: Iteration,
     trainer: &mut dyn Trainer,
