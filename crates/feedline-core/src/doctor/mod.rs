@@ -30,7 +30,7 @@ mod watch;
 
 pub use alternative::Alternative;
 pub use diagnosis::{Course, Diagnosis, SlowSample, Told, reached};
-pub use life::{Life, TrainerLife};
+pub use life::{BatchRow, BatchSpan, BatchStage, Life, TrainerLife};
 pub use log::{BatchTime, LogReport, Oddity, Percentiles};
 pub use parts::{OpPart, Parts};
 pub use period::{Period, period};
