@@ -22,6 +22,8 @@ use crate::output;
 use crate::plan;
 
 mod arguments;
+#[cfg(test)]
+mod example;
 mod formats;
 mod packed;
 mod page;

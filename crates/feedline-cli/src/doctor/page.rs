@@ -2,8 +2,9 @@
 
 use std::fmt::{self, Write as _};
 
-use feedline_core::doctor::{Diagnosis, Life};
+use feedline_core::doctor::{BatchRow, BatchStage, Diagnosis, Life};
 use feedline_core::plan::ByteSize;
+use feedline_net::node::PALETTE;
 use serde::Serialize;
 
 use super::words::{blame, causes, form_name, keeps, rate, time};
@@ -11,13 +12,19 @@ use super::{FormatCost, Tried};
 use crate::plot::{Axis, Plot, Series, escaped};
 
 const STYLE: &str = include_str!("../../web/doctor.css");
-const SCRIPT: &str = include_str!("../../web/doctor.js");
+const SCRIPT: &str = concat!(include_str!("../../web/life.js"), include_str!("../../web/doctor.js"));
+/// Colours that stages of samples have in turn.
+const STAGE_COLOURS: usize = 6;
 
 /// What the page draws by itself.
 #[derive(Serialize)]
 struct Data<'a> {
     batch_log: &'a [feedline_core::doctor::BatchTime],
     life: &'a Life,
+    /// What each batch went through.
+    rows: Vec<BatchRow>,
+    /// How long each sample waited before it was begun, and in its slot.
+    waits: Vec<(f64, Option<f64>)>,
 }
 
 /// The page.
@@ -32,7 +39,7 @@ fn write_page(diagnosis: &Diagnosis, tried: &[Tried], formats: &[FormatCost], ou
         out,
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>feedline doctor</title>\
-         <link rel=\"icon\" href=\"data:,\"><style>{STYLE}</style></head><body><main>"
+         <link rel=\"icon\" href=\"data:,\"><style>{PALETTE}{STYLE}</style></head><body><main>"
     )?;
     write_verdict(diagnosis, out)?;
     write_parts(diagnosis, out)?;
@@ -40,7 +47,9 @@ fn write_page(diagnosis: &Diagnosis, tried: &[Tried], formats: &[FormatCost], ou
     write_log(diagnosis, out)?;
     write_life(diagnosis, out)?;
     write_tables(diagnosis, formats, out)?;
-    let data = Data { batch_log: &diagnosis.batch_log, life: &diagnosis.life };
+    let life = &diagnosis.life;
+    let waits = life.samples.iter().map(|sample| life.waits(sample)).collect();
+    let data = Data { batch_log: &diagnosis.batch_log, life, rows: life.rows(), waits };
     // No end of the element may come from a name in it.
     let data = serde_json::to_string(&data).expect("plain data").replace('<', "\\u003c");
     writeln!(
@@ -135,10 +144,7 @@ fn write_log(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
          Move over the bars, or focus them and use the arrow keys.</p>",
         log.batches, log.total_ms.p50, log.total_ms.p99, log.wait_ms.p50, log.wait_ms.p99
     )?;
-    write_legend(
-        &[("wait", "wait"), ("hand-over", "hand-over"), ("step", "step")].map(|(a, b)| (a.to_owned(), b.to_owned())),
-        out,
-    )?;
+    write_legend("", &TRAINER.map(by_name), out)?;
     for oddity in &log.oddities {
         write!(out, "<p>Odd: {}.</p>", escaped(&oddity.to_string()))?;
     }
@@ -146,8 +152,20 @@ fn write_log(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
     Ok(())
 }
 
-fn write_legend(entries: &[(String, String)], out: &mut String) -> fmt::Result {
+/// What the trainer does with a batch.
+const TRAINER: [&str; 3] = ["wait", "hand-over", "step"];
+
+/// The colour of something that has one by its name.
+fn by_name(name: &str) -> (String, String) {
+    (name.replace(' ', "-"), name.to_owned())
+}
+
+/// What colours mean, for the rows that are named first.
+fn write_legend(rows: &str, entries: &[(String, String)], out: &mut String) -> fmt::Result {
     out.push_str("<ul class=\"legend\">");
+    if !rows.is_empty() {
+        write!(out, "<li>{rows}</li>")?;
+    }
     for (colour, name) in entries {
         write!(out, "<li style=\"--of:var(--{colour})\">{}</li>", escaped(name))?;
     }
@@ -158,13 +176,17 @@ fn write_legend(entries: &[(String, String)], out: &mut String) -> fmt::Result {
 fn write_life(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
     out.push_str(
         "<section><h2>Life of batches</h2><div class=\"tools\"><button id=\"closer\">Closer</button>\
-         <button id=\"farther\">Farther</button><button id=\"all\">All</button><span class=\"faint\">wheel or + and - zoom, drag \
-         or arrow keys move</span></div><canvas id=\"life\" tabindex=\"0\" role=\"img\" aria-label=\"What the trainer and each \
-         preparer thread did, over time\" aria-describedby=\"life-told\"></canvas><p id=\"life-told\" class=\"told\" \
-         aria-live=\"polite\">Move over a row to see what was done.</p>",
+         <button id=\"farther\">Farther</button><button id=\"all\">All</button><span class=\"faint\">+ and -, or the wheel after a \
+         click, zoom; PageUp, PageDown or the pointer move; arrow keys go from one to the next</span></div>\
+         <canvas id=\"life\" tabindex=\"0\" role=\"img\" aria-label=\"What the trainer and each thread did, and what each batch went \
+         through, over time\" aria-describedby=\"life-told\"></canvas><p id=\"life-left\" class=\"faint\"></p><p id=\"life-told\" \
+         class=\"told\" aria-live=\"polite\">Move over a row to see what was done.</p>",
     );
-    let stages = diagnosis.life.stages.iter().enumerate().map(|(n, name)| (format!("stage-{}", n % 6), name.clone()));
-    write_legend(&stages.collect::<Vec<_>>(), out)?;
+    let stages = diagnosis.life.stages.iter().enumerate();
+    let stages = stages.map(|(number, name)| (format!("stage-{}", number % STAGE_COLOURS), name.clone()));
+    write_legend("trainer:", &TRAINER.map(by_name), out)?;
+    write_legend("threads:", &stages.collect::<Vec<_>>(), out)?;
+    write_legend("batches:", &BatchStage::ALL.map(|stage| by_name(stage.name())), out)?;
     out.push_str("</section>");
     Ok(())
 }
@@ -184,7 +206,7 @@ fn write_tables(diagnosis: &Diagnosis, formats: &[FormatCost], out: &mut String)
         ];
         let (x, y) = (axis("consumers", false), axis("samples/s", false));
         let plot = Plot { title: "Throughput by consumers".to_owned(), x, y, series };
-        write!(out, "<section>{}</section>", plot.svg())?;
+        write!(out, "<section><div class=\"scroll\">{}</div></section>", plot.svg())?;
     }
     if !diagnosis.workers.is_empty() {
         let of = |ms: fn(&feedline_core::doctor::WorkersRow) -> f64| {
@@ -197,7 +219,7 @@ fn write_tables(diagnosis: &Diagnosis, formats: &[FormatCost], out: &mut String)
         ];
         let (x, y) = (axis("threads", false), axis("ms a batch", false));
         let plot = Plot { title: "Time of a batch by threads".to_owned(), x, y, series };
-        write!(out, "<section>{}</section>", plot.svg())?;
+        write!(out, "<section><div class=\"scroll\">{}</div></section>", plot.svg())?;
     }
     if !diagnosis.cache_points.is_empty() {
         out.push_str("<section><h2>Caches, by where in the chain</h2><div class=\"scroll\"><table><thead><tr><th>after<th>form<th>room<th>saves ms<th>keeps samples</thead><tbody>");
@@ -216,4 +238,17 @@ fn write_tables(diagnosis: &Diagnosis, formats: &[FormatCost], out: &mut String)
         out.push_str("</tbody></table></div></section>");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_in_a_legend_is_shown_as_it_is() {
+        let mut out = String::new();
+        write_legend("threads:", &[("stage-1".to_owned(), "</ul><img src=\"x\" onerror=a()>".to_owned())], &mut out)
+            .unwrap();
+        assert!(out.contains("&lt;/ul&gt;&lt;img src=&quot;x&quot;") && !out.contains("<img"), "{out}");
+    }
 }

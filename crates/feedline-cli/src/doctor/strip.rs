@@ -1,46 +1,47 @@
-//! The life of batches as text: a row for the trainer and one for each thread, a column for each moment.
+//! The life of batches as text: a row for the trainer, one for each thread and one for each of a few batches, a column for each
+//! moment.
 
 use std::fmt::Write as _;
 
-use feedline_core::doctor::Life;
+use feedline_core::doctor::{BatchRow, BatchSpan, BatchStage, Life};
 
-/// Columns, and batches that they show.
+/// Columns, and batches of the trainer that they show where no batch has a row.
 const COLUMNS: usize = 72;
 const BATCHES: usize = 6;
-/// Threads that are shown.
+/// Columns of names, and of a line of the legend.
+const NAME: usize = 11;
+const LEGEND: usize = 86;
+/// Threads and batches that have a row.
 const MOST_THREADS: usize = 16;
+const BATCH_ROWS: usize = 4;
 /// Letters of the ops, in order.
 const LETTERS: &[u8] = b"abcdefghijklmnopqtuvwxyz";
 
+/// From when to when, and what is drawn there.
+type Drawn = (f64, f64, char);
+
 /// A few batches of a stretch; nothing where there was none.
 pub fn strip(life: &Life) -> String {
-    let Some(first) = life.trainer.get(1).or(life.trainer.first()) else { return String::new() };
-    let last = &life.trainer[(BATCHES).min(life.trainer.len() - 1)];
-    let (from, to) = (first.asked, last.done);
-    if to <= from {
-        return String::new();
-    }
+    let is_whole = |row: &BatchRow| row.spans.iter().any(|span| span.stage == BatchStage::Step);
+    let batches: Vec<BatchRow> = life.rows().into_iter().filter(is_whole).take(BATCH_ROWS).collect();
+    let Some((from, to)) = window(life, &batches) else { return String::new() };
     let mut out = format!("\n{:.1} ms of the life of batches:\n", (to - from) / 1e3);
-    let mut row = |name: &str, spans: &[(f64, f64, char)]| {
+    let width = (to - from) / COLUMNS as f64;
+    let mut row = |name: &str, spans: &[Drawn]| {
         let column = |number: usize| {
-            let width = (to - from) / COLUMNS as f64;
             let start = from + number as f64 * width;
-            let part = |&(a, b, _): &(f64, f64, char)| b.min(start + width) - a.max(start);
+            let part = |&(a, b, _): &Drawn| b.min(start + width) - a.max(start);
             let longest = spans.iter().max_by(|a, b| part(a).total_cmp(&part(b)));
             longest.filter(|span| part(span) > 0.0).map_or(' ', |span| span.2)
         };
         let drawn: String = (0..COLUMNS).map(column).collect();
-        writeln!(out, "  {name:<10}|{drawn}|").expect("a string grows");
+        writeln!(out, "  {name:<NAME$}|{drawn}|").expect("a string grows");
     };
-    let trainer: Vec<_> = life
-        .trainer
-        .iter()
-        .flat_map(|batch| {
-            let wait = (batch.asked, batch.ready, '.');
-            [wait, (batch.ready, batch.received, '>'), (batch.received, batch.done, '#')]
-        })
-        .collect();
-    row("trainer", &trainer);
+    let trainer = life.trainer.iter().flat_map(|batch| {
+        let wait = (batch.asked, batch.ready, '.');
+        [wait, (batch.ready, batch.received, '>'), (batch.received, batch.done, '#')]
+    });
+    row("trainer", &trainer.collect::<Vec<_>>());
     let letters = letters(&life.stages);
     let threads = life.samples.iter().map(|sample| sample.thread + 1).max().unwrap_or(0);
     for thread in 0..threads.min(MOST_THREADS) {
@@ -50,9 +51,53 @@ pub fn strip(life: &Life) -> String {
             .collect();
         row(&format!("thread {thread}"), &spans);
     }
-    let told: Vec<String> = letters.iter().zip(&life.stages).map(|(letter, name)| format!("{letter} {name}")).collect();
-    writeln!(out, "  . wait, > hand-over, # step; {}", told.join(", ")).expect("a string grows");
+    for batch in &batches {
+        row(&format!("batch {}", batch.number), &drawn(batch, (from, width)));
+    }
+    let trainer = [". wait", "> hand-over", "# step"].map(str::to_owned);
+    let threads = letters.iter().zip(&life.stages).map(|(letter, name)| format!("{letter} {name}"));
+    // Hand-over and step look as they do at the trainer.
+    let own = BatchStage::ALL.into_iter().filter(|stage| !matches!(stage, BatchStage::HandOver | BatchStage::Step));
+    let own = own.map(|stage| format!("{} {}", mark(stage), stage.name()));
+    out.push_str(&legend("trainer", &trainer));
+    out.push_str(&legend("threads", &threads.collect::<Vec<_>>()));
+    if !batches.is_empty() {
+        out.push_str(&legend("batches", &own.collect::<Vec<_>>()));
+    }
     out
+}
+
+/// The time that is shown: all of the batches that have rows, or else some of the trainer's.
+fn window(life: &Life, batches: &[BatchRow]) -> Option<(f64, f64)> {
+    let spans = || batches.iter().flat_map(|row| &row.spans);
+    let whole = spans().map(|span| span.from).reduce(f64::min).zip(spans().map(|span| span.to).reduce(f64::max));
+    let (from, to) = match whole {
+        Some((from, to)) => (from.max(0.0), to),
+        None => (life.trainer.first()?.asked, life.trainer.iter().take(BATCHES).next_back()?.done),
+    };
+    (to > from).then_some((from, to))
+}
+
+/// What a batch went through. Its order takes no time that could be seen, so it has a column to itself.
+fn drawn(batch: &BatchRow, (from, width): (f64, f64)) -> Vec<Drawn> {
+    let (order, others): (Vec<&BatchSpan>, _) = batch.spans.iter().partition(|span| span.stage == BatchStage::Order);
+    let column = |time: f64| from + ((time - from) / width).floor() * width;
+    let others = others.into_iter().map(|span| (span.from, span.to, mark(span.stage)));
+    let order = order.into_iter().map(|span| (column(span.from), span.to, span.stage));
+    // Of what fills a column alike, the last is seen.
+    others.chain(order.map(|(from, to, stage)| (from, to.max(from + width), mark(stage)))).collect()
+}
+
+/// What stands for a stage of a batch.
+fn mark(stage: BatchStage) -> char {
+    match stage {
+        BatchStage::Order => '!',
+        BatchStage::Begin => '-',
+        BatchStage::Prepare => '=',
+        BatchStage::Turn => '~',
+        BatchStage::HandOver => '>',
+        BatchStage::Step => '#',
+    }
 }
 
 /// `r` for reading, `s` for the way into the slot, and letters in order for the ops between them.
@@ -66,36 +111,54 @@ fn letters(stages: &[String]) -> Vec<char> {
     (0..stages.len()).map(letter).collect()
 }
 
+/// What the marks of some rows mean, in lines that are not too long.
+fn legend(rows: &str, told: &[String]) -> String {
+    let mut lines = vec![format!("  {rows}:")];
+    for (number, entry) in told.iter().enumerate() {
+        let entry = if number + 1 < told.len() { format!("{entry},") } else { entry.clone() };
+        let line = lines.last_mut().expect("there is always one");
+        if line.chars().count() + 1 + entry.chars().count() > LEGEND {
+            lines.push(format!("    {entry}"));
+        } else {
+            line.push(' ');
+            line.push_str(&entry);
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
 #[cfg(test)]
 mod tests {
-    use feedline_core::doctor::TrainerLife;
-    use feedline_core::metrics::SampleLife;
-
     use super::*;
+    use crate::doctor::example::life;
 
     #[test]
     fn rows_show_what_took_most_of_each_moment() {
-        let batch = |asked: f64| TrainerLife {
-            epoch: 0,
-            asked,
-            ready: asked + 50.0,
-            received: asked + 50.0,
-            done: asked + 100.0,
-        };
-        let stages = vec![(0.0, 10.0), (10.0, 290.0), (290.0, 300.0)];
-        let life = Life {
-            stages: ["read", "Resize", "slot"].map(str::to_owned).to_vec(),
-            samples: vec![SampleLife { batch: 0, slot: 0, id: 0, thread: 0, asked: 0.0, stages }],
-            keys: vec!["x".to_owned()],
-            batches: Vec::new(),
-            trainer: vec![batch(0.0), batch(100.0), batch(200.0)],
-        };
-        let text = strip(&life);
+        let text = strip(&life());
         let rows: Vec<&str> = text.lines().collect();
-        let half = "#".repeat(COLUMNS / 4);
-        assert!(rows[2].contains(&format!(".{half}.")), "{text}");
-        assert!(rows[3].contains("aaaaaaaa") && rows[3].starts_with("  thread 0"), "{text}");
-        assert!(rows[4].ends_with("r read, a Resize, s slot"), "{text}");
+        assert!(rows[2].starts_with("  trainer") && rows[2].contains(&"#".repeat(10)), "{text}");
+        assert!(rows[3].starts_with("  thread 0") && rows[3].contains("aaaaa"), "{text}");
+        assert!(text.contains("r read, a Resize, s slot"), "{text}");
         assert_eq!(strip(&Life::default()), "");
+    }
+
+    #[test]
+    fn a_few_batches_have_rows_from_the_order_to_the_step() {
+        let text = strip(&life());
+        let batches: Vec<&str> = text.lines().filter(|line| line.starts_with("  batch ")).collect();
+        assert_eq!(batches.len(), BATCH_ROWS, "{text}");
+        let drawn = batches[3].split('|').nth(1).unwrap().trim();
+        let mut stages: Vec<char> = drawn.chars().collect();
+        stages.dedup();
+        assert_eq!(stages.iter().collect::<String>(), "!-=~>#", "{text}");
+        assert!(text.contains("batches: ! order, - wait to begin, = prepare, ~ wait for its turn"), "{text}");
+    }
+
+    #[test]
+    fn no_line_is_longer_than_a_terminal_is_wide() {
+        let mut life = life();
+        life.stages.splice(1..1, (0..20).map(|number| format!("RandomResizedCrop{number}")));
+        let longest = strip(&life).lines().map(|line| line.chars().count()).max();
+        assert!(longest.is_some_and(|longest| longest <= 90), "{}", strip(&life));
     }
 }

@@ -1,14 +1,18 @@
 //! The life of batches as a trace that Perfetto and Chrome open.
+//!
+//! Two processes: the job, with the trainer and each thread that prepares; and its batches, one row each.
 
 use feedline_core::doctor::Life;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-const PROCESS: u32 = 1;
-/// Threads in the trace: the trainer, then batches that wait, then preparers.
-const TRAINER: usize = 0;
-const WAITING: usize = 1;
+const JOB: u32 = 1;
+const BATCHES: u32 = 2;
+/// Rows of the job: the trainer, then threads that prepare.
+const TRAINER: usize = 1;
 const FIRST_PREPARER: usize = 2;
+/// Rows of batches have numbers that no row of the job has, as threads of a real machine would.
+const FIRST_BATCH: usize = 100_000;
 
 /// A document of the trace event format.
 #[derive(Serialize)]
@@ -21,38 +25,86 @@ struct Trace {
 
 /// The trace as JSON.
 pub fn trace(life: &Life) -> String {
-    let threads = life.samples.iter().map(|sample| sample.thread + 1).max().unwrap_or(0);
-    let mut events = vec![named("process_name", None, "feedline")];
-    events.push(named("thread_name", Some(TRAINER), "trainer"));
-    events.push(named("thread_name", Some(WAITING), "first sample ready, batch not"));
-    events.extend((0..threads).map(|n| named("thread_name", Some(FIRST_PREPARER + n), &format!("preparer {n}"))));
-    for batch in &life.trainer {
-        events.push(span("wait", TRAINER, (batch.asked, batch.ready), &json!({ "epoch": batch.epoch })));
-        events.push(span("hand-over", TRAINER, (batch.ready, batch.received), &json!({})));
-        events.push(span("step", TRAINER, (batch.received, batch.done), &json!({})));
-    }
-    for (sample, key) in life.samples.iter().zip(&life.keys) {
-        for (name, stretch) in life.stages.iter().zip(&sample.stages) {
-            let told = json!({ "sample": key, "batch": sample.batch, "slot": sample.slot });
-            events.push(span(name, FIRST_PREPARER + sample.thread, *stretch, &told));
-        }
-    }
-    for batch in &life.batches {
-        let ends = life.samples.iter().filter(|sample| sample.batch == batch.batch);
-        let first = ends.filter_map(|sample| sample.stages.last()).map(|stage| stage.1).reduce(f64::min);
-        if let Some(first) = first.filter(|first| *first < batch.delivered) {
-            let told = json!({ "epoch": batch.epoch, "number": batch.number });
-            events.push(span("batch fills and waits", WAITING, (first, batch.delivered), &told));
-        }
-    }
+    let mut events = job(life);
+    events.extend(batches(life));
     serde_json::to_string(&Trace { events, unit: "ms" }).expect("a trace is plain data")
 }
 
-fn span(name: &str, thread: usize, (from, to): (f64, f64), told: &Value) -> Value {
-    let from = from.max(0.0);
-    json!({ "name": name, "cat": "feedline", "ph": "X", "ts": from, "dur": (to - from).max(0.0), "pid": PROCESS, "tid": thread, "args": told })
+fn job(life: &Life) -> Vec<Value> {
+    let threads = life.samples.iter().map(|sample| sample.thread + 1).max().unwrap_or(0);
+    let mut events = vec![named("process_name", (JOB, TRAINER), "feedline")];
+    events.push(named("thread_name", (JOB, TRAINER), "trainer"));
+    events.extend((0..threads).map(|n| named("thread_name", (JOB, FIRST_PREPARER + n), &format!("preparer {n}"))));
+    for batch in &life.trainer {
+        let told = json!({ "epoch": batch.epoch, "batch": batch.number });
+        events.push(span("wait", (JOB, TRAINER), (batch.asked, batch.ready), &told));
+        events.push(span("hand-over", (JOB, TRAINER), (batch.ready, batch.received), &told));
+        events.push(span("step", (JOB, TRAINER), (batch.received, batch.done), &told));
+    }
+    for (sample, key) in life.samples.iter().zip(&life.keys) {
+        let batch = life.batches.iter().find(|batch| batch.batch == sample.batch);
+        let (wait, lay) = life.waits(sample);
+        let told = json!({
+            "sample": key,
+            "epoch": batch.map(|batch| batch.epoch),
+            "batch": batch.map(|batch| batch.number),
+            "slot": sample.slot,
+            "wait_ms": wait / 1e3,
+            "wait_for_batch_ms": lay.map(|lay| lay / 1e3),
+        });
+        for (name, stretch) in life.stages.iter().zip(&sample.stages) {
+            events.push(span(name, (JOB, FIRST_PREPARER + sample.thread), *stretch, &told));
+        }
+    }
+    events
 }
 
-fn named(what: &str, thread: Option<usize>, name: &str) -> Value {
-    json!({ "name": what, "ph": "M", "pid": PROCESS, "tid": thread.unwrap_or(0), "args": { "name": name } })
+fn batches(life: &Life) -> Vec<Value> {
+    let mut events = vec![named("process_name", (BATCHES, FIRST_BATCH), "batches")];
+    for (number, row) in life.rows().into_iter().enumerate() {
+        let place = (BATCHES, FIRST_BATCH + number);
+        events.push(named("thread_name", place, &format!("batch {} of epoch {}", row.number, row.epoch)));
+        events.push(metadata("thread_sort_index", place, &json!({ "sort_index": number })));
+        let told = json!({ "epoch": row.epoch, "batch": row.number });
+        events.extend(row.spans.iter().map(|part| span(part.stage.name(), place, (part.from, part.to), &told)));
+    }
+    events
+}
+
+fn span(name: &str, (process, thread): (u32, usize), (from, to): (f64, f64), told: &Value) -> Value {
+    let from = from.max(0.0);
+    json!({ "name": name, "cat": "feedline", "ph": "X", "ts": from, "dur": (to - from).max(0.0), "pid": process, "tid": thread, "args": told })
+}
+
+fn named(what: &str, place: (u32, usize), name: &str) -> Value {
+    metadata(what, place, &json!({ "name": name }))
+}
+
+fn metadata(what: &str, (process, thread): (u32, usize), told: &Value) -> Value {
+    json!({ "name": what, "ph": "M", "pid": process, "tid": thread, "args": told })
+}
+
+#[cfg(test)]
+mod tests {
+    use feedline_core::doctor::BatchStage;
+
+    use super::*;
+    use crate::doctor::example::life;
+
+    #[test]
+    fn batches_have_rows_of_their_own_with_all_that_they_went_through() {
+        let document: Value = serde_json::from_str(&trace(&life())).unwrap();
+        let events = document["traceEvents"].as_array().unwrap();
+        let spans = |process: u32| {
+            events.iter().filter(move |event| event["ph"] == "X" && event["pid"] == process).collect::<Vec<_>>()
+        };
+        let names: Vec<&str> = spans(BATCHES).iter().take(6).map(|event| event["name"].as_str().unwrap()).collect();
+        assert_eq!(names, BatchStage::ALL.map(BatchStage::name));
+        assert!(spans(BATCHES).iter().all(|event| event["dur"].as_f64().unwrap() > 0.0));
+        let read = spans(JOB).into_iter().find(|event| event["name"] == "read").unwrap();
+        assert_eq!((&read["args"]["wait_ms"], &read["args"]["wait_for_batch_ms"]), (&json!(0.01), &json!(0.06)));
+        let rows = |process: u32| spans(process).iter().map(|event| event["tid"].as_u64().unwrap()).max().unwrap();
+        assert!(rows(JOB) < FIRST_BATCH as u64 && rows(BATCHES) > FIRST_BATCH as u64);
+        assert!(events.iter().all(|event| event["ph"] == "X" || event["ph"] == "M"));
+    }
 }

@@ -16,6 +16,12 @@ const LEFT: f64 = 84.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 48.0;
 const BOTTOM: f64 = 64.0;
+/// More series than this lie over each other.
+const FEW_SERIES: usize = 8;
+/// Points of a line that are marked: more would hide it.
+const FEW_POINTS: usize = 32;
+/// The width of a letter, about; that of pixels exactly.
+const LETTER: f64 = 8.0;
 /// Lines of the grid along an axis, about.
 const GRID_LINES: f64 = 6.0;
 
@@ -63,9 +69,20 @@ const GREY: [u8; 3] = [128, 128, 128];
 /// Something to draw.
 #[derive(Clone, Debug)]
 enum Mark {
-    Line { points: Vec<(f64, f64)>, colour: [u8; 3], is_thin: bool },
+    Line { points: Vec<(f64, f64)>, colour: [u8; 3], stroke: Stroke },
     Dot { at: (f64, f64), colour: [u8; 3] },
     Text { at: (f64, f64), anchor: Anchor, text: String },
+}
+
+/// How much of a line is to be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stroke {
+    /// Behind everything.
+    Grid,
+    /// One of many, which lie over each other.
+    Faint,
+    /// One of a few.
+    Full,
 }
 
 /// The part of a text that is at its place.
@@ -157,33 +174,38 @@ impl Plot {
             // Words are long, so that every second one stands lower.
             let lower = if self.x.words.is_empty() { 0.0 } else { 13.0 * (number % 2) as f64 };
             let points = vec![(across(place), down(0.0)), (across(place), down(1.0))];
-            marks.push(Mark::Line { points, colour: GREY, is_thin: true });
+            marks.push(Mark::Line { points, colour: GREY, stroke: Stroke::Grid });
             marks.push(Mark::Text { at: (across(place), down(0.0) + 18.0 + lower), anchor: Anchor::Middle, text });
         }
         for tick in y.ticks() {
             let Some(place) = y.place(tick) else { continue };
             let points = vec![(across(0.0), down(place)), (across(1.0), down(place))];
-            marks.push(Mark::Line { points, colour: GREY, is_thin: true });
+            marks.push(Mark::Line { points, colour: GREY, stroke: Stroke::Grid });
             marks.push(Mark::Text { at: (LEFT - 8.0, down(place) + 4.0), anchor: Anchor::Right, text: told(tick) });
         }
         let middle = LEFT.midpoint(WIDTH - RIGHT);
         marks.push(Mark::Text { at: (middle, HEIGHT - 14.0), anchor: Anchor::Middle, text: self.x.name.clone() });
         marks.push(Mark::Text { at: (8.0, TOP - 10.0), anchor: Anchor::Left, text: self.y.name.clone() });
         let mut told = Vec::new();
+        // Names stand above the frame, so that no line runs through them.
+        let mut left = 36.0 + LETTER * self.y.name.chars().count() as f64;
         for series in &self.series {
             let colour = PALETTE[series.colour % PALETTE.len()];
             let place = |&(a, b): &(f64, f64)| Some((across(x.place(a)?), down(y.place(b)?)));
             let points: Vec<(f64, f64)> = series.points.iter().filter_map(place).collect();
             if series.is_line {
-                marks.push(Mark::Line { points, colour, is_thin: false });
-            } else {
+                let stroke = if self.series.len() > FEW_SERIES { Stroke::Faint } else { Stroke::Full };
+                marks.push(Mark::Line { points: points.clone(), colour, stroke });
+            }
+            let is_marked = !series.is_line || (self.series.len() <= FEW_SERIES && points.len() <= FEW_POINTS);
+            if is_marked {
                 marks.extend(points.into_iter().map(|at| Mark::Dot { at, colour }));
             }
             if !series.name.is_empty() && !told.contains(&&series.name) {
-                let right = WIDTH - RIGHT - 10.0;
-                let line = TOP - 10.0 + 16.0 * told.len() as f64 + 16.0;
-                marks.push(Mark::Dot { at: (right, line - 4.0), colour });
-                marks.push(Mark::Text { at: (right - 10.0, line), anchor: Anchor::Right, text: series.name.clone() });
+                let line = TOP - 10.0;
+                marks.push(Mark::Dot { at: (left, line - 4.0), colour });
+                marks.push(Mark::Text { at: (left + 8.0, line), anchor: Anchor::Left, text: series.name.clone() });
+                left += 30.0 + LETTER * series.name.chars().count() as f64;
                 told.push(&series.name);
             }
         }

@@ -1,6 +1,6 @@
 //! A plot as pixels.
 
-use super::{Anchor, HEIGHT, Mark, Plot, WIDTH};
+use super::{Anchor, HEIGHT, Mark, Plot, Stroke, WIDTH};
 use crate::font;
 
 const COLUMNS: usize = WIDTH as usize;
@@ -23,8 +23,12 @@ impl Plot {
         };
         for mark in self.marks() {
             match mark {
-                Mark::Line { points, colour, is_thin } => {
-                    let opacity = if is_thin { 0.25 } else { 0.4 };
+                Mark::Line { points, colour, stroke } => {
+                    let opacity = match stroke {
+                        Stroke::Grid => 0.25,
+                        Stroke::Faint => 0.4,
+                        Stroke::Full => 1.0,
+                    };
                     for [(x, y), (to_x, to_y)] in points.array_windows() {
                         let steps = (to_x - x).abs().max((to_y - y).abs()).ceil().max(1.0);
                         for step in 0..steps as u32 {

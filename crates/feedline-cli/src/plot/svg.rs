@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Anchor, HEIGHT, Mark, Plot, WIDTH};
+use super::{Anchor, HEIGHT, Mark, Plot, Stroke, WIDTH};
 
 impl Plot {
     /// The plot as an element of a page.
@@ -21,9 +21,14 @@ impl Plot {
 
 fn write_mark(mark: &Mark, out: &mut String) -> std::fmt::Result {
     match mark {
-        Mark::Line { points, colour: [r, g, b], is_thin } => {
-            write!(out, "<polyline fill=\"none\" stroke=\"rgb({r},{g},{b})\" stroke-width=\"1\" ")?;
-            write!(out, "stroke-opacity=\"{}\" points=\"", if *is_thin { 0.3 } else { 0.35 })?;
+        Mark::Line { points, colour: [r, g, b], stroke } => {
+            let (width, opacity) = match stroke {
+                Stroke::Grid => (1.0, 0.3),
+                Stroke::Faint => (1.0, 0.35),
+                Stroke::Full => (2.5, 1.0),
+            };
+            write!(out, "<polyline fill=\"none\" stroke=\"rgb({r},{g},{b})\" stroke-width=\"{width}\" ")?;
+            write!(out, "stroke-opacity=\"{opacity}\" points=\"")?;
             points.iter().try_for_each(|(x, y)| write!(out, "{x:.1},{y:.1} "))?;
             out.push_str("\"/>");
             Ok(())

@@ -33,7 +33,7 @@ mod watch;
 pub use alternative::Alternative;
 pub use cached::CachePoint;
 pub use diagnosis::{Course, Diagnosis, SlowSample, Told, reached};
-pub use life::{Life, TrainerLife};
+pub use life::{BatchRow, BatchSpan, BatchStage, Life, TrainerLife};
 pub use log::{BatchTime, LoadedBy, LogReport, Percentiles};
 pub use oddity::{Oddity, PeriodCause};
 pub use parts::{OpPart, Parts};

@@ -128,7 +128,7 @@ pub(super) fn watch_loader(loader: &Loader, seconds: f64, trainer: &mut dyn Trai
         let epoch = loader.upcoming_epoch().0;
         let iteration = loader.begin()?;
         while let Some((batch, asked, ready)) = next(loader, iteration, trainer)? {
-            let samples = batch.len as u64;
+            let (samples, number) = (batch.len as u64, batch.number);
             trainer.receive(batch)?;
             let received = Instant::now();
             trainer.step()?;
@@ -137,7 +137,7 @@ pub(super) fn watch_loader(loader: &Loader, seconds: f64, trainer: &mut dyn Trai
             let (wait_ms, hand_over_ms, step_ms) = (ms(asked, ready), ms(ready, received), ms(received, done));
             let time = BatchTime { epoch, wait_ms, hand_over_ms, step_ms, samples };
             if let Some(stretching) = &mut stretching {
-                Stretching::add(stretching, epoch, [asked, ready, received, done]);
+                Stretching::add(stretching, (epoch, number), [asked, ready, received, done]);
             }
             let elapsed = start.elapsed().as_secs_f64();
             if all.is_empty() {

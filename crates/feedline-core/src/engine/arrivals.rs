@@ -41,6 +41,8 @@ struct Arriving {
 pub(super) struct Arrived {
     pub serial: u64,
     pub slot: usize,
+    /// The batch that it was asked for with.
+    pub asked_for: u64,
     pub number: u64,
     pub report: Box<Report>,
 }
@@ -82,11 +84,11 @@ impl Arrivals {
         let Some(epoch) = self.epochs.get_mut(&task.course.epoch) else { return Vec::new() };
         epoch.held.insert(number, report);
         let mut arrived = Vec::new();
-        while let Some((number, report)) = epoch.next(self.max_displacement) {
+        while let Some((number, asked_for, report)) = epoch.next(self.max_displacement) {
             let (batch, slot) = (epoch.turn / self.batch_size, epoch.turn % self.batch_size);
             epoch.turn += 1;
             let serial = epoch.first_serial.wrapping_add(batch);
-            arrived.push(Arrived { serial, slot: slot as usize, number, report });
+            arrived.push(Arrived { serial, slot: slot as usize, asked_for, number, report });
         }
         arrived
     }
@@ -109,8 +111,8 @@ impl Arrivals {
 }
 
 impl Arriving {
-    /// Takes the sample that may have the next place.
-    fn next(&mut self, max_displacement: u64) -> Option<(u64, Box<Report>)> {
+    /// Takes the sample that may have the next place, with its number and the batch that it was asked for with.
+    fn next(&mut self, max_displacement: u64) -> Option<(u64, u64, Box<Report>)> {
         let (&oldest, _) = self.expected.first_key_value()?;
         let (&number, _) = self.held.first_key_value()?;
         let is_overdue = self.turn >= oldest.saturating_add(max_displacement);
@@ -118,8 +120,9 @@ impl Arriving {
         if number != oldest && (is_overdue || is_too_early) {
             return None;
         }
-        self.expected.remove(&number);
-        self.held.pop_first()
+        let serial = self.expected.remove(&number)?;
+        let (number, report) = self.held.pop_first()?;
+        Some((number, serial, report))
     }
 }
 
@@ -151,7 +154,7 @@ mod tests {
                 prop_assert!(!running.is_empty(), "the last sample frees those that wait");
                 let number = running.swap_remove(pick.next().unwrap() as usize % running.len());
                 epoch.held.insert(number, Box::default());
-                while let Some((number, _)) = epoch.next(bound) {
+                while let Some((number, ..)) = epoch.next(bound) {
                     prop_assert!(number.abs_diff(epoch.turn) <= bound, "{number} at {}", epoch.turn);
                     epoch.turn += 1;
                     given.push(number);

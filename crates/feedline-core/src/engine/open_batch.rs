@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use feedline_memory::{OpenSlab, Slab, SlotWriter, Span};
 
@@ -37,10 +37,12 @@ pub(super) struct OpenBatch {
     spent: [Duration; 3],
     /// Whether a consumer waited for the bytes of one of its samples to come from a peer.
     pub is_late: bool,
+    /// When its order was begun, when that was drawn up, and when the batch was complete.
+    pub times: [Instant; 3],
 }
 
 impl OpenBatch {
-    pub fn new(serial: u64, cursor: Cursor, len: usize, slab: OpenSlab) -> Self {
+    pub fn new(serial: u64, cursor: Cursor, len: usize, slab: OpenSlab, began: Instant) -> Self {
         Self {
             serial,
             cursor,
@@ -55,7 +57,13 @@ impl OpenBatch {
             substitutes: Vec::new(),
             spent: [Duration::ZERO; 3],
             is_late: false,
+            times: [began; 3],
         }
+    }
+
+    /// How many samples it has.
+    pub fn len(&self) -> usize {
+        self.len
     }
 
     pub fn is_complete(&self) -> bool {
@@ -119,6 +127,7 @@ impl OpenBatch {
             *total += time;
         }
         if self.is_complete() {
+            self.times[2] = Instant::now();
             self.substitutes.sort_by_key(|substitute| substitute.failure.position);
         }
     }

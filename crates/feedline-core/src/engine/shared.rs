@@ -237,6 +237,7 @@ impl Shared {
         progress.waited_ever += waited;
         self.metrics.stalls.add(if progress.has_delivered { phase } else { Phase::Start }, waited);
         let (cursor, serial) = (batch.cursor.clone(), batch.serial);
+        let (len, times) = (batch.len(), batch.times);
         let already = if progress.substituted.0 == cursor.epoch { progress.substituted.1 } else { 0 };
         let replaced = already + batch.substitutes.len() as u64;
         let stuck = match (&batch.failure, batch.substitutes.last()) {
@@ -277,7 +278,7 @@ impl Shared {
         self.metrics.add_substitutes(&substitutes);
         self.metrics.add_batch(&batch);
         self.metrics.traffic.deliver(cursor.epoch);
-        self.metrics.recorder.add_batch(serial, cursor.epoch, cursor.batches);
+        self.metrics.recorder.add_batch(serial, (cursor.epoch, cursor.batches), len, times);
         let rest = rest.or_else(|| cursor.rest.clone());
         let after = Cursor { batches: cursor.batches + 1, substituted: replaced, rest, ..cursor };
         let after = after.normalised(&self.plan);

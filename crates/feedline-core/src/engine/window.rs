@@ -144,16 +144,18 @@ impl Window {
 
     /// Opens the next batch; gives its tasks of `group` slots each, or nothing if the system has no memory left.
     pub fn open_next(&mut self, plan: &Plan, pool: &Pool, budget: &Budget, group: usize) -> Option<Opened> {
+        let began = Instant::now();
         let slab = pool.open()?;
         let (opening, len) = self.upcoming.step(&self.agenda, plan).expect("asked only for what is upcoming");
         self.agenda.forget_before(self.upcoming.serial);
-        let mut batch = OpenBatch::new(opening.serial, opening.cursor.clone(), len, slab);
+        let mut batch = OpenBatch::new(opening.serial, opening.cursor.clone(), len, slab, began);
         batch.hold(budget);
         let mut opened = Opened::default();
         if let Some(arrivals) = &mut self.arrivals {
             arrivals.expect(opening.serial, &opening.cursor, plan, len);
             (0..len).for_each(|slot| batch.reserve(slot, batch.claim(slot..slot + 1)));
             opened.wanted.extend((0..len).map(|slot| task_of(&opening, plan, slot..slot + 1)));
+            batch.times[1] = Instant::now();
             self.batches.push_back(batch);
             return Some(opened);
         }
@@ -181,6 +183,7 @@ impl Window {
                 _ => {}
             }
         }
+        batch.times[1] = Instant::now();
         self.batches.push_back(batch);
         Some(opened)
     }

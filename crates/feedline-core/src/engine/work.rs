@@ -123,8 +123,11 @@ impl Shared {
     /// Puts a sample into the place that is next, and those that waited for it.
     fn settle_arrived(self: &Arc<Self>, task: &Task, report: Box<Report>) {
         let arrived = self.lock().window.arrive(task, report, &self.budget);
-        for (Arrived { serial, slot, mut report, .. }, mut writer) in arrived {
-            report.prepared.iter_mut().for_each(|prepared| prepared.slot = slot);
+        for (Arrived { serial, slot, asked_for, mut report, .. }, mut writer) in arrived {
+            for prepared in &mut report.prepared {
+                self.metrics.recorder.move_sample((asked_for, prepared.slot), (serial, slot));
+                prepared.slot = slot;
+            }
             self.put_in_place(&mut writer, &mut report);
             drop(writer);
             self.book(serial, 1, *report);

@@ -1,8 +1,10 @@
-//! The life of batches: when each sample of a stretch was asked for, read, changed by each op, and delivered.
+//! The life of batches: when the order of each was drawn up, when its samples were asked for, read, changed by each op, and
+//! delivered.
 //!
 //! In: times from preparer threads and from the consumer, while a timeline is asked for. Out: a [`Timeline`]. Without one asked for,
-//! a thread looks at a flag once a sample.
+//! a thread looks at a flag once a sample, in arrival order twice.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -17,7 +19,7 @@ pub type Stretch = (f64, f64);
 /// The life of a sample.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SampleLife {
-    /// The batch it was prepared for, as a number of the run.
+    /// The batch it is in, as a number of the run.
     pub batch: u64,
     /// Its slot there.
     pub slot: usize,
@@ -31,7 +33,7 @@ pub struct SampleLife {
     pub stages: Vec<Stretch>,
 }
 
-/// The life of a batch with its consumer.
+/// The life of a batch in the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BatchLife {
     /// Its number in the run.
@@ -40,6 +42,12 @@ pub struct BatchLife {
     pub epoch: u64,
     /// The latter.
     pub number: u64,
+    /// How many samples it has.
+    pub samples: usize,
+    /// From when to when it was drawn up which samples it has, and room was made for them.
+    pub order: Stretch,
+    /// When the last of them was in its slot.
+    pub complete: f64,
     /// When it was delivered.
     pub delivered: f64,
 }
@@ -70,6 +78,7 @@ pub struct Seat {
 #[derive(Debug, Default)]
 pub struct Recorder {
     is_on: AtomicBool,
+    has_timeline: AtomicBool,
     kept: Mutex<Option<Kept>>,
 }
 
@@ -77,6 +86,10 @@ pub struct Recorder {
 struct Kept {
     began: Instant,
     most_samples: usize,
+    /// Where samples are in the timeline, by the seats that they were prepared for.
+    seats: HashMap<(u64, usize), usize>,
+    /// The last batch that a sample is kept of.
+    last_batch: u64,
     timeline: Timeline,
 }
 
@@ -84,8 +97,10 @@ impl Recorder {
     /// Begins a timeline of up to `most_samples` samples.
     pub fn start(&self, most_samples: usize) -> Instant {
         let began = Instant::now();
-        let kept = Kept { began, most_samples, timeline: Timeline::default() };
+        let timeline = Timeline::default();
+        let kept = Kept { began, most_samples, seats: HashMap::new(), last_batch: 0, timeline };
         *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
+        self.has_timeline.store(true, Ordering::Relaxed);
         self.is_on.store(true, Ordering::Relaxed);
         began
     }
@@ -93,6 +108,7 @@ impl Recorder {
     /// Ends it, and gives what was kept.
     pub fn stop(&self) -> Option<Timeline> {
         self.is_on.store(false, Ordering::Relaxed);
+        self.has_timeline.store(false, Ordering::Relaxed);
         Some(self.kept.lock().unwrap_or_else(PoisonError::into_inner).take()?.timeline)
     }
 
@@ -108,18 +124,40 @@ impl Recorder {
         let at = |time: Instant| micros(kept.began, time);
         let stages = times.array_windows().map(|[from, to]| (at(*from), at(*to))).collect();
         let Seat { batch, slot, asked, thread } = seat;
+        kept.seats.insert((batch, slot), kept.timeline.samples.len());
+        kept.last_batch = kept.last_batch.max(batch);
         kept.timeline.samples.push(SampleLife { batch, slot, id: id.0, thread, asked: at(asked), stages });
         if kept.timeline.samples.len() >= kept.most_samples {
             self.is_on.store(false, Ordering::Relaxed);
         }
     }
 
-    /// Books a batch that is delivered.
-    pub fn add_batch(&self, batch: u64, epoch: Epoch, number: u64) {
+    /// Books that a sample went into another slot than it was prepared for, as in arrival order.
+    pub fn move_sample(&self, from: (u64, usize), (batch, slot): (u64, usize)) {
+        if !self.has_timeline.load(Ordering::Relaxed) {
+            return;
+        }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(kept) = kept.as_mut().filter(|kept| kept.timeline.batches.len() <= kept.most_samples) else { return };
+        let Some(kept) = kept.as_mut() else { return };
+        if let Some(sample) = kept.seats.remove(&from).and_then(|number| kept.timeline.samples.get_mut(number)) {
+            (sample.batch, sample.slot) = (batch, slot);
+            kept.last_batch = kept.last_batch.max(batch);
+        }
+    }
+
+    /// Books a batch that is delivered: its number in the run, its epoch and number there, and how many samples it has. Its order was
+    /// begun and ended, and it was complete, at `times`.
+    pub fn add_batch(&self, batch: u64, (epoch, number): (Epoch, u64), samples: usize, times: [Instant; 3]) {
+        if !self.has_timeline.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        // Batches behind the last sample that is kept are nobody's.
+        let Some(kept) = kept.as_mut().filter(|kept| self.is_on() || batch <= kept.last_batch) else { return };
         let delivered = micros(kept.began, Instant::now());
-        kept.timeline.batches.push(BatchLife { batch, epoch: epoch.0, number, delivered });
+        let [ordering, ordered, complete] = times.map(|time| micros(kept.began, time));
+        let order = (ordering, ordered);
+        kept.timeline.batches.push(BatchLife { batch, epoch: epoch.0, number, samples, order, complete, delivered });
     }
 }
 
@@ -149,9 +187,25 @@ mod tests {
             recorder.add_sample(Seat { asked: at(1), ..seat }, SampleId(id), &[at(2), at(4), at(5)]);
         }
         assert!(!recorder.is_on(), "two were wanted");
-        recorder.add_batch(3, Epoch(0), 3);
+        recorder.add_batch(3, (Epoch(0), 3), 2, [began, at(1), at(5)]);
+        recorder.add_batch(4, (Epoch(0), 4), 2, [at(1), at(1), at(5)]);
         let timeline = recorder.stop().unwrap();
         assert_eq!(timeline.samples[1].stages, [(2000.0, 4000.0), (4000.0, 5000.0)]);
-        assert_eq!((timeline.samples[0].asked, timeline.batches.len()), (1000.0, 1));
+        assert_eq!((timeline.samples[0].asked, timeline.batches.len()), (1000.0, 1), "nothing is kept of batch 4");
+        let batch = timeline.batches[0];
+        assert_eq!((batch.order, batch.complete, batch.samples), ((0.0, 1000.0), 5000.0, 2));
+    }
+
+    #[test]
+    fn samples_that_change_seats_are_each_found_in_the_one_they_came_to() {
+        let recorder = Recorder::default();
+        let now = recorder.start(8);
+        for (id, batch) in [(10, 0), (11, 1)] {
+            recorder.add_sample(Seat { batch, slot: 0, asked: now, thread: 0 }, SampleId(id), &[now, now]);
+        }
+        recorder.move_sample((1, 0), (0, 0));
+        recorder.move_sample((0, 0), (1, 0));
+        let samples = recorder.stop().unwrap().samples;
+        assert_eq!(samples.iter().map(|sample| (sample.id, sample.batch)).collect::<Vec<_>>(), [(10, 1), (11, 0)]);
     }
 }

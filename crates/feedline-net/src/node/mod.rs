@@ -33,6 +33,7 @@ mod stats;
 pub use attached::AttachError;
 pub use batches::NodeBatches;
 pub use feed::NodeFeed;
+pub use page::PALETTE;
 pub use place::{Place, PlaceError};
 pub use runs::RunStats;
 pub use server::{Node, NodeConfig, NodeError, look};

@@ -10,10 +10,13 @@ const HTML: &str = "text/html; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
+/// The colours of all pages, light and dark, as custom properties of a style sheet.
+pub const PALETTE: &str = include_str!("../../web/palette.css");
+
 /// The files of the page by path.
 const FILES: [(&str, &str, &str); 5] = [
     ("/", HTML, include_str!("../../web/node.html")),
-    ("/node.css", STYLE, include_str!("../../web/node.css")),
+    ("/node.css", STYLE, concat!(include_str!("../../web/palette.css"), include_str!("../../web/node.css"))),
     ("/node.js", SCRIPT, include_str!("../../web/node.js")),
     ("/looks.js", SCRIPT, include_str!("../../web/looks.js")),
     ("/plot.js", SCRIPT, include_str!("../../web/plot.js")),
