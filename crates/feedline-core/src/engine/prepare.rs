@@ -15,7 +15,7 @@ use super::{Budget, Cancel, NoMemory, Patience, Task, Working, Workspace};
 use crate::batch::{Dtype, FieldForm, Loose, Sample, Slot, Tensor, Value};
 use crate::cost::{Bill, Costs};
 use crate::error::{SampleFailure, chain};
-use crate::metrics::{COUNTS, Metrics, Seat, Substitute, Tally, thread_cpu_time};
+use crate::metrics::{Marks, Metrics, Seat, Substitute, Tally, counts, thread_cpu_time};
 use crate::op::OpError;
 use crate::order::{EpochSequence, Place, SampleId};
 use crate::plan::{OnError, Plan};
@@ -75,8 +75,9 @@ pub(super) struct Preparer {
     pub current_op: Option<usize>,
     /// What the sample at work took so far.
     pub bill: Bill,
-    /// What was done and is not told yet.
+    /// What was done and is not told yet, and when, where that is asked for.
     pub tally: Tally,
+    pub marks: Marks,
     /// Samples that were tried.
     pub tried: u64,
 }
@@ -120,7 +121,10 @@ impl Preparer {
     /// Prepares all slots of a task.
     pub fn run(&mut self, task: &mut Task) -> Outcome {
         let outcome = self.fill_all(task);
-        self.tally.tell(&self.metrics);
+        if counts() {
+            self.tally.tell(&self.metrics);
+        }
+        self.metrics.recorder.add_samples(&mut self.marks);
         outcome
     }
 
@@ -224,7 +228,7 @@ impl Preparer {
         if self.tally.is_due() {
             self.tally.tell(&self.metrics);
         }
-        let is_clocked = COUNTS && (self.bill.total() > LONG || self.tried.is_multiple_of(CLOCK_EVERY));
+        let is_clocked = counts() && (self.bill.total() > LONG || self.tried.is_multiple_of(CLOCK_EVERY));
         self.bill.clear();
         self.workspace.begin(working, allotment).map_err(|error| self.no_memory(error, wanted, place))?;
         let outcome = catch_unwind(AssertUnwindSafe(|| self.prepare(regions, how, is_clocked, report)));
@@ -282,14 +286,22 @@ impl Preparer {
         })?;
         let mut before = Instant::now();
         let mut cpu_before = is_clocked.then(thread_cpu_time);
-        let mut times = self.metrics.recorder.is_on().then(|| vec![began, before]);
-        report.read += before - began;
-        self.tally.add_loading(before - began);
-        self.bill.add(before - began, effort);
+        let is_recorded = self.metrics.recorder.is_on();
+        if is_recorded {
+            self.marks.begin();
+            self.marks.mark(began);
+            self.marks.mark(before);
+        }
+        let load_time = before - began;
+        report.read += load_time;
+        if counts() {
+            self.tally.add_loading(load_time);
+        }
+        self.bill.add(load_time, effort);
         for number in 0..cut.0 {
             self.bill.add(Duration::ZERO, plan.effort(number, wanted));
-            if let Some(times) = &mut times {
-                times.push(before);
+            if is_recorded {
+                self.marks.mark(before);
             }
         }
         for (number, planned) in plan.ops().iter().enumerate().skip(cut.0) {
@@ -313,17 +325,18 @@ impl Preparer {
                 other => self.failure(wanted, place, Box::new(other)),
             })?;
             let now = Instant::now();
+            let taken = now - before;
             let cpu_now = is_clocked.then(thread_cpu_time);
             let cpu = cpu_now.zip(cpu_before).map(|(now, before)| now.saturating_sub(before));
-            if COUNTS {
+            if counts() {
                 let names = planned.op().on().names();
                 let bytes = names.filter_map(|name| sample.get(name).ok().map(|value| value.content_bytes())).sum();
-                self.tally.add_op(number, now - before, cpu, bytes);
+                self.tally.add_op(number, taken, cpu, bytes);
             }
-            report.ops += now - before;
-            self.bill.add(now - before, plan.effort(number, wanted));
-            if let Some(times) = &mut times {
-                times.push(now);
+            report.ops += taken;
+            self.bill.add(taken, plan.effort(number, wanted));
+            if is_recorded {
+                self.marks.mark(now);
             }
             (before, cpu_before) = (now, cpu_now);
         }
@@ -331,9 +344,9 @@ impl Preparer {
             self.supply.keep(keeping, wanted, &sample, &mut self.workspace, &self.metrics);
         }
         let finished = self.finish(sample, wanted.id, place);
-        if let Some(mut times) = times {
-            times.push(Instant::now());
-            self.metrics.recorder.add_sample(seat, wanted.id, &times);
+        if is_recorded {
+            self.marks.mark(Instant::now());
+            self.marks.end(seat, wanted.id);
         }
         finished.map_err(|error| self.failure(wanted, place, Box::new(error)))
     }

@@ -12,7 +12,7 @@ use super::prepare::{Outcome, Preparer, Report};
 use super::shared::Shared;
 use crate::batch::{FieldForm, Loose};
 use crate::cost::Bill;
-use crate::metrics::Tally;
+use crate::metrics::{Marks, Tally};
 use crate::supply::Ready;
 
 impl Shared {
@@ -30,6 +30,7 @@ impl Shared {
             current_op: None,
             bill: Bill::default(),
             tally: Tally::new(self.plan.ops().len()),
+            marks: Marks::default(),
             tried: 0,
         };
         while let Some(mut task) = self.next_task(number) {

@@ -3,8 +3,31 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Whether anything is counted: but for a build that shows what counting costs.
-pub(crate) const COUNTS: bool = !cfg!(feature = "uncounted");
+/// Whether anything is counted. Always, but for a build that shows what counting costs.
+#[cfg(not(feature = "switch-counting"))]
+pub(crate) const fn counts() -> bool {
+    true
+}
+
+#[cfg(feature = "switch-counting")]
+pub(crate) use switch::counts;
+
+/// The switch of a build that shows what counting costs.
+#[cfg(feature = "switch-counting")]
+pub mod switch {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    static IS_ON: AtomicBool = AtomicBool::new(true);
+
+    /// Turns counting off, or on again.
+    pub fn set(is_on: bool) {
+        IS_ON.store(is_on, Ordering::Relaxed);
+    }
+
+    pub(crate) fn counts() -> bool {
+        IS_ON.load(Ordering::Relaxed)
+    }
+}
 
 /// A number that grows: read for people, never for decisions about data.
 #[derive(Debug, Default)]
@@ -13,7 +36,7 @@ pub struct Counter(AtomicU64);
 impl Counter {
     /// Adds a number.
     pub fn add(&self, number: u64) {
-        if COUNTS {
+        if counts() {
             self.0.fetch_add(number, Ordering::Relaxed);
         }
     }

@@ -15,8 +15,10 @@ mod timeline;
 mod traffic;
 
 pub use costs::{CostMeter, CostSnapshot};
-pub(crate) use counter::COUNTS;
 pub use counter::Counter;
+pub(crate) use counter::counts;
+#[cfg(feature = "switch-counting")]
+pub use counter::switch;
 pub(crate) use cpu::process_cpu_time;
 pub use cpu::thread_cpu_time;
 pub use loading::{LoadingMeter, LoadingSnapshot};
@@ -27,5 +29,5 @@ pub use snapshot::{
     SubstituteSnapshot,
 };
 pub use stalls::{Phase, StallMeter};
-pub use timeline::{BatchLife, Recorder, SampleLife, Seat, Stretch, Timeline};
+pub use timeline::{BatchLife, Marks, Recorder, SampleLife, Seat, Stretch, Timeline};
 pub use traffic::{TrafficMeter, TrafficSums};

@@ -54,18 +54,18 @@ impl OpMeter {
 /// What one thread did and has not told yet.
 #[derive(Debug)]
 pub struct Tally {
-    loading: Duration,
+    loading_nanos: u64,
     loaded: u64,
     ops: Vec<OpTally>,
     /// The time of all of it.
-    untold: Duration,
+    untold_nanos: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct OpTally {
-    busy: Duration,
-    cpu: Duration,
-    clocked: Duration,
+    busy_nanos: u64,
+    cpu_nanos: u64,
+    clocked_nanos: u64,
     bytes_out: u64,
     samples: u64,
 }
@@ -73,46 +73,49 @@ struct OpTally {
 impl Tally {
     /// Of a thread that prepares samples with so many ops.
     pub fn new(ops: usize) -> Self {
-        Self { loading: Duration::ZERO, loaded: 0, ops: vec![OpTally::default(); ops], untold: Duration::ZERO }
+        Self { loading_nanos: 0, loaded: 0, ops: vec![OpTally::default(); ops], untold_nanos: 0 }
     }
 
     /// Books a sample that was loaded.
     pub fn add_loading(&mut self, busy: Duration) {
-        self.loading += busy;
+        let nanos = busy.as_nanos() as u64;
+        self.loading_nanos += nanos;
         self.loaded += 1;
-        self.untold += busy;
+        self.untold_nanos += nanos;
     }
 
     /// Books one application of an op, with its processor time where that was taken.
     pub fn add_op(&mut self, number: usize, busy: Duration, cpu: Option<Duration>, bytes_out: usize) {
-        let op = &mut self.ops[number];
-        op.busy += busy;
+        let (op, nanos) = (&mut self.ops[number], busy.as_nanos() as u64);
+        op.busy_nanos += nanos;
         if let Some(cpu) = cpu {
-            op.cpu += cpu;
-            op.clocked += busy;
+            op.cpu_nanos += cpu.as_nanos() as u64;
+            op.clocked_nanos += nanos;
         }
         op.bytes_out += bytes_out as u64;
         op.samples += 1;
-        self.untold += busy;
+        self.untold_nanos += nanos;
     }
 
     /// Whether it has waited long enough.
     pub fn is_due(&self) -> bool {
-        self.untold > UNTOLD
+        self.untold_nanos > UNTOLD.as_nanos() as u64
     }
 
     /// Tells all of it.
     pub fn tell(&mut self, metrics: &Metrics) {
-        metrics.loading.add(std::mem::take(&mut self.loading), std::mem::take(&mut self.loaded));
+        metrics.loading.add(Duration::from_nanos(self.loading_nanos), self.loaded);
+        (self.loading_nanos, self.loaded, self.untold_nanos) = (0, 0, 0);
         for (meter, tally) in metrics.ops.iter().zip(&mut self.ops) {
-            let OpTally { busy, cpu, clocked, bytes_out, samples } = std::mem::take(tally);
-            meter.busy.add_time(busy);
-            meter.cpu.add_time(cpu);
-            meter.clocked.add_time(clocked);
+            let OpTally { busy_nanos, cpu_nanos, clocked_nanos, bytes_out, samples } = std::mem::take(tally);
+            meter.busy.add(busy_nanos);
+            if clocked_nanos > 0 {
+                meter.cpu.add(cpu_nanos);
+                meter.clocked.add(clocked_nanos);
+            }
             meter.bytes_out.add(bytes_out);
             meter.samples.add(samples);
         }
-        self.untold = Duration::ZERO;
     }
 }
 

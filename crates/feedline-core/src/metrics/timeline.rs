@@ -82,23 +82,72 @@ pub struct Recorder {
     kept: Mutex<Option<Kept>>,
 }
 
+/// Times of samples that one thread has prepared and not told yet.
+#[derive(Debug, Default)]
+pub struct Marks {
+    /// Samples, each with the end of its times.
+    samples: Vec<(Seat, SampleId, usize)>,
+    /// When the first stage of a sample began, and when each ended.
+    times: Vec<Instant>,
+}
+
+impl Marks {
+    /// Begins with a sample; what was marked of one that came to nothing is dropped.
+    pub fn begin(&mut self) {
+        self.times.truncate(self.samples.last().map_or(0, |sample| sample.2));
+    }
+
+    /// Marks the beginning of the first stage of a sample, or the end of a stage.
+    pub fn mark(&mut self, time: Instant) {
+        self.times.push(time);
+    }
+
+    /// Ends with a sample.
+    pub fn end(&mut self, seat: Seat, id: SampleId) {
+        self.samples.push((seat, id, self.times.len()));
+    }
+}
+
 #[derive(Debug)]
 struct Kept {
     began: Instant,
     most_samples: usize,
-    /// Where samples are in the timeline, by the seats that they were prepared for.
-    seats: HashMap<(u64, usize), usize>,
+    marks: Marks,
+    /// Samples that changed seats: from where to where.
+    moves: Vec<((u64, usize), (u64, usize))>,
     /// The last batch that a sample is kept of.
     last_batch: u64,
-    timeline: Timeline,
+    batches: Vec<BatchLife>,
+}
+
+impl Kept {
+    /// All of it, for people.
+    fn timeline(self) -> Timeline {
+        let at = |time: &Instant| micros(self.began, *time);
+        let mut first = 0;
+        let mut seats = HashMap::new();
+        let mut samples = Vec::with_capacity(self.marks.samples.len());
+        for (Seat { batch, slot, asked, thread }, id, end) in self.marks.samples {
+            let stages = self.marks.times[first..end].array_windows().map(|[from, to]| (at(from), at(to))).collect();
+            first = end;
+            seats.insert((batch, slot), samples.len());
+            samples.push(SampleLife { batch, slot, id: id.0, thread, asked: at(&asked), stages });
+        }
+        for (from, to) in self.moves {
+            if let Some(number) = seats.remove(&from) {
+                (samples[number].batch, samples[number].slot) = to;
+            }
+        }
+        Timeline { samples, batches: self.batches }
+    }
 }
 
 impl Recorder {
     /// Begins a timeline of up to `most_samples` samples.
     pub fn start(&self, most_samples: usize) -> Instant {
         let began = Instant::now();
-        let timeline = Timeline::default();
-        let kept = Kept { began, most_samples, seats: HashMap::new(), last_batch: 0, timeline };
+        let marks = Marks::default();
+        let kept = Kept { began, most_samples, marks, moves: Vec::new(), last_batch: 0, batches: Vec::new() };
         *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
         self.has_timeline.store(true, Ordering::Relaxed);
         self.is_on.store(true, Ordering::Relaxed);
@@ -109,7 +158,8 @@ impl Recorder {
     pub fn stop(&self) -> Option<Timeline> {
         self.is_on.store(false, Ordering::Relaxed);
         self.has_timeline.store(false, Ordering::Relaxed);
-        Some(self.kept.lock().unwrap_or_else(PoisonError::into_inner).take()?.timeline)
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
+        kept.map(Kept::timeline)
     }
 
     /// Whether times are wanted.
@@ -117,17 +167,24 @@ impl Recorder {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Books a sample whose stages ended at `times`, beginning with when the first began.
-    pub fn add_sample(&self, seat: Seat, id: SampleId, times: &[Instant]) {
+    /// Books samples of a thread, of which nothing is left with it.
+    pub fn add_samples(&self, marks: &mut Marks) {
+        marks.begin();
+        if marks.samples.is_empty() {
+            return;
+        }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(kept) = kept.as_mut() else { return };
-        let at = |time: Instant| micros(kept.began, time);
-        let stages = times.array_windows().map(|[from, to]| (at(*from), at(*to))).collect();
-        let Seat { batch, slot, asked, thread } = seat;
-        kept.seats.insert((batch, slot), kept.timeline.samples.len());
-        kept.last_batch = kept.last_batch.max(batch);
-        kept.timeline.samples.push(SampleLife { batch, slot, id: id.0, thread, asked: at(asked), stages });
-        if kept.timeline.samples.len() >= kept.most_samples {
+        let Some(kept) = kept.as_mut() else { return *marks = Marks::default() };
+        let before = kept.marks.times.len();
+        let room = kept.most_samples - kept.marks.samples.len().min(kept.most_samples);
+        kept.marks.times.append(&mut marks.times);
+        for (seat, id, end) in marks.samples.drain(..).take(room) {
+            kept.last_batch = kept.last_batch.max(seat.batch);
+            kept.marks.samples.push((seat, id, before + end));
+        }
+        marks.samples.clear();
+        kept.marks.begin();
+        if kept.marks.samples.len() >= kept.most_samples {
             self.is_on.store(false, Ordering::Relaxed);
         }
     }
@@ -139,10 +196,8 @@ impl Recorder {
         }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(kept) = kept.as_mut() else { return };
-        if let Some(sample) = kept.seats.remove(&from).and_then(|number| kept.timeline.samples.get_mut(number)) {
-            (sample.batch, sample.slot) = (batch, slot);
-            kept.last_batch = kept.last_batch.max(batch);
-        }
+        kept.moves.push((from, (batch, slot)));
+        kept.last_batch = kept.last_batch.max(batch);
     }
 
     /// Books a batch that is delivered: its number in the run, its epoch and number there, and how many samples it has. Its order was
@@ -157,7 +212,7 @@ impl Recorder {
         let delivered = micros(kept.began, Instant::now());
         let [ordering, ordered, complete] = times.map(|time| micros(kept.began, time));
         let order = (ordering, ordered);
-        kept.timeline.batches.push(BatchLife { batch, epoch: epoch.0, number, samples, order, complete, delivered });
+        kept.batches.push(BatchLife { batch, epoch: epoch.0, number, samples, order, complete, delivered });
     }
 }
 
@@ -178,18 +233,29 @@ mod tests {
         let recorder = Recorder::default();
         let now = Instant::now();
         let seat = Seat { batch: 3, slot: 1, asked: now, thread: 0 };
-        recorder.add_sample(seat, SampleId(7), &[now]);
+        let mut marks = Marks::default();
+        marks.mark(now);
+        marks.end(seat, SampleId(7));
+        recorder.add_samples(&mut marks);
         assert_eq!(recorder.stop(), None);
         let began = recorder.start(2);
         let at = |ms| began + Duration::from_millis(ms);
         assert!(recorder.is_on());
-        for id in 0..2 {
-            recorder.add_sample(Seat { asked: at(1), ..seat }, SampleId(id), &[at(2), at(4), at(5)]);
+        for id in 0..3 {
+            marks.begin();
+            marks.mark(began);
+            marks.begin();
+            for time in [at(2), at(4), at(5)] {
+                marks.mark(time);
+            }
+            marks.end(Seat { asked: at(1), ..seat }, SampleId(id));
         }
+        recorder.add_samples(&mut marks);
         assert!(!recorder.is_on(), "two were wanted");
         recorder.add_batch(3, (Epoch(0), 3), 2, [began, at(1), at(5)]);
         recorder.add_batch(4, (Epoch(0), 4), 2, [at(1), at(1), at(5)]);
         let timeline = recorder.stop().unwrap();
+        assert_eq!(timeline.samples.len(), 2);
         assert_eq!(timeline.samples[1].stages, [(2000.0, 4000.0), (4000.0, 5000.0)]);
         assert_eq!((timeline.samples[0].asked, timeline.batches.len()), (1000.0, 1), "nothing is kept of batch 4");
         let batch = timeline.batches[0];
@@ -200,8 +266,13 @@ mod tests {
     fn samples_that_change_seats_are_each_found_in_the_one_they_came_to() {
         let recorder = Recorder::default();
         let now = recorder.start(8);
+        let mut marks = Marks::default();
         for (id, batch) in [(10, 0), (11, 1)] {
-            recorder.add_sample(Seat { batch, slot: 0, asked: now, thread: 0 }, SampleId(id), &[now, now]);
+            marks.begin();
+            marks.mark(now);
+            marks.mark(now);
+            marks.end(Seat { batch, slot: 0, asked: now, thread: 0 }, SampleId(id));
+            recorder.add_samples(&mut marks);
         }
         recorder.move_sample((1, 0), (0, 0));
         recorder.move_sample((0, 0), (1, 0));
