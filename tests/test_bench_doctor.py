@@ -61,5 +61,5 @@ def test_a_wrong_verdict_and_a_wrong_prediction_show() -> None:
     assert len(KINDS) == 8
     off = {"workers": {"predicted": 110.0, "measured": 99.0}, "cache": {"predicted": 100.0, "measured": 99.0}}
     assert [ratio.verdict for ratio in whatif.ratios(off)] == ["no", "yes"]
-    told = {"meters_share": 0.02, "timeline_share": 0.01, "sample_ns": 1.0}
+    told = {"instructions": {"uncounted": 1000, "counted": 1020, "timeline": 1030}}
     assert [ratio.verdict for ratio in overhead.ratios(told)] == ["no", "yes"]
