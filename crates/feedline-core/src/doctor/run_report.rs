@@ -59,6 +59,7 @@ impl RunReport {
         let bound = match () {
             () if stall_share < HARDLY => Bound::Step,
             () if mean(|batch| batch.hand_over_ms) > mean(|batch| batch.wait_ms) => Bound::HandOver,
+            () if snapshot.num_workers == 0 => waited_for(snapshot, reading),
             () if idle_share > IDLE && is_starved => Bound::Memory,
             () if parts.reads_ahead && waits_for_reads => reading,
             () if idle_share > IDLE => Bound::HeadOfLine,
@@ -77,6 +78,13 @@ impl RunReport {
             log: told,
         }
     }
+}
+
+/// What was waited for most, where a node prepares and nothing else is known of it.
+fn waited_for(snapshot: &Snapshot, reading: Bound) -> Bound {
+    let causes = [(Phase::Prepare, Bound::Prepare), (Phase::Read, reading), (Phase::Memory, Bound::Memory)];
+    let longest = causes.into_iter().reduce(|a, b| if stall_of(snapshot, b.0) > stall_of(snapshot, a.0) { b } else { a });
+    longest.map_or(Bound::Prepare, |(_, bound)| bound)
 }
 
 fn stall_of(snapshot: &Snapshot, phase: Phase) -> f64 {
