@@ -164,7 +164,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {path:?}"))
 }
 
-/// Tries one remedy by its name, the best of them, or all.
+/// Tries one remedy by its name, the best of them, or all. One that fails is told, and takes nothing from the diagnosis.
 fn try_out(
     name: &str,
     diagnosis: &Diagnosis,
@@ -173,31 +173,46 @@ fn try_out(
     seconds: f64,
     trainer: &mut dyn Trainer,
 ) -> Result<Vec<Tried>> {
-    let mut found = Vec::new();
-    for remedy in &diagnosis.remedies {
-        if !(name == "best" || name == "all" || name == remedy.change.name()) {
-            continue;
-        }
-        output::say(&format!("trying {} (about {:.0} s)", remedy.change, seconds));
-        let bytes = diagnosis.parts.read_bytes * plan.source().len() as f64;
-        if remedy.change == Change::Pack && name != "pack" && bytes > MOST_PACKED {
-            output::say("not tried: ask for --try pack, which packs all samples into the temporary folder (TMPDIR)");
-            continue;
-        }
-        let changed = if remedy.change == Change::Pack { Some(shards()?) } else { remedy.change.apply(plan)? };
-        let Some(changed) = changed else { continue };
-        // What is kept between epochs, or indexed, has to be made first.
-        let is_slow = matches!(remedy.change, Change::Cache { .. } | Change::SeekIndex);
-        let time = if is_slow { seconds } else { seconds * TRY };
-        let measured = reached((&remedy.change, &changed), machine, time.max(2.0), trainer).map_err(as_interrupt)?;
-        found.push(Tried { remedy: remedy.clone(), measured_samples_per_second: measured });
-        if name == "best" {
-            break;
-        }
-    }
-    if found.is_empty() && name != "best" && name != "all" {
+    let name = name.replace('_', "-");
+    let is_asked = |remedy: &&Remedy| name == "best" || name == "all" || name == remedy.change.name();
+    let asked: Vec<&Remedy> = diagnosis.remedies.iter().filter(is_asked).collect();
+    if asked.is_empty() && name != "best" && name != "all" {
         let names: Vec<&str> = diagnosis.remedies.iter().map(|remedy| remedy.change.name()).collect();
         bail!("there is nothing to try by the name of {name:?}; remedies here are: {}", names.join(", "));
+    }
+    let mut found = Vec::new();
+    for remedy in asked {
+        let bytes = diagnosis.parts.read_bytes * plan.source().len() as f64;
+        let changed = match &remedy.change {
+            Change::Pack if name != "pack" && bytes > MOST_PACKED => {
+                output::say(
+                    "not tried: ask for --try pack, which packs all samples into the temporary folder (TMPDIR)",
+                );
+                continue;
+            }
+            Change::Pack => shards().map(Some),
+            change => change.apply(plan).map_err(Into::into),
+        };
+        let measured = changed.and_then(|changed| {
+            let Some(changed) = changed else { return Ok(None) };
+            output::say(&format!("trying {} (about {seconds:.0} s)", remedy.change));
+            // What is kept between epochs, or indexed, has to be made first.
+            let time = if remedy.change.warms_up() { seconds } else { seconds * TRY };
+            let usual = diagnosis.measured_samples_per_second;
+            let measured = reached((&remedy.change, &changed), usual, machine, time.max(2.0), trainer);
+            measured.map(Some).map_err(as_interrupt)
+        });
+        match measured {
+            Ok(Some(measured)) => {
+                found.push(Tried { remedy: remedy.clone(), measured_samples_per_second: measured });
+                if name == "best" {
+                    break;
+                }
+            }
+            Ok(None) => output::say(&format!("not tried, because it is not for the doctor to do: {}", remedy.change)),
+            Err(error) if error.is::<Interrupted>() => return Err(error),
+            Err(error) => output::say(&format!("{} cannot be tried: {error:#}", remedy.change)),
+        }
     }
     Ok(found)
 }

@@ -49,7 +49,7 @@ class Log {
     this.#chosen = number;
     const batch = this.#batches[number];
     this.#told.textContent = batch
-      ? `Batch ${number} of epoch ${batch.epoch}: waited ${ms(batch.wait_ms)}, hand-over ${ms(batch.hand_over_ms)}, step ${ms(batch.step_ms)}`
+      ? `Batch ${number} of the log, epoch ${batch.epoch}: waited ${ms(batch.wait_ms)}, hand-over ${ms(batch.hand_over_ms)}, step ${ms(batch.step_ms)}`
       : "Move over the bars, or focus them and use the arrow keys.";
     this.draw();
   }

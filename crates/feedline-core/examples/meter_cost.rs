@@ -1,7 +1,7 @@
 //! The fastest pipeline: pictures of 32 x 32 pixels from memory, normalised; to see what counting costs.
 //!
-//! `cargo run --release -p feedline-core --features switch-counting --example meter_cost -- counted` prints nanoseconds of the processor for
-//! a sample; with `uncounted` nothing is counted, with `timeline` the life of every sample is kept too.
+//! `cargo run --release -p feedline-core --features switch-counting --example meter_cost -- counted 4` prints nanoseconds of the processor for
+//! a sample, over four epochs; with `uncounted` nothing is counted, with `timeline` the life of every sample is kept too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,21 +11,21 @@ use feedline_core::{Document, Loader, Machine, Next, Plan, Registry};
 
 const PLAN: &str = "batch_size = 256\n[source]\nkind = \"synthetic\"\nn = 51200\nshape = [32, 32, 3]\n\
                     [[ops]]\nop = \"Normalize\"\non = \"data\"\n";
-const EPOCHS: usize = 4;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let plan = Arc::new(Document::parse(PLAN)?.open(&Registry::core())?);
     let what = std::env::args().nth(1).unwrap_or_default();
     switch::set(what != "uncounted");
-    println!("{:.1}", nanoseconds_a_sample(&plan, what == "timeline")?);
+    let epochs = std::env::args().nth(2).map_or(Ok(4), |text| text.parse())?;
+    println!("{:.1}", nanoseconds_a_sample(&plan, what == "timeline", epochs)?);
     Ok(())
 }
 
 /// Processor time of the whole process for a sample.
-fn nanoseconds_a_sample(plan: &Arc<Plan>, has_timeline: bool) -> Result<f64, feedline_core::Error> {
+fn nanoseconds_a_sample(plan: &Arc<Plan>, has_timeline: bool, epochs: usize) -> Result<f64, feedline_core::Error> {
     let loader = Loader::new(Arc::clone(plan), &Machine::default());
     let (mut samples, mut start) = (0_u64, Duration::ZERO);
-    for epoch in 0..=EPOCHS {
+    for epoch in 0..=epochs {
         if epoch == 1 {
             (samples, start) = (0, process_cpu_time());
         }

@@ -269,6 +269,6 @@ fn the_doctor_proposes_to_offload_on_a_slow_link_and_that_gives_about_what_it_sa
     let predicted = remedy.unwrap().predicted_samples_per_second;
     assert!(predicted > 1.5 * found.measured_samples_per_second, "{:?}", found.remedies);
     let changed = Change::Offload.apply(&plan).unwrap().unwrap();
-    let measured = reached((&Change::Offload, &changed), &machine, 4.0, &mut trainer).unwrap();
+    let measured = reached((&Change::Offload, &changed), 0.0, &machine, 4.0, &mut trainer).unwrap();
     assert!((0.3..3.0).contains(&(predicted / measured)), "predicted {predicted}, measured {measured}");
 }

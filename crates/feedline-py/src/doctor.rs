@@ -10,6 +10,7 @@ use feedline_core::doctor::{
 };
 use feedline_core::error::chain;
 use feedline_core::sink::Machine;
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
 use crate::batch::to_python;
@@ -37,7 +38,7 @@ impl Diagnosis {
         logging::install();
         let (memory_bytes, cache_folder) = machine;
         let machine = Machine { memory_bytes, cache_folder, ..Machine::default() };
-        let mut trainer = Functions { receive: trainer.0, step: trainer.1 };
+        let mut trainer = Functions { receive: trainer.0, step: trainer.1, interrupt: None };
         let plan = Arc::clone(&plan.get().0);
         let course = Course { seconds: course.0, has_tables: course.1 };
         let tell = tell.clone().unbind();
@@ -54,7 +55,7 @@ impl Diagnosis {
             CoreDiagnosis::examine(&plan, &machine, course, &mut trainer, &mut told, &mut |_, _| Vec::new())
         });
         logging::hand_over(py)?;
-        examined.map(Self).map_err(|error| python_error(py, error))
+        examined.map(Self).map_err(|error| trainer.interrupt.take().unwrap_or_else(|| python_error(py, error)))
     }
 
     /// All of it as plain data.
@@ -98,28 +99,36 @@ pub fn bounds(py: Python<'_>) -> PyResult<Vec<(Bound<'_, PyAny>, String)>> {
 struct Functions {
     receive: Py<PyAny>,
     step: Py<PyAny>,
+    /// What ended the examination, if that is no error of the step's: a `KeyboardInterrupt` or the like.
+    interrupt: Option<PyErr>,
+}
+
+impl Functions {
+    fn call(&mut self, call: impl FnOnce(&Self, Python<'_>) -> PyResult<()>) -> Result<(), DoctorError> {
+        Python::attach(|py| {
+            call(self, py).map_err(|error| {
+                if error.is_instance_of::<PyException>(py) {
+                    return DoctorError::Step(Box::new(error));
+                }
+                self.interrupt = Some(error);
+                DoctorError::Interrupted
+            })
+        })
+    }
 }
 
 impl Trainer for Functions {
     fn receive(&mut self, batch: Batch) -> Result<(), DoctorError> {
-        Python::attach(|py| {
-            let fields = to_python(py, batch)?;
-            self.receive.call1(py, (fields,)).map(drop)
-        })
-        .map_err(failed)
+        self.call(|functions, py| functions.receive.call1(py, (to_python(py, batch)?,)).map(drop))
     }
 
     fn step(&mut self) -> Result<(), DoctorError> {
-        Python::attach(|py| self.step.call0(py).map(drop)).map_err(failed)
+        self.call(|functions, py| functions.step.call0(py).map(drop))
     }
 
     fn check(&mut self) -> Result<(), DoctorError> {
-        Python::attach(|py| py.check_signals().map_err(failed))
+        self.call(|_, py| py.check_signals())
     }
-}
-
-fn failed(error: PyErr) -> DoctorError {
-    DoctorError::Step(Box::new(error))
 }
 
 /// What was raised in Python as it was raised; all else in words.

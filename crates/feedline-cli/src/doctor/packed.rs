@@ -21,12 +21,13 @@ const SLOW_DISK: &str = "slow-disk://";
 const RESERVOIR: f64 = 0.1;
 const SHARD_BYTES: u64 = 256 << 20;
 
-/// Says whether samples of a plan could be packed: files of their own, on a disk of this machine.
+/// Says whether samples of a plan could be packed: files of their own, on a disk of this machine, all of which are asked for.
 pub fn can_pack(plan: &Plan) -> bool {
     let source = plan.source();
     let first = (!source.is_empty()).then(|| source.id_at(0)).and_then(|id| source.address(id));
     let is_file = first.is_some_and(|(_, range)| range.is_none());
-    source.blocks().is_none() && !source.is_remote() && source.peer().is_none() && is_file
+    let is_whole = plan.settings().sampler.is_none();
+    is_whole && source.blocks().is_none() && !source.is_remote() && source.peer().is_none() && is_file
 }
 
 /// The plan over shards in `folder`, into which up to `most_samples` of its samples are packed, read in sequence.
@@ -53,7 +54,6 @@ pub fn packed(
     let mut changed = Document { source: table, ..document.clone() };
     let size = Some(ReservoirSize::Share(RESERVOIR));
     changed.settings.shuffle = Shuffle::Reservoir(ReservoirConfig { size, ..ReservoirConfig::default() });
-    changed.settings.sampler = None;
     plan::open(changed, registry, interrupt)
 }
 

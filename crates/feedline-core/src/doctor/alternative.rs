@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::DoctorError;
 use super::cached::best_cache;
-use super::parts::{Parts, step};
+use super::parts::{Parts, samples_of_a_batch, step};
 use super::remedy::Change;
 use super::verdict::Bound;
 use super::watch::{Trainer, watch, watch_loader};
@@ -51,13 +51,18 @@ pub(super) fn alternatives(
             .then(|| (Change::FastDecode, "pixels are approximate: see the guide".to_owned())),
         (is_near && is_loading).then(|| (Change::Offload, "the bytes of samples stay the same".to_owned())),
         is_reading.then(|| larger_reads(plan)).flatten().map(|change| (change, reads_note.to_owned())),
-        other_batch(parts.batch_size, bound).map(|change| (change, batch_note(bound).to_owned())),
+        other_batch(plan, bound).map(|change| (change, batch_note(bound).to_owned())),
         cache,
     ];
     let mut found = Vec::new();
     for (change, note) in possible.into_iter().flatten() {
-        if let Some(plan) = change.apply(plan)? {
-            found.push(Alternative { change, plan, note });
+        match change.apply(plan) {
+            Ok(plan) => found.extend(plan.map(|plan| Alternative { change, plan, note })),
+            // Not every change goes with every setting: what is read in sequence is not kept, for one.
+            Err(DoctorError::Plan(error)) => {
+                tracing::debug!(%error, change = change.name(), "does not go with the plan");
+            }
+            Err(error) => return Err(error),
         }
     }
     Ok(found)
@@ -75,9 +80,12 @@ fn larger_reads(plan: &Plan) -> Option<Change> {
 }
 
 /// A batch of which more fit in memory, or one that has less to do for each sample.
-fn other_batch(batch_size: usize, bound: Bound) -> Option<Change> {
+fn other_batch(plan: &Plan, bound: Bound) -> Option<Change> {
+    let batch_size = plan.settings().batch_size;
     match bound {
-        Bound::Step | Bound::HandOver => Some(Change::BatchSize { batch_size: 2 * batch_size }),
+        Bound::Step | Bound::HandOver if 2 * batch_size as u64 <= plan.share(0).samples() => {
+            Some(Change::BatchSize { batch_size: 2 * batch_size })
+        }
         Bound::Memory if batch_size > 1 => Some(Change::BatchSize { batch_size: batch_size / 2 }),
         _ => None,
     }
@@ -101,11 +109,14 @@ impl Alternative {
     ) -> Result<f64, DoctorError> {
         let machine = &self.change.apart(machine)?.machine;
         let times = match self.change {
+            Change::Cache { .. } if bound == Bound::HeadOfLine => {
+                return Ok(watch(&self.plan, machine, PROFILE * seconds, trainer)?.samples_per_second());
+            }
             Change::Cache { .. } => parts.measure_cached(&self.plan, machine, seconds, trainer)?.times(),
             Change::Offload => return self.profiled(machine, PROFILE * seconds, trainer),
-            Change::BatchSize { batch_size } if bound == Bound::Step => {
+            Change::BatchSize { .. } if bound == Bound::Step => {
                 let step_ms = step(&self.plan, machine, seconds, trainer)?;
-                Parts { batch_size, step_ms, ..parts.clone() }.times()
+                Parts { batch_size: samples_of_a_batch(&self.plan), step_ms, ..parts.clone() }.times()
             }
             Change::BatchSize { .. } => {
                 return Ok(watch(&self.plan, machine, PROFILE * seconds, trainer)?.samples_per_second());
@@ -121,8 +132,8 @@ impl Alternative {
         let watched = watch_loader(&loader, seconds, trainer);
         let report = loader.offload();
         loader.close();
-        let predicted = report.map_or(0.0, |report| report.throughput.after);
-        Ok(if predicted > 0.0 { predicted } else { watched?.samples_per_second() })
+        let measured = watched?.samples_per_second();
+        Ok(report.map(|report| report.throughput.after).filter(|predicted| *predicted > 0.0).unwrap_or(measured))
     }
 }
 

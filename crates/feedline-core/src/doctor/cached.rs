@@ -5,14 +5,18 @@ use serde::Serialize;
 
 use super::parts::Parts;
 use super::remedy::{Change, existing};
+use crate::batch::Kind;
 use crate::plan::{ByteSize, CacheForm, Plan, PlannedOp};
 use crate::sink::Machine;
 
 /// The part of the machine's memory, or of the room on its disk, that a cache may take.
 const SHARE: f64 = 0.5;
-/// What a cache takes beyond the bytes of its samples.
+/// What a cache takes beyond the bytes of its samples, and for each of them.
 const SPARE: f64 = 1.1;
-/// Of forms to keep that save nearly as much, the one that takes least room.
+const OVERHEAD: f64 = 256.0;
+/// A name or other text.
+const TEXT: f64 = 64.0;
+/// Of forms to keep that make a job nearly as fast, the one that takes least room.
 const NEARLY: f64 = 0.9;
 
 /// A place in the chain of ops at which samples could be kept.
@@ -35,17 +39,40 @@ pub(super) fn cache_points(plan: &Plan, parts: &Parts) -> Vec<CachePoint> {
     let forms = [CacheForm::Encoded, CacheForm::Decoded, CacheForm::Resized];
     let point = |cut: usize| {
         let before = &plan.ops()[..cut];
-        let bytes = cut.checked_sub(1).map_or(parts.read_bytes, |last| parts.ops[last].bytes);
         let is_random = |op: &&PlannedOp| op.op().is_random();
         CachePoint {
             after: before.last().map_or_else(|| "read".to_owned(), |op| op.name().to_string()),
             form: forms.into_iter().find(|form| plan.cut_of(*form).0 == cut),
-            bytes: (bytes * plan.source().len() as f64 * SPARE) as u64 + (1 << 20),
+            bytes: (bytes_at(plan, parts, cut) * plan.source().len() as f64 * SPARE) as u64,
             saved_ms: parts.read_ms() + parts.ops[..cut].iter().map(|op| op.ms).sum::<f64>(),
             lost: before.iter().filter(is_random).map(|op| op.name().to_string()).collect(),
         }
     };
-    (0..=plan.ops().len()).map(point).filter(|point| point.bytes > 1 << 20).collect()
+    (0..=plan.ops().len()).map(point).collect()
+}
+
+/// Bytes of a sample behind the first `cut` ops, all of its fields.
+fn bytes_at(plan: &Plan, parts: &Parts, cut: usize) -> f64 {
+    let mut known: Vec<&str> = Vec::new();
+    let mut bytes = 0.0;
+    for (planned, part) in plan.ops()[..cut].iter().zip(&parts.ops).rev() {
+        let names: Vec<&str> = planned.op().on().names().collect();
+        let new = names.iter().filter(|name| !known.contains(name)).count();
+        bytes += part.bytes * new as f64 / names.len().max(1) as f64;
+        known.extend(names);
+    }
+    let stored = |kind: &Kind| !matches!(kind, Kind::Tensor { .. } | Kind::Text);
+    let count = plan.loaded().iter().filter(|(_, kind)| stored(kind)).count();
+    for (_, kind) in plan.loaded().iter().filter(|(name, _)| !known.contains(&&***name)) {
+        bytes += match kind {
+            Kind::Tensor { dtype, shape, .. } => {
+                shape.iter().map(|side| side.unwrap_or(1) as f64).product::<f64>() * dtype.bytes() as f64
+            }
+            Kind::Text => TEXT,
+            _ => parts.read_bytes / count.max(1) as f64,
+        };
+    }
+    bytes + OVERHEAD
 }
 
 /// What to keep, and what that takes: the form that saves most time, in memory if there is room for all samples, else on disk.
@@ -67,11 +94,14 @@ pub(super) fn best_cache(plan: &Plan, parts: &Parts, machine: &Machine) -> Optio
     Some((Change::Cache { form, ram: None, disk: Some(bytes) }, note))
 }
 
+/// The form that makes the job fastest, of those that there is room for.
 fn best(plan: &Plan, parts: &Parts, room: f64) -> Option<(CacheForm, u64)> {
     let points = cache_points(plan, parts).into_iter().filter(|point| (point.bytes as f64) < room);
-    let possible: Vec<_> = points.filter_map(|point| Some((point.form?, point.bytes, point.saved_ms))).collect();
-    let most = possible.iter().map(|(.., saved)| *saved).fold(0.0, f64::max);
-    let nearly = possible.into_iter().filter(|(.., saved)| *saved > 0.0 && *saved >= NEARLY * most);
+    let rate = |form| parts.with_kept(plan.cut_of(form).0).times().samples_per_second();
+    let possible: Vec<_> = points.filter_map(|point| Some((point.form?, point.bytes, rate(point.form?)))).collect();
+    let most = possible.iter().map(|(.., rate)| *rate).fold(0.0, f64::max);
+    let gains = most > parts.times().samples_per_second();
+    let nearly = possible.into_iter().filter(|(.., rate)| gains && *rate >= NEARLY * most);
     nearly.min_by_key(|(_, bytes, _)| *bytes).map(|(form, bytes, _)| (form, bytes))
 }
 
@@ -93,7 +123,7 @@ mod tests {
     fn parts(bytes: [f64; 3]) -> Parts {
         let op = |bytes| OpPart { op: "Op".to_owned(), ms: 2.0, cpu_ms: 2.0, bytes, is_foreign: false };
         Parts {
-            batch_size: 1,
+            batch_size: 1.0,
             num_workers: 2,
             cores: 2,
             step_ms: 0.0,

@@ -20,6 +20,7 @@ use crate::cost::Times;
 use crate::metrics::Phase;
 use crate::plan::{ByteSize, Plan};
 use crate::sink::{Loader, Machine};
+use crate::source::{Part, Source, SubsetSource};
 
 /// Each part lasts this part of the joint run, and from 1 to 5 seconds.
 const PART: f64 = 1.0 / 6.0;
@@ -33,6 +34,9 @@ const MOST_LOOKED_AT: u64 = 1 << 18;
 const SLOW: f64 = 4.0;
 /// A budget of which less than this part was ever in use is large enough.
 const PRESSED: f64 = 0.4;
+/// The part of a trial in which samples are kept or indexed, and batches of them at least.
+const WARMS_UP: f64 = 0.3;
+const LEAST_KEPT: u64 = 4;
 /// Epochs of a training run, for what is lost in one.
 const EPOCHS: f64 = 90.0;
 
@@ -148,6 +152,7 @@ impl Diagnosis {
         };
         let nature = Nature {
             is_remote: parts.is_remote,
+            reads_ahead: parts.reads_ahead,
             foreign_share: parts.foreign_share(),
             reads_longer: parts.read_ms() > parts.prepare_ms,
         };
@@ -178,7 +183,7 @@ impl Diagnosis {
             consumers = by_consumers(plan, machine, row, trainer)?;
             workers = by_workers(plan, machine, row, trainer)?;
         }
-        let samples = (plan.batches_per_epoch() * plan.settings().batch_size as u64) as f64;
+        let samples = plan.share(0).samples() as f64;
         let lost_a_sample = if measured > 0.0 { 1.0 / measured - times.step } else { 0.0 };
         let cache_points = cache_points(plan, &parts);
         Ok(Self {
@@ -213,25 +218,41 @@ fn on_trial(plan: &Arc<Plan>) -> Result<Arc<Plan>, DoctorError> {
     varied(plan, plan.source(), plan.ops().to_vec(), |_, config| config.arrival_log = None)
 }
 
-/// What a changed plan reaches with a trainer in some seconds. What the change keeps on disk is gone thereafter.
+/// What a changed plan reaches with a trainer in some seconds, `usual` samples a second without the change. Where samples have to be
+/// kept or indexed first, as many take part as there is time for. What the change keeps on disk is gone thereafter.
 pub fn reached(
     (change, plan): (&Change, &Arc<Plan>),
+    usual: f64,
     machine: &Machine,
     seconds: f64,
     trainer: &mut dyn Trainer,
 ) -> Result<f64, DoctorError> {
     let apart = change.apart(machine)?;
     let machine = Machine { is_trial: true, ..apart.machine.clone() };
-    Ok(watch(&on_trial(plan)?, &machine, seconds, trainer)?.samples_per_second())
+    let plan = on_trial(plan)?;
+    let some = ((usual * seconds * WARMS_UP) as u64).max(LEAST_KEPT * plan.settings().batch_size as u64);
+    let plan = if change.warms_up() && some < plan.source().len() { part_of(&plan, some)? } else { plan };
+    Ok(watch(&plan, &machine, seconds, trainer)?.samples_per_second())
+}
+
+/// The plan with about so many of its samples.
+fn part_of(plan: &Arc<Plan>, samples: u64) -> Result<Arc<Plan>, DoctorError> {
+    let part = Part::Share { seed: 0, from: 0.0, to: samples as f64 / plan.source().len() as f64 };
+    let source = Arc::new(SubsetSource::new(Arc::clone(plan.source()), part)?) as Arc<dyn Source>;
+    varied(plan, &source, plan.ops().to_vec(), |settings, _| settings.sampler = None)
 }
 
 fn joint(watched: &Watched, log: &LogReport) -> Joint {
+    let stalls = stall_seconds(watched);
+    let waited_for = |phase: Phase| stalls.get(phase.name()).copied().unwrap_or_default();
     Joint {
         samples_per_second: watched.samples_per_second(),
         stall_share: log.stall_share,
+        wait_ms: watched.mean_ms(|batch| batch.wait_ms),
         hand_over_ms: watched.mean_ms(|batch| batch.hand_over_ms),
         step_ms: watched.mean_ms(|batch| batch.step_ms),
         idle_share: watched.idle_share(),
+        waits_for_reads: waited_for(Phase::Read) > waited_for(Phase::Prepare),
     }
 }
 

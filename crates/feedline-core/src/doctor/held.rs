@@ -8,6 +8,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::DoctorError;
+use super::watch::Trainer;
 use crate::batch::FieldTypes;
 use crate::order::SampleId;
 use crate::source::{OpenPart, Origin, Part, Source, SourceError, SubsetSource};
@@ -15,7 +17,7 @@ use crate::store::{Object, StoreError};
 
 /// Most bytes that are held.
 const MOST_BYTES: u64 = 512 << 20;
-/// Most samples, and how many are read however long that takes.
+/// Most samples, and how many are tried however long that takes.
 const MOST_SAMPLES: u64 = 4096;
 const LEAST_SAMPLES: usize = 16;
 
@@ -43,7 +45,8 @@ impl HeldSource {
         parent: &Arc<dyn Source>,
         fields: &FieldTypes,
         (time, most_samples): (Duration, u64),
-    ) -> Result<Arc<dyn Source>, SourceError> {
+        trainer: &mut dyn Trainer,
+    ) -> Result<Arc<dyn Source>, DoctorError> {
         let deadline = Instant::now() + time;
         let (mut ids, mut parts, mut bytes) = (Vec::new(), HashMap::new(), 0);
         let count = parent.len().min(MOST_SAMPLES).min(most_samples.max(LEAST_SAMPLES as u64));
@@ -51,8 +54,9 @@ impl HeldSource {
         let spread = |number: u64| (u128::from(number) * u128::from(parent.len()) / u128::from(count)) as u64;
         let mut order: Vec<u64> = (0..count).collect();
         order.sort_unstable_by_key(|number| number.reverse_bits());
-        for ordinal in order.into_iter().map(spread) {
-            let is_late = ids.len() >= LEAST_SAMPLES && Instant::now() >= deadline;
+        for (tried, ordinal) in order.into_iter().map(spread).enumerate() {
+            trainer.check()?;
+            let is_late = tried >= LEAST_SAMPLES && Instant::now() >= deadline;
             if is_late || bytes >= MOST_BYTES {
                 break;
             }
@@ -63,7 +67,7 @@ impl HeldSource {
             parts.insert(id.0, held);
         }
         if ids.is_empty() {
-            return Err(SourceError::Parameter("none of the samples can be read".to_owned()));
+            return Err(SourceError::Parameter("none of the samples can be read".to_owned()).into());
         }
         let held = Arc::new(Self { parent: Arc::clone(parent), parts });
         Ok(Arc::new(SubsetSource::new(held, Part::Ids { ids })?))

@@ -16,6 +16,8 @@ use crate::sink::Loader;
 /// Samples of a stretch at most, and batches that it is about.
 const MOST_SAMPLES: usize = 4096;
 const BATCHES: usize = 24;
+/// Batches however many samples they have.
+const LEAST_BATCHES: usize = 4;
 
 /// What the trainer did with one batch, in microseconds since the stretch began.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -165,7 +167,7 @@ impl<'a> Stretching<'a> {
     /// Begins.
     pub fn new(loader: &'a Loader) -> Self {
         let batch = loader.plan().settings().batch_size;
-        let began = loader.start_timeline((BATCHES * batch).min(MOST_SAMPLES));
+        let began = loader.start_timeline((BATCHES * batch).min(MOST_SAMPLES.max(LEAST_BATCHES * batch)));
         Self { loader, began, trainer: Vec::new() }
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::log::{BatchTime, LoadedBy};
+use super::log::{BatchTime, LoadedBy, Percentiles};
 use super::period::{Period, Split, median, period};
 
 /// Batches that have to be there before anything but a period is said.
@@ -18,6 +18,8 @@ const DRIFT: f64 = 1.25;
 const RISING: f64 = 0.75;
 /// Pairs that are compared for it.
 const MOST_PAIRS: usize = 200;
+/// Waits of a period that differ by less than this part of a batch's time are not told.
+const LEAST_SHARE: f64 = 0.05;
 /// Both kinds of batches are at least this part.
 const LEAST_KIND: f64 = 0.05;
 
@@ -75,7 +77,8 @@ impl fmt::Display for Oddity {
         match self {
             Self::Period { period: Period { batches, slow_ms, quick_ms, .. }, cause } => write!(
                 f,
-                "every {batches}th batch takes {slow_ms:.0} ms, the others {quick_ms:.0} ms: {}",
+                "every {} batch takes {slow_ms:.0} ms, the others {quick_ms:.0} ms: {}",
+                ordinal(*batches),
                 match cause {
                     PeriodCause::Workers => format!(
                         "{batches} workers prepare whole batches, and the consumer waits for all of them in turn; it is bound by the \
@@ -114,6 +117,17 @@ impl fmt::Display for Oddity {
     }
 }
 
+fn ordinal(number: usize) -> String {
+    let ending = match (number % 10, number % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        _ => "th",
+    };
+    format!("{number}{ending}")
+}
+
 /// What is odd about a log. The start of a run is not: it has to be left out.
 pub(super) fn oddities(log: &[BatchTime], by: LoadedBy) -> Vec<Oddity> {
     let loads: Vec<f64> = log.iter().map(BatchTime::load_ms).collect();
@@ -124,7 +138,9 @@ pub(super) fn oddities(log: &[BatchTime], by: LoadedBy) -> Vec<Oddity> {
         LoadedBy::Feedline => PeriodCause::Loading,
         LoadedBy::Foreign => PeriodCause::Workers,
     };
-    let has_period = period(&loads).map(|period| (period, of_loading));
+    let usual = Percentiles::of(totals.iter().copied()).p50;
+    let matters = |period: &Period| period.slow_ms - period.quick_ms >= LEAST_SHARE * usual;
+    let has_period = period(&loads).filter(matters).map(|period| (period, of_loading));
     let has_period = has_period.or_else(|| Some((period(&totals)?, PeriodCause::Step)));
     found.extend(has_period.map(|(period, cause)| Oddity::Period { period, cause }));
     if log.len() < LEAST_BATCHES {
@@ -248,5 +264,11 @@ pub(super) mod tests {
             let is_told = |odd: &Oddity| matches!(odd, Oddity::Period { period, cause } if period.batches == batches && *cause == is);
             assert!(found.iter().any(is_told), "{found:?}");
         }
+        let mut tiny = log((0..60).map(|n| if n % 4 == 0 { 0.05 } else { 0.02 }), 1000);
+        for batch in &mut tiny {
+            batch.step_ms = 100.0;
+        }
+        assert_eq!(oddities(&tiny, LoadedBy::Foreign), [], "nobody minds");
+        assert_eq!([2, 3, 4, 11, 21].map(ordinal), ["2nd", "3rd", "4th", "11th", "21st"]);
     }
 }

@@ -39,8 +39,8 @@ pub struct OpPart {
 /// What the parts of a job take, each alone.
 #[derive(Clone, Debug, Serialize)]
 pub struct Parts {
-    /// Samples of a batch.
-    pub batch_size: usize,
+    /// Samples of a batch, on average.
+    pub batch_size: f64,
     /// Preparer threads.
     pub num_workers: usize,
     /// Cores that they may use.
@@ -65,6 +65,12 @@ pub struct Parts {
     pub prepare_cpu_ms: f64,
     /// Each op.
     pub ops: Vec<OpPart>,
+}
+
+/// Samples of a batch, on average over an epoch.
+pub(super) fn samples_of_a_batch(plan: &Plan) -> f64 {
+    let share = plan.share(0);
+    share.samples() as f64 / share.batches().max(1) as f64
 }
 
 /// A variation of a plan: other samples, ops or settings of its run.
@@ -119,13 +125,13 @@ impl Parts {
         let reading = read(None, trainer)?;
         let has_reads = read_bytes(&reading) > 0.0;
         let alone = if has_reads && !reads_ahead { Some(read(Some(1), trainer)?) } else { None };
-        let held = HeldSource::read(source, plan.loaded(), (Duration::from_secs_f64(seconds), u64::MAX))?;
+        let held = HeldSource::read(source, plan.loaded(), (Duration::from_secs_f64(seconds), u64::MAX), trainer)?;
         let preparing = prepare((plan, None), &held, machine, seconds, trainer)?;
         let ops = ops(plan, &preparing.after);
         let prepare_ms = 1e3 * preparing.thread_seconds_a_sample();
         let num_workers = preparing.after.num_workers.max(1);
         Ok(Self {
-            batch_size: plan.settings().batch_size.min(plan.source().len().max(1) as usize),
+            batch_size: samples_of_a_batch(plan),
             num_workers,
             cores: Workers::Auto.count(),
             step_ms,
@@ -152,7 +158,8 @@ impl Parts {
         trainer: &mut dyn Trainer,
     ) -> Result<Self, DoctorError> {
         let some = (self.prepare_samples_per_second * seconds * FILLS) as u64;
-        let held = HeldSource::read(cached.source(), cached.loaded(), (Duration::from_secs_f64(seconds), some))?;
+        let held =
+            HeldSource::read(cached.source(), cached.loaded(), (Duration::from_secs_f64(seconds), some), trainer)?;
         let cache = cached.config().cache.clone();
         let cut = cache.as_ref().and_then(|cache| cache.form).map_or(0, |form| cached.cut_of(form).0);
         let preparing = prepare((cached, cache), &held, machine, 2.0 * seconds, trainer)?;

@@ -3,7 +3,7 @@
 //! In: the parts of a job. Out: what a sample needs of each resource, and for changed parts too: what-ifs are made by changing the
 //! parts.
 
-use super::parts::Parts;
+use super::parts::{OpPart, Parts};
 use crate::cost::Times;
 
 impl Parts {
@@ -29,13 +29,27 @@ impl Parts {
         let store = self.read_samples_per_second.map_or(0.0, |rate| 1.0 / rate.max(f64::MIN_POSITIVE));
         let (read, network) = if self.is_remote { (0.0, store) } else { (store, 0.0) };
         Times {
-            step: self.step_ms / 1e3 / self.batch_size.max(1) as f64,
+            step: self.step_ms / 1e3 / self.batch_size.max(f64::MIN_POSITIVE),
             prepare: (self.prepare_ms + self.read_ms()) / 1e3 / self.num_workers.max(1) as f64,
             cores: self.prepare_cpu_ms / 1e3 / self.cores.max(1) as f64,
             python: self.python_ms() / 1e3,
             read,
             network,
             storage: 0.0,
+        }
+    }
+
+    /// With samples that are kept between epochs as they are behind the first `cut` ops.
+    #[must_use]
+    pub fn with_kept(&self, cut: usize) -> Self {
+        let ms = |of: fn(&OpPart) -> f64| self.ops[..cut].iter().map(of).sum::<f64>();
+        Self {
+            read_samples_per_second: None,
+            read_alone_samples_per_second: None,
+            prepare_ms: (self.prepare_ms - ms(|op| op.ms)).max(0.0),
+            prepare_cpu_ms: (self.prepare_cpu_ms - ms(|op| op.cpu_ms)).max(0.0),
+            ops: self.ops[cut..].to_vec(),
+            ..self.clone()
         }
     }
 
@@ -62,14 +76,13 @@ impl Parts {
 
 #[cfg(test)]
 mod tests {
-    use super::super::parts::OpPart;
     use super::*;
     use crate::cost::Resource;
 
     fn parts() -> Parts {
         let op = |ms, cpu_ms, is_foreign| OpPart { op: "Op".to_owned(), ms, cpu_ms, bytes: 10.0, is_foreign };
         Parts {
-            batch_size: 10,
+            batch_size: 10.0,
             num_workers: 2,
             cores: 4,
             step_ms: 100.0,

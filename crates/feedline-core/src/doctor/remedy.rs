@@ -123,6 +123,11 @@ impl fmt::Display for Change {
 }
 
 impl Change {
+    /// Whether a run has to keep or index samples first, before it shows what it gives.
+    pub fn warms_up(&self) -> bool {
+        matches!(self, Self::Cache { .. } | Self::SeekIndex)
+    }
+
     /// The name by which it is asked for.
     pub fn name(&self) -> &'static str {
         match self {
@@ -228,7 +233,8 @@ impl Case<'_> {
     fn workers(&self) -> Option<Remedy> {
         let is_reading = matches!(self.bound, Bound::Read | Bound::Network);
         let knows_store = self.parts.read_samples_per_second.is_some();
-        if matches!(self.bound, Bound::HeadOfLine | Bound::Memory | Bound::HandOver) || (is_reading && !knows_store) {
+        let is_other = matches!(self.bound, Bound::Step | Bound::HeadOfLine | Bound::Memory | Bound::HandOver);
+        if is_other || (is_reading && !knows_store) {
             return None;
         }
         let reached = |workers| self.parts.with_workers(workers).times().samples_per_second();
@@ -262,6 +268,7 @@ impl Case<'_> {
         let foreign: f64 = self.parts.ops.iter().filter(|op| op.is_foreign).map(|op| op.ms).sum();
         let changed = Parts {
             prepare_ms: (self.parts.prepare_ms - foreign).max(1e-3),
+            prepare_cpu_ms: self.parts.ops.iter().filter(|op| !op.is_foreign).map(|op| op.cpu_ms).sum(),
             ops: self.parts.ops.iter().filter(|op| !op.is_foreign).cloned().collect(),
             ..self.parts.clone()
         };

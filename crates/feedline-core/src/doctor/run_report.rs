@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::log::{BatchTime, LoadedBy, LogReport};
-use super::parts::{Parts, ops};
+use super::parts::{Parts, ops, samples_of_a_batch};
 use super::remedy::{Case, Remedy};
 use super::verdict::Bound;
 use crate::metrics::{Phase, Snapshot};
@@ -83,7 +83,8 @@ impl RunReport {
 /// What was waited for most, where a node prepares and nothing else is known of it.
 fn waited_for(snapshot: &Snapshot, reading: Bound) -> Bound {
     let causes = [(Phase::Prepare, Bound::Prepare), (Phase::Read, reading), (Phase::Memory, Bound::Memory)];
-    let longest = causes.into_iter().reduce(|a, b| if stall_of(snapshot, b.0) > stall_of(snapshot, a.0) { b } else { a });
+    let longest =
+        causes.into_iter().reduce(|a, b| if stall_of(snapshot, b.0) > stall_of(snapshot, a.0) { b } else { a });
     longest.map_or(Bound::Prepare, |(_, bound)| bound)
 }
 
@@ -101,7 +102,7 @@ fn parts(plan: &Plan, snapshot: &Snapshot, log: &[BatchTime]) -> Parts {
     let read_ms = 1e3 * snapshot.store.busy_seconds / prepared;
     let num_workers = snapshot.num_workers.max(1);
     Parts {
-        batch_size: plan.settings().batch_size,
+        batch_size: samples_of_a_batch(plan),
         num_workers,
         cores: Workers::Auto.count(),
         step_ms: log.iter().map(|batch| batch.step_ms).sum::<f64>() / log.len().max(1) as f64,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::DoctorError;
-use super::parts::varied;
+use super::parts::{samples_of_a_batch, varied};
 use super::watch::{POLL, Trainer, watch};
 use crate::batch::Batch;
 use crate::plan::{Plan, Workers};
@@ -99,7 +99,7 @@ pub(super) fn by_consumers(
     (step_ms, seconds): (f64, f64),
     trainer: &mut dyn Trainer,
 ) -> Result<Vec<ConsumersRow>, DoctorError> {
-    let batch = plan.settings().batch_size as f64;
+    let batch = samples_of_a_batch(plan);
     let mut rows: Vec<ConsumersRow> = Vec::new();
     for consumers in CONSUMERS {
         let loader = Loader::new(Arc::clone(plan), machine);

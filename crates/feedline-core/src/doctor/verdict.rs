@@ -12,6 +12,8 @@ use crate::cost::{Resource, Times};
 const FALLS_SHORT: f64 = 0.92;
 /// The part of their time in which threads have nothing to do where slow samples are the bound.
 const IDLE: f64 = 0.05;
+/// The part of its time that the consumer has to wait before it waits for something.
+const WAITS: f64 = 0.05;
 /// What more memory has to gain before its lack is the bound.
 const GAINS: f64 = 1.07;
 
@@ -84,17 +86,29 @@ pub(super) struct Joint {
     pub samples_per_second: f64,
     /// The part of the time that the trainer waited for, or took, batches.
     pub stall_share: f64,
-    /// Milliseconds of a batch from the loader to the step, and of the step.
+    /// Milliseconds that a batch is waited for, that it takes from the loader to the step, and of the step.
+    pub wait_ms: f64,
     pub hand_over_ms: f64,
     pub step_ms: f64,
     /// The part of their time in which threads had nothing to do.
     pub idle_share: f64,
+    /// Whether it waited for stored bytes rather than for ops.
+    pub waits_for_reads: bool,
+}
+
+impl Joint {
+    /// Whether the trainer takes longer to get hold of a batch that is ready than it waits for it, or works on it.
+    fn is_slow_to_take(&self) -> bool {
+        self.hand_over_ms > self.wait_ms && self.hand_over_ms > self.step_ms.max(1e-3)
+    }
 }
 
 /// What kind of job it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Nature {
     pub is_remote: bool,
+    /// Whether bytes come while threads prepare other samples, or have nothing to do.
+    pub reads_ahead: bool,
     /// The part of the threads' time that goes to ops in another language.
     pub foreign_share: f64,
     /// Whether threads wait longer for stored bytes than they prepare.
@@ -108,16 +122,19 @@ pub(super) fn bound(times: &Times, nature: Nature, joint: &Joint, with_memory: O
         if gains_by_memory {
             return Bound::Memory;
         }
-        if joint.hand_over_ms > joint.step_ms && joint.idle_share > joint.stall_share {
+        if joint.is_slow_to_take() {
             return Bound::HandOver;
         }
+        if nature.reads_ahead && joint.waits_for_reads && joint.stall_share > WAITS {
+            return if nature.is_remote { Bound::Network } else { Bound::Read };
+        }
         // The consumer waits, and threads have nothing to do: what it waits for cannot be divided among them.
-        if joint.idle_share > IDLE {
+        if joint.idle_share > IDLE && joint.stall_share > WAITS {
             return Bound::HeadOfLine;
         }
     }
     match Bound::from(times.bound()) {
-        Bound::Step if joint.hand_over_ms > joint.step_ms.max(1e-3) => Bound::HandOver,
+        Bound::Step if joint.is_slow_to_take() => Bound::HandOver,
         Bound::Prepare if nature.reads_longer && nature.is_remote => Bound::Network,
         Bound::Prepare if nature.reads_longer => Bound::Read,
         Bound::Prepare if nature.foreign_share > 0.5 => Bound::Python,
@@ -139,7 +156,7 @@ mod tests {
         Times { step: 1.0 / step, prepare: 1.0 / prepare, read: 1.0 / read, ..Times::default() }
     }
 
-    const LOCAL: Nature = Nature { is_remote: false, foreign_share: 0.0, reads_longer: false };
+    const LOCAL: Nature = Nature { is_remote: false, reads_ahead: false, foreign_share: 0.0, reads_longer: false };
 
     fn joint(samples_per_second: f64) -> Joint {
         Joint { samples_per_second, step_ms: 10.0, hand_over_ms: 0.1, ..Joint::default() }
@@ -164,9 +181,14 @@ mod tests {
     fn a_job_that_stays_below_lacks_memory_or_waits_for_slow_samples() {
         let all = allowing(300.0, 200.0, 500.0);
         assert_eq!(bound(&all, LOCAL, &joint(120.0), Some(170.0)), Bound::Memory);
-        let idle = Joint { idle_share: 0.4, ..joint(120.0) };
+        let idle = Joint { idle_share: 0.4, stall_share: 0.3, ..joint(120.0) };
         assert_eq!(bound(&all, LOCAL, &idle, Some(121.0)), Bound::HeadOfLine);
+        let slow_step = Joint { idle_share: 0.4, ..joint(85.0) };
+        assert_eq!(bound(&allowing(100.0, 200.0, 500.0), LOCAL, &slow_step, None), Bound::Step, "nobody waits");
         assert_eq!(bound(&all, LOCAL, &joint(120.0), None), Bound::Prepare, "all threads were busy");
+        let link = Nature { is_remote: true, reads_ahead: true, ..LOCAL };
+        let late = Joint { waits_for_reads: true, ..idle };
+        assert_eq!(bound(&all, link, &late, None), Bound::Network, "threads are idle because nothing comes");
         let slow_hand_over = Joint { hand_over_ms: 40.0, idle_share: 0.8, stall_share: 0.3, ..joint(120.0) };
         assert_eq!(bound(&all, LOCAL, &slow_hand_over, Some(121.0)), Bound::HandOver);
     }

@@ -344,7 +344,7 @@ impl Preparer {
             self.supply.keep(keeping, wanted, &sample, &mut self.workspace, &self.metrics);
         }
         let finished = self.finish(sample, wanted.id, place);
-        if is_recorded {
+        if is_recorded && finished.is_ok() {
             self.marks.mark(Instant::now());
             self.marks.end(seat, wanted.id);
         }

@@ -196,8 +196,13 @@ impl Recorder {
         }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(kept) = kept.as_mut() else { return };
-        kept.moves.push((from, (batch, slot)));
-        kept.last_batch = kept.last_batch.max(batch);
+        // Behind the last sample that is kept nothing more is.
+        if self.is_on() || from.0 <= kept.last_batch {
+            kept.moves.push((from, (batch, slot)));
+        }
+        if self.is_on() {
+            kept.last_batch = kept.last_batch.max(batch);
+        }
     }
 
     /// Books a batch that is delivered: its number in the run, its epoch and number there, and how many samples it has. Its order was
