@@ -72,7 +72,7 @@ def test_jobs_of_every_kind_are_examined_and_stay_where_they_are(kind: str, data
     assert not (data / "arrivals").exists(), "a diagnosis leaves no log behind"
 
 
-def examined(plan: Path, *options: str, seconds: float = 2.0, cache: Path) -> dict[str, Any]:
+def examined(plan: Path, *options: str, seconds: float = 1.0, cache: Path) -> dict[str, Any]:
     command = [sys.executable, "-m", "feedline", "--json", "doctor", str(plan), "--quick", "--seconds", str(seconds)]
     environment = {**os.environ, "FEEDLINE_CACHE": str(cache)}
     told = subprocess.run([*command, *options], check=True, capture_output=True, text=True, env=environment)

@@ -22,7 +22,7 @@ use crate::plan::{ByteSize, Plan};
 use crate::sink::{Loader, Machine};
 use crate::source::{Part, Source, SubsetSource};
 
-/// Each part lasts this part of the joint run, and from 1 to 5 seconds.
+/// Each part lasts this part of the joint run, and from 1 to 5 seconds; of a short run a half.
 const PART: f64 = 1.0 / 6.0;
 /// Each row of a table.
 const ROW: f64 = 1.0 / 20.0;
@@ -129,7 +129,7 @@ impl Diagnosis {
         tell: &mut dyn FnMut(Told),
         offer: &mut dyn FnMut(Bound, &Parts) -> Vec<Alternative>,
     ) -> Result<Self, DoctorError> {
-        let part_seconds = (course.seconds * PART).clamp(1.0, 5.0);
+        let part_seconds = (course.seconds * PART).clamp(1_f64.min(course.seconds / 2.0), 5.0);
         let (plan, machine) = (&on_trial(plan)?, &Machine { is_trial: true, ..machine.clone() });
         tell(Told::Measures("each part alone", 4.0 * part_seconds));
         let parts = Parts::measure(plan, machine, part_seconds, trainer)?;
