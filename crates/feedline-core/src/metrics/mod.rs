@@ -23,7 +23,7 @@ pub(crate) use cpu::process_cpu_time;
 pub use cpu::thread_cpu_time;
 pub use loading::{LoadingMeter, LoadingSnapshot};
 pub use meters::{CacheMeter, Metrics, ReadMeter, SeekMeter, Substitute, ThreadMeter};
-pub use ops::{OpMeter, OpTotals, Tally};
+pub use ops::{Look, OpMeter, OpTotals, Tally};
 pub use snapshot::{
     CacheSnapshot, MemorySnapshot, OpSnapshot, QueueSnapshot, ReservoirSnapshot, SeekSnapshot, Snapshot, StoreSnapshot,
     SubstituteSnapshot,

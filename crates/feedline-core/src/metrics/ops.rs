@@ -17,11 +17,12 @@ pub struct OpMeter {
     /// The op's name.
     pub name: Arc<str>,
     busy: Counter,
-    /// Processor time of samples of which it was taken, and their time.
-    cpu: Counter,
-    clocked: Counter,
-    bytes_out: Counter,
     samples: Counter,
+    /// Of samples that were looked at: how many, their time, of which the processor computed, and bytes.
+    looked_at: Counter,
+    looked_at_busy: Counter,
+    looked_at_cpu: Counter,
+    looked_at_bytes: Counter,
 }
 
 /// What an op did.
@@ -29,9 +30,9 @@ pub struct OpMeter {
 pub struct OpTotals {
     /// Time of threads in it.
     pub busy: Duration,
-    /// Their processor time, from the samples of which it was taken.
+    /// Their processor time, as that of the samples that were looked at.
     pub cpu: Duration,
-    /// Bytes of the fields that it left.
+    /// Bytes of the fields that it left, likewise.
     pub bytes_out: u64,
     /// Applications.
     pub samples: u64,
@@ -46,9 +47,20 @@ impl OpMeter {
     /// All of it.
     pub fn read(&self) -> OpTotals {
         let (busy, samples) = (self.busy.time(), self.samples.get());
-        let share = self.cpu.get() as f64 / self.clocked.get().max(1) as f64;
-        OpTotals { busy, cpu: busy.mul_f64(share.min(1.0)), bytes_out: self.bytes_out.get(), samples }
+        let share = self.looked_at_cpu.get() as f64 / self.looked_at_busy.get().max(1) as f64;
+        let bytes =
+            u128::from(self.looked_at_bytes.get()) * u128::from(samples) / u128::from(self.looked_at.get().max(1));
+        OpTotals { busy, cpu: busy.mul_f64(share.min(1.0)), bytes_out: bytes as u64, samples }
     }
+}
+
+/// What is looked at of one application now and then, because that takes time.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    /// Processor time.
+    pub cpu: Duration,
+    /// Bytes of the fields that it left.
+    pub bytes_out: usize,
 }
 
 /// What one thread did and has not told yet.
@@ -64,10 +76,11 @@ pub struct Tally {
 #[derive(Clone, Copy, Debug, Default)]
 struct OpTally {
     busy_nanos: u64,
-    cpu_nanos: u64,
-    clocked_nanos: u64,
-    bytes_out: u64,
     samples: u64,
+    looked_at: u64,
+    looked_at_busy_nanos: u64,
+    looked_at_cpu_nanos: u64,
+    looked_at_bytes: u64,
 }
 
 impl Tally {
@@ -84,17 +97,18 @@ impl Tally {
         self.untold_nanos += nanos;
     }
 
-    /// Books one application of an op, with its processor time where that was taken.
-    pub fn add_op(&mut self, number: usize, busy: Duration, cpu: Option<Duration>, bytes_out: usize) {
+    /// Books one application of an op, which may have been looked at.
+    pub fn add_op(&mut self, number: usize, busy: Duration, look: Option<Look>) {
         let (op, nanos) = (&mut self.ops[number], busy.as_nanos() as u64);
         op.busy_nanos += nanos;
-        if let Some(cpu) = cpu {
-            op.cpu_nanos += cpu.as_nanos() as u64;
-            op.clocked_nanos += nanos;
-        }
-        op.bytes_out += bytes_out as u64;
         op.samples += 1;
         self.untold_nanos += nanos;
+        if let Some(Look { cpu, bytes_out }) = look {
+            op.looked_at += 1;
+            op.looked_at_busy_nanos += nanos;
+            op.looked_at_cpu_nanos += cpu.as_nanos() as u64;
+            op.looked_at_bytes += bytes_out as u64;
+        }
     }
 
     /// Whether it has waited long enough.
@@ -107,14 +121,15 @@ impl Tally {
         metrics.loading.add(Duration::from_nanos(self.loading_nanos), self.loaded);
         (self.loading_nanos, self.loaded, self.untold_nanos) = (0, 0, 0);
         for (meter, tally) in metrics.ops.iter().zip(&mut self.ops) {
-            let OpTally { busy_nanos, cpu_nanos, clocked_nanos, bytes_out, samples } = std::mem::take(tally);
-            meter.busy.add(busy_nanos);
-            if clocked_nanos > 0 {
-                meter.cpu.add(cpu_nanos);
-                meter.clocked.add(clocked_nanos);
+            let told = std::mem::take(tally);
+            meter.busy.add(told.busy_nanos);
+            meter.samples.add(told.samples);
+            if told.looked_at > 0 {
+                meter.looked_at.add(told.looked_at);
+                meter.looked_at_busy.add(told.looked_at_busy_nanos);
+                meter.looked_at_cpu.add(told.looked_at_cpu_nanos);
+                meter.looked_at_bytes.add(told.looked_at_bytes);
             }
-            meter.bytes_out.add(bytes_out);
-            meter.samples.add(samples);
         }
     }
 }
@@ -133,9 +148,9 @@ mod tests {
         for _ in 0..2 {
             let mut tally = Tally::new(1);
             tally.add_loading(MS);
-            tally.add_op(0, 4 * MS, Some(2 * MS), 7);
+            tally.add_op(0, 4 * MS, Some(Look { cpu: 2 * MS, bytes_out: 7 }));
             assert!(!tally.is_due());
-            tally.add_op(0, 8 * MS, None, 7);
+            tally.add_op(0, 8 * MS, None);
             assert!(tally.is_due());
             tally.tell(&metrics);
             tally.tell(&metrics);
