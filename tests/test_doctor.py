@@ -76,7 +76,10 @@ def test_an_op_in_python_that_computes_is_named() -> None:
 
 def test_a_page_and_a_trace_are_written(tmp_path: Path) -> None:
     with waiting(5.0) as loader:
-        found = fl.doctor(loader, lambda _: time.sleep(0.005), seconds=1.0)
+        found = fl.doctor(loader, lambda _: time.sleep(0.005), seconds=1.0, tables=True)
+    data = found.to_dict()
+    assert {cost["format"] for cost in data["formats"]} == {"tensor", "jpeg", "png", "webp"}
+    assert [row["consumers"] for row in data["consumers"]] == [1, 2, 4, 8]
     found.save_html(tmp_path / "doctor.html")
     page = (tmp_path / "doctor.html").read_text()
     assert page.startswith("<!doctype html>")

@@ -82,7 +82,7 @@ def doctor(loader: Loader, step: Step | None = None, *, seconds: float = 10.0, t
     reach, and runs all together for ``seconds``. The loader that is given stays where it is: its plan is run, from
     epoch 0 on, in this process even if it shares its samples with other jobs. Where the step is the bound, a few steps
     run on batches of twice the size. Without a ``step`` loading is measured at full speed. With ``tables`` it is also
-    measured with more consumers and threads, the step simulated.
+    measured with more consumers and threads, the step simulated, and what pictures of each format take here.
 
     >>> print(fl.doctor(loader, step=train_step))                                           # doctest: +SKIP
     """

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use feedline_cli::doctor::{html, trace, words};
+use feedline_cli::doctor::{FormatCost, formats, html, trace, words};
 use feedline_core::batch::Batch;
 use feedline_core::doctor::{
     BatchTime, Bound as CoreBound, Course, Diagnosis as CoreDiagnosis, DoctorError, LoadedBy, LogReport, Told, Trainer,
@@ -12,6 +12,7 @@ use feedline_core::error::chain;
 use feedline_core::sink::Machine;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
+use serde::Serialize;
 
 use crate::batch::to_python;
 use crate::convert;
@@ -19,9 +20,20 @@ use crate::errors::{raise, run_error};
 use crate::logging;
 use crate::plan::Plan;
 
-/// What was found out about a job.
+/// What was found out about a job, and with tables what pictures of each format take here.
 #[pyclass(frozen, module = "feedline._feedline")]
-pub struct Diagnosis(CoreDiagnosis);
+pub struct Diagnosis {
+    found: CoreDiagnosis,
+    formats: Vec<FormatCost>,
+}
+
+/// All of it as plain data.
+#[derive(Serialize)]
+struct Data<'a> {
+    #[serde(flatten)]
+    found: &'a CoreDiagnosis,
+    formats: &'a [FormatCost],
+}
 
 #[pymethods]
 impl Diagnosis {
@@ -55,27 +67,30 @@ impl Diagnosis {
             CoreDiagnosis::examine(&plan, &machine, course, &mut trainer, &mut told, &mut |_, _| Vec::new())
         });
         logging::hand_over(py)?;
-        examined.map(Self).map_err(|error| trainer.interrupt.take().unwrap_or_else(|| python_error(py, error)))
+        let found = examined.map_err(|error| trainer.interrupt.take().unwrap_or_else(|| python_error(py, error)))?;
+        let formats = if course.has_tables { py.detach(formats) } else { Ok(Vec::new()) };
+        let formats = formats.map_err(|error| raise(py, "FeedlineError", format!("{error:#}")))?;
+        Ok(Self { found, formats })
     }
 
     /// All of it as plain data.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        convert::to_python(py, &self.0)
+        convert::to_python(py, &Data { found: &self.found, formats: &self.formats })
     }
 
     /// All of it in words.
     fn text(&self) -> String {
-        words(&self.0, &[], &[])
+        words(&self.found, &[], &self.formats)
     }
 
     /// A page that needs nothing else.
     fn html(&self) -> String {
-        html(&self.0, &[], &[])
+        html(&self.found, &[], &self.formats)
     }
 
     /// The life of batches as a trace for Perfetto or Chrome.
     fn trace(&self) -> String {
-        trace(&self.0.life)
+        trace(&self.found.life)
     }
 }
 
