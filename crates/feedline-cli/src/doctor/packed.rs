@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use feedline_core::pack::{self, Content, Damaged, Options};
 use feedline_core::plan::{ByteSize, ReservoirConfig, ReservoirSize, Shuffle};
-use feedline_core::source::{Part, Source, SubsetSource};
+use feedline_core::source::SubsetSource;
 use feedline_core::{Document, Plan, Registry};
 
 use crate::environment;
@@ -38,11 +38,7 @@ pub fn packed(
     registry: &Arc<Registry>,
     interrupt: &Interrupt<'_>,
 ) -> Result<Arc<Plan>> {
-    let mut source = Arc::clone(plan.source());
-    if most_samples < source.len() {
-        let part = Part::Share { seed: 0, from: 0.0, to: most_samples as f64 / source.len() as f64 };
-        source = Arc::new(SubsetSource::new(source, part)?) as Arc<dyn Source>;
-    }
+    let source = SubsetSource::some(plan.source(), most_samples)?;
     let options =
         Options { shard_size: ByteSize(SHARD_BYTES), content: Content::AsIs, max_side: None, damaged: Damaged::Keep };
     let mut watch = Watcher { progress: Progress::new("samples packed", source.len()), interrupt };

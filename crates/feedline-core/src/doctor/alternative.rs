@@ -9,7 +9,7 @@ use super::remedy::Change;
 use super::verdict::Bound;
 use super::watch::{Trainer, watch, watch_loader};
 use crate::offload::Policy;
-use crate::plan::{Plan, PlannedOp, Registry, ReservoirConfig, SeekIndexUse, Shuffle};
+use crate::plan::{ByteSize, Plan, PlannedOp, Registry, ReservoirConfig, SeekIndexUse, Shuffle};
 use crate::sink::{Loader, Machine};
 
 /// How much larger reads are tried.
@@ -74,7 +74,7 @@ fn larger_reads(plan: &Plan) -> Option<Change> {
     let block = match &plan.settings().shuffle {
         Shuffle::Never => return None,
         Shuffle::Full => ReservoirConfig::default().block,
-        Shuffle::Reservoir(config) => crate::plan::ByteSize(config.block.0.saturating_mul(MORE)),
+        Shuffle::Reservoir(config) => ByteSize(config.block.0.saturating_mul(MORE)),
     };
     Some(Change::Reads { block: block.0 })
 }
@@ -109,16 +109,15 @@ impl Alternative {
     ) -> Result<f64, DoctorError> {
         let machine = &self.change.apart(machine)?.machine;
         let times = match self.change {
-            Change::Cache { .. } if bound == Bound::HeadOfLine => {
-                return Ok(watch(&self.plan, machine, PROFILE * seconds, trainer)?.samples_per_second());
+            Change::Cache { .. } if bound != Bound::HeadOfLine => {
+                parts.measure_cached(&self.plan, machine, seconds, trainer)?.times()
             }
-            Change::Cache { .. } => parts.measure_cached(&self.plan, machine, seconds, trainer)?.times(),
             Change::Offload => return self.profiled(machine, PROFILE * seconds, trainer),
             Change::BatchSize { .. } if bound == Bound::Step => {
                 let step_ms = step(&self.plan, machine, seconds, trainer)?;
                 Parts { batch_size: samples_of_a_batch(&self.plan), step_ms, ..parts.clone() }.times()
             }
-            Change::BatchSize { .. } => {
+            Change::Cache { .. } | Change::BatchSize { .. } => {
                 return Ok(watch(&self.plan, machine, PROFILE * seconds, trainer)?.samples_per_second());
             }
             _ => Parts::measure_with_step(&self.plan, machine, (parts.step_ms, seconds), trainer)?.times(),

@@ -20,7 +20,7 @@ use crate::cost::Times;
 use crate::metrics::Phase;
 use crate::plan::{ByteSize, Plan};
 use crate::sink::{Loader, Machine};
-use crate::source::{Part, Source, SubsetSource};
+use crate::source::SubsetSource;
 
 /// Each part lasts this part of the joint run, and from 1 to 5 seconds; of a short run a half.
 const PART: f64 = 1.0 / 6.0;
@@ -231,14 +231,16 @@ pub fn reached(
     let machine = Machine { is_trial: true, ..apart.machine.clone() };
     let plan = on_trial(plan)?;
     let some = ((usual * seconds * WARMS_UP) as u64).max(LEAST_KEPT * plan.settings().batch_size as u64);
-    let plan = if change.warms_up() && some < plan.source().len() { part_of(&plan, some)? } else { plan };
+    let plan = if change.warms_up() { part_of(&plan, some)? } else { plan };
     Ok(watch(&plan, &machine, seconds, trainer)?.samples_per_second())
 }
 
 /// The plan with about so many of its samples.
 fn part_of(plan: &Arc<Plan>, samples: u64) -> Result<Arc<Plan>, DoctorError> {
-    let part = Part::Share { seed: 0, from: 0.0, to: samples as f64 / plan.source().len() as f64 };
-    let source = Arc::new(SubsetSource::new(Arc::clone(plan.source()), part)?) as Arc<dyn Source>;
+    if samples >= plan.source().len() {
+        return Ok(Arc::clone(plan));
+    }
+    let source = SubsetSource::some(plan.source(), samples)?;
     varied(plan, &source, plan.ops().to_vec(), |settings, _| settings.sampler = None)
 }
 

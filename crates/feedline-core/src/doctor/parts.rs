@@ -167,15 +167,11 @@ impl Parts {
         let spent = preparing.before.ops.iter().zip(&preparing.after.ops);
         let cpu = spent.map(|(before, after)| after.cpu_seconds - before.cpu_seconds).sum::<f64>();
         let samples = preparing.after.samples - preparing.before.samples;
-        let (read_samples_per_second, read_alone_samples_per_second) = (None, None);
         Ok(Self {
-            read_samples_per_second,
-            read_alone_samples_per_second,
             prepare_samples_per_second: 1e3 * self.num_workers as f64 / prepare_ms.max(1e-6),
             prepare_ms,
             prepare_cpu_ms: 1e3 * cpu.max(0.0) / samples.max(1) as f64,
-            ops: self.ops[cut..].to_vec(),
-            ..self.clone()
+            ..self.with_kept(cut)
         })
     }
 }

@@ -46,6 +46,11 @@ impl Counter {
         self.add(time.as_nanos() as u64);
     }
 
+    /// Raises it to a number, if that is more; gives what it is then. For estimates that must not be seen to fall.
+    pub fn raise(&self, number: u64) -> u64 {
+        self.0.fetch_max(number, Ordering::Relaxed).max(number)
+    }
+
     /// The sum.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)

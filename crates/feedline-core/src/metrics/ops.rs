@@ -23,6 +23,9 @@ pub struct OpMeter {
     looked_at_busy: Counter,
     looked_at_cpu: Counter,
     looked_at_bytes: Counter,
+    /// What was told of processor time and bytes of all: neither is seen to fall when a look finds less than those before.
+    told_cpu: Counter,
+    told_bytes: Counter,
 }
 
 /// What an op did.
@@ -50,7 +53,8 @@ impl OpMeter {
         let share = self.looked_at_cpu.get() as f64 / self.looked_at_busy.get().max(1) as f64;
         let bytes =
             u128::from(self.looked_at_bytes.get()) * u128::from(samples) / u128::from(self.looked_at.get().max(1));
-        OpTotals { busy, cpu: busy.mul_f64(share.min(1.0)), bytes_out: bytes as u64, samples }
+        let cpu = self.told_cpu.raise(busy.mul_f64(share.min(1.0)).as_nanos() as u64);
+        OpTotals { busy, cpu: Duration::from_nanos(cpu), bytes_out: self.told_bytes.raise(bytes as u64), samples }
     }
 }
 
@@ -158,5 +162,10 @@ mod tests {
         let OpTotals { busy, cpu, bytes_out, samples } = metrics.ops[0].read();
         assert_eq!((busy, cpu, bytes_out, samples), (24 * MS, 12 * MS, 28, 4));
         assert_eq!(metrics.loading.read().samples, 2);
+        let mut tally = Tally::new(1);
+        tally.add_op(0, MS, Some(Look { cpu: Duration::ZERO, bytes_out: 0 }));
+        tally.tell(&metrics);
+        let after = metrics.ops[0].read();
+        assert!((after.cpu, after.bytes_out) >= (cpu, bytes_out), "neither falls: {after:?}");
     }
 }

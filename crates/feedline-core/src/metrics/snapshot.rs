@@ -58,7 +58,7 @@ pub struct OpSnapshot {
     pub busy_seconds: f64,
     /// Their processor time: what is left of `busy_seconds` was waited, for whatever the op waits for or for a core.
     pub cpu_seconds: f64,
-    /// Bytes of the fields that it left.
+    /// Bytes of the fields that it left, from the samples that were looked at: all that take long, and one in 16 others.
     pub bytes_out: u64,
     /// Samples that it was applied to.
     pub samples: u64,

@@ -53,6 +53,15 @@ struct Params {
 }
 
 impl SubsetSource {
+    /// About so many samples of `parent`, drawn from all of it; all where there are no more.
+    pub fn some(parent: &Arc<dyn Source>, samples: u64) -> Result<Arc<dyn Source>, SourceError> {
+        if samples >= parent.len() {
+            return Ok(Arc::clone(parent));
+        }
+        let part = Part::Share { seed: 0, from: 0.0, to: samples as f64 / parent.len() as f64 };
+        Ok(Arc::new(Self::new(Arc::clone(parent), part)?))
+    }
+
     /// The given part of `parent`.
     pub fn new(parent: Arc<dyn Source>, part: Part) -> Result<Self, SourceError> {
         let mut ids = match &part {
