@@ -161,7 +161,11 @@ impl Attached {
         loop {
             while self.asked.load(Ordering::Relaxed) < ahead {
                 self.asked.fetch_add(1, Ordering::Relaxed);
-                self.say(&FromJob::Next)?;
+                if let Err(error) = self.say(&FromJob::Next) {
+                    // What it said before it ended the connection is heard first: that is the reason.
+                    tracing::debug!(%error, "a node hears no more");
+                    self.link.sender.end();
+                }
             }
             match heard.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(Heard::Lent(lent, generation)) => {
@@ -219,5 +223,37 @@ impl Drop for Attached {
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the thread that hears the node panicked");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use feedline_core::testing::open;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_mins(1);
+
+    #[test]
+    fn a_node_that_fails_and_ends_before_it_is_asked_again_is_heard() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("node.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let node = thread::spawn(move || {
+            let (sender, mut receiver) = split(listener.accept().unwrap().0).unwrap();
+            assert!(matches!(receiver.receive().unwrap(), Some((FromJob::Attach { .. }, None))));
+            sender.send(&FromNode::Attached, None).unwrap();
+            sender.send(&FromNode::Failed { reason: "the memory is full".to_owned() }, None).unwrap();
+            sender.end();
+        });
+        let plan = open("batch_size = 4\n[source]\nkind = \"synthetic\"\nn = 8\nshape = [8]\n").unwrap();
+        let attached = Attached::attach(&socket, &plan, 0, Route::Share(String::new())).unwrap();
+        node.join().unwrap();
+        let failed = attached.next_within(2, PATIENCE).unwrap_err();
+        assert!(matches!(&failed, Error::Production { reason } if reason == "the memory is full"), "{failed:?}");
+        let gone = attached.next_within(2, PATIENCE).unwrap_err();
+        assert!(matches!(&gone, Error::Node { reason, .. } if reason == "it has ended the connection"), "{gone:?}");
     }
 }
