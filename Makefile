@@ -16,6 +16,9 @@ STORAGE ?=
 SHAPES ?= ../shared/data/kits19/shapes.json
 SCHEDULE ?=
 
+# Processes that run the Python tests at once: most of these wait.
+TESTERS ?= 4
+
 # How long `make fuzz` runs each target.
 FUZZ_SECONDS ?= 60
 
@@ -33,7 +36,7 @@ $(VENV)/tools: tools/native.sh
 
 $(VENV)/dev: $(VENV)/tools pyproject.toml tools/browser.sh
 	@echo "installing torch, jax and the test tools (a few minutes the first time)"
-	@$(BIN)/pip install -q torch torchvision jax pillow webdataset pytest ruff mypy nibabel scipy selenium 'moto[s3,server]' prometheus_client opentelemetry-sdk
+	@$(BIN)/pip install -q torch torchvision jax pillow webdataset pytest pytest-xdist ruff mypy nibabel scipy selenium 'moto[s3,server]' prometheus_client opentelemetry-sdk
 	@sh tools/browser.sh
 	@touch $@
 
@@ -50,7 +53,9 @@ demo: build  ## make pictures, train a small classifier on them, print throughpu
 	@test -d demo-data/train || $(BIN)/feedline synth demo-data/train --images 1500 --classes 5
 	@$(BIN)/python examples/train_classifier.py demo-data/train
 
-test: lint test-rust test-fuzz test-python  ## everything: lints, Rust tests, short fuzzing, Python tests with the real torch
+test:  ## everything: lints, Rust tests, short fuzzing, Python tests with the real torch
+	@$(MAKE) -j2 $(VENV)/dev $(VENV)/installed
+	@$(MAKE) lint test-rust test-fuzz test-python
 
 test-rust: $(VENV)/tools
 	cargo test --workspace --quiet
@@ -69,7 +74,7 @@ memcheck:  ## the memory of batches under valgrind: what is read, written and fr
 	tools/memcheck.sh
 
 test-python: $(VENV)/dev $(VENV)/installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile
 
 lint: $(VENV)/dev $(VENV)/installed
 	cargo fmt --check

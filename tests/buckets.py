@@ -150,9 +150,10 @@ class Proxy:
                 self.counts.ranges.append((request.path, request.headers["range"]))
         sent = content[: len(content) // 2] if fault == "cut" else content
         if request.command != "HEAD":
-            request.wfile.write(sent)
+            # Before the client has them, and may begin to count anew.
             with self._lock:
                 self.counts.body_bytes += len(sent)
+            request.wfile.write(sent)
         if fault == "cut":
             request.close_connection = True
         upstream.close()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,46 @@ def test_a_foreign_loader_that_computes_is_told_from_one_that_waits(load: Callab
 
     report = fl.wrap(batches(), step=lambda _: computing(0.004)).run(seconds=1.0)
     assert report.bound == bound
+
+
+@pytest.fixture
+def busy_machine() -> Iterator[None]:
+    """Give each core two other processes that do nothing but compute."""
+    command = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(command) for _ in range(2 * len(os.sched_getaffinity(0)))]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait(timeout=60)
+
+
+@pytest.mark.usefixtures("busy_machine")
+def test_what_other_processes_use_is_said_and_not_promised() -> None:
+    workers = len(os.sched_getaffinity(0))
+    ops = [testing.delay(4.0, kind="cpu")]
+    with fl.Loader(fl.synthetic(256, (16,)), ops, batch_size=4, num_workers=workers) as loader:
+        found = fl.doctor(loader, lambda _: None, seconds=3.0)
+        snapshot = loader.snapshot()
+    assert found.bound == "prepare"
+    parts = found.to_dict()["parts"]
+    assert parts["core_wait_ms"] > 0.3 * parts["prepare_cpu_ms"]
+    assert parts["free_cores"] < 0.8 * parts["cores"]
+    assert "Other processes use this machine" in str(found)
+    gains = [remedy["predicted_gain"] for remedy in found.remedies if remedy["change"] == "workers"]
+    assert all(gain < 0.5 for gain in gains), "threads that wait for a core gain nothing by company"
+    assert snapshot["core_wait_seconds"] == 0, "the loader itself has not run"
+
+
+@pytest.mark.usefixtures("busy_machine")
+def test_a_foreign_loader_that_computes_on_a_busy_machine_does_not_wait() -> None:
+    def batches() -> Any:
+        for _ in range(1000):
+            computing(0.010)
+            yield np.zeros((4, 2))
+
+    assert fl.wrap(batches(), step=lambda _: computing(0.002)).run(seconds=2.0).bound == "prepare"
 
 
 def test_the_loaders_own_files_stay_as_they_are(tmp_path: Path, own_cache: Path) -> None:

@@ -98,9 +98,13 @@ class Page:
 
 
 @pytest.fixture
-def page(browser: webdriver.Chrome, node: Node, wait_until: Callable[..., None]) -> Page:
+def page(browser: webdriver.Chrome, node: Node, wait_until: Callable[..., None]) -> Iterator[Page]:
     browser.set_window_size(1100, 900)
-    return Page(browser, node, wait_until)
+    page = Page(browser, node, wait_until)
+    yield page
+    # It must not ask a node that has ended, and tell the next test of it.
+    browser.get("about:blank")
+    page.problems()
 
 
 def number(text: str) -> float:

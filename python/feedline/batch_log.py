@@ -35,7 +35,7 @@ class Wrapped(Generic[B]):
         self._epoch = 0
         self._workers = int(getattr(batches, "num_workers", 0) or 0)
         self._children_before: float | None = None
-        self._own_cpu = 0.0
+        self._own_cpu = self._own_queued = 0.0
 
     def __len__(self) -> int:
         """Give the number of batches, if the iterable knows it."""
@@ -46,14 +46,15 @@ class Wrapped(Generic[B]):
         epoch, self._epoch = self._epoch, self._epoch + 1
         if self._children_before is None:
             self._children_before = _children_cpu()
-        asked, cpu = time.perf_counter(), time.thread_time()
+        asked, cpu, queued = time.perf_counter(), time.thread_time(), _queued()
         for batch in self._batches:
-            received, loaded = time.perf_counter(), time.thread_time()
+            received, loaded, ran = time.perf_counter(), time.thread_time(), _queued()
             yield batch
             done = time.perf_counter()
             self._log.append((epoch, (received - asked) * 1e3, 0.0, (done - received) * 1e3, _samples(batch)))
             self._own_cpu += loaded - cpu
-            asked, cpu = done, time.thread_time()
+            self._own_queued += ran - queued
+            asked, cpu, queued = done, time.thread_time(), _queued()
 
     def run(self, *, seconds: float | None = None, batches: int | None = None) -> Report:
         """Run the ``step`` that was given on batches, epoch after epoch or once through; give the report."""
@@ -88,7 +89,8 @@ class Wrapped(Generic[B]):
         seconds = sum(wait + step for _, wait, _, step, _ in self._log) / 1e3
         waited = sum(wait for _, wait, _, _, _ in self._log) / 1e3
         if self._workers == 0:
-            return "prepare" if self._own_cpu > _COMPUTES * waited else "read"
+            # What this thread waited for a core it did not wait for anything else.
+            return "prepare" if self._own_cpu > _COMPUTES * (waited - self._own_queued) else "read"
         # Its processes compute at the same time, but on no more cores than there are.
         able = min(self._workers, len(os.sched_getaffinity(0)))
         computed = _children_cpu() - (self._children_before or 0.0)
@@ -117,6 +119,15 @@ def _samples(batch: Any) -> int:
         return _samples(first[0]) if hasattr(first[0], "shape") else len(first)
     shape = getattr(first, "shape", None)
     return int(shape[0]) if shape is not None and len(shape) > 0 else 1
+
+
+def _queued() -> float:
+    """Give the seconds in which this thread could have run and no core was free; 0 where the system does not say."""
+    try:
+        with open("/proc/thread-self/schedstat", encoding="ascii") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def _children_cpu() -> float:

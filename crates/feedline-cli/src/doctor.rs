@@ -33,7 +33,7 @@ mod words;
 
 pub use arguments::DoctorArguments;
 pub use formats::{FormatCost, formats};
-use packed::{can_pack, packed};
+use packed::{can_pack, check_room, packed};
 pub use page::html;
 pub use trace::trace;
 pub use words::words;
@@ -190,7 +190,7 @@ fn try_out(
                 );
                 continue;
             }
-            Change::Pack => shards().map(Some),
+            Change::Pack => check_room(&environment::temporary_folder(), bytes).and_then(|()| shards()).map(Some),
             change => change.apply(plan).map_err(Into::into),
         };
         let measured = changed.and_then(|changed| {

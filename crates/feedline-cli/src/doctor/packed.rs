@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
+use feedline_core::doctor::free_bytes;
 use feedline_core::pack::{self, Content, Damaged, Options};
 use feedline_core::plan::{ByteSize, ReservoirConfig, ReservoirSize, Shuffle};
 use feedline_core::source::SubsetSource;
@@ -20,6 +21,8 @@ const SLOW_DISK: &str = "slow-disk://";
 /// The part of an epoch that the reservoir holds.
 const RESERVOIR: f64 = 0.1;
 const SHARD_BYTES: u64 = 256 << 20;
+/// Shards are larger than what is in them.
+const OVERHEAD: f64 = 1.1;
 
 /// Says whether samples of a plan could be packed: files of their own, on a disk of this machine, all of which are asked for.
 pub fn can_pack(plan: &Plan) -> bool {
@@ -28,6 +31,17 @@ pub fn can_pack(plan: &Plan) -> bool {
     let is_file = first.is_some_and(|(_, range)| range.is_none());
     let is_whole = plan.settings().sampler.is_none();
     is_whole && source.blocks().is_none() && !source.is_remote() && source.peer().is_none() && is_file
+}
+
+/// An error where a folder has no room for shards of so many bytes.
+pub fn check_room(folder: &Path, bytes: f64) -> Result<()> {
+    let (free, needed) = (free_bytes(folder), (bytes * OVERHEAD) as u64);
+    let [has, needs] = [free, needed].map(ByteSize);
+    ensure!(
+        needed <= free,
+        "shards take {needs} and {folder:?} has room for {has}; set TMPDIR to a folder on a larger disk"
+    );
+    Ok(())
 }
 
 /// The plan over shards in `folder`, into which up to `most_samples` of its samples are packed, read in sequence.
@@ -63,6 +77,14 @@ fn beside(root: &str, folder: &Path) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_there_is_no_room_that_is_said_with_the_numbers() {
+        let folder = std::env::temp_dir();
+        check_room(&folder, 1e3).unwrap();
+        let refused = check_room(&folder, 1e18).unwrap_err().to_string();
+        assert!(refused.contains("TMPDIR") && refused.contains("has room for"), "{refused}");
+    }
 
     #[test]
     fn shards_lie_on_the_disk_of_the_files() {

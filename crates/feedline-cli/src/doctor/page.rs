@@ -7,7 +7,7 @@ use feedline_core::plan::ByteSize;
 use feedline_net::node::PALETTE;
 use serde::Serialize;
 
-use super::words::{blame, causes, form_name, keeps, rate, time};
+use super::words::{blame, causes, company, cores_name, form_name, keeps, rate, time};
 use super::{FormatCost, Tried};
 use crate::plot::{Axis, Plot, Series, escaped};
 
@@ -75,8 +75,10 @@ fn write_verdict(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
     for (name, value) in numbers {
         write!(out, "<div><dt>{name}</dt><dd>{value}</dd></div>")?;
     }
-    let told = [causes(diagnosis).trim_start_matches(", ").to_owned(), blame(diagnosis).unwrap_or_default()];
-    write!(out, "</dl><p class=\"faint\">{}</p></section>", escaped(told.join(". ").trim_matches(['.', ' '])))
+    let causes = causes(diagnosis).trim_start_matches(", ").to_owned();
+    let told = [Some(causes).filter(|causes| !causes.is_empty()), blame(diagnosis), company(&diagnosis.parts)];
+    let told: Vec<String> = told.into_iter().flatten().map(|told| told.trim_end_matches('.').to_owned()).collect();
+    write!(out, "</dl><p class=\"faint\">{}</p></section>", escaped(&told.join(". ")))
 }
 
 fn write_parts(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
@@ -87,7 +89,7 @@ fn write_parts(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
         (format!("{read}, {} a sample", ByteSize(parts.read_bytes as u64)), times.read.max(times.network), ""),
         (format!("prepare, {} threads", parts.num_workers), 1.0 / parts.prepare_samples_per_second, ""),
         ("threads, reading included".to_owned(), times.prepare, ""),
-        (format!("cores, all {} busy", parts.cores), times.cores, ""),
+        (cores_name(parts), times.cores, ""),
         ("predicted".to_owned(), 1.0 / diagnosis.predicted_samples_per_second, "predicted"),
         ("measured".to_owned(), 1.0 / diagnosis.measured_samples_per_second, "measured"),
     ];

@@ -8,6 +8,9 @@ use feedline_core::plan::ByteSize;
 use super::strip::strip;
 use super::{FormatCost, Tried};
 
+/// Below this part of the cores, others have the rest.
+const LEFT: f64 = 0.85;
+
 /// All that was found out, for people.
 pub fn words(diagnosis: &Diagnosis, tried: &[Tried], formats: &[FormatCost]) -> String {
     let mut out = String::new();
@@ -41,8 +44,8 @@ fn write_verdict(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
     } else {
         writeln!(out, "In 90 epochs {} are lost, against an accelerator that never waits.", time(lost))?;
     }
-    if let Some(blame) = blame(diagnosis) {
-        writeln!(out, "{blame}")?;
+    for told in [blame(diagnosis), company(&diagnosis.parts)].into_iter().flatten() {
+        writeln!(out, "{told}")?;
     }
     Ok(())
 }
@@ -93,7 +96,7 @@ fn write_parts(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
     row(read_name(parts), times.read.max(times.network))?;
     row(format!("prepare, {} threads", parts.num_workers), 1.0 / parts.prepare_samples_per_second)?;
     row("threads, reading included".to_owned(), times.prepare)?;
-    row(format!("cores, all {} busy", parts.cores), times.cores)?;
+    row(cores_name(parts), times.cores)?;
     if parts.python_ms() > 0.0 {
         row("Python, one thread at a time".to_owned(), times.python)?;
     }
@@ -106,6 +109,28 @@ fn write_parts(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
         writeln!(out, "{:<longest$}  {:>10.3}{:>10.3}{bytes:>14}", op.op, op.ms, op.cpu_ms)?;
     }
     Ok(())
+}
+
+/// Which cores there are.
+pub(super) fn cores_name(parts: &Parts) -> String {
+    if is_shared(parts) {
+        format!("cores, {:.1} of {} left", parts.free_cores, parts.cores)
+    } else {
+        format!("cores, all {} busy", parts.cores)
+    }
+}
+
+/// Whether other processes use the cores, too.
+fn is_shared(parts: &Parts) -> bool {
+    parts.free_cores < LEFT * parts.cores as f64
+}
+
+/// What is to be known of the machine, where it has other things to do.
+pub(super) fn company(parts: &Parts) -> Option<String> {
+    let Parts { cores, free_cores, .. } = parts;
+    is_shared(parts).then(|| {
+        format!("Other processes use this machine: {free_cores:.1} of {cores} cores are left for this job, and figures vary with that.")
+    })
 }
 
 fn read_name(parts: &Parts) -> String {

@@ -6,6 +6,7 @@ use super::DoctorError;
 use super::cached::best_cache;
 use super::parts::{Parts, samples_of_a_batch, step};
 use super::remedy::Change;
+use super::trial::Apart;
 use super::verdict::Bound;
 use super::watch::{Trainer, watch, watch_loader};
 use crate::offload::Policy;
@@ -107,7 +108,7 @@ impl Alternative {
         seconds: f64,
         trainer: &mut dyn Trainer,
     ) -> Result<f64, DoctorError> {
-        let machine = &self.change.apart(machine)?.machine;
+        let machine = &Apart::new(&self.change, machine)?.machine;
         let times = match self.change {
             Change::Cache { .. } if bound != Bound::HeadOfLine => {
                 parts.measure_cached(&self.plan, machine, seconds, trainer)?.times()

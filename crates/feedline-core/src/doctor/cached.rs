@@ -1,10 +1,10 @@
 //! What could be kept of samples between epochs: at which op, what that takes, and what it would lose.
 
-use rustix::fs::statvfs;
 use serde::Serialize;
 
 use super::parts::Parts;
-use super::remedy::{Change, existing};
+use super::remedy::Change;
+use super::trial::free_bytes;
 use crate::batch::Kind;
 use crate::plan::{ByteSize, CacheForm, Plan, PlannedOp};
 use crate::sink::Machine;
@@ -85,7 +85,8 @@ pub(super) fn best_cache(plan: &Plan, parts: &Parts, machine: &Machine) -> Optio
         let note = format!("{} of memory, from the second epoch on; no augmentation is lost", ByteSize(bytes));
         return Some((Change::Cache { form, ram: Some(bytes), disk: None }, note));
     }
-    let (form, bytes) = best(plan, parts, free_bytes(machine) as f64 * SHARE)?;
+    let free = machine.cache_folder.as_deref().map_or(0, free_bytes);
+    let (form, bytes) = best(plan, parts, free as f64 * SHARE)?;
     let note = format!(
         "{} in the cache folder, more than there is memory for; from the second epoch on; no augmentation is lost. What was just kept is \
          in the file cache, so a disk may be slower",
@@ -105,13 +106,6 @@ fn best(plan: &Plan, parts: &Parts, room: f64) -> Option<(CacheForm, u64)> {
     nearly.min_by_key(|(_, bytes, _)| *bytes).map(|(form, bytes, _)| (form, bytes))
 }
 
-/// Room on the disk of the cache folder.
-fn free_bytes(machine: &Machine) -> u64 {
-    let folder = machine.cache_folder.as_deref().and_then(existing);
-    let disk = folder.and_then(|folder| statvfs(folder).ok());
-    disk.map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -126,6 +120,7 @@ mod tests {
             batch_size: 1.0,
             num_workers: 2,
             cores: 2,
+            free_cores: 2.0,
             step_ms: 0.0,
             is_remote: false,
             reads_ahead: false,
@@ -135,6 +130,7 @@ mod tests {
             prepare_samples_per_second: 300.0,
             prepare_ms: 6.0,
             prepare_cpu_ms: 6.0,
+            core_wait_ms: 0.0,
             ops: bytes.map(op).to_vec(),
         }
     }

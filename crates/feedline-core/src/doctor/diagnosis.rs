@@ -14,13 +14,13 @@ use super::log::{BatchTime, LoadedBy, LogReport};
 use super::parts::{Parts, varied};
 use super::remedy::{Case, Change, MORE_MEMORY, Remedy};
 use super::tables::{ConsumersRow, WorkersRow, by_consumers, by_workers};
+use super::trial::without_log;
 use super::verdict::{Bound, Joint, Nature, bound, falls_short};
 use super::watch::{Trainer, Watched, watch, watch_loader};
 use crate::cost::Times;
 use crate::metrics::Phase;
 use crate::plan::{ByteSize, Plan};
 use crate::sink::{Loader, Machine};
-use crate::source::SubsetSource;
 
 /// Each part lasts this part of the joint run, and from 1 to 5 seconds; of a short run a half.
 const PART: f64 = 1.0 / 6.0;
@@ -34,9 +34,6 @@ const MOST_LOOKED_AT: u64 = 1 << 18;
 const SLOW: f64 = 4.0;
 /// A budget of which less than this part was ever in use is large enough.
 const PRESSED: f64 = 0.4;
-/// The part of a trial in which samples are kept or indexed, and batches of them at least.
-const WARMS_UP: f64 = 0.3;
-const LEAST_KEPT: u64 = 4;
 /// Epochs of a training run, for what is lost in one.
 const EPOCHS: f64 = 90.0;
 
@@ -130,7 +127,7 @@ impl Diagnosis {
         offer: &mut dyn FnMut(Bound, &Parts) -> Vec<Alternative>,
     ) -> Result<Self, DoctorError> {
         let part_seconds = (course.seconds * PART).clamp(1_f64.min(course.seconds / 2.0), 5.0);
-        let (plan, machine) = (&on_trial(plan)?, &Machine { is_trial: true, ..machine.clone() });
+        let (plan, machine) = (&without_log(plan)?, &Machine { is_trial: true, ..machine.clone() });
         tell(Told::Measures("each part alone", 4.0 * part_seconds));
         let parts = Parts::measure(plan, machine, part_seconds, trainer)?;
         let times = parts.times();
@@ -208,40 +205,6 @@ impl Diagnosis {
             life: watched.life,
         })
     }
-}
-
-/// A plan that leaves no log behind.
-fn on_trial(plan: &Arc<Plan>) -> Result<Arc<Plan>, DoctorError> {
-    if plan.config().arrival_log.is_none() {
-        return Ok(Arc::clone(plan));
-    }
-    varied(plan, plan.source(), plan.ops().to_vec(), |_, config| config.arrival_log = None)
-}
-
-/// What a changed plan reaches with a trainer in some seconds, `usual` samples a second without the change. Where samples have to be
-/// kept or indexed first, as many take part as there is time for. What the change keeps on disk is gone thereafter.
-pub fn reached(
-    (change, plan): (&Change, &Arc<Plan>),
-    usual: f64,
-    machine: &Machine,
-    seconds: f64,
-    trainer: &mut dyn Trainer,
-) -> Result<f64, DoctorError> {
-    let apart = change.apart(machine)?;
-    let machine = Machine { is_trial: true, ..apart.machine.clone() };
-    let plan = on_trial(plan)?;
-    let some = ((usual * seconds * WARMS_UP) as u64).max(LEAST_KEPT * plan.settings().batch_size as u64);
-    let plan = if change.warms_up() { part_of(&plan, some)? } else { plan };
-    Ok(watch(&plan, &machine, seconds, trainer)?.samples_per_second())
-}
-
-/// The plan with about so many of its samples.
-fn part_of(plan: &Arc<Plan>, samples: u64) -> Result<Arc<Plan>, DoctorError> {
-    if samples >= plan.source().len() {
-        return Ok(Arc::clone(plan));
-    }
-    let source = SubsetSource::some(plan.source(), samples)?;
-    varied(plan, &source, plan.ops().to_vec(), |settings, _| settings.sampler = None)
 }
 
 fn joint(watched: &Watched, log: &LogReport) -> Joint {

@@ -6,8 +6,9 @@
 //! - `watch.rs` runs a plan with a trainer and keeps what each batch took; `log.rs` is that log, `oddity.rs` what is odd
 //!   about it, `period.rs` of that stalls at equal distances
 //! - `skipped.rs` makes a plan that only reads, `held.rs` one that only prepares; `parts.rs` measures both, and the step
-//! - `predict.rs` is what a sample needs of each resource; `verdict.rs` what bounds a job; `remedy.rs` what would help, `alternative.rs` of it what has to
-//!   be measured first, `cached.rs` what could be kept
+//! - `predict.rs` is what a sample needs of each resource, `cores.rs` how many cores there are for it; `verdict.rs` what bounds a job
+//! - `remedy.rs` is what would help, `alternative.rs` of it what has to be measured first, `cached.rs` what could be kept; `trial.rs`
+//!   tries it
 //! - `tables.rs` is how a job scales, `life.rs` the life of a stretch of batches; `diagnosis.rs` does all of this, `run_report.rs` what can be said of it without
 //!   measuring anything
 //!
@@ -15,6 +16,7 @@
 
 mod alternative;
 mod cached;
+mod cores;
 mod diagnosis;
 mod held;
 mod life;
@@ -27,12 +29,13 @@ mod remedy;
 mod run_report;
 mod skipped;
 mod tables;
+mod trial;
 mod verdict;
 mod watch;
 
 pub use alternative::Alternative;
 pub use cached::CachePoint;
-pub use diagnosis::{Course, Diagnosis, SlowSample, Told, reached};
+pub use diagnosis::{Course, Diagnosis, SlowSample, Told};
 pub use life::{BatchRow, BatchSpan, BatchStage, Life, TrainerLife};
 pub use log::{BatchTime, LoadedBy, LogReport, Percentiles};
 pub use oddity::{Oddity, PeriodCause};
@@ -41,6 +44,7 @@ pub use period::{Period, period};
 pub use remedy::{Change, Remedy};
 pub use run_report::RunReport;
 pub use tables::{ConsumersRow, WorkersRow};
+pub use trial::{free_bytes, reached};
 pub use verdict::Bound;
 pub use watch::Trainer;
 

@@ -141,7 +141,10 @@ pub(super) fn oddities(log: &[BatchTime], by: LoadedBy) -> Vec<Oddity> {
     let usual = Percentiles::of(totals.iter().copied()).p50;
     let matters = |period: &Period| period.slow_ms - period.quick_ms >= LEAST_SHARE * usual;
     let has_period = period(&loads).filter(matters).map(|period| (period, of_loading));
-    let has_period = has_period.or_else(|| Some((period(&totals)?, PeriodCause::Step)));
+    let has_period = has_period.or_else(|| {
+        let cause = if waits_longer(log, &totals) { of_loading } else { PeriodCause::Step };
+        Some((period(&totals)?, cause))
+    });
     found.extend(has_period.map(|(period, cause)| Oddity::Period { period, cause }));
     if log.len() < LEAST_BATCHES {
         return found;
@@ -152,6 +155,18 @@ pub(super) fn oddities(log: &[BatchTime], by: LoadedBy) -> Vec<Oddity> {
         found.extend(bimodal(&totals));
     }
     found
+}
+
+/// Whether slow batches are slow because they are waited for, rather than because of their steps.
+fn waits_longer(log: &[BatchTime], totals: &[f64]) -> bool {
+    let Some(split) = Split::of(totals) else { return false };
+    let mean_of = |is_slow: bool, of: fn(&BatchTime) -> f64| {
+        let kind = log.iter().zip(&split.is_slow).filter(|(_, slow)| **slow == is_slow).map(|(batch, _)| of(batch));
+        let (count, sum) = kind.fold((0_u32, 0.0), |(count, sum), time| (count + 1, sum + time));
+        sum / f64::from(count.max(1))
+    };
+    let longer = |of: fn(&BatchTime) -> f64| mean_of(true, of) - mean_of(false, of);
+    longer(BatchTime::load_ms) > longer(|batch| batch.step_ms)
 }
 
 fn slow_starts(log: &[BatchTime]) -> Option<Oddity> {
@@ -264,6 +279,13 @@ pub(super) mod tests {
             let is_told = |odd: &Oddity| matches!(odd, Oddity::Period { period, cause } if period.batches == batches && *cause == is);
             assert!(found.iter().any(is_told), "{found:?}");
         }
+        // Loading varies so much that only the sums have a period.
+        let mut uneven = waits.clone();
+        for (batch, n) in uneven.iter_mut().zip(0_u64..).filter(|(_, n)| n % 4 != 0) {
+            (batch.wait_ms, batch.step_ms) = (if n % 3 == 0 { 260.0 } else { 1.0 }, 60.0);
+        }
+        let told = oddities(&uneven, LoadedBy::Foreign);
+        assert!(!told.iter().any(|odd| matches!(odd, Oddity::Period { cause: PeriodCause::Step, .. })), "{told:?}");
         let mut tiny = log((0..60).map(|n| if n % 4 == 0 { 0.05 } else { 0.02 }), 1000);
         for batch in &mut tiny {
             batch.step_ms = 100.0;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::cores::ThreadTime;
 use super::held::HeldSource;
 use super::skipped::skipped;
 use super::watch::{Trainer, Watched, next, watch_alone};
@@ -45,6 +46,8 @@ pub struct Parts {
     pub num_workers: usize,
     /// Cores that they may use.
     pub cores: usize,
+    /// As many of them as they get beside other processes.
+    pub free_cores: f64,
     /// Milliseconds of a step on data that is there already.
     pub step_ms: f64,
     /// Whether stored bytes are with another machine.
@@ -63,6 +66,8 @@ pub struct Parts {
     pub prepare_ms: f64,
     /// Of which the processor computed.
     pub prepare_cpu_ms: f64,
+    /// Of which it could have, but no core was free.
+    pub core_wait_ms: f64,
     /// Each op.
     pub ops: Vec<OpPart>,
 }
@@ -130,10 +135,14 @@ impl Parts {
         let ops = ops(plan, &preparing.after);
         let prepare_ms = 1e3 * preparing.thread_seconds_a_sample();
         let num_workers = preparing.after.num_workers.max(1);
+        let (prepare_cpu_ms, cores) = (ops.iter().map(|op| op.cpu_ms).sum(), Workers::Auto.count());
+        let core_wait_ms = 1e3 * preparing.core_wait_a_sample();
+        let time = ThreadTime { all: prepare_ms, cpu: prepare_cpu_ms, core_wait: core_wait_ms };
         Ok(Self {
             batch_size: samples_of_a_batch(plan),
             num_workers,
-            cores: Workers::Auto.count(),
+            cores,
+            free_cores: time.free_cores(num_workers, cores),
             step_ms,
             is_remote,
             reads_ahead,
@@ -142,7 +151,8 @@ impl Parts {
             read_bytes: read_bytes(&reading),
             prepare_samples_per_second: 1e3 * num_workers as f64 / prepare_ms.max(1e-6),
             prepare_ms,
-            prepare_cpu_ms: ops.iter().map(|op| op.cpu_ms).sum(),
+            prepare_cpu_ms,
+            core_wait_ms,
             ops,
         })
     }
@@ -171,6 +181,7 @@ impl Parts {
             prepare_samples_per_second: 1e3 * self.num_workers as f64 / prepare_ms.max(1e-6),
             prepare_ms,
             prepare_cpu_ms: 1e3 * cpu.max(0.0) / samples.max(1) as f64,
+            core_wait_ms: 1e3 * preparing.core_wait_a_sample(),
             ..self.with_kept(cut)
         })
     }

@@ -13,6 +13,8 @@ use serde::Serialize;
 const LONGEST: usize = 64;
 /// Slow batches take at least this many times as long as quick ones.
 const LEAST_CONTRAST: f64 = 2.0;
+/// Times below this part of the mean are all quick: whether one is a tenth of another says nothing.
+const NO_TIME: f64 = 0.2;
 /// The part of a phase that has to be slow, and the part of slow batches that has to fall into such phases.
 const LEAST_PURITY: f64 = 0.7;
 /// How probable a claim may be by chance; a log of a dozen batches cannot say more than the latter.
@@ -56,10 +58,10 @@ pub(super) struct Split {
 impl Split {
     /// Divides where the logarithms of times are best told apart; nothing if they are too much alike.
     pub fn of(times_ms: &[f64]) -> Option<Self> {
-        let least = f64::MIN_POSITIVE;
-        let mut sorted: Vec<f64> = times_ms.iter().map(|time| time.max(least)).collect();
+        let mut sorted = times_ms.to_vec();
         sorted.sort_by(f64::total_cmp);
-        let logarithms: Vec<f64> = sorted.iter().map(|time| time.ln()).collect();
+        let least = (NO_TIME * sorted.iter().sum::<f64>() / sorted.len() as f64).max(f64::MIN_POSITIVE);
+        let logarithms: Vec<f64> = sorted.iter().map(|time| time.max(least).ln()).collect();
         let (count, sum) = (sorted.len() as f64, logarithms.iter().sum::<f64>());
         let (mut below, mut best) = (0.0, (0.0, 0));
         for number in 1..sorted.len() {
@@ -67,7 +69,7 @@ impl Split {
             let (left, right) = (number as f64, count - number as f64);
             let apart = below / left - (sum - below) / right;
             let between = left * right * apart * apart;
-            if between > best.0 && sorted[number] > sorted[number - 1] {
+            if between > best.0 && logarithms[number] > logarithms[number - 1] {
                 best = (between, number);
             }
         }
@@ -141,6 +143,18 @@ mod tests {
     /// The log of a job with four workers, from a report on what bounds training.
     const FOUR_WORKERS: [f64; 11] = [1040.0, 43.0, 89.0, 29.0, 1025.0, 37.0, 23.0, 90.0, 1053.0, 31.0, 21.0];
 
+    /// Waits of a job with four torch workers that wait, on a machine with much else to do.
+    const BUSY: [[f64; 31]; 2] = [
+        [
+            60.0, 0.0, 1.0, 276.0, 52.0, 1.0, 23.0, 336.0, 24.0, 40.0, 20.0, 348.0, 29.0, 0.0, 2.0, 344.0, 33.0, 0.0,
+            29.0, 326.0, 28.0, 0.0, 30.0, 350.0, 4.0, 0.0, 47.0, 330.0, 37.0, 0.0, 24.0,
+        ],
+        [
+            5.0, 7.0, 45.0, 313.0, 0.0, 27.0, 29.0, 325.0, 1.0, 1.0, 82.0, 328.0, 29.0, 14.0, 27.0, 312.0, 4.0, 9.0,
+            48.0, 341.0, 0.0, 30.0, 47.0, 320.0, 20.0, 20.0, 43.0, 331.0, 3.0, 1.0, 46.0,
+        ],
+    ];
+
     /// A number from 0 to 1.
     fn noise(number: usize, seed: u64) -> f64 {
         let mixed = (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed.wrapping_mul(0xd6e8_feb8_6659_fd93);
@@ -165,6 +179,14 @@ mod tests {
                 let found = period(&log).unwrap_or_else(|| panic!("period {batches}, jitter {jitter}"));
                 assert_eq!(found.batches, batches, "jitter {jitter}");
             }
+        }
+    }
+
+    #[test]
+    fn waits_that_hardly_count_are_alike() {
+        for log in BUSY {
+            let found = period(&log).unwrap();
+            assert_eq!((found.batches, found.slow_ms > 300.0, found.quick_ms < 30.0), (4, true, true), "{found:?}");
         }
     }
 

@@ -24,6 +24,11 @@ impl Parts {
         if all > 0.0 { foreign / all } else { 0.0 }
     }
 
+    /// Milliseconds in which a thread waited for something else than a core.
+    fn waits_ms(&self) -> f64 {
+        (self.prepare_ms - self.prepare_cpu_ms - self.core_wait_ms).max(0.0)
+    }
+
     /// What a sample needs of each resource.
     pub fn times(&self) -> Times {
         let store = self.read_samples_per_second.map_or(0.0, |rate| 1.0 / rate.max(f64::MIN_POSITIVE));
@@ -31,7 +36,7 @@ impl Parts {
         Times {
             step: self.step_ms / 1e3 / self.batch_size.max(f64::MIN_POSITIVE),
             prepare: (self.prepare_ms + self.read_ms()) / 1e3 / self.num_workers.max(1) as f64,
-            cores: self.prepare_cpu_ms / 1e3 / self.cores.max(1) as f64,
+            cores: self.prepare_cpu_ms / 1e3 / self.free_cores.max(f64::MIN_POSITIVE),
             python: self.python_ms() / 1e3,
             read,
             network,
@@ -56,12 +61,9 @@ impl Parts {
     /// With another number of threads. What a thread takes for a sample beyond computing is waiting, which others may use.
     #[must_use]
     pub fn with_workers(&self, num_workers: usize) -> Self {
-        let waits = (self.prepare_ms - self.prepare_cpu_ms).max(0.0);
-        // Threads that computed at once, more than there were cores, waited for these.
-        let for_cores = (self.prepare_cpu_ms * (self.num_workers as f64 / self.cores as f64 - 1.0)).max(0.0).min(waits);
-        let for_python = (self.python_ms() * (self.num_workers as f64 - 1.0)).min(waits - for_cores).max(0.0);
-        let ops_ms = self.prepare_ms - for_cores - for_python;
-        let mut changed = Self { num_workers, prepare_ms: ops_ms, ..self.clone() };
+        let for_python = (self.python_ms() * (self.num_workers as f64 - 1.0)).min(self.waits_ms()).max(0.0);
+        let ops_ms = self.prepare_cpu_ms + self.waits_ms() - for_python;
+        let mut changed = Self { num_workers, prepare_ms: ops_ms, core_wait_ms: 0.0, ..self.clone() };
         if let Some(alone) = self.read_alone_samples_per_second {
             // What one thread reads, each reads, until the store can do no more.
             let reached = self.read_samples_per_second.unwrap_or(alone);
@@ -85,6 +87,7 @@ mod tests {
             batch_size: 10.0,
             num_workers: 2,
             cores: 4,
+            free_cores: 4.0,
             step_ms: 100.0,
             is_remote: false,
             reads_ahead: false,
@@ -94,6 +97,7 @@ mod tests {
             prepare_samples_per_second: 400.0,
             prepare_ms: 5.0,
             prepare_cpu_ms: 2.0,
+            core_wait_ms: 0.0,
             ops: vec![op(4.0, 2.0, false)],
         }
     }
@@ -123,5 +127,30 @@ mod tests {
         let mut python = few;
         (python.ops[0].is_foreign, python.prepare_cpu_ms) = (true, 2.0);
         assert_eq!(with(&python, 64), (Resource::Python, 500.0), "one thread at a time");
+    }
+    #[test]
+    fn cores_that_others_use_are_no_gain_of_further_threads() {
+        // Two threads that compute, beside as many threads of others.
+        let (cores, free_cores, read) = (2, 1.0, None);
+        let busy = Parts {
+            step_ms: 0.0,
+            cores,
+            free_cores,
+            read_samples_per_second: read,
+            read_alone_samples_per_second: read,
+            prepare_ms: 4.0,
+            prepare_cpu_ms: 2.0,
+            core_wait_ms: 2.0,
+            ..parts()
+        };
+        let reached = |workers| busy.with_workers(workers).times().samples_per_second();
+        assert_eq!((busy.times().samples_per_second(), reached(8)), (500.0, 500.0));
+        let waiting = Parts { core_wait_ms: 0.0, free_cores: 2.0, ..busy.clone() };
+        let reached = waiting.with_workers(8).times();
+        assert_eq!(
+            (reached.bound(), reached.samples_per_second()),
+            (Resource::Cores, 1000.0),
+            "they wait for something else"
+        );
     }
 }

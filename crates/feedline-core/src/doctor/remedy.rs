@@ -4,11 +4,9 @@
 //! change of the plan that can be tried.
 
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
-use tempfile::TempDir;
 
 use super::DoctorError;
 use super::alternative::{Alternative, fast};
@@ -18,7 +16,6 @@ use crate::offload::Policy;
 use crate::plan::{
     ByteSize, CacheConfig, CacheForm, Order, Plan, ReservoirConfig, SeekIndexUse, Shuffle, Start, Workers,
 };
-use crate::sink::Machine;
 
 /// What a remedy has to gain before it is told.
 const LEAST_GAIN: f64 = 0.05;
@@ -177,27 +174,6 @@ impl Change {
         })?;
         Ok(Some(changed))
     }
-
-    /// The machine on which it is tried: what it would keep on disk is kept apart, and gone when this is dropped.
-    pub(super) fn apart(&self, machine: &Machine) -> Result<Apart, DoctorError> {
-        let is_kept = matches!(self, Self::SeekIndex | Self::Cache { disk: Some(_), .. });
-        let folder = machine.cache_folder.as_deref().filter(|_| is_kept).and_then(existing);
-        let own = folder.map(|folder| tempfile::Builder::new().prefix("feedline-doctor-").tempdir_in(folder));
-        let folder = own.transpose().map_err(DoctorError::Folder)?;
-        let cache_folder = folder.as_ref().map_or(machine.cache_folder.clone(), |own| Some(own.path().to_owned()));
-        Ok(Apart { machine: Machine { cache_folder, ..machine.clone() }, _folder: folder })
-    }
-}
-
-/// A machine for a trial.
-pub(super) struct Apart {
-    pub machine: Machine,
-    _folder: Option<TempDir>,
-}
-
-/// The folder, or the one that it would be made in.
-pub(super) fn existing(folder: &Path) -> Option<&Path> {
-    folder.ancestors().find(|folder| folder.is_dir())
 }
 
 /// What is known when remedies are looked for.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::cores::ThreadTime;
 use super::log::{BatchTime, LoadedBy, LogReport};
 use super::parts::{Parts, ops, samples_of_a_batch};
 use super::remedy::{Case, Remedy};
@@ -100,11 +101,15 @@ fn parts(plan: &Plan, snapshot: &Snapshot, log: &[BatchTime]) -> Parts {
     let prepared = snapshot.ops.first().map_or(snapshot.samples, |op| op.samples).max(1) as f64;
     let prepare_ms: f64 = ops.iter().map(|op| op.ms).sum();
     let read_ms = 1e3 * snapshot.store.busy_seconds / prepared;
-    let num_workers = snapshot.num_workers.max(1);
+    let (num_workers, cores) = (snapshot.num_workers.max(1), Workers::Auto.count());
+    let prepare_cpu_ms = ops.iter().map(|op| op.cpu_ms).sum();
+    let core_wait_ms = 1e3 * snapshot.core_wait_seconds / prepared;
+    let time = ThreadTime { all: prepare_ms + read_ms, cpu: prepare_cpu_ms, core_wait: core_wait_ms };
     Parts {
         batch_size: samples_of_a_batch(plan),
         num_workers,
-        cores: Workers::Auto.count(),
+        cores,
+        free_cores: time.free_cores(num_workers, cores),
         step_ms: log.iter().map(|batch| batch.step_ms).sum::<f64>() / log.len().max(1) as f64,
         is_remote,
         reads_ahead: is_remote || matches!(plan.settings().shuffle, Shuffle::Reservoir(_)),
@@ -113,7 +118,8 @@ fn parts(plan: &Plan, snapshot: &Snapshot, log: &[BatchTime]) -> Parts {
         read_bytes: snapshot.store.bytes as f64 / prepared,
         prepare_samples_per_second: if prepare_ms > 0.0 { 1e3 * num_workers as f64 / prepare_ms } else { f64::MAX },
         prepare_ms,
-        prepare_cpu_ms: ops.iter().map(|op| op.cpu_ms).sum(),
+        prepare_cpu_ms,
+        core_wait_ms,
         ops,
     }
 }

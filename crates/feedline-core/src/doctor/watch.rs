@@ -86,6 +86,13 @@ impl Watched {
         if self.thread_seconds() > 0.0 { (idle / self.thread_seconds()).clamp(0.0, 1.0) } else { 0.0 }
     }
 
+    /// Seconds in which a thread could have run for a sample and no core was free.
+    pub fn core_wait_a_sample(&self) -> f64 {
+        let waited = self.after.core_wait_seconds - self.before.core_wait_seconds;
+        let samples = self.after.samples - self.before.samples;
+        waited.max(0.0) / samples.max(1) as f64
+    }
+
     /// Seconds of a thread for a sample, without those in which it had nothing to do.
     pub fn thread_seconds_a_sample(&self) -> f64 {
         let threads = self.after.num_workers as f64 * (1.0 - self.idle_share());

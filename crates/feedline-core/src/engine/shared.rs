@@ -82,7 +82,7 @@ impl Shared {
         let Lasting { metrics, budget, costs, cores } = lasting;
         let config = plan.config();
         let crew = Crew::new(config.num_workers);
-        let (workers, look) = (crew.wanted(), crew.look(Duration::ZERO));
+        let (workers, look) = (crew.wanted(), crew.look(Duration::ZERO, Duration::ZERO));
         let slab_bytes = plan.layout().slab().total_bytes() as u64;
         let batch_size = plan.settings().batch_size;
         let affordable = (budget.limit() / 2).checked_div(slab_bytes).unwrap_or(u64::MAX);
@@ -156,7 +156,7 @@ impl Shared {
     pub fn adjust_crew(&self) -> bool {
         let mut progress = self.lock();
         let waited = progress.waited_ever;
-        let has_changed = self.crew.adjust(&mut progress.look, waited);
+        let has_changed = self.crew.adjust(&mut progress.look, waited, || self.metrics.threads.core_wait());
         drop(progress);
         if let Some(standing) = &self.standing {
             standing.set_computing(self.crew.computing());

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{
-    CacheSnapshot, CostMeter, Counter, LoadingMeter, OpMeter, Recorder, SeekSnapshot, StallMeter, TrafficMeter,
+    CacheSnapshot, CostMeter, Counter, LoadingMeter, OpMeter, Recorder, SeekSnapshot, StallMeter, ThreadMeter,
+    TrafficMeter,
 };
 use crate::batch::Batch;
 use crate::error::SampleFailure;
@@ -13,30 +14,6 @@ use crate::plan::Plan;
 
 /// Pairs of bad sample and substitute that are kept for the snapshot.
 const KEPT_SUBSTITUTES: usize = 1000;
-
-/// What preparer threads did when they did not prepare.
-#[derive(Debug, Default)]
-pub struct ThreadMeter {
-    idle: Counter,
-    memory: Counter,
-}
-
-impl ThreadMeter {
-    /// Books time in which a thread had nothing to do.
-    pub fn add_idle(&self, idle: Duration) {
-        self.idle.add_time(idle);
-    }
-
-    /// Books time in which a thread waited for memory.
-    pub fn add_memory(&self, waited: Duration) {
-        self.memory.add_time(waited);
-    }
-
-    /// Idle time, and time waited for memory.
-    pub fn read(&self) -> (Duration, Duration) {
-        (self.idle.time(), self.memory.time())
-    }
-}
 
 /// Time, bytes and number of reads.
 #[derive(Debug, Default)]

@@ -11,6 +11,7 @@ mod meters;
 mod ops;
 mod snapshot;
 mod stalls;
+mod threads;
 mod timeline;
 mod traffic;
 
@@ -22,12 +23,13 @@ pub use counter::switch;
 pub(crate) use cpu::process_cpu_time;
 pub use cpu::thread_cpu_time;
 pub use loading::{LoadingMeter, LoadingSnapshot};
-pub use meters::{CacheMeter, Metrics, ReadMeter, SeekMeter, Substitute, ThreadMeter};
+pub use meters::{CacheMeter, Metrics, ReadMeter, SeekMeter, Substitute};
 pub use ops::{Look, OpMeter, OpTotals, Tally};
 pub use snapshot::{
     CacheSnapshot, MemorySnapshot, OpSnapshot, QueueSnapshot, ReservoirSnapshot, SeekSnapshot, Snapshot, StoreSnapshot,
     SubstituteSnapshot,
 };
 pub use stalls::{Phase, StallMeter};
+pub use threads::{OnCores, ThreadMeter, ThreadWaits};
 pub use timeline::{BatchLife, Marks, Recorder, SampleLife, Seat, Stretch, Timeline};
 pub use traffic::{TrafficMeter, TrafficSums};

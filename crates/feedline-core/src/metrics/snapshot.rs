@@ -23,6 +23,8 @@ pub struct Snapshot {
     pub idle_seconds: f64,
     /// Time in which they waited for memory.
     pub memory_wait_seconds: f64,
+    /// Time in which they could have run and no core was free.
+    pub core_wait_seconds: f64,
     /// What comes before the first op.
     pub loading: LoadingSnapshot,
     /// Ops in the order of the plan.
@@ -172,15 +174,16 @@ impl Snapshot {
     pub fn new(metrics: &Metrics, num_workers: usize, queue: QueueSnapshot, budget: BudgetSnapshot) -> Self {
         let (busy, bytes, reads) = metrics.read.read();
         let traffic = metrics.traffic.read();
-        let (idle, memory_wait) = metrics.threads.read();
+        let waits = metrics.threads.read();
         let (substituted, substitutes) = metrics.substitutes();
         Self {
             batches: metrics.batches.get(),
             samples: metrics.samples.get(),
             content_bytes: metrics.content_bytes.get(),
             num_workers,
-            idle_seconds: idle.as_secs_f64(),
-            memory_wait_seconds: memory_wait.as_secs_f64(),
+            idle_seconds: waits.idle.as_secs_f64(),
+            memory_wait_seconds: waits.memory.as_secs_f64(),
+            core_wait_seconds: waits.core.as_secs_f64(),
             loading: metrics.loading.read(),
             ops: metrics
                 .ops

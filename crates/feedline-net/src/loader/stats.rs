@@ -79,6 +79,11 @@ fn write_stages(snapshot: &Snapshot, text: &mut Exposition) {
     let (idle, memory) = (snapshot.idle_seconds, snapshot.memory_wait_seconds);
     text.counter("feedline_loader_idle_seconds_total", "Time in which threads had nothing to do.", idle);
     text.counter("feedline_loader_memory_wait_seconds_total", "Time that threads waited for memory.", memory);
+    text.counter(
+        "feedline_loader_core_wait_seconds_total",
+        "Time that threads could have run and no core was free.",
+        snapshot.core_wait_seconds,
+    );
     let loading = snapshot.loading;
     text.counter(
         "feedline_loader_loading_busy_seconds_total",
