@@ -17,7 +17,7 @@ fi
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$(cd .. && pwd)/target}"
 apart=""
 for crate in memory codec core net; do
-    apart="$apart --config profile.dev.package.feedline-$crate.codegen-units=1"
+    apart="$apart --config profile.dev.package.feedline-$crate.codegen-units=128"
 done
 cargo run --quiet --bin seeds -- corpus
 RUSTC_WRAPPER="$(pwd)/rustc.sh" cargo build --quiet --features libfuzzer $apart \

@@ -107,6 +107,9 @@ def test_ctrl_c_ends_a_run_within_a_second(folder: Path) -> None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     started = time.monotonic()
-    process.communicate(timeout=10)
+    try:
+        process.communicate(timeout=10)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert time.monotonic() - started < 1.5

@@ -109,12 +109,23 @@ def test_files_on_a_slow_disk_are_packed_and_shards_there_read_in_sequence(data:
     assert found["bound"] == "read"
     (tried,) = found["tried"]
     assert tried["measured_samples_per_second"] > 2 * found["measured_samples_per_second"]
+    assert [path for path in cache.parent.rglob("feedline-doctor-*")] == [], "nothing is left"
     shards = plan(fl.tar(testing.slow_disk(data / "shards", **disk) + "/*.tar"), "shards.toml")
     found = examined(shards, "--try", "reads", cache=cache)
     assert found["bound"] in ("read", "network"), "shards of a simulated disk are fetched as those of another machine"
     (tried,) = found["tried"]
     assert tried["block"] == 64_000_000
     assert tried["measured_samples_per_second"] > 2 * found["measured_samples_per_second"]
+
+
+def test_packing_is_proposed_to_a_script_too_whatever_its_ops(data: Path, own_cache: Path) -> None:
+    disk = testing.slow_disk(data / "pictures", seek_ms=8.0, mb_per_second=150.0)
+    chain = [*CROPS, ops.Map(lambda image: image, on="image")]
+    with fl.Loader(fl.folder(disk), chain, batch_size=8, num_workers=2, shuffle=True) as loader:
+        found = fl.doctor(loader, lambda _: None, seconds=1.5)
+    assert found.bound == "read"
+    assert next(remedy for remedy in found.remedies if remedy["change"] == "pack")["predicted_gain"] > 1
+    assert [path for path in own_cache.parent.rglob("feedline-doctor-*")] == [], "nothing is left"
 
 
 def test_remedies_that_do_not_go_with_a_plan_are_left_out(data: Path) -> None:

@@ -84,10 +84,11 @@ class Wrapped(Generic[B]):
             return "step"
         if "workers" in odd:
             return "prepare"
-        if "bimodal" in odd:
-            return "head_of_line"
         seconds = sum(wait + step for _, wait, _, step, _ in self._log) / 1e3
         waited = sum(wait for _, wait, _, _, _ in self._log) / 1e3
+        # Batches that had to wait for a core take longer than others whatever is in them.
+        if "bimodal" in odd and self._own_queued < _HARDLY * waited:
+            return "head_of_line"
         if self._workers == 0:
             # What this thread waited for a core it did not wait for anything else.
             return "prepare" if self._own_cpu > _COMPUTES * (waited - self._own_queued) else "read"

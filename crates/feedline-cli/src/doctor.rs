@@ -8,24 +8,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use feedline_core::batch::Batch;
-use feedline_core::doctor::{
-    Alternative, Bound, Change, Course, Diagnosis, DoctorError, Parts, Remedy, Told, Trainer, reached,
-};
+use feedline_core::doctor::{Change, Course, Diagnosis, DoctorError, Remedy, Told, Trainer, free_bytes, reached};
+use feedline_core::plan::ByteSize;
 use feedline_core::{Machine, Plan, Registry};
 use serde::Serialize;
 
-use crate::environment;
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::output;
 use crate::plan;
+use crate::progress::Progress;
 
 mod arguments;
 #[cfg(test)]
 mod example;
 mod formats;
-mod packed;
 mod page;
 mod strip;
 mod trace;
@@ -33,19 +31,16 @@ mod words;
 
 pub use arguments::DoctorArguments;
 pub use formats::{FormatCost, formats};
-use packed::{can_pack, check_room, packed};
 pub use page::html;
 pub use trace::trace;
 pub use words::words;
 
 /// The part of the joint run that a remedy is tried for.
 const TRY: f64 = 0.5;
-/// Samples that are packed at least, to see what that would give.
-const LEAST_PACKED: u64 = 256;
 /// Bytes that are packed without being asked for.
 const MOST_PACKED: f64 = 2e9;
-const PACK_NOTE: &str = "as much space again, read in sequence through a reservoir of a tenth of the epoch; what was just packed is \
-                         in the file cache, so a disk may be slower";
+/// Shards are larger than what is in them.
+const OVERHEAD: f64 = 1.1;
 
 /// What was found out about a plan.
 #[derive(Debug, Serialize)]
@@ -78,6 +73,7 @@ struct Simulated<'a> {
     step: Duration,
     batch_size: usize,
     batch: Option<Batch>,
+    packing: Option<Progress>,
     interrupt: &'a Interrupt<'a>,
 }
 
@@ -93,6 +89,13 @@ impl Trainer for Simulated<'_> {
         Ok(())
     }
 
+    fn packed(&mut self, samples: u64, of: u64) {
+        self.packing.get_or_insert_with(|| Progress::new("samples packed", of)).reach(samples);
+        if samples >= of {
+            self.packing = None;
+        }
+    }
+
     fn check(&mut self) -> Result<(), DoctorError> {
         self.interrupt.check().map_err(|_| DoctorError::Interrupted)
     }
@@ -106,36 +109,12 @@ pub fn doctor(typed: &DoctorArguments, registry: &Arc<Registry>, interrupt: &Int
     let machine = plan::machine();
     let step = Duration::try_from_secs_f64(typed.step_ms / 1e3).context("--step-ms is a time from 0 on")?;
     let batch_size = opened.settings().batch_size.min(opened.source().len().max(1) as usize);
-    let mut trainer = Simulated { step, batch_size, batch: None, interrupt };
+    let mut trainer = Simulated { step, batch_size, batch: None, packing: None, interrupt };
     let course = Course { seconds: typed.seconds, has_tables: !typed.quick };
-    let temporary = tempfile::Builder::new().prefix("feedline-doctor-").tempdir_in(environment::temporary_folder());
-    let temporary = temporary.context("cannot make a temporary folder")?;
-    let shards = |name: &str, most_samples: u64| {
-        let folder = temporary.path().join(name);
-        packed(&opened, &document, (&folder, most_samples), registry, interrupt)
-    };
-    let mut offer = |bound: Bound, parts: &Parts| {
-        if bound != Bound::Read || !can_pack(&opened) {
-            return Vec::new();
-        }
-        // As many as can be read in a part's time, so that packing takes no longer.
-        let rate = parts.read_samples_per_second.unwrap_or_default();
-        let some = ((rate * typed.seconds * TRY) as u64).max(LEAST_PACKED);
-        match shards("some", some) {
-            Ok(plan) => vec![Alternative { change: Change::Pack, plan, note: PACK_NOTE.to_owned() }],
-            Err(error) => {
-                output::say(&format!("packing is not looked at: {error:#}"));
-                Vec::new()
-            }
-        }
-    };
-    let examined = Diagnosis::examine(&opened, &machine, course, &mut trainer, &mut told, &mut offer);
+    let examined = Diagnosis::examine(&opened, &machine, course, &mut trainer, &mut told);
     let diagnosis = examined.map_err(as_interrupt).with_context(|| format!("in plan {:?}", typed.plan))?;
     let tried = match &typed.r#try {
-        Some(name) => {
-            let all = || shards("all", u64::MAX);
-            try_out(name, &diagnosis, (&opened, &all), &machine, typed.seconds, &mut trainer)?
-        }
+        Some(name) => try_out(name, &diagnosis, &opened, &machine, typed.seconds, &mut trainer)?,
         None => Vec::new(),
     };
     let formats = if typed.quick { Vec::new() } else { formats()? };
@@ -164,11 +143,23 @@ fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {path:?}"))
 }
 
+/// An error where there is no room beside the cache for shards of so many bytes.
+fn check_room(machine: &Machine, bytes: f64) -> Result<()> {
+    let folder = machine.cache_folder.as_deref().context("there is no cache folder; set FEEDLINE_CACHE")?;
+    let (free, needed) = (free_bytes(folder), (bytes * OVERHEAD) as u64);
+    let [has, needs] = [free, needed].map(ByteSize);
+    ensure!(
+        needed <= free,
+        "shards take {needs}, and {folder:?} has room for {has}; set FEEDLINE_CACHE to a larger disk"
+    );
+    Ok(())
+}
+
 /// Tries one remedy by its name, the best of them, or all. One that fails is told, and takes nothing from the diagnosis.
 fn try_out(
     name: &str,
     diagnosis: &Diagnosis,
-    (plan, shards): (&Arc<Plan>, &dyn Fn() -> Result<Arc<Plan>>),
+    plan: &Arc<Plan>,
     machine: &Machine,
     seconds: f64,
     trainer: &mut dyn Trainer,
@@ -185,12 +176,10 @@ fn try_out(
         let bytes = diagnosis.parts.read_bytes * plan.source().len() as f64;
         let changed = match &remedy.change {
             Change::Pack if name != "pack" && bytes > MOST_PACKED => {
-                output::say(
-                    "not tried: ask for --try pack, which packs all samples into the temporary folder (TMPDIR)",
-                );
+                output::say("not tried: ask for --try pack, which packs all samples into a folder beside the cache");
                 continue;
             }
-            Change::Pack => check_room(&environment::temporary_folder(), bytes).and_then(|()| shards()).map(Some),
+            Change::Pack => check_room(machine, bytes).map(|()| Some(Arc::clone(plan))),
             change => change.apply(plan).map_err(Into::into),
         };
         let measured = changed.and_then(|changed| {
@@ -215,4 +204,19 @@ fn try_out(
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_there_is_no_room_for_shards_that_is_said_with_the_numbers() {
+        let folder = tempfile::tempdir().unwrap();
+        let machine = Machine { cache_folder: Some(folder.path().join("cache")), ..Machine::default() };
+        check_room(&machine, 1e3).unwrap();
+        let refused = check_room(&machine, 1e18).unwrap_err().to_string();
+        assert!(refused.contains("1100000000.0 GB") && refused.contains("FEEDLINE_CACHE"), "{refused}");
+        check_room(&Machine { cache_folder: None, ..machine }, 1e3).unwrap_err();
+    }
 }

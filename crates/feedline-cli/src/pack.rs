@@ -82,11 +82,11 @@ pub fn pack(what: &Pack, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) ->
 }
 
 /// Shows how packing goes on, until the user wants to stop.
-pub struct Watcher<'a> {
+struct Watcher<'a> {
     /// A bar over the samples.
-    pub progress: Progress,
+    progress: Progress,
     /// Who is asked.
-    pub interrupt: &'a Interrupt<'a>,
+    interrupt: &'a Interrupt<'a>,
 }
 
 impl Watch for Watcher<'_> {

@@ -263,7 +263,7 @@ fn the_doctor_proposes_to_offload_on_a_slow_link_and_that_gives_about_what_it_sa
     let plan = plan(&folder(&format!("feedline://{}/train", server.address())), "none", PICTURES);
     let (machine, course) = (Machine::default(), Course { seconds: 2.0, has_tables: false });
     let mut trainer = Steps(None);
-    let found = Diagnosis::examine(&plan, &machine, course, &mut trainer, &mut |_| {}, &mut |_, _| Vec::new()).unwrap();
+    let found = Diagnosis::examine(&plan, &machine, course, &mut trainer, &mut |_| {}).unwrap();
     assert_eq!(found.bound, Bound::Network, "{:?}", found.times);
     let remedy = found.remedies.iter().find(|remedy| remedy.change == Change::Offload);
     let predicted = remedy.unwrap().predicted_samples_per_second;

@@ -63,9 +63,7 @@ impl Diagnosis {
                 }
             });
         };
-        let examined = py.detach(|| {
-            CoreDiagnosis::examine(&plan, &machine, course, &mut trainer, &mut told, &mut |_, _| Vec::new())
-        });
+        let examined = py.detach(|| CoreDiagnosis::examine(&plan, &machine, course, &mut trainer, &mut told));
         logging::hand_over(py)?;
         let found = examined.map_err(|error| trainer.interrupt.take().unwrap_or_else(|| python_error(py, error)))?;
         let formats = if course.has_tables { py.detach(formats) } else { Ok(Vec::new()) };

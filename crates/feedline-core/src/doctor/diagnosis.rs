@@ -7,10 +7,11 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::DoctorError;
-use super::alternative::{Alternative, alternatives};
+use super::alternative::alternatives;
 use super::cached::{CachePoint, cache_points};
 use super::life::Life;
 use super::log::{BatchTime, LoadedBy, LogReport};
+use super::packed::PackedSome;
 use super::parts::{Parts, varied};
 use super::remedy::{Case, Change, MORE_MEMORY, Remedy};
 use super::tables::{ConsumersRow, WorkersRow, by_consumers, by_workers};
@@ -117,14 +118,13 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    /// Examines a plan with a trainer; `offer` gives further changes that could be made, once it is known what bounds the job.
+    /// Examines a plan with a trainer.
     pub fn examine(
         plan: &Arc<Plan>,
         machine: &Machine,
         course: Course,
         trainer: &mut dyn Trainer,
         tell: &mut dyn FnMut(Told),
-        offer: &mut dyn FnMut(Bound, &Parts) -> Vec<Alternative>,
     ) -> Result<Self, DoctorError> {
         let part_seconds = (course.seconds * PART).clamp(1_f64.min(course.seconds / 2.0), 5.0);
         let (plan, machine) = (&without_log(plan)?, &Machine { is_trial: true, ..machine.clone() });
@@ -155,7 +155,14 @@ impl Diagnosis {
         };
         let bound = bound(&times, nature, &joint, with_memory.map(|(_, reached)| reached));
         let mut possible = alternatives(plan, &parts, bound, machine)?;
-        possible.extend(offer(bound, &parts));
+        let some = match PackedSome::offer((plan, &parts, bound), machine, part_seconds, trainer) {
+            Err(error) if !matches!(error, DoctorError::Interrupted) => {
+                tracing::warn!(%error, "packing is not looked at");
+                None
+            }
+            offered => offered?,
+        };
+        possible.extend(some.as_ref().map(|some| some.alternative.clone()));
         let mut measured_alternatives = Vec::new();
         for alternative in possible {
             tell(Told::Measures(alternative.change.name(), 3.0 * part_seconds));

@@ -7,8 +7,8 @@
 //!   about it, `period.rs` of that stalls at equal distances
 //! - `skipped.rs` makes a plan that only reads, `held.rs` one that only prepares; `parts.rs` measures both, and the step
 //! - `predict.rs` is what a sample needs of each resource, `cores.rs` how many cores there are for it; `verdict.rs` what bounds a job
-//! - `remedy.rs` is what would help, `alternative.rs` of it what has to be measured first, `cached.rs` what could be kept; `trial.rs`
-//!   tries it
+//! - `remedy.rs` is what would help, `alternative.rs` of it what has to be measured first, `cached.rs` what could be kept, `packed.rs` what could be packed;
+//!   `trial.rs` tries it
 //! - `tables.rs` is how a job scales, `life.rs` the life of a stretch of batches; `diagnosis.rs` does all of this, `run_report.rs` what can be said of it without
 //!   measuring anything
 //!
@@ -22,6 +22,7 @@ mod held;
 mod life;
 mod log;
 mod oddity;
+mod packed;
 mod parts;
 mod period;
 mod predict;
@@ -33,7 +34,6 @@ mod trial;
 mod verdict;
 mod watch;
 
-pub use alternative::Alternative;
 pub use cached::CachePoint;
 pub use diagnosis::{Course, Diagnosis, SlowSample, Told};
 pub use life::{BatchRow, BatchSpan, BatchStage, Life, TrainerLife};
@@ -51,6 +51,7 @@ pub use watch::Trainer;
 use period::median;
 
 use crate::error::Error;
+use crate::pack::PackError;
 use crate::plan::PlanError;
 use crate::source::SourceError;
 
@@ -68,6 +69,8 @@ pub enum DoctorError {
     Step(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("the plan gives no batches: it has fewer samples than a batch, and drop_last is set")]
     NoBatches,
+    #[error("samples cannot be packed")]
+    Pack(#[source] PackError),
     #[error("a folder for trials cannot be made beside the cache")]
     Folder(#[source] std::io::Error),
     #[error("interrupted")]

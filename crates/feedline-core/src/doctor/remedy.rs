@@ -143,9 +143,9 @@ impl Change {
         }
     }
 
-    /// The plan with it, where it is a matter of settings.
+    /// The plan with it, where it is a matter of settings; with shards the same, which are made when it is tried.
     pub fn apply(&self, plan: &Plan) -> Result<Option<Arc<Plan>>, DoctorError> {
-        if matches!(self, Self::Share { .. } | Self::Pack | Self::Native { .. }) {
+        if matches!(self, Self::Share { .. } | Self::Native { .. }) {
             return Ok(None);
         }
         let ops = if *self == Self::FastDecode { fast(plan)? } else { plan.ops().to_vec() };

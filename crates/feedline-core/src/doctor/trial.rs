@@ -9,6 +9,7 @@ use rustix::fs::statvfs;
 use tempfile::TempDir;
 
 use super::DoctorError;
+use super::packed::packed;
 use super::parts::varied;
 use super::remedy::Change;
 use super::watch::{Trainer, watch};
@@ -21,7 +22,7 @@ const WARMS_UP: f64 = 0.3;
 const LEAST_KEPT: u64 = 4;
 
 /// What a changed plan reaches with a trainer in some seconds, `usual` samples a second without the change. Where samples have to be
-/// kept or indexed first, as many take part as there is time for. What the change keeps on disk is gone thereafter.
+/// kept or indexed first, as many take part as there is time for; shards are made of all. What lies on disk for it is gone thereafter.
 pub fn reached(
     (change, plan): (&Change, &Arc<Plan>),
     usual: f64,
@@ -31,7 +32,11 @@ pub fn reached(
 ) -> Result<f64, DoctorError> {
     let apart = Apart::new(change, machine)?;
     let machine = Machine { is_trial: true, ..apart.machine.clone() };
-    let plan = without_log(plan)?;
+    let mut plan = without_log(plan)?;
+    let shards = if *change == Change::Pack { own_folder(&machine)? } else { None };
+    if let Some(shards) = &shards {
+        plan = packed(&plan, shards.path(), u64::MAX, trainer)?;
+    }
     let some = ((usual * seconds * WARMS_UP) as u64).max(LEAST_KEPT * plan.settings().batch_size as u64);
     let plan = if change.warms_up() { part_of(&plan, some)? } else { plan };
     Ok(watch(&plan, &machine, seconds, trainer)?.samples_per_second())
@@ -63,12 +68,17 @@ pub(super) struct Apart {
 impl Apart {
     pub fn new(change: &Change, machine: &Machine) -> Result<Self, DoctorError> {
         let is_kept = matches!(change, Change::SeekIndex | Change::Cache { disk: Some(_), .. });
-        let folder = machine.cache_folder.as_deref().filter(|_| is_kept).and_then(existing);
-        let own = folder.map(|folder| tempfile::Builder::new().prefix("feedline-doctor-").tempdir_in(folder));
-        let folder = own.transpose().map_err(DoctorError::Folder)?;
+        let folder = if is_kept { own_folder(machine)? } else { None };
         let cache_folder = folder.as_ref().map_or(machine.cache_folder.clone(), |own| Some(own.path().to_owned()));
         Ok(Self { machine: Machine { cache_folder, ..machine.clone() }, _folder: folder })
     }
+}
+
+/// A folder beside the cache, where there is one, that is gone when this is dropped.
+pub(super) fn own_folder(machine: &Machine) -> Result<Option<TempDir>, DoctorError> {
+    let folder = machine.cache_folder.as_deref().and_then(existing);
+    let own = folder.map(|folder| tempfile::Builder::new().prefix("feedline-doctor-").tempdir_in(folder));
+    own.transpose().map_err(DoctorError::Folder)
 }
 
 /// Room on the disk of a folder, or of the one that it would be made in.

@@ -26,6 +26,9 @@ pub trait Trainer {
     /// Works on the batch that was received last.
     fn step(&mut self) -> Result<(), DoctorError>;
 
+    /// Hears how many samples of all are packed, where a trial does that.
+    fn packed(&mut self, _samples: u64, _of: u64) {}
+
     /// An error if the user wants to stop. Asked at least ten times a second but for during a step.
     fn check(&mut self) -> Result<(), DoctorError> {
         Ok(())
