@@ -74,7 +74,8 @@ memcheck:  ## the memory of batches under valgrind: what is read, written and fr
 	tools/memcheck.sh
 
 test-python: $(VENV)/dev $(VENV)/installed
-	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -m 'not busy'
+	$(BIN)/python -m pytest -m busy
 
 lint: $(VENV)/dev $(VENV)/installed
 	cargo fmt --check

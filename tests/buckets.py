@@ -99,6 +99,16 @@ class Proxy:
         self.port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
+    def settle(self, still_seconds: float = 1.0, most_seconds: float = 60.0) -> None:
+        """Wait until nobody has asked for anything for a while."""
+        start = since = time.monotonic()
+        seen = self.counts.requests
+        while time.monotonic() - since < still_seconds:
+            assert time.monotonic() - start < most_seconds, "somebody asks for more and more"
+            time.sleep(0.02)
+            if self._at_once > 0 or self.counts.requests != seen:
+                seen, since = self.counts.requests, time.monotonic()
+
     def stop(self) -> None:
         """Stop listening and cut all connections."""
         self._server.shutdown()

@@ -245,7 +245,7 @@ def test_the_snapshot_is_plain_data_and_its_numbers_add_up(
     assert json.loads(json.dumps(snapshot)) == snapshot
     assert set(snapshot) == {
         "batches", "samples", "content_bytes", "num_workers", "idle_seconds", "memory_wait_seconds",
-        "core_wait_seconds", "loading", "ops", "store", "seek_index", "cache",
+        "core_seconds", "core_wait_seconds", "loading", "ops", "store", "seek_index", "cache",
         "reservoir", "queue", "memory", "costs", "stall_seconds", "substituted", "substitutes",
     }  # fmt: skip
     assert (snapshot["batches"], snapshot["samples"], snapshot["num_workers"]) == (3, 12, 2)

@@ -35,7 +35,8 @@ class Wrapped(Generic[B]):
         self._epoch = 0
         self._workers = int(getattr(batches, "num_workers", 0) or 0)
         self._children_before: float | None = None
-        self._own_cpu = self._own_queued = 0.0
+        # Seconds of this thread on a core, and in the queue for one, while a batch was loaded.
+        self._own: deque[tuple[float, float]] = deque(maxlen=_MOST_BATCHES)
 
     def __len__(self) -> int:
         """Give the number of batches, if the iterable knows it."""
@@ -46,15 +47,18 @@ class Wrapped(Generic[B]):
         epoch, self._epoch = self._epoch, self._epoch + 1
         if self._children_before is None:
             self._children_before = _children_cpu()
-        asked, cpu, queued = time.perf_counter(), time.thread_time(), _queued()
+        before = _own()
+        asked = time.perf_counter()
         for batch in self._batches:
-            received, loaded, ran = time.perf_counter(), time.thread_time(), _queued()
+            waited = time.perf_counter() - asked
+            after = _own()
+            received = time.perf_counter()
             yield batch
-            done = time.perf_counter()
-            self._log.append((epoch, (received - asked) * 1e3, 0.0, (done - received) * 1e3, _samples(batch)))
-            self._own_cpu += loaded - cpu
-            self._own_queued += ran - queued
-            asked, cpu, queued = done, time.thread_time(), _queued()
+            worked = time.perf_counter() - received
+            self._log.append((epoch, waited * 1e3, 0.0, worked * 1e3, _samples(batch)))
+            self._own.append((after[0] - before[0], after[1] - before[1]))
+            before = _own()
+            asked = time.perf_counter()
 
     def run(self, *, seconds: float | None = None, batches: int | None = None) -> Report:
         """Run the ``step`` that was given on batches, epoch after epoch or once through; give the report."""
@@ -86,16 +90,17 @@ class Wrapped(Generic[B]):
             return "prepare"
         seconds = sum(wait + step for _, wait, _, step, _ in self._log) / 1e3
         waited = sum(wait for _, wait, _, _, _ in self._log) / 1e3
+        computed, queued = (sum(part) for part in zip(*self._own, strict=True))
         # Batches that had to wait for a core take longer than others whatever is in them.
-        if "bimodal" in odd and self._own_queued < _HARDLY * waited:
+        if "bimodal" in odd and queued < _HARDLY * waited:
             return "head_of_line"
         if self._workers == 0:
             # What this thread waited for a core it did not wait for anything else.
-            return "prepare" if self._own_cpu > _COMPUTES * (waited - self._own_queued) else "read"
+            return "prepare" if computed > _COMPUTES * (waited - queued) else "read"
         # Its processes compute at the same time, but on no more cores than there are.
         able = min(self._workers, len(os.sched_getaffinity(0)))
-        computed = _children_cpu() - (self._children_before or 0.0)
-        return "prepare" if computed > _COMPUTES * able * seconds else "read"
+        of_children = _children_cpu() - (self._children_before or 0.0)
+        return "prepare" if of_children > _COMPUTES * able * seconds else "read"
 
 
 def wrap(batches: Iterable[B], step: Step | None = None) -> Wrapped[B]:
@@ -122,13 +127,14 @@ def _samples(batch: Any) -> int:
     return int(shape[0]) if shape is not None and len(shape) > 0 else 1
 
 
-def _queued() -> float:
-    """Give the seconds in which this thread could have run and no core was free; 0 where the system does not say."""
+def _own() -> tuple[float, float]:
+    """Give this thread's seconds on a core so far, and in the queue for one: 0 where the system does not say."""
+    computed = time.thread_time()
     try:
         with open("/proc/thread-self/schedstat", encoding="ascii") as file:
-            return int(file.read().split()[1]) / 1e9
+            return computed, int(file.read().split()[1]) / 1e9
     except (OSError, ValueError, IndexError):
-        return 0.0
+        return computed, 0.0
 
 
 def _children_cpu() -> float:

@@ -111,7 +111,7 @@ pub fn doctor(typed: &DoctorArguments, registry: &Arc<Registry>, interrupt: &Int
     let batch_size = opened.settings().batch_size.min(opened.source().len().max(1) as usize);
     let mut trainer = Simulated { step, batch_size, batch: None, packing: None, interrupt };
     let course = Course { seconds: typed.seconds, has_tables: !typed.quick };
-    let examined = Diagnosis::examine(&opened, &machine, course, &mut trainer, &mut told);
+    let examined = Diagnosis::examine(&opened, &machine, course, &mut trainer, &mut |now| told(&now));
     let diagnosis = examined.map_err(as_interrupt).with_context(|| format!("in plan {:?}", typed.plan))?;
     let tried = match &typed.r#try {
         Some(name) => try_out(name, &diagnosis, &opened, &machine, typed.seconds, &mut trainer)?,
@@ -128,7 +128,7 @@ pub fn doctor(typed: &DoctorArguments, registry: &Arc<Registry>, interrupt: &Int
 }
 
 /// Says on stderr how far it is.
-fn told(told: Told) {
+fn told(told: &Told) {
     output::say(&told.to_string());
 }
 

@@ -2,6 +2,9 @@
 //!
 //! In: what threads took for a sample, how much of that they computed, and how long they waited for a core. Out: cores, as many as
 //! there are on a machine that has nothing else to do, fewer beside other processes.
+//!
+//! Threads of the job wait for each other, too. How long is taken to be what customers of as many servers wait who come at random,
+//! and no more than if all of them computed all the time; what they waited beyond that they waited for others.
 
 /// Milliseconds of a thread for a sample.
 #[derive(Clone, Copy, Debug)]
@@ -15,17 +18,38 @@ pub(super) struct ThreadTime {
 }
 
 impl ThreadTime {
+    /// With (computed, waited for a core) as the system says it; where it does not, with what ops computed, and waits for each other.
+    pub fn new(all: f64, ops_cpu: f64, told: Option<(f64, f64)>, (workers, cores): (usize, usize)) -> Self {
+        let (cpu, core_wait) = told.unwrap_or_else(|| {
+            let crowded = ops_cpu * (workers as f64 / cores.max(1) as f64 - 1.0);
+            (ops_cpu, crowded.clamp(0.0, (all - ops_cpu).max(0.0)))
+        });
+        Self { all, cpu, core_wait }
+    }
+
     /// The cores that so many threads got of all `cores`.
     pub fn free_cores(&self, workers: usize, cores: usize) -> f64 {
-        let (workers, cores) = (workers as f64, cores.max(1) as f64);
-        // Threads that compute at once, more than there are cores, wait for each other.
-        let for_each_other = self.cpu * (workers / cores - 1.0).max(0.0);
+        // What they used they got.
+        let used = workers as f64 * self.cpu / self.all.max(self.cpu).max(f64::MIN_POSITIVE);
+        let cores = cores.max(1);
+        let for_each_other =
+            self.cpu * waits_at_random(used, cores).min((workers as f64 / cores as f64 - 1.0).max(0.0));
         let for_others = (self.core_wait - for_each_other).max(0.0);
         let share = if self.cpu > 0.0 { self.cpu / (self.cpu + for_others) } else { 1.0 };
-        // What they used they got.
-        let used = workers * self.cpu / self.all.max(f64::MIN_POSITIVE);
-        (cores * share).max(used.min(cores))
+        (cores as f64 * share).max(used.min(cores as f64))
     }
+}
+
+/// How long who comes at random waits for one of `servers`, of which so many are busy on average, in times of service: Erlang's
+/// formula.
+fn waits_at_random(busy: f64, servers: usize) -> f64 {
+    let free = servers as f64 - busy;
+    if free <= 0.0 {
+        return f64::INFINITY;
+    }
+    let lost = (1..=servers).fold(1.0, |lost, server| busy * lost / (server as f64 + busy * lost));
+    let has_to_wait = lost / (1.0 - busy / servers as f64 * (1.0 - lost));
+    has_to_wait / free
 }
 
 #[cfg(test)]
@@ -43,7 +67,7 @@ mod tests {
         check(2, [5.0, 0.0, 0.0], 2.0);
         check(2, [1.0, 0.0, 9.0], 2.0);
         check(4, [5.0, 5.0, 0.0], 2.0);
-        check(8, [1.0, 0.2, 9.0], 2.0);
+        check(8, [1.0, 0.15, 9.0], 2.0);
         check(2, [0.0, 0.0, 9.0], 2.0);
     }
 
@@ -53,5 +77,25 @@ mod tests {
         check(1, [4.0, 2.0, 0.0], 4.0 / 3.0);
         check(2, [5.0, 5.0, 0.0], 1.0);
         check(4, [5.0, 10.0, 0.0], 4.0 / 3.0);
+        let mostly_waits = ThreadTime { all: 12.0, cpu: 1.0, core_wait: 2.0 }.free_cores(8, 2);
+        assert!((0.66..0.75).contains(&mostly_waits), "{mostly_waits}");
+    }
+
+    #[test]
+    fn who_comes_at_random_waits_as_erlang_says() {
+        let is_about = |waits: f64, expected: f64| assert!((waits - expected).abs() < 1e-6, "{waits}, not {expected}");
+        is_about(waits_at_random(0.5, 1), 1.0);
+        is_about(waits_at_random(1.0, 2), 1.0 / 3.0);
+        is_about(waits_at_random(0.0, 4), 0.0);
+        assert!(waits_at_random(2.0, 2).is_infinite());
+    }
+
+    #[test]
+    fn where_the_system_says_nothing_threads_that_compute_wait_for_each_other() {
+        let silent = |all| ThreadTime::new(all, 2.0, None, (8, 2));
+        assert_eq!((silent(10.0).cpu, silent(10.0).core_wait), (2.0, 6.0));
+        assert_eq!((silent(5.0).cpu, silent(5.0).core_wait), (2.0, 3.0), "no more than there is");
+        let told = ThreadTime::new(10.0, 2.0, Some((3.0, 1.0)), (8, 2));
+        assert_eq!((told.cpu, told.core_wait), (3.0, 1.0));
     }
 }

@@ -19,6 +19,7 @@ use super::trial::without_log;
 use super::verdict::{Bound, Joint, Nature, bound, falls_short};
 use super::watch::{Trainer, Watched, watch, watch_loader};
 use crate::cost::Times;
+use crate::error::chain;
 use crate::metrics::Phase;
 use crate::plan::{ByteSize, Plan};
 use crate::sink::{Loader, Machine};
@@ -48,12 +49,14 @@ pub struct Course {
 }
 
 /// What is told while it goes on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Told {
     /// What is measured now, and about how many seconds that takes.
     Measures(&'static str, f64),
     /// What the joint run will reach, before it begins.
     Predicted(f64),
+    /// A remedy that is not looked at, and why.
+    LeftOut(&'static str, String),
 }
 
 impl fmt::Display for Told {
@@ -61,6 +64,7 @@ impl fmt::Display for Told {
         match self {
             Self::Measures(what, seconds) => write!(f, "measuring {what} (about {seconds:.0} s)"),
             Self::Predicted(rate) => write!(f, "predicted: {rate:.1} samples/s"),
+            Self::LeftOut(what, why) => write!(f, "{what} is not looked at: {why}"),
         }
     }
 }
@@ -157,7 +161,7 @@ impl Diagnosis {
         let mut possible = alternatives(plan, &parts, bound, machine)?;
         let some = match PackedSome::offer((plan, &parts, bound), machine, part_seconds, trainer) {
             Err(error) if !matches!(error, DoctorError::Interrupted) => {
-                tracing::warn!(%error, "packing is not looked at");
+                tell(Told::LeftOut(Change::Pack.name(), chain(&error)));
                 None
             }
             offered => offered?,
@@ -173,7 +177,7 @@ impl Diagnosis {
                 Err(DoctorError::Interrupted) => return Err(DoctorError::Interrupted),
                 // A step need not be able to work on batches of another size.
                 Err(error @ DoctorError::Step(_)) if !is_other_batch => return Err(error),
-                Err(error) => tracing::warn!(%error, change = alternative.change.name(), "a remedy is not looked at"),
+                Err(error) => tell(Told::LeftOut(alternative.change.name(), chain(&error))),
             }
         }
         let measured = joint.samples_per_second;

@@ -71,6 +71,8 @@ pub enum DoctorError {
     NoBatches,
     #[error("samples cannot be packed")]
     Pack(#[source] PackError),
+    #[error("there is no cache folder for shards to be made beside; set FEEDLINE_CACHE")]
+    NoFolder,
     #[error("a folder for trials cannot be made beside the cache")]
     Folder(#[source] std::io::Error),
     #[error("interrupted")]

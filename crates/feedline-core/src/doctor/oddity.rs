@@ -280,12 +280,14 @@ pub(super) mod tests {
             assert!(found.iter().any(is_told), "{found:?}");
         }
         // Loading varies so much that only the sums have a period.
-        let mut uneven = waits.clone();
+        let mut uneven = log((0..60).map(|_| 1000.0), 1000);
         for (batch, n) in uneven.iter_mut().zip(0_u64..).filter(|(_, n)| n % 4 != 0) {
-            (batch.wait_ms, batch.step_ms) = (if n % 3 == 0 { 260.0 } else { 1.0 }, 60.0);
+            (batch.wait_ms, batch.step_ms) = if noise(n) < 0.5 { (260.0, 1.0) } else { (0.5, 200.0) };
         }
         let told = oddities(&uneven, LoadedBy::Foreign);
-        assert!(!told.iter().any(|odd| matches!(odd, Oddity::Period { cause: PeriodCause::Step, .. })), "{told:?}");
+        assert!(period(&uneven.iter().map(BatchTime::load_ms).collect::<Vec<_>>()).is_none());
+        let is_told = |odd: &Oddity| matches!(odd, Oddity::Period { cause: PeriodCause::Workers, .. });
+        assert!(told.iter().any(is_told), "{told:?}");
         let mut tiny = log((0..60).map(|n| if n % 4 == 0 { 0.05 } else { 0.02 }), 1000);
         for batch in &mut tiny {
             batch.step_ms = 100.0;

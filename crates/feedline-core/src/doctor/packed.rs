@@ -11,7 +11,7 @@ use super::DoctorError;
 use super::alternative::Alternative;
 use super::parts::Parts;
 use super::remedy::Change;
-use super::trial::own_folder;
+use super::trial::{free_bytes, own_folder};
 use super::verdict::Bound;
 use super::watch::Trainer;
 use crate::pack::{self, Content, Damaged, Options, PackError, Watch};
@@ -24,8 +24,9 @@ const SLOW_DISK: &str = "slow-disk://";
 /// The part of an epoch that the reservoir holds.
 const RESERVOIR: f64 = 0.1;
 const SHARD_BYTES: u64 = 256 << 20;
-/// Samples that are packed at least, to see what that would give.
-const LEAST_PACKED: u64 = 256;
+/// Samples that are packed at least, to see what that would give, and bytes at most.
+const LEAST_PACKED: f64 = 256.0;
+const MOST_PACKED: u64 = 2_000_000_000;
 const NOTE: &str = "as much space again, read in sequence through a reservoir of a tenth of the epoch; what was just packed is in \
                     the file cache, so a disk may be slower";
 
@@ -47,8 +48,12 @@ impl PackedSome {
             return Ok(None);
         }
         let Some(folder) = own_folder(machine)? else { return Ok(None) };
-        let some = (parts.read_samples_per_second.unwrap_or_default() * seconds) as u64;
-        let plan = packed(plan, folder.path(), some.max(LEAST_PACKED), trainer)?;
+        let room = MOST_PACKED.min(free_bytes(folder.path()) / 2) as f64 / parts.read_bytes.max(1.0);
+        let some = (parts.read_samples_per_second.unwrap_or_default() * seconds).max(LEAST_PACKED);
+        if room < LEAST_PACKED {
+            return Ok(None);
+        }
+        let plan = packed(plan, folder.path(), some.min(room) as u64, trainer)?;
         let alternative = Alternative { change: Change::Pack, plan, note: NOTE.to_owned() };
         Ok(Some(Self { alternative, _folder: folder }))
     }

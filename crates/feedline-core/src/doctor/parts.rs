@@ -135,9 +135,8 @@ impl Parts {
         let ops = ops(plan, &preparing.after);
         let prepare_ms = 1e3 * preparing.thread_seconds_a_sample();
         let num_workers = preparing.after.num_workers.max(1);
-        let (prepare_cpu_ms, cores) = (ops.iter().map(|op| op.cpu_ms).sum(), Workers::Auto.count());
-        let core_wait_ms = 1e3 * preparing.core_wait_a_sample();
-        let time = ThreadTime { all: prepare_ms, cpu: prepare_cpu_ms, core_wait: core_wait_ms };
+        let (ops_cpu, cores) = (ops.iter().map(|op| op.cpu_ms).sum(), Workers::Auto.count());
+        let time = ThreadTime::new(prepare_ms, ops_cpu, preparing.core_ms_a_sample(), (num_workers, cores));
         Ok(Self {
             batch_size: samples_of_a_batch(plan),
             num_workers,
@@ -151,8 +150,8 @@ impl Parts {
             read_bytes: read_bytes(&reading),
             prepare_samples_per_second: 1e3 * num_workers as f64 / prepare_ms.max(1e-6),
             prepare_ms,
-            prepare_cpu_ms,
-            core_wait_ms,
+            prepare_cpu_ms: time.cpu,
+            core_wait_ms: time.core_wait,
             ops,
         })
     }
@@ -177,11 +176,14 @@ impl Parts {
         let spent = preparing.before.ops.iter().zip(&preparing.after.ops);
         let cpu = spent.map(|(before, after)| after.cpu_seconds - before.cpu_seconds).sum::<f64>();
         let samples = preparing.after.samples - preparing.before.samples;
+        let ops_cpu = 1e3 * cpu.max(0.0) / samples.max(1) as f64;
+        let threads = (self.num_workers, self.cores);
+        let time = ThreadTime::new(prepare_ms, ops_cpu, preparing.core_ms_a_sample(), threads);
         Ok(Self {
             prepare_samples_per_second: 1e3 * self.num_workers as f64 / prepare_ms.max(1e-6),
             prepare_ms,
-            prepare_cpu_ms: 1e3 * cpu.max(0.0) / samples.max(1) as f64,
-            core_wait_ms: 1e3 * preparing.core_wait_a_sample(),
+            prepare_cpu_ms: time.cpu,
+            core_wait_ms: time.core_wait,
             ..self.with_kept(cut)
         })
     }

@@ -15,6 +15,8 @@ const LONGEST: usize = 64;
 const LEAST_CONTRAST: f64 = 2.0;
 /// Times below this part of the mean are all quick: whether one is a tenth of another says nothing.
 const NO_TIME: f64 = 0.2;
+/// The mean is that of most of them: a few epochs that begin slowly do not count.
+const MOST: f64 = 0.95;
 /// The part of a phase that has to be slow, and the part of slow batches that has to fall into such phases.
 const LEAST_PURITY: f64 = 0.7;
 /// How probable a claim may be by chance; a log of a dozen batches cannot say more than the latter.
@@ -60,7 +62,8 @@ impl Split {
     pub fn of(times_ms: &[f64]) -> Option<Self> {
         let mut sorted = times_ms.to_vec();
         sorted.sort_by(f64::total_cmp);
-        let least = (NO_TIME * sorted.iter().sum::<f64>() / sorted.len() as f64).max(f64::MIN_POSITIVE);
+        let most = &sorted[..(sorted.len() as f64 * MOST).ceil() as usize];
+        let least = (NO_TIME * most.iter().sum::<f64>() / most.len().max(1) as f64).max(f64::MIN_POSITIVE);
         let logarithms: Vec<f64> = sorted.iter().map(|time| time.max(least).ln()).collect();
         let (count, sum) = (sorted.len() as f64, logarithms.iter().sum::<f64>());
         let (mut below, mut best) = (0.0, (0.0, 0));
@@ -188,6 +191,14 @@ mod tests {
             let found = period(&log).unwrap();
             assert_eq!((found.batches, found.slow_ms > 300.0, found.quick_ms < 30.0), (4, true, true), "{found:?}");
         }
+    }
+
+    #[test]
+    fn epochs_that_begin_slowly_do_not_hide_a_period() {
+        let start = |number: usize| number.is_multiple_of(25);
+        let time = |number: usize| if number % 4 == 2 { 200.0 } else { 20.0 };
+        let log: Vec<f64> = (0..100).map(|number| if start(number) { 5000.0 } else { time(number) }).collect();
+        assert_eq!(period(&log).unwrap().batches, 4);
     }
 
     #[test]

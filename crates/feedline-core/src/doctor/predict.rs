@@ -48,11 +48,13 @@ impl Parts {
     #[must_use]
     pub fn with_kept(&self, cut: usize) -> Self {
         let ms = |of: fn(&OpPart) -> f64| self.ops[..cut].iter().map(of).sum::<f64>();
+        let left = (1.0 - ms(|op| op.cpu_ms) / self.prepare_cpu_ms.max(f64::MIN_POSITIVE)).max(0.0);
         Self {
             read_samples_per_second: None,
             read_alone_samples_per_second: None,
             prepare_ms: (self.prepare_ms - ms(|op| op.ms)).max(0.0),
-            prepare_cpu_ms: (self.prepare_cpu_ms - ms(|op| op.cpu_ms)).max(0.0),
+            prepare_cpu_ms: left * self.prepare_cpu_ms,
+            core_wait_ms: left * self.core_wait_ms,
             ops: self.ops[cut..].to_vec(),
             ..self.clone()
         }
@@ -62,8 +64,10 @@ impl Parts {
     #[must_use]
     pub fn with_workers(&self, num_workers: usize) -> Self {
         let for_python = (self.python_ms() * (self.num_workers as f64 - 1.0)).min(self.waits_ms()).max(0.0);
-        let ops_ms = self.prepare_cpu_ms + self.waits_ms() - for_python;
-        let mut changed = Self { num_workers, prepare_ms: ops_ms, core_wait_ms: 0.0, ..self.clone() };
+        // What other processes take they go on to take.
+        let core_wait_ms = self.prepare_cpu_ms * (self.cores as f64 / self.free_cores - 1.0).max(0.0);
+        let prepare_ms = self.prepare_cpu_ms + core_wait_ms + self.waits_ms() - for_python;
+        let mut changed = Self { num_workers, prepare_ms, core_wait_ms, ..self.clone() };
         if let Some(alone) = self.read_alone_samples_per_second {
             // What one thread reads, each reads, until the store can do no more.
             let reached = self.read_samples_per_second.unwrap_or(alone);
@@ -128,6 +132,7 @@ mod tests {
         (python.ops[0].is_foreign, python.prepare_cpu_ms) = (true, 2.0);
         assert_eq!(with(&python, 64), (Resource::Python, 500.0), "one thread at a time");
     }
+
     #[test]
     fn cores_that_others_use_are_no_gain_of_further_threads() {
         // Two threads that compute, beside as many threads of others.
@@ -144,7 +149,10 @@ mod tests {
             ..parts()
         };
         let reached = |workers| busy.with_workers(workers).times().samples_per_second();
-        assert_eq!((busy.times().samples_per_second(), reached(8)), (500.0, 500.0));
+        assert_eq!((busy.times().samples_per_second(), reached(2), reached(8)), (500.0, 500.0, 500.0));
+        let alone = Parts { num_workers: 1, prepare_ms: 3.0, core_wait_ms: 1.0, free_cores: 4.0 / 3.0, ..busy.clone() };
+        let again = alone.with_workers(1).times().samples_per_second();
+        assert!((again - alone.times().samples_per_second()).abs() < 1e-6, "{again}");
         let waiting = Parts { core_wait_ms: 0.0, free_cores: 2.0, ..busy.clone() };
         let reached = waiting.with_workers(8).times();
         assert_eq!(

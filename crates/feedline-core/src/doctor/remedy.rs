@@ -244,7 +244,7 @@ impl Case<'_> {
         let foreign: f64 = self.parts.ops.iter().filter(|op| op.is_foreign).map(|op| op.ms).sum();
         let changed = Parts {
             prepare_ms: (self.parts.prepare_ms - foreign).max(1e-3),
-            prepare_cpu_ms: self.parts.ops.iter().filter(|op| !op.is_foreign).map(|op| op.cpu_ms).sum(),
+            prepare_cpu_ms: (self.parts.prepare_cpu_ms - self.parts.python_ms()).max(0.0),
             ops: self.parts.ops.iter().filter(|op| !op.is_foreign).cloned().collect(),
             ..self.parts.clone()
         };

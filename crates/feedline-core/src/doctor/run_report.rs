@@ -103,8 +103,12 @@ fn parts(plan: &Plan, snapshot: &Snapshot, log: &[BatchTime]) -> Parts {
     let read_ms = 1e3 * snapshot.store.busy_seconds / prepared;
     let (num_workers, cores) = (snapshot.num_workers.max(1), Workers::Auto.count());
     let prepare_cpu_ms = ops.iter().map(|op| op.cpu_ms).sum();
-    let core_wait_ms = 1e3 * snapshot.core_wait_seconds / prepared;
-    let time = ThreadTime { all: prepare_ms + read_ms, cpu: prepare_cpu_ms, core_wait: core_wait_ms };
+    let told = (snapshot.core_seconds, snapshot.core_wait_seconds);
+    let told = (told.0 > 0.0).then_some((1e3 * told.0 / prepared, 1e3 * told.1 / prepared));
+    let all = prepare_ms + read_ms;
+    let time = ThreadTime::new(all, prepare_cpu_ms, told, (num_workers, cores));
+    // Of what they waited for cores, ops have their part.
+    let of_ops = if all > 0.0 { time.core_wait * prepare_ms / all } else { 0.0 };
     Parts {
         batch_size: samples_of_a_batch(plan),
         num_workers,
@@ -119,7 +123,7 @@ fn parts(plan: &Plan, snapshot: &Snapshot, log: &[BatchTime]) -> Parts {
         prepare_samples_per_second: if prepare_ms > 0.0 { 1e3 * num_workers as f64 / prepare_ms } else { f64::MAX },
         prepare_ms,
         prepare_cpu_ms,
-        core_wait_ms,
+        core_wait_ms: of_ops.min((prepare_ms - prepare_cpu_ms).max(0.0)),
         ops,
     }
 }

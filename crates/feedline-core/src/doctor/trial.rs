@@ -33,7 +33,8 @@ pub fn reached(
     let apart = Apart::new(change, machine)?;
     let machine = Machine { is_trial: true, ..apart.machine.clone() };
     let mut plan = without_log(plan)?;
-    let shards = if *change == Change::Pack { own_folder(&machine)? } else { None };
+    let is_packed = *change == Change::Pack;
+    let shards = is_packed.then(|| own_folder(&machine)?.ok_or(DoctorError::NoFolder)).transpose()?;
     if let Some(shards) = &shards {
         plan = packed(&plan, shards.path(), u64::MAX, trainer)?;
     }

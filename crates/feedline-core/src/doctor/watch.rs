@@ -89,11 +89,12 @@ impl Watched {
         if self.thread_seconds() > 0.0 { (idle / self.thread_seconds()).clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    /// Seconds in which a thread could have run for a sample and no core was free.
-    pub fn core_wait_a_sample(&self) -> f64 {
-        let waited = self.after.core_wait_seconds - self.before.core_wait_seconds;
-        let samples = self.after.samples - self.before.samples;
-        waited.max(0.0) / samples.max(1) as f64
+    /// Milliseconds of a thread for a sample on a core, and in the queue for one, where the system says it.
+    pub fn core_ms_a_sample(&self) -> Option<(f64, f64)> {
+        let samples = (self.after.samples - self.before.samples).max(1) as f64;
+        let ms = |of: fn(&Snapshot) -> f64| 1e3 * (of(&self.after) - of(&self.before)).max(0.0) / samples;
+        let (ran, waited) = (ms(|snapshot| snapshot.core_seconds), ms(|snapshot| snapshot.core_wait_seconds));
+        (ran > 0.0).then_some((ran, waited))
     }
 
     /// Seconds of a thread for a sample, without those in which it had nothing to do.

@@ -6,10 +6,11 @@
 //!
 //! Always true: the number lies between one and [`MOST_PER_CORE`] per core, and decides no byte of the stream.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::metrics::{process_cpu_time, thread_cpu_time};
+use crate::metrics::{CoreMeter, process_cpu_time, thread_cpu_time};
 use crate::plan::Workers;
 
 /// Threads for each core at most.
@@ -18,7 +19,7 @@ pub(super) const MOST_PER_CORE: usize = 8;
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// The consumer waits, if it does so for more than this part of the time.
 const WAITS: f64 = 0.02;
-/// Threads that use less than this part of their time, or wait for a core, are waiting themselves.
+/// Threads that compute, or wait for a core, for less than this part of their time wait for something else.
 const COMPUTES: f64 = 0.7;
 /// The process uses all its cores, if it uses more than this part of them.
 const ALL_CORES: f64 = 0.8;
@@ -33,14 +34,19 @@ pub(super) struct Crew {
     wanted: AtomicUsize,
     most: usize,
     cores: usize,
+    /// Time of tasks, and how much of that threads computed.
     busy_nanos: AtomicU64,
     cpu_nanos: AtomicU64,
+    /// And how much of it they waited for a core.
     core_wait_nanos: AtomicU64,
+    /// Which cores its threads are on.
+    pub on: CoreMeter,
+    last: Mutex<Look>,
 }
 
-/// What was seen at the last look.
+/// What was seen at a look.
 #[derive(Debug)]
-pub(super) struct Look {
+struct Look {
     at: Instant,
     busy: Duration,
     cpu: Duration,
@@ -59,7 +65,19 @@ impl Crew {
 
     fn of(cores: usize, most: usize) -> Self {
         let [busy_nanos, cpu_nanos, core_wait_nanos] = [const { AtomicU64::new(0) }; 3];
-        Self { wanted: AtomicUsize::new(cores), most, cores, busy_nanos, cpu_nanos, core_wait_nanos }
+        let zero = Duration::ZERO;
+        let at = Instant::now();
+        let last = Look {
+            at,
+            busy: zero,
+            cpu: zero,
+            core_wait: zero,
+            process: process_cpu_time(),
+            waited: zero,
+            idle_looks: 0,
+        };
+        let (on, last) = (CoreMeter::default(), Mutex::new(last));
+        Self { wanted: AtomicUsize::new(cores), most, cores, busy_nanos, cpu_nanos, core_wait_nanos, on, last }
     }
 
     /// Threads that there should be.
@@ -94,36 +112,34 @@ impl Crew {
         }
     }
 
-    /// What there is to see now; `waited` is how long the consumer has waited in all, `core_wait` how long threads have for cores.
-    pub fn look(&self, waited: Duration, core_wait: Duration) -> Look {
-        let nanos = |counter: &AtomicU64| Duration::from_nanos(counter.load(Ordering::Relaxed));
-        Look {
-            at: Instant::now(),
-            busy: nanos(&self.busy_nanos),
-            cpu: nanos(&self.cpu_nanos),
-            core_wait,
-            process: process_cpu_time(),
-            waited,
-            idle_looks: 0,
-        }
-    }
-
-    /// Compares with the last look, if that is a while ago; says whether there should be another number of threads.
-    pub fn adjust(&self, last: &mut Look, waited: Duration, core_wait: impl FnOnce() -> Duration) -> bool {
-        let passed = last.at.elapsed();
-        if passed < LOOK_EVERY || self.most == self.cores {
+    /// Compares with the last look, if that is a while ago, where the consumer has waited for `waited` in all; says whether there
+    /// should be another number of threads.
+    pub fn adjust(&self, waited: Duration) -> bool {
+        // One looks for all.
+        let Ok(mut last) = self.last.try_lock() else { return false };
+        if last.at.elapsed() < LOOK_EVERY || self.most == self.cores {
             return false;
         }
-        let mut now = self.look(waited, core_wait());
-        self.core_wait_nanos.store(now.core_wait.as_nanos() as u64, Ordering::Relaxed);
+        self.compare(&mut last, waited, self.on.read().waited)
+    }
+
+    fn compare(&self, last: &mut Look, waited: Duration, core_wait: Duration) -> bool {
+        let nanos = |counter: &AtomicU64| Duration::from_nanos(counter.load(Ordering::Relaxed));
+        let (busy, cpu) = (nanos(&self.busy_nanos), nanos(&self.cpu_nanos));
+        let mut now =
+            Look { at: Instant::now(), busy, cpu, core_wait, process: process_cpu_time(), waited, idle_looks: 0 };
+        let passed = now.at - last.at;
         let part = |time: Duration, of: Duration| time.as_secs_f64() / of.as_secs_f64().max(f64::MIN_POSITIVE);
         let wanted = self.wanted();
         let busy = now.busy.saturating_sub(last.busy);
+        let busy_share = part(busy, passed * wanted as u32).min(1.0);
+        // What they waited for cores before they had something to do is no part of their tasks.
+        let core_wait = now.core_wait.saturating_sub(last.core_wait).mul_f64(busy_share);
+        self.core_wait_nanos.fetch_add(core_wait.as_nanos() as u64, Ordering::Relaxed);
         let is_awaited = part(now.waited.saturating_sub(last.waited), passed) > WAITS;
-        let computed = (now.cpu + now.core_wait).saturating_sub(last.cpu + last.core_wait);
-        let is_computing = part(computed, busy) > COMPUTES;
+        let is_computing = part(now.cpu.saturating_sub(last.cpu) + core_wait, busy) > COMPUTES;
         let has_cores = part(now.process.saturating_sub(last.process), passed * self.cores as u32) < ALL_CORES;
-        let is_idle = part(busy, passed * wanted as u32) < 1.0 - IDLE;
+        let is_idle = busy_share < 1.0 - IDLE;
         now.idle_looks = if is_idle && !is_awaited { last.idle_looks + 1 } else { 0 };
         let next = if is_awaited && !is_computing && has_cores && !is_idle {
             (wanted + wanted.div_ceil(4)).min(self.most)
@@ -148,65 +164,64 @@ mod tests {
     }
 
     /// A second in which each thread was busy for `busy`, computed for `cpu`, and the consumer waited for `waited`.
-    fn second(crew: &Crew, look: &mut Look, [busy, cpu, waited]: [f64; 3]) {
-        busy_second(crew, look, [busy, cpu, waited, 0.0]);
+    fn second(crew: &Crew, [busy, cpu, waited]: [f64; 3]) {
+        busy_second(crew, [busy, cpu, waited, 0.0]);
     }
 
     /// The same on a machine where each thread waited so long for a core.
-    fn busy_second(crew: &Crew, look: &mut Look, [busy, cpu, waited, core_wait]: [f64; 4]) {
+    fn busy_second(crew: &Crew, [busy, cpu, waited, core_wait]: [f64; 4]) {
         let nanos = |part: f64| (part * 1e9) as u64 * crew.wanted() as u64;
         crew.busy_nanos.fetch_add(nanos(busy), Ordering::Relaxed);
         crew.cpu_nanos.fetch_add(nanos(cpu), Ordering::Relaxed);
-        look.at = Instant::now().checked_sub(Duration::from_secs(1)).expect("the machine runs for a second");
-        let waited = look.waited + Duration::from_secs_f64(waited);
-        let core_wait = look.core_wait + Duration::from_nanos(nanos(core_wait));
-        crew.adjust(look, waited, || core_wait);
+        let mut last = crew.last.lock().unwrap();
+        last.at = Instant::now().checked_sub(Duration::from_secs(1)).expect("the machine runs for a second");
+        let waited = last.waited + Duration::from_secs_f64(waited);
+        let core_wait = last.core_wait + Duration::from_nanos(nanos(core_wait));
+        crew.compare(&mut last, waited, core_wait);
     }
 
     #[test]
     fn threads_that_wait_get_company_as_long_as_the_consumer_waits() {
         let crew = crew(2);
-        let mut look = crew.look(Duration::ZERO, Duration::ZERO);
-        second(&crew, &mut look, [1.0, 0.01, 0.5]);
+        second(&crew, [1.0, 0.01, 0.5]);
         assert_eq!(crew.wanted(), 3);
-        (0..20).for_each(|_| second(&crew, &mut look, [1.0, 0.01, 0.5]));
+        (0..20).for_each(|_| second(&crew, [1.0, 0.01, 0.5]));
         assert_eq!(crew.wanted(), 16, "no more than eight for each core");
-        (0..5).for_each(|_| second(&crew, &mut look, [0.9, 0.01, 0.0]));
+        (0..5).for_each(|_| second(&crew, [0.9, 0.01, 0.0]));
         assert_eq!(crew.wanted(), 16, "all are needed");
     }
 
     #[test]
     fn threads_that_compute_stay_as_many_as_there_are_cores() {
         let crew = crew(2);
-        let mut look = crew.look(Duration::ZERO, Duration::ZERO);
-        (0..5).for_each(|_| second(&crew, &mut look, [1.0, 0.98, 0.9]));
+        (0..5).for_each(|_| second(&crew, [1.0, 0.98, 0.9]));
         assert_eq!(crew.wanted(), 2);
     }
 
     #[test]
     fn threads_that_wait_for_cores_of_a_busy_machine_get_no_company() {
         let crew = crew(2);
-        let mut look = crew.look(Duration::ZERO, Duration::ZERO);
-        (0..5).for_each(|_| busy_second(&crew, &mut look, [1.0, 0.3, 0.9, 0.65]));
+        (0..5).for_each(|_| busy_second(&crew, [1.0, 0.3, 0.9, 0.65]));
         assert_eq!(crew.wanted(), 2);
-        assert!((crew.computing() - 0.95).abs() < 1e-6, "{}", crew.computing());
+        assert!((crew.computing() - 0.95).abs() < 0.01, "{}", crew.computing());
+        (0..5).for_each(|_| busy_second(&crew, [0.2, 0.02, 0.0, 0.5]));
+        assert!(crew.computing() < 0.9, "who is idle waits for cores, too: {}", crew.computing());
     }
 
     #[test]
     fn idle_threads_end_one_by_one_down_to_one() {
         let crew = crew(2);
-        let mut look = crew.look(Duration::ZERO, Duration::ZERO);
-        (0..PATIENCE - 1).for_each(|_| second(&crew, &mut look, [0.1, 0.1, 0.0]));
+        (0..PATIENCE - 1).for_each(|_| second(&crew, [0.1, 0.1, 0.0]));
         assert_eq!(crew.wanted(), 2);
-        (0..50).for_each(|_| second(&crew, &mut look, [0.1, 0.1, 0.0]));
+        (0..50).for_each(|_| second(&crew, [0.1, 0.1, 0.0]));
         assert_eq!(crew.wanted(), 1);
     }
 
     #[test]
     fn a_number_that_was_asked_for_stays() {
         let crew = Crew::new(Workers::Count(3));
-        let mut look = crew.look(Duration::ZERO, Duration::ZERO);
-        second(&crew, &mut look, [1.0, 0.0, 1.0]);
+        crew.last.lock().unwrap().at = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
+        assert!(!crew.adjust(Duration::from_secs(1)));
         assert_eq!(crew.wanted(), 3);
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use feedline_memory::{Pool, Slab};
 
 use super::cores::Standing;
-use super::crew::{Crew, Look};
+use super::crew::Crew;
 use super::outlook::{Limits, Outlook, Pace};
 use super::run::{Delivery, Lasting};
 use super::stall::Stall;
@@ -59,7 +59,6 @@ pub(super) struct Progress {
     pub workers: BTreeSet<usize>,
     /// Threads that wait for tasks.
     pub idle: usize,
-    look: Look,
     /// How long the consumer has waited in all.
     waited_ever: Duration,
     pub stuck: Option<Stuck>,
@@ -82,7 +81,7 @@ impl Shared {
         let Lasting { metrics, budget, costs, cores } = lasting;
         let config = plan.config();
         let crew = Crew::new(config.num_workers);
-        let (workers, look) = (crew.wanted(), crew.look(Duration::ZERO, Duration::ZERO));
+        let workers = crew.wanted();
         let slab_bytes = plan.layout().slab().total_bytes() as u64;
         let batch_size = plan.settings().batch_size;
         let affordable = (budget.limit() / 2).checked_div(slab_bytes).unwrap_or(u64::MAX);
@@ -114,7 +113,6 @@ impl Shared {
                 pace,
                 workers: BTreeSet::new(),
                 idle: 0,
-                look,
                 waited_ever: Duration::ZERO,
                 stuck: None,
                 stall: Stall::default(),
@@ -154,10 +152,8 @@ impl Shared {
 
     /// Looks whether another number of threads would be better; says whether it would.
     pub fn adjust_crew(&self) -> bool {
-        let mut progress = self.lock();
-        let waited = progress.waited_ever;
-        let has_changed = self.crew.adjust(&mut progress.look, waited, || self.metrics.threads.core_wait());
-        drop(progress);
+        let waited = self.lock().waited_ever;
+        let has_changed = self.crew.adjust(waited);
         if let Some(standing) = &self.standing {
             standing.set_computing(self.crew.computing());
         }

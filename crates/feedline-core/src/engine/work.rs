@@ -18,7 +18,7 @@ use crate::supply::Ready;
 impl Shared {
     /// The life of thread number `number`: it ends with the run, or when there are too many.
     pub fn work(self: &Arc<Self>, number: usize) {
-        let _on_cores = self.metrics.threads.enter();
+        let _on_cores = [self.metrics.threads.cores.enter(), self.crew.on.enter()];
         let mut preparer = Preparer {
             plan: Arc::clone(&self.plan),
             supply: Arc::clone(&self.supply),

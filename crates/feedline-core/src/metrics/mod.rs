@@ -3,6 +3,7 @@
 //! In: increments from the engine, of each sample and op. Out: a [`Snapshot`]. Ops, sources and stores do not know that
 //! they are counted.
 
+mod cores;
 mod costs;
 mod counter;
 mod cpu;
@@ -15,6 +16,7 @@ mod threads;
 mod timeline;
 mod traffic;
 
+pub use cores::{CoreMeter, CoreTime, OnCores};
 pub use costs::{CostMeter, CostSnapshot};
 pub use counter::Counter;
 pub(crate) use counter::counts;
@@ -30,6 +32,6 @@ pub use snapshot::{
     SubstituteSnapshot,
 };
 pub use stalls::{Phase, StallMeter};
-pub use threads::{OnCores, ThreadMeter, ThreadWaits};
+pub use threads::{ThreadMeter, ThreadTotals};
 pub use timeline::{BatchLife, Marks, Recorder, SampleLife, Seat, Stretch, Timeline};
 pub use traffic::{TrafficMeter, TrafficSums};

@@ -23,6 +23,8 @@ pub struct Snapshot {
     pub idle_seconds: f64,
     /// Time in which they waited for memory.
     pub memory_wait_seconds: f64,
+    /// Time in which they ran on a core, where the system says it.
+    pub core_seconds: f64,
     /// Time in which they could have run and no core was free.
     pub core_wait_seconds: f64,
     /// What comes before the first op.
@@ -174,16 +176,17 @@ impl Snapshot {
     pub fn new(metrics: &Metrics, num_workers: usize, queue: QueueSnapshot, budget: BudgetSnapshot) -> Self {
         let (busy, bytes, reads) = metrics.read.read();
         let traffic = metrics.traffic.read();
-        let waits = metrics.threads.read();
+        let threads = metrics.threads.read();
         let (substituted, substitutes) = metrics.substitutes();
         Self {
             batches: metrics.batches.get(),
             samples: metrics.samples.get(),
             content_bytes: metrics.content_bytes.get(),
             num_workers,
-            idle_seconds: waits.idle.as_secs_f64(),
-            memory_wait_seconds: waits.memory.as_secs_f64(),
-            core_wait_seconds: waits.core.as_secs_f64(),
+            idle_seconds: threads.idle.as_secs_f64(),
+            memory_wait_seconds: threads.memory.as_secs_f64(),
+            core_seconds: threads.cores.ran.as_secs_f64(),
+            core_wait_seconds: threads.cores.waited.as_secs_f64(),
             loading: metrics.loading.read(),
             ops: metrics
                 .ops

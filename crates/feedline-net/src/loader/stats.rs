@@ -79,6 +79,7 @@ fn write_stages(snapshot: &Snapshot, text: &mut Exposition) {
     let (idle, memory) = (snapshot.idle_seconds, snapshot.memory_wait_seconds);
     text.counter("feedline_loader_idle_seconds_total", "Time in which threads had nothing to do.", idle);
     text.counter("feedline_loader_memory_wait_seconds_total", "Time that threads waited for memory.", memory);
+    text.counter("feedline_loader_core_seconds_total", "Time that threads were on a core.", snapshot.core_seconds);
     text.counter(
         "feedline_loader_core_wait_seconds_total",
         "Time that threads could have run and no core was free.",
