@@ -240,10 +240,12 @@ def test_what_other_processes_use_is_said_and_not_promised() -> None:
 @pytest.mark.busy
 def test_threads_that_wait_for_each_other_are_no_other_processes() -> None:
     cores = len(os.sched_getaffinity(0))
-    with fl.Loader(fl.synthetic(4096, (64,)), [], batch_size=64, num_workers=2 * cores) as loader:
+    cheap = [testing.delay(0.05, kind="cpu")]
+    with fl.Loader(fl.synthetic(4096, (64,)), cheap, batch_size=64, num_workers=2 * cores) as loader:
         found = fl.doctor(loader, lambda _: None, seconds=2.0)
     parts = found.to_dict()["parts"]
-    assert parts["free_cores"] > 0.7 * parts["cores"], "but for the consumer, nobody else is there"
+    assert parts["core_wait_ms"] > 0.2 * parts["prepare_cpu_ms"], "they wait"
+    assert parts["free_cores"] > 0.6 * parts["cores"], "but for the consumer, nobody else is there"
 
 
 @pytest.mark.busy

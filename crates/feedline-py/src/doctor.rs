@@ -56,6 +56,9 @@ impl Diagnosis {
         let tell = tell.clone().unbind();
         let mut told = |told: Told| {
             let text = told.to_string();
+            if matches!(told, Told::LeftOut(..)) {
+                tracing::warn!("{text}");
+            }
             Python::attach(|py| {
                 // Progress that cannot be shown is no reason to stop.
                 if let Err(error) = tell.call1(py, (text,)) {

@@ -20,23 +20,32 @@ pub(super) struct ThreadTime {
 impl ThreadTime {
     /// With (computed, waited for a core) as the system says it; where it does not, with what ops computed, and waits for each other.
     pub fn new(all: f64, ops_cpu: f64, told: Option<(f64, f64)>, (workers, cores): (usize, usize)) -> Self {
-        let (cpu, core_wait) = told.unwrap_or_else(|| {
-            let crowded = ops_cpu * (workers as f64 / cores.max(1) as f64 - 1.0);
-            (ops_cpu, crowded.clamp(0.0, (all - ops_cpu).max(0.0)))
-        });
-        Self { all, cpu, core_wait }
+        if let Some((cpu, core_wait)) = told {
+            return Self { all, cpu, core_wait };
+        }
+        let silent = Self { all, cpu: ops_cpu, core_wait: 0.0 };
+        let core_wait = silent.waits_for_each_other(workers, cores).min((all - ops_cpu).max(0.0));
+        Self { core_wait, ..silent }
     }
 
     /// The cores that so many threads got of all `cores`.
     pub fn free_cores(&self, workers: usize, cores: usize) -> f64 {
-        // What they used they got.
-        let used = workers as f64 * self.cpu / self.all.max(self.cpu).max(f64::MIN_POSITIVE);
-        let cores = cores.max(1);
-        let for_each_other =
-            self.cpu * waits_at_random(used, cores).min((workers as f64 / cores as f64 - 1.0).max(0.0));
-        let for_others = (self.core_wait - for_each_other).max(0.0);
+        let for_others = (self.core_wait - self.waits_for_each_other(workers, cores)).max(0.0);
         let share = if self.cpu > 0.0 { self.cpu / (self.cpu + for_others) } else { 1.0 };
-        (cores as f64 * share).max(used.min(cores as f64))
+        let cores = cores.max(1) as f64;
+        // What they used they got.
+        (cores * share).max(self.used(workers).min(cores))
+    }
+
+    /// Cores that so many threads used.
+    fn used(&self, workers: usize) -> f64 {
+        workers as f64 * self.cpu / self.all.max(self.cpu).max(f64::MIN_POSITIVE)
+    }
+
+    fn waits_for_each_other(&self, workers: usize, cores: usize) -> f64 {
+        let cores = cores.max(1);
+        let most = (workers as f64 / cores as f64 - 1.0).max(0.0);
+        self.cpu * waits_at_random(self.used(workers), cores).min(most)
     }
 }
 
@@ -92,9 +101,12 @@ mod tests {
 
     #[test]
     fn where_the_system_says_nothing_threads_that_compute_wait_for_each_other() {
-        let silent = |all| ThreadTime::new(all, 2.0, None, (8, 2));
-        assert_eq!((silent(10.0).cpu, silent(10.0).core_wait), (2.0, 6.0));
-        assert_eq!((silent(5.0).cpu, silent(5.0).core_wait), (2.0, 3.0), "no more than there is");
+        for (all, ops_cpu) in [(10.0, 2.0), (8.0, 2.0), (10.5, 0.5), (2.0, 2.0)] {
+            let silent = ThreadTime::new(all, ops_cpu, None, (8, 2));
+            assert!(silent.core_wait <= all - ops_cpu, "no more than there is: {silent:?}");
+            let free = silent.free_cores(8, 2);
+            assert!((free - 2.0).abs() < 1e-9, "nobody else is known of: {free}");
+        }
         let told = ThreadTime::new(10.0, 2.0, Some((3.0, 1.0)), (8, 2));
         assert_eq!((told.cpu, told.core_wait), (3.0, 1.0));
     }

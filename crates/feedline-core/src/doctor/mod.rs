@@ -73,6 +73,8 @@ pub enum DoctorError {
     Pack(#[source] PackError),
     #[error("there is no cache folder for shards to be made beside; set FEEDLINE_CACHE")]
     NoFolder,
+    #[error("there is too little room beside the cache folder to pack a part of the samples")]
+    NoRoom,
     #[error("a folder for trials cannot be made beside the cache")]
     Folder(#[source] std::io::Error),
     #[error("interrupted")]

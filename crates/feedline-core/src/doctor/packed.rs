@@ -47,11 +47,11 @@ impl PackedSome {
         if bound != Bound::Read || !can_pack(plan) {
             return Ok(None);
         }
-        let Some(folder) = own_folder(machine)? else { return Ok(None) };
+        let folder = own_folder(machine)?.ok_or(DoctorError::NoFolder)?;
         let room = MOST_PACKED.min(free_bytes(folder.path()) / 2) as f64 / parts.read_bytes.max(1.0);
         let some = (parts.read_samples_per_second.unwrap_or_default() * seconds).max(LEAST_PACKED);
-        if room < LEAST_PACKED {
-            return Ok(None);
+        if room < LEAST_PACKED.min(plan.source().len() as f64) {
+            return Err(DoctorError::NoRoom);
         }
         let plan = packed(plan, folder.path(), some.min(room) as u64, trainer)?;
         let alternative = Alternative { change: Change::Pack, plan, note: NOTE.to_owned() };

@@ -64,7 +64,7 @@ pub struct Parts {
     pub prepare_samples_per_second: f64,
     /// Milliseconds of a thread for that.
     pub prepare_ms: f64,
-    /// Of which the processor computed.
+    /// Of which it was on a core: in ops, and around them where the system says that.
     pub prepare_cpu_ms: f64,
     /// Of which it could have, but no core was free.
     pub core_wait_ms: f64,

@@ -104,7 +104,9 @@ fn parts(plan: &Plan, snapshot: &Snapshot, log: &[BatchTime]) -> Parts {
     let (num_workers, cores) = (snapshot.num_workers.max(1), Workers::Auto.count());
     let prepare_cpu_ms = ops.iter().map(|op| op.cpu_ms).sum();
     let told = (snapshot.core_seconds, snapshot.core_wait_seconds);
-    let told = (told.0 > 0.0).then_some((1e3 * told.0 / prepared, 1e3 * told.1 / prepared));
+    // Where samples are kept, the last ops have more of them than the first.
+    let done = snapshot.ops.iter().map(|op| op.samples).max().unwrap_or(snapshot.samples).max(1) as f64;
+    let told = (told.0 > 0.0).then_some((1e3 * told.0 / done, 1e3 * told.1 / done));
     let all = prepare_ms + read_ms;
     let time = ThreadTime::new(all, prepare_cpu_ms, told, (num_workers, cores));
     // Of what they waited for cores, ops have their part.

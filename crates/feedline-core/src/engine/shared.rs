@@ -158,6 +158,8 @@ impl Shared {
             standing.set_computing(self.crew.computing());
         }
         if has_changed {
+            // Who has looked how many are wanted waits by now.
+            drop(self.lock());
             self.has_tasks.notify_all();
         }
         has_changed

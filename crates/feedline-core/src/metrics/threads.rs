@@ -1,4 +1,4 @@
-//! What preparer threads did when they did not prepare: they had nothing to do, or waited for memory or for a core.
+//! What preparer threads did whatever they prepared: they had nothing to do, waited for memory or for a core, or were on one.
 
 use std::time::Duration;
 

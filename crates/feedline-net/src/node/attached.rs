@@ -71,7 +71,8 @@ struct Link {
 enum Heard {
     Lent(Box<Lent>, u64),
     Failed(String),
-    Gone(String),
+    /// It has ended the connection, and said why, or something is wrong with what it said.
+    Gone(Option<String>),
 }
 
 /// Until it is dropped, the memory is this job's to read.
@@ -177,9 +178,9 @@ impl Attached {
                     }
                 }
                 Ok(Heard::Failed(reason)) => return Err(Error::Production { reason }),
-                Ok(Heard::Gone(reason)) => return Err(unsaid.unwrap_or_else(|| self.gone(reason))),
+                Ok(Heard::Gone(Some(reason))) => return Err(self.gone(reason)),
                 Err(RecvTimeoutError::Timeout) => return Ok(None),
-                Err(RecvTimeoutError::Disconnected) => {
+                Ok(Heard::Gone(None)) | Err(RecvTimeoutError::Disconnected) => {
                     return Err(unsaid.unwrap_or_else(|| self.gone("it has ended the connection")));
                 }
             }
@@ -187,8 +188,8 @@ impl Attached {
     }
 }
 
-/// Hands on what the node says, until it says nothing more; gives the reason.
-fn hear(receiver: &mut Receiver, link: &Weak<Link>, told: &mpsc::Sender<Heard>) -> String {
+/// Hands on what the node says, until it says nothing more; gives the reason, if there is one.
+fn hear(receiver: &mut Receiver, link: &Weak<Link>, told: &mpsc::Sender<Heard>) -> Option<String> {
     let views = Views::new();
     loop {
         let heard = match receiver.receive() {
@@ -196,12 +197,12 @@ fn hear(receiver: &mut Receiver, link: &Weak<Link>, told: &mpsc::Sender<Heard>) 
                 let (generation, number, bytes) = match &message {
                     FromNode::Segment(segment) => (segment.generation, segment.number, segment.bytes),
                     FromNode::Batch(batch) => (batch.generation, batch.number, batch.bytes),
-                    _ => return "it sent memory that nobody asked for".to_owned(),
+                    _ => return Some("it sent memory that nobody asked for".to_owned()),
                 };
                 let lease = Arc::new(Lease { link: Weak::clone(link), number });
                 match views.view(&memory, usize::try_from(bytes).unwrap_or(usize::MAX)) {
                     Ok(view) => Heard::Lent(Box::new(Lent { message, view: Arc::new(view), lease }), generation),
-                    Err(error) => return format!("its memory cannot be mapped: {error}"),
+                    Err(error) => return Some(format!("its memory cannot be mapped: {error}")),
                 }
             }
             Ok(Some((FromNode::Alive, _))) => {
@@ -209,13 +210,13 @@ fn hear(receiver: &mut Receiver, link: &Weak<Link>, told: &mpsc::Sender<Heard>) 
                 continue;
             }
             Ok(Some((FromNode::Failed { reason }, _))) => Heard::Failed(reason),
-            Ok(Some((FromNode::Refused { reason }, _))) => return reason,
-            Ok(Some(_)) => return "it sent what nobody asked for".to_owned(),
-            Ok(None) => return "it has ended the connection".to_owned(),
-            Err(error) => return chain(&error),
+            Ok(Some((FromNode::Refused { reason }, _))) => return Some(reason),
+            Ok(Some(_)) => return Some("it sent what nobody asked for".to_owned()),
+            Ok(None) => return None,
+            Err(error) => return Some(chain(&error)),
         };
         if told.send(heard).is_err() {
-            return String::new();
+            return None;
         }
     }
 }
@@ -239,8 +240,8 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_mins(1);
 
-    #[test]
-    fn a_node_that_fails_and_ends_before_it_is_asked_again_is_heard() {
+    /// What a job hears of a node that attaches it, says something and ends the connection, before it asks for two batches.
+    fn heard(last_word: FromNode) -> [Error; 2] {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("node.sock");
         let listener = UnixListener::bind(&socket).unwrap();
@@ -248,15 +249,24 @@ mod tests {
             let (sender, mut receiver) = split(listener.accept().unwrap().0).unwrap();
             assert!(matches!(receiver.receive().unwrap(), Some((FromJob::Attach { .. }, None))));
             sender.send(&FromNode::Attached, None).unwrap();
-            sender.send(&FromNode::Failed { reason: "the memory is full".to_owned() }, None).unwrap();
+            sender.send(&last_word, None).unwrap();
             sender.end();
         });
         let plan = open("batch_size = 4\n[source]\nkind = \"synthetic\"\nn = 8\nshape = [8]\n").unwrap();
         let attached = Attached::attach(&socket, &plan, 0, Route::Share(String::new())).unwrap();
         node.join().unwrap();
-        let failed = attached.next_within(2, PATIENCE).unwrap_err();
+        [(); 2].map(|()| attached.next_within(2, PATIENCE).unwrap_err())
+    }
+
+    #[test]
+    fn what_a_node_said_before_it_ended_is_heard_by_who_asks_too_late() {
+        let [failed, gone] = heard(FromNode::Failed { reason: "the memory is full".to_owned() });
         assert!(matches!(&failed, Error::Production { reason } if reason == "the memory is full"), "{failed:?}");
-        let gone = attached.next_within(2, PATIENCE).unwrap_err();
         assert!(matches!(&gone, Error::Node { .. }), "{gone:?}");
+        let [refused, gone] = heard(FromNode::Refused { reason: "no such epoch".to_owned() });
+        assert!(matches!(&refused, Error::Node { reason, .. } if reason == "no such epoch"), "{refused:?}");
+        assert!(matches!(&gone, Error::Node { .. }), "{gone:?}");
+        let [broken, _] = heard(FromNode::Alive);
+        assert!(matches!(&broken, Error::Node { reason, .. } if reason.contains("Broken pipe")), "{broken:?}");
     }
 }
