@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use feedline_core::batch::Batch;
-use feedline_core::doctor::{Change, Course, Diagnosis, DoctorError, Remedy, Told, Trainer, free_bytes, reached};
+use feedline_core::doctor::{
+    Change, Course, Diagnosis, DoctorError, MOST_PACKED, Remedy, Trainer, free_bytes, reached,
+};
 use feedline_core::plan::ByteSize;
 use feedline_core::{Machine, Plan, Registry};
 use serde::Serialize;
@@ -37,8 +39,6 @@ pub use words::words;
 
 /// The part of the joint run that a remedy is tried for.
 const TRY: f64 = 0.5;
-/// Bytes that are packed without being asked for.
-const MOST_PACKED: f64 = 2e9;
 /// Shards are larger than what is in them.
 const OVERHEAD: f64 = 1.1;
 
@@ -111,7 +111,8 @@ pub fn doctor(typed: &DoctorArguments, registry: &Arc<Registry>, interrupt: &Int
     let batch_size = opened.settings().batch_size.min(opened.source().len().max(1) as usize);
     let mut trainer = Simulated { step, batch_size, batch: None, packing: None, interrupt };
     let course = Course { seconds: typed.seconds, has_tables: !typed.quick };
-    let examined = Diagnosis::examine(&opened, &machine, course, &mut trainer, &mut |now| told(&now));
+    let examined =
+        Diagnosis::examine(&opened, &machine, course, &mut trainer, &mut |now| output::say(&now.to_string()));
     let diagnosis = examined.map_err(as_interrupt).with_context(|| format!("in plan {:?}", typed.plan))?;
     let tried = match &typed.r#try {
         Some(name) => try_out(name, &diagnosis, &opened, &machine, typed.seconds, &mut trainer)?,
@@ -125,11 +126,6 @@ pub fn doctor(typed: &DoctorArguments, registry: &Arc<Registry>, interrupt: &Int
         write(path, &trace(&diagnosis.life))?;
     }
     Ok(Examination { plan: typed.plan.clone(), diagnosis, tried, formats })
-}
-
-/// Says on stderr how far it is.
-fn told(told: &Told) {
-    output::say(&told.to_string());
 }
 
 fn as_interrupt(error: DoctorError) -> anyhow::Error {

@@ -39,6 +39,7 @@ pub use diagnosis::{Course, Diagnosis, SlowSample, Told};
 pub use life::{BatchRow, BatchSpan, BatchStage, Life, TrainerLife};
 pub use log::{BatchTime, LoadedBy, LogReport, Percentiles};
 pub use oddity::{Oddity, PeriodCause};
+pub use packed::MOST_PACKED;
 pub use parts::{OpPart, Parts};
 pub use period::{Period, period};
 pub use remedy::{Change, Remedy};

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::DoctorError;
 use super::alternative::Alternative;
-use super::parts::Parts;
+use super::parts::{Parts, varied};
 use super::remedy::Change;
 use super::trial::{free_bytes, own_folder};
 use super::verdict::Bound;
@@ -24,9 +24,10 @@ const SLOW_DISK: &str = "slow-disk://";
 /// The part of an epoch that the reservoir holds.
 const RESERVOIR: f64 = 0.1;
 const SHARD_BYTES: u64 = 256 << 20;
-/// Samples that are packed at least, to see what that would give, and bytes at most.
+/// Samples that are packed at least, to see what that would give.
 const LEAST_PACKED: f64 = 256.0;
-const MOST_PACKED: u64 = 2_000_000_000;
+/// Bytes that are packed without being asked for.
+pub const MOST_PACKED: f64 = 2e9;
 const NOTE: &str = "as much space again, read in sequence through a reservoir of a tenth of the epoch; what was just packed is in \
                     the file cache, so a disk may be slower";
 
@@ -48,7 +49,7 @@ impl PackedSome {
             return Ok(None);
         }
         let folder = own_folder(machine)?.ok_or(DoctorError::NoFolder)?;
-        let room = MOST_PACKED.min(free_bytes(folder.path()) / 2) as f64 / parts.read_bytes.max(1.0);
+        let room = MOST_PACKED.min(free_bytes(folder.path()) as f64 / 2.0) / parts.read_bytes.max(1.0);
         let some = (parts.read_samples_per_second.unwrap_or_default() * seconds).max(LEAST_PACKED);
         if room < LEAST_PACKED.min(plan.source().len() as f64) {
             return Err(DoctorError::NoRoom);
@@ -89,10 +90,10 @@ pub(super) fn packed(
     table.insert("kind".to_owned(), "tar".into());
     table.insert("shards".to_owned(), beside(root, &folder.display().to_string()).into());
     let shards = Registry::core().open_source(table)?;
-    let (mut settings, config) = (plan.settings().clone(), plan.config().clone());
     let size = Some(ReservoirSize::Share(RESERVOIR));
-    settings.shuffle = Shuffle::Reservoir(ReservoirConfig { size, ..ReservoirConfig::default() });
-    Ok(Arc::new(Plan::new(shards, plan.ops().to_vec(), settings, config)?))
+    varied(plan, &shards, plan.ops().to_vec(), |settings, _| {
+        settings.shuffle = Shuffle::Reservoir(ReservoirConfig { size, ..ReservoirConfig::default() });
+    })
 }
 
 /// The shards of a folder, on the disk that `root` is on.
