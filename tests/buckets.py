@@ -138,7 +138,7 @@ class Proxy:
         if self.delay_seconds:
             time.sleep(self.delay_seconds)
         if fault == "hang":
-            self.released.wait(60)
+            self.released.wait(600)
         if fault == "503":
             request.send_response(503)
             request.send_header("content-length", "0")

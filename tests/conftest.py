@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from making import folder_of
+from making import HANG_SECONDS, folder_of
 from nodes import leavings, serving
 
 # Who runs tests in the background of a shell has it ignored, and so would all that they start.
@@ -65,9 +65,9 @@ def pictures(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def wait_until() -> Callable[..., None]:
-    """Poll a condition until it holds: ``wait_until(lambda: ..., "what", seconds=5)``."""
+    """Poll a condition until it holds: ``wait_until(lambda: ..., "what")``."""
 
-    def wait(condition: Callable[[], bool], what: str, seconds: float = 5.0) -> None:
+    def wait(condition: Callable[[], bool], what: str, seconds: float = HANG_SECONDS) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
@@ -159,7 +159,7 @@ def nothing_left(tmp_path: Path, wait_until: Callable[..., None]) -> Iterator[No
         left.intersection_update(leavings(tmp_path))
         return not left
 
-    wait_until(is_gone, f"nothing is left: {left}", seconds=20)
+    wait_until(is_gone, f"nothing is left: {left}")
 
 
 @pytest.fixture(scope="module")

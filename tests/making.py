@@ -7,6 +7,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+HANG_SECONDS = 120
+"""A limit against hangs, far beyond what anything takes on a busy machine. What has to be cut short takes longer."""
+
 DTYPES = [
     "bool",
     "uint8",

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from making import HANG_SECONDS
 
 COMMAND = [sys.executable, "-m", "feedline"]
 PLAN = """
@@ -57,12 +58,31 @@ def test_run_counts_every_sample_and_json_is_one_document(folder: Path) -> None:
 def test_run_takes_python_functions_by_name(folder: Path) -> None:
     (folder / "own_ops.py").write_text("def invert(image):\n    return 255 - image\n")
     plan = write_plan(folder, '[[ops]]\nop = "Map"\nfn = "own_ops:invert"\n')
-    assert json.loads(run("run", plan, "--json", cwd=folder).stdout)["samples"] == 20
+    assert json.loads(run("run", plan, "--json", "--allow-functions", cwd=folder).stdout)["samples"] == 20
+
+
+READ_PLANS = [
+    ["run", "PLAN"], ["show", "PLAN", "out.png"], ["cost", "PLAN"], ["shuffle", "PLAN"], ["doctor", "PLAN"],
+    ["offload", "PLAN"], ["verify", "PLAN"], ["index", "PLAN"], ["pack", "PLAN", "shards"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", READ_PLANS, ids=[command[0] for command in READ_PLANS])
+def test_no_command_runs_the_code_of_a_plan_unasked(command: list[str], folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "evil.py").write_text("open('was_imported', 'w').close()\ndef f(image):\n    return image\n")
+    plan = write_plan(folder, '[[ops]]\nop = "Map"\nfn = "evil:f"\n')
+    arguments = [plan if word == "PLAN" else word for word in command]
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    assert not (tmp_path / "was_imported").exists()
+    if command[0] not in ("index", "pack"):  # They read the source of a plan alone.
+        assert done.returncode == 1
+        assert '"evil:f"' in done.stderr
+        assert "--allow-functions" in done.stderr
 
 
 def test_a_function_that_cannot_be_imported_is_named(folder: Path) -> None:
     plan = write_plan(folder, '[[ops]]\nop = "Map"\nfn = "no_such_module:f"\n')
-    assert "no_such_module" in run("run", plan, code=1).stderr
+    assert "no_such_module" in run("run", plan, "--allow-functions", code=1).stderr
 
 
 def test_show_draws_a_picture(folder: Path) -> None:
@@ -98,18 +118,18 @@ def test_errors_are_one_line_and_exit_1(folder: Path) -> None:
     run("no-such-command", code=2)
 
 
-def test_ctrl_c_ends_a_run_within_a_second(folder: Path) -> None:
+def test_ctrl_c_ends_a_run(folder: Path) -> None:
     process = subprocess.Popen(
         [*COMMAND, "run", write_plan(folder), "--epochs", "1000000"], stderr=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + HANG_SECONDS
     while len(list(Path(f"/proc/{process.pid}/task").iterdir())) < 3 and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     started = time.monotonic()
     try:
-        process.communicate(timeout=10)
+        process.communicate(timeout=HANG_SECONDS)
     finally:
         process.kill()
     assert process.returncode == 130
-    assert time.monotonic() - started < 1.5
+    assert time.monotonic() - started < HANG_SECONDS

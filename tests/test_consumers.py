@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from making import HANG_SECONDS
 
 import feedline as fl
 from feedline import testing
@@ -122,7 +123,7 @@ def test_law_7_consumers_that_wait_for_their_turn_end_with_the_epoch(end: str) -
     first, second = loader.consumers(2, assign="round-robin")
     thread, errors = waiting_for_its_turn(second)
     loader.close() if end == "close" else iter(loader)
-    thread.join(10)
+    thread.join(HANG_SECONDS)
     assert not thread.is_alive(), "the consumer waits for ever"
     assert isinstance(errors[0], fl.FeedlineError)
     first.close()
@@ -136,7 +137,7 @@ def test_law_7_an_interrupt_of_one_consumer_reaches_those_that_wait_for_it() -> 
     timer.start()
     with pytest.raises(KeyboardInterrupt):
         next(first)
-    thread.join(10)
+    thread.join(HANG_SECONDS)
     assert not thread.is_alive(), "the consumer waits for ever"
     assert isinstance(errors[0], KeyboardInterrupt)
     loader.close()

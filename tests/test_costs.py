@@ -37,7 +37,7 @@ def test_samples_that_were_not_seen_yet_are_predicted_by_their_size(
         drawn = predicted > 5
         return float(max(np.std(predicted[drawn]), np.std(predicted[~drawn])))
 
-    wait_until(lambda: spread_of_unseen() < 1.0, "unseen samples are predicted to a millisecond", seconds=20)
+    wait_until(lambda: spread_of_unseen() < 1.0, "unseen samples are predicted to a millisecond")
     assert len(seen) < len(sizes) / 2, "long before they are seen"
 
 
@@ -63,7 +63,7 @@ def test_volumes_that_were_not_seen_yet_are_predicted_by_what_their_headers_say(
         predicted = loader.costs()[unseen] * 1e3
         return float(np.abs(predicted - depths[unseen] / 10 - np.median(predicted - depths[unseen] / 10)).max())
 
-    wait_until(lambda: worst_of_unseen() < 2.0, "unseen volumes are predicted to two milliseconds", seconds=20)
+    wait_until(lambda: worst_of_unseen() < 2.0, "unseen volumes are predicted to two milliseconds")
     assert len(seen) < len(depths) / 2, "long before they are seen"
 
 

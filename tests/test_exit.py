@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from making import HANG_SECONDS
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -19,7 +20,7 @@ import numpy as np
 import feedline as fl
 from feedline import ops
 def slow(data):
-    time.sleep(5)
+    time.sleep(3 * 120)
     return data
 def quick(data):
     time.sleep(0.001)
@@ -49,13 +50,13 @@ EXITS = {
 
 
 def check_exit(process: subprocess.Popen[str], is_silent: bool = True) -> str:
-    """The process says "done" and then ends within two seconds with exit code 0."""
+    """The process says "done" and then ends without a wait and with exit code 0."""
     assert process.stdout is not None
     assert process.stdout.readline() == "done\n", process.communicate()[1]
     began = time.monotonic()
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 0, err
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < HANG_SECONDS
     assert err == "" or not is_silent
     return err
 
@@ -72,7 +73,7 @@ entered = threading.Event()
 def busy(data, label):
     if label >= 8:
         entered.set()
-        time.sleep(5)
+        time.sleep(3 * 120)
     return data, label
 data = fl.array(np.zeros((64, 4)), labels=np.arange(64))
 it = iter(fl.Loader(data, [ops.Map(busy, on=("data", "label"))], batch_size=8))
@@ -86,7 +87,7 @@ print("done")
 
 
 @pytest.mark.parametrize("chain", ["[]", "[ops.Map(quick, on='data')]"])
-def test_the_interpreter_exits_without_a_crash_while_a_daemon_thread_iterates(start_python: Start, chain: str) -> None:
+def test_the_interpreter_exits_silently_while_a_daemon_thread_iterates(start_python: Start, chain: str) -> None:
     body = f"""
 begun = threading.Event()
 loader = fl.Loader(source(), {chain}, batch_size=8)
@@ -96,18 +97,16 @@ threading.Thread(target=use, daemon=True).start()
 begun.wait()
 print("done")
 """
-    # The thread itself may be told that the loader is closed.
-    err = check_exit(start_python(SETUP + body), is_silent=False)
-    assert not [word for word in ("Fatal", "panicked", "core dumped") if word in err], err
+    check_exit(start_python(SETUP + body))
 
 
 def test_an_exception_in_the_training_loop_ends_the_process_with_it(start_python: Start) -> None:
     process = start_python(f"{SETUP}\nfor b in fl.Loader(source(), batch_size=8): raise RuntimeError('loss is nan')")
     began = time.monotonic()
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 1
     assert err.strip().endswith("RuntimeError: loss is nan")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < HANG_SECONDS
 
 
 def test_kill_9_leaves_no_shared_memory_no_child_and_no_file(start_python: Start, tmp_path: Path) -> None:
@@ -121,7 +120,7 @@ def test_kill_9_leaves_no_shared_memory_no_child_and_no_file(start_python: Start
     assert children.read_text() == "", "the engine has threads, not processes"
     files_before = set(tmp_path.iterdir())
     process.send_signal(signal.SIGKILL)
-    process.wait(5)
+    process.wait(HANG_SECONDS)
     assert set(os.listdir("/dev/shm")) <= shared_before
     assert set(tmp_path.iterdir()) == files_before
     assert not Path(f"/proc/{process.pid}/task").exists()
@@ -160,7 +159,7 @@ def child():
             sys.exit(10 + len(list(own)))
 process = multiprocessing.get_context("fork").Process(target=child)
 process.start()
-process.join(10)
+process.join(100)
 next(it)
 print(process.exitcode)
 """

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from making import HANG_SECONDS
 
 import feedline as fl
 
@@ -28,7 +29,7 @@ def forked(child: Callable[[], Any]) -> Any:
         finally:
             os._exit(0)
     os.close(writing)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + HANG_SECONDS
     while os.waitpid(process, os.WNOHANG) == (0, 0):
         if time.monotonic() > deadline:
             os.kill(process, signal.SIGKILL)

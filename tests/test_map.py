@@ -156,7 +156,9 @@ def test_a_plan_names_a_function_that_can_be_imported(fn: Any) -> None:
     )
     text = loader.plan.to_toml()
     assert 'fn = "mapped:' in text
-    read = fl.Loader.from_plan(fl.Plan.from_toml(text))
+    with pytest.raises(fl.PlanError, match="allow_functions=True"):
+        fl.Plan.from_toml(text)
+    read = fl.Loader.from_plan(fl.Plan.from_toml(text, allow_functions=True))
     assert read.plan.fingerprints == loader.plan.fingerprints
     assert np.array_equal(next(iter(read))["data"], next(iter(loader))["data"])
 

@@ -90,7 +90,7 @@ class Page:
         return str(self.script("return document.getElementById('status').dataset.state"))
 
     def wait_for(self, is_so: Callable[[], bool], what: str) -> None:
-        self.wait(is_so, what, seconds=WAIT)
+        self.wait(is_so, what)
 
     def problems(self) -> list[str]:
         log = self.browser.get_log("browser")
@@ -222,7 +222,7 @@ def test_the_page_says_when_the_node_is_gone_and_when_it_is_back(
 def test_the_numbers_of_the_pages_are_those_of_top(
     socket: Path, node: Node, jobs: list[subprocess.Popen[str]], wait_until: Callable[..., None]
 ) -> None:
-    wait_until(lambda: len(json.loads(node.get("stats"))["jobs"]) == 2, "both jobs are on", seconds=WAIT)
+    wait_until(lambda: len(json.loads(node.get("stats"))["jobs"]) == 2, "both jobs are on")
     top = look(socket)
     stats = json.loads(node.get("stats"))
 

@@ -22,7 +22,7 @@ from buckets import BUCKET, Bucket, Counts, bucket_server
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from making import natural, save
+from making import HANG_SECONDS, natural, save
 from test_fork import forked
 
 import feedline as fl
@@ -147,7 +147,7 @@ def test_counts_are_those_of_the_wire(bucket: Bucket, shards: Path, wait_until: 
     def sent() -> tuple[int, int]:
         return bucket.proxy.counts.requests, bucket.proxy.counts.body_bytes
 
-    wait_until(lambda: counted() == sent(), "all that was fetched ahead has come, and both counts agree", seconds=30)
+    wait_until(lambda: counted() == sent(), "all that was fetched ahead has come, and both counts agree")
     assert loader.snapshot()["store"]["retries"] > 0
     assert sum(sums) <= counted()[1] < sum(sums) + max(sums), "less than an epoch ahead"
     assert len(set(sums)) == 3, "crops differ from epoch to epoch, and so do their bytes"
@@ -177,10 +177,8 @@ def test_many_requests_are_under_way_with_few_threads(bucket: Bucket, shards: Pa
     loader = loader_of(bucket.put(shards), num_workers=1)
     bucket.proxy.most_at_once = 0
     bucket.proxy.delay_seconds = 0.1
-    start = time.monotonic()
     epoch_of(loader)
     assert bucket.proxy.most_at_once >= 16
-    assert time.monotonic() - start < PICTURES * 0.1 / 2
 
 
 def test_the_cache_keeps_samples_of_a_bucket(bucket: Bucket, shards: Path) -> None:
@@ -240,7 +238,7 @@ def test_a_server_that_never_answers_does_not_keep_a_loader_from_closing(bucket:
     with pytest.raises(fl.ClosedError):
         for _ in loader:
             pass
-    assert time.monotonic() - start < 1.5
+    assert time.monotonic() - start < HANG_SECONDS
 
 
 @pytest.mark.parametrize("how", ["replaced", "truncated", "removed"])

@@ -55,7 +55,8 @@ def test_python_and_rust_agree_on_the_parameters_and_defaults_of_each_op(op: typ
     bare = f'batch_size = 1\nragged = ["image"]\n[source]\n{volumes if of_volumes else files}'
     required = 'fn = "numpy:flip"\n' if op is ops.Map else "size = 8\n" if op.__name__ in SIZED else ""
     decode = "" if of_volumes or op is ops.DecodeImage else '[[ops]]\nop = "DecodeImage"\n'
-    defaults = fl.Plan.from_toml(f'{bare}{decode}[[ops]]\nop = "{op.__name__}"\n{required}')
+    text = f'{bare}{decode}[[ops]]\nop = "{op.__name__}"\n{required}'
+    defaults = fl.Plan.from_toml(text, allow_functions=True)
     assert defaults.fingerprints["values"] == native.plan.fingerprints["values"], "a default differs"
 
 

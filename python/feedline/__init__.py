@@ -14,6 +14,7 @@ from feedline._feedline import version as _version
 from feedline.batch_log import Wrapped, wrap
 from feedline.diagnosis import Diagnosis, Report, doctor
 from feedline.errors import (
+    ArgumentError,
     ClosedError,
     FeedlineError,
     ForkError,
@@ -41,6 +42,7 @@ from feedline.testing import step
 __version__ = _version()
 
 __all__ = [
+    "ArgumentError",
     "Cache",
     "ClassBalanced",
     "ClosedError",

@@ -105,7 +105,7 @@ def doctor(loader: Loader, step: Step | None = None, *, seconds: float = 10.0, t
         except Exception as error:
             raise FeedlineError(f"the step raised {type(error).__name__}: {error}") from error
 
-    machine = (environment.memory_bytes(), environment.cache_folder())
+    machine = environment.machine(loader.plan._native.rank[1])
     course = (float(seconds), bool(tables))
     return Diagnosis(_feedline.Diagnosis.examine(loader.plan._native, machine, (receive, work), _tell, course))
 

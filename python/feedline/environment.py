@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
+import re
 from pathlib import Path
-
-_log = logging.getLogger("feedline")
 
 RANK_VARIABLES = (
     ("torchrun", "RANK", "WORLD_SIZE"),
@@ -54,16 +52,73 @@ def node_socket() -> str:
     return os.path.join(folder, "node.sock")
 
 
-def launched_rank() -> tuple[int, int] | None:
-    """Give the rank and world size that a launcher set, and log it; ``None`` if none did."""
+def launched_rank() -> tuple[str, int, int] | None:
+    """Give the launcher, the rank and the world size that it set; ``None`` if none did."""
     for launcher, rank_name, world_name in RANK_VARIABLES:
         rank, world = os.environ.get(rank_name), os.environ.get(world_name)
         if launcher == "SLURM" and os.environ.get(SLURM_STEP) is None:
             continue
         if rank is not None and world is not None and rank.isdecimal() and world.isdecimal():
-            _log.info("rank %s of %s, from the environment of %s", rank, world, launcher)
-            return int(rank), int(world)
+            return launcher, int(rank), int(world)
     return None
+
+
+LOCAL_SIZE_VARIABLES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+"""Variables in which torchrun, Open MPI and MPICH say how many processes of the job run on this machine."""
+
+SLURM_TASKS = "SLURM_STEP_TASKS_PER_NODE"
+"""Processes of a SLURM job step on each of its machines, as in ``2(x3),1``."""
+
+SLURM_NODE = "SLURM_NODEID"
+"""The number of this machine among those of a SLURM job."""
+
+MASTER_ADDRESS = "MASTER_ADDR"
+"""Where the processes of a torch process group meet; if that is this machine itself, all of them are here."""
+
+
+def local_ranks(world_size: int) -> int:
+    """Give how many of the job's processes run on this machine; 1 where nothing says so."""
+    for name in LOCAL_SIZE_VARIABLES:
+        count = os.environ.get(name, "")
+        if count.isdecimal() and int(count) > 0:
+            return int(count)
+    if os.environ.get(SLURM_STEP) is not None:
+        counts = _tasks_per_node(os.environ.get(SLURM_TASKS, ""))
+        node = os.environ.get(SLURM_NODE, "0")
+        if counts and node.isdecimal() and int(node) < len(counts):
+            return counts[int(node)]
+    address = os.environ.get(MASTER_ADDRESS, "")
+    is_here = address in ("localhost", "::1") or address.startswith("127.")
+    return max(world_size, 1) if is_here else 1
+
+
+def _tasks_per_node(text: str) -> list[int]:
+    """Read SLURM's ``2(x3),1`` as ``[2, 2, 2, 1]``; what cannot be read is empty."""
+    counts: list[int] = []
+    for part in text.split(",") if text else []:
+        found = re.fullmatch(r"(\d{1,6})(?:\(x(\d{1,6})\))?", part)
+        if found is None:
+            return []
+        counts += [int(found[1])] * int(found[2] or 1)
+    return counts
+
+
+def has_own_cores() -> bool:
+    """Say whether the launcher has bound this process to some of the cores that it may use itself."""
+    try:
+        return os.sched_getaffinity(0) < os.sched_getaffinity(os.getppid())
+    except (OSError, AttributeError):
+        return False
+
+
+Machine = tuple["int | None", "str | None", int, int]
+"""Memory in bytes, the folder for what can be made again, and how many processes divide memory and cores."""
+
+
+def machine(world_size: int) -> Machine:
+    """Describe this machine to the engine, for a process of a job of ``world_size``."""
+    ranks = local_ranks(world_size)
+    return memory_bytes(), cache_folder(), ranks, 1 if has_own_cores() else ranks
 
 
 def memory_bytes() -> int | None:

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+_SCREEN = 2400
+"""The most characters of a message: thirty lines of eighty."""
+
+
+def _on_a_screen(text: object) -> object:
+    """Shorten a message that would fill more than a screen in the middle."""
+    if not isinstance(text, str) or len(text) <= _SCREEN:
+        return text
+    start, end = text[: _SCREEN * 2 // 3], text[-_SCREEN // 4 :]
+    return f"{start} [... {len(text) - len(start) - len(end)} characters left out ...] {end}"
+
 
 class FeedlineError(Exception):
-    """Anything that Feedline raises."""
+    """Anything that Feedline raises. No message is longer than a screen."""
+
+    def __init__(self, *args: object) -> None:
+        """Keep the message within a screen."""
+        super().__init__(*map(_on_a_screen, args))
 
 
 class PlanError(FeedlineError, ValueError):
     """Source, ops and settings do not fit together."""
+
+
+class ArgumentError(PlanError, TypeError):
+    """An argument of another library's loader; the message names what to use instead."""
 
 
 class SourceError(FeedlineError, ValueError):

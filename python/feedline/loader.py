@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
-import logging
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from feedline import _feedline, environment
+from feedline import _feedline, environment, placement
 from feedline import sampler as samplers
+from feedline.arguments import names, one_of, short, truth, whole
 from feedline.consumers import Assign, Consumer, Consumers
 from feedline.diagnosis import Report
 from feedline.errors import PlanError
+from feedline.exit import close_at_exit
+from feedline.foreign import missing_attribute, refuse_keywords
+from feedline.iteration import Iteration
 from feedline.metrics import check_address, serve
 from feedline.ops import Op
+from feedline.placement import Placement
 from feedline.plan import Plan
 from feedline.policy import Cache, Skip
 from feedline.sharing import Share, as_share, open_loader
@@ -28,9 +30,6 @@ from feedline.shuffle import to_plan as _shuffle
 from feedline.source import Source
 
 Batch = dict[str, Any] | tuple[Any, ...]
-
-_log = logging.getLogger("feedline")
-_open_loaders: weakref.WeakSet[Loader] = weakref.WeakSet()
 
 
 class Loader:
@@ -50,8 +49,9 @@ class Loader:
             which reads shards in sequence and draws from what was read.
         sampler: a sequence of ids instead: a list, ``fl.weighted(...)`` or ``fl.class_balanced()``.
         seed: all randomness follows from it.
-        num_workers: preparer threads (not processes); ``"auto"`` begins with one per core that the process may use,
-            takes more while these wait for storage, and ends idle ones.
+        num_workers: preparer threads (not processes); ``"auto"`` begins with one per core, divided between the ranks on
+            this machine and the loaders that iterate in this process, takes more while these wait for storage, and
+            ends idle ones.
         drop_last: drop what does not fill a batch on every rank. Without it the last batch may be short, and ranks are
             evened out by repeats marked in ``batch["padded"]``.
         order: ``None`` or ``"strict"``: the sampler's order, whatever runs when. ``"planned"``: slow samples come
@@ -61,11 +61,16 @@ class Loader:
         costs: in planned order, a file of measured costs (see :meth:`save_costs`); by default bytes and draws decide.
         arrival_log: in arrival order, a file that keeps which samples each batch had. A resumed run goes on with it.
         replay: in arrival order, such a file: the stream that it tells of is given again.
-        rank: this process among ``world_size``; both default to torchrun's, a SLURM job step's or MPI's environment.
+        rank: this process among ``world_size``, which divide each epoch. Without them, both come from the process group
+            of ``torch.distributed`` or ``jax.distributed`` if there is one when iteration starts, else from the
+            environment of torchrun, a SLURM job step or MPI, with a warning. ``rank=0, world_size=1`` divides nothing.
         world_size: see ``rank``.
+        mesh: instead of these, a torch ``DeviceMesh`` of one dimension, or ``(mesh, "dp")`` with the name of the
+            data-parallel dimension (or a tuple of names): ranks that differ in other dimensions get the same data.
         prefetch_batches: batches prepared ahead; by default as many as are useful and memory allows.
         memory_budget: bytes in flight, a number or a text such as ``"512MB"``; by default an eighth of the memory, at
-            most 2 GB. Samples larger than it run alone.
+            most 2 GB, divided between the ranks on this machine and the loaders that iterate in this process. Samples
+            larger than it run alone.
         on_error: ``"raise"``, or ``fl.skip(max_fraction)`` to replace bad samples.
         framework: ``"numpy"`` or ``"torch"`` (tensors over the same memory).
         returns: names of the fields to deliver, as tuples in this order; by default a dict of all. ``"key"`` is the
@@ -118,34 +123,39 @@ class Loader:
         start: Literal["least-slack", "first-come"] = "least-slack",
         share: bool | str | os.PathLike[str] | Share = False,
         metrics: str | None = None,
+        mesh: Any = None,
+        **unknown: NoReturn,
     ) -> None:
         """Check everything at once; read and start nothing before the first batch is asked for."""
+        refuse_keywords(unknown)
         if not isinstance(source, Source):
             makers = "fl.folder, fl.files, fl.array, fl.volumes or fl.synthetic"
             raise PlanError(f"source is {type(source).__name__}; it is made by {makers}")
         if not isinstance(ops, Sequence):
-            raise PlanError(f"ops is {ops!r}; it is a list of ops, e.g. [ops.DecodeImage(), ops.Resize((224, 224))]")
+            raise PlanError(
+                f"ops is {short(ops)}; it is a list of ops, e.g. [ops.DecodeImage(), ops.Resize((224, 224))]"
+            )
         wrong = [op for op in ops if not isinstance(op, Op)]
         if wrong:
-            raise PlanError(f"ops has {wrong[0]!r}; it takes ops of feedline.ops, functions go into ops.Map(fn)")
-        _one_of("order", order, (None, "strict", "planned", "arrival"))
+            raise PlanError(f"ops has {short(wrong[0])}; it takes ops of feedline.ops, functions go into ops.Map(fn)")
+        one_of("order", order, (None, "strict", "planned", "arrival"))
         if num_workers != "auto":
-            num_workers = _whole("num_workers", num_workers, 1, 'or "auto"')
+            num_workers = whole("num_workers", num_workers, 1, 'or "auto"')
         if on_error != "raise" and not isinstance(on_error, Skip):
-            raise PlanError(f'on_error is {on_error!r}; it is "raise" or fl.skip(max_fraction)')
-        ranks = environment.launched_rank() if rank is None and world_size is None else _rank(rank, world_size)
+            raise PlanError(f'on_error is {short(on_error)}; it is "raise" or fl.skip(max_fraction)')
+        given = placement.given(rank, world_size, mesh)
         settings: dict[str, Any] = {
-            "batch_size": _whole("batch_size", batch_size, 1),
+            "batch_size": whole("batch_size", batch_size, 1),
             "shuffle": _shuffle(shuffle),
-            "seed": _whole("seed", seed, 0),
-            "drop_last": _truth("drop_last", drop_last),
+            "seed": whole("seed", seed, 0),
+            "drop_last": truth("drop_last", drop_last),
             "on_error": {"max_fraction": on_error.max_fraction} if isinstance(on_error, Skip) else "raise",
-            "ragged": _names("ragged", ragged),
+            "ragged": names("ragged", ragged),
         }
         if order is not None:
             settings["order"] = order
         if max_displacement is not None:
-            settings["max_displacement"] = _whole("max_displacement", max_displacement, 0)
+            settings["max_displacement"] = whole("max_displacement", max_displacement, 0)
         if costs is not None:
             settings["costs"] = os.fspath(costs)
         if replay is not None:
@@ -153,70 +163,115 @@ class Loader:
         if sampler is not None:
             settings["sampler"] = samplers.to_plan(sampler)
         if returns is not None:
-            settings["returns"] = _names("returns", returns)
+            settings["returns"] = names("returns", returns)
         config: dict[str, Any] = {"num_workers": num_workers}
-        if ranks is not None:
-            config["rank"], config["world_size"] = ranks
-        _one_of("seek_index", seek_index, ("auto", "never"))
+        one_of("seek_index", seek_index, ("auto", "never"))
         if seek_index != "auto":
             config["seek_index"] = seek_index
-        _one_of("offload", offload, ("auto", "none", "all", "resize", "fastflow", "sophon"))
+        one_of("offload", offload, ("auto", "none", "all", "resize", "fastflow", "sophon"))
         if offload != "auto":
             config["offload"] = offload
-        _one_of("start", start, ("least-slack", "first-come"))
+        one_of("start", start, ("least-slack", "first-come"))
         if arrival_log is not None:
             config["arrival_log"] = os.fspath(arrival_log)
         if start != "least-slack":
             config["start"] = start
         if cache is not None:
             if not isinstance(cache, Cache):
-                raise PlanError(f'cache is {cache!r}; it is made by fl.cache(ram="4GB")')
+                raise PlanError(f'cache is {short(cache)}; it is made by fl.cache(ram="4GB")')
             if cache.disk is not None and environment.cache_folder() is None:
                 raise PlanError("cache(disk=...) keeps samples in the cache folder, but FEEDLINE_CACHE is empty")
             config["cache"] = {name: value for name, value in vars(cache).items() if value is not None}
         if prefetch_batches is not None:
-            config["prefetch_batches"] = _whole("prefetch_batches", prefetch_batches, 1)
+            config["prefetch_batches"] = whole("prefetch_batches", prefetch_batches, 1)
         if memory_budget is not None:
             is_text = isinstance(memory_budget, str)
             config["memory_budget"] = (
-                memory_budget if is_text else _whole("memory_budget", memory_budget, 1, 'or a text such as "512MB"')
+                memory_budget if is_text else whole("memory_budget", memory_budget, 1, 'or a text such as "512MB"')
             )
-        native = _feedline.Plan(source._native, [op._to_native() for op in ops], settings, config)
-        self._start(Plan(native), framework, as_share(share), check_address(metrics))
+        ranks = tuple(given or placement.found())
+        native = _feedline.Plan(source._native, [op._to_native() for op in ops], settings, config, ranks)
+        self._start(Plan(native, ops), given, framework, as_share(share), check_address(metrics))
 
     @classmethod
     def from_plan(
         cls,
         plan: Plan,
         *,
+        rank: int | None = None,
+        world_size: int | None = None,
+        mesh: Any = None,
         framework: Literal["numpy", "torch"] = "numpy",
         share: bool | str | os.PathLike[str] | Share = False,
         metrics: str | None = None,
     ) -> Loader:
-        """Make a loader of a plan, for example one read from TOML."""
+        """Make a loader of a plan, for example one read from TOML. A plan has no rank: see ``rank`` of the class."""
         loader = cls.__new__(cls)
-        loader._start(plan, framework, as_share(share), check_address(metrics))
+        given = placement.given(rank, world_size, mesh)
+        plan = plan.for_rank(given or placement.found())
+        loader._start(plan, given, framework, as_share(share), check_address(metrics))
         return loader
 
-    def _start(self, plan: Plan, framework: str, share: Share | None, metrics: str | None) -> None:
-        _one_of("framework", framework, ("numpy", "torch"))
+    def _start(
+        self, plan: Plan, given: Placement | None, framework: str, share: Share | None, metrics: str | None
+    ) -> None:
+        one_of("framework", framework, ("numpy", "torch"))
         if framework == "numpy" and plan._native.bfloat16_fields:
             names = ", ".join(plan._native.bfloat16_fields)
             raise PlanError(f'{names}: NumPy has no bfloat16; take framework="torch", or another dtype')
-        self.plan = plan
+        self._plan, self._given = plan, given
         self._framework: Literal["numpy", "torch"] = "torch" if framework == "torch" else "numpy"
         self._to_array = _converter(self._framework)
         self._returns: list[str] | None = plan._native.settings.get("returns")
         self._share = share
         self._native = open_loader(plan._native, share)
         self._is_closed = False
+        self._loaded: dict[str, Any] | None = None
+        self._iteration: Callable[[], Iteration | None] = lambda: None
         self._metrics = None if metrics is None else serve(self._native, metrics)
-        _close_at_exit(self)
+        close_at_exit(self)
+
+    def _place(self) -> None:
+        """Follow the process group: it may have been initialised after the loader was made."""
+        if self._given is not None or self._is_closed:
+            return
+        plan = self._plan.for_rank(placement.found())
+        if plan is self._plan:
+            return
+        before, address, epoch = self._native, self.metrics_address, self._native.epoch
+        if self._metrics is not None:
+            self._metrics.close()
+        self._plan, self._native = plan, open_loader(plan._native, self._share)
+        if self._loaded is not None:
+            self._native.load_state_dict(self._loaded)
+        else:
+            self._native.set_epoch(epoch)
+        before.close()
+        self._metrics = None if address is None else serve(self._native, address)
+
+    def _begin(self) -> Iteration:
+        self._place()
+        self._loaded = None
+        iteration = Iteration(self._native, self._batch)
+        self._iteration = weakref.ref(iteration)
+        return iteration
+
+    def _place_between_epochs(self) -> None:
+        """Follow the process group, unless somebody iterates: that epoch ends as it began."""
+        iteration = self._iteration()
+        if iteration is None or not iteration.is_open:
+            self._place()
+
+    @property
+    def plan(self) -> Plan:
+        """What the loader does, without rank and world size; ``plan.to_toml()`` writes it."""
+        self._place_between_epochs()
+        return self._plan
 
     @property
     def source(self) -> Source:
         """The source; ``loader.source.classes`` are its class names."""
-        return self.plan.source
+        return self._plan.source
 
     def __len__(self) -> int:
         """Give the number of batches of an epoch, the same on every rank."""
@@ -224,7 +279,16 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         """Begin an epoch. Cheap: work starts when the first batch is asked for."""
-        return _Iteration(self, self._native.begin())
+        return self._begin()
+
+    def forever(self) -> Generator[Any, None, None]:
+        """Give batches epoch after epoch without end, as a generator.
+
+        For trainers that take generators: ``model.fit(loader.forever(), steps_per_epoch=len(loader))`` in Keras, with
+        ``returns=("image", "label")``.
+        """
+        while len(self) > 0:
+            yield from self
 
     def consumers(self, n: int, *, assign: Assign = "first-come") -> list[Consumer]:
         """Begin an epoch for ``n`` consumers, such as a thread per accelerator: give an iterator for each.
@@ -233,15 +297,16 @@ class Loader:
         ``"round-robin"`` in turn, so that each gets the same batches every time. The state of the loader is what all
         have received together. The next epoch begins when this is called, or the loader iterated, again.
         """
-        _one_of("assign", assign, ("first-come", "round-robin"))
-        count = _whole("n", n, 1)
-        iteration = _Iteration(self, self._native.begin())
+        one_of("assign", assign, ("first-come", "round-robin"))
+        count = whole("n", n, 1)
+        iteration = self._begin()
         shared = Consumers(count, iteration.__next__, iteration.check, iteration.leave, assign)
         return [Consumer(shared, number) for number in range(count)]
 
     def set_epoch(self, epoch: int) -> None:
         """Make ``epoch`` the next to run. Nothing changes if it would come anyway; else prepared work is dropped."""
-        self._native.set_epoch(_whole("epoch", epoch, 0))
+        self._native.set_epoch(whole("epoch", epoch, 0))
+        self._loaded = None
 
     @property
     def epoch(self) -> int:
@@ -257,7 +322,9 @@ class Loader:
 
         Within an epoch that is shuffled through a reservoir the world_size has to stay.
         """
+        self._place_between_epochs()
         self._native.load_state_dict(state)
+        self._loaded = state
 
     def snapshot(self) -> dict[str, Any]:
         """Give the run in numbers: time per stage, bytes, queue, memory, stalls by cause, cost errors, substitutes."""
@@ -292,15 +359,15 @@ class Loader:
         In planned order any epoch can be asked for, by default the one that comes next; in arrival order it is the one
         that is under way, or the last. ``None`` in strict order, which moves nothing.
         """
-        return self._native.order_report(None if epoch is None else _whole("epoch", epoch, 0))
+        return self._native.order_report(None if epoch is None else whole("epoch", epoch, 0))
 
     def refreshed(self) -> Loader:
         """Give a loader like this one over the source as it is now, for growing data; it starts at this one's epoch.
 
         Where this one serves ``metrics``, the new one does so from now on.
         """
-        plan = Plan(self.plan._native.refreshed())
-        loader = Loader.from_plan(plan, framework=self._framework, share=self._share or False)
+        plan = Plan(self._plan._native.refreshed(), self._plan._ops)
+        loader = _restored(plan, self._given, self._framework, self._share, None)
         loader.set_epoch(self.epoch)
         address = self.metrics_address
         if self._metrics is not None and address is not None:
@@ -312,6 +379,25 @@ class Loader:
         """Show the source, the ops and the size of an epoch."""
         names = ", ".join(self.plan.ops)
         return f"<feedline.Loader of {len(self)} batches over {self.source!r}: {names or 'no ops'}>"
+
+    def __str__(self) -> str:
+        """Show the same, and how to pass it on: trainers that take only what they know print this in their error."""
+        return f"{self!r} (trainers that take generators, such as Keras: loader.forever(), len(loader) steps an epoch)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle plan and state: the process that unpickles opens the source itself, and goes on for its own rank.
+
+        ``metrics`` are not served by the copy: two processes cannot listen at one address.
+        """
+        return _restored, (self._plan, self._given, self._framework, self._share, self.state_dict())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Loader:
+        """Give a loader over the same source that goes on from the same state."""
+        return _restored(self._plan, self._given, self._framework, self._share, self.state_dict())
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Say what to use instead of an attribute of torch's DataLoader."""
+        raise missing_attribute(name)
 
     def close(self) -> None:
         """End all threads and free all memory, within a second. Also done by ``with``, ``del`` and at exit."""
@@ -346,41 +432,6 @@ class Loader:
         return batch if self._returns is None else tuple(batch[name] for name in self._returns)
 
 
-class _Iteration:
-    """One epoch of a loader."""
-
-    def __init__(self, loader: Loader, number: int) -> None:
-        self._loader, self._number, self._is_open = loader, number, True
-
-    def __iter__(self) -> _Iteration:
-        return self
-
-    def __next__(self) -> Batch:
-        fields = self._loader._native.next(self._number)
-        if fields is None:
-            self._is_open = False
-            raise StopIteration
-        return self._loader._batch(fields)
-
-    def check(self) -> None:
-        """Raise if it gets no more batches: the loader was closed, or a newer iteration began."""
-        self._loader._native.check(self._number)
-
-    def leave(self) -> None:
-        """Free what is prepared for it, unless it has ended."""
-        if self._is_open:
-            self._is_open = False
-            self._loader._native.abandon(self._number)
-
-    def __del__(self) -> None:
-        # Left early: free what was prepared for it. Threads of a forked child's parent are none of our business.
-        if getattr(self, "_is_open", False):
-            try:
-                self.leave()
-            except Exception:
-                _log.debug("an iterator was dropped after its loader had gone", exc_info=True)
-
-
 def _converter(framework: Literal["numpy", "torch"]) -> Callable[[_feedline.Array], Any]:
     if framework == "torch":
         from feedline.torch import to_tensor
@@ -389,47 +440,12 @@ def _converter(framework: Literal["numpy", "torch"]) -> Callable[[_feedline.Arra
     return np.asarray
 
 
-def _rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    if rank is None or world_size is None:
-        raise PlanError("give both rank and world_size, or neither")
-    return _whole("rank", rank, 0), _whole("world_size", world_size, 1)
-
-
-def _whole(name: str, value: Any, least: int, otherwise: str = "") -> int:
-    is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not is_whole or not least <= value < 2**63:
-        raise PlanError(f"{name} is {value!r}; it is a whole number from {least} on {otherwise}".rstrip())
-    return int(value)
-
-
-def _truth(name: str, value: bool) -> bool:
-    if not isinstance(value, (bool, np.bool_)):
-        raise PlanError(f"{name} is {value!r}; it is True or False")
-    return bool(value)
-
-
-def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
-    if value not in allowed:
-        raise PlanError(f"{name} is {value!r}; it is one of {', '.join(map(repr, allowed))}")
-
-
-def _names(name: str, names: Sequence[str]) -> list[str]:
-    is_sequence = isinstance(names, Sequence) and not isinstance(names, str)
-    if not is_sequence or not all(isinstance(entry, str) for entry in names):
-        raise PlanError(f'{name} is {names!r}; it is a sequence of field names such as ("image", "label")')
-    return list(names)
-
-
-@functools.cache
-def _register_exit() -> None:
-    atexit.register(_close_all)
-
-
-def _close_all() -> None:
-    for loader in list(_open_loaders):
-        loader.close()
-
-
-def _close_at_exit(loader: Loader) -> None:
-    _register_exit()
-    _open_loaders.add(loader)
+def _restored(
+    plan: Plan, placement: Placement | None, framework: Literal["numpy", "torch"], share: Share | None, state: Any
+) -> Loader:
+    """Give the loader that was pickled, where it stood."""
+    rank, world_size = (None, None) if placement is None else placement
+    loader = Loader.from_plan(plan, rank=rank, world_size=world_size, framework=framework, share=share or False)
+    if state is not None:
+        loader.load_state_dict(state)
+    return loader

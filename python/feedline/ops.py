@@ -7,6 +7,8 @@ always resized by nearest neighbour. Where an op differs from torchvision, ``doc
 from __future__ import annotations
 
 import enum
+import pickle
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -279,6 +281,11 @@ class Map(Op):
     deterministic: bool = False
     version: int = 0
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the function by its name, or by cloudpickle if the program uses it."""
+        fn = self.fn if isinstance(self.fn, str) else _pickled(self.fn)
+        return _unpickled, (fn, self.on, self.deterministic, self.version)
+
     def _to_native(self) -> Any:
         """Give a table for a named function, and what the engine calls otherwise."""
         if isinstance(self.fn, str):
@@ -299,3 +306,24 @@ class _Function:
     on: list[str]
     deterministic: bool
     version: int
+
+
+def _pickled(function: Callable[..., Any]) -> bytes:
+    try:
+        return pickle.dumps(function)
+    except Exception as error:
+        # Ray and Dask bring cloudpickle, which carries lambdas and closures.
+        cloudpickle = sys.modules.get("cloudpickle") or sys.modules.get("ray.cloudpickle")
+        if cloudpickle is not None:
+            carried: bytes = cloudpickle.dumps(function)
+            return carried
+        code = getattr(function, "__code__", None)
+        place = f" of {code.co_filename}:{code.co_firstlineno}" if code is not None else ""
+        raise PlanError(
+            f"ops.Map: the function {getattr(function, '__qualname__', function)!r}{place} cannot be sent to another "
+            f"process; define it with def at the top of a module that both processes can import"
+        ) from error
+
+
+def _unpickled(fn: str | bytes, on: On, deterministic: bool, version: int) -> Map:
+    return Map(fn if isinstance(fn, str) else pickle.loads(fn), on, deterministic, version)

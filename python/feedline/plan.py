@@ -2,36 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from feedline import _feedline, environment
 from feedline.errors import PlanError
+from feedline.ops import Op
+from feedline.placement import Placement, found
 from feedline.source import Source
 
 
 class Plan:
     """What a loader does, apart from any run of it. ``loader.plan`` gives it, ``from_toml`` reads it."""
 
-    def __init__(self, native: _feedline.Plan) -> None:
+    def __init__(self, native: _feedline.Plan, ops: Sequence[Op] | None = None) -> None:
         """Hold a checked plan; users call :meth:`from_toml` or take ``loader.plan``."""
         self._native = native
+        self._ops = None if ops is None else tuple(ops)
 
     @classmethod
-    def from_toml(cls, text: str) -> Plan:
-        """Read a plan and open its source. Rank and world size come from the launcher where the plan names none."""
-        return cls(_feedline.Plan.from_toml(text, environment.launched_rank(), environment.cache_folder()))
+    def from_toml(cls, text: str, *, allow_functions: bool = False) -> Plan:
+        """Read a plan and open its source.
+
+        A plan with ``ops.Map`` names Python functions, which can do anything, so it is refused before anything is
+        imported; ``allow_functions=True`` is for plans that you trust.
+        """
+        return cls(_feedline.Plan.from_toml(text, tuple(found()), environment.cache_folder(), allow_functions))
 
     def to_toml(self) -> str:
-        """Write the plan as TOML; a function without a name or an array in memory cannot be written and says so."""
+        """Write the plan as TOML: what all ranks have in common, so neither rank nor world size is in it.
+
+        A function without a name or an array in memory cannot be written and says so.
+        """
         return self._native.to_toml()
+
+    def for_rank(self, placement: Placement) -> Plan:
+        """Give the same plan for a rank, which decides the samples of :meth:`ids`."""
+        if self._native.rank == tuple(placement):
+            return self
+        return Plan(self._native.for_rank(*placement), self._ops)
 
     def __repr__(self) -> str:
         """Show source and ops."""
         return f"<feedline.Plan over {self.source!r}: {', '.join(self.ops) or 'no ops'}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as TOML: the process that unpickles opens the source itself."""
-        return Plan.from_toml, (self.to_toml(),)
+        """Pickle source, ops and settings: the process that unpickles opens the source itself, for its own rank."""
+        if self._ops is None:
+            return _from_trusted, (self.to_toml(),)
+        return _from_parts, (self.source, self._ops, self._native.settings, self._native.config)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Plan:
+        """Give the plan itself: it never changes."""
+        return self
 
     @property
     def ops(self) -> list[str]:
@@ -57,3 +80,13 @@ class Plan:
         if width < 1 or height < 1:
             raise PlanError(f"a picture of {width} x {height} has no pixels")
         return self._native.resolve(op, epoch, index, width, height)
+
+
+def _from_trusted(text: str) -> Plan:
+    """Read a pickled plan; whoever unpickles trusts the bytes anyway."""
+    return Plan.from_toml(text, allow_functions=True)
+
+
+def _from_parts(source: Source, ops: Sequence[Op], settings: dict[str, Any], config: dict[str, Any]) -> Plan:
+    native = _feedline.Plan(source._native, [op._to_native() for op in ops], settings, config, tuple(found()))
+    return Plan(native, ops)

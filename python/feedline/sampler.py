@@ -9,6 +9,7 @@ from typing import Any, Union
 import numpy as np
 import numpy.typing as npt
 
+from feedline.arguments import short
 from feedline.errors import PlanError
 
 
@@ -49,7 +50,7 @@ def whole_numbers(name: str, values: Sequence[int] | npt.NDArray[np.integer[Any]
     if not is_sequence or not all(
         isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 0 for value in values
     ):
-        raise PlanError(f"{name} is {values!r}; it is a sequence of sample ids, whole numbers from 0 on")
+        raise PlanError(f"{name} is {short(values)}; it is a sequence of sample ids, whole numbers from 0 on")
     return [int(value) for value in values]
 
 

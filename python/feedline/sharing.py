@@ -50,16 +50,17 @@ def as_share(value: bool | str | os.PathLike[str] | Share) -> Share | None:
 
 def open_loader(plan: _feedline.Plan, wanted: Share | None) -> _feedline.Loader:
     """Open the stream of a plan: from a node if that is wanted and possible, else its own."""
-    memory, cache = environment.memory_bytes(), environment.cache_folder()
+    _, world_size = plan.rank
+    machine = environment.machine(world_size)
     if wanted is None:
-        return _feedline.Loader(plan, memory, cache)
+        return _feedline.Loader(plan, machine)
     if plan.unshared is not None:
         _log.warning("share: this loader prepares its samples itself: %s", plan.unshared)
-        return _feedline.Loader(plan, memory, cache)
-    what = "num_workers" if plan.config.get("world_size", 1) > 1 else "seed, num_workers"
+        return _feedline.Loader(plan, machine)
+    what = "num_workers" if world_size > 1 else "seed, num_workers"
     _log.info("share: samples come from a node; %s and memory_budget of this loader do not apply", what)
     socket, command = wanted.socket, None
     if socket is None:
         socket = environment.node_socket()
         command = [sys.executable, "-m", "feedline", "node", "--until-idle", "--socket", socket]
-    return _feedline.Loader.shared(plan, (memory, cache), socket, command, wanted.on_loss == "continue")
+    return _feedline.Loader.shared(plan, machine, socket, command, wanted.on_loss == "continue")

@@ -31,6 +31,14 @@ class Source:
         """Show size and fields."""
         return f"<feedline.Source of {len(self)} samples with {', '.join(self.fields)}>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle how it was opened: the process that unpickles lists the samples itself, and checks that they agree."""
+        return _opened_again, (self._native.spec(), self._native.identity)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Source:
+        """Give the source itself: it never changes."""
+        return self
+
     @property
     def classes(self) -> list[str]:
         """The names of the classes: ``classes[label]``. Empty if the source has none."""
@@ -169,6 +177,16 @@ def synthetic(n: int, shape: int | Sequence[int]) -> Source:
 
 def _open(params: dict[str, Any]) -> Source:
     return Source(_feedline.Source.open(params, environment.cache_folder()))
+
+
+def _opened_again(spec: dict[str, Any], identity: int) -> Source:
+    source = _open(spec)
+    if source._native.identity != identity:
+        raise SourceError(
+            "the source lists other samples than when it was pickled: files were added, removed or renamed, or this "
+            "process sees another folder at the same path"
+        )
+    return source
 
 
 def _label_parts(labels: Labels | None) -> tuple[str, list[int], bytes] | None:

@@ -28,6 +28,9 @@ pub struct Arguments {
     /// Write exactly one JSON document to stdout.
     #[arg(long, global = true)]
     pub json: bool,
+    /// Run Python functions that plans name (ops.Map): only for plans that you trust.
+    #[arg(long, global = true)]
+    pub allow_functions: bool,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::order::{Course, Epoch, Rank, Rest, Share};
-use crate::plan::Plan;
+use crate::plan::{OpMarks, Plan};
 
 /// A place in the stream of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Cursor {
 
     /// The place as it is saved.
     pub fn to_state(&self, plan: &Plan) -> State {
-        let rank = plan.config().rank();
+        let rank = plan.config().rank;
         let turns = self.turns(plan);
         let (delivery, pending) = match &self.rest {
             Some(rest) => (Delivery::Any, rest.pending_at(turns).to_vec()),
@@ -73,6 +73,7 @@ impl Cursor {
             samples: plan.source().len(),
             listing: plan.fingerprints().listing.to_string(),
             order: plan.fingerprints().order.to_string(),
+            ops: OpMarks::of(plan),
             delivery,
             pending,
         }
@@ -80,7 +81,7 @@ impl Cursor {
 }
 
 /// The version of saved states.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// A saved place: small, plain data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,6 +103,7 @@ pub struct State {
     pub samples: u64,
     pub listing: String,
     pub order: String,
+    pub ops: OpMarks,
     #[serde(default)]
     pub delivery: Delivery,
     /// Numbers of the rank's share that were passed over so far.
@@ -134,7 +136,9 @@ pub enum StateError {
     Listing { saved: u64, now: u64 },
     #[error("the state was saved with seed {saved}, but this loader has seed {now}")]
     Seed { saved: u64, now: u64 },
-    #[error("the state was saved with other ops, shuffle, sampler or library version; an exact resume is not possible")]
+    #[error("the state was saved with other ops, so an exact resume is not possible: {changes}")]
+    Ops { changes: String },
+    #[error("the state was saved with another shuffle, sampler or library version, so an exact resume is not possible")]
     Order,
     #[error(
         "the state is from within an epoch in {order} order with rank {rank} of {world_size} and batch size {batch_size}; go on with these, or start the epoch anew with set_epoch"
@@ -181,6 +185,9 @@ impl State {
         if self.seed != now.seed {
             return Err(StateError::Seed { saved: self.seed, now: now.seed });
         }
+        if let Some(changes) = self.ops.changes(&now.ops) {
+            return Err(StateError::Ops { changes });
+        }
         if self.order != now.order {
             return Err(StateError::Order);
         }
@@ -198,12 +205,8 @@ impl State {
         }
         let is_same_division =
             (self.batch_size, self.world_size, self.drop_last) == (now.batch_size, now.world_size, now.drop_last);
-        let rest = self.rest(
-            plan,
-            &share,
-            is_same_division,
-            is_same_division && self.rank == Some(plan.config().rank().rank),
-        )?;
+        let rest =
+            self.rest(plan, &share, is_same_division, is_same_division && self.rank == Some(plan.config().rank.rank))?;
         let (offset, batches) =
             if is_same_division { (self.offset, self.batches) } else { (share.offset_after(self.batches), 0) };
         Ok(Cursor { epoch: self.epoch, offset, batches, substituted: self.substituted, rest }.normalised(plan))

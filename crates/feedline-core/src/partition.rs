@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use feedline_memory::Pool;
 
 use crate::cursor::Cursor;
-use crate::engine::{Budget, Lasting, Run};
+use crate::engine::{Budget, Iterating, Lasting, LocalRanks, MachineShare, Run};
 use crate::error::Error;
 use crate::metrics::{QueueSnapshot, Snapshot};
 use crate::plan::Plan;
@@ -30,7 +30,7 @@ pub struct Partition {
     supply: Arc<dyn Supply>,
     lasting: Lasting,
     machine: Machine,
-    ranks: AtomicUsize,
+    ranks: Arc<AtomicUsize>,
 }
 
 /// The share of one rank in execution.
@@ -40,12 +40,12 @@ pub struct RankRun {
     pub run: Run,
     /// What it has in common with the others.
     pub partition: Arc<Partition>,
+    _iterating: Iterating,
 }
 
 impl Drop for RankRun {
     fn drop(&mut self) {
         self.run.close();
-        self.partition.ranks.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -59,8 +59,11 @@ impl Partition {
         }
         let supply = supply_for(&plan, machine);
         let mut lasting = lasting_for(&plan, &supply, machine);
-        lasting.budget = Budget::asked_or_default(Some(memory_bytes / 2), machine.memory_bytes);
-        Ok(Self { plan, supply, lasting, machine: machine.clone(), ranks: AtomicUsize::new(0) })
+        lasting.budget = Budget::asked(memory_bytes / 2, machine.memory_bytes);
+        // Each rank runs an engine of its own here, so they divide the cores.
+        let ranks = Arc::new(AtomicUsize::new(0));
+        lasting.share = Arc::new(MachineShare::new(LocalRanks::ALONE, Arc::clone(&ranks)));
+        Ok(Self { plan, supply, lasting, machine: machine.clone(), ranks })
     }
 
     /// Starts the share of a rank, whose plan differs from that of others in the rank alone.
@@ -69,9 +72,9 @@ impl Partition {
         let is_walking = plan.sequence().reservoir().is_some();
         let supply = if is_walking { supply_for(&plan, &self.machine) } else { Arc::clone(&self.supply) };
         let pool = Pool::shared(plan.layout().slab().clone(), SPARE_SLABS);
+        let iterating = self.lasting.share.begin();
         let run = Run::start(plan, supply, cursor, Some(pool), self.lasting.clone())?;
-        self.ranks.fetch_add(1, Ordering::Relaxed);
-        Ok(RankRun { run, partition: Arc::clone(self) })
+        Ok(RankRun { run, partition: Arc::clone(self), _iterating: iterating })
     }
 
     /// The plan of the rank that came first.

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_core::batch::{Batch, FieldData, Loose};
-use feedline_core::testing::{collect, open, take};
+use feedline_core::order::Rank;
+use feedline_core::testing::{collect, open, open_for, take};
 use feedline_core::{Loader, Machine, State};
 use tempfile::TempDir;
 
@@ -54,6 +55,10 @@ const RESERVOIR: &str = "shuffle = { kind = \"reservoir\", size = 40, readers = 
 
 fn loader(folder: &Path, settings: &str, run: &str) -> Loader {
     Loader::new(open(&plan(folder, &format!("{RESERVOIR}\n{settings}"), run)).unwrap(), &Machine::default())
+}
+
+fn rank_loader(folder: &Path, rank: u32, world: u32) -> Loader {
+    Loader::new(open_for(Rank { rank, world }, &plan(folder, RESERVOIR, "")).unwrap(), &Machine::default())
 }
 
 /// Ids and contents; each content is that of its id.
@@ -142,18 +147,18 @@ fn law_4_resuming_after_any_batch_gives_the_rest() {
 #[test]
 fn law_4_another_batch_size_goes_on_and_another_world_is_refused_within_an_epoch_only() {
     let data = write_shards();
-    let first = loader(data.path(), "", "rank = 0\nworld_size = 2");
+    let first = rank_loader(data.path(), 0, 2);
     let begin = first.state();
     let received = ids(&take(&first, 5).unwrap());
     let state = first.state();
-    let refused = loader(data.path(), "", "rank = 0\nworld_size = 3").load_state(&state).unwrap_err();
+    let refused = rank_loader(data.path(), 0, 3).load_state(&state).unwrap_err();
     let text = feedline_core::error::chain(&refused);
     assert!(text.contains("over 2 ranks") && text.contains("world_size 3"), "{text}");
-    loader(data.path(), "", "rank = 0\nworld_size = 3").load_state(&begin).unwrap();
-    let other = plan(data.path(), RESERVOIR, "rank = 0\nworld_size = 2").replace("batch_size = 7", "batch_size = 4");
-    let other = Loader::new(open(&other).unwrap(), &Machine::default());
+    rank_loader(data.path(), 0, 3).load_state(&begin).unwrap();
+    let other = plan(data.path(), RESERVOIR, "").replace("batch_size = 7", "batch_size = 4");
+    let other = Loader::new(open_for(Rank { rank: 0, world: 2 }, &other).unwrap(), &Machine::default());
     other.load_state(&state).unwrap();
-    let all = ids(&collect(&loader(data.path(), "", "rank = 0\nworld_size = 2")).unwrap());
+    let all = ids(&collect(&rank_loader(data.path(), 0, 2)).unwrap());
     assert_eq!([received, ids(&collect(&other).unwrap())].concat(), all);
 }
 
@@ -163,7 +168,7 @@ fn law_2_ranks_divide_the_epoch() {
     for world in [2_u32, 3, 8] {
         let mut all = Vec::new();
         for rank in 0..world {
-            let loader = loader(data.path(), "", &format!("rank = {rank}\nworld_size = {world}"));
+            let loader = rank_loader(data.path(), rank, world);
             for batch in collect(&loader).unwrap() {
                 let is_padded = batch.field("padded").unwrap().bytes();
                 let own = batch.ids().into_iter().zip(is_padded).filter(|(_, padded)| **padded == 0);

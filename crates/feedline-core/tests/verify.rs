@@ -16,7 +16,7 @@ use feedline_codec::Simd;
 use feedline_core::batch::{FieldTypes, Sample, Value};
 use feedline_core::engine::Workspace;
 use feedline_core::op::{On, Op, OpError};
-use feedline_core::order::{Draw, SampleId};
+use feedline_core::order::{Draw, Rank, SampleId};
 use feedline_core::plan::{Ahead, CheckError, Order, PlannedOp, RunConfig, Settings, Shuffle};
 use feedline_core::source::{Origin, Source, SourceError, SyntheticSource};
 use feedline_core::testing::{open, write_pictures};
@@ -93,7 +93,6 @@ fn sound_plans_of_all_kinds_pass() {
     for (settings, run) in [
         ("batch_size = 4\nshuffle = true", ""),
         ("batch_size = 4\nshuffle = true\ndrop_last = true", "cache = { ram = \"10MB\" }"),
-        ("batch_size = 4\nshuffle = true", "rank = 1\nworld_size = 4"),
         ("batch_size = 3\norder = \"planned\"\nmax_displacement = 6", ""),
         ("batch_size = 3\norder = \"arrival\"\nmax_displacement = 6\nshuffle = true", ""),
         ("batch_size = 4\nsampler = { kind = \"list\", ids = [3, 1, 3, 3, 0, 7, 9, 12, 1, 28, 20, 4, 5] }", ""),
@@ -104,6 +103,9 @@ fn sound_plans_of_all_kinds_pass() {
         check_passes(&look(&plan, extent(2, 1000), &machine));
         check_passes(&look(&plan, extent(1, 16), &machine));
     }
+    let ranks = pictures_plan(folder.path(), "batch_size = 4\nshuffle = true", "");
+    let one_of_four = Arc::new(ranks.for_rank(Rank { rank: 1, world: 4 }).unwrap());
+    check_passes(&look(&one_of_four, extent(2, 1000), &machine));
 }
 
 #[test]

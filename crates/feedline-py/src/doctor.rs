@@ -1,6 +1,5 @@
 //! The doctor for Python: a step that is a function.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use feedline_cli::doctor::{FormatCost, formats, html, trace, words};
@@ -18,6 +17,7 @@ use crate::batch::to_python;
 use crate::convert;
 use crate::errors::{raise, run_error};
 use crate::logging;
+use crate::machine::MachineParts;
 use crate::plan::Plan;
 
 /// What was found out about a job, and with tables what pictures of each format take here.
@@ -42,14 +42,13 @@ impl Diagnosis {
     fn examine(
         py: Python<'_>,
         plan: &Bound<'_, Plan>,
-        machine: (Option<u64>, Option<PathBuf>),
+        machine: MachineParts,
         trainer: (Py<PyAny>, Py<PyAny>),
         tell: &Bound<'_, PyAny>,
         course: (f64, bool),
     ) -> PyResult<Self> {
         logging::install();
-        let (memory_bytes, cache_folder) = machine;
-        let machine = Machine { memory_bytes, cache_folder, ..Machine::default() };
+        let machine = Machine::from(machine);
         let mut trainer = Functions { receive: trainer.0, step: trainer.1, interrupt: None };
         let plan = Arc::clone(&plan.get().0);
         let course = Course { seconds: course.0, has_tables: course.1 };

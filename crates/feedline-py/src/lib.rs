@@ -11,6 +11,7 @@ mod errors;
 mod loader;
 mod log;
 mod logging;
+mod machine;
 mod map;
 mod metrics;
 mod plan;

@@ -18,6 +18,7 @@ use crate::convert;
 use crate::errors::{raise, run_error};
 use crate::log::BatchLog;
 use crate::logging;
+use crate::machine::MachineParts;
 use crate::plan::Plan;
 use crate::sharing::{Way, alone};
 
@@ -37,34 +38,31 @@ pub struct Loader {
 
 #[pymethods]
 impl Loader {
-    /// A stream of a plan; `memory` is what the machine has, in bytes, and `cache` where to keep things. Starts nothing.
+    /// A stream of a plan. Starts nothing.
     #[new]
-    #[pyo3(signature = (plan, memory, cache))]
-    fn new(plan: &Bound<'_, Plan>, memory: Option<u64>, cache: Option<PathBuf>) -> Self {
+    fn new(plan: &Bound<'_, Plan>, machine: MachineParts) -> Self {
         logging::install();
-        let machine = Machine { memory_bytes: memory, cache_folder: cache, ..Machine::default() };
-        let loader = CoreLoader::new(Arc::clone(&plan.get().0), &machine);
+        let loader = CoreLoader::new(Arc::clone(&plan.get().0), &machine.into());
         Self::of(Stream::Private(Box::new(loader)), None)
     }
 
     /// A stream of a plan's samples from the node at `socket`, which `command` starts where there is none; without it there has
     /// to be one. A rank of several gets its share in the order of the plan, all others share what they get. If the node is
-    /// lost, the stream goes on alone, if it `continues`, within `memory` bytes.
+    /// lost, the stream goes on alone, if it `continues`.
     #[staticmethod]
     fn shared(
         py: Python<'_>,
         plan: &Bound<'_, Plan>,
-        machine: (Option<u64>, Option<PathBuf>),
+        machine: MachineParts,
         socket: PathBuf,
         command: Option<Vec<String>>,
         continues: bool,
     ) -> PyResult<Self> {
         logging::install();
-        let (memory_bytes, cache_folder) = machine;
         let plan = Arc::clone(&plan.get().0);
-        let machine = Machine { memory_bytes, cache_folder, ..Machine::default() };
+        let machine = Machine::from(machine);
         let way = Arc::new(Way::new(Arc::clone(&plan), socket, command));
-        let stream = if plan.config().rank().world > 1 {
+        let stream = if plan.config().rank.world > 1 {
             Stream::Private(Box::new(CoreLoader::from_node(plan, &machine, way.open(), continues)))
         } else {
             let fallback = continues.then(|| alone(Arc::clone(&plan), machine));

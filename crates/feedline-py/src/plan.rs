@@ -7,8 +7,8 @@ use feedline_core::Registry;
 use feedline_core::batch::{Dtype, Kind, VolumeKind};
 use feedline_core::error::chain;
 use feedline_core::op::Facts;
-use feedline_core::order::{Epoch, Occurrence, SampleId};
-use feedline_core::plan::{Document, Plan as CorePlan, PlanError, PlannedOp};
+use feedline_core::order::{Epoch, Occurrence, Rank, SampleId};
+use feedline_core::plan::{Document, Plan as CorePlan, PlanError, PlannedOp, RunConfig};
 use feedline_core::supply::Wanted;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
@@ -23,11 +23,15 @@ use crate::source::Source;
 pub fn registry(cache: Option<PathBuf>) -> Registry {
     let mut registry = Registry::core();
     feedline_net::register(&mut registry);
-    registry.op_with(map::NAME, map::from_params);
+    registry.code_op(map::NAME, map::from_params);
     match cache {
         Some(folder) => registry.with_cache_folder(folder),
         None => registry,
     }
+}
+
+fn rank_of((rank, world): (u32, u32)) -> Rank {
+    Rank { rank, world }
 }
 
 /// A checked plan.
@@ -57,8 +61,10 @@ impl Plan {
         ops: Vec<OpParts<'_>>,
         settings: &Bound<'_, PyAny>,
         config: &Bound<'_, PyAny>,
+        rank: (u32, u32),
     ) -> PyResult<Self> {
-        let registry = registry(None);
+        // The user's own program names these functions.
+        let registry = registry(None).allowing_functions();
         let refuse = |error: PlanError| plan_error(py, &error);
         let parameters = |source| refuse(PlanError::Parameters { of: "Loader".to_owned(), source: Box::new(source) });
         let build = |(number, parts)| match parts {
@@ -71,22 +77,25 @@ impl Plan {
         let ops: PyResult<Vec<PlannedOp>> = ops.into_iter().enumerate().map(build).collect();
         let settings = table(settings)?.try_into().map_err(parameters)?;
         let config = table(config)?.try_into().map_err(parameters)?;
+        let config = RunConfig { rank: rank_of(rank), ..config };
         let (source, ops) = (Arc::clone(&source.get().0), ops?);
         let checked = py.detach(|| CorePlan::new(source, ops, settings, config));
         Ok(Self(Arc::new(checked.map_err(refuse)?)))
     }
 
-    /// Reads a plan and opens its source; a launcher's rank and world size apply where the plan names none.
+    /// Reads a plan and opens its source for one of `world` ranks. Functions are refused unless they are allowed.
     #[staticmethod]
-    fn from_toml(py: Python<'_>, text: &str, launched: Option<(u32, u32)>, cache: Option<PathBuf>) -> PyResult<Self> {
+    fn from_toml(
+        py: Python<'_>,
+        text: &str,
+        rank: (u32, u32),
+        cache: Option<PathBuf>,
+        allow_functions: bool,
+    ) -> PyResult<Self> {
         logging::install();
-        let opened = py.detach(|| {
-            let mut document = Document::parse(text)?;
-            if document.config.world_size.is_none() {
-                (document.config.rank, document.config.world_size) = launched.unzip();
-            }
-            document.open(&registry(cache))
-        });
+        let registry = registry(cache);
+        let registry = if allow_functions { registry.allowing_functions() } else { registry };
+        let opened = py.detach(|| Document::parse(text)?.for_rank(rank_of(rank)).open(&registry));
         logging::hand_over(py)?;
         Ok(Self(Arc::new(opened.map_err(|error| plan_error(py, &error))?)))
     }
@@ -94,6 +103,20 @@ impl Plan {
     /// Writes the plan.
     fn to_toml(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.0.document().map_err(|error| plan_error(py, &error))?.to_toml())
+    }
+
+    /// The same plan for another rank.
+    fn for_rank(&self, py: Python<'_>, rank: u32, world: u32) -> PyResult<Self> {
+        let plan = Arc::clone(&self.0);
+        let opened = py.detach(|| plan.for_rank(Rank { rank, world }));
+        Ok(Self(Arc::new(opened.map_err(|error| plan_error(py, &error))?)))
+    }
+
+    /// The rank that the plan is resolved for, and how many ranks there are.
+    #[getter]
+    fn rank(&self) -> (u32, u32) {
+        let Rank { rank, world } = self.0.config().rank;
+        (rank, world)
     }
 
     /// The same plan over the source as it is now.
@@ -140,7 +163,7 @@ impl Plan {
     #[getter]
     fn unshared(&self) -> Option<String> {
         let written = self.0.document().map(drop).map_err(|error| chain(&error));
-        let is_rank = self.0.config().rank().world > 1;
+        let is_rank = self.0.config().rank.world > 1;
         let checked = if is_rank { self.0.check_partitioned() } else { self.0.check_shared() };
         checked.map_err(|why| why.to_string()).and(written).err()
     }

@@ -8,7 +8,7 @@ use feedline_core::source::{ArraySource, FilesSource, Part, Source as CoreSource
 use pyo3::prelude::*;
 
 use crate::buffer::BorrowedArray;
-use crate::convert::{LabelParts, dtype, labels, table};
+use crate::convert::{LabelParts, dtype, labels, table, to_python};
 use crate::errors::{plan_error, source_error};
 use crate::logging;
 use crate::plan::registry;
@@ -98,6 +98,17 @@ impl Source {
     /// The ids of the samples, in the source's order.
     fn ids(&self) -> Vec<u64> {
         (0..self.0.len()).map(|ordinal| self.0.id_at(ordinal).0).collect()
+    }
+
+    /// The table that names it in a plan.
+    fn spec<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        to_python(py, &self.0.spec().map_err(|error| source_error(py, error))?)
+    }
+
+    /// A hash of the names and places of its samples.
+    #[getter]
+    fn identity(&self) -> u128 {
+        self.0.identity()
     }
 
     /// The name of a sample; `None` if there is no such sample.

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::order::{Epoch, Segments};
-use crate::plan::Plan;
+use crate::plan::{OpMarks, Plan};
 
 /// A segment in one of its rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -76,6 +76,7 @@ impl Ride {
             shared: plan.shared_key().to_string(),
             samples: segments.samples(),
             segment_len: segments.segment_len(),
+            ops: OpMarks::of(plan),
             epoch: self.epoch,
             received: self.received,
             substituted: self.substituted,
@@ -86,7 +87,7 @@ impl Ride {
 }
 
 /// The version of saved states.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// A saved way: plain data, a few numbers for each segment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,6 +99,7 @@ pub struct RideState {
     pub shared: String,
     pub samples: u64,
     pub segment_len: u64,
+    pub ops: OpMarks,
     pub epoch: Epoch,
     pub received: u64,
     pub substituted: u64,
@@ -115,6 +117,8 @@ pub enum RideError {
         "the state is of other data, ops, fields or library version: {saved} samples then, {now} now; restore them, or start the epoch anew with set_epoch"
     )]
     Other { saved: u64, now: u64 },
+    #[error("the state was saved with other ops, so an exact resume is not possible: {changes}")]
+    Ops { changes: String },
     #[error("the state is damaged: {problem}")]
     Damaged { problem: &'static str },
 }
@@ -125,6 +129,9 @@ impl RideState {
         let damaged = |problem| Err(RideError::Damaged { problem });
         if self.feedline != FORMAT {
             return Err(RideError::Format { found: self.feedline });
+        }
+        if let Some(changes) = self.ops.changes(&OpMarks::of(plan)) {
+            return Err(RideError::Ops { changes });
         }
         let is_same = self.shared == plan.shared_key().to_string() && self.segment_len == segments.segment_len();
         if !is_same || self.samples != segments.samples() {

@@ -97,7 +97,7 @@ impl Carousel {
         let mut lasting = lasting_for(&plan, &supply, machine);
         // Two segments are under way at once, beside what samples in preparation take.
         let budget = lasting.budget.limit().saturating_add(FEWEST * slab_bytes).saturating_mul(4) / 3;
-        lasting.budget = Budget::asked_or_default(Some(budget), machine.memory_bytes);
+        lasting.budget = Budget::asked(budget, machine.memory_bytes);
         let run = Run::on_demand(Arc::clone(&plan), Arc::clone(&supply), pool, lasting.clone())?;
         let state = State {
             ring: Ring::new(segments.clone(), limit),

@@ -13,6 +13,7 @@ use super::skipped::skipped;
 use super::watch::{Trainer, Watched, next, watch_alone};
 use super::{DoctorError, median};
 use crate::metrics::Snapshot;
+use crate::order::Rank;
 use crate::plan::{CacheConfig, Order, Plan, PlannedOp, RunConfig, Settings, Shuffle, Workers};
 use crate::sink::{Loader, Machine};
 use crate::source::Source;
@@ -201,7 +202,7 @@ fn prepare(
         plain(settings, config);
         config.cache = cache;
         (settings.shuffle, settings.sampler, settings.drop_last) = (Shuffle::Never, None, false);
-        (config.rank, config.world_size) = (None, None);
+        config.rank = Rank::ALONE;
     })?;
     watch_alone(&prepared, machine, seconds, trainer)
 }

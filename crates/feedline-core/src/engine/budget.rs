@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Cancel, Cancelled};
+use super::{Cancel, Cancelled, MachineShare};
 
 /// The memory budget where none is given and the machine's memory is not known.
 const FALLBACK: u64 = 1_000_000_000;
@@ -52,10 +52,19 @@ pub enum NoMemory {
 /// The account of memory in flight.
 #[derive(Debug)]
 pub struct Budget {
-    limit: u64,
+    limit: Limit,
     machine_memory: u64,
     account: Mutex<Account>,
     released: Condvar,
+}
+
+/// The bytes that an account may hold.
+#[derive(Debug)]
+enum Limit {
+    /// As many as the user or the owner asked for.
+    Asked(u64),
+    /// The part of these bytes that this loader may take beside others; it changes as others begin and end to iterate.
+    Shared(u64, Arc<MachineShare>),
 }
 
 #[derive(Debug, Default)]
@@ -94,23 +103,37 @@ pub struct BudgetSnapshot {
 impl Budget {
     /// An account of `limit` bytes on a machine without end.
     pub fn new(limit: u64) -> Arc<Self> {
-        Self::asked_or_default(Some(limit), None)
+        Self::asked(limit, None)
     }
 
-    /// An account of `asked` bytes; if none is asked for, an eighth of the machine's memory within bounds.
-    pub fn asked_or_default(asked: Option<u64>, machine_memory: Option<u64>) -> Arc<Self> {
+    /// An account of `limit` bytes; no sample gets more than the machine's memory.
+    pub fn asked(limit: u64, machine_memory: Option<u64>) -> Arc<Self> {
+        Self::limited(Limit::Asked(limit), machine_memory)
+    }
+
+    /// An account of `asked` bytes. If none is asked for, this loader's share of an eighth of the machine's memory within bounds.
+    pub fn asked_or_shared(asked: Option<u64>, machine_memory: Option<u64>, share: &Arc<MachineShare>) -> Arc<Self> {
         let unasked = || machine_memory.map_or(FALLBACK, |bytes| (bytes / 8).min(MOST_UNASKED));
+        let limit = asked.map_or_else(|| Limit::Shared(unasked(), Arc::clone(share)), Limit::Asked);
+        Self::limited(limit, machine_memory)
+    }
+
+    fn limited(limit: Limit, machine_memory: Option<u64>) -> Arc<Self> {
         Arc::new(Self {
-            limit: asked.unwrap_or_else(unasked),
+            limit,
             machine_memory: machine_memory.unwrap_or(u64::MAX),
             account: Mutex::default(),
             released: Condvar::new(),
         })
     }
 
-    /// Bytes allowed.
+    /// Bytes allowed now. When another loader begins to iterate, the limit may fall below what is in use: nothing more is
+    /// granted until that was given back.
     pub fn limit(&self) -> u64 {
-        self.limit
+        match &self.limit {
+            Limit::Asked(bytes) => *bytes,
+            Limit::Shared(bytes, share) => share.bytes(*bytes),
+        }
     }
 
     /// A number for a run, greater than those of all runs before.
@@ -134,7 +157,8 @@ impl Budget {
 
     /// Whether a batch of `bytes` may be opened ahead: a quarter of the budget stays for samples in preparation.
     pub fn has_room_ahead(&self, bytes: u64) -> bool {
-        self.lock().used.saturating_add(bytes).saturating_add(self.limit / 4) <= self.limit
+        let limit = self.limit();
+        self.lock().used.saturating_add(bytes).saturating_add(limit / 4) <= limit
     }
 
     /// Books bytes that a batch holds until [`Budget::release`].
@@ -160,7 +184,7 @@ impl Budget {
     /// The account in numbers.
     pub fn snapshot(&self) -> BudgetSnapshot {
         let account = self.lock();
-        BudgetSnapshot { limit: self.limit, used: account.used, peak: account.peak }
+        BudgetSnapshot { limit: self.limit(), used: account.used, peak: account.peak }
     }
 
     fn lock(&self) -> MutexGuard<'_, Account> {
@@ -224,10 +248,10 @@ impl Working {
             return Ok(Duration::ZERO);
         }
         let missing = needed - granted;
-        if self.patience == Patience::None && !account.has_spare(self.ticket, missing, self.budget.limit) {
+        if self.patience == Patience::None && !account.has_spare(self.ticket, missing, self.budget.limit()) {
             return Err(NoMemory::Crowded { bytes: needed });
         }
-        if granted > 0 && !account.may_grant(self.ticket, missing, self.budget.limit) {
+        if granted > 0 && !account.may_grant(self.ticket, missing, self.budget.limit()) {
             return Err(NoMemory::Crowded { bytes: needed });
         }
         // Still under the lock: what was free would be gone otherwise, and the sample would wait with what it holds.
@@ -255,7 +279,7 @@ impl Working {
             return Err(NoMemory::TooLarge { bytes, memory: self.budget.machine_memory });
         }
         let mut since = None;
-        while !account.may_grant(self.ticket, bytes, self.budget.limit) {
+        while !account.may_grant(self.ticket, bytes, self.budget.limit()) {
             if cancel.is_cancelled() {
                 account.entry(self.ticket).is_waiting = false;
                 return Err(Cancelled.into());
@@ -413,7 +437,7 @@ mod tests {
 
     #[test]
     fn waiting_ends_when_cancelled_and_the_impossible_is_refused_at_once() {
-        let budget = Budget::asked_or_default(Some(10), Some(1000));
+        let budget = Budget::asked(10, Some(1000));
         budget.set_front((0, 0));
         let running = budget.begin((0, 1), 0, Patience::Waits);
         running.reserve(10, &Cancel::default()).unwrap();

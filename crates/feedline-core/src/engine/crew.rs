@@ -1,15 +1,16 @@
 //! How many threads prepare samples, where the plan leaves that open.
 //!
 //! In: how long the consumer waited, how busy the threads were, and with what. Out: a number of threads. It begins with one per
-//! core that the process may use. Threads that wait for storage or sleep leave cores idle, so more of them help as long as the
+//! core that the run may use beside others. Threads that wait for storage or sleep leave cores idle, so more of them help as long as the
 //! consumer waits; where the consumer never waits and threads are idle, fewer do.
 //!
-//! Always true: the number lies between one and [`MOST_PER_CORE`] per core, and decides no byte of the stream.
+//! Always true: the number lies between one and [`MOST_PER_CORE`] per core that is this run's share of the machine, and decides no byte of the stream.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use super::machine_share::MachineShare;
 use crate::metrics::{CoreMeter, process_cpu_time, thread_cpu_time};
 use crate::plan::Workers;
 
@@ -32,8 +33,7 @@ const PATIENCE: u32 = 8;
 #[derive(Debug)]
 pub(super) struct Crew {
     wanted: AtomicUsize,
-    most: usize,
-    cores: usize,
+    size: Size,
     /// Time of tasks, and how much of that threads computed.
     busy_nanos: AtomicU64,
     cpu_nanos: AtomicU64,
@@ -44,9 +44,20 @@ pub(super) struct Crew {
     last: Mutex<Look>,
 }
 
+/// What bounds the number of threads.
+#[derive(Debug)]
+enum Size {
+    /// The user asked for this many.
+    Asked,
+    /// As many as are needed, by the cores that this run may use.
+    Auto(Arc<MachineShare>),
+}
+
 /// What was seen at a look.
 #[derive(Debug)]
 struct Look {
+    /// Cores that the run might use, by the number of others beside it.
+    cores: usize,
     at: Instant,
     busy: Duration,
     cpu: Duration,
@@ -57,17 +68,17 @@ struct Look {
 }
 
 impl Crew {
-    pub fn new(workers: Workers) -> Self {
-        let cores = workers.count();
-        let most = if workers == Workers::Auto { cores * MOST_PER_CORE } else { cores };
-        Self::of(cores, most)
+    pub fn new(workers: Workers, share: Arc<MachineShare>) -> Self {
+        let count = share.workers(workers);
+        Self::of(count, if workers == Workers::Auto { Size::Auto(share) } else { Size::Asked })
     }
 
-    fn of(cores: usize, most: usize) -> Self {
+    fn of(cores: usize, size: Size) -> Self {
         let [busy_nanos, cpu_nanos, core_wait_nanos] = [const { AtomicU64::new(0) }; 3];
         let zero = Duration::ZERO;
         let at = Instant::now();
         let last = Look {
+            cores,
             at,
             busy: zero,
             cpu: zero,
@@ -77,7 +88,7 @@ impl Crew {
             idle_looks: 0,
         };
         let (on, last) = (CoreMeter::default(), Mutex::new(last));
-        Self { wanted: AtomicUsize::new(cores), most, cores, busy_nanos, cpu_nanos, core_wait_nanos, on, last }
+        Self { wanted: AtomicUsize::new(cores), size, busy_nanos, cpu_nanos, core_wait_nanos, on, last }
     }
 
     /// Threads that there should be.
@@ -87,7 +98,7 @@ impl Crew {
 
     /// Runs a task of this thread, and books how long it took and how much of that was work.
     pub fn time<T>(&self, task: impl FnOnce() -> T) -> T {
-        if self.most == self.cores {
+        if matches!(self.size, Size::Asked) {
             return task();
         }
         let (start, cpu) = (Instant::now(), thread_cpu_time());
@@ -107,7 +118,7 @@ impl Crew {
 
     /// Leaves out time in which a thread waited for memory: more threads would wait too.
     pub fn leave_out(&self, waited: Duration) {
-        if self.most > self.cores {
+        if matches!(self.size, Size::Auto(_)) {
             self.busy_nanos.fetch_sub(waited.as_nanos() as u64, Ordering::Relaxed);
         }
     }
@@ -115,19 +126,28 @@ impl Crew {
     /// Compares with the last look, if that is a while ago, where the consumer has waited for `waited` in all; says whether there
     /// should be another number of threads.
     pub fn adjust(&self, waited: Duration) -> bool {
+        let Size::Auto(share) = &self.size else { return false };
         // One looks for all.
         let Ok(mut last) = self.last.try_lock() else { return false };
-        if last.at.elapsed() < LOOK_EVERY || self.most == self.cores {
+        if last.at.elapsed() < LOOK_EVERY {
             return false;
         }
-        self.compare(&mut last, waited, self.on.read().waited)
+        self.compare(&mut last, waited, self.on.read().waited, share.cores())
     }
 
-    fn compare(&self, last: &mut Look, waited: Duration, core_wait: Duration) -> bool {
+    fn compare(&self, last: &mut Look, waited: Duration, core_wait: Duration, cores: usize) -> bool {
         let nanos = |counter: &AtomicU64| Duration::from_nanos(counter.load(Ordering::Relaxed));
         let (busy, cpu) = (nanos(&self.busy_nanos), nanos(&self.cpu_nanos));
-        let mut now =
-            Look { at: Instant::now(), busy, cpu, core_wait, process: process_cpu_time(), waited, idle_looks: 0 };
+        let mut now = Look {
+            cores,
+            at: Instant::now(),
+            busy,
+            cpu,
+            core_wait,
+            process: process_cpu_time(),
+            waited,
+            idle_looks: 0,
+        };
         let passed = now.at - last.at;
         let part = |time: Duration, of: Duration| time.as_secs_f64() / of.as_secs_f64().max(f64::MIN_POSITIVE);
         let wanted = self.wanted();
@@ -138,11 +158,15 @@ impl Crew {
         self.core_wait_nanos.fetch_add(core_wait.as_nanos() as u64, Ordering::Relaxed);
         let is_awaited = part(now.waited.saturating_sub(last.waited), passed) > WAITS;
         let is_computing = part(now.cpu.saturating_sub(last.cpu) + core_wait, busy) > COMPUTES;
-        let has_cores = part(now.process.saturating_sub(last.process), passed * self.cores as u32) < ALL_CORES;
+        let has_cores = part(now.process.saturating_sub(last.process), passed * cores as u32) < ALL_CORES;
         let is_idle = busy_share < 1.0 - IDLE;
         now.idle_looks = if is_idle && !is_awaited { last.idle_looks + 1 } else { 0 };
-        let next = if is_awaited && !is_computing && has_cores && !is_idle {
-            (wanted + wanted.div_ceil(4)).min(self.most)
+        let most = cores * MOST_PER_CORE;
+        let next = if cores != last.cores {
+            // Other loaders have begun or ended to iterate: the same number of threads for each core as before.
+            (wanted * cores).div_ceil(last.cores).clamp(1, most)
+        } else if is_awaited && !is_computing && has_cores && !is_idle {
+            (wanted + wanted.div_ceil(4)).min(most)
         } else if now.idle_looks >= PATIENCE {
             now.idle_looks = 0;
             (wanted - 1).max(1)
@@ -160,7 +184,7 @@ mod tests {
     use super::*;
 
     fn crew(cores: usize) -> Crew {
-        Crew::of(cores, cores * MOST_PER_CORE)
+        Crew::of(cores, Size::Auto(Arc::default()))
     }
 
     /// A second in which each thread was busy for `busy`, computed for `cpu`, and the consumer waited for `waited`.
@@ -177,7 +201,8 @@ mod tests {
         last.at = Instant::now().checked_sub(Duration::from_secs(1)).expect("the machine runs for a second");
         let waited = last.waited + Duration::from_secs_f64(waited);
         let core_wait = last.core_wait + Duration::from_nanos(nanos(core_wait));
-        crew.compare(&mut last, waited, core_wait);
+        let cores = last.cores;
+        crew.compare(&mut last, waited, core_wait, cores);
     }
 
     #[test]
@@ -219,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_number_that_was_asked_for_stays() {
-        let crew = Crew::new(Workers::Count(3));
+        let crew = Crew::new(Workers::Count(3), Arc::default());
         crew.last.lock().unwrap().at = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
         assert!(!crew.adjust(Duration::from_secs(1)));
         assert_eq!(crew.wanted(), 3);

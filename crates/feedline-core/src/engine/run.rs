@@ -13,6 +13,7 @@ use feedline_memory::{Pool, Slab};
 use super::Budget;
 use super::agenda::Stretch;
 use super::cores::Cores;
+use super::machine_share::MachineShare;
 use super::open_batch::OpenBatch;
 use super::shared::{Progress, Shared};
 use super::stuck::Stuck;
@@ -65,6 +66,8 @@ pub struct Lasting {
     pub costs: Arc<Costs>,
     /// The cores that it shares with other runs, if there are some.
     pub cores: Option<Arc<Cores>>,
+    /// The part of the machine that it may take unasked.
+    pub share: Arc<MachineShare>,
 }
 
 impl Run {

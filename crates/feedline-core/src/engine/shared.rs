@@ -78,9 +78,9 @@ impl Shared {
         pool: Option<Pool>,
         lasting: Lasting,
     ) -> Self {
-        let Lasting { metrics, budget, costs, cores } = lasting;
+        let Lasting { metrics, budget, costs, cores, share } = lasting;
         let config = plan.config();
-        let crew = Crew::new(config.num_workers);
+        let crew = Crew::new(config.num_workers, share);
         let workers = crew.wanted();
         let slab_bytes = plan.layout().slab().total_bytes() as u64;
         let batch_size = plan.settings().batch_size;

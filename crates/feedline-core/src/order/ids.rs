@@ -46,6 +46,12 @@ impl Rank {
     pub const ALONE: Self = Self { rank: 0, world: 1 };
 }
 
+impl Default for Rank {
+    fn default() -> Self {
+        Self::ALONE
+    }
+}
+
 impl Epoch {
     /// The last that is counted to: far beyond what anybody reaches, and far from where numbers end.
     pub const LAST: Self = Self(u64::MAX / 2);

@@ -39,7 +39,7 @@ const FORMAT: u32 = 1;
 
 impl Title {
     fn of(plan: &Plan) -> Self {
-        let rank = plan.config().rank();
+        let rank = plan.config().rank;
         let settings = plan.settings();
         Self {
             feedline_arrivals: FORMAT,
@@ -66,7 +66,7 @@ pub struct ArrivalLog {
 impl ArrivalLog {
     /// Begins a log, or goes on with one of the same plan.
     pub fn open(path: &str, plan: &Plan) -> io::Result<Self> {
-        let path = file_of_rank(path, plan.config().rank());
+        let path = file_of_rank(path, plan.config().rank);
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(&path)?;
         let title = Title::of(plan);
         if file.metadata()?.len() == 0 {
@@ -117,8 +117,8 @@ impl Logged {
         if title != Title::of(plan) {
             return Err(format!(
                 "it is of a run with other samples, ops or seed, or not of rank {} of {} with batch size {}",
-                plan.config().rank().rank,
-                plan.config().rank().world,
+                plan.config().rank.rank,
+                plan.config().rank.world,
                 plan.settings().batch_size
             ));
         }

@@ -59,12 +59,12 @@ impl Plan {
         for (name, kind) in source.fields().iter().filter(|(name, _)| needed(name)) {
             loaded.set(name, kind.clone());
         }
-        let sequence = sequence(&*source, &settings, config.rank())?;
-        let share = Share::new(sequence.len(), 0, config.rank(), settings.batch_size, settings.drop_last);
+        let sequence = sequence(&*source, &settings, config.rank)?;
+        let share = Share::new(sequence.len(), 0, config.rank, settings.batch_size, settings.drop_last);
         let slots = settings.batch_size.min(usize::try_from(share.samples().max(1)).unwrap_or(usize::MAX));
         let layout = BatchLayout::new(&types, &settings.ragged, slots)
             .map_err(|error| PlanError::TooLarge(error.to_string()))?;
-        let (table, table_hash) = planning::read_file(&settings, config.rank())?.unzip();
+        let (table, table_hash) = planning::read_file(&settings, config.rank)?.unzip();
         let fingerprints = Fingerprints::new(source.identity(), &ops, &settings, &config, &sequence, table_hash);
         let delivered = types.iter().map(|(name, _)| Arc::clone(name)).collect();
         let (planning, sizes, elements) = (None, OnceLock::new(), OnceLock::new());
@@ -141,7 +141,7 @@ impl Plan {
     /// This rank's share of an epoch from `offset` on.
     pub fn share(&self, offset: u64) -> Share {
         let Settings { batch_size, drop_last, .. } = self.settings;
-        Share::new(self.sequence.len(), offset, self.config.rank(), batch_size, drop_last)
+        Share::new(self.sequence.len(), offset, self.config.rank, batch_size, drop_last)
     }
 
     /// Batches of a whole epoch on this rank.
@@ -166,6 +166,12 @@ impl Plan {
             settings: self.settings.clone(),
             config: self.config.clone(),
         })
+    }
+
+    /// The same plan for another rank.
+    pub fn for_rank(&self, rank: Rank) -> Result<Self, PlanError> {
+        let config = RunConfig { rank, ..self.config.clone() };
+        Self::new(Arc::clone(&self.source), self.ops.clone(), self.settings.clone(), config)
     }
 
     /// The same plan over the source as it is now.
@@ -259,7 +265,7 @@ fn check_settings(settings: &Settings, config: &RunConfig) -> Result<(), PlanErr
     if config.memory_budget == Some(ByteSize(0)) {
         return refuse("memory_budget", "0".to_owned(), "it has to be at least a byte, e.g. \"512MB\"");
     }
-    let rank = config.rank();
+    let rank = config.rank;
     if rank.world == 0 || rank.rank >= rank.world {
         let value = format!("{} of world_size {}", rank.rank, rank.world);
         return refuse("rank", value, "it has to lie below world_size");
@@ -276,7 +282,7 @@ fn delivered_types(mut types: FieldTypes, settings: &Settings, config: &RunConfi
         _ => {}
     };
     own(&mut types, "index");
-    if config.rank().world > 1 && !settings.drop_last {
+    if config.rank.world > 1 && !settings.drop_last {
         own(&mut types, "padded");
     }
     let no_field = |what, field: &str, types: &FieldTypes| {

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::{Plan, PlanError, Registry, RunConfig, Settings};
+use crate::order::Rank;
 
 /// The version of the format.
 const FORMAT: i64 = 1;
@@ -40,6 +41,9 @@ impl Document {
             None => Vec::new(),
         };
         let config = match part("run") {
+            Some(toml::Value::Table(run)) if run.contains_key("rank") || run.contains_key("world_size") => {
+                return Err(PlanError::RankInPlan);
+            }
             Some(config) => config.try_into().map_err(|source| parameters("[run]", source))?,
             None => RunConfig::default(),
         };
@@ -65,6 +69,13 @@ impl Document {
     #[must_use]
     pub fn seen_from(mut self, folder: &Path) -> Self {
         make_absolute(&mut self.source, folder);
+        self
+    }
+
+    /// The same for one of several processes that share the epoch.
+    #[must_use]
+    pub fn for_rank(mut self, rank: Rank) -> Self {
+        self.config.rank = rank;
         self
     }
 

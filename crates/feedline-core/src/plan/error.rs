@@ -57,6 +57,16 @@ pub enum PlanError {
     #[error(transparent)]
     Sampler(#[from] SamplerError),
     #[error(
+        "[run] names a rank or a world_size, but a plan describes what all ranks have in common: remove both lines, and \
+         give them to the loader, e.g. Loader.from_plan(plan, rank=0, world_size=2)"
+    )]
+    RankInPlan,
+    #[error(
+        "the plan has {op} with the function {function}, and functions can do anything on this machine; if you trust \
+         whoever wrote the plan, read it with allow_functions=True, on the command line with --allow-functions"
+    )]
+    Functions { op: String, function: String },
+    #[error(
         "costs is {path:?}: {problem}; loader.save_costs(path) writes such a file; order=\"strict\" goes on without it"
     )]
     Costs { path: String, problem: String },

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{Fingerprint, OnError, Order, Plan, PlanError, RunConfig, Settings, Shuffle, Workers};
 use crate::batch::FieldForm;
-use crate::order::{Blocks, Seed, Segments, Sequence};
+use crate::order::{Blocks, Rank, Seed, Segments, Sequence};
 
 /// Made by each job from the ids of its samples.
 pub const KEY_FIELD: &str = "key";
@@ -79,7 +79,7 @@ impl Plan {
     pub fn partition_key(&self) -> Fingerprint {
         let Settings { batch_size, drop_last, .. } = self.settings();
         let (order, fields) = (self.fingerprints().order, self.delivered().join("\u{0}"));
-        let world = self.config().rank().world;
+        let world = self.config().rank.world;
         Fingerprint(xxhash_rust::xxh3::xxh3_128(
             format!("{order} {batch_size} {drop_last} {world} {fields}").as_bytes(),
         ))
@@ -129,8 +129,7 @@ impl Plan {
             num_workers: Workers::Auto,
             prefetch_batches: None,
             memory_budget: None,
-            rank: None,
-            world_size: None,
+            rank: Rank::ALONE,
             arrival_log: None,
             ..self.config().clone()
         };

@@ -2,7 +2,7 @@
 //!
 //! A value, not a global: core fills it, other crates add to it, and whoever opens a plan passes it in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,6 +24,9 @@ pub struct Registry {
     sources: BTreeMap<String, SourceBuilder>,
     stores: BTreeMap<String, StoreBuilder>,
     cache_folder: Option<PathBuf>,
+    /// Ops whose parameters name code. A plan that has one is refused unless its reader trusts the plan.
+    code_ops: BTreeSet<String>,
+    allows_functions: bool,
 }
 
 impl std::fmt::Debug for Registry {
@@ -33,15 +36,26 @@ impl std::fmt::Debug for Registry {
             .field("sources", &known(&self.sources))
             .field("stores", &known(&self.stores))
             .field("cache_folder", &self.cache_folder)
-            .finish()
+            .field("allows_functions", &self.allows_functions)
+            .finish_non_exhaustive()
     }
 }
 
 impl Registry {
+    fn empty() -> Self {
+        Self {
+            ops: BTreeMap::new(),
+            sources: BTreeMap::new(),
+            stores: BTreeMap::new(),
+            cache_folder: None,
+            code_ops: BTreeSet::new(),
+            allows_functions: false,
+        }
+    }
+
     /// Everything in this crate.
     pub fn core() -> Self {
-        let mut registry =
-            Self { ops: BTreeMap::new(), sources: BTreeMap::new(), stores: BTreeMap::new(), cache_folder: None };
+        let mut registry = Self::empty();
         op::register(&mut registry);
         source::register(&mut registry);
         store::register(&mut registry);
@@ -51,8 +65,7 @@ impl Registry {
     /// What a machine that serves others may open for them: all ops, and the sources whose stores it adds itself. Nothing in it
     /// reads a file by its path.
     pub fn confined() -> Self {
-        let mut registry =
-            Self { ops: BTreeMap::new(), sources: BTreeMap::new(), stores: BTreeMap::new(), cache_folder: None };
+        let mut registry = Self::empty();
         op::register(&mut registry);
         source::register_stored(&mut registry);
         registry
@@ -62,6 +75,12 @@ impl Registry {
     #[must_use]
     pub fn with_cache_folder(self, folder: PathBuf) -> Self {
         Self { cache_folder: Some(folder), ..self }
+    }
+
+    /// The same for plans that may run any code: those of the user's own program, never those of a file from elsewhere.
+    #[must_use]
+    pub fn allowing_functions(self) -> Self {
+        Self { allows_functions: true, ..self }
     }
 
     /// The folder in which sources keep what they found out, if there is one.
@@ -84,6 +103,16 @@ impl Registry {
         build: impl Fn(toml::Table) -> Result<PlannedOp, PlanError> + Send + Sync + 'static,
     ) {
         self.ops.insert(name.to_owned(), Box::new(build));
+    }
+
+    /// Adds an op whose parameters name code. It is built only by a registry that allows functions.
+    pub fn code_op(
+        &mut self,
+        name: &str,
+        build: impl Fn(toml::Table) -> Result<PlannedOp, PlanError> + Send + Sync + 'static,
+    ) {
+        self.code_ops.insert(name.to_owned());
+        self.op_with(name, build);
     }
 
     /// Adds a kind of source.
@@ -115,6 +144,10 @@ impl Registry {
             return Err(PlanError::NoName { of: "an op".to_owned(), key: "op" });
         };
         match self.ops.get(&name) {
+            Some(_) if self.code_ops.contains(&name) && !self.allows_functions => {
+                let function = table.get("fn").map(ToString::to_string).unwrap_or_default();
+                Err(PlanError::Functions { op: name, function })
+            }
             Some(build) => build(table),
             None => Err(PlanError::Unknown { what: "op", name, known: known(&self.ops) }),
         }

@@ -148,12 +148,6 @@ pub struct RunConfig {
     /// Bytes in flight; an eighth of the machine's memory, at most 2 GB, if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_budget: Option<ByteSize>,
-    /// This process among those that share the epoch.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rank: Option<u32>,
-    /// The number of processes that share the epoch.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub world_size: Option<u32>,
     /// What is kept of samples between epochs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheConfig>,
@@ -172,6 +166,9 @@ pub struct RunConfig {
     /// Use SIMD kernels where the machine has them.
     #[serde(default = "yes", skip_serializing_if = "is_true")]
     pub simd: bool,
+    /// This process among those that share the epoch. Never written down: a plan describes what all ranks have in common.
+    #[serde(skip)]
+    pub rank: Rank,
 }
 
 fn yes() -> bool {
@@ -189,22 +186,14 @@ impl Default for RunConfig {
             num_workers: Workers::Auto,
             prefetch_batches: None,
             memory_budget: None,
-            rank: None,
-            world_size: None,
             cache: None,
             seek_index: SeekIndexUse::Auto,
             offload: Policy::Auto,
             start: Start::LeastSlack,
             arrival_log: None,
             simd: true,
+            rank: Rank::ALONE,
         }
-    }
-}
-
-impl RunConfig {
-    /// The rank, alone if not given.
-    pub fn rank(&self) -> Rank {
-        Rank { rank: self.rank.unwrap_or(0), world: self.world_size.unwrap_or(1) }
     }
 }
 

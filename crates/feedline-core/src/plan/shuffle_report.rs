@@ -53,7 +53,7 @@ impl Plan {
             let (value, allowed) = ("given".to_owned(), "its order is its own, and no shuffle");
             return Err(PlanError::Setting { setting: "sampler", value, allowed });
         }
-        let division = Division { world: self.config().rank().world.into(), batch_size: *batch_size as u64 };
+        let division = Division { world: self.config().rank.world.into(), batch_size: *batch_size as u64 };
         let (source, next) = (self.source(), Epoch(epoch.0 + 1));
         let len = source.len();
         let ordinals = |sequence: &Sequence, epoch| -> Vec<u64> {

@@ -18,7 +18,7 @@ use super::machine::{Machine, keep_costs, lasting_for, supply_for};
 use crate::batch::Batch;
 use crate::cost::CostFile;
 use crate::cursor::{Cursor, State};
-use crate::engine::{Lasting, Run};
+use crate::engine::{Iterating, Lasting, Run};
 use crate::error::Error;
 use crate::metrics::{Snapshot, Timeline};
 use crate::offload::OffloadReport;
@@ -68,6 +68,8 @@ struct Progress {
     iteration: Iteration,
     stage: Stage,
     is_closed: bool,
+    /// While it iterates, other loaders of the process leave it its part of the machine.
+    iterating: Option<Iterating>,
 }
 
 /// The number of an iteration: one pass of a `for` loop.
@@ -134,6 +136,7 @@ impl Loader {
             iteration: Iteration(0),
             stage: Stage::Fresh,
             is_closed: false,
+            iterating: None,
         };
         Self {
             lasting: lasting_for(&plan, &supply, machine),
@@ -212,6 +215,9 @@ impl Loader {
         let is_last = delivery.after.epoch != delivery.batch.epoch;
         progress.received = delivery.after;
         progress.stage = if is_last { Stage::Ended } else { Stage::Under };
+        if is_last {
+            progress.iterating = None;
+        }
         drop(progress);
         if is_last {
             keep_costs(&self.plan, &self.lasting.costs, &self.machine);
@@ -267,7 +273,8 @@ impl Loader {
     pub fn snapshot(&self) -> Snapshot {
         let run = self.lock().run.clone();
         let queue = run.as_ref().map(|run| run.queue()).unwrap_or_default();
-        let workers = run.map_or_else(|| self.plan.config().num_workers.count(), |run| run.workers());
+        let unstarted = || self.machine.share.workers(self.plan.config().num_workers);
+        let workers = run.map_or_else(unstarted, |run| run.workers());
         let Lasting { metrics, budget, .. } = &self.lasting;
         let reservoir = self.supply.reservoir();
         Snapshot { reservoir, ..Snapshot::new(metrics, workers, queue, budget.snapshot()) }
@@ -323,6 +330,7 @@ impl Loader {
             if progress.iteration != iteration || progress.stage == Stage::Ended {
                 return;
             }
+            progress.iterating = None;
             progress.run.take()
         };
         drop(run);
@@ -333,6 +341,7 @@ impl Loader {
         let run = {
             let mut progress = self.lock();
             progress.is_closed = true;
+            progress.iterating = None;
             progress.run.take()
         };
         if let Some(run) = run {
@@ -377,6 +386,9 @@ impl Loader {
         }
         if progress.stage == Stage::Ended {
             return Ok(None);
+        }
+        if progress.iterating.is_none() {
+            progress.iterating = Some(self.machine.share.begin());
         }
         if let Some(run) = &progress.run {
             return Ok(Some(Arc::clone(run)));
@@ -445,6 +457,7 @@ impl Progress {
     fn jump(&mut self, cursor: Cursor) {
         self.received = cursor.clone();
         self.stage = Stage::Fresh;
+        self.iterating = None;
         if let Some(run) = &self.run {
             run.seek(cursor);
         }

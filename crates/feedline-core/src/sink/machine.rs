@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::cache::{Memories, PrefixCache};
 use crate::cost::{CostFile, Costs};
-use crate::engine::{Budget, Cores, Lasting};
+use crate::engine::{Budget, Cores, Lasting, MachineShare};
 use crate::metrics::Metrics;
 use crate::plan::Plan;
 use crate::supply::{LocalSupply, NearSupply, ReadAhead, ReservoirSupply, SegmentSupply, Supply};
@@ -21,6 +21,8 @@ pub struct Machine {
     pub is_trial: bool,
     /// Cores that several runs share by least slack; without it a run takes no notice of others.
     pub cores: Option<Arc<Cores>>,
+    /// The part of the machine that this process and each of its loaders may take unasked.
+    pub share: Arc<MachineShare>,
     /// Samples in memory that several runs have in common; without it each run has what it keeps for itself.
     pub memories: Option<Arc<Memories>>,
 }
@@ -50,9 +52,10 @@ pub(crate) fn lasting_for(plan: &Plan, supply: &Arc<dyn Supply>, machine: &Machi
     let costs = cost_file(plan, machine).and_then(|file| file.read(plan)).unwrap_or_else(|| Costs::new(plan));
     Lasting {
         metrics: Arc::new(Metrics::counting(plan, supply.traffic())),
-        budget: Budget::asked_or_default(asked, machine.memory_bytes),
+        budget: Budget::asked_or_shared(asked, machine.memory_bytes, &machine.share),
         costs: Arc::new(costs),
         cores: machine.cores.clone(),
+        share: Arc::clone(&machine.share),
     }
 }
 

@@ -8,5 +8,5 @@ mod volumes;
 
 pub use conformance::{check_op, check_source, check_store, check_volume_op};
 pub use pictures::{picture, write_pictures};
-pub use stream::{collect, open, take};
+pub use stream::{collect, open, open_for, take};
 pub use volumes::write_volumes;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::batch::Batch;
 use crate::error::Error;
+use crate::order::Rank;
 use crate::plan::{Document, Plan, PlanError, Registry};
 use crate::sink::{Loader, Next};
 
@@ -13,7 +14,12 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Opens a plan written as TOML with the ops and sources of this crate.
 pub fn open(plan: &str) -> Result<Arc<Plan>, PlanError> {
-    Ok(Arc::new(Document::parse(plan)?.open(&Registry::core())?))
+    open_for(Rank::ALONE, plan)
+}
+
+/// Opens a plan written as TOML for one of several ranks.
+pub fn open_for(rank: Rank, plan: &str) -> Result<Arc<Plan>, PlanError> {
+    Ok(Arc::new(Document::parse(plan)?.for_rank(rank).open(&Registry::core())?))
 }
 
 /// All batches of the next iteration.

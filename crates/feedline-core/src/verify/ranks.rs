@@ -8,7 +8,7 @@ use super::once::{Expected, Fault, Once};
 use super::report::{Counterexample, Outcome};
 use super::subject::{Subject, Variant, VerifyError};
 use super::values::Looked;
-use crate::order::{Epoch, Position, SampleId};
+use crate::order::{Epoch, Position, Rank, SampleId};
 use crate::plan::{Order, Workers};
 
 /// Numbers of ranks that share an epoch.
@@ -19,7 +19,7 @@ pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Result<Outcome, V
     if let Some(counterexample) = in_what_was_seen(subject, looked) {
         return Ok(Outcome::broken(counterexample));
     }
-    let own = subject.plan.config().rank().world;
+    let own = subject.plan.config().rank.world;
     let mut worlds: Vec<u32> = WORLDS.to_vec();
     if !worlds.contains(&own) {
         worlds.push(own);
@@ -141,7 +141,7 @@ fn without_data(subject: &Subject<'_>, rank: u32, world: u32) -> Variant {
         settings.ragged = Vec::new();
         settings.costs = None;
         config.cache = None;
-        (config.rank, config.world_size) = (Some(rank), Some(world));
+        config.rank = Rank { rank, world };
         config.num_workers = Workers::Count(2);
     });
     // A log is of one division into ranks.

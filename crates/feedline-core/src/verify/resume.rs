@@ -197,7 +197,7 @@ pub(super) fn prepared_twice(
 ) -> Option<SampleId> {
     let (epoch, repeated) = (Epoch(0), subject.repeated(Epoch(0)));
     // The first sample of an epoch may come again as padding.
-    let first = usize::from(subject.plan.config().rank().world > 1);
+    let first = usize::from(subject.plan.config().rank.world > 1);
     let again: std::collections::HashSet<SampleId> = rest.iter().map(|seen| seen.id).collect();
     let mut alone = delivered.iter().skip(first).map(|seen| seen.id);
     alone.find(|&id| {
@@ -284,6 +284,7 @@ fn at_the_end(subject: &Subject<'_>, looked: &Looked) -> Result<Option<Counterex
 mod tests {
     use super::super::subject::{Extent, Watch};
     use super::*;
+    use crate::order::Rank;
     use crate::sink::Machine;
 
     fn epoch(ids: &[u64]) -> EpochStream {
@@ -324,9 +325,9 @@ mod tests {
 
     #[test]
     fn law_4_what_is_prepared_again_is_found_out() {
-        let check = |run: &str, prepared: &[u64], expected: Option<u64>| {
-            let text = format!("batch_size = 2\n[source]\nkind = \"synthetic\"\nn = 8\nshape = [1]\n[run]\n{run}");
-            let plan = crate::testing::open(&text).unwrap();
+        let check = |world: u32, prepared: &[u64], expected: Option<u64>| {
+            let text = "batch_size = 2\n[source]\nkind = \"synthetic\"\nn = 8\nshape = [1]\n";
+            let plan = crate::testing::open_for(Rank { rank: 0, world }, text).unwrap();
             let extent = Extent { epochs: 1, samples: 8, ids: 8 };
             let subject = Subject { plan, extent, machine: Machine::default(), watch: &Quiet, unstable: None };
             let (delivered, rest) = (epoch(&[3, 1, 2, 0]), epoch(&[5, 6, 2]));
@@ -334,10 +335,10 @@ mod tests {
             let found = prepared_twice(&subject, &delivered.samples, &rest.samples, is_prepared);
             assert_eq!(found, expected.map(SampleId), "{prepared:?}");
         };
-        check("", &[5, 6, 7, 2], None);
-        check("", &[5, 6, 0], Some(0));
-        check("", &[3], Some(3));
-        check("rank = 0\nworld_size = 2", &[3], None);
+        check(1, &[5, 6, 7, 2], None);
+        check(1, &[5, 6, 0], Some(0));
+        check(1, &[3], Some(3));
+        check(2, &[3], None);
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub struct LoaderStats {
 impl LoaderStats {
     /// Of a stream, as it is now.
     pub fn of(stream: &Stream) -> Self {
-        let (plan, rank) = (stream.plan(), stream.plan().config().rank());
+        let (plan, rank) = (stream.plan(), stream.plan().config().rank);
         Self {
             plan: plan.fingerprints().order.to_string(),
             rank: rank.rank,

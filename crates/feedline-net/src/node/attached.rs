@@ -18,7 +18,7 @@ use feedline_core::{Error, Plan};
 use feedline_memory::{View, Views};
 
 use super::channel::{Receiver, Sender, split};
-use super::message::{FromJob, FromNode, PROTOCOL, Route};
+use super::message::{FromJob, FromNode, JobPlan, PROTOCOL, Route};
 use super::place::{Place, PlaceError};
 use crate::wire::{WireError, engine_version};
 
@@ -113,7 +113,7 @@ impl Attached {
         let hello = FromJob::Attach {
             protocol: PROTOCOL,
             engine: engine_version(),
-            plan: document.seen_from(&here).to_toml(),
+            plan: JobPlan { text: document.seen_from(&here).to_toml(), rank: plan.config().rank },
             key,
             route,
         };

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_core::carousel::{Portion, Ride, RideState};
-use feedline_core::order::Epoch;
+use feedline_core::order::{Epoch, Rank};
 use feedline_core::testing::open;
 use feedline_core::{Cursor, Machine, Plan, Registry};
 use rustix::fs::{FallocateFlags, SealFlags};
 
 use super::channel::{Receiver, Sender, split};
-use super::message::{FromJob, FromNode, PROTOCOL, Route};
+use super::message::{FromJob, FromNode, JobPlan, PROTOCOL, Route};
 use super::{Node, NodeConfig, NodeStats, Place};
 use crate::wire::engine_version;
 
@@ -56,7 +56,7 @@ impl Hostile {
         let (sender, receiver) = split(Place::connect(node.path()).unwrap()).unwrap();
         receiver.set_patience(Some(PATIENCE)).unwrap();
         let mut this = Self { sender, receiver };
-        let plan = plan.document().unwrap().to_toml();
+        let plan = JobPlan { text: plan.document().unwrap().to_toml(), rank: plan.config().rank };
         this.say(&FromJob::Attach { protocol: PROTOCOL, engine: engine_version(), plan, key, route });
         assert_eq!(this.hear().unwrap().0, FromNode::Attached);
         this
@@ -159,7 +159,8 @@ fn who_asks_without_end_holds_no_more_than_others_may() {
 #[test]
 fn a_rank_that_asks_without_end_holds_no_more_than_others_may() {
     let folder = tempfile::tempdir().unwrap();
-    let (node, plan) = (node(folder.path()), plan(300, "[run]\nrank = 0\nworld_size = 2\n"));
+    let node = node(folder.path());
+    let plan = Arc::new(plan(300, "").for_rank(Rank { rank: 0, world: 2 }).unwrap());
     let mut greedy = Hostile::rank(&node, &plan, &Cursor::default());
     assert_eq!(greedy.take_all(2).len(), MOST_BATCHES);
     for number in (8..1000).chain([u64::MAX]) {

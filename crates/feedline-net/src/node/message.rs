@@ -5,12 +5,12 @@ use std::sync::Arc;
 use feedline_core::carousel::{BadSlot, Portion, RideState};
 use feedline_core::error::{SampleFailure, chain};
 use feedline_core::metrics::Substitute;
-use feedline_core::order::{Epoch, Position, SampleId};
+use feedline_core::order::{Epoch, Position, Rank, SampleId};
 use feedline_core::{Cursor, Plan};
 use serde::{Deserialize, Serialize};
 
 /// The version of everything in this file. Both sides have the same.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// What a job says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ pub enum FromJob {
         /// The versions of engine and decoders: others might give other samples.
         engine: String,
         /// Its plan.
-        plan: String,
+        plan: JobPlan,
         /// What jobs that are served together have in common.
         key: u128,
         /// What it wants of that, and where it goes on.
@@ -47,6 +47,15 @@ pub enum FromJob {
         /// Its number at the node.
         number: u64,
     },
+}
+
+/// The plan of a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobPlan {
+    /// The plan as TOML, which is the same for all ranks.
+    pub text: String,
+    /// The job's rank among the processes that share an epoch.
+    pub rank: Rank,
 }
 
 /// How a job goes through the data, and where it stands.

@@ -14,7 +14,7 @@ use feedline_core::plan::Workers;
 use feedline_core::{Document, Machine, Plan, Registry};
 use serde::Serialize;
 
-use super::message::Route;
+use super::message::{JobPlan, Route};
 use super::serving::{Passenger, RankServing, Serving, cursor_of};
 use super::stats::key_text;
 
@@ -61,7 +61,7 @@ impl Runs {
     }
 
     /// What serves a job that has `key` in common with others; if there is nothing, why.
-    pub fn serve(&self, plan: &str, key: u128, route: &Route) -> Result<Box<dyn Serving>, String> {
+    pub fn serve(&self, plan: &JobPlan, key: u128, route: &Route) -> Result<Box<dyn Serving>, String> {
         match route {
             Route::Ride(_) => {
                 if let Some(carousel) = self.carousels.find(key) {
@@ -89,11 +89,11 @@ impl Runs {
     }
 
     /// Opens the plan of a job; how it is run is the node's affair.
-    fn open(&self, plan: &str) -> Result<Plan, String> {
-        let opened = Document::parse(plan).and_then(|mut document| {
+    fn open(&self, plan: &JobPlan) -> Result<Plan, String> {
+        let opened = Document::parse(&plan.text).and_then(|mut document| {
             let config = &mut document.config;
             (config.num_workers, config.prefetch_batches, config.memory_budget) = (Workers::Auto, None, None);
-            document.open(&self.registry)
+            document.for_rank(plan.rank).open(&self.registry)
         });
         opened.map_err(|error| format!("the node cannot open the plan: {}", chain(&error)))
     }
@@ -158,7 +158,7 @@ fn stats(key: u128, plan: &Plan, carousel: CarouselSnapshot) -> RunStats {
         samples: plan.source().len(),
         first_sample: first_of(plan),
         ops: plan.ops().iter().map(|op| op.name().to_string()).collect(),
-        world_size: plan.config().rank().world,
+        world_size: plan.config().rank.world,
         carousel,
     }
 }

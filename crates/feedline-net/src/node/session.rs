@@ -201,7 +201,9 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
-    use super::super::message::Route;
+    use feedline_core::order::Rank;
+
+    use super::super::message::{JobPlan, Route};
     use super::*;
     use feedline_core::{Machine, Registry};
 
@@ -222,7 +224,7 @@ mod tests {
     }
 
     fn attach(protocol: u32, engine: &str) -> FromJob {
-        let (plan, route) = (String::new(), Route::Share(String::new()));
+        let (plan, route) = (JobPlan { text: String::new(), rank: Rank::ALONE }, Route::Share(String::new()));
         FromJob::Attach { protocol, engine: engine.to_owned(), plan, key: 0, route }
     }
 

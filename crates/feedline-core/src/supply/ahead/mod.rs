@@ -111,7 +111,7 @@ impl Fetching {
         machine: &Machine,
     ) -> Self {
         let asked = plan.config().memory_budget.map(|bytes| bytes.0);
-        let limit = Budget::asked_or_default(asked, machine.memory_bytes).limit() / BUDGET_SHARE;
+        let limit = Budget::asked_or_shared(asked, machine.memory_bytes, &machine.share).limit() / BUDGET_SHARE;
         Self {
             needs,
             held: Arc::default(),

@@ -43,7 +43,7 @@ pub struct NearWorkspace {
 impl NearWorkspace {
     /// Tools that give up when `cancel` is.
     pub fn new(cancel: Cancel) -> Self {
-        let budget = Budget::asked_or_default(Some(MOST_BYTES), Some(MOST_BYTES));
+        let budget = Budget::asked(MOST_BYTES, Some(MOST_BYTES));
         Self { tools: Workspace::new(cancel, usize::MAX), budget }
     }
 }

@@ -87,12 +87,13 @@ impl ReservoirSupply {
 fn limits(plan: &Plan, reservoir: &Reservoir, machine: &Machine) -> Limits {
     let sample_bytes = reservoir.blocks.sample_bytes();
     let asked = plan.config().memory_budget.map(|bytes| bytes.0);
-    let most = (Budget::asked_or_default(asked, machine.memory_bytes).limit() / BUDGET_SHARE).min(MOST_BYTES_AHEAD);
+    let budget = Budget::asked_or_shared(asked, machine.memory_bytes, &machine.share).limit();
+    let most = (budget / BUDGET_SHARE).min(MOST_BYTES_AHEAD);
     let bytes = (READER_BYTES * u64::from(reservoir.readers)).min(most / 2);
     let leg = (bytes / sample_bytes).clamp(1, MOST_SAMPLES);
     // What is with a peer comes later, but more of it at once.
     let ahead = if plan.source().is_remote() { (most / sample_bytes).max(2 * leg) } else { 2 * leg };
-    Limits { size: reservoir.size.min(reservoir.samples(plan.config().rank().rank)), leg, ahead }
+    Limits { size: reservoir.size.min(reservoir.samples(plan.config().rank.rank)), leg, ahead }
 }
 
 impl Supply for ReservoirSupply {

@@ -52,7 +52,7 @@ impl Drop for Holding {
 
 impl Walk {
     pub fn new(local: Arc<LocalSupply>, hoard: Hoard, traffic: Arc<TrafficMeter>) -> Self {
-        let rank = local.plan().config().rank().rank;
+        let rank = local.plan().config().rank.rank;
         let progress = Progress {
             hoard,
             fetches: HashMap::new(),

@@ -1,0 +1,54 @@
+"""Checks of arguments: what is wrong is refused at once, in a message that fits on a screen."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from feedline.errors import PlanError
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = 200
+_short.maxlist = _short.maxtuple = _short.maxdict = _short.maxset = 6
+
+
+def short(value: object) -> str:
+    """Show a value in at most a few hundred characters, for messages.
+
+    >>> short([0.5] * 100_000)
+    '[0.5, 0.5, 0.5, 0.5, 0.5, 0.5, ...]'
+    """
+    return _short.repr(value)
+
+
+def whole(name: str, value: Any, least: int, otherwise: str = "", *, most: int = 2**63 - 1) -> int:
+    """Give a whole number from ``least`` to ``most``."""
+    is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_whole or not least <= value <= most:
+        bounds = f"from {least} on" if most == 2**63 - 1 else f"from {least} to {most}"
+        raise PlanError(f"{name} is {short(value)}; it is a whole number {bounds} {otherwise}".rstrip())
+    return int(value)
+
+
+def truth(name: str, value: bool) -> bool:
+    """Give True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise PlanError(f"{name} is {short(value)}; it is True or False")
+    return bool(value)
+
+
+def one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    """Refuse what is none of the allowed values."""
+    if value not in allowed:
+        raise PlanError(f"{name} is {short(value)}; it is one of {', '.join(map(repr, allowed))}")
+
+
+def names(name: str, given: Sequence[str]) -> list[str]:
+    """Give a list of field names."""
+    is_sequence = isinstance(given, Sequence) and not isinstance(given, str)
+    if not is_sequence or not all(isinstance(entry, str) for entry in given):
+        raise PlanError(f'{name} is {short(given)}; it is a sequence of field names such as ("image", "label")')
+    return list(given)

@@ -1,0 +1,34 @@
+"""What happens to open loaders when the interpreter ends."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import weakref
+from typing import Any
+
+_open: weakref.WeakSet[Any] = weakref.WeakSet()
+_is_exiting = False
+
+
+def close_at_exit(loader: Any) -> None:
+    """Close a loader when the interpreter ends, if it is still there."""
+    _register()
+    _open.add(loader)
+
+
+def exiting() -> bool:
+    """Say whether the interpreter is ending, so that loaders were closed by it and not by the user."""
+    return _is_exiting
+
+
+@functools.cache
+def _register() -> None:
+    atexit.register(_close_all)
+
+
+def _close_all() -> None:
+    global _is_exiting
+    _is_exiting = True
+    for loader in list(_open):
+        loader.close()
