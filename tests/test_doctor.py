@@ -259,6 +259,62 @@ def test_a_foreign_loader_that_computes_on_a_busy_machine_does_not_wait() -> Non
     assert fl.wrap(batches(), step=lambda _: computing(0.002)).run(seconds=2.0).bound == "prepare"
 
 
+class Working:
+    """A dataset of torch whose samples take this long to compute, or to wait for."""
+
+    def __init__(self, compute: float, wait: float) -> None:
+        self.compute, self.wait = compute, wait
+
+    def __len__(self) -> int:
+        return 4000
+
+    def __getitem__(self, index: int) -> Any:
+        computing(self.compute)
+        time.sleep(self.wait)
+        return np.zeros(4, np.float32)
+
+
+@pytest.mark.busy
+@pytest.mark.usefixtures("busy_machine")
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize(("compute", "wait"), [(0.004, 0.0), (0.0, 0.02)])
+def test_worker_processes_that_wait_for_a_core_do_not_wait_for_storage(
+    compute: float, wait: float, persistent: bool
+) -> None:
+    import torch.utils.data
+
+    loader = torch.utils.data.DataLoader(
+        Working(compute, wait),  # type: ignore[arg-type]
+        batch_size=4,
+        num_workers=2,
+        persistent_workers=persistent,
+    )
+    watched = fl.wrap(loader, step=lambda _: None)
+    report = watched.run(seconds=4.0)
+    assert report.stall_share > 0.5
+    computed = watched._children and watched._children.computing(2)
+    assert computed is not None
+    assert computed > 0.7 if compute else computed < 0.4
+    # Workers that take turns are the bound, whatever they wait for.
+    has_period = any(oddity["kind"] == "period" for oddity in report.oddities)
+    assert report.bound == ("prepare" if compute or has_period else "read"), str(report)
+
+
+@pytest.mark.busy
+def test_a_foreign_loader_whose_workers_cannot_be_seen_is_not_judged() -> None:
+    class Distant(list[Any]):
+        num_workers = 2
+
+        def __iter__(self) -> Iterator[Any]:
+            for batch in list.__iter__(self):
+                time.sleep(0.02)
+                yield batch
+
+    report = fl.wrap(Distant([np.zeros((4, 2))] * 40), step=lambda _: None).run()
+    assert report.bound == "unknown"
+    assert "cannot be told from outside" in str(report)
+
+
 def test_the_loaders_own_files_stay_as_they_are(tmp_path: Path, own_cache: Path) -> None:
     log = tmp_path / "arrivals"
     options = {"order": "arrival", "arrival_log": log}

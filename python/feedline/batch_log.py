@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import resource
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from feedline import _feedline
+from feedline.child_processes import ChildProcesses
 from feedline.diagnosis import Report, Step
 from feedline.errors import PlanError
 
@@ -22,7 +21,7 @@ _HARDLY = 0.05
 """A step that waits less than this part of its time is what bounds the run."""
 
 _COMPUTES = 0.5
-"""The part of the time, for each core that may be used, above which loading computes rather than waits."""
+"""The part of its time above which loading computes rather than waits. Queueing for a core counts as computing."""
 
 
 class Wrapped(Generic[B]):
@@ -34,7 +33,7 @@ class Wrapped(Generic[B]):
         self._log: deque[tuple[int, float, float, float, int]] = deque(maxlen=_MOST_BATCHES)
         self._epoch = 0
         self._workers = int(getattr(batches, "num_workers", 0) or 0)
-        self._children_before: float | None = None
+        self._children: ChildProcesses | None = None
         # Seconds of this thread on a core, and in the queue for one, while a batch was loaded.
         self._own: deque[tuple[float, float]] = deque(maxlen=_MOST_BATCHES)
 
@@ -45,12 +44,13 @@ class Wrapped(Generic[B]):
     def __iter__(self) -> Iterator[B]:
         """Give the batches as they are, and keep when each was asked for and worked on."""
         epoch, self._epoch = self._epoch, self._epoch + 1
-        if self._children_before is None:
-            self._children_before = _children_cpu()
+        if self._children is None:
+            self._children = ChildProcesses()
         before = _own()
         asked = time.perf_counter()
         for batch in self._batches:
             waited = time.perf_counter() - asked
+            self._children.look()
             after = _own()
             received = time.perf_counter()
             yield batch
@@ -88,7 +88,6 @@ class Wrapped(Generic[B]):
             return "step"
         if "workers" in odd:
             return "prepare"
-        seconds = sum(wait + step for _, wait, _, step, _ in self._log) / 1e3
         waited = sum(wait for _, wait, _, _, _ in self._log) / 1e3
         computed, queued = (sum(part) for part in zip(*self._own, strict=True))
         # Batches that had to wait for a core take longer than others whatever is in them.
@@ -97,10 +96,14 @@ class Wrapped(Generic[B]):
         if self._workers == 0:
             # What this thread waited for a core it did not wait for anything else.
             return "prepare" if computed > _COMPUTES * (waited - queued) else "read"
-        # Its processes compute at the same time, but on no more cores than there are.
-        able = min(self._workers, len(os.sched_getaffinity(0)))
-        of_children = _children_cpu() - (self._children_before or 0.0)
-        return "prepare" if of_children > _COMPUTES * able * seconds else "read"
+        computing = None if self._children is None else self._children.computing(self._workers)
+        if computing is None:
+            return "unknown"
+        if computing > _COMPUTES:
+            return "prepare"
+        # A worker has nothing to do only while enough batches are ready, and then the step does not wait. What it
+        # neither computed nor was idle in that way, it waited for storage.
+        return "read" if 1 - computing > 1 - stall_share + _HARDLY else "unknown"
 
 
 def wrap(batches: Iterable[B], step: Step | None = None) -> Wrapped[B]:
@@ -135,20 +138,3 @@ def _own() -> tuple[float, float]:
             return computed, int(file.read().split()[1]) / 1e9
     except (OSError, ValueError, IndexError):
         return computed, 0.0
-
-
-def _children_cpu() -> float:
-    """Give the processor time of this process's children so far, of those that have ended too."""
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = ended.ru_utime + ended.ru_stime
-    tick, parent = os.sysconf("SC_CLK_TCK"), str(os.getpid())
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", encoding="utf-8") as file:
-                    fields = file.read().rsplit(")", 1)[1].split()
-            except OSError:
-                continue
-            if fields[1] == parent:
-                seconds += (int(fields[11]) + int(fields[12])) / tick
-    return seconds

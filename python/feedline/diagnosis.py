@@ -20,6 +20,8 @@ Step = Callable[[Any], object]
 BOUNDS = dict(_feedline.bounds())
 """What may bound a job, in words."""
 
+_WORDS = {**BOUNDS, "unknown": "loading; whether it computes or waits for storage cannot be told from outside"}
+
 
 class Diagnosis:
     """What was found out about a job; made by :func:`doctor`. Its text says it all."""
@@ -124,7 +126,7 @@ class Report:
 
     @property
     def bound(self) -> str:
-        """What bounded the run: a key of ``feedline.diagnosis.BOUNDS``."""
+        """What bounded the run: a key of ``feedline.diagnosis.BOUNDS``, or ``"unknown"`` for another loader."""
         return str(self._found["bound"])
 
     @property
@@ -151,7 +153,7 @@ class Report:
         log, lines = self._found["log"], []
         if log["batches"] == 0:
             return "No batch was worked on yet: a batch counts once the next one is asked for."
-        lines.append(f"This run was bound by {BOUNDS[self.bound]}.")
+        lines.append(f"This run was bound by {_WORDS[self.bound]}.")
         waited = 100 * self.stall_share
         lines.append(f"{self.measured_samples_per_second:.1f} samples/s; the step waited {waited:.1f} % of the time.")
         shown = 100 * log["utilisation_sampled"]
