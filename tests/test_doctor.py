@@ -228,6 +228,7 @@ def test_what_other_processes_use_is_said_and_not_promised() -> None:
         found = fl.doctor(loader, lambda _: None, seconds=3.0)
         snapshot = loader.snapshot()
     assert found.bound == "prepare"
+    assert "ms of a processor for a sample" in str(found), "where cores are contended, processor time decides"
     parts = found.to_dict()["parts"]
     assert parts["core_wait_ms"] > 0.3 * parts["prepare_cpu_ms"]
     assert parts["free_cores"] < 0.8 * parts["cores"]
@@ -235,6 +236,41 @@ def test_what_other_processes_use_is_said_and_not_promised() -> None:
     gains = [remedy["predicted_gain"] for remedy in found.remedies if remedy["change"] == "workers"]
     assert all(gain < 0.5 for gain in gains), "what others take is not promised"
     assert snapshot["core_wait_seconds"] == 0, "the loader itself has not run"
+
+
+@pytest.fixture
+def restless_machine() -> Iterator[None]:
+    """Give each core two other processes that compute for half a second, then sleep as long, all together."""
+    code = """
+import time
+end = time.monotonic() + 60
+while time.monotonic() < end:
+    if time.time() % 1.0 > 0.5:
+        time.sleep(0.01)
+"""
+    others = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2 * len(os.sched_getaffinity(0)))]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait(timeout=60)
+
+
+@pytest.mark.busy
+@pytest.mark.usefixtures("restless_machine")
+def test_a_share_of_cores_that_varies_gives_a_range_and_no_doubtful_remedy() -> None:
+    workers = len(os.sched_getaffinity(0))
+    chain = [testing.delay(4.0, kind="cpu")]
+    with fl.Loader(fl.synthetic(256, (16,)), chain, batch_size=4, num_workers=workers) as loader:
+        found = fl.doctor(loader, lambda _: None, seconds=6.0)
+    low, high = found.predicted_range
+    assert low < found.predicted_samples_per_second < high
+    assert f"{low:.1f} to {high:.1f} were predicted" in str(found)
+    gains = [
+        (remedy["predicted_gain"], remedy["error_band"]) for remedy in found.remedies if remedy["change"] != "share"
+    ]
+    assert all(gain >= band > 0 for gain, band in gains), "a gain within the error is none"
 
 
 @pytest.mark.busy

@@ -116,7 +116,7 @@ def test_what_is_under_the_pointer_is_told(opened: Any) -> None:
     assert re.search(r"(wait|hand-over|step) of batch \d+ of epoch \d+: ", hover(opened, "trainer"))
     told = hover(opened, "thread 0")
     assert re.search(r"(read|Delay|slot) of \S+ \(.*slot \d; waited [\d.]+ ms to begin", told), told
-    assert re.search(r"(order|wait|prepare|hand-over|step).* of batch \d+ of epoch \d+: ", hover(opened, "batch"))
+    assert re.search(r"(order|wait|prepare|hand-over|step).* of batch \d+ of epoch \d+: ", hover(opened, "epoch"))
     log = opened.find_element(By.ID, "log")
     ActionChains(opened).move_to_element(log).perform()
     assert "waited" in opened.find_element(By.ID, "log-told").text
@@ -132,7 +132,7 @@ def test_every_batch_has_a_row_of_what_it_went_through(opened: Any) -> None:
     stages = []
     for _ in range(6):
         stages.append(press(opened, Keys.ARROW_LEFT))
-    assert re.search(r"batch (\d+): order of batch \1 of epoch \d+: [\d.]+ ms", stages[-1]), stages
+    assert re.search(r"epoch (\d+) batch (\d+): order of batch \2 of epoch \1: [\d.]+ ms", stages[-1]), stages
     names = ("wait to begin", "prepare", "wait for its turn", "hand-over", "step")
     forward = [press(opened, Keys.ARROW_RIGHT) for _ in names]
     assert [name for name, told in zip(names, forward, strict=True) if f": {name} of batch" not in told] == []

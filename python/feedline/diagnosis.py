@@ -42,6 +42,15 @@ class Diagnosis:
         return float(self._found["predicted_samples_per_second"])
 
     @property
+    def predicted_range(self) -> tuple[float, float]:
+        """The least and the most samples a second, by the share of cores that the job gets beside other processes.
+
+        Both are the same on a machine whose share of cores did not vary while the parts were measured.
+        """
+        low, high = self._found["predicted_range"]
+        return float(low), float(high)
+
+    @property
     def measured_samples_per_second(self) -> float:
         """Samples a second, as measured when all ran together."""
         return float(self._found["measured_samples_per_second"])
@@ -53,7 +62,10 @@ class Diagnosis:
 
     @property
     def remedies(self) -> list[dict[str, Any]]:
-        """What would help, best first, each with ``predicted_samples_per_second`` and ``predicted_gain``."""
+        """What would help, best first: ``predicted_samples_per_second``, ``predicted_gain``, ``error_band``.
+
+        A change whose gain lies within the error of the measurement is left out.
+        """
         return list(self._found["remedies"])
 
     def to_dict(self) -> dict[str, Any]:

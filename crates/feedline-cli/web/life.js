@@ -39,7 +39,7 @@ function rowsOfLife({ life, rows, waits }) {
   return [
     { group: "trainer", name: "trainer", spans: trainer },
     ...Array.from(threads, (spans, number) => ({ group: "threads", name: `thread ${number}`, spans: spans ?? [] })),
-    ...rows.map((row) => ({ group: "batches", name: `batch ${row.number}`, spans: ofBatch(row) })),
+    ...rows.map((row) => ({ group: "batches", name: `epoch ${row.epoch} batch ${row.number}`, spans: ofBatch(row) })),
   ];
 }
 

@@ -7,7 +7,7 @@ use feedline_core::plan::ByteSize;
 use feedline_net::node::PALETTE;
 use serde::Serialize;
 
-use super::words::{blame, causes, company, cores_name, form_name, keeps, rate, time};
+use super::words::{blame, causes, company, cores_name, doubt, form_name, keeps, predicted, rate, time};
 use super::{FormatCost, Tried};
 use crate::plot::{Axis, Plot, Series, escaped};
 
@@ -66,7 +66,7 @@ fn write_verdict(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
     )?;
     let numbers = [
         ("measured", format!("{:.1} samples/s", diagnosis.measured_samples_per_second)),
-        ("predicted", format!("{:.1} samples/s", diagnosis.predicted_samples_per_second)),
+        ("predicted", format!("{} samples/s", predicted(diagnosis))),
         ("the accelerator waited", format!("{:.1} %", 100.0 * diagnosis.stall_share)),
         ("a sampler would show", format!("{:.0} % use", 100.0 * diagnosis.log.utilisation_sampled)),
         ("lost in 90 epochs", time(diagnosis.lost_seconds_in_90_epochs)),
@@ -124,7 +124,7 @@ fn write_remedies(diagnosis: &Diagnosis, tried: &[Tried], out: &mut String) -> f
             out,
             "<tr><td><code>{}</code><br><span class=\"faint\">{}</span><td>{:.1}<td>{:+.0} %<td>{measured}",
             escaped(&remedy.change.to_string()),
-            escaped(&remedy.note),
+            escaped(&format!("{}{}", remedy.note, doubt(remedy))),
             remedy.predicted_samples_per_second,
             100.0 * remedy.predicted_gain
         )?;

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use feedline_core::doctor::{Bound, CachePoint, Diagnosis, LogReport, Parts, Percentiles};
+use feedline_core::doctor::{Bound, CachePoint, Diagnosis, LogReport, OpPart, Parts, Percentiles, Remedy};
 use feedline_core::plan::ByteSize;
 
 use super::strip::strip;
@@ -28,11 +28,12 @@ fn write_all(diagnosis: &Diagnosis, tried: &[Tried], formats: &[FormatCost], out
 }
 
 fn write_verdict(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
-    let Diagnosis { bound, measured_samples_per_second, predicted_samples_per_second, stall_share, .. } = diagnosis;
+    let Diagnosis { bound, measured_samples_per_second, stall_share, .. } = diagnosis;
     writeln!(out, "This job is bound by {bound}.\n")?;
     writeln!(
         out,
-        "It reaches {measured_samples_per_second:.1} samples/s; {predicted_samples_per_second:.1} were predicted before the run."
+        "It reaches {measured_samples_per_second:.1} samples/s; {} were predicted before the run.",
+        predicted(diagnosis)
     )?;
     let waited = 100.0 * stall_share;
     let sampled = 100.0 * diagnosis.log.utilisation_sampled;
@@ -62,16 +63,17 @@ pub(super) fn causes(diagnosis: &Diagnosis) -> String {
     if told.is_empty() { String::new() } else { format!(", for: {}", told.join(", ")) }
 }
 
+/// What was predicted: a range where the share of cores varied while it was measured.
+pub(super) fn predicted(diagnosis: &Diagnosis) -> String {
+    let [low, high] = diagnosis.predicted_range;
+    if low < high { format!("{low:.1} to {high:.1}") } else { format!("{:.1}", diagnosis.predicted_samples_per_second) }
+}
+
 /// Which ops or samples it is.
 pub(super) fn blame(diagnosis: &Diagnosis) -> Option<String> {
     let parts = &diagnosis.parts;
     match diagnosis.bound {
-        Bound::Prepare | Bound::Python => {
-            let longest = parts.ops.iter().max_by(|a, b| a.ms.total_cmp(&b.ms))?;
-            let all: f64 = parts.ops.iter().map(|op| op.ms).sum();
-            let share = 100.0 * longest.ms / all.max(1e-9);
-            Some(format!("Most of it is {}: {:.2} ms of a thread for a sample, {share:.0} %.", longest.op, longest.ms))
-        }
+        Bound::Prepare | Bound::Python => Some(longest_op(parts)?),
         Bound::HeadOfLine => {
             let slow: Vec<String> =
                 diagnosis.slow_samples.iter().map(|slow| format!("{} ({:.0} ms)", slow.key, slow.ms)).collect();
@@ -85,6 +87,17 @@ pub(super) fn blame(diagnosis: &Diagnosis) -> Option<String> {
         }
         Bound::Step | Bound::Memory | Bound::HandOver => None,
     }
+}
+
+/// The op that takes most. Where threads queue for cores, the wall time of an op says when it was preempted, so processor time
+/// decides.
+fn longest_op(parts: &Parts) -> Option<String> {
+    let by_processor = parts.is_contended() && parts.ops.iter().any(|op| op.cpu_ms > 0.0);
+    let ms = |op: &OpPart| if by_processor { op.cpu_ms } else { op.ms };
+    let longest = parts.ops.iter().max_by(|a, b| ms(a).total_cmp(&ms(b)))?;
+    let share = 100.0 * ms(longest) / parts.ops.iter().map(ms).sum::<f64>().max(1e-9);
+    let what = if by_processor { "processor" } else { "thread" };
+    Some(format!("Most of it is {}: {:.2} ms of a {what} for a sample, {share:.0} %.", longest.op, ms(longest)))
 }
 
 fn write_parts(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
@@ -148,7 +161,7 @@ fn write_remedies(diagnosis: &Diagnosis, tried: &[Tried], out: &mut String) -> f
     for remedy in &diagnosis.remedies {
         let gain = format!("{:+.0} %", 100.0 * remedy.predicted_gain);
         writeln!(out, "  {:<50}{:>12.1}{gain:>9}", remedy.change.to_string(), remedy.predicted_samples_per_second)?;
-        writeln!(out, "      {}", remedy.note)?;
+        writeln!(out, "      {}{}", remedy.note, doubt(remedy))?;
     }
     if !tried.is_empty() {
         writeln!(out, "\n{:<52}{:>12}{:>12}", "tried", "predicted", "measured")?;
@@ -159,6 +172,15 @@ fn write_remedies(diagnosis: &Diagnosis, tried: &[Tried], out: &mut String) -> f
         writeln!(out, "  {change:<50}{predicted:>12.1}{measured_samples_per_second:>12.1}")?;
     }
     Ok(())
+}
+
+/// How sure a gain is.
+pub(super) fn doubt(remedy: &Remedy) -> String {
+    if remedy.error_band > 0.0 {
+        format!("; may be off by {:.0} %, since the share of cores varied", 100.0 * remedy.error_band)
+    } else {
+        String::new()
+    }
 }
 
 fn write_log(log: &LogReport, out: &mut String) -> fmt::Result {
@@ -249,5 +271,45 @@ pub(super) fn time(seconds: f64) -> String {
         long if long >= 2.0 * 3600.0 => format!("{:.1} hours", long / 3600.0),
         long if long >= 120.0 => format!("{:.0} minutes", long / 60.0),
         short => format!("{short:.0} seconds"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use feedline_core::doctor::CoreShare;
+
+    fn op(name: &str, ms: f64, cpu_ms: f64) -> OpPart {
+        OpPart { op: name.to_owned(), ms, cpu_ms, bytes: 0.0, is_foreign: false }
+    }
+
+    #[test]
+    fn where_cores_are_contended_processor_time_names_the_op() {
+        // A crop that was preempted again and again, behind a decoder that computes.
+        let ops = vec![op("DecodeImage", 3.0, 2.4), op("RandomResizedCrop", 3.2, 0.8)];
+        let parts = |core_wait_ms| Parts {
+            batch_size: 8.0,
+            num_workers: 2,
+            cores: 2,
+            free_cores: 1.0,
+            step_ms: 1.0,
+            is_remote: false,
+            reads_ahead: false,
+            read_samples_per_second: None,
+            read_alone_samples_per_second: None,
+            read_bytes: 0.0,
+            prepare_samples_per_second: 300.0,
+            prepare_ms: 6.2,
+            prepare_cpu_ms: 3.2,
+            core_wait_ms,
+            core_share: CoreShare::default(),
+            ops: ops.clone(),
+        };
+        assert_eq!(
+            longest_op(&parts(3.0)).unwrap(),
+            "Most of it is DecodeImage: 2.40 ms of a processor for a sample, 75 %."
+        );
+        let quiet = longest_op(&parts(0.1)).unwrap();
+        assert!(quiet.starts_with("Most of it is RandomResizedCrop: 3.20 ms of a thread"), "{quiet}");
     }
 }

@@ -131,6 +131,7 @@ mod tests {
             prepare_ms: 6.0,
             prepare_cpu_ms: 6.0,
             core_wait_ms: 0.0,
+            core_share: crate::doctor::CoreShare::default(),
             ops: bytes.map(op).to_vec(),
         }
     }

@@ -53,8 +53,8 @@ pub struct Course {
 pub enum Told {
     /// What is measured now, and about how many seconds that takes.
     Measures(&'static str, f64),
-    /// What the joint run will reach, before it begins.
-    Predicted(f64),
+    /// What the joint run will reach, before it begins, and within which range.
+    Predicted(f64, [f64; 2]),
     /// A remedy that is not looked at, and why.
     LeftOut(&'static str, String),
 }
@@ -63,7 +63,10 @@ impl fmt::Display for Told {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Measures(what, seconds) => write!(f, "measuring {what} (about {seconds:.0} s)"),
-            Self::Predicted(rate) => write!(f, "predicted: {rate:.1} samples/s"),
+            Self::Predicted(rate, [low, high]) if low < high => {
+                write!(f, "predicted: {low:.1} to {high:.1} samples/s, {rate:.1} on average: the share of cores varies")
+            }
+            Self::Predicted(rate, _) => write!(f, "predicted: {rate:.1} samples/s"),
             Self::LeftOut(what, why) => write!(f, "{what} is not looked at: {why}"),
         }
     }
@@ -84,6 +87,8 @@ pub struct Diagnosis {
     pub bound: Bound,
     /// Samples a second, as predicted before the joint run.
     pub predicted_samples_per_second: f64,
+    /// The least and the most, where the share of cores varied while parts were measured; else both are the same.
+    pub predicted_range: [f64; 2],
     /// As measured in it.
     pub measured_samples_per_second: f64,
     /// The part of the time in which the accelerator waited.
@@ -136,7 +141,8 @@ impl Diagnosis {
         let parts = Parts::measure(plan, machine, part_seconds, trainer)?;
         let times = parts.times();
         let predicted = times.samples_per_second();
-        tell(Told::Predicted(predicted));
+        let predicted_range = parts.predicted_range();
+        tell(Told::Predicted(predicted, predicted_range));
         tell(Told::Measures("all together", course.seconds));
         let loader = Loader::new(Arc::clone(plan), machine);
         let watched = watch_loader(&loader, course.seconds, trainer);
@@ -145,7 +151,11 @@ impl Diagnosis {
         let watched = watched?;
         let log = LogReport::new(&watched.log, LoadedBy::Feedline);
         let joint = joint(&watched, &log);
-        let with_memory = if falls_short(&times, &joint) && is_pressed(&watched) {
+        // The joint run is judged, and changes are compared with it, by the share of cores that it got itself.
+        let joint_share = watched.core_share.unwrap_or(parts.core_share);
+        let error_band = parts.core_share.joined(joint_share).error_band();
+        let now = if error_band > 0.0 { parts.at_core_share(joint_share.mean) } else { parts.clone() };
+        let with_memory = if falls_short(&now.times(), &joint) && is_pressed(&watched) {
             tell(Told::Measures("with more memory", course.seconds));
             Some(with_memory(plan, machine, &watched, course.seconds, trainer)?)
         } else {
@@ -157,7 +167,7 @@ impl Diagnosis {
             foreign_share: parts.foreign_share(),
             reads_longer: parts.read_ms() > parts.prepare_ms,
         };
-        let bound = bound(&times, nature, &joint, with_memory.map(|(_, reached)| reached));
+        let bound = bound(&now.times(), nature, &joint, with_memory.map(|(_, reached)| reached));
         let mut possible = alternatives(plan, &parts, bound, machine)?;
         let some = match PackedSome::offer((plan, &parts, bound), machine, part_seconds, trainer) {
             Err(error) if !matches!(error, DoctorError::Interrupted) => {
@@ -182,7 +192,7 @@ impl Diagnosis {
         }
         let measured = joint.samples_per_second;
         let alternatives = &measured_alternatives[..];
-        let case = Case { plan, parts: &parts, bound, measured, with_memory, alternatives };
+        let case = Case { plan, parts: &now, bound, measured, with_memory, alternatives, error_band };
         let remedies = case.remedies();
         let (mut consumers, mut workers) = (Vec::new(), Vec::new());
         if course.has_tables {
@@ -197,6 +207,7 @@ impl Diagnosis {
         Ok(Self {
             bound,
             predicted_samples_per_second: predicted,
+            predicted_range,
             measured_samples_per_second: measured,
             stall_share: joint.stall_share,
             stall_seconds: stall_seconds(&watched),

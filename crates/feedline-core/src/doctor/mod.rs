@@ -6,7 +6,7 @@
 //! - `watch.rs` runs a plan with a trainer and keeps what each batch took; `log.rs` is that log, `oddity.rs` what is odd
 //!   about it, `period.rs` of that stalls at equal distances
 //! - `skipped.rs` makes a plan that only reads, `held.rs` one that only prepares; `parts.rs` measures both, and the step
-//! - `predict.rs` is what a sample needs of each resource, `cores.rs` how many cores there are for it; `verdict.rs` what bounds a job
+//! - `predict.rs` is what a sample needs of each resource, `cores.rs` how many cores there are for it, `core_share.rs` how steadily; `verdict.rs` what bounds a job
 //! - `remedy.rs` is what would help, `alternative.rs` of it what has to be measured first, `cached.rs` what could be kept, `packed.rs` what could be packed;
 //!   `trial.rs` tries it
 //! - `tables.rs` is how a job scales, `life.rs` the life of a stretch of batches; `diagnosis.rs` does all of this, `run_report.rs` what can be said of it without
@@ -16,6 +16,7 @@
 
 mod alternative;
 mod cached;
+mod core_share;
 mod cores;
 mod diagnosis;
 mod held;
@@ -35,6 +36,7 @@ mod verdict;
 mod watch;
 
 pub use cached::CachePoint;
+pub use core_share::CoreShare;
 pub use diagnosis::{Course, Diagnosis, SlowSample, Told};
 pub use life::{BatchRow, BatchSpan, BatchStage, Life, TrainerLife};
 pub use log::{BatchTime, LoadedBy, LogReport, Percentiles};

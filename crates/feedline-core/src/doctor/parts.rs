@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::core_share::CoreShare;
 use super::cores::ThreadTime;
 use super::held::HeldSource;
 use super::skipped::skipped;
@@ -69,6 +70,8 @@ pub struct Parts {
     pub prepare_cpu_ms: f64,
     /// Of which it could have, but no core was free.
     pub core_wait_ms: f64,
+    /// The share of cores that threads got while they prepared, and how much it varied.
+    pub core_share: CoreShare,
     /// Each op.
     pub ops: Vec<OpPart>,
 }
@@ -153,6 +156,7 @@ impl Parts {
             prepare_ms,
             prepare_cpu_ms: time.cpu,
             core_wait_ms: time.core_wait,
+            core_share: preparing.core_share.unwrap_or_default(),
             ops,
         })
     }
@@ -185,6 +189,7 @@ impl Parts {
             prepare_ms,
             prepare_cpu_ms: time.cpu,
             core_wait_ms: time.core_wait,
+            core_share: preparing.core_share.unwrap_or_default(),
             ..self.with_kept(cut)
         })
     }

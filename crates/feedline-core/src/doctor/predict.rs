@@ -3,8 +3,12 @@
 //! In: the parts of a job. Out: what a sample needs of each resource, and for changed parts too: what-ifs are made by changing the
 //! parts.
 
+use super::core_share::CoreShare;
 use super::parts::{OpPart, Parts};
 use crate::cost::Times;
+
+/// The part of their computing that threads may wait for cores before wall time misleads.
+const CONTENDED: f64 = 0.2;
 
 impl Parts {
     /// Milliseconds in which a thread waits for the bytes of a sample.
@@ -42,6 +46,36 @@ impl Parts {
             network,
             storage: 0.0,
         }
+    }
+
+    /// Whether threads waited so long for cores that wall time says little about their work.
+    pub fn is_contended(&self) -> bool {
+        self.core_wait_ms > CONTENDED * self.prepare_cpu_ms
+    }
+
+    /// With another share of the cores: threads queue for longer or shorter, and compute as long as before.
+    #[must_use]
+    pub fn at_core_share(&self, share: f64) -> Self {
+        let (mean, share) = (self.core_share.mean.max(f64::MIN_POSITIVE), share.max(f64::MIN_POSITIVE));
+        // Nothing is known of windows in which they did not queue, so what they queued in all is scaled.
+        let core_wait_ms = ((self.prepare_cpu_ms + self.core_wait_ms) * mean / share - self.prepare_cpu_ms).max(0.0);
+        let prepare_ms = self.prepare_ms - self.core_wait_ms + core_wait_ms;
+        Self {
+            free_cores: (self.free_cores * share / mean).min(self.cores.max(1) as f64),
+            prepare_ms,
+            prepare_samples_per_second: 1e3 * self.num_workers as f64 / prepare_ms.max(1e-6),
+            core_wait_ms,
+            ..self.clone()
+        }
+    }
+
+    /// The least and the most samples a second that a job with these parts reaches, by the share of cores that it gets.
+    pub fn predicted_range(&self) -> [f64; 2] {
+        if self.core_share.error_band() == 0.0 {
+            return [self.times().samples_per_second(); 2];
+        }
+        let CoreShare { low, high, .. } = self.core_share;
+        [low, high].map(|share| self.at_core_share(share).times().samples_per_second())
     }
 
     /// With samples that are kept between epochs as they are behind the first `cut` ops.
@@ -102,6 +136,7 @@ mod tests {
             prepare_ms: 5.0,
             prepare_cpu_ms: 2.0,
             core_wait_ms: 0.0,
+            core_share: CoreShare::default(),
             ops: vec![op(4.0, 2.0, false)],
         }
     }
@@ -131,6 +166,30 @@ mod tests {
         let mut python = few;
         (python.ops[0].is_foreign, python.prepare_cpu_ms) = (true, 2.0);
         assert_eq!(with(&python, 64), (Resource::Python, 500.0), "one thread at a time");
+    }
+
+    #[test]
+    fn a_share_of_cores_that_varied_gives_a_range_and_a_steady_one_a_point() {
+        let (read, core_share) = (None, CoreShare { low: 0.25, mean: 0.5, high: 1.0 });
+        let varied = Parts {
+            step_ms: 0.0,
+            cores: 2,
+            free_cores: 1.0,
+            read_samples_per_second: read,
+            read_alone_samples_per_second: read,
+            prepare_ms: 4.0,
+            prepare_cpu_ms: 2.0,
+            core_wait_ms: 2.0,
+            core_share,
+            ..parts()
+        };
+        assert_eq!(varied.times().samples_per_second(), 500.0);
+        assert_eq!(varied.predicted_range(), [250.0, 1000.0]);
+        assert!(varied.is_contended());
+        let same = varied.at_core_share(0.5);
+        assert_eq!((same.prepare_ms, same.free_cores), (varied.prepare_ms, varied.free_cores));
+        let steady = Parts { core_share: CoreShare::default(), ..varied };
+        assert_eq!(steady.predicted_range(), [500.0; 2]);
     }
 
     #[test]

@@ -91,6 +91,8 @@ pub struct Remedy {
     pub predicted_samples_per_second: f64,
     /// How much more that is: 0.5 is half as much again.
     pub predicted_gain: f64,
+    /// By how much that may be wrong because the share of cores varied: 0.5 is by a half.
+    pub error_band: f64,
     /// What it takes, and what is lost by it, in words.
     pub note: String,
 }
@@ -186,6 +188,8 @@ pub(super) struct Case<'a> {
     pub with_memory: Option<(u64, f64)>,
     /// Those that were measured, with the samples a second of each.
     pub alternatives: &'a [(Alternative, f64)],
+    /// How far figures of different runs differ because the share of cores varied.
+    pub error_band: f64,
 }
 
 impl Case<'_> {
@@ -193,7 +197,8 @@ impl Case<'_> {
     pub fn remedies(&self) -> Vec<Remedy> {
         let found = [self.workers(), self.memory(), self.planned(), self.native()];
         let mut found: Vec<Remedy> = found.into_iter().flatten().chain(self.alternatives()).collect();
-        found.retain(|remedy| remedy.predicted_gain >= LEAST_GAIN);
+        // A gain within the error is none.
+        found.retain(|remedy| remedy.predicted_gain >= LEAST_GAIN.max(remedy.error_band));
         found.sort_by(|a, b| b.predicted_gain.total_cmp(&a.predicted_gain));
         // It makes this job no faster.
         found.extend(self.share());
@@ -202,7 +207,8 @@ impl Case<'_> {
 
     fn remedy(&self, change: Change, predicted: f64, note: String) -> Remedy {
         let predicted_gain = if self.measured > 0.0 { predicted / self.measured - 1.0 } else { 0.0 };
-        Remedy { change, predicted_samples_per_second: predicted, predicted_gain, note }
+        let error_band = self.error_band;
+        Remedy { change, predicted_samples_per_second: predicted, predicted_gain, error_band, note }
     }
 
     /// As many threads as are worth it.
@@ -264,5 +270,51 @@ impl Case<'_> {
         let is_loading = matches!(self.bound, Bound::Prepare | Bound::Read | Bound::Network | Bound::Python);
         let note = "two jobs for the work of one: as fast each, and twice as much together".to_owned();
         is_loading.then(|| self.remedy(Change::Share { jobs: 2 }, self.measured, note))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::CoreShare;
+    use crate::testing::open;
+
+    #[test]
+    fn a_gain_within_the_error_of_the_measurement_is_not_proposed() {
+        let plan = open("batch_size = 10\n[source]\nkind = \"synthetic\"\nn = 100\nshape = [4]\n").unwrap();
+        // Two threads that mostly wait, on four cores: eight more gain much.
+        let parts = Parts {
+            batch_size: 10.0,
+            num_workers: 2,
+            cores: 4,
+            free_cores: 4.0,
+            step_ms: 0.0,
+            is_remote: false,
+            reads_ahead: false,
+            read_samples_per_second: None,
+            read_alone_samples_per_second: None,
+            read_bytes: 0.0,
+            prepare_samples_per_second: 200.0,
+            prepare_ms: 10.0,
+            prepare_cpu_ms: 5.0,
+            core_wait_ms: 0.0,
+            core_share: CoreShare::default(),
+            ops: Vec::new(),
+        };
+        let names = |error_band| {
+            let case = Case {
+                plan: &plan,
+                parts: &parts,
+                bound: Bound::Prepare,
+                measured: 200.0,
+                with_memory: None,
+                alternatives: &[],
+                error_band,
+            };
+            case.remedies().iter().map(|remedy| remedy.change.name()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(0.0), ["workers", "share"]);
+        assert_eq!(names(2.0), ["workers", "share"], "the gain is three times");
+        assert_eq!(names(4.0), ["share"]);
     }
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::core_share::CoreShare;
 use super::cores::ThreadTime;
 use super::log::{BatchTime, LoadedBy, LogReport};
 use super::parts::{Parts, ops, samples_of_a_batch};
@@ -68,7 +69,8 @@ impl RunReport {
             () if parts.foreign_share() > 0.5 => Bound::Python,
             () => Bound::Prepare,
         };
-        let case = Case { plan, parts: &parts, bound, measured: rate, with_memory: None, alternatives: &[] };
+        let case =
+            Case { plan, parts: &parts, bound, measured: rate, with_memory: None, alternatives: &[], error_band: 0.0 };
         Self {
             bound,
             measured_samples_per_second: rate,
@@ -126,6 +128,7 @@ fn parts(plan: &Plan, snapshot: &Snapshot, log: &[BatchTime]) -> Parts {
         prepare_ms,
         prepare_cpu_ms,
         core_wait_ms: of_ops.min((prepare_ms - prepare_cpu_ms).max(0.0)),
+        core_share: CoreShare::default(),
         ops,
     }
 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::core_share::{CoreShare, CoreWindow};
 use super::life::{Life, Stretching};
 use super::{BatchTime, DoctorError};
 use crate::batch::Batch;
@@ -13,6 +14,8 @@ use crate::sink::{Iteration, Loader, Machine, Next};
 
 /// The longest wait between two looks at whether the user wants to stop.
 pub(super) const POLL: Duration = Duration::from_millis(50);
+/// The length of a window in which the share of cores is looked at.
+const CORE_WINDOW: Duration = Duration::from_millis(200);
 /// The part of a run at its beginning that does not count.
 const WARM_UP: f64 = 0.25;
 /// Batches that do not count at the beginning, where there are many more.
@@ -66,6 +69,35 @@ pub(super) struct Watched {
     pub first_batch: f64,
     /// A stretch of its batches.
     pub life: Life,
+    /// The share of cores that its threads got, where that is known.
+    pub core_share: Option<CoreShare>,
+}
+
+/// Samples the time of threads on cores and in the queue for one, a few times a second.
+struct CoreSampler {
+    last: (Instant, f64, f64),
+    windows: Vec<CoreWindow>,
+}
+
+impl CoreSampler {
+    fn new(snapshot: &Snapshot) -> Self {
+        Self { last: (Instant::now(), snapshot.core_seconds, snapshot.core_wait_seconds), windows: Vec::new() }
+    }
+
+    /// Looks again, if the last look was a while ago.
+    fn look(&mut self, loader: &Loader) {
+        let (at, ran, queued) = self.last;
+        if at.elapsed() < CORE_WINDOW {
+            return;
+        }
+        let snapshot = loader.snapshot();
+        self.last = (Instant::now(), snapshot.core_seconds, snapshot.core_wait_seconds);
+        self.windows.push(CoreWindow {
+            seconds: (self.last.0 - at).as_secs_f64(),
+            ran: (self.last.1 - ran).max(0.0),
+            queued: (self.last.2 - queued).max(0.0),
+        });
+    }
 }
 
 impl Watched {
@@ -135,6 +167,7 @@ pub(super) fn watch_loader(loader: &Loader, seconds: f64, trainer: &mut dyn Trai
     let start = Instant::now();
     let mut all: Vec<(f64, BatchTime)> = Vec::new();
     let (mut counted, mut first_batch, mut stretching, mut first_snapshot) = (None, 0.0, None, None);
+    let mut cores: Option<CoreSampler> = None;
     'epochs: loop {
         let epoch = loader.upcoming_epoch().0;
         let iteration = loader.begin()?;
@@ -158,8 +191,13 @@ pub(super) fn watch_loader(loader: &Loader, seconds: f64, trainer: &mut dyn Trai
             all.push((elapsed, time));
             let is_warm = all.len() > WARM_UP_BATCHES && elapsed > WARM_UP * seconds;
             if counted.is_none() && is_warm {
-                counted = Some((all.len(), elapsed, loader.snapshot()));
+                let snapshot = loader.snapshot();
+                cores = Some(CoreSampler::new(&snapshot));
+                counted = Some((all.len(), elapsed, snapshot));
                 stretching = Some(Stretching::new(loader));
+            }
+            if let Some(cores) = &mut cores {
+                cores.look(loader);
             }
             if elapsed >= seconds {
                 break 'epochs;
@@ -184,7 +222,8 @@ pub(super) fn watch_loader(loader: &Loader, seconds: f64, trainer: &mut dyn Trai
     let seconds = all[counted.end - 1].0 - began;
     let samples = all[counted].iter().map(|(_, batch)| batch.samples).sum();
     let log = all[skipped..].iter().map(|(_, time)| *time).collect();
-    Ok(Watched { log, seconds, samples, before, after, span, first_batch, life })
+    let core_share = cores.and_then(|cores| CoreShare::of(&cores.windows));
+    Ok(Watched { log, seconds, samples, before, after, span, first_batch, life, core_share })
 }
 
 /// The whole epochs behind those that are skipped, if there are some: a slow sample comes once in each.
