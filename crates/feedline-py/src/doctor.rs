@@ -48,7 +48,7 @@ impl Diagnosis {
         course: (f64, bool),
     ) -> PyResult<Self> {
         logging::install();
-        let (memory_bytes, cache_folder) = machine;
+        let (memory_bytes, cache_folder) = (machine.0, machine.1.map(Into::into));
         let machine = Machine { memory_bytes, cache_folder, ..Machine::default() };
         let mut trainer = Functions { receive: trainer.0, step: trainer.1, interrupt: None };
         let plan = Arc::clone(&plan.get().0);

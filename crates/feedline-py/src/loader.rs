@@ -42,7 +42,7 @@ impl Loader {
     #[pyo3(signature = (plan, memory, cache))]
     fn new(plan: &Bound<'_, Plan>, memory: Option<u64>, cache: Option<PathBuf>) -> Self {
         logging::install();
-        let machine = Machine { memory_bytes: memory, cache_folder: cache, ..Machine::default() };
+        let machine = Machine { memory_bytes: memory, cache_folder: cache.map(Into::into), ..Machine::default() };
         let loader = CoreLoader::new(Arc::clone(&plan.get().0), &machine);
         Self::of(Stream::Private(Box::new(loader)), None)
     }
@@ -60,7 +60,7 @@ impl Loader {
         continues: bool,
     ) -> PyResult<Self> {
         logging::install();
-        let (memory_bytes, cache_folder) = machine;
+        let (memory_bytes, cache_folder) = (machine.0, machine.1.map(Into::into));
         let plan = Arc::clone(&plan.get().0);
         let machine = Machine { memory_bytes, cache_folder, ..Machine::default() };
         let way = Arc::new(Way::new(Arc::clone(&plan), socket, command));

@@ -67,7 +67,7 @@ impl<'a> ShardWriter<'a> {
     pub fn begin(folder: &'a Path, number: u64, syncer: &'a Syncer) -> Result<Self, PackError> {
         let name = format!("shard-{number:06}.tar");
         let partial = folder.join(partial_name(&name));
-        let created = File::create(&partial).map_err(|source| PackError::Write { path: partial.clone(), source })?;
+        let created = create_new(&partial).map_err(|source| PackError::Write { path: partial.clone(), source })?;
         let file = Arc::new(created);
         let to = BufWriter::with_capacity(BUFFER_BYTES, Arc::clone(&file));
         let tar = tar::Builder::new(Counted { to, bytes: 0 });
@@ -154,8 +154,13 @@ pub(super) fn remove_partial(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes a file that is not there yet: [`remove_partial`] has removed what an earlier run left. A link is not followed.
+fn create_new(path: &Path) -> io::Result<File> {
+    File::options().write(true).create_new(true).open(path)
+}
+
 fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create(path)?;
+    let mut file = create_new(path)?;
     file.write_all(bytes)?;
     file.sync_all()
 }
