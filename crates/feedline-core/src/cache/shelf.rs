@@ -371,12 +371,16 @@ mod tests {
         let shelf = filled(folder.path());
         // As a process does that was stopped while it appended, or a stranger who may read the file.
         let locked = ["table", "records"].map(|name| File::open(folder.path().join("shelf").join(name)).unwrap());
-        locked.iter().for_each(|file| file.lock().unwrap());
+        for file in &locked {
+            file.lock().unwrap();
+        }
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(|| sender.send(shelf.put(9, 0, b"not stopped")).unwrap());
-            let kept = receiver.recv_timeout(std::time::Duration::from_secs(60));
-            locked.iter().for_each(|file| file.unlock().unwrap());
+            let kept = receiver.recv_timeout(std::time::Duration::from_mins(1));
+            for file in &locked {
+                file.unlock().unwrap();
+            }
             assert_eq!(kept, Ok(true));
         });
     }

@@ -109,6 +109,13 @@ impl Costs {
         bytes
     }
 
+    /// The same bytes with the checksum that fits them, as somebody who knows the format would write them.
+    #[doc(hidden)]
+    pub fn forged(bytes: &[u8]) -> Vec<u8> {
+        let content = &bytes[..bytes.len().saturating_sub(size_of::<u128>())];
+        [content, &xxh3_128(content).to_le_bytes()].concat()
+    }
+
     /// What [`Costs::to_bytes`] wrote, if it is about this plan.
     pub fn from_bytes(plan: &Plan, bytes: &[u8]) -> Option<Self> {
         let costs = Self::new(plan);

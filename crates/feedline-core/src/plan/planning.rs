@@ -12,6 +12,7 @@ use lru::LruCache;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::arrival_log::{Logged, MOST_LOG_BYTES, file_of_rank};
+use super::limits::{self, MOST_LISTED};
 use super::{Order, Plan, PlanError, Settings};
 use crate::cost::{CostFile, Costs, Effort};
 use crate::order::{Course, Epoch, EpochSequence, OrderReport, Place, Rank, SLOW, Share, Tally, planned_order};
@@ -108,10 +109,7 @@ impl Plan {
             }
             (Order::Strict | Order::Arrival, ..) => return Ok(None),
         };
-        if u32::try_from(self.sequence().len()).is_err() {
-            let (value, allowed) = ("\"planned\" or a replay".to_owned(), "it takes at most 4 billion samples");
-            return Err(PlanError::Setting { setting: "order", value, allowed });
-        }
+        limits::check("the number of samples in planned order or a replay", self.sequence().len(), MOST_LISTED)?;
         let max_displacement = self.max_displacement();
         let most = (KEPT_POSITIONS / self.share(0).samples().max(1)).clamp(FEWEST_KEPT, MOST_KEPT);
         let most = NonZeroUsize::new(most as usize).expect("a few are kept at least");
