@@ -7,7 +7,7 @@ cd "$(dirname "$0")"
 limit="-max_total_time=$1"
 [ "$1" = same ] && { limit="-seed=1 -runs=5000"; rm -rf corpus; }
 shift
-targets=${*:-header index_build index_read cut trimmed tar shard_index volume wire}
+targets=${*:-header index_build index_read cut trimmed tar shard_index volume wire plan state costs shelf kept_sample}
 if ! command -v c++ >/dev/null 2>&1; then
     echo "no C++ compiler: libFuzzer is left out, and only tests/mutations.rs ran the targets"
     exit 0

@@ -6,11 +6,16 @@
 //!
 //! Promised is: no panic, no overflow, memory within [`MOST_BYTES`], and whatever the target says beyond that.
 
+pub mod costs;
 pub mod cut;
 pub mod header;
 pub mod index_build;
 pub mod index_read;
+pub mod kept_sample;
+pub mod plan;
 pub mod shard_index;
+pub mod shelf;
+pub mod state;
 pub mod tar;
 pub mod trimmed;
 pub mod volume;
@@ -19,6 +24,7 @@ pub mod wire;
 mod memory;
 mod mutate;
 mod pictures;
+mod running;
 mod shard;
 
 use std::alloc::System;
@@ -44,7 +50,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 14] = [
     Target { name: "header", run: header::run, seeds: header::seeds },
     Target { name: "index_build", run: index_build::run, seeds: index_build::seeds },
     Target { name: "index_read", run: index_read::run, seeds: index_read::seeds },
@@ -54,4 +60,9 @@ pub const TARGETS: [Target; 9] = [
     Target { name: "shard_index", run: shard_index::run, seeds: shard_index::seeds },
     Target { name: "volume", run: volume::run, seeds: volume::seeds },
     Target { name: "wire", run: wire::run, seeds: wire::seeds },
+    Target { name: "plan", run: plan::run, seeds: plan::seeds },
+    Target { name: "state", run: state::run, seeds: state::seeds },
+    Target { name: "costs", run: costs::run, seeds: costs::seeds },
+    Target { name: "shelf", run: shelf::run, seeds: shelf::seeds },
+    Target { name: "kept_sample", run: kept_sample::run, seeds: kept_sample::seeds },
 ];

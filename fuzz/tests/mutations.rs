@@ -58,3 +58,28 @@ fn regions_of_changed_volumes_are_those_of_the_whole_or_errors() {
 fn changed_frames_and_messages_are_read_or_refused() {
     check("wire", 20_000);
 }
+
+#[test]
+fn changed_plans_are_refused_or_run() {
+    check("plan", 1_000);
+}
+
+#[test]
+fn changed_states_are_refused_or_continued() {
+    check("state", 2_000);
+}
+
+#[test]
+fn changed_and_forged_costs_are_refused_or_give_an_order() {
+    check("costs", 500);
+}
+
+#[test]
+fn changed_cache_files_give_what_was_put_or_nothing() {
+    check("shelf", 4_000);
+}
+
+#[test]
+fn forged_samples_of_a_cache_are_used_or_made_anew() {
+    check("kept_sample", 500);
+}

@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn where_there_is_no_room_for_shards_that_is_said_with_the_numbers() {
         let folder = tempfile::tempdir().unwrap();
-        let machine = Machine { cache_folder: Some(folder.path().join("cache")), ..Machine::default() };
+        let machine = Machine { cache_folder: Some(folder.path().join("cache").into()), ..Machine::default() };
         check_room(&machine, 1e3).unwrap();
         let refused = check_room(&machine, 1e18).unwrap_err().to_string();
         assert!(refused.contains("1100000000.0 GB") && refused.contains("FEEDLINE_CACHE"), "{refused}");

@@ -64,7 +64,7 @@ pub fn index(typed: &IndexArguments, registry: &Arc<Registry>, interrupt: &Inter
     let source = plan::open_source(&typed.src, registry, interrupt)?;
     let workers = typed.workers.map_or_else(environment::cores, usize::from);
     let progress = Progress::new("pictures", source.len());
-    let indexed = index_source(&*source, folder, workers, |done| {
+    let indexed = index_source(&*source, &folder.to_owned().into(), workers, |done| {
         progress.reach(done);
         interrupt.check().is_ok()
     });

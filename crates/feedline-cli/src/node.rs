@@ -47,7 +47,7 @@ pub fn node(typed: &NodeArguments, registry: &Arc<Registry>, interrupt: &Interru
     let socket = typed.socket.clone().unwrap_or_else(environment::node_socket);
     let machine = Machine {
         memory_bytes: machine_bytes,
-        cache_folder: registry.cache_folder().map(std::path::Path::to_owned),
+        cache_folder: registry.cache_folder().map(|folder| folder.to_owned().into()),
         ..Machine::default()
     };
     let node =

@@ -65,7 +65,7 @@ pub fn open_source(src: &str, registry: &Arc<Registry>, interrupt: &Interrupt<'_
 pub fn machine() -> Machine {
     Machine {
         memory_bytes: environment::memory_bytes(),
-        cache_folder: environment::cache_folder(),
+        cache_folder: environment::cache_folder().map(Into::into),
         ..Machine::default()
     }
 }

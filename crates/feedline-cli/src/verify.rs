@@ -4,7 +4,7 @@
 //! that is broken is the command's failure, which its last line names.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
 use std::thread;
@@ -113,7 +113,8 @@ pub fn verify(
     let within = || format!("in plan {:?}", typed.plan);
     let opened = plan::open(plan::read(&typed.plan)?, registry, interrupt).with_context(within)?;
     let extent = Extent { epochs: typed.epochs, samples: typed.samples, ids: MOST_IDS };
-    let machine = Machine { cache_folder: registry.cache_folder().map(Path::to_owned), ..plan::machine() };
+    let machine =
+        Machine { cache_folder: registry.cache_folder().map(|folder| folder.to_owned().into()), ..plan::machine() };
     let (sender, receiver) = mpsc::sync_channel(MOST_UNHEARD);
     let cancel = Cancel::default();
     let watch = Telling { sender, cancel: cancel.clone() };

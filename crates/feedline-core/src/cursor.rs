@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::order::{Course, Epoch, Rank, Rest, Share};
-use crate::plan::{OpMarks, Plan};
+use crate::plan::{OpMarks, Plan, limits};
 
 /// A place in the stream of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -168,6 +168,8 @@ pub enum StateError {
     Private,
     #[error("the state says batch {batches} of an epoch of {of}")]
     Beyond { batches: u64, of: u64 },
+    #[error("the state is damaged: it says batch_size {batch_size} and world_size {world_size}")]
+    Numbers { batch_size: usize, world_size: u32 },
     #[error("the state is damaged: it is of epoch {}, and nobody gets that far", epoch.0)]
     Far { epoch: Epoch },
 }
@@ -190,6 +192,10 @@ impl State {
         }
         if self.order != now.order {
             return Err(StateError::Order);
+        }
+        if self.batch_size as u64 > limits::MOST_BATCH_SIZE || u64::from(self.world_size) > limits::MOST_WORLD_SIZE {
+            let Self { batch_size, world_size, .. } = *self;
+            return Err(StateError::Numbers { batch_size, world_size });
         }
         if self.epoch > Epoch::LAST {
             return Err(StateError::Far { epoch: self.epoch });

@@ -28,6 +28,7 @@ pub mod order;
 pub mod pack;
 pub mod partition;
 pub mod plan;
+pub mod private_files;
 pub mod sink;
 pub mod source;
 pub mod store;

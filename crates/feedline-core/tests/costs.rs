@@ -39,7 +39,7 @@ fn labels_are_expected_to_be_searched_where_the_draw_asks_for_it_and_only_until_
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("volumes");
     write_volumes(&root, VOLUMES, [8, 9, 10]).unwrap();
-    let machine = Machine { cache_folder: Some(folder.path().join("cache")), ..Machine::default() };
+    let machine = Machine { cache_folder: Some(folder.path().join("cache").into()), ..Machine::default() };
     let all = 20 * VOLUMES;
     assert_eq!(searches(&plan(&root, "", 0.0), &machine, 20), (0, 0));
     let (some, none) = searches(&plan(&root, "", 0.4), &machine, 20);

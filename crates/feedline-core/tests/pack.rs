@@ -133,3 +133,26 @@ fn a_run_that_is_stopped_anywhere_goes_on_to_the_same_shards() {
     assert!(shards(folder.path()).len() > 1);
     assert!(shards(folder.path()) == shards(whole.path()), "shards differ");
 }
+
+#[test]
+fn two_runs_write_the_same_shards_and_the_same_indexes() {
+    let folder = set(Content::AsIs);
+    let files = || -> Vec<(String, Vec<u8>)> {
+        let entries = fs::read_dir(folder.path().join("out")).unwrap().map(|entry| entry.unwrap().path());
+        let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+        let shards = entries.filter(|path| !name(path).starts_with('.'));
+        let mut files: Vec<_> = shards.map(|path| (name(&path), fs::read(&path).unwrap())).collect();
+        files.sort();
+        files
+    };
+    let first = files();
+    assert!(first.iter().any(|(name, _)| name.ends_with(".index")));
+    fs::rename(folder.path().join("out"), folder.path().join("before")).unwrap();
+    packed(folder.path(), Content::AsIs).unwrap();
+    for ((name, bytes), (_, before)) in files().iter().zip(&first) {
+        assert!(bytes == before, "{name} differs");
+    }
+    // The index of a shard fits it: nothing is listed.
+    open(folder.path());
+    assert!(!folder.path().join("cache").exists());
+}

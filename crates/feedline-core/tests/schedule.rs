@@ -108,7 +108,7 @@ fn law_7_jumps_with_slow_samples_in_flight_never_hang_and_lose_nothing() {
 #[test]
 fn costs_are_learnt_and_kept_for_the_next_run_and_damage_is_noticed() {
     let folder = tempfile::tempdir().unwrap();
-    let machine = Machine { cache_folder: Some(folder.path().to_owned()), ..Machine::default() };
+    let machine = Machine { cache_folder: Some(folder.path().to_owned().into()), ..Machine::default() };
     let plan = open(&plan("num_workers = 8")).unwrap();
     let first = Loader::new(plan.clone(), &machine);
     assert!(first.costs().iter().all(Duration::is_zero), "nothing is known yet");
@@ -130,7 +130,7 @@ fn costs_are_learnt_and_kept_for_the_next_run_and_damage_is_noticed() {
 #[test]
 fn costs_that_were_learnt_in_an_epoch_that_was_left_are_kept_too() {
     let folder = tempfile::tempdir().unwrap();
-    let machine = Machine { cache_folder: Some(folder.path().to_owned()), ..Machine::default() };
+    let machine = Machine { cache_folder: Some(folder.path().to_owned().into()), ..Machine::default() };
     let plan = open(&plan("num_workers = 8")).unwrap();
     let first = Loader::new(plan.clone(), &machine);
     let iteration = first.begin().unwrap();

@@ -89,7 +89,7 @@ fn pictures(count: u64) -> tempfile::TempDir {
 #[test]
 fn sound_plans_of_all_kinds_pass() {
     let (folder, cache) = (pictures(29), tempfile::tempdir().unwrap());
-    let machine = Machine { cache_folder: Some(cache.path().to_owned()), ..Machine::default() };
+    let machine = Machine { cache_folder: Some(cache.path().to_owned().into()), ..Machine::default() };
     for (settings, run) in [
         ("batch_size = 4\nshuffle = true", ""),
         ("batch_size = 4\nshuffle = true\ndrop_last = true", "cache = { ram = \"10MB\" }"),

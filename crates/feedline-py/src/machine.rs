@@ -22,6 +22,7 @@ impl From<MachineParts> for Machine {
         let at_least_one = |count| NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN);
         let ranks = LocalRanks { memory: at_least_one(memory), cores: at_least_one(cores) };
         let share = Arc::new(MachineShare::new(ranks, Arc::clone(&ITERATING)));
+        let cache_folder = cache_folder.map(Into::into);
         Self { memory_bytes, cache_folder, share, ..Self::default() }
     }
 }

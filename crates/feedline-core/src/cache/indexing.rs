@@ -3,7 +3,6 @@
 //! In: a source, a cache folder. Out: an index for each of its pictures that has none yet, where runs over the same source
 //! look for it. Files are read by several threads, each of which takes the next sample.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -15,6 +14,7 @@ use crate::batch::Kind;
 use crate::engine::NoMemory;
 use crate::metrics::SeekMeter;
 use crate::order::SampleId;
+use crate::private_files::CacheFolder;
 use crate::source::Source;
 use crate::store::StoreError;
 use crate::supply::{Found, SeekIndexes, stamp};
@@ -55,7 +55,7 @@ struct Counts {
 /// Makes the indexes that are missing. `tell` hears how many samples are done, and says whether to go on.
 pub fn index_source(
     source: &dyn Source,
-    cache_folder: &Path,
+    cache_folder: &CacheFolder,
     workers: usize,
     mut tell: impl FnMut(u64) -> bool,
 ) -> Indexed {

@@ -23,7 +23,7 @@ struct Record {
 
 /// Records by sample.
 #[derive(Debug, Default)]
-pub(super) struct MemoryShelf {
+pub struct MemoryShelf {
     records: RwLock<HashMap<u64, Record>>,
     bytes: AtomicU64,
     limit: AtomicU64,

@@ -11,5 +11,6 @@ mod shelf;
 
 pub use indexing::{Indexed, index_source};
 pub use memory::Memories;
+pub(crate) use memory::MemoryShelf;
 pub use prefix::PrefixCache;
 pub use shelf::Shelf;

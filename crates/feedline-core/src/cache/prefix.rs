@@ -7,9 +7,9 @@
 //! its files.
 //!
 //! Always true: what is in stays in, so under random access just what did not fit is missed. Memory and disk each stay
-//! below their limit.
+//! below their limit, but for what other processes put on the disk at the same moment.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -21,6 +21,7 @@ use crate::engine::{NoMemory, Task, Workspace};
 use crate::metrics::{Metrics, OpTotals, TrafficMeter};
 use crate::offload::OffloadReport;
 use crate::plan::{CacheConfig, CacheForm, Plan};
+use crate::private_files::CacheFolder;
 use crate::sink::Machine;
 use crate::store::StoreError;
 use crate::supply::{Cut, Keeping, Reading, Ready, Supply, SupplyError, Wanted, sample_stamp};
@@ -49,7 +50,7 @@ pub struct PrefixCache {
 #[derive(Debug)]
 struct Disk {
     shelf: OnceLock<Shelf>,
-    folder: PathBuf,
+    cache_folder: CacheFolder,
     limit: u64,
     is_full: AtomicBool,
     /// Which samples are known to be there, a bit for each.
@@ -81,7 +82,7 @@ impl PrefixCache {
         }
         let disk = config.disk.zip(machine.cache_folder.as_ref()).map(|(limit, folder)| Disk {
             shelf: OnceLock::new(),
-            folder: folder.join("samples"),
+            cache_folder: folder.clone(),
             limit: limit.0,
             is_full: AtomicBool::new(false),
             known: Mutex::default(),
@@ -125,10 +126,10 @@ impl PrefixCache {
 
     fn shelf<'a>(&self, disk: &'a Disk, cut: Cut) -> &'a Shelf {
         disk.shelf.get_or_init(|| {
-            let folder = disk.folder.join(self.plan.prefix_fingerprint(cut).to_string());
+            let below = Path::new("samples").join(self.plan.prefix_fingerprint(cut).to_string());
             // The limit is for all that is kept of samples, whatever ops they went through.
-            let others = Shelf::bytes_beside(&folder);
-            Shelf::new(folder, Some(disk.limit.saturating_sub(others)))
+            let others = Shelf::bytes_beside(&disk.cache_folder.join(&below));
+            Shelf::new(disk.cache_folder.clone(), below, Some(disk.limit.saturating_sub(others)))
         })
     }
 
@@ -219,11 +220,10 @@ impl PrefixCache {
         }
         let Some(disk) = &self.disk else { return Ok(None) };
         let mut bytes = Vec::new();
-        if !self.shelf(disk, cut).get(wanted.id.0, stamp, &mut bytes) {
+        if !self.shelf(disk, cut).get(wanted.id.0, stamp, &mut bytes, |len| workspace.reserve(len))? {
             return Ok(None);
         }
         disk.learn(self.ordinal(wanted));
-        workspace.reserve(bytes.len())?;
         let record = Arc::new(bytes);
         self.keep_in_memory(wanted, stamp, Arc::clone(&record), metrics);
         Ok(Some(record))
@@ -330,7 +330,7 @@ impl Supply for PrefixCache {
         if self.find_foregrounds(keeping.cut, wanted, sample, workspace).is_err() {
             return;
         }
-        let Some(bytes) = record::write(sample) else { return };
+        let Some(bytes) = record::write(sample).filter(|bytes| bytes.len() < Shelf::MOST_RECORD_BYTES) else { return };
         // A file that was changed while the sample was made is not what the sample is made from.
         if self.stamp(wanted).ok() != Some(keeping.stamp) {
             return;

@@ -11,44 +11,70 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use super::{Costs, Effort, Mean, Table, columns};
 use crate::plan::Plan;
+use crate::private_files::{Access, CacheFolder, PrivateFolder, read_bounded, read_open};
 
 /// The first bytes of a file; changes when the rest means something else.
 const MAGIC: [u8; 16] = *b"feedline costs 2";
 
+/// The folder in the cache folder.
+const FOLDER: &str = "costs";
+
 /// Where the costs of a plan are kept between runs.
 #[derive(Debug)]
-pub struct CostFile(PathBuf);
+pub struct CostFile(Place);
+
+#[derive(Debug)]
+enum Place {
+    Cache { folder: CacheFolder, name: String },
+    Named(PathBuf),
+}
 
 impl CostFile {
+    /// Longer files are not read.
+    pub(crate) const MOST_BYTES: u64 = (1 << 20) + 2 * Table::MOST_ENTRIES;
+
     /// The file in a cache folder for this plan on this machine: another processor has other costs.
-    pub fn in_folder(cache_folder: &Path, plan: &Plan) -> Self {
+    pub fn in_folder(cache_folder: &CacheFolder, plan: &Plan) -> Self {
         let machine = xxh3_64(machine().as_bytes());
-        Self(cache_folder.join("costs").join(format!("{}.{machine:016x}", plan.fingerprints().values)))
+        let name = format!("{}.{machine:016x}", plan.fingerprints().values);
+        Self(Place::Cache { folder: cache_folder.clone(), name })
     }
 
     /// The file at a path of the user's.
     pub fn at(path: &Path) -> Self {
-        Self(path.to_owned())
+        Self(Place::Named(path.to_owned()))
     }
 
     /// What is in it, if that is about this plan.
     pub fn read(&self, plan: &Plan) -> Option<Costs> {
-        let bytes = fs::read(&self.0).ok()?;
+        let bytes = match &self.0 {
+            Place::Cache { folder, name } => {
+                let file = PrivateFolder::open(folder, Path::new(FOLDER)).ok()?.open_file(name, Access::Read).ok()?;
+                read_open(&file, Self::MOST_BYTES).ok()?
+            }
+            Place::Named(path) => read_bounded(path, Self::MOST_BYTES).ok()?,
+        };
         let costs = Costs::from_bytes(plan, &bytes);
         if costs.is_none() {
-            tracing::warn!(path = %self.0.display(), "costs that cannot be read are learnt anew");
+            tracing::warn!(file = ?self.0, "the costs of earlier runs cannot be read and are measured again");
         }
         costs
     }
 
     /// Replaces what is in it.
     pub fn write(&self, costs: &Costs, plan: &Plan) -> io::Result<()> {
-        let folder = self.0.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        fs::create_dir_all(folder)?;
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        file.write_all(&costs.to_bytes(plan))?;
-        file.persist(&self.0).map_err(|error| error.error)?;
-        Ok(())
+        let bytes = costs.to_bytes(plan);
+        match &self.0 {
+            Place::Cache { folder, name } => PrivateFolder::create(folder, Path::new(FOLDER))?.replace(name, &bytes),
+            Place::Named(path) => {
+                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+                fs::create_dir_all(folder)?;
+                let mut file = tempfile::NamedTempFile::new_in(folder)?;
+                file.write_all(&bytes)?;
+                file.persist(path).map_err(|error| error.error)?;
+                Ok(())
+            }
+        }
     }
 }
 
@@ -81,6 +107,13 @@ impl Costs {
         }
         bytes.extend(xxh3_128(&bytes).to_le_bytes());
         bytes
+    }
+
+    /// The same bytes with the checksum that fits them, as somebody who knows the format would write them.
+    #[doc(hidden)]
+    pub fn forged(bytes: &[u8]) -> Vec<u8> {
+        let content = &bytes[..bytes.len().saturating_sub(size_of::<u128>())];
+        [content, &xxh3_128(content).to_le_bytes()].concat()
     }
 
     /// What [`Costs::to_bytes`] wrote, if it is about this plan.

@@ -3,8 +3,6 @@
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-/// Entries at most: 128 MB. A source with more has no table.
-const MOST_ENTRIES: u64 = 1 << 26;
 /// Steps of an entry for a factor of two: one is 0.07 %.
 const STEPS: f64 = 1024.0;
 
@@ -16,10 +14,16 @@ pub(super) struct Table {
 }
 
 impl Table {
+    /// Entries at most: 128 MB. A source with more has no table.
+    pub const MOST_ENTRIES: u64 = 1 << 26;
+
     /// An empty table, if it is not too large.
     pub fn for_samples(samples: u64, stages: usize) -> Option<Self> {
-        let entries = samples.checked_mul(stages as u64).filter(|&entries| entries <= MOST_ENTRIES)?;
-        Some(Self { stages, entries: (0..entries).map(|_| AtomicU16::new(0)).collect() })
+        let entries = samples.checked_mul(stages as u64).filter(|&entries| entries <= Self::MOST_ENTRIES)?;
+        let mut zeros = Vec::new();
+        zeros.try_reserve_exact(entries as usize).ok()?;
+        zeros.extend((0..entries).map(|_| AtomicU16::new(0)));
+        Some(Self { stages, entries: zeros.into() })
     }
 
     fn entry(&self, row: u64, stage: usize) -> Option<&AtomicU16> {

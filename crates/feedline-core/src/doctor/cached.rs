@@ -159,7 +159,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let machine = |memory_bytes| Machine {
             memory_bytes: Some(memory_bytes),
-            cache_folder: Some(folder.path().join("not yet")),
+            cache_folder: Some(folder.path().join("not yet").into()),
             ..Machine::default()
         };
         let found = |memory| best_cache(&plan(), &parts([1e4, 1e4, 4e4]), &machine(memory)).map(|(change, _)| change);

@@ -13,7 +13,7 @@ use super::watch::Trainer;
 use crate::batch::FieldTypes;
 use crate::order::SampleId;
 use crate::source::{OpenPart, Origin, Part, Source, SourceError, SubsetSource};
-use crate::store::{Object, StoreError};
+use crate::store::{Object, Room as _, StoreError};
 
 /// Most bytes that are held.
 const MOST_BYTES: u64 = 512 << 20;
@@ -82,8 +82,8 @@ fn hold(source: &dyn Source, id: SampleId, fields: &FieldTypes) -> Result<Vec<(A
         if object.is_in_memory() {
             continue;
         }
-        let mut bytes = vec![0; (range.end - range.start) as usize];
-        object.read_at(range.start, &mut bytes)?;
+        let mut bytes = Vec::new();
+        object.read_at(range.start, bytes.room((range.end.saturating_sub(range.start)) as usize)?)?;
         let (len, modified_nanoseconds, address) = (object.len(), object.modified_nanoseconds(), object.address());
         let object: Arc<dyn Object> =
             Arc::new(HeldObject { bytes, start: range.start, len, modified_nanoseconds, address });

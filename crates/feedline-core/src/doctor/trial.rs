@@ -70,7 +70,8 @@ impl Apart {
     pub fn new(change: &Change, machine: &Machine) -> Result<Self, DoctorError> {
         let is_kept = matches!(change, Change::SeekIndex | Change::Cache { disk: Some(_), .. });
         let folder = if is_kept { own_folder(machine)? } else { None };
-        let cache_folder = folder.as_ref().map_or(machine.cache_folder.clone(), |own| Some(own.path().to_owned()));
+        let cache_folder =
+            folder.as_ref().map_or(machine.cache_folder.clone(), |own| Some(own.path().to_owned().into()));
         Ok(Self { machine: Machine { cache_folder, ..machine.clone() }, _folder: folder })
     }
 }
@@ -101,7 +102,7 @@ mod tests {
     #[test]
     fn what_a_trial_keeps_lies_beside_the_cache_and_is_gone_with_it() {
         let folder = tempfile::tempdir().unwrap();
-        let cache_folder = Some(folder.path().join("cache"));
+        let cache_folder = Some(folder.path().join("cache").into());
         let machine = Machine { cache_folder: cache_folder.clone(), ..Machine::default() };
         let disk = Change::Cache { form: CacheForm::Encoded, ram: None, disk: Some(1 << 20) };
         let apart = Apart::new(&disk, &machine).unwrap();

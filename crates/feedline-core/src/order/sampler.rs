@@ -4,6 +4,8 @@
 //! included, *is* the epoch (law 2). Unlike a permutation it is laid out in memory for an epoch at a time (16 bytes a
 //! position), because how often a sample came before cannot be computed for one position alone.
 
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::random::{Purpose, StreamKey, below, unit};
@@ -37,16 +39,22 @@ pub enum Sampler {
 /// One epoch of a sampler: (ordinal in the source, occurrence) by position.
 pub(super) type Drawn = Vec<(u64, Occurrence)>;
 
+/// Sources up to this length have a counter for each sample.
+const MOST_COUNTERS: u64 = 1 << 24;
+
 /// A sequence of ordinals below `len` with their occurrences.
 pub(super) fn counted(ordinals: impl Iterator<Item = u64>, len: u64) -> Drawn {
+    let occurrence = |count: &mut u32| {
+        *count += 1;
+        Occurrence(*count - 1)
+    };
+    if len > MOST_COUNTERS {
+        // A short list may name samples of a source of any length.
+        let mut seen: HashMap<u64, u32> = HashMap::new();
+        return ordinals.map(|ordinal| (ordinal, occurrence(seen.entry(ordinal).or_default()))).collect();
+    }
     let mut seen = vec![0u32; len as usize];
-    ordinals
-        .map(|ordinal| {
-            let count = &mut seen[ordinal as usize];
-            *count += 1;
-            (ordinal, Occurrence(*count - 1))
-        })
-        .collect()
+    ordinals.map(|ordinal| (ordinal, occurrence(&mut seen[ordinal as usize]))).collect()
 }
 
 /// Draws in proportion to weights in constant time: Vose's alias method. Each place holds its own number with some
@@ -99,8 +107,10 @@ mod tests {
 
     #[test]
     fn occurrences_count_earlier_visits_of_the_same_sample() {
-        let drawn = counted([4, 2, 4, 4].into_iter(), 5);
-        assert_eq!(drawn.iter().map(|(_, occurrence)| occurrence.0).collect::<Vec<_>>(), [0, 0, 1, 2]);
+        for len in [5, 1 << 48] {
+            let drawn = counted([4, 2, 4, 4].into_iter(), len);
+            assert_eq!(drawn.iter().map(|(_, occurrence)| occurrence.0).collect::<Vec<_>>(), [0, 0, 1, 2]);
+        }
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl Share {
 
     /// Samples in batch `batch`.
     pub fn batch_len(&self, batch: u64) -> usize {
-        (self.samples() - batch * self.batch_size).min(self.batch_size) as usize
+        self.samples().saturating_sub(batch.saturating_mul(self.batch_size)).min(self.batch_size) as usize
     }
 
     /// The place of sample `number` of this rank.
@@ -65,8 +65,8 @@ impl Share {
 
     /// How far all ranks together have come when each has received `batches` batches.
     pub fn offset_after(&self, batches: u64) -> u64 {
-        let own = (batches * self.batch_size).min(self.samples());
-        (self.offset + own * u64::from(self.rank.world)).min(self.epoch_len)
+        let own = batches.saturating_mul(self.batch_size).min(self.samples());
+        self.offset.saturating_add(own.saturating_mul(self.rank.world.into())).min(self.epoch_len)
     }
 }
 

@@ -3,18 +3,21 @@
 //! A line per finished shard, appended and synced when the shard and its index have their names. A line that was cut short,
 //! or whose shard is not there, ends the journal.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::fs::{self, File};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::options::Options;
 use super::summary::{DamagedPicture, PackError, Summary};
+use crate::private_files::{open_appending, read_open};
 use crate::source::tar::index::ENDING;
 
 /// The name of the journal.
 const NAME: &str = ".pack.jsonl";
+/// Longer journals are not from us.
+const MOST_BYTES: u64 = 1 << 30;
 /// The version of its format.
 const FORMAT: u32 = 2;
 
@@ -91,13 +94,13 @@ impl Journal {
     ) -> Result<(Self, Vec<FinishedShard>), PackError> {
         let path = folder.join(NAME);
         let write = |source| PackError::Write { path: path.clone(), source };
-        let mut open = OpenOptions::new();
-        let mut file = open.read(true).append(true).create(true).open(&path).map_err(write)?;
+        let file = open_appending(&path).map_err(write)?;
         if file.try_lock().is_err() {
             return Err(PackError::Busy { folder: folder.to_owned() });
         }
-        let mut text = String::new();
-        file.read_to_string(&mut text).map_err(write)?;
+        let bytes = read_open(&file, MOST_BYTES).map_err(write)?;
+        // What is not text is damage, which ends the journal.
+        let text = bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid());
         let mut lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
         let found: Option<Recipe> = lines.next().and_then(|line| serde_json::from_str(line).ok());
         let Some(found) = found else {
@@ -125,7 +128,7 @@ impl Journal {
             .collect();
         // What follows the last whole line is forgotten, on disk, too.
         let kept: usize = text.split_inclusive('\n').take(1 + finished.len()).map(str::len).sum();
-        if kept < text.len() {
+        if kept < bytes.len() {
             file.set_len(kept as u64).map_err(write)?;
         }
         Ok((Self { path, file }, finished))

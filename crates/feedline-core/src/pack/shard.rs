@@ -7,8 +7,10 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::{Duration, UNIX_EPOCH};
 
 use tar::{EntryType, Header};
+use xxhash_rust::xxh3::Xxh3;
 
 use super::sample::{ReadyMember, ReadySample};
 use super::summary::PackError;
@@ -25,6 +27,9 @@ const PARTIAL: (&str, &str) = (".", ".partial");
 /// Names in the header of a member are shorter; longer ones get a header of their own.
 const SHORT_NAME_BYTES: u64 = 100;
 
+/// In a second.
+const NANOSECONDS: u64 = 1_000_000_000;
+
 /// A shard in the making.
 pub(super) struct ShardWriter<'a> {
     folder: &'a Path,
@@ -33,6 +38,10 @@ pub(super) struct ShardWriter<'a> {
     file: Arc<File>,
     tar: tar::Builder<Counted>,
     index: Builder,
+    /// A hash of the members' bytes.
+    content: Xxh3,
+    /// When the newest of its files was changed, in seconds since 1970.
+    modified: u64,
     syncer: &'a Syncer,
     asked_to_sync: u64,
 }
@@ -67,11 +76,22 @@ impl<'a> ShardWriter<'a> {
     pub fn begin(folder: &'a Path, number: u64, syncer: &'a Syncer) -> Result<Self, PackError> {
         let name = format!("shard-{number:06}.tar");
         let partial = folder.join(partial_name(&name));
-        let created = File::create(&partial).map_err(|source| PackError::Write { path: partial.clone(), source })?;
+        let created = create_new(&partial).map_err(|source| PackError::Write { path: partial.clone(), source })?;
         let file = Arc::new(created);
         let to = BufWriter::with_capacity(BUFFER_BYTES, Arc::clone(&file));
         let tar = tar::Builder::new(Counted { to, bytes: 0 });
-        Ok(Self { folder, name, partial, file, tar, index: Builder::default(), syncer, asked_to_sync: 0 })
+        Ok(Self {
+            folder,
+            name,
+            partial,
+            file,
+            tar,
+            index: Builder::default(),
+            content: Xxh3::new(),
+            modified: 0,
+            syncer,
+            asked_to_sync: 0,
+        })
     }
 
     /// Its name.
@@ -92,7 +112,9 @@ impl<'a> ShardWriter<'a> {
     /// Adds a sample.
     pub fn push(&mut self, key: &str, sample: ReadySample) -> Result<(), PackError> {
         let mut members = Vec::with_capacity(sample.members.len());
+        self.modified = self.modified.max(sample.modified);
         for ReadyMember { extension, bytes, width, height, record } in sample.members {
+            self.content.update(&bytes);
             let mut header = Header::new_gnu();
             header.set_entry_type(EntryType::Regular);
             header.set_mode(0o644);
@@ -119,6 +141,10 @@ impl<'a> ShardWriter<'a> {
     /// Ends the shard: it and its index get their names.
     pub fn finish(mut self, classes: &[String]) -> Result<Written, PackError> {
         let ended = self.tar.finish().and_then(|()| self.tar.get_mut().flush()).and_then(|()| self.file.sync_all());
+        // Two runs write the same index, which holds the time of its shard: that of the newest file in it, with a fraction of a
+        // second that differs where the content does.
+        let time = Duration::new(self.modified, (self.content.digest() % NANOSECONDS) as u32);
+        let ended = ended.and_then(|()| self.file.set_modified(UNIX_EPOCH + time));
         ended.and_then(|()| self.syncer.result()).map_err(|source| self.write_error(source))?;
         let shard = DiskStore::new(self.folder).open(&partial_name(&self.name))?;
         let index = std::mem::take(&mut self.index).finish(&*shard, classes)?;
@@ -154,8 +180,13 @@ pub(super) fn remove_partial(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes a file that is not there yet: [`remove_partial`] has removed what an earlier run left. A link is not followed.
+fn create_new(path: &Path) -> io::Result<File> {
+    File::options().write(true).create_new(true).open(path)
+}
+
 fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create(path)?;
+    let mut file = create_new(path)?;
     file.write_all(bytes)?;
     file.sync_all()
 }

@@ -5,7 +5,7 @@
 //! delivers some batches once more.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::order::{Epoch, Rank};
 use crate::plan::Plan;
+use crate::private_files::open_appending;
 
 /// What a log is of: it can be replayed where this is the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +35,10 @@ struct Record {
     numbers: Vec<u64>,
 }
 
+/// Longer logs are not replayed: about 10^9 samples.
+pub(super) const MOST_LOG_BYTES: u64 = 8 << 30;
+/// Longer titles are not from us.
+const MOST_TITLE_BYTES: u64 = 1 << 16;
 /// The version of logs.
 const FORMAT: u32 = 1;
 
@@ -67,7 +72,7 @@ impl ArrivalLog {
     /// Begins a log, or goes on with one of the same plan.
     pub fn open(path: &str, plan: &Plan) -> io::Result<Self> {
         let path = file_of_rank(path, plan.config().rank);
-        let mut file = OpenOptions::new().read(true).append(true).create(true).open(&path)?;
+        let mut file = open_appending(&path)?;
         let title = Title::of(plan);
         if file.metadata()?.len() == 0 {
             write_line(&mut file, &title)?;
@@ -101,7 +106,7 @@ fn write_line(file: &mut File, line: &impl Serialize) -> io::Result<()> {
 
 fn read_title(reader: &mut impl BufRead) -> Option<Title> {
     let mut line = String::new();
-    reader.read_line(&mut line).ok()?;
+    reader.take(MOST_TITLE_BYTES).read_line(&mut line).ok()?;
     serde_json::from_str(&line).ok()
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use super::limits;
 use super::planning::{self, Planning};
 use super::{ByteSize, Document, Fingerprints, OnError, Order, PlanError, PlannedOp, RunConfig, Settings, Shuffle};
 use crate::batch::{BatchLayout, Dtype, FieldTypes, Kind};
@@ -36,6 +37,7 @@ impl Plan {
         settings: Settings,
         config: RunConfig,
     ) -> Result<Self, PlanError> {
+        limits::check_numbers(source.len(), ops.len(), &settings, &config, config.rank)?;
         Self::with_sequence(source, ops, settings, config, sequence)
     }
 
@@ -64,6 +66,7 @@ impl Plan {
         let slots = settings.batch_size.min(usize::try_from(share.samples().max(1)).unwrap_or(usize::MAX));
         let layout = BatchLayout::new(&types, &settings.ragged, slots)
             .map_err(|error| PlanError::TooLarge(error.to_string()))?;
+        limits::check("the size of a batch in bytes", layout.slab().total_bytes() as u64, limits::MOST_BATCH_BYTES)?;
         let (table, table_hash) = planning::read_file(&settings, config.rank)?.unzip();
         let fingerprints = Fingerprints::new(source.identity(), &ops, &settings, &config, &sequence, table_hash);
         let delivered = types.iter().map(|(name, _)| Arc::clone(name)).collect();
@@ -255,9 +258,6 @@ fn check_settings(settings: &Settings, config: &RunConfig) -> Result<(), PlanErr
     }
     if config.num_workers.count() == 0 {
         return refuse("num_workers", "0".to_owned(), "it is \"auto\" or at least 1: the engine has its own threads");
-    }
-    if config.num_workers.count() > 4096 {
-        return refuse("num_workers", config.num_workers.count().to_string(), "it is \"auto\" or at most 4096");
     }
     if config.prefetch_batches == Some(0) {
         return refuse("prefetch_batches", "0".to_owned(), "it has to be at least 1");

@@ -59,7 +59,10 @@ impl Document {
         let config = toml::Table::try_from(&self.config).expect("settings are plain data");
         let mut nested = toml::Table::new();
         nested.insert("source".to_owned(), toml::Value::Table(self.source.clone()));
-        nested.insert("ops".to_owned(), self.ops.clone().into());
+        // An empty list is no table, and would be taken for a part of the last table of the settings.
+        if !self.ops.is_empty() {
+            nested.insert("ops".to_owned(), self.ops.clone().into());
+        }
         nested.insert("run".to_owned(), toml::Value::Table(config));
         write!(text, "\n{}", as_text(&nested)).expect("a string grows");
         text
@@ -117,6 +120,13 @@ fn join_paths(value: &mut toml::Value, folder: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_plan_without_ops_is_read_as_it_was_written_behind_tables_of_settings() {
+        let text = "batch_size = 1\non_error = { max_fraction = 0.5 }\n[source]\nkind = \"any\"\n";
+        let document = Document::parse(text).unwrap();
+        assert_eq!(Document::parse(&document.to_toml()).unwrap(), document);
+    }
 
     #[test]
     fn paths_of_all_sources_can_be_seen_from_elsewhere() {

@@ -12,6 +12,7 @@ mod check;
 mod document;
 mod error;
 mod fingerprint;
+pub mod limits;
 mod op;
 mod op_marks;
 mod planning;

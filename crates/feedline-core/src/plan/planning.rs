@@ -4,17 +4,19 @@
 //! permutation of each epoch's share, the same on every machine. Costs are rounded to classes first, so that small differences
 //! change nothing.
 
-use std::fs;
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use lru::LruCache;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::arrival_log::{Logged, file_of_rank};
+use super::arrival_log::{Logged, MOST_LOG_BYTES, file_of_rank};
+use super::limits::{self, MOST_LISTED};
 use super::{Order, Plan, PlanError, Settings};
-use crate::cost::{Costs, Effort};
+use crate::cost::{CostFile, Costs, Effort};
 use crate::order::{Course, Epoch, EpochSequence, OrderReport, Place, Rank, SLOW, Share, Tally, planned_order};
+use crate::private_files::read_bounded;
 use crate::supply::Wanted;
 
 /// Epochs whose order is kept: at least the one that is delivered, one that is looked at and one that is reported on.
@@ -74,8 +76,11 @@ impl Planned {
 pub(super) fn read_file(settings: &Settings, rank: Rank) -> Result<Option<(Vec<u8>, u128)>, PlanError> {
     let missing = |error: std::io::Error| format!("it cannot be read: {error}");
     let bytes = match (&settings.costs, &settings.replay) {
-        (Some(path), _) => fs::read(path).map_err(|error| costs_error(path, missing(error)))?,
-        (None, Some(path)) => fs::read(file_of_rank(path, rank)).map_err(|error| replay_error(path, missing(error)))?,
+        (Some(path), _) => {
+            read_bounded(Path::new(path), CostFile::MOST_BYTES).map_err(|error| costs_error(path, missing(error)))?
+        }
+        (None, Some(path)) => read_bounded(&file_of_rank(path, rank), MOST_LOG_BYTES)
+            .map_err(|error| replay_error(path, missing(error)))?,
         (None, None) => return Ok(None),
     };
     let hash = xxh3_128(&bytes);
@@ -104,10 +109,7 @@ impl Plan {
             }
             (Order::Strict | Order::Arrival, ..) => return Ok(None),
         };
-        if u32::try_from(self.sequence().len()).is_err() {
-            let (value, allowed) = ("\"planned\" or a replay".to_owned(), "it takes at most 4 billion samples");
-            return Err(PlanError::Setting { setting: "order", value, allowed });
-        }
+        limits::check("the number of samples in planned order or a replay", self.sequence().len(), MOST_LISTED)?;
         let max_displacement = self.max_displacement();
         let most = (KEPT_POSITIONS / self.share(0).samples().max(1)).clamp(FEWEST_KEPT, MOST_KEPT);
         let most = NonZeroUsize::new(most as usize).expect("a few are kept at least");

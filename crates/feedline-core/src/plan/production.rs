@@ -15,6 +15,9 @@ pub const KEY_FIELD: &str = "key";
 pub const INDEX_FIELD: &str = "index";
 const INDEX_BYTES: usize = 8;
 
+/// Segments of a data set at most: a node holds a number for each.
+const MOST_SEGMENTS: u64 = 1 << 24;
+
 /// Why samples of a plan are not shared, so that it runs for itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages name the fields")]
@@ -25,6 +28,8 @@ pub enum Unshared {
     Sampler,
     #[error("its order of delivery is {0}, and what is shared is delivered as it is produced")]
     Delivery(Order),
+    #[error("its samples would be {0} segments, and a node keeps an account of at most {MOST_SEGMENTS}")]
+    Long(u64),
     #[error("field {field:?} has no fixed shape; shared memory holds arrays of one size")]
     Loose { field: String },
 }
@@ -43,7 +48,10 @@ impl Plan {
         if *order != Order::Strict {
             return Err(Unshared::Delivery(*order));
         }
-        self.check_fixed()
+        match self.divided().count() {
+            count if count > MOST_SEGMENTS => Err(Unshared::Long(count)),
+            _ => self.check_fixed(),
+        }
     }
 
     /// Whether batches of its own order can come from a node; if not, why.

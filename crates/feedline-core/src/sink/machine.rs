@@ -1,6 +1,5 @@
 //! What a machine gives to a stream: memory, a folder for what lasts, and a supply by where the source is.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::cache::{Memories, PrefixCache};
@@ -8,6 +7,7 @@ use crate::cost::{CostFile, Costs};
 use crate::engine::{Budget, Cores, Lasting, MachineShare};
 use crate::metrics::Metrics;
 use crate::plan::Plan;
+use crate::private_files::CacheFolder;
 use crate::supply::{LocalSupply, NearSupply, ReadAhead, ReservoirSupply, SegmentSupply, Supply};
 
 /// What the machine gives to a stream.
@@ -16,7 +16,7 @@ pub struct Machine {
     /// Its memory, for the default budget.
     pub memory_bytes: Option<u64>,
     /// Where to keep what later runs can use. Nothing is kept without it.
-    pub cache_folder: Option<PathBuf>,
+    pub cache_folder: Option<CacheFolder>,
     /// Whether what samples cost is not kept: they are prepared to find something out.
     pub is_trial: bool,
     /// Cores that several runs share by least slack; without it a run takes no notice of others.
@@ -62,8 +62,8 @@ pub(crate) fn lasting_for(plan: &Plan, supply: &Arc<dyn Supply>, machine: &Machi
 /// Keeps what samples cost for the next run of the plan, if there are some worth it.
 pub(crate) fn keep_costs(plan: &Plan, costs: &Costs, machine: &Machine) {
     let Some(file) = cost_file(plan, machine).filter(|_| costs.has_news() && !machine.is_trial) else { return };
-    if let Err(error) = file.write(costs, plan) {
-        tracing::warn!(%error, "costs are not kept");
+    if let (Err(error), Some(folder)) = (file.write(costs, plan), &machine.cache_folder) {
+        folder.warn(&error);
     }
 }
 

@@ -39,18 +39,29 @@ impl DiskStore {
         self.root.join(name)
     }
 
+    /// A file that was opened elsewhere.
+    pub(crate) fn opened(path: PathBuf, opened: io::Result<File>) -> Result<Arc<dyn Object>, StoreError> {
+        let (file, meta) = checked(&path, opened)?;
+        Ok(Arc::new(DiskObject { file, path, meta }))
+    }
+
     fn open_file(&self, name: &str) -> Result<(File, Metadata), StoreError> {
         let path = self.path(name);
         // Not to wait for a writer if it is a pipe; regular files do not care.
         let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&path);
-        let file = opened.map_err(|source| read_error(&path, source))?;
-        let meta = file.metadata().map_err(|source| read_error(&path, source))?;
-        if !meta.is_file() {
-            let what = if meta.is_dir() { "a folder" } else { "a pipe or device" };
-            return Err(StoreError::NotAFile { path: path.display().to_string(), what });
-        }
-        Ok((file, meta))
+        checked(&path, opened)
     }
+}
+
+/// A file with what is known of it, if it is a regular one.
+fn checked(path: &Path, opened: io::Result<File>) -> Result<(File, Metadata), StoreError> {
+    let file = opened.map_err(|source| read_error(path, source))?;
+    let meta = file.metadata().map_err(|source| read_error(path, source))?;
+    if !meta.is_file() {
+        let what = if meta.is_dir() { "a folder" } else { "a pipe or device" };
+        return Err(StoreError::NotAFile { path: path.display().to_string(), what });
+    }
+    Ok((file, meta))
 }
 
 impl Store for DiskStore {

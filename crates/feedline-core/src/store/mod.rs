@@ -112,6 +112,8 @@ pub trait Room {
 
 impl Room for Vec<u8> {
     fn room(&mut self, len: usize) -> Result<&mut [u8], NoMemory> {
+        self.clear();
+        self.try_reserve_exact(len).map_err(|_| NoMemory::Exhausted { bytes: len as u64 })?;
         self.resize(len, 0);
         Ok(self)
     }

@@ -66,7 +66,7 @@ impl LocalSupply {
         let uses_indexes = plan.config().seek_index == SeekIndexUse::Auto;
         let trim = |name: &str| {
             let (decoder, decoding) = plan.decoder_of(name).filter(|_| uses_indexes)?;
-            let indexes = SeekIndexes::new(&*source, name, machine.cache_folder.as_deref());
+            let indexes = SeekIndexes::new(&*source, name, machine.cache_folder.as_ref());
             Some(Trim { decoder, decoding, indexes })
         };
         let field = |(name, kind): (&Arc<str>, &Kind)| LoadedField {
@@ -77,7 +77,7 @@ impl LocalSupply {
         };
         let is_volume = |(_, kind): &(&Arc<str>, &Kind)| matches!(kind, Kind::Volume(_));
         let fields = plan.loaded().iter().filter(|entry| !is_volume(entry)).map(field).collect();
-        let volumes = Volumes::new(&plan, machine.cache_folder.as_deref());
+        let volumes = Volumes::new(&plan, machine.cache_folder.as_ref());
         Self { plan, source, fields, volumes }
     }
 

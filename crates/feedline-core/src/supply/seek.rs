@@ -1,18 +1,22 @@
 //! Seek indexes of the pictures of a source: found where they are kept, made where they are missing.
 //!
 //! In: a sample, and a stamp of the bytes that it is stored in. Out: its index, if it has one. Beside the data first, where
-//! `feedline pack` put it, else in the cache folder.
+//! `feedline pack` put it, else in the cache folder. If that cannot be written, or there is none, indexes of this run are kept
+//! in memory, up to a limit.
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_codec::SeekIndex;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use crate::cache::Shelf;
+use crate::cache::{MemoryShelf, Shelf};
+use crate::engine::NoMemory;
 use crate::metrics::SeekMeter;
 use crate::order::SampleId;
+use crate::private_files::CacheFolder;
 use crate::source::Source;
 use crate::store::{Object, StoreError};
 
@@ -21,7 +25,13 @@ use crate::store::{Object, StoreError};
 pub struct SeekIndexes {
     field: String,
     shelf: Option<Shelf>,
+    memory: MemoryShelf,
 }
+
+/// Memory of the indexes of one field, where they cannot be kept on disk.
+const MOST_MEMORY_BYTES: u64 = 64 << 20;
+/// A longer index is taken for damage.
+const MOST_INDEX_BYTES: usize = 64 << 20;
 
 /// What is known of a sample's index.
 #[derive(Debug)]
@@ -36,12 +46,15 @@ pub enum Found {
 
 impl SeekIndexes {
     /// The indexes of a field of `source`, kept below `cache_folder`.
-    pub fn new(source: &dyn Source, field: &str, cache_folder: Option<&Path>) -> Self {
-        let shelf = cache_folder.map(|folder| Shelf::new(folder.join("seek").join(shelf_name(source, field)), None));
-        Self { field: field.to_owned(), shelf }
+    pub fn new(source: &dyn Source, field: &str, cache_folder: Option<&CacheFolder>) -> Self {
+        let below = || Path::new("seek").join(shelf_name(source, field));
+        let shelf = cache_folder.map(|folder| Shelf::new(folder.clone(), below(), None));
+        let memory = MemoryShelf::default();
+        memory.widen(MOST_MEMORY_BYTES);
+        Self { field: field.to_owned(), shelf, memory }
     }
 
-    /// Whether indexes can be kept, as far as is known.
+    /// Whether indexes can be kept for later runs, as far as is known.
     pub fn can_keep(&self) -> bool {
         self.shelf.as_ref().is_some_and(Shelf::takes_records)
     }
@@ -54,25 +67,40 @@ impl SeekIndexes {
         {
             return Ok(Found::Index(index));
         }
-        let is_kept = self.shelf.as_ref().is_some_and(|shelf| shelf.get(id.0, stamp, &mut record));
-        Ok(match SeekIndex::from_bytes(&record) {
-            Ok(index) if is_kept => Found::Index(index),
-            _ if is_kept && record.is_empty() => Found::NotSeekable,
-            _ => Found::Unknown,
-        })
+        if let Some(kept) = self.memory.get(id.0, stamp) {
+            return Ok(read(&kept));
+        }
+        let book = |bytes: usize| {
+            let memory = MOST_INDEX_BYTES as u64;
+            if bytes > MOST_INDEX_BYTES { Err(NoMemory::TooLarge { bytes: bytes as u64, memory }) } else { Ok(()) }
+        };
+        let is_kept = self.shelf.as_ref().is_some_and(|shelf| shelf.get(id.0, stamp, &mut record, book) == Ok(true));
+        Ok(if is_kept { read(&record) } else { Found::Unknown })
     }
 
     /// Makes the index of a file and keeps it. Nothing is made where it could not be kept: for one crop it does not pay.
     pub fn make(&self, id: SampleId, stamp: u64, file: &[u8], meter: &SeekMeter) -> Option<SeekIndex> {
-        let shelf = self.shelf.as_ref().filter(|shelf| shelf.takes_records())?;
+        if !self.can_keep() && self.memory.is_full() {
+            return None;
+        }
         let start = Instant::now();
         let index = SeekIndex::build(file).ok();
         let bytes = index.as_ref().map(SeekIndex::to_bytes).unwrap_or_default();
-        if !shelf.put(id.0, stamp, &bytes) {
+        let is_on_disk = self.shelf.as_ref().is_some_and(|shelf| shelf.put(id.0, stamp, &bytes));
+        if !is_on_disk && !self.memory.put(id.0, stamp, Arc::new(bytes.clone())) {
             return index;
         }
         meter.add_made(start.elapsed().max(Duration::from_nanos(1)), index.is_some(), bytes.len());
         index
+    }
+}
+
+/// What a record says: one that is empty, that the file has no index.
+fn read(record: &[u8]) -> Found {
+    match SeekIndex::from_bytes(record) {
+        Ok(index) => Found::Index(index),
+        Err(_) if record.is_empty() => Found::NotSeekable,
+        Err(_) => Found::Unknown,
     }
 }
 

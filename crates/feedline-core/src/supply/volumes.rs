@@ -16,6 +16,7 @@ use crate::cost::Effort;
 use crate::engine::Workspace;
 use crate::metrics::Metrics;
 use crate::plan::Plan;
+use crate::private_files::CacheFolder;
 use crate::volume::{Foreground, Region, VolumeError, VolumeFile};
 
 /// The fields of a plan that are volumes.
@@ -43,12 +44,13 @@ struct OpenVolume<'a> {
 }
 
 impl Volumes {
-    pub fn new(plan: &Plan, cache_folder: Option<&Path>) -> Self {
+    pub fn new(plan: &Plan, cache_folder: Option<&CacheFolder>) -> Self {
         let source = plan.source();
         let volume = |(name, kind): (&Arc<str>, &Kind)| {
             let Kind::Volume(kind) = *kind else { return None };
-            let folder = cache_folder.filter(|_| kind.is_label).map(|folder| folder.join("foreground"));
-            let foregrounds = folder.map(|folder| Shelf::new(folder.join(shelf_name(&**source, name)), None));
+            let below = || Path::new("foreground").join(shelf_name(&**source, name));
+            let folder = cache_folder.filter(|_| kind.is_label);
+            let foregrounds = folder.map(|folder| Shelf::new(folder.clone(), below(), None));
             Some(VolumeField { name: Arc::clone(name), kind, foregrounds })
         };
         Self { fields: plan.loaded().iter().filter_map(volume).collect() }
@@ -148,7 +150,13 @@ impl<'a> OpenVolume<'a> {
         let sides = self.file.header().sides;
         let shelf = self.field.foregrounds.as_ref();
         let mut record = Vec::new();
-        let is_kept = shelf.is_some_and(|shelf| shelf.get(wanted.id.0, self.stamp, &mut record));
+        let is_kept = match shelf {
+            Some(shelf) => {
+                let read = shelf.get(wanted.id.0, self.stamp, &mut record, |len| workspace.reserve(len));
+                read.map_err(VolumeError::from)?
+            }
+            None => false,
+        };
         let kept = is_kept.then(|| Foreground::from_bytes(&record, sides)).flatten();
         let found = match kept {
             Some(kept) => Arc::new(kept),

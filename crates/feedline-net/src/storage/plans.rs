@@ -54,7 +54,7 @@ impl Plans {
         }
         Self {
             registry,
-            machine: Machine { cache_folder, ..Machine::default() },
+            machine: Machine { cache_folder: cache_folder.map(Into::into), ..Machine::default() },
             known: Mutex::new(LruCache::new(MOST_PLANS)),
             sources: Mutex::new(LruCache::new(MOST_SOURCES)),
         }

@@ -73,8 +73,6 @@ impl Room for Bounded {
         if bytes > self.limit {
             return Err(NoMemory::TooLarge { bytes, memory: self.limit });
         }
-        self.bytes.try_reserve_exact(len).map_err(|_| NoMemory::Exhausted { bytes })?;
-        self.bytes.resize(len, 0);
-        Ok(&mut self.bytes)
+        self.bytes.room(len)
     }
 }

@@ -4,8 +4,7 @@
 //! the shard is listed, and the index kept in the cache folder, or in memory where there is none. A shard that is with a peer
 //! is opened once, and its index copied (`copied.rs`).
 
-use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +16,7 @@ use super::index::{ENDING, Freshness, Head, Index};
 use super::listing::list;
 use super::memory::MemoryObject;
 use super::pattern::Found;
+use crate::private_files::{Access, PrivateFolder};
 use crate::store::{DiskStore, Object, Store, StoreError};
 
 /// A shard.
@@ -68,28 +68,31 @@ pub(super) struct OpenShard {
 /// Where indexes are kept that do not lie beside their shards.
 #[derive(Clone, Debug)]
 pub(super) struct IndexCache {
-    folder: PathBuf,
-    store: Arc<DiskStore>,
+    cache_folder: PathBuf,
 }
 
 impl IndexCache {
+    /// The folder in the cache folder.
+    const FOLDER: &str = "shards";
+
     /// In the cache folder of the user.
     pub fn new(cache_folder: &Path) -> Self {
-        let folder = cache_folder.join("shards");
-        let store = Arc::new(DiskStore::new(&folder));
-        Self { folder, store }
+        Self { cache_folder: cache_folder.to_owned() }
     }
 
     fn name(address: &str) -> String {
         format!("{:032x}{ENDING}", xxh3_128(address.as_bytes()))
     }
 
+    fn open(&self, address: &str) -> Result<Arc<dyn Object>, StoreError> {
+        let name = Self::name(address);
+        let path = self.cache_folder.join(Self::FOLDER).join(&name);
+        let folder = PrivateFolder::open(&self.cache_folder, Path::new(Self::FOLDER));
+        DiskStore::opened(path, folder.and_then(|folder| folder.open_file(&name, Access::Read)))
+    }
+
     fn write(&self, address: &str, bytes: &[u8]) -> io::Result<()> {
-        fs::create_dir_all(&self.folder)?;
-        let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
-        file.write_all(bytes)?;
-        file.persist(self.folder.join(Self::name(address))).map_err(|error| error.error)?;
-        Ok(())
+        PrivateFolder::create(&self.cache_folder, Path::new(Self::FOLDER))?.replace(&Self::name(address), bytes)
     }
 }
 
@@ -232,7 +235,7 @@ impl Place {
         let Found { store, name } = found;
         match (self, cache) {
             (Self::Memory(index), _) => Ok(Arc::clone(index)),
-            (Self::Cache, Some(cache)) => cache.store.open(&IndexCache::name(&store.address(name))),
+            (Self::Cache, Some(cache)) => cache.open(&store.address(name)),
             _ => store.open(&format!("{name}{ENDING}")),
         }
     }

@@ -6,9 +6,12 @@
 use std::borrow::Cow;
 
 use super::Packing;
+use crate::store::Room as _;
 
 /// The longest sample that is unpacked.
 const MOST_BYTES: usize = 1 << 30;
+/// Bytes that a byte packed by LZ4 can stand for, at most.
+const MOST_LZ4_RATIO: usize = 256;
 /// Of the levels of Zstandard, one that keeps up with a link.
 const LEVEL: i32 = 1;
 
@@ -56,12 +59,21 @@ impl Packing {
             Some(Self::Lz4) => {
                 let (len, packed) = bytes.split_first_chunk().ok_or_else(|| failed(&"they are cut short"))?;
                 let len = check(Some(u32::from_le_bytes(*len) as usize))?;
-                let unpacked = lz4_flex::block::decompress(packed, len).map_err(|error| failed(&error))?;
-                if unpacked.len() == len { Ok(unpacked.into()) } else { Err(failed(&"they are cut short")) }
+                if len > packed.len().saturating_mul(MOST_LZ4_RATIO) {
+                    return Err(failed(&"they announce more than they can hold"));
+                }
+                let mut unpacked = Vec::new();
+                let room = unpacked.room(len).map_err(|error| failed(&error))?;
+                let written = lz4_flex::block::decompress_into(packed, room).map_err(|error| failed(&error))?;
+                if written == len { Ok(unpacked.into()) } else { Err(failed(&"they are cut short")) }
             }
             Some(Self::Zstd) => {
                 let len = check(zstd::bulk::Decompressor::upper_bound(bytes))?;
-                Ok(zstd::bulk::decompress(bytes, len).map_err(|error| failed(&error))?.into())
+                let mut unpacked = Vec::new();
+                unpacked.try_reserve_exact(len).map_err(|error| failed(&error))?;
+                let mut decompressor = zstd::bulk::Decompressor::new().map_err(|error| failed(&error))?;
+                decompressor.decompress_to_buffer(bytes, &mut unpacked).map_err(|error| failed(&error))?;
+                Ok(unpacked.into())
             }
             None => Err(failed(&format!("packing {packing} is not known"))),
         }

@@ -38,7 +38,7 @@ impl Peer for InProcess {
 }
 
 fn machine(cache: &Path) -> Machine {
-    Machine { cache_folder: Some(cache.to_owned()), ..Machine::default() }
+    Machine { cache_folder: Some(cache.to_owned().into()), ..Machine::default() }
 }
 
 fn near(plan: &Arc<Plan>, cache: &Path, fails: fn(Wanted) -> bool) -> NearSupply {

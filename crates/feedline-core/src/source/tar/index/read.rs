@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use super::build::CHECKSUM_BYTES;
 use super::entry::Entry;
 use super::head::{Head, headers_hash};
-use crate::store::{Object, StoreError};
+use crate::store::{Object, Room as _, StoreError};
 
 /// Names of classes beyond this are not read.
 const MOST_CLASSES_BYTES: u64 = 64 << 20;
@@ -87,10 +87,9 @@ impl Index {
         if len < CHECKSUM_BYTES {
             return Err(IndexError::Damaged);
         }
-        // Cleared first, so that growing copies nothing; the length lies inside the index: see `Entry::parse`.
-        target.clear();
-        target.resize(len as usize, 0);
-        self.object.read_at(self.head.records_at + place.start, target)?;
+        // The length lies inside the index: see `Entry::parse`.
+        let room = target.room(len as usize).map_err(StoreError::from)?;
+        self.object.read_at(self.head.records_at + place.start, room)?;
         let (content, checksum) = target.split_last_chunk::<8>().ok_or(IndexError::Damaged)?;
         if xxh3_64_with_seed(content, self.head.salt(sample)) != u64::from_le_bytes(*checksum) {
             return Err(IndexError::Damaged);
@@ -106,8 +105,8 @@ impl Index {
         if len > MOST_CLASSES_BYTES {
             return Ok(None);
         }
-        let mut bytes = vec![0; len as usize];
-        self.object.read_at(self.head.classes_at, &mut bytes)?;
+        let mut bytes = Vec::new();
+        self.object.read_at(self.head.classes_at, bytes.room(len as usize)?)?;
         Ok(if xxh3_64(&bytes) == hash { serde_json::from_slice(&bytes).ok() } else { None })
     }
 

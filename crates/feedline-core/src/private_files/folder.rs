@@ -1,0 +1,275 @@
+//! Folders in the cache folder, which only their owner can enter.
+//!
+//! A [`PrivateFolder`] is an open descriptor. Files are opened relative to it, so nobody can put another folder in its place
+//! between the check and the open.
+
+use std::fs::{DirBuilder, File};
+use std::io::{self, Write as _};
+use std::ops::Deref;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, fchmod, fstat, linkat, mkdirat, openat, renameat, unlinkat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use super::named::{explain_link, regular};
+
+const FOLDER_MODE: Mode = Mode::RWXU;
+const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+/// Unfinished files of one name and process at most.
+const MOST_PARTS: u32 = 1000;
+/// Permissions of anybody but the owner.
+const OF_OTHERS: Mode = Mode::RWXG.union(Mode::RWXO);
+
+/// The cache folder of the user, and whether a warning about it has been given. Clones share that.
+#[derive(Clone, Debug)]
+pub struct CacheFolder(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    path: PathBuf,
+    has_warned: AtomicBool,
+}
+
+impl CacheFolder {
+    /// Logs one warning for all clones that nothing can be kept here.
+    pub fn warn(&self, error: &io::Error) {
+        if !self.0.has_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                folder = %self.display(),
+                %error,
+                "the cache folder cannot be used, and nothing is kept for later runs; set FEEDLINE_CACHE to a folder of your own"
+            );
+        }
+    }
+}
+
+impl From<PathBuf> for CacheFolder {
+    fn from(path: PathBuf) -> Self {
+        Self(Arc::new(Inner { path, has_warned: AtomicBool::new(false) }))
+    }
+}
+
+impl PartialEq for CacheFolder {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.path == other.0.path
+    }
+}
+
+impl Eq for CacheFolder {}
+
+impl Deref for CacheFolder {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0.path
+    }
+}
+
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// To read only.
+    Read,
+    /// To read and to write anywhere.
+    Write,
+    /// To read anywhere and to write at the end.
+    Append,
+}
+
+/// A folder below the cache folder that belongs to us and that nobody else can enter.
+#[derive(Debug)]
+pub struct PrivateFolder {
+    path: PathBuf,
+    folder: OwnedFd,
+}
+
+impl PrivateFolder {
+    /// Opens the folder `below` a cache folder.
+    pub fn open(cache_folder: &Path, below: &Path) -> io::Result<Self> {
+        let mut folder = open_base(cache_folder)?;
+        for name in below {
+            folder = open_folder(&folder, Path::new(name))?;
+        }
+        Ok(Self { path: cache_folder.join(below), folder })
+    }
+
+    /// The same; folders that are missing are made.
+    pub fn create(cache_folder: &Path, below: &Path) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(FOLDER_MODE.bits()).create(cache_folder)?;
+        let mut folder = open_base(cache_folder)?;
+        for name in below {
+            match mkdirat(&folder, name, FOLDER_MODE) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+            folder = open_folder(&folder, Path::new(name))?;
+        }
+        Ok(Self { path: cache_folder.join(below), folder })
+    }
+
+    /// Its path, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens a file in it that exists, is regular and ours.
+    pub fn open_file(&self, name: &str, access: Access) -> io::Result<File> {
+        let flags = match access {
+            Access::Read => OFlags::RDONLY,
+            Access::Write => OFlags::RDWR,
+            Access::Append => OFlags::RDWR | OFlags::APPEND,
+        };
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = openat(&self.folder, name, flags, Mode::empty()).map_err(|error| explain_link(error.into()))?;
+        let file = regular(File::from(opened))?;
+        make_private(&file, FILE_MODE)?;
+        Ok(file)
+    }
+
+    /// Writes a file as a whole: readers see the old content or the new one, and a link is replaced, not followed.
+    pub fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let part = self.write_part(name, bytes)?;
+        renameat(&self.folder, &part, &self.folder, name).map_err(|error| {
+            self.remove(&part);
+            error.into()
+        })
+    }
+
+    /// Makes a file with this content, if there is none of this name.
+    pub fn create_file(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let part = self.write_part(name, bytes)?;
+        match linkat(&self.folder, &part, &self.folder, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::EXIST) => {
+                self.remove(&part);
+                Ok(())
+            }
+            // The file system has no hard links.
+            Err(_) => Ok(renameat(&self.folder, &part, &self.folder, name)?),
+        }
+    }
+
+    /// Writes a new file and returns its name.
+    fn write_part(&self, name: &str, bytes: &[u8]) -> io::Result<String> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // Another thread, or a process that was killed, may have taken a name.
+        let mut parts = (0..MOST_PARTS).map(|number| format!("{name}.{}-{number}.part", std::process::id()));
+        let (part, mut file) = parts
+            .find_map(|part| match openat(&self.folder, &part, flags, FILE_MODE) {
+                Err(Errno::EXIST) => None,
+                opened => Some(opened.map(|file| (part, File::from(file)))),
+            })
+            .unwrap_or(Err(Errno::EXIST))?;
+        file.write_all(bytes).inspect_err(|_| self.remove(&part))?;
+        Ok(part)
+    }
+
+    fn remove(&self, part: &str) {
+        // At worst a small file stays.
+        unlinkat(&self.folder, part, AtFlags::empty()).unwrap_or_default();
+    }
+}
+
+/// Opens the cache folder itself. A user may have named a link, or a folder of the system such as `/tmp`.
+fn open_base(path: &Path) -> io::Result<OwnedFd> {
+    let folder = openat(CWD, path, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let owner = fstat(&folder)?.st_uid;
+    if owner == 0 { Ok(folder) } else { check_owner(owner).map(|()| folder) }
+}
+
+fn open_folder(parent: &OwnedFd, name: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
+    let folder = openat(parent, name, flags, Mode::empty()).map_err(|error| explain_link(error.into()))?;
+    make_private(&folder, FOLDER_MODE)?;
+    Ok(folder)
+}
+
+fn check_owner(owner: u32) -> io::Result<()> {
+    let user = geteuid().as_raw();
+    if owner == user {
+        return Ok(());
+    }
+    let text = format!("it belongs to user {owner}, and this process runs as user {user}");
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+}
+
+/// Checks that something is ours, and takes from others what earlier versions allowed them.
+fn make_private(file: &impl std::os::fd::AsFd, mode: Mode) -> io::Result<()> {
+    let found = fstat(file)?;
+    check_owner(found.st_uid)?;
+    if Mode::from_raw_mode(found.st_mode).intersects(OF_OTHERS) {
+        match fchmod(file, mode) {
+            // Nobody can change what lies on a read-only file system.
+            Ok(()) | Err(Errno::ROFS) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().mode() & 0o777
+    }
+
+    #[test]
+    fn folders_and_files_are_for_their_owner_only_also_those_of_an_earlier_version() {
+        let cache = tempfile::tempdir().unwrap();
+        let base = cache.path().join("cache");
+        let folder = PrivateFolder::create(&base, Path::new("seek/ab")).unwrap();
+        folder.replace("table", b"x").unwrap();
+        for (path, expected) in [("", 0o700), ("seek", 0o700), ("seek/ab", 0o700), ("seek/ab/table", 0o600)] {
+            assert_eq!(mode(&base.join(path)), expected, "{path:?}");
+        }
+        fs::set_permissions(base.join("seek/ab"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(base.join("seek/ab/table"), fs::Permissions::from_mode(0o644)).unwrap();
+        let folder = PrivateFolder::open(&base, Path::new("seek/ab")).unwrap();
+        folder.open_file("table", Access::Read).unwrap();
+        assert_eq!((mode(&base.join("seek/ab")), mode(&base.join("seek/ab/table"))), (0o700, 0o600));
+    }
+
+    #[test]
+    fn links_are_neither_followed_nor_truncated() {
+        let cache = tempfile::tempdir().unwrap();
+        let target = cache.path().join("target");
+        fs::write(&target, b"precious").unwrap();
+        let folder = PrivateFolder::create(cache.path(), Path::new("seek")).unwrap();
+        symlink(&target, folder.path().join("table")).unwrap();
+        for access in [Access::Read, Access::Write, Access::Append] {
+            assert!(folder.open_file("table", access).is_err());
+        }
+        folder.replace("table", b"ours").unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"precious");
+        assert_eq!(fs::read(folder.path().join("table")).unwrap(), b"ours");
+        symlink(folder.path(), cache.path().join("samples")).unwrap();
+        assert!(PrivateFolder::create(cache.path(), Path::new("samples")).is_err(), "a link in place of a folder");
+        let base = cache.path().join("base");
+        symlink(cache.path(), &base).unwrap();
+        assert!(PrivateFolder::open(&base, Path::new("seek")).is_ok(), "the user may name a link");
+    }
+
+    #[test]
+    fn what_belongs_to_another_user_is_not_used() {
+        let cache = tempfile::tempdir().unwrap();
+        if chown(cache.path(), Some(12345), None).is_err() {
+            return; // Only root can give files away.
+        }
+        assert!(PrivateFolder::create(cache.path(), Path::new("seek")).unwrap_err().to_string().contains("12345"));
+        chown(cache.path(), Some(0), None).unwrap();
+        let folder = PrivateFolder::create(cache.path(), Path::new("seek")).unwrap();
+        folder.replace("table", b"x").unwrap();
+        chown(folder.path().join("table"), Some(12345), None).unwrap();
+        assert!(folder.open_file("table", Access::Read).is_err());
+        chown(folder.path(), Some(12345), None).unwrap();
+        assert!(PrivateFolder::open(cache.path(), Path::new("seek")).is_err());
+    }
+}

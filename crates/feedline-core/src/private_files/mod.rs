@@ -1,0 +1,12 @@
+//! Opening files safely: our own in the cache folder, and those that a user names.
+//!
+//! Files of our own are private. Folders have mode 0700, files 0600, and both belong to the user that runs the process. They
+//! are opened without following links, and only regular files are used.
+//!
+//! Files that a user names may be links, but must be regular and no larger than a limit. No open waits for a pipe.
+
+mod folder;
+mod named;
+
+pub use folder::{Access, CacheFolder, PrivateFolder};
+pub use named::{open_appending, read_bounded, read_open};

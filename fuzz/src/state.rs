@@ -1,0 +1,50 @@
+//! Saved states: any bytes are refused, or lead to a place of the stream from which batches come.
+
+use std::sync::{Arc, LazyLock};
+
+use feedline_core::testing::open;
+use feedline_core::{Cursor, Loader, Plan, State};
+
+use crate::running;
+
+static PLANS: LazyLock<Vec<Arc<Plan>>> = LazyLock::new(|| {
+    let of = |settings: &str| {
+        open(&format!("batch_size = 3\n{settings}\n[source]\nkind = \"synthetic\"\nn = 20\nshape = [4]\n"))
+            .expect("a valid plan")
+    };
+    vec![
+        of(""),
+        of("shuffle = true\ndrop_last = true"),
+        of("order = \"planned\"\nmax_displacement = 4"),
+        of("order = \"arrival\"\nmax_displacement = 4"),
+        of("sampler = { kind = \"list\", ids = [0, 2, 1, 1, 19, 3, 3] }"),
+    ]
+});
+
+/// Loads the state into a loader of each plan.
+pub fn run(data: &[u8]) {
+    let Ok(state) = serde_json::from_slice::<State>(data) else { return };
+    for plan in PLANS.iter() {
+        let loader = Loader::new(Arc::clone(plan), &running::machine());
+        if loader.load_state(&state).is_ok() {
+            let saved = loader.state();
+            assert!(saved.to_cursor(plan).is_ok(), "what was loaded is saved: {saved:?}");
+            running::take_batches(&loader);
+        }
+    }
+}
+
+/// States of each plan at some places, also as if from within an arrival order.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let mut states = Vec::new();
+    for plan in PLANS.iter() {
+        for batches in [0, 1, 3] {
+            states.push(Cursor { batches, ..Cursor::default() }.to_state(plan));
+            let mut pending = Cursor { batches, ..Cursor::default() }.to_state(plan);
+            pending.delivery = feedline_core::cursor::Delivery::Any;
+            (pending.rank, pending.pending) = (Some(0), vec![0, 2]);
+            states.push(pending);
+        }
+    }
+    states.iter().map(|state| serde_json::to_vec(state).expect("plain data")).collect()
+}
