@@ -200,7 +200,7 @@ fn one_bad_file_does_not_keep_a_decision_away() {
     let plan = plan_with("on_error = { max_fraction = 0.5 }", &source, "auto", PICTURES);
     let auto = loader(plan);
     let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(20) {
+    while start.elapsed() < Duration::from_mins(1) {
         collect(&auto).unwrap();
         if auto.snapshot().store.candidates.iter().any(|(name, count)| name != "raw" && *count >= 40) {
             return;
@@ -244,7 +244,7 @@ fn a_server_that_never_knows_the_plan_is_not_asked_forever() {
     let loader = loader(plan(&folder(&format!("feedline://{address}/train")), "none", PICTURES));
     let iteration = loader.begin().unwrap();
     let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(35) {
+    while start.elapsed() < Duration::from_mins(2) {
         match loader.next_within(iteration, Duration::from_millis(200)) {
             Ok(Next::NotYet) => {}
             ended => {

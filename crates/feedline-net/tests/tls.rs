@@ -65,7 +65,7 @@ fn check_refused(store: &RemoteStore, expected: &str) {
     let error = store.read("a", &mut Vec::new()).unwrap_err();
     let text = chain(&error);
     assert!(text.contains(expected), "{text}");
-    assert!(began.elapsed() < Duration::from_secs(3), "took {:?}: {text}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(30), "took {:?}: {text}", began.elapsed());
 }
 
 #[test]
