@@ -10,7 +10,7 @@ use feedline_core::sink::{Loader, Machine, Stream};
 use feedline_core::testing::open;
 use feedline_net::http::{HttpServer, Page, Routes};
 use feedline_net::loader::{MetricsError, serve};
-use feedline_net::storage::{Link, LinkTerms, Root, Server, ServerConfig, ServerError};
+use feedline_net::storage::{Link, LinkTerms, REPLY_MEMORY_BYTES, Root, Server, ServerConfig, ServerError};
 use feedline_net::wire::Request;
 
 /// Asks and reads all of the answer.
@@ -82,6 +82,7 @@ fn a_storage_server_says_how_it_is_doing() {
         cpus: 1.0,
         token: None,
         identity: None,
+        memory_bytes: REPLY_MEMORY_BYTES,
         link_mbps: None,
         cache_folder: None,
         http: Some(listen),

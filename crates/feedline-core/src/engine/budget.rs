@@ -47,6 +47,8 @@ pub enum NoMemory {
     TooLarge { bytes: u64, memory: u64 },
     #[error("the system has no {bytes} bytes left")]
     Exhausted { bytes: u64 },
+    #[error("{bytes} bytes are more than the {limit} that are sent in one reply")]
+    Limited { bytes: u64, limit: u64 },
 }
 
 /// The account of memory in flight.

@@ -10,7 +10,7 @@ use feedline_core::{Cursor, Plan};
 use serde::{Deserialize, Serialize};
 
 /// The version of everything in this file. Both sides have the same.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// What a job says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
