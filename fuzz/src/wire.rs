@@ -2,7 +2,7 @@
 //!
 //! Promised beyond the rest: a frame or message that is taken is the same when it is written and read again.
 
-use feedline_net::wire::{Failure, Frame, Reply, Request};
+use feedline_net::wire::{Failure, Frame, Reply, Request, Sequence};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde::ser::{SerializeTuple, Serializer};
@@ -13,10 +13,11 @@ const MOST_BYTES: u64 = 16 << 20;
 /// messages.
 pub fn run(data: &[u8]) {
     let mut rest = data;
-    while let Ok(Some(frame)) = Frame::read(&mut rest, MOST_BYTES) {
+    let mut sequence = Sequence::default();
+    while let Ok(Some(frame)) = Frame::read(&mut rest, &mut sequence, MOST_BYTES) {
         let mut written = Vec::new();
-        frame.write(&mut written).expect("memory takes all");
-        let again = Frame::read(&mut written.as_slice(), MOST_BYTES).expect("what was written can be read");
+        frame.write(&mut written, &mut Sequence::default()).expect("memory takes all");
+        let again = Frame::read(&mut written.as_slice(), &mut Sequence::default(), MOST_BYTES).expect("what was written can be read");
         assert_eq!(Some(&frame), again.as_ref());
         check_message::<Request>(&frame);
         check_message::<Reply>(&frame);
@@ -62,15 +63,15 @@ pub fn seeds() -> Vec<Vec<u8>> {
         Reply::Challenge { challenge: [9; 32] },
         Reply::Welcome,
         Reply::Refused { reason: "no".to_owned() },
-        Reply::Names(vec![(name(), None), ("b".to_owned(), None)]),
+        Reply::Names { names: vec![(name(), None), ("b".to_owned(), None)], left_out: 1 },
         Reply::Bytes,
         Reply::Failed { failure: Failure::Changed, reason: "other".to_owned() },
     ];
     let mut seeds: Vec<Vec<u8>> = requests.iter().map(alone).chain(replies.iter().map(alone)).collect();
-    let mut wire = Vec::new();
+    let (mut wire, mut sequence) = (Vec::new(), Sequence::default());
     for (number, request) in (0..).zip(&requests) {
         let frame = Frame::new(number, request, vec![1; 20]).expect("a seed can be written");
-        frame.write(&mut wire).expect("memory takes all");
+        frame.write(&mut wire, &mut sequence).expect("memory takes all");
     }
     seeds.push(wire);
     seeds
@@ -80,9 +81,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
 fn alone(message: &impl Serialize) -> Vec<u8> {
     let mut wire = Vec::new();
     let frame = Frame::new(0, message, Vec::new()).expect("a seed can be written");
-    frame.write(&mut wire).expect("memory takes all");
+    frame.write(&mut wire, &mut Sequence::default()).expect("memory takes all");
     wire.split_off(HEAD_BYTES)
 }
 
 /// What stands before a message in a frame.
-const HEAD_BYTES: usize = 32;
+const HEAD_BYTES: usize = 40;

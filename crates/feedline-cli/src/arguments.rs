@@ -85,7 +85,7 @@ Examples:
   feedline storage --root /data --listen 0.0.0.0:7077 --token-file token --cpus 4
   feedline storage --root /data --listen 0.0.0.0:7077 --token-file token --tls-cert server.pem --tls-key server.key
   feedline storage --root s3://bucket/train
-  feedline storage --root /data --http 127.0.0.1:9100 && curl http://127.0.0.1:9100/metrics
+  feedline storage --root /data --http 127.0.0.1:9100     then, elsewhere: curl http://127.0.0.1:9100/metrics
   feedline storage --root /data --link-mbps 500")]
 pub struct StorageArguments {
     /// The folder whose files are served, or its URL in an object store.
@@ -97,6 +97,9 @@ pub struct StorageArguments {
     /// Cores to use, 0.5 for half of one; all by default.
     #[arg(long)]
     pub cpus: Option<f64>,
+    /// Memory for the replies of all clients together; 1GB by default.
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub memory: Option<ByteSize>,
     /// A file with a secret that clients have to know.
     #[arg(long)]
     pub token_file: Option<PathBuf>,

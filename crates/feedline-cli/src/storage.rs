@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use feedline_net::storage::{Root, SCHEME, SECURE_SCHEME, Server, ServerConfig, Token};
+use feedline_net::storage::{REPLY_MEMORY_BYTES, Root, SCHEME, SECURE_SCHEME, Server, ServerConfig, Token};
 use feedline_net::tls::Identity;
 use serde::Serialize;
 
@@ -50,6 +50,7 @@ pub fn storage(typed: &StorageArguments, cache_folder: Option<&Path>, interrupt:
         cpus: typed.cpus.unwrap_or(cores as f64),
         token,
         identity,
+        memory_bytes: typed.memory.map_or(REPLY_MEMORY_BYTES, |memory| memory.0),
         link_mbps: typed.link_mbps,
         http: typed.http,
         cache_folder: cache_folder.map(Path::to_owned),

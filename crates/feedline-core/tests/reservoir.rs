@@ -222,12 +222,12 @@ fn law_7_leaving_in_the_middle_and_closing_end_at_once() {
     for _ in 0..3 {
         let begun = Instant::now();
         take(&loader, 2).unwrap();
-        assert!(begun.elapsed() < Duration::from_secs(20));
+        assert!(begun.elapsed() < Duration::from_mins(1));
     }
     let begun = Instant::now();
     loader.close();
     drop(loader);
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use feedline_core::sink::{Loader, Machine, Stream};
 use feedline_core::testing::open;
 use feedline_net::http::{HttpServer, Page, Routes};
 use feedline_net::loader::{MetricsError, serve};
-use feedline_net::storage::{Link, LinkTerms, Root, Server, ServerConfig, ServerError};
+use feedline_net::storage::{Link, LinkTerms, REPLY_MEMORY_BYTES, Root, Server, ServerConfig, ServerError};
 use feedline_net::wire::Request;
 
 /// Asks and reads all of the answer.
@@ -68,7 +68,7 @@ fn silent_and_endless_questions_end_and_others_are_answered() {
     stream.write_all(endless.as_bytes()).unwrap_or_default();
     drop(silent);
     assert!(get(server.address(), "/hello").ends_with("hello there"));
-    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_mins(1), "{:?}", began.elapsed());
 }
 
 #[test]
@@ -82,6 +82,7 @@ fn a_storage_server_says_how_it_is_doing() {
         cpus: 1.0,
         token: None,
         identity: None,
+        memory_bytes: REPLY_MEMORY_BYTES,
         link_mbps: None,
         cache_folder: None,
         http: Some(listen),
@@ -103,7 +104,7 @@ fn a_storage_server_says_how_it_is_doing() {
         assert!(metrics.contains(line), "{line} in {metrics}");
     }
     let stats = get(http, "/stats");
-    assert!(stats.contains("\"read_all\": 3") && stats.contains("\"cpu_seconds\": 0."), "{stats}");
+    assert!(stats.contains("\"read_all\": 3") && stats.contains("\"cpu_seconds\": "), "{stats}");
     let outside = ServerConfig { http: Some("0.0.0.0:0".parse().unwrap()), ..config };
     assert!(matches!(Server::start(outside), Err(ServerError::NeedsToken { .. })));
     drop(server);

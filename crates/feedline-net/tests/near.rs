@@ -12,7 +12,7 @@ use feedline_core::batch::Batch;
 use feedline_core::doctor::{Bound, Change, Course, Diagnosis, DoctorError, Trainer, reached};
 use feedline_core::testing::{collect, picture, take, write_pictures, write_volumes};
 use feedline_core::{Document, Loader, Machine, Plan, Registry};
-use feedline_net::storage::{Link, LinkTerms, Root, Server, ServerConfig};
+use feedline_net::storage::{Link, LinkTerms, REPLY_MEMORY_BYTES, Root, Server, ServerConfig};
 use feedline_net::wire::{Failure, Reply, Request};
 
 const POLICIES: [&str; 6] = ["auto", "none", "all", "resize", "fastflow", "sophon"];
@@ -33,6 +33,7 @@ fn config(root: &Path, cache: &Path) -> ServerConfig {
         cpus: 2.0,
         token: None,
         identity: None,
+        memory_bytes: REPLY_MEMORY_BYTES,
         link_mbps: None,
         http: None,
         cache_folder: Some(cache.to_owned()),

@@ -14,8 +14,8 @@ use feedline_core::batch::Batch;
 use feedline_core::order::Epoch;
 use feedline_core::testing::{collect, picture, write_pictures, write_volumes};
 use feedline_core::{Document, Loader, Machine, Next, Plan, Registry};
-use feedline_net::storage::{Root, Server, ServerConfig};
-use feedline_net::wire::{Failure, Frame, Reply, Request};
+use feedline_net::storage::{REPLY_MEMORY_BYTES, Root, Server, ServerConfig};
+use feedline_net::wire::{Failure, Frame, Reply, Request, Sequence};
 
 const PICTURES: &str = "[[ops]]\nop = \"DecodeImage\"\n[[ops]]\nop = \"RandomResizedCrop\"\nsize = 24\n\
      [[ops]]\nop = \"RandomHorizontalFlip\"\n[[ops]]\nop = \"ToTensor\"\n";
@@ -27,6 +27,7 @@ fn config(root: &Path, cache: &Path) -> ServerConfig {
         cpus: 2.0,
         token: None,
         identity: None,
+        memory_bytes: REPLY_MEMORY_BYTES,
         link_mbps: None,
         http: None,
         cache_folder: Some(cache.to_owned()),
@@ -164,6 +165,22 @@ fn a_shard_that_was_replaced_is_the_new_one_for_whoever_opens_it_now() {
 }
 
 #[test]
+fn law_6_a_file_that_was_replaced_by_another_picture_fails_by_name_whoever_prepares_it() {
+    let (data, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let train = data.path().join("train");
+    write_pictures(&train, 12, 2).unwrap();
+    let server = Server::start(config(data.path(), cache.path())).unwrap();
+    let there = folder(&format!("feedline://{}/train", server.address()));
+    for (number, policy) in (0..).zip(["none", "all", "auto", "resize"]) {
+        // The client has listed the files, and then one of them is another picture.
+        let loader = loader(plan(&there, policy, PICTURES));
+        fs::write(train.join("class-1/00003.jpg"), jpeg(90 + number, 50, 40)).unwrap();
+        let text = feedline_core::error::chain(&collect(&loader).unwrap_err());
+        assert!(text.contains("class-1/00003.jpg") && text.contains("has changed since"), "{policy}: {text}");
+    }
+}
+
+#[test]
 fn raw_volumes_are_their_stored_bytes() {
     let (data, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     write_volumes(&data.path().join("volumes"), 4, [30, 40, 40]).unwrap();
@@ -200,7 +217,7 @@ fn one_bad_file_does_not_keep_a_decision_away() {
     let plan = plan_with("on_error = { max_fraction = 0.5 }", &source, "auto", PICTURES);
     let auto = loader(plan);
     let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(20) {
+    while start.elapsed() < Duration::from_mins(1) {
         collect(&auto).unwrap();
         if auto.snapshot().store.candidates.iter().any(|(name, count)| name != "raw" && *count >= 40) {
             return;
@@ -221,10 +238,13 @@ fn a_server_that_never_knows_the_plan_is_not_asked_forever() {
         for stream in listener.incoming() {
             let (mut stream, counted) = (stream.unwrap(), Arc::clone(&counted));
             thread::spawn(move || {
-                while let Ok(Some(frame)) = Frame::read(&mut stream, 1 << 20) {
+                let (mut incoming, mut outgoing) = (Sequence::default(), Sequence::default());
+                while let Ok(Some(frame)) = Frame::read(&mut stream, &mut incoming, 1 << 20) {
                     let reply = match frame.message::<Request>().unwrap() {
                         Request::Hello { .. } => Reply::Welcome,
-                        Request::List { .. } => Reply::Names(vec![("class-0/00000.jpg".to_owned(), None)]),
+                        Request::List { .. } => {
+                            Reply::Names { names: vec![("class-0/00000.jpg".to_owned(), None)], left_out: 0 }
+                        }
                         Request::Plan { .. } => {
                             counted.fetch_add(1, Ordering::Relaxed);
                             Reply::Planned
@@ -234,7 +254,8 @@ fn a_server_that_never_knows_the_plan_is_not_asked_forever() {
                         }
                         _ => Reply::Failed { failure: Failure::Other, reason: "no".to_owned() },
                     };
-                    if Frame::new(frame.request, &reply, Vec::new()).unwrap().write(&mut stream).is_err() {
+                    let reply = Frame::new(frame.request, &reply, Vec::new()).unwrap();
+                    if reply.write(&mut stream, &mut outgoing).is_err() {
                         return;
                     }
                 }
@@ -244,7 +265,7 @@ fn a_server_that_never_knows_the_plan_is_not_asked_forever() {
     let loader = loader(plan(&folder(&format!("feedline://{address}/train")), "none", PICTURES));
     let iteration = loader.begin().unwrap();
     let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(35) {
+    while start.elapsed() < Duration::from_mins(2) {
         match loader.next_within(iteration, Duration::from_millis(200)) {
             Ok(Next::NotYet) => {}
             ended => {

@@ -14,7 +14,7 @@ use feedline_core::supply::{Asked, Peer, Prepared, Wanted};
 use feedline_core::testing::write_pictures;
 use feedline_core::verify::{Extent, LawReport, Verdict, Watch, verify};
 use feedline_core::{Document, Machine, Plan, Registry};
-use feedline_net::storage::{Root, Server, ServerConfig};
+use feedline_net::storage::{REPLY_MEMORY_BYTES, Root, Server, ServerConfig};
 
 struct Quiet;
 
@@ -35,6 +35,7 @@ fn server(root: &Path, cache: &Path) -> Server {
         cpus: 2.0,
         token: None,
         identity: None,
+        memory_bytes: REPLY_MEMORY_BYTES,
         link_mbps: None,
         http: None,
         cache_folder: Some(cache.to_owned()),
@@ -79,9 +80,10 @@ struct MistakenPeer {
 impl Peer for MistakenPeer {
     fn ask(&self, prefix: &Arc<Prefix>, asked: Asked, done: Box<dyn FnOnce(Prepared) + Send>) -> Fetch {
         let asked = match asked {
-            Asked::Sample { wanted, form } if form.cut.0 > 0 => {
+            Asked::Sample { wanted, form, .. } if form.cut.0 > 0 => {
                 let id = SampleId((wanted.id.0 + 1) % self.samples);
-                Asked::Sample { wanted: Wanted { id, ..wanted }, form }
+                // A server that lies does not look whether the file is the one that was listed.
+                Asked::Sample { wanted: Wanted { id, ..wanted }, form, stored: Vec::new() }
             }
             other => other,
         };

@@ -108,7 +108,7 @@ fn law_7_a_peer_that_is_gone_is_an_error_within_the_time_for_retries_that_says_w
     let start = Instant::now();
     let answer = fetch_waiting(object.remote().unwrap(), 0..10, &Cancel::default()).unwrap();
     let text = chain(&answer.bytes.unwrap_err());
-    assert!(start.elapsed() < RETRY_TIME + Duration::from_secs(4), "{:?}", start.elapsed());
+    assert!(start.elapsed() < RETRY_TIME + Duration::from_secs(30), "{:?}", start.elapsed());
     assert!(text.contains(&server.address) && text.contains("cannot be reached") && text.contains("address"), "{text}");
     assert!(answer.traffic.retries > 0 && answer.traffic.requests == answer.traffic.retries + 1);
 }
@@ -128,7 +128,7 @@ fn a_server_that_comes_back_is_asked_again_and_a_fetch_that_is_dropped_is_not() 
     let [kept, dropped] = fetches;
     drop(dropped);
     server.is_silent.store(false, Ordering::Relaxed);
-    let (number, answer) = answers.recv_timeout(Duration::from_secs(10)).unwrap();
+    let (number, answer) = answers.recv_timeout(Duration::from_mins(1)).unwrap();
     assert_eq!((number, answer.bytes.unwrap()), (0, vec![7; 10]));
     assert!(answers.recv_timeout(Duration::from_secs(10)).is_err());
     drop(kept);

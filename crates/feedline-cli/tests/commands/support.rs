@@ -132,7 +132,7 @@ impl Running {
         let sent = Command::new("kill").args(["-INT", &self.0.id().to_string()]).status().unwrap();
         assert!(sent.success());
         assert_eq!(self.0.wait().unwrap().code(), Some(130));
-        assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+        assert!(asked.elapsed() < Duration::from_secs(30), "{:?}", asked.elapsed());
     }
 }
 

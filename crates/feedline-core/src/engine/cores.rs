@@ -261,7 +261,7 @@ mod tests {
         thread::sleep(Duration::from_millis(5));
         drop(permit);
         let had = standing.had.load(Ordering::Relaxed);
-        assert!((4000..1_000_000).contains(&had), "{had} us");
+        assert!((4000..60_000_000).contains(&had), "{had} us");
         drop(cores.standing().enter());
         assert_eq!(cores.lock().level, 0, "the level is that of the one who went last, when it began");
     }

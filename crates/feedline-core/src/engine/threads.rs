@@ -90,6 +90,6 @@ mod tests {
             }
         }
         assert_eq!(threads.handles.lock().unwrap().len(), 1);
-        assert_eq!(threads.join_within(Duration::from_secs(10)), 0);
+        assert_eq!(threads.join_within(Duration::from_mins(1)), 0);
     }
 }

@@ -72,6 +72,14 @@ pub struct Version {
     pub modified_nanoseconds: Option<i64>,
 }
 
+impl Version {
+    /// What is different from another version, for messages.
+    pub fn difference_to(self, other: Self) -> String {
+        let told = |version: Self| format!("{} bytes of {:?}", version.len, version.modified_nanoseconds);
+        format!("{}, not {}", told(self), told(other))
+    }
+}
+
 /// An open object.
 pub trait Object: Send + Sync + Debug {
     /// Bytes in it when it was opened.

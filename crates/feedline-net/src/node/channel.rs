@@ -18,7 +18,7 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::wire::{Frame, WireError};
+use crate::wire::{Frame, Sequence, WireError};
 
 /// The longest message: that of a plan with long lists.
 const MOST_BYTES: u64 = 256 << 20;
@@ -29,7 +29,7 @@ const SEND_TIME: Duration = Duration::from_secs(20);
 /// The sending half of a connection.
 #[derive(Debug)]
 pub struct Sender {
-    stream: Mutex<UnixStream>,
+    stream: Mutex<(UnixStream, Sequence)>,
     /// The same, to be ended by one who cannot wait for the lock.
     ending: UnixStream,
 }
@@ -38,6 +38,7 @@ pub struct Sender {
 #[derive(Debug)]
 pub struct Receiver {
     stream: UnixStream,
+    sequence: Sequence,
     descriptors: VecDeque<OwnedFd>,
 }
 
@@ -45,17 +46,20 @@ pub struct Receiver {
 pub fn split(stream: UnixStream) -> io::Result<(Sender, Receiver)> {
     let (receiving, ending) = (stream.try_clone()?, stream.try_clone()?);
     stream.set_write_timeout(Some(SEND_TIME))?;
-    Ok((Sender { stream: Mutex::new(stream), ending }, Receiver { stream: receiving, descriptors: VecDeque::new() }))
+    let (sequence, descriptors) = (Sequence::default(), VecDeque::new());
+    let sender = Sender { stream: Mutex::new((stream, Sequence::default())), ending };
+    Ok((sender, Receiver { stream: receiving, sequence, descriptors }))
 }
 
 impl Sender {
     /// Sends a message, and a descriptor with it.
     pub fn send(&self, message: &impl Serialize, descriptor: Option<BorrowedFd<'_>>) -> Result<(), WireError> {
-        let mut bytes = Vec::new();
-        Frame::new(0, message, Vec::new())?.write(&mut bytes)?;
-        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let (frame, mut bytes) = (Frame::new(0, message, Vec::new())?, Vec::new());
+        let mut guard = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let (stream, sequence) = &mut *guard;
+        frame.write(&mut bytes, sequence)?;
         let sent = match &descriptor {
-            Some(descriptor) => send_with(&stream, &bytes, *descriptor)?,
+            Some(descriptor) => send_with(stream, &bytes, *descriptor)?,
             None => 0,
         };
         Ok(stream.write_all(&bytes[sent..])?)
@@ -84,7 +88,10 @@ fn send_with(stream: &UnixStream, bytes: &[u8], descriptor: BorrowedFd<'_>) -> i
 impl Receiver {
     /// Receives a message, and the descriptor that came with it; `None` if the other side has ended the connection.
     pub fn receive<T: DeserializeOwned>(&mut self) -> Result<Option<(T, Option<OwnedFd>)>, WireError> {
-        let Some(frame) = Frame::read(&mut *self, MOST_BYTES)? else { return Ok(None) };
+        let mut sequence = std::mem::take(&mut self.sequence);
+        let frame = Frame::read(&mut *self, &mut sequence, MOST_BYTES);
+        self.sequence = sequence;
+        let Some(frame) = frame? else { return Ok(None) };
         let descriptor = self.descriptors.pop_front();
         self.descriptors.clear();
         Ok(Some((frame.message()?, descriptor)))

@@ -78,15 +78,17 @@ impl Hostile {
         self.receiver.receive().unwrap()
     }
 
-    /// Asks without end and gives nothing back; what it gets until the node has said `alive` times that it is there.
-    fn take_all(&mut self, alive: usize) -> Vec<(u64, OwnedFd)> {
+    /// Asks without end and gives nothing back. Waits for `least` pieces, and then until the node has twice said that it
+    /// has nothing more to give.
+    fn take_all(&mut self, least: usize) -> Vec<(u64, OwnedFd)> {
         (0..10_000).for_each(|_| self.say(&FromJob::Next));
         let (mut got, mut signs) = (Vec::new(), 0);
-        while signs < alive {
+        while got.len() < least || signs < 2 {
             match self.hear().unwrap() {
                 (FromNode::Segment(segment), Some(memory)) => got.push((segment.number, memory)),
                 (FromNode::Batch(batch), Some(memory)) => got.push((batch.number, memory)),
-                (FromNode::Alive, None) => signs += 1,
+                (FromNode::Alive, None) if got.len() >= least => signs += 1,
+                (FromNode::Alive, None) => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -149,7 +151,7 @@ fn who_asks_without_end_holds_no_more_than_others_may() {
     let folder = tempfile::tempdir().unwrap();
     let (node, plan) = (node(folder.path()), plan(300, ""));
     let mut greedy = Hostile::ride(&node, &plan);
-    let held = greedy.take_all(2);
+    let held = greedy.take_all(MOST_SEGMENTS);
     assert_eq!((held.len(), node.stats().runs[0].carousel.leased_segments), (MOST_SEGMENTS, MOST_SEGMENTS));
     check_serves(&node, &plan);
     drop((greedy, held));
@@ -162,13 +164,13 @@ fn a_rank_that_asks_without_end_holds_no_more_than_others_may() {
     let node = node(folder.path());
     let plan = Arc::new(plan(300, "").for_rank(Rank { rank: 0, world: 2 }).unwrap());
     let mut greedy = Hostile::rank(&node, &plan, &Cursor::default());
-    assert_eq!(greedy.take_all(2).len(), MOST_BATCHES);
+    assert_eq!(greedy.take_all(MOST_BATCHES).len(), MOST_BATCHES);
     for number in (8..1000).chain([u64::MAX]) {
         greedy.say(&FromJob::GiveBack { number });
     }
-    assert_eq!(greedy.take_all(2).len(), 0);
+    assert_eq!(greedy.take_all(0).len(), 0);
     greedy.say(&FromJob::GiveBack { number: 3 });
-    assert_eq!(greedy.take_all(2).len(), 1);
+    assert_eq!(greedy.take_all(1).len(), 1);
     drop(greedy);
     let Route::Share(sound) = Route::share(&Cursor::default(), &plan) else { unreachable!("it is a share") };
     let sound: serde_json::Value = serde_json::from_str(&sound).unwrap();
@@ -187,12 +189,12 @@ fn what_was_never_leased_cannot_be_given_back() {
     let folder = tempfile::tempdir().unwrap();
     let (node, plan) = (node(folder.path()), plan(300, ""));
     let mut other = Hostile::ride(&node, &plan);
-    let theirs = other.take_all(1);
+    let theirs = other.take_all(MOST_SEGMENTS);
     let mut liar = Hostile::ride(&node, &plan);
     for number in (0..1000).chain([u64::MAX]) {
         liar.say(&FromJob::GiveBack { number });
     }
-    let ours = liar.take_all(1);
+    let ours = liar.take_all(MOST_SEGMENTS);
     assert_eq!((theirs.len(), ours.len()), (MOST_SEGMENTS, MOST_SEGMENTS));
     let leased: std::collections::BTreeSet<u64> = theirs.iter().chain(&ours).map(|(number, _)| *number).collect();
     assert_eq!(node.stats().runs[0].carousel.leased_segments, leased.len(), "what the other holds stays leased");

@@ -1,43 +1,73 @@
-//! Files below a root that nobody can leave: neither by `..` nor by symbolic links.
+//! The files of a folder below the root of a server, as a store.
 
-use std::collections::HashMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use feedline_core::store::{DiskStore, Names, Object, Room, Store, StoreError, Version};
+use feedline_core::store::{Names, Object, Room, Store, StoreError, Version};
+
+use super::beneath::{Beneath, ResolveError};
+use super::listing::{Listing, list};
 
 /// A folder below the root of a server.
 #[derive(Debug)]
 pub struct ConfinedStore {
-    /// Without links in it.
-    root: PathBuf,
+    beneath: Arc<Beneath>,
+    /// Below the root; empty for the root itself.
     folder: PathBuf,
-    files: DiskStore,
 }
 
 impl ConfinedStore {
-    /// The files of `folder` below `root`, which has to be there.
-    pub fn below(root: &Path, folder: &str) -> Result<Self, StoreError> {
+    /// The files of the folder at `root`.
+    pub fn new(root: &Path) -> Result<Self, StoreError> {
         let unreadable = |source| StoreError::NotFound { path: root.display().to_string(), source };
-        let root = fs::canonicalize(root).map_err(unreadable)?;
-        check_name(folder)?;
-        let folder = root.join(folder);
-        Ok(Self { files: DiskStore::new(&folder), folder, root })
+        Ok(Self { beneath: Arc::new(Beneath::new(root).map_err(unreadable)?), folder: PathBuf::new() })
     }
 
-    /// An error if a name leads out of the root.
-    fn check(&self, name: &str) -> Result<(), StoreError> {
+    /// The files of a folder below it.
+    pub fn below(&self, folder: &str) -> Result<Self, StoreError> {
+        check_name(folder)?;
+        Ok(Self { beneath: Arc::clone(&self.beneath), folder: self.folder.join(folder) })
+    }
+
+    /// All files, or with `is_flat` those that lie in the folder itself, with their lengths and times.
+    pub fn listing(&self, is_flat: bool) -> Result<Listing, StoreError> {
+        list(&self.beneath, &self.folder, is_flat)
+    }
+
+    fn open_file(&self, name: &str) -> Result<ConfinedObject, StoreError> {
         check_name(name)?;
-        let path = self.folder.join(name);
         let read = |source: io::Error| match source.kind() {
             io::ErrorKind::NotFound => StoreError::NotFound { path: name.to_owned(), source },
             _ => StoreError::Read { path: name.to_owned(), source },
         };
-        let real = fs::canonicalize(&path).map_err(read)?;
-        if real.starts_with(&self.root) { Ok(()) } else { Err(outside(name)) }
+        let file = self.beneath.open(&self.folder.join(name)).map_err(|error| match error {
+            ResolveError::Outside => outside(name),
+            ResolveError::Io(source) => read(source),
+        })?;
+        let meta = file.metadata().map_err(read)?;
+        if !meta.is_file() {
+            let what = if meta.is_dir() { "a folder" } else { "a pipe or device" };
+            return Err(StoreError::NotAFile { path: name.to_owned(), what });
+        }
+        let (address, name) = (self.address(name), name.to_owned());
+        Ok(ConfinedObject { file, name, address, version: version_of(&meta) })
     }
+
+    fn names(&self, is_flat: bool, accept: &dyn Fn(&str) -> bool) -> Result<Names, StoreError> {
+        let Listing { files, left_out } = self.listing(is_flat)?;
+        if left_out > 0 {
+            tracing::warn!(left_out, folder = %self.folder.display(), "left out links that lead out of the root");
+        }
+        Ok(files.iter().map(|(name, _)| name.as_str()).filter(|name| accept(name)).collect())
+    }
+}
+
+pub(super) fn version_of(meta: &fs::Metadata) -> Version {
+    let nanoseconds = meta.mtime().checked_mul(1_000_000_000).and_then(|all| all.checked_add(meta.mtime_nsec()));
+    Version { len: meta.len(), modified_nanoseconds: nanoseconds }
 }
 
 /// Names are below the root as they are written: relative, without `..`.
@@ -52,65 +82,76 @@ fn outside(name: &str) -> StoreError {
 
 impl Store for ConfinedStore {
     fn list(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError> {
-        let within = Within::new(&self.root);
-        self.files.list(&|name| accept(name) && within.has(&self.folder.join(name)))
+        self.names(false, accept)
     }
 
     fn list_flat(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError> {
-        let within = Within::new(&self.root);
-        self.files.list_flat(&|name| accept(name) && within.has(&self.folder.join(name)))
+        self.names(true, accept)
     }
 
     fn read(&self, name: &str, room: &mut dyn Room) -> Result<(), StoreError> {
-        self.check(name)?;
-        self.files.read(name, room)
+        let object = self.open_file(name)?;
+        let len = usize::try_from(object.version.len).unwrap_or(usize::MAX);
+        object.read_at(0, room.room(len)?)
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Object>, StoreError> {
-        self.check(name)?;
-        self.files.open(name)
+        Ok(Arc::new(self.open_file(name)?))
     }
 
     fn address(&self, name: &str) -> String {
-        self.files.address(name)
+        self.beneath.path.join(&self.folder).join(name).display().to_string()
     }
 
     fn version(&self, name: &str) -> Option<Version> {
-        self.check(name).ok()?;
-        self.files.version(name)
+        Some(self.open_file(name).ok()?.version)
     }
 }
 
-/// Links are followed, as they are locally; those that lead out of the root are left out with all behind them.
-struct Within<'a> {
-    root: &'a Path,
-    /// Whether folders lie in the root.
-    folders: Mutex<HashMap<PathBuf, bool>>,
+/// An open file.
+#[derive(Debug)]
+struct ConfinedObject {
+    file: File,
+    name: String,
+    address: String,
+    version: Version,
 }
 
-impl<'a> Within<'a> {
-    fn new(root: &'a Path) -> Self {
-        Self { root, folders: Mutex::default() }
+impl Object for ConfinedObject {
+    fn len(&self) -> u64 {
+        self.version.len
     }
 
-    fn has(&self, file: &Path) -> bool {
-        let folder = file.parent().unwrap_or(self.root).to_owned();
-        let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_folder = *folders.entry(folder).or_insert_with_key(|folder| self.leads_to(folder));
-        drop(folders);
-        let is_link = || fs::symlink_metadata(file).is_ok_and(|meta| meta.is_symlink());
-        has_folder && (!is_link() || self.leads_to(file))
+    fn address(&self) -> String {
+        self.address.clone()
     }
 
-    fn leads_to(&self, path: &Path) -> bool {
-        fs::canonicalize(path).is_ok_and(|real| real.starts_with(self.root))
+    fn modified_nanoseconds(&self) -> Option<i64> {
+        self.version.modified_nanoseconds
+    }
+
+    fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
+        let path = || self.name.clone();
+        self.file.read_exact_at(target, offset).map_err(|source| match source.kind() {
+            io::ErrorKind::UnexpectedEof => StoreError::Truncated {
+                path: path(),
+                range: offset..offset.saturating_add(target.len() as u64),
+                len: self.file.metadata().map(|meta| meta.len()).unwrap_or_default(),
+            },
+            _ => StoreError::Read { path: path(), source },
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt as _;
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
+    /// A root with links of all kinds in it, and what lies beside it.
     fn tree() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("root/train/inner")).unwrap();
@@ -120,27 +161,101 @@ mod tests {
         let root = folder.path().join("root");
         fs::write(root.join("train/a"), "a").unwrap();
         fs::write(root.join("c"), "c").unwrap();
-        std::os::unix::fs::symlink("../../../secret", root.join("train/inner/link")).unwrap();
-        std::os::unix::fs::symlink(folder.path().join("other"), root.join("train/away")).unwrap();
-        std::os::unix::fs::symlink("../c", root.join("train/within")).unwrap();
+        symlink("../../../secret", root.join("train/inner/link")).unwrap();
+        symlink(folder.path().join("other"), root.join("train/away")).unwrap();
+        symlink("../c", root.join("train/within")).unwrap();
+        symlink(root.join("c"), root.join("train/absolute")).unwrap();
+        symlink("absolute", root.join("train/twice")).unwrap();
         folder
+    }
+
+    fn names(listing: &Listing) -> Vec<&str> {
+        listing.files.iter().map(|(name, _)| name.as_str()).collect()
     }
 
     #[test]
     fn names_and_links_that_lead_out_of_the_root_are_refused_and_not_listed() {
         let folder = tree();
-        let root = folder.path().join("root");
-        let store = ConfinedStore::below(&root, "train").unwrap();
-        let names: Vec<String> = store.list(&|_| true).unwrap().iter().map(str::to_owned).collect();
-        assert_eq!(names, ["a", "within"]);
-        for name in ["../../secret", "/etc/passwd", "inner/link", "away/b", "a/../../../secret", "a\0b", "./a", ""] {
-            let error = store.read(name, &mut Vec::new()).unwrap_err();
-            assert!(!matches!(error, StoreError::NotFound { .. }) || name.is_empty(), "{name:?}: {error}");
+        let store = ConfinedStore::new(&folder.path().join("root")).unwrap().below("train").unwrap();
+        let listing = store.listing(false).unwrap();
+        assert_eq!((names(&listing), listing.left_out), (vec!["a", "absolute", "twice", "within"], 2));
+        for name in ["../../secret", "/etc/passwd", "inner/link", "away/b", "away", "a/../../../secret", "a\0b", "./a"]
+        {
+            let error = store.read(name, &mut Vec::new()).unwrap_err().to_string();
+            assert!(error.contains("outside of what this server serves"), "{name:?}: {error}");
         }
-        let mut bytes = Vec::new();
-        store.read("within", &mut bytes).unwrap();
-        assert_eq!(bytes, b"c");
-        assert!(ConfinedStore::below(&root, "..").is_err());
-        assert!(matches!(store.read("gone", &mut bytes), Err(StoreError::NotFound { .. })));
+        for name in ["within", "absolute", "twice"] {
+            let mut bytes = Vec::new();
+            store.read(name, &mut bytes).unwrap();
+            assert_eq!(bytes, b"c");
+        }
+        assert!(store.below("..").is_err());
+        assert!(matches!(store.read("gone", &mut Vec::new()), Err(StoreError::NotFound { .. })));
+        assert!(matches!(store.read("inner", &mut Vec::new()), Err(StoreError::NotAFile { .. })));
+    }
+
+    #[test]
+    fn what_lies_behind_a_link_out_of_the_root_is_not_looked_at() {
+        let folder = tree();
+        let (root, other) = (folder.path().join("root"), folder.path().join("other"));
+        // A listing that went there would count these, or end with an error that names them.
+        std::os::unix::fs::symlink(&other, other.join("loop")).unwrap();
+        let odd = std::ffi::OsStr::new("odd");
+        fs::write(other.join(OsString::from_vec([odd.as_encoded_bytes(), &[0xff]].concat())), "").unwrap();
+        let listing = ConfinedStore::new(&root).unwrap().listing(false).unwrap();
+        assert_eq!(names(&listing), ["c", "train/a", "train/absolute", "train/twice", "train/within"]);
+        assert_eq!(listing.left_out, 2);
+    }
+
+    #[test]
+    fn links_that_lead_nowhere_or_in_circles_harm_no_other_entry() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("a"), "a").unwrap();
+        symlink("nothing", folder.path().join("nowhere")).unwrap();
+        symlink("circle", folder.path().join("circle")).unwrap();
+        let store = ConfinedStore::new(folder.path()).unwrap();
+        let listing = store.listing(false).unwrap();
+        assert_eq!((names(&listing), listing.left_out), (vec!["a", "circle", "nowhere"], 0));
+        assert!(listing.files[0].1.is_some() && listing.files[1].1.is_none());
+        assert!(store.read("circle", &mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn a_listing_has_the_lengths_and_times_of_files() {
+        let folder = tree();
+        let store = ConfinedStore::new(&folder.path().join("root")).unwrap();
+        for (name, version) in store.listing(false).unwrap().files {
+            assert_eq!(version, store.version(&name), "{name}");
+        }
+        assert_eq!(names(&store.listing(true).unwrap()), ["c"]);
+    }
+
+    #[test]
+    fn a_folder_that_is_changed_into_a_link_while_it_is_read_never_leads_out() {
+        let folder = tree();
+        let root = folder.path().join("root");
+        let (inside, link, name) = (root.join("real"), root.join("link"), root.join("swapped"));
+        fs::create_dir(&inside).unwrap();
+        fs::write(inside.join("b"), "inside").unwrap();
+        symlink(folder.path().join("other"), &link).unwrap();
+        let store = ConfinedStore::new(&root).unwrap();
+        let has_ended = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !has_ended.load(std::sync::atomic::Ordering::Relaxed) {
+                    for source in [&inside, &link] {
+                        fs::rename(source, &name).unwrap();
+                        fs::rename(&name, source).unwrap();
+                    }
+                }
+            });
+            for _ in 0..3000 {
+                let mut bytes = Vec::new();
+                if store.read("swapped/b", &mut bytes).is_ok() {
+                    assert_eq!(bytes, b"inside");
+                }
+            }
+            has_ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
     }
 }

@@ -1,33 +1,42 @@
 //! Requests and replies of all connections of a server.
 //!
 //! In: requests, by connection. Out: one request at a time for a worker, from each connection in turn, so that one with many
-//! requests does not starve the others; and replies for whoever sends them. A worker never waits for a slow client: a
-//! connection whose replies are not taken gets no further requests done.
+//! requests does not starve the others; and replies for whoever sends them. A worker never waits for a slow client or for memory:
+//! a connection whose replies are not taken gets no further requests done, and a request whose reply has no room waits until
+//! others were sent.
 //!
-//! Always true: requests that wait and bytes of replies that wait are bounded for each connection.
+//! Always true: requests that wait are bounded for each connection and for all together; the memory of replies is bounded for all
+//! together, but for what turned out longer than was booked, which is one reply for each worker at most.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use feedline_core::engine::NoMemory;
+
+use super::connection::Connection;
+use super::permits::{Admission, Permits};
 use crate::wire::Frame;
 
 /// Requests of a connection that wait; further ones stay in the socket.
 const MOST_REQUESTS: usize = 256;
 /// Bytes of such requests beyond which no further one is taken.
-const MOST_REQUEST_BYTES: u64 = 16 << 20;
+const MOST_REQUEST_BYTES: u64 = 1 << 20;
+/// Requests longer than this need a permit before they are received...
+const LONG_REQUEST_BYTES: u64 = 256 << 10;
+/// ...of which there are so many for all connections.
+const LONG_REQUESTS: usize = 8;
 /// Bytes of replies of a connection beyond which no further request of it is done.
 const MOST_REPLY_BYTES: u64 = 8 << 20;
-
-/// Bytes that have to be sent before their speed is told.
-const TELLING_BYTES: u64 = 256 << 10;
-
-/// Bytes after which those that were sent earlier count less.
-const LATE_BYTES: u64 = 16 << 20;
+/// How long a reply may take while others wait for its memory.
+const YIELD_TIME: Duration = Duration::from_secs(20);
 
 /// All connections.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Fair {
+    /// Bytes of all replies that are made, wait or are sent.
+    memory_bytes: u64,
+    permits: Arc<Permits>,
     state: Mutex<State>,
     has_requests: Condvar,
 }
@@ -41,42 +50,120 @@ pub(super) enum Next {
     Ended,
 }
 
+/// A request that waits, with the permit it needed.
+pub(super) type Request = (Frame, Admission);
+
 #[derive(Debug, Default)]
 struct State {
     next: u64,
     connections: BTreeMap<u64, Connection>,
     /// Connections of which a request can be done.
     turns: VecDeque<u64>,
+    /// Connections whose next request waits for memory, and how much.
+    crowded: VecDeque<(u64, u64)>,
+    /// Bytes of all replies.
+    booked_bytes: u64,
     is_closed: bool,
 }
 
-#[derive(Debug, Default)]
-struct Connection {
-    requests: VecDeque<Frame>,
-    request_bytes: u64,
-    replies: VecDeque<Frame>,
-    reply_bytes: u64,
-    /// What was sent of late, and the time that took: a link that is slow makes it long.
-    sent_bytes: u64,
-    sending: Duration,
-    /// Whether it is among those of which a request can be done.
-    has_turn: bool,
-    changed: Arc<Condvar>,
+/// Memory for the reply to one request; what is not used is free again when this is dropped.
+#[derive(Debug)]
+pub(super) struct Booking<'a> {
+    fair: &'a Fair,
+    number: u64,
+    bytes: u64,
+}
+
+impl Booking<'_> {
+    /// Books memory before it is taken; an error if it is not free now.
+    pub fn book(&mut self, bytes: u64) -> Result<(), NoMemory> {
+        self.fair.lock().book(self.number, bytes, self.fair.memory_bytes)?;
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    /// Bytes a second that the client takes while something is sent to it, once enough was.
+    pub fn bytes_per_second(&self) -> Option<f64> {
+        self.fair.lock().connections.get(&self.number)?.bytes_per_second()
+    }
+}
+
+impl Drop for Booking<'_> {
+    fn drop(&mut self) {
+        self.fair.release(self.number, self.bytes);
+    }
 }
 
 impl State {
     fn give_turn(&mut self, number: u64) -> bool {
         let Some(connection) = self.connections.get_mut(&number) else { return false };
-        let can = !connection.requests.is_empty() && connection.reply_bytes < MOST_REPLY_BYTES && !connection.has_turn;
+        let can = !connection.requests.is_empty()
+            && connection.reply_bytes < MOST_REPLY_BYTES
+            && !connection.has_turn
+            && !connection.is_crowded;
         if can {
             connection.has_turn = true;
             self.turns.push_back(number);
         }
         can
     }
+
+    /// Whether so many bytes are free for a connection. One that has replies waiting leaves half of the memory to others; a reply
+    /// longer than all memory is made alone.
+    fn has_room(&self, connection: &Connection, bytes: u64, limit: u64) -> bool {
+        let limit = if connection.reply_bytes == 0 { limit } else { limit / 2 };
+        self.booked_bytes == 0 || self.booked_bytes.saturating_add(bytes) <= limit
+    }
+
+    fn book(&mut self, number: u64, bytes: u64, limit: u64) -> Result<(), NoMemory> {
+        // The replies to a client that is gone are not kept.
+        let Some(connection) = self.connections.get(&number) else { return Ok(()) };
+        if !self.has_room(connection, bytes, limit) {
+            return Err(NoMemory::Crowded { bytes });
+        }
+        self.add(number, bytes);
+        Ok(())
+    }
+
+    fn add(&mut self, number: u64, bytes: u64) {
+        if let Some(connection) = self.connections.get_mut(&number) {
+            connection.reply_bytes += bytes;
+            self.booked_bytes += bytes;
+        }
+    }
+
+    fn subtract(&mut self, number: u64, bytes: u64) {
+        if let Some(connection) = self.connections.get_mut(&number) {
+            connection.reply_bytes -= bytes;
+            self.booked_bytes -= bytes;
+        }
+    }
+
+    /// Lets those go on whose memory is free now, in the order in which they came; says whether there are any.
+    fn wake_crowded(&mut self, limit: u64) -> bool {
+        let waiting = std::mem::take(&mut self.crowded);
+        let (woken, crowded): (VecDeque<_>, VecDeque<_>) = waiting.into_iter().partition(|(number, bytes)| {
+            self.connections.get(number).is_none_or(|connection| self.has_room(connection, *bytes, limit))
+        });
+        self.crowded = crowded;
+        let mut has_woken = false;
+        for (number, _) in woken {
+            if let Some(connection) = self.connections.get_mut(&number) {
+                connection.is_crowded = false;
+            }
+            has_woken |= self.give_turn(number);
+        }
+        has_woken
+    }
 }
 
 impl Fair {
+    /// No connections; replies take up to `memory_bytes`.
+    pub fn new(memory_bytes: u64) -> Self {
+        let permits = Arc::new(Permits::new(LONG_REQUESTS));
+        Self { memory_bytes, permits, state: Mutex::default(), has_requests: Condvar::new() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -95,20 +182,31 @@ impl Fair {
 
     /// A connection has ended; what waits of it is dropped.
     pub fn leave(&self, number: u64) {
-        let left = self.lock().connections.remove(&number);
-        if let Some(left) = left {
-            left.changed.notify_all();
+        let mut state = self.lock();
+        let Some(left) = state.connections.remove(&number) else { return };
+        state.booked_bytes -= left.reply_bytes;
+        state.wake_crowded(self.memory_bytes);
+        drop(state);
+        self.has_requests.notify_all();
+        left.changed.notify_all();
+    }
+
+    /// Waits until a request of so many bytes may be received; `None` if the connection has ended meanwhile.
+    pub fn admit(&self, number: u64, bytes: u64) -> Option<Admission> {
+        if bytes <= LONG_REQUEST_BYTES {
+            return Some(Admission::Free);
         }
+        self.permits.take(|| self.lock().connections.contains_key(&number)).map(Admission::Permitted)
     }
 
     /// A request has come; waits while too many do. Says whether the connection goes on.
-    pub fn put_request(&self, number: u64, request: Frame) -> bool {
+    pub fn put_request(&self, number: u64, request: Frame, admission: Admission) -> bool {
         let mut state = self.lock();
         loop {
             let Some(connection) = state.connections.get_mut(&number) else { return false };
             if connection.requests.len() < MOST_REQUESTS && connection.request_bytes < MOST_REQUEST_BYTES {
                 connection.request_bytes += request.wire_bytes();
-                connection.requests.push_back(request);
+                connection.requests.push_back((request, admission));
                 let has_turn = state.give_turn(number);
                 drop(state);
                 if has_turn {
@@ -122,7 +220,7 @@ impl Fair {
     }
 
     /// The next request to be done, from each connection in turn; waits for one. Nothing once the server is closed.
-    pub fn next_request(&self) -> Option<(u64, Frame)> {
+    pub fn next_request(&self) -> Option<(Booking<'_>, Request)> {
         let mut state = self.lock();
         loop {
             if state.is_closed {
@@ -132,22 +230,45 @@ impl Fair {
                 let Some(connection) = state.connections.get_mut(&number) else { continue };
                 connection.has_turn = false;
                 let Some(request) = connection.requests.pop_front() else { continue };
-                connection.request_bytes -= request.wire_bytes();
+                connection.request_bytes -= request.0.wire_bytes();
                 connection.changed.notify_all();
                 state.give_turn(number);
-                return Some((number, request));
+                return Some((Booking { fair: self, number, bytes: 0 }, request));
             }
             state = self.has_requests.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// A reply is ready to be sent.
-    pub fn put_reply(&self, number: u64, reply: Frame) {
+    /// A request whose reply has no room waits until `bytes` are free.
+    pub fn put_back(&self, booking: Booking<'_>, request: Request, bytes: u64) {
+        let number = booking.number;
+        drop(booking);
         let mut state = self.lock();
         let Some(connection) = state.connections.get_mut(&number) else { return };
-        connection.reply_bytes += reply.wire_bytes();
+        connection.request_bytes += request.0.wire_bytes();
+        connection.requests.push_front(request);
+        let waits_already = std::mem::replace(&mut connection.is_crowded, true);
+        if !waits_already {
+            state.crowded.push_back((number, bytes));
+        }
+        // What it waits for may have become free since.
+        let has_woken = state.wake_crowded(self.memory_bytes);
+        drop(state);
+        if has_woken {
+            self.has_requests.notify_all();
+        }
+    }
+
+    /// A reply is ready to be sent.
+    pub fn put_reply(&self, mut booking: Booking<'_>, reply: Frame) {
+        let (number, booked) = (booking.number, std::mem::take(&mut booking.bytes));
+        let mut state = self.lock();
+        state.subtract(number, booked);
+        state.add(number, reply.wire_bytes());
+        let Some(connection) = state.connections.get_mut(&number) else { return };
         connection.replies.push_back(reply);
         connection.changed.notify_all();
+        self.wake(state, number);
     }
 
     /// The next reply to be sent; waits for one, but not for long.
@@ -157,6 +278,7 @@ impl Fair {
         loop {
             let Some(connection) = state.connections.get_mut(&number) else { return Next::Ended };
             if let Some(reply) = connection.replies.pop_front() {
+                connection.sending_since = Some(Instant::now());
                 return Next::Reply(reply);
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -168,29 +290,39 @@ impl Fair {
         }
     }
 
+    /// Whether a connection takes a reply so slowly that it has to make room for those who wait for memory.
+    pub fn must_yield(&self, number: u64) -> bool {
+        let state = self.lock();
+        let since = state.connections.get(&number).and_then(|connection| connection.sending_since);
+        !state.crowded.is_empty() && since.is_some_and(|since| since.elapsed() > YIELD_TIME)
+    }
+
     /// A reply was sent, which took some time.
     pub fn sent(&self, number: u64, bytes: u64, took: Duration) {
         let mut state = self.lock();
-        let Some(connection) = state.connections.get_mut(&number) else { return };
-        connection.reply_bytes -= bytes;
-        connection.sent_bytes += bytes;
-        connection.sending += took;
-        if connection.sent_bytes > LATE_BYTES {
-            connection.sent_bytes /= 2;
-            connection.sending /= 2;
+        state.subtract(number, bytes);
+        if let Some(connection) = state.connections.get_mut(&number) {
+            connection.add_sent(bytes, took);
         }
-        let has_turn = state.give_turn(number);
-        drop(state);
-        if has_turn {
-            self.has_requests.notify_one();
+        self.wake(state, number);
+    }
+
+    fn release(&self, number: u64, bytes: u64) {
+        if bytes > 0 {
+            let mut state = self.lock();
+            state.subtract(number, bytes);
+            self.wake(state, number);
         }
     }
 
-    /// Bytes a second that a connection takes while something is sent to it, once enough was.
-    pub fn bytes_per_second(&self, number: u64) -> Option<f64> {
-        let state = self.lock();
-        let connection = state.connections.get(&number).filter(|it| it.sent_bytes >= TELLING_BYTES)?;
-        Some(connection.sent_bytes as f64 / connection.sending.as_secs_f64().max(1e-9))
+    /// Lets a connection and those who wait for memory go on, after some became free.
+    fn wake(&self, mut state: MutexGuard<'_, State>, number: u64) {
+        let has_woken = state.wake_crowded(self.memory_bytes);
+        let has_turn = state.give_turn(number);
+        drop(state);
+        if has_woken || has_turn {
+            self.has_requests.notify_all();
+        }
     }
 
     /// Connections of which something waits to be done or sent.
@@ -199,9 +331,10 @@ impl Fair {
         self.lock().connections.values().filter(is_busy).count()
     }
 
-    /// Connections now.
-    pub fn connections(&self) -> usize {
-        self.lock().connections.len()
+    /// Connections now, and the memory of their replies.
+    pub fn now(&self) -> (usize, u64) {
+        let state = self.lock();
+        (state.connections.len(), state.booked_bytes)
     }
 
     /// Ends all.
@@ -218,61 +351,4 @@ impl Fair {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn frame(request: u64) -> Frame {
-        Frame::new(request, &(), Vec::new()).unwrap()
-    }
-
-    fn reply(request: u64) -> Frame {
-        Frame::new(request, &(), vec![0; 1 << 20]).unwrap()
-    }
-
-    #[test]
-    fn connections_take_turns_whatever_each_asks_for() {
-        let fair = Fair::default();
-        let (busy, quiet) = (fair.enter(9).unwrap(), fair.enter(9).unwrap());
-        (0..100).for_each(|request| assert!(fair.put_request(busy, frame(request))));
-        assert!(fair.put_request(quiet, frame(1000)));
-        let first: Vec<u64> = (0..3).map(|_| fair.next_request().unwrap().0).collect();
-        assert_eq!(first, [busy, quiet, busy]);
-    }
-
-    #[test]
-    fn law_5_a_client_that_takes_no_replies_gets_no_more_requests_done() {
-        let fair = Fair::default();
-        let (slow, other) = (fair.enter(9).unwrap(), fair.enter(9).unwrap());
-        for request in 0..20 {
-            assert!(fair.put_request(slow, frame(request)));
-        }
-        let mut done = 0;
-        while fair.lock().connections[&slow].has_turn {
-            let (number, request) = fair.next_request().unwrap();
-            fair.put_reply(number, reply(request.request));
-            done += 1;
-        }
-        assert!((8..=9).contains(&done), "{done} replies of a megabyte wait");
-        assert!(fair.put_request(other, frame(7)));
-        assert_eq!(fair.next_request().unwrap().0, other);
-        for _ in 0..2 {
-            let Next::Reply(reply) = fair.next_reply(slow, Duration::ZERO) else { panic!("no reply waits") };
-            fair.sent(slow, reply.wire_bytes(), Duration::ZERO);
-        }
-        assert_eq!(fair.next_request().unwrap().0, slow);
-        assert_eq!(fair.next_reply(other, Duration::from_millis(1)), Next::NotYet);
-    }
-
-    #[test]
-    fn no_more_connections_than_allowed_and_all_end_with_the_server() {
-        let fair = Fair::default();
-        let number = fair.enter(1).unwrap();
-        assert!(fair.enter(1).is_none());
-        fair.leave(number);
-        let number = fair.enter(1).unwrap();
-        fair.close();
-        assert!(fair.next_request().is_none() && fair.enter(1).is_none());
-        assert_eq!(fair.next_reply(number, Duration::from_mins(1)), Next::Ended);
-        assert!(!fair.put_request(number, frame(1)));
-    }
-}
+mod tests;

@@ -4,11 +4,18 @@
 //! in place of a path. Names are those below the root, so samples have the ids, labels and keys that they have locally.
 
 mod allowance;
+mod answer;
+mod beneath;
 mod confined;
+mod connection;
 mod cpu;
 mod fair;
+mod greeting;
+mod half_open;
 mod link;
+mod listing;
 mod peer;
+mod permits;
 mod plans;
 mod range;
 mod remote;
@@ -26,10 +33,11 @@ use feedline_core::store::Store;
 
 pub use confined::ConfinedStore;
 pub use link::{Link, LinkCounts, LinkDone, LinkError, LinkTerms, LinkTraffic, Pending};
+pub use listing::Listing;
 pub use peer::StoragePeer;
 pub use remote::RemoteStore;
 pub use root::Root;
-pub use server::{Server, ServerConfig, ServerError};
+pub use server::{REPLY_MEMORY_BYTES, Server, ServerConfig, ServerError};
 pub use tally::ServerStats;
 pub use token::Token;
 

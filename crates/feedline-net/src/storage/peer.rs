@@ -14,7 +14,7 @@ use feedline_core::store::{Fetch, StoreError, Traffic};
 use feedline_core::supply::{Asked, Peer, Prepared};
 
 use super::link::{Link, LinkCounts, LinkError, LinkTraffic, Pending};
-use crate::wire::{Failure, Reply, Request};
+use crate::wire::{Failure, Reply, Request, shortened};
 
 /// How often a plan is sent again for one sample.
 const MOST_UNKNOWN: u32 = 3;
@@ -164,7 +164,11 @@ impl Shared {
         let state = match reply {
             Ok((Reply::Planned, _)) => Some(PlanState::Known),
             Ok((Reply::Failed { reason, .. }, _)) => {
-                tracing::warn!(server = self.server, reason, "nothing is prepared near the storage");
+                tracing::warn!(
+                    server = self.server,
+                    reason = shortened(reason),
+                    "nothing is prepared near the storage"
+                );
                 Some(PlanState::Refused(reason.clone()))
             }
             Ok(_) => Some(PlanState::Refused("the server's answer is of another kind".to_owned())),
@@ -206,7 +210,8 @@ impl Shared {
 
     fn prepared(self: &Arc<Self>, ask: Arc<Ask>, reply: Result<(Reply, Vec<u8>), LinkError>) {
         match reply {
-            Ok((Reply::Prepared(spent), bytes)) => ask.end(Ok((bytes, spent))),
+            Ok((Reply::Prepared(spent), bytes)) if spent.answers(&ask.asked) => ask.end(Ok((bytes, spent))),
+            Ok((Reply::Prepared(_), _)) => ask.end(Err(self.content("the server's numbers are impossible"))),
             Ok((Reply::Failed { failure: Failure::UnknownPlan, .. }, _)) if ask.may_go_on() => {
                 let number = ask.prefix.number;
                 let mut plans = lock(&self.plans);
@@ -224,7 +229,10 @@ impl Shared {
 
     /// What the server cannot prepare may still be had as it is stored.
     fn content(&self, reason: &str) -> StoreError {
-        StoreError::Content { path: self.server.clone(), problem: format!("cannot prepare this: {reason}") }
+        StoreError::Content {
+            path: self.server.clone(),
+            problem: format!("cannot prepare this: {}", shortened(reason)),
+        }
     }
 
     fn gone(&self, error: LinkError) -> StoreError {

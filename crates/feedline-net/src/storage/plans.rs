@@ -5,6 +5,7 @@
 
 use std::num::NonZero;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use feedline_core::Registry;
@@ -27,8 +28,16 @@ const MOST_SOURCES: NonZero<usize> = NonZero::new(8).expect("it is not zero");
 pub(super) struct Plans {
     registry: Registry,
     machine: Machine,
-    known: Mutex<LruCache<u128, Arc<NearPreparer>>>,
+    known: Mutex<LruCache<u128, Arc<OpenPlan>>>,
     sources: Mutex<LruCache<String, Arc<dyn Source>>>,
+}
+
+/// A plan that is open.
+#[derive(Debug)]
+pub(super) struct OpenPlan {
+    pub preparer: NearPreparer,
+    /// Bytes of the longest sample that was sent.
+    pub longest_reply: AtomicU64,
 }
 
 impl std::fmt::Debug for Plans {
@@ -60,8 +69,8 @@ impl Plans {
         }
     }
 
-    /// The preparer of a plan that was opened.
-    pub fn get(&self, number: u128) -> Option<Arc<NearPreparer>> {
+    /// A plan that was opened.
+    pub fn get(&self, number: u128) -> Option<Arc<OpenPlan>> {
         lock(&self.known).get(&number).cloned()
     }
 
@@ -76,8 +85,8 @@ impl Plans {
         if Prefix::listing_of(&**plan.source()) != listing {
             return Err("the server has other samples than the client has listed; start the client anew".to_owned());
         }
-        let preparer = Arc::new(NearPreparer::new(Arc::new(plan), &self.machine));
-        lock(&self.known).put(number, preparer);
+        let preparer = NearPreparer::new(Arc::new(plan), &self.machine);
+        lock(&self.known).put(number, Arc::new(OpenPlan { preparer, longest_reply: AtomicU64::new(0) }));
         Ok(())
     }
 

@@ -3,15 +3,18 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use feedline_core::engine::Cancel;
+use feedline_core::engine::{Cancel, NoMemory};
 use feedline_core::store::{
     Answer, Done, Fetch, Object, Remote, StoreError, Traffic, Version, answer_unasked, fetch_waiting,
 };
 
+use super::answer::MOST_READ_BYTES;
 use super::link::{Link, LinkError, LinkTraffic, Pending};
 use super::remote::{failed, unexpected, unreachable};
-use super::session::MOST_READ_BYTES;
 use crate::wire::{Reply, Request};
+
+/// The longest range: a server may lie about the length of a file.
+const MOST_FETCH_BYTES: u64 = 64 << 30;
 
 /// A file as it was when it was opened.
 #[derive(Debug)]
@@ -37,7 +40,7 @@ impl RemoteObject {
         let told = move |reply: Result<(Reply, Vec<u8>), LinkError>, traffic| {
             let bytes = match reply {
                 Ok((Reply::Bytes, bytes)) if bytes.len() as u64 == len => Ok(bytes),
-                Ok((Reply::Failed { failure, reason }, _)) => Err(failed(&address, failure, reason)),
+                Ok((Reply::Failed { failure, reason }, _)) => Err(failed(&address, failure, &reason)),
                 Ok(_) => Err(unexpected(address)),
                 Err(error) => Err(unreachable(&address, error)),
             };
@@ -75,6 +78,11 @@ impl Remote for RemoteObject {
     fn fetch(&self, range: Range<u64>, done: Done) -> Fetch {
         if let Some(answer) = answer_unasked(self, &range) {
             done(answer);
+            return Fetch::new(|| {});
+        }
+        if range.end - range.start > MOST_FETCH_BYTES {
+            let bytes = range.end - range.start;
+            done(Answer { bytes: Err(NoMemory::Exhausted { bytes }.into()), traffic: Traffic::default() });
             return Fetch::new(|| {});
         }
         let starts: Vec<u64> = (range.start..range.end).step_by(MOST_READ_BYTES as usize).collect();
@@ -121,7 +129,21 @@ impl Gathering {
         }
         let Some(Gathered { mut pieces, traffic, done, .. }) = gathering.take() else { return };
         drop(gathering);
-        let mut joined = || if pieces.len() == 1 { pieces.swap_remove(0) } else { pieces.concat() };
-        done(Answer { bytes: error.map_or_else(|| Ok(joined()), Err), traffic });
+        let joined = match error {
+            Some(error) => Err(error),
+            None if pieces.len() == 1 => Ok(pieces.swap_remove(0)),
+            None => join(&pieces).map_err(StoreError::from),
+        };
+        done(Answer { bytes: joined, traffic });
     }
+}
+
+fn join(pieces: &[Vec<u8>]) -> Result<Vec<u8>, NoMemory> {
+    let len = pieces.iter().map(Vec::len).sum();
+    let mut all = Vec::new();
+    all.try_reserve_exact(len).map_err(|_| NoMemory::Exhausted { bytes: len as u64 })?;
+    for piece in pieces {
+        all.extend_from_slice(piece);
+    }
+    Ok(all)
 }

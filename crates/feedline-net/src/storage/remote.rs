@@ -15,12 +15,13 @@ use feedline_core::supply::Peer;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::SECURE_SCHEME;
+use super::confined::check_name;
 use super::link::{Link, LinkError, LinkTerms};
 use super::peer::StoragePeer;
 use super::range::RemoteObject;
 use super::token::Token;
 use crate::tls::Trust;
-use crate::wire::{Failure, Reply, Request};
+use crate::wire::{Failure, Reply, Request, shortened};
 
 /// Files below a folder of a storage server.
 #[derive(Debug)]
@@ -94,7 +95,15 @@ impl RemoteStore {
     fn list_with(&self, is_flat: bool, accept: &dyn Fn(&str) -> bool) -> Result<Names, StoreError> {
         let address = self.address("");
         match call(&self.link, &address, &Request::List { folder: self.folder.clone(), is_flat })? {
-            (Reply::Names(mut names), _) => {
+            (Reply::Names { mut names, left_out }, _) => {
+                if left_out > 0 {
+                    tracing::warn!(
+                        left_out,
+                        folder = address,
+                        "the storage server left out links that lead out of its root; serve the folder they lead to as well"
+                    );
+                }
+                check_names(&names).map_err(|problem| StoreError::Content { path: address, problem })?;
                 names.retain(|(name, _)| accept(name));
                 *self.listed.write().unwrap_or_else(PoisonError::into_inner) = Listed::new(&names);
                 Ok(names.iter().map(|(name, _)| name.as_str()).collect())
@@ -104,10 +113,19 @@ impl RemoteStore {
     }
 }
 
+/// What is wrong with a listing: names lie below the folder and are there once.
+fn check_names(names: &[(String, Option<Version>)]) -> Result<(), String> {
+    if let Some((name, _)) = names.iter().find(|(name, _)| name.is_empty() || check_name(name).is_err()) {
+        return Err(format!("cannot be listed: the server names {:?}, which is no file below it", shortened(name)));
+    }
+    let is_sorted = names.is_sorted_by(|(one, _), (other, _)| one < other);
+    if is_sorted { Ok(()) } else { Err("cannot be listed: the server's names are not in order".to_owned()) }
+}
+
 /// Asks; an answer that says why there is none is an error that names `address`.
 fn call(link: &Link, address: &str, request: &Request) -> Result<(Reply, Vec<u8>), StoreError> {
     match ask(link, address, request)? {
-        (Reply::Failed { failure, reason }, _) => Err(failed(address, failure, reason)),
+        (Reply::Failed { failure, reason }, _) => Err(failed(address, failure, &reason)),
         other => Ok(other),
     }
 }
@@ -122,7 +140,8 @@ pub(super) fn unreachable(address: &str, error: LinkError) -> StoreError {
 }
 
 /// That a server cannot give something.
-pub(super) fn failed(address: &str, failure: Failure, reason: String) -> StoreError {
+pub(super) fn failed(address: &str, failure: Failure, reason: &str) -> StoreError {
+    let reason = shortened(reason);
     let path = address.to_owned();
     let problem = match failure {
         Failure::NotFound => {
@@ -159,7 +178,7 @@ impl Store for RemoteStore {
                 let object = self.open(name)?;
                 object.read_at(0, room.room(object.len() as usize)?)
             }
-            (Reply::Failed { failure, reason }, _) => Err(failed(&address, failure, reason)),
+            (Reply::Failed { failure, reason }, _) => Err(failed(&address, failure, &reason)),
             _ => Err(unexpected(address)),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! In: a folder below the root. Out: its files as a store. Always true: no name leads out of the root, whatever is behind it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use feedline_core::store::{Names, Object, Room, Store, StoreError, Version};
@@ -10,6 +10,7 @@ use feedline_core::supply::Peer;
 
 use super::ConfinedStore;
 use super::confined::check_name;
+use super::listing::Listing;
 use crate::object::{Peers, RETRY_TIME};
 
 /// The folder that a server serves.
@@ -22,7 +23,7 @@ pub struct Root {
 
 #[derive(Clone, Debug)]
 enum Place {
-    Disk(PathBuf),
+    Disk(Arc<ConfinedStore>),
     Bucket { url: String, peers: Arc<Peers> },
 }
 
@@ -40,8 +41,8 @@ impl Root {
 
     /// A folder on disk.
     pub fn folder(path: &Path) -> Result<Self, StoreError> {
-        let whole = Arc::new(ConfinedStore::below(path, "")?);
-        Ok(Self { place: Place::Disk(path.to_owned()), whole })
+        let whole = Arc::new(ConfinedStore::new(path)?);
+        Ok(Self { place: Place::Disk(Arc::clone(&whole)), whole })
     }
 
     /// All of it.
@@ -53,10 +54,25 @@ impl Root {
     pub fn below(&self, folder: &str) -> Result<Arc<dyn Store>, StoreError> {
         match &self.place {
             _ if folder.is_empty() => Ok(Arc::clone(&self.whole)),
-            Place::Disk(path) => Ok(Arc::new(ConfinedStore::below(path, folder)?)),
+            Place::Disk(whole) => Ok(Arc::new(whole.below(folder)?)),
             Place::Bucket { url, peers } => {
                 check_name(folder)?;
                 Ok(Arc::new(NamedStore(peers.open(&format!("{url}/{folder}"))?)))
+            }
+        }
+    }
+}
+
+impl Root {
+    /// The files of a folder, or with `is_flat` those that lie in the folder itself.
+    pub fn listing(&self, folder: &str, is_flat: bool) -> Result<Listing, StoreError> {
+        match &self.place {
+            Place::Disk(whole) => whole.below(folder)?.listing(is_flat),
+            Place::Bucket { .. } => {
+                let store = self.below(folder)?;
+                let names = if is_flat { store.list_flat(&|_| true)? } else { store.list(&|_| true)? };
+                let files = names.iter().map(|name| (name.to_owned(), store.version(name))).collect();
+                Ok(Listing { files, left_out: 0 })
             }
         }
     }

@@ -14,7 +14,11 @@ use std::time::{Duration, Instant};
 use feedline_core::engine::Cancel;
 use feedline_core::supply::NearWorkspace;
 
+use super::answer::{self, Answered};
 use super::cpu::Cpu;
+use super::fair::Fair;
+use super::greeting::{Greeted, greet};
+use super::half_open::{HalfOpen, HalfOpenPlace};
 use super::plans::Plans;
 use super::root::Root;
 use super::session::{self, Shared};
@@ -22,11 +26,13 @@ use super::tally::ServerStats;
 use super::throttle::Throttle;
 use super::token::Token;
 use crate::http::{HttpError, HttpServer, Routes};
-use crate::tls::{Identity, Stream};
-use crate::wire::{Frame, Reply, WireError};
+use crate::tls::Identity;
+use crate::wire::WireError;
 
-/// Connections at once; further ones are told so and closed.
+/// Clients at once; further ones are told so and closed.
 const MOST_CONNECTIONS: usize = 256;
+/// What the replies of all connections may take, unless told otherwise.
+pub const REPLY_MEMORY_BYTES: u64 = 1 << 30;
 /// Connections that wait to be taken; one that finds no room is tried again by its system only after a second.
 const BACKLOG: i32 = 4096;
 /// How long a client may be silent before its machine is asked whether it is still there.
@@ -47,6 +53,8 @@ pub struct ServerConfig {
     pub token: Option<Token>,
     /// Who the server is, where it speaks TLS.
     pub identity: Option<Identity>,
+    /// Bytes that replies of all connections may take together, from being made to being sent.
+    pub memory_bytes: u64,
     /// The most to send, in megabits per second.
     pub link_mbps: Option<f64>,
     /// Where to keep what is found out about the data, such as seek indexes.
@@ -83,9 +91,11 @@ struct StatsSource {
 
 impl StatsSource {
     fn read(&self) -> ServerStats {
+        let (connections, reply_bytes) = self.shared.fair.now();
         ServerStats {
             uptime_seconds: self.began.elapsed().as_secs_f64(),
-            connections: self.shared.fair.connections(),
+            connections,
+            reply_bytes,
             cpu_seconds: self.shared.cpu.spent().as_secs_f64(),
             cpus: self.cpus,
             ..self.shared.tally.stats()
@@ -99,6 +109,7 @@ pub struct Server {
     address: SocketAddr,
     stats: StatsSource,
     http: Option<HttpServer>,
+    half_open: Arc<HalfOpen>,
     is_closed: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -106,7 +117,7 @@ pub struct Server {
 impl Server {
     /// Starts to serve.
     pub fn start(config: ServerConfig) -> Result<Self, ServerError> {
-        let ServerConfig { root, listen, cpus, token, identity, link_mbps, http, cache_folder } = config;
+        let ServerConfig { root, listen, cpus, token, identity, memory_bytes, link_mbps, http, cache_folder } = config;
         if !(cpus > 0.0 && cpus.is_finite()) {
             return Err(ServerError::Cpus { cpus });
         }
@@ -122,7 +133,7 @@ impl Server {
         let throttle = link_mbps.map(Throttle::new).map(Arc::new);
         let plans = Arc::new(Plans::new(&Arc::new(root.clone()), cache_folder));
         let shared = Shared {
-            fair: Arc::default(),
+            fair: Arc::new(Fair::new(memory_bytes)),
             tally: Arc::default(),
             cpu: Arc::new(Cpu::new(cpus)),
             throttle,
@@ -133,7 +144,15 @@ impl Server {
         };
         let is_closed = Arc::new(AtomicBool::new(false));
         let stats = StatsSource { shared: shared.clone(), cpus, began: Instant::now() };
-        let mut server = Self { address, stats, http: None, is_closed: Arc::clone(&is_closed), threads: Vec::new() };
+        let half_open = Arc::<HalfOpen>::default();
+        let mut server = Self {
+            address,
+            stats,
+            http: None,
+            half_open: Arc::clone(&half_open),
+            is_closed: Arc::clone(&is_closed),
+            threads: Vec::new(),
+        };
         let of_pages = server.stats.clone();
         let routes = Routes::of_numbers(move || of_pages.read());
         server.http = http.map(|http| HttpServer::start(http, routes)).transpose()?;
@@ -141,7 +160,7 @@ impl Server {
             let (shared, root) = (shared.clone(), root.clone());
             server.begin(format!("feedline-storage-{number}"), move || work(&shared, &root))?;
         }
-        server.begin("feedline-accept".to_owned(), move || accept(&listener, &shared, &is_closed))?;
+        server.begin("feedline-accept".to_owned(), move || accept(&listener, &half_open, &shared, &is_closed))?;
         Ok(server)
     }
 
@@ -157,7 +176,7 @@ impl Server {
 
     /// Connections now.
     pub fn connections(&self) -> usize {
-        self.stats.shared.fair.connections()
+        self.stats.shared.fair.now().0
     }
 
     /// What it has done so far.
@@ -182,6 +201,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.is_closed.store(true, Ordering::Release);
         self.stats.shared.fair.close();
+        self.half_open.close();
         self.stats.shared.cancel.cancel();
         // Wakes the thread that accepts.
         if let Err(error) = TcpStream::connect_timeout(&self.address, Duration::from_millis(200)) {
@@ -198,99 +218,94 @@ impl Drop for Server {
 fn work(shared: &Shared, root: &Root) {
     let mut meter = shared.cpu.meter();
     let mut workspace = NearWorkspace::new(shared.cancel.clone());
-    while let Some((number, request)) = shared.fair.next_request() {
+    while let Some((mut booking, request)) = shared.fair.next_request() {
         let answered =
-            catch_unwind(AssertUnwindSafe(|| session::answer((number, &request), root, shared, &mut workspace)));
-        let answered = answered.unwrap_or_else(|_| {
-            // What an op panics on is a bug, but one of this request only.
-            workspace = NearWorkspace::new(shared.cancel.clone());
-            session::failed(&request)
-        });
-        match answered {
-            Ok(reply) => shared.fair.put_reply(number, reply),
-            Err(error) => {
-                tracing::error!(%error, "a reply cannot be written");
-                shared.fair.leave(number);
+            catch_unwind(AssertUnwindSafe(|| answer::answer(&request.0, root, shared, &mut booking, &mut workspace)));
+        let answered = match answered {
+            Ok(Ok(answered)) => Ok(answered),
+            Ok(Err(error)) => {
+                tracing::error!(error = %feedline_core::error::chain(&error), "a reply cannot be written");
+                answer::failed(&request.0, &error.to_string()).map(Answered::Reply)
             }
+            Err(_) => {
+                // What an op panics on is a bug, but one of this request only.
+                workspace = NearWorkspace::new(shared.cancel.clone());
+                let reason = "the server panicked at this request, which is a bug; its log says more";
+                answer::failed(&request.0, reason).map(Answered::Reply)
+            }
+        };
+        match answered {
+            Ok(Answered::Reply(reply)) => shared.fair.put_reply(booking, reply),
+            Ok(Answered::Crowded(bytes)) => shared.fair.put_back(booking, request, bytes),
+            Err(error) => tracing::error!(%error, "a request is not answered"),
         }
         meter.charge();
     }
 }
 
-fn accept(listener: &TcpListener, shared: &Shared, is_closed: &AtomicBool) {
+fn accept(listener: &TcpListener, half_open: &Arc<HalfOpen>, shared: &Shared, is_closed: &AtomicBool) {
     while !is_closed.load(Ordering::Acquire) {
-        let stream = match listener.accept() {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                tracing::warn!(%error, "a connection cannot be taken");
-                thread::sleep(ACCEPT_PAUSE);
-                continue;
-            }
-        };
-        shared.tally.connections.fetch_add(1, Ordering::Relaxed);
-        let Some(number) = shared.fair.enter(MOST_CONNECTIONS) else {
-            if is_closed.load(Ordering::Acquire) {
-                return;
-            }
-            shared.tally.refused.fetch_add(1, Ordering::Relaxed);
-            turn_away(&stream);
-            continue;
-        };
-        let of_connection = shared.clone();
-        let started = thread::Builder::new().name(format!("feedline-client-{number}")).spawn(move || {
-            if let Err(error) = serve(stream, number, &of_connection) {
-                tracing::info!(error = %feedline_core::error::chain(&error), "a connection has ended");
-            }
-            of_connection.fair.leave(number);
+        let taken = listener.accept().and_then(|(socket, peer)| {
+            let (place, ended) = half_open.enter(peer.ip(), &socket)?;
+            shared.tally.connections.fetch_add(1, Ordering::Relaxed);
+            shared.tally.refused.fetch_add(ended, Ordering::Relaxed);
+            let of_connection = shared.clone();
+            thread::Builder::new().name("feedline-client".to_owned()).spawn(move || {
+                if let Err(error) = serve(socket, place, &of_connection) {
+                    tracing::info!(error = %feedline_core::error::chain(&error), "a connection has ended");
+                }
+            })
         });
-        if let Err(error) = started {
-            tracing::warn!(%error, "a connection cannot be served");
-            shared.fair.leave(number);
+        if let Err(error) = taken
+            && !is_closed.load(Ordering::Acquire)
+        {
+            tracing::warn!(%error, "a connection cannot be taken");
+            thread::sleep(ACCEPT_PAUSE);
         }
     }
 }
 
-/// Finds out who has connected; tells somebody who may not ask so.
-fn welcome(socket: TcpStream, shared: &Shared) -> Result<Stream, WireError> {
+/// Finds out who has connected, and gives its connection a number; tells somebody who may not ask so.
+fn welcome(socket: TcpStream, place: HalfOpenPlace, shared: &Shared) -> Result<(Greeted, u64), WireError> {
     socket.set_nodelay(true)?;
     let keep_alive = socket2::TcpKeepalive::new().with_time(KEEP_ALIVE).with_interval(KEEP_ALIVE / 6);
     socket2::SockRef::from(&socket).set_tcp_keepalive(&keep_alive)?;
     socket.set_write_timeout(Some(session::SEND_TIME))?;
-    let greeted =
-        Stream::accept(socket, session::HANDSHAKE_TIME, shared.identity.as_ref()).and_then(
-            |stream| match session::greet(&stream, shared.token.as_ref()) {
-                Ok(()) => Ok(stream),
-                Err(error) => Err((stream, error)),
-            },
-        );
-    greeted.map_err(|(stream, error)| {
-        shared.tally.refused.fetch_add(1, Ordering::Relaxed);
-        if let WireError::Refused(reason) = &error
-            && let Err(error) = session::refuse(&stream, reason)
-        {
-            tracing::debug!(%error, "the reason was not told");
+    let mut greeted = greet(socket, shared.token.as_ref(), shared.identity.as_ref())?;
+    let Some(number) = shared.fair.enter(MOST_CONNECTIONS) else {
+        let reason = format!("the server has {MOST_CONNECTIONS} connections, which is all it takes");
+        let error = WireError::Busy(reason);
+        greeted.turn_away(&error);
+        return Err(error);
+    };
+    drop(place);
+    match greeted.welcome() {
+        Ok(()) => Ok((greeted, number)),
+        Err(error) => {
+            shared.fair.leave(number);
+            Err(error)
         }
-        error
-    })
+    }
 }
 
-fn turn_away(mut stream: &TcpStream) {
-    let reason = format!("the server has {MOST_CONNECTIONS} connections, which is all it takes");
-    let told = Frame::new(0, &Reply::Busy { reason }, Vec::new());
-    let written = stream.set_write_timeout(Some(ACCEPT_PAUSE)).map(|()| told.map(|frame| frame.write(&mut stream)));
-    tracing::debug!(?written, "turned a connection away");
-}
-
-fn serve(socket: TcpStream, number: u64, shared: &Shared) -> Result<(), WireError> {
-    let stream = Arc::new(welcome(socket, shared)?);
+fn serve(socket: TcpStream, place: HalfOpenPlace, shared: &Shared) -> Result<(), WireError> {
+    let (greeted, number) = welcome(socket, place, shared).inspect_err(|_| {
+        shared.tally.refused.fetch_add(1, Ordering::Relaxed);
+    })?;
+    let Greeted { stream, mut incoming, mut outgoing } = greeted;
+    let stream = Arc::new(stream);
     let (sending, of_sender) = (Arc::clone(&stream), shared.clone());
     let sender = thread::Builder::new().name(format!("feedline-send-{number}")).spawn(move || {
-        session::send(&sending, number, &of_sender);
-    })?;
-    let received = session::receive(&stream, number, shared);
+        session::send(&sending, &mut outgoing, number, &of_sender);
+    });
+    let served = sender.map_err(WireError::from).map(|sender| {
+        let received = session::receive(&stream, &mut incoming, number, shared);
+        shared.fair.leave(number);
+        if sender.join().is_err() {
+            tracing::error!("a thread that sends panicked");
+        }
+        received
+    });
     shared.fair.leave(number);
-    if sender.join().is_err() {
-        tracing::error!("a thread that sends panicked");
-    }
-    received
+    served?
 }

@@ -60,8 +60,10 @@ pub struct ServerStats {
     pub connections: usize,
     /// Connections since it was started, also of those who might not ask.
     pub connections_total: u64,
-    /// Those that were turned away: another version, no token, no TLS, or too many.
+    /// Those that were turned away: another version, no token, no TLS, no word in time, or too many.
     pub refused: u64,
+    /// Bytes of replies that are made, wait or are sent now.
+    pub reply_bytes: u64,
     /// Requests by kind.
     pub requests: BTreeMap<&'static str, u64>,
     /// Those that could not be done.
@@ -83,6 +85,7 @@ impl Numbers for ServerStats {
         text.gauge("feedline_storage_connections", "Connections now.", self.connections);
         text.counter("feedline_storage_connections_total", "Connections since the start.", self.connections_total);
         text.counter("feedline_storage_refused_total", "Connections that were turned away.", self.refused);
+        text.gauge("feedline_storage_reply_bytes", "Memory of replies now.", self.reply_bytes);
         let mut by_kind = |name: &'static str, help: &'static str, counts: &BTreeMap<&'static str, u64>| {
             text.counters(name, help, ["kind"], counts.iter().map(|(kind, count)| ([*kind], *count)));
         };

@@ -11,7 +11,7 @@ use rustls::Connection;
 
 use super::trust::advice;
 use super::{Identity, Trust};
-use crate::wire::WireError;
+use crate::wire::{LONGEST_GAP, WireError};
 
 /// What is read from the socket at once: a TLS record and a bit.
 const READ_BYTES: usize = 18 << 10;
@@ -95,10 +95,10 @@ impl Stream {
         Self { session: Some(Box::new(session)), ..self }
     }
 
-    /// From now on reading may take any time.
+    /// From now on reading may take any time; it ends with an error whenever nothing came for a while, and may go on.
     pub fn lift_deadline(&self) -> io::Result<()> {
         *lock(&self.deadline) = None;
-        self.socket.set_read_timeout(None)
+        self.socket.set_read_timeout(Some(LONGEST_GAP))
     }
 
     /// Waits on the socket no longer than until the deadline: somebody who sends a byte now and then gains nothing.

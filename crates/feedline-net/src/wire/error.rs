@@ -8,10 +8,14 @@ pub enum WireError {
     Broken(#[from] std::io::Error),
     #[error("this is not feedline's protocol: a frame begins with {found:02x?}")]
     Magic { found: [u8; 4] },
+    #[error("the head of a frame arrived damaged, or a frame before it was lost")]
+    Head,
     #[error("a frame of {bytes} bytes was announced, but at most {most} are taken")]
     TooLong { bytes: u64, most: u64 },
     #[error("a frame arrived damaged: its checksum is {found:016x}, not {told:016x}")]
     Checksum { told: u64, found: u64 },
+    #[error("the system has no {bytes} bytes left for a frame")]
+    Memory { bytes: u64 },
     #[error("a message cannot be read: {0}")]
     Message(#[from] postcard::Error),
     #[error("{0}")]

@@ -1,23 +1,53 @@
-//! Frames: a message and bytes, with length and checksum.
+//! Frames: a message and bytes, with lengths and checksums.
+//!
+//! On the wire, a frame is a head of 40 bytes, its message and its bytes. All numbers are little-endian.
+//!
+//! | place in the head | |
+//! |---|---|
+//! | 0..4 | `FLN2` |
+//! | 4..8 | length of the message |
+//! | 8..16 | length of the bytes |
+//! | 16..24 | number of the request |
+//! | 24..32 | checksum of message and bytes |
+//! | 32..40 | checksum of the head before it, with the number of the frame in its connection as the seed |
+//!
+//! The head has a checksum of its own, so that nobody waits for the bytes of a length that was damaged on the way. Its seed
+//! counts the frames, so that a frame that was lost or came twice is noticed at the next one.
 
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
 use super::WireError;
 
 /// The longest frame that a server takes.
 pub const MOST_REQUEST_BYTES: u64 = 16 << 20;
-/// The longest frame that a client takes.
-pub const MOST_REPLY_BYTES: u64 = 4 << 30;
+/// The longest frame that a client takes: the listing of some ten million files.
+pub const MOST_REPLY_BYTES: u64 = 1 << 30;
 
-const MAGIC: [u8; 4] = *b"FLN1";
-const HEAD_BYTES: usize = 32;
+const MAGIC: [u8; 4] = *b"FLN2";
+const HEAD_BYTES: usize = 40;
+/// The part of a head that its checksum covers.
+const CHECKED_BYTES: usize = HEAD_BYTES - size_of::<u64>();
+/// Frames up to this length are written in one go.
+const SMALL_BYTES: usize = 16 << 10;
 /// As much is read of a long frame before memory for more is taken: a length that is a lie costs little.
 const STEP_BYTES: u64 = 1 << 20;
+
+/// Counts the frames of one direction of a connection. Both sides begin at zero.
+#[derive(Debug, Default)]
+pub struct Sequence(u64);
+
+impl Sequence {
+    fn next(&mut self) -> u64 {
+        let number = self.0;
+        self.0 += 1;
+        number
+    }
+}
 
 /// A message and the bytes it speaks of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +62,10 @@ pub struct Frame {
 impl Frame {
     /// A frame of a message.
     pub fn new(request: u64, message: &impl Serialize, bytes: Vec<u8>) -> Result<Self, WireError> {
-        Ok(Self { request, message: postcard::to_stdvec(message)?, bytes })
+        let len = postcard::experimental::serialized_size(message)?;
+        let mut room = Vec::new();
+        room.try_reserve_exact(len).map_err(|_| WireError::Memory { bytes: len as u64 })?;
+        Ok(Self { request, message: postcard::to_extend(message, room)?, bytes })
     }
 
     /// Its message.
@@ -45,23 +78,30 @@ impl Frame {
         (HEAD_BYTES + self.message.len() + self.bytes.len()) as u64
     }
 
-    /// Sends it.
-    pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
-        let mut head = Vec::with_capacity(HEAD_BYTES + self.message.len());
-        head.extend(MAGIC);
-        head.extend((self.message.len() as u32).to_le_bytes());
-        head.extend((self.bytes.len() as u64).to_le_bytes());
-        head.extend(self.request.to_le_bytes());
-        let checksum = checksum(&head, &self.message, &self.bytes);
-        head.extend(checksum.to_le_bytes());
-        head.extend(&self.message);
+    /// Sends it as the next frame of a connection.
+    pub fn write(&self, to: &mut impl Write, sequence: &mut Sequence) -> io::Result<()> {
+        let mut head = [0; HEAD_BYTES];
+        head[..4].copy_from_slice(&MAGIC);
+        let message_len = u32::try_from(self.message.len()).map_err(io::Error::other)?;
+        head[4..8].copy_from_slice(&message_len.to_le_bytes());
+        head[8..16].copy_from_slice(&(self.bytes.len() as u64).to_le_bytes());
+        head[16..24].copy_from_slice(&self.request.to_le_bytes());
+        head[24..32].copy_from_slice(&checksum(&self.message, &self.bytes).to_le_bytes());
+        let of_head = xxh3_64_with_seed(&head[..CHECKED_BYTES], sequence.next());
+        head[CHECKED_BYTES..].copy_from_slice(&of_head.to_le_bytes());
+        // Short frames, which are most, are one packet.
+        if self.message.len() + self.bytes.len() <= SMALL_BYTES {
+            return to.write_all(&[&head, self.message.as_slice(), &self.bytes].concat());
+        }
         to.write_all(&head)?;
+        to.write_all(&self.message)?;
         to.write_all(&self.bytes)
     }
 
-    /// Receives one of at most `most` bytes; `None` if the other side has ended the connection between two frames.
-    pub fn read(from: &mut impl Read, most: u64) -> Result<Option<Self>, WireError> {
-        let Some(head) = Head::read(from, most)? else { return Ok(None) };
+    /// Receives the next frame of a connection, of at most `most` bytes; `None` if the other side has ended the connection
+    /// between two frames.
+    pub fn read(from: &mut impl Read, sequence: &mut Sequence, most: u64) -> Result<Option<Self>, WireError> {
+        let Some(head) = Head::read(from, sequence, most)? else { return Ok(None) };
         Ok(Some(head.rest(from)?.0))
     }
 }
@@ -69,11 +109,11 @@ impl Frame {
 /// The beginning of a frame that is being received.
 #[derive(Clone, Debug)]
 pub struct Head {
-    bytes: [u8; HEAD_BYTES],
     /// The number of the request.
     pub request: u64,
     message_len: u64,
     bytes_len: u64,
+    checksum: u64,
 }
 
 /// How the bytes of a frame came.
@@ -88,8 +128,8 @@ pub struct Arrival {
 }
 
 impl Head {
-    /// Receives the head of a frame of at most `most` bytes; `None` if the connection has ended before it.
-    pub fn read(from: &mut impl Read, most: u64) -> Result<Option<Self>, WireError> {
+    /// Receives the head of the next frame, of at most `most` bytes; `None` if the connection has ended before it.
+    pub fn read(from: &mut impl Read, sequence: &mut Sequence, most: u64) -> Result<Option<Self>, WireError> {
         let mut bytes = [0; HEAD_BYTES];
         let mut len = read_some(from, &mut bytes)?;
         if len == 0 {
@@ -106,23 +146,29 @@ impl Head {
         }
         from.read_exact(&mut bytes[len..])?;
         let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        if long(CHECKED_BYTES) != xxh3_64_with_seed(&bytes[..CHECKED_BYTES], sequence.next()) {
+            return Err(WireError::Head);
+        }
         let (message_len, bytes_len) = (u64::from(u32::from_le_bytes(word(&bytes, 4))), long(8));
         let len = message_len.saturating_add(bytes_len);
         if len > most {
             return Err(WireError::TooLong { bytes: len, most });
         }
-        Ok(Some(Self { bytes, request: long(16), message_len, bytes_len }))
+        Ok(Some(Self { request: long(16), message_len, bytes_len, checksum: long(24) }))
+    }
+
+    /// Bytes that follow it.
+    pub fn rest_bytes(&self) -> u64 {
+        self.message_len + self.bytes_len
     }
 
     /// Receives what belongs to it.
     pub fn rest(&self, from: &mut impl Read) -> Result<(Frame, Arrival), WireError> {
-        let (start, told) = self.bytes.split_last_chunk().expect("a head is longer than a checksum");
-        let told = u64::from_le_bytes(*told);
         let began = Instant::now();
         let (message, _) = read_len(from, self.message_len)?;
         let (bytes, arrival) = read_len(from, self.bytes_len)?;
         let arrival = Arrival { time: began.elapsed(), ..arrival };
-        let found = checksum(start, &message, &bytes);
+        let (told, found) = (self.checksum, checksum(&message, &bytes));
         if found != told {
             return Err(WireError::Checksum { told, found });
         }
@@ -139,18 +185,19 @@ fn read_some(from: &mut impl Read, target: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-fn read_len(from: &mut impl Read, len: u64) -> io::Result<(Vec<u8>, Arrival)> {
+fn read_len(from: &mut impl Read, len: u64) -> Result<(Vec<u8>, Arrival), WireError> {
     let (mut bytes, mut filled) = (Vec::new(), 0);
     let (mut first, mut arrival) = (None, Arrival::default());
     while (filled as u64) < len {
         if filled == bytes.len() {
             // Doubles what is there, so that long frames are not copied often.
-            let step = STEP_BYTES.max(filled as u64).min(len - filled as u64);
-            bytes.resize(filled + step as usize, 0);
+            let step = STEP_BYTES.max(filled as u64).min(len - filled as u64) as usize;
+            bytes.try_reserve_exact(step).map_err(|_| WireError::Memory { bytes: len })?;
+            bytes.resize(filled + step, 0);
         }
         let read = read_some(from, &mut bytes[filled..])?;
         if read == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
         filled += read;
         let now = Instant::now();
@@ -165,11 +212,12 @@ fn read_len(from: &mut impl Read, len: u64) -> io::Result<(Vec<u8>, Arrival)> {
     Ok((bytes, arrival))
 }
 
-fn checksum(head: &[u8], message: &[u8], bytes: &[u8]) -> u64 {
+fn checksum(message: &[u8], bytes: &[u8]) -> u64 {
     let mut hasher = Xxh3::new();
-    for part in [head, message, bytes] {
-        hasher.update(part);
-    }
+    // The length keeps what moves from the one to the other apart.
+    hasher.update(&(message.len() as u64).to_le_bytes());
+    hasher.update(message);
+    hasher.update(bytes);
     hasher.digest()
 }
 
@@ -180,8 +228,12 @@ mod tests {
 
     fn sent(frame: &Frame) -> Vec<u8> {
         let mut wire = Vec::new();
-        frame.write(&mut wire).unwrap();
+        frame.write(&mut wire, &mut Sequence::default()).unwrap();
         wire
+    }
+
+    fn read(mut wire: &[u8], most: u64) -> Result<Option<Frame>, WireError> {
+        Frame::read(&mut wire, &mut Sequence::default(), most)
     }
 
     proptest! {
@@ -193,30 +245,69 @@ mod tests {
             let frame = Frame::new(request, &text, bytes).unwrap();
             let mut wire = sent(&frame);
             prop_assert_eq!(wire.len() as u64, frame.wire_bytes());
-            let read = Frame::read(&mut wire.as_slice(), 1000).unwrap().unwrap();
-            prop_assert_eq!(read.message::<String>().unwrap(), text);
-            prop_assert_eq!(read, frame);
+            let found = read(&wire, 1000).unwrap().unwrap();
+            prop_assert_eq!(found.message::<String>().unwrap(), text);
+            prop_assert_eq!(found, frame);
             let place = at.index(wire.len());
             wire[place] ^= flip;
-            prop_assert!(Frame::read(&mut wire.as_slice(), 1000).is_err(), "byte {place} is another");
+            prop_assert!(read(&wire, 1000).is_err(), "byte {place} is another");
+        }
+    }
+
+    /// Gives what it has and fails the test if more is asked for: a real connection would wait there.
+    struct NoMore<'a>(&'a [u8]);
+
+    impl Read for NoMore<'_> {
+        fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+            assert!(!self.0.is_empty(), "it waits for what will not come");
+            self.0.read(target)
+        }
+    }
+
+    #[test]
+    fn a_damaged_head_is_noticed_without_waiting_for_what_it_announces() {
+        let frame = Frame::new(7, &"text", vec![1; 50]).unwrap();
+        for bit in 0..HEAD_BYTES * 8 {
+            let mut wire = sent(&frame);
+            wire[bit / 8] ^= 1 << (bit % 8);
+            let found = Frame::read(&mut NoMore(&wire), &mut Sequence::default(), MOST_REPLY_BYTES);
+            assert!(matches!(found, Err(WireError::Head | WireError::Magic { .. })), "bit {bit}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_frame_that_is_lost_comes_twice_or_too_early_is_noticed() {
+        let (mut sequence, mut frames) = (Sequence::default(), Vec::new());
+        for number in 0..3 {
+            let mut wire = Vec::new();
+            Frame::new(number, &(), vec![]).unwrap().write(&mut wire, &mut sequence).unwrap();
+            frames.push(wire);
+        }
+        for (order, is_sound) in [([0, 1], true), ([0, 2], false), ([0, 0], false), ([1, 0], false)] {
+            let (wire, mut sequence) = (order.map(|number| frames[number].clone()).concat(), Sequence::default());
+            let mut wire = wire.as_slice();
+            let found = [(); 2].map(|()| Frame::read(&mut wire, &mut sequence, 99).is_ok());
+            assert_eq!(found == [true; 2], is_sound, "{order:?}");
         }
     }
 
     #[test]
     fn a_frame_cut_short_or_too_long_is_an_error_and_none_is_the_end() {
-        assert!(Frame::read(&mut [].as_slice(), 10).unwrap().is_none());
+        assert!(read(&[], 10).unwrap().is_none());
         let wire = sent(&Frame::new(1, &(), vec![7; 100]).unwrap());
         for len in 1..wire.len() {
-            assert!(matches!(Frame::read(&mut &wire[..len], 1000), Err(WireError::Broken(_))), "{len} bytes");
+            assert!(matches!(read(&wire[..len], 1000), Err(WireError::Broken(_))), "{len} bytes");
         }
-        assert!(matches!(Frame::read(&mut wire.as_slice(), 99), Err(WireError::TooLong { .. })));
-        assert!(matches!(Frame::read(&mut [b'G'; 40].as_slice(), 99), Err(WireError::Magic { .. })));
+        assert!(matches!(read(&wire, 99), Err(WireError::TooLong { .. })));
+        assert!(matches!(read(&[b'G'; 40], 99), Err(WireError::Magic { .. })));
     }
 
     #[test]
     fn a_length_that_is_a_lie_takes_little_memory() {
-        let mut wire = sent(&Frame::new(1, &(), vec![]).unwrap());
-        wire[8..16].copy_from_slice(&(3_u64 << 30).to_le_bytes());
-        assert!(matches!(Frame::read(&mut wire.as_slice(), MOST_REPLY_BYTES), Err(WireError::Broken(_))));
+        // A head that is sound, of a frame whose bytes do not come.
+        let head = Head { request: 1, message_len: 0, bytes_len: 3 << 40, checksum: 0 };
+        assert!(matches!(head.rest(&mut [].as_slice()), Err(WireError::Broken(_))));
+        let step = usize::try_from(STEP_BYTES).unwrap();
+        assert!(matches!(head.rest(&mut vec![0; 3 * step].as_slice()), Err(WireError::Broken(_))));
     }
 }

@@ -5,7 +5,7 @@ use feedline_core::supply::{Asked, Spent};
 use serde::{Deserialize, Serialize};
 
 /// The version of everything in this folder. Both sides have the same.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// The versions of the engine and of the decoders. Both sides have the same, else they might make different samples.
 pub fn engine_version() -> String {
@@ -69,6 +69,8 @@ pub enum Request {
         /// Its name below the root.
         name: String,
     },
+    /// The client is there and waits. It gets no answer, but shows whether a frame before it was lost.
+    Alive,
 }
 
 impl Request {
@@ -83,6 +85,7 @@ impl Request {
             Self::ReadAll { .. } => "read_all",
             Self::Plan { .. } => "plan",
             Self::Prepare { .. } => "prepare",
+            Self::Alive => "alive",
         }
     }
 }
@@ -97,6 +100,8 @@ pub enum Reply {
     },
     /// The client may ask.
     Welcome,
+    /// The server is there and works. Comes when there was nothing else to say for a while.
+    Alive,
     /// The connection ends here.
     Refused {
         /// Why.
@@ -107,8 +112,13 @@ pub enum Reply {
         /// Why.
         reason: String,
     },
-    /// Names, sorted by bytes, with what is known of the files without opening them.
-    Names(Vec<(String, Option<Version>)>),
+    /// The files of a folder.
+    Names {
+        /// Names, sorted by bytes, with what is known of the files without opening them.
+        names: Vec<(String, Option<Version>)>,
+        /// Links that lead out of the root.
+        left_out: u64,
+    },
     /// A file.
     Opened(Version),
     /// The bytes beside this message.
@@ -141,4 +151,12 @@ pub enum Failure {
     UnknownPlan,
     /// Anything else.
     Other,
+}
+
+/// The longest text of the other side that is passed on in a message, in bytes.
+const MOST_TEXT: usize = 1000;
+
+/// The beginning of a text that came from the other side, which may be of any length.
+pub(crate) fn shortened(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MOST_TEXT)]
 }

@@ -33,7 +33,8 @@ use crate::metrics::{Metrics, TrafficMeter};
 use crate::offload::{Advisor, OffloadReport, Policy};
 use crate::plan::{Plan, Prefix};
 use crate::sink::Machine;
-use crate::store::{Answer, Done, Fetch, StoreError};
+use crate::source::Origin;
+use crate::store::{Answer, Done, Fetch, StoreError, Version};
 
 /// Requests that are under way at once: a link is kept busy by fewer than a bucket, and what was decided meanwhile counts
 /// for all others.
@@ -84,6 +85,15 @@ impl NearSupply {
 }
 
 impl Near {
+    /// The files of a sample as they were when they were listed, as far as the store says that.
+    fn stored(&self, wanted: Wanted) -> Vec<(String, Version)> {
+        let version = |name: &Arc<str>| match self.plan.source().origin(wanted.id, name) {
+            Origin::Whole { store, name: file } => Some((name.to_string(), store.version(file)?)),
+            Origin::Part { .. } | Origin::Made => None,
+        };
+        self.plan.loaded().iter().filter_map(|(name, _)| version(name)).collect()
+    }
+
     /// Asks what a sample would take in other forms, now and then.
     fn try_forms(&self, wanted: Wanted) {
         if !self.advisor.wants_trials() {
@@ -149,7 +159,7 @@ impl Needs for Near {
             });
             done(Answer { bytes, traffic: answer.traffic });
         });
-        self.peer.ask(&self.prefix, Asked::Sample { wanted, form }, done)
+        self.peer.ask(&self.prefix, Asked::Sample { wanted, form, stored: self.stored(wanted) }, done)
     }
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Form, Wanted};
 use crate::plan::Prefix;
-use crate::store::{Fetch, StoreError, Traffic};
+use crate::store::{Fetch, StoreError, Traffic, Version};
 
 /// Prepares samples near the data.
 pub trait Peer: Send + Sync + Debug {
@@ -33,6 +33,8 @@ pub enum Asked {
         wanted: Wanted,
         /// How.
         form: Form,
+        /// The files that it is stored in, by field, as they were when they were listed. A sample of others is not made.
+        stored: Vec<(String, Version)>,
     },
     /// What a sample would take in all forms, without the sample.
     Trials {
@@ -65,6 +67,31 @@ pub struct Spent {
     pub bytes_per_second: Option<f64>,
     /// What was asked for, if that was how other forms would be.
     pub trials: Vec<Trial>,
+}
+
+/// No sample is larger, and none takes longer: numbers of a peer beyond this are wrong or meant to do harm.
+const MOST_BYTES: u64 = 1 << 40;
+const MOST_NANOSECONDS: u64 = 86_400 * 1_000_000_000;
+const MOST_TRIALS: usize = 1000;
+const MOST_RATE: f64 = 1e13;
+
+impl Spent {
+    /// Whether its numbers can be those of an answer to `asked`: they come from another machine and are reckoned with.
+    pub fn answers(&self, asked: &Asked) -> bool {
+        let is_form = match asked {
+            Asked::Sample { form, .. } => Form { packing: form.packing, ..self.form } == *form,
+            Asked::Trials { .. } => true,
+        };
+        let is_rate = |rate: f64| (0.0..MOST_RATE).contains(&rate);
+        let is_trial = |trial: &Trial| trial.bytes <= MOST_BYTES && trial.nanoseconds <= MOST_NANOSECONDS;
+        is_form
+            && self.stored_bytes <= MOST_BYTES
+            && self.nanoseconds <= MOST_NANOSECONDS
+            && is_rate(f64::from(self.cores))
+            && self.bytes_per_second.is_none_or(is_rate)
+            && self.trials.len() <= MOST_TRIALS
+            && self.trials.iter().all(is_trial)
+    }
 }
 
 /// What a form would take for a sample.

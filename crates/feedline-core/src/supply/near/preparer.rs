@@ -18,7 +18,8 @@ use crate::metrics::{Metrics, thread_cpu_time};
 use crate::op::OpError;
 use crate::plan::Plan;
 use crate::sink::Machine;
-use crate::store::StoreError;
+use crate::source::Origin;
+use crate::store::{StoreError, Version};
 
 /// Memory that one sample may take.
 const MOST_BYTES: u64 = 1 << 30;
@@ -60,6 +61,8 @@ pub enum PrepareError {
     Form,
     #[error("there is no sample {0} in the source")]
     NoSample(u64),
+    #[error("{file:?} has changed since it was listed: it is {how}")]
+    Changed { file: String, how: String },
     #[error(transparent)]
     Memory(#[from] NoMemory),
 }
@@ -70,7 +73,7 @@ impl PrepareError {
         match self {
             Self::Op { source, .. } => matches!(**source, OpError::Codec(CodecError::Index(_))),
             Self::Form => true,
-            Self::Supply(_) | Self::NoSample(_) | Self::Memory(_) => false,
+            Self::Supply(_) | Self::NoSample(_) | Self::Changed { .. } | Self::Memory(_) => false,
         }
     }
 }
@@ -103,18 +106,36 @@ impl NearPreparer {
 
     /// Does what is asked for; gives a record, and what it took.
     pub fn prepare(&self, asked: &Asked, workspace: &mut NearWorkspace) -> Result<(Vec<u8>, Spent), PrepareError> {
-        let (Asked::Sample { wanted, .. } | Asked::Trials { wanted }) = *asked;
+        let &(Asked::Sample { wanted, .. } | Asked::Trials { wanted }) = asked;
         if self.plan.source().ordinal_of(wanted.id).is_none() {
             return Err(PrepareError::NoSample(wanted.id.0));
         }
         let NearWorkspace { tools, budget } = workspace;
         tools.begin(budget.begin((0, 0), 0, Patience::Waits), 0)?;
-        let prepared = match *asked {
-            Asked::Sample { wanted, form } => self.in_form(wanted, form, tools),
-            Asked::Trials { wanted } => self.trials(wanted, tools),
+        let prepared = match asked {
+            // Looked at afterwards: what was read is what was listed, if the file still is.
+            Asked::Sample { form, stored, .. } => self
+                .in_form(wanted, *form, tools)
+                .and_then(|prepared| self.check_stored(wanted, stored).map(|()| prepared)),
+            Asked::Trials { .. } => self.trials(wanted, tools),
         };
         tools.end_keeping(0);
         prepared
+    }
+
+    /// An error if a file of a sample is not the one that was listed.
+    fn check_stored(&self, wanted: Wanted, stored: &[(String, Version)]) -> Result<(), PrepareError> {
+        for (field, listed) in stored {
+            let is_loaded = self.plan.loaded().iter().any(|(name, _)| **name == **field);
+            if is_loaded
+                && let Origin::Whole { store, name } = self.plan.source().origin(wanted.id, field)
+                && let Some(now) = store.version(name)
+                && now != *listed
+            {
+                return Err(PrepareError::Changed { file: name.to_owned(), how: now.difference_to(*listed) });
+            }
+        }
+        Ok(())
     }
 
     fn in_form(&self, wanted: Wanted, form: Form, tools: &mut Workspace) -> Result<(Vec<u8>, Spent), PrepareError> {

@@ -3,11 +3,14 @@
 use std::io::{self, Read, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{Counts, LinkTerms};
 use crate::tls::Stream;
-use crate::wire::{Arrival, Frame, Head, MOST_REPLY_BYTES, PROTOCOL, Reply, Request, WireError, engine_version};
+use crate::wire::{
+    Arrival, Frame, Head, MOST_REPLY_BYTES, PROTOCOL, Paced, Reply, Request, Sequence, WireError, engine_version,
+};
 
 /// How long a connection may take to come about.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
@@ -18,14 +21,16 @@ const SEND_TIME: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: Stream,
+    /// What counts the frames that are sent.
+    outgoing: Mutex<Sequence>,
     began: Instant,
     /// When something came last, in milliseconds since it began.
     heard_milliseconds: AtomicU64,
 }
 
 impl Connection {
-    /// Connects and says who asks.
-    pub fn open(terms: &LinkTerms, counts: &Counts) -> Result<Self, WireError> {
+    /// Connects and says who asks. The sequence is for the one thread that receives from it.
+    pub fn open(terms: &LinkTerms, counts: &Counts) -> Result<(Self, Sequence), WireError> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "no address is known for it");
         for address in terms.server.to_socket_addrs()? {
             match TcpStream::connect_timeout(&address, CONNECT_TIME) {
@@ -35,9 +40,14 @@ impl Connection {
                     let host = terms.server.rsplit_once(':').map_or(terms.server.as_str(), |(host, _)| host);
                     let host = host.trim_start_matches('[').trim_end_matches(']');
                     let stream = Stream::connect(socket, CONNECT_TIME, host, terms.trust.as_ref())?;
-                    let connection = Self { stream, began: Instant::now(), heard_milliseconds: AtomicU64::new(0) };
-                    connection.greet(terms, counts)?;
-                    return Ok(connection);
+                    let connection = Self {
+                        stream,
+                        outgoing: Mutex::default(),
+                        began: Instant::now(),
+                        heard_milliseconds: AtomicU64::new(0),
+                    };
+                    let incoming = connection.greet(terms, counts)?;
+                    return Ok((connection, incoming));
                 }
                 Err(error) => last = error,
             }
@@ -45,13 +55,14 @@ impl Connection {
         Err(last.into())
     }
 
-    fn greet(&self, terms: &LinkTerms, counts: &Counts) -> Result<(), WireError> {
+    fn greet(&self, terms: &LinkTerms, counts: &Counts) -> Result<Sequence, WireError> {
         let mut said = Request::Hello { protocol: PROTOCOL, engine: engine_version() };
-        let mut stream = self.receiver(counts);
+        let mut incoming = Sequence::default();
+        let mut counted = Counted { connection: self, counts, taken_bytes: 0 };
         loop {
-            Frame::new(0, &said, Vec::new())?.write(&mut &self.stream)?;
+            self.send([&Frame::new(0, &said, Vec::new())?])?;
             let gone = || io::Error::from(io::ErrorKind::UnexpectedEof);
-            match Frame::read(&mut stream, 4096)?.ok_or_else(gone)?.message()? {
+            match Frame::read(&mut counted, &mut incoming, 4096)?.ok_or_else(gone)?.message()? {
                 Reply::Welcome => break,
                 Reply::Refused { reason } => return Err(WireError::Refused(reason)),
                 Reply::Busy { reason } => return Err(WireError::Busy(reason)),
@@ -63,17 +74,23 @@ impl Connection {
             }
         }
         self.stream.lift_deadline()?;
-        Ok(())
+        Ok(incoming)
     }
 
-    /// Sends requests.
-    pub fn send(&self, requests: &[u8]) -> io::Result<()> {
-        (&self.stream).write_all(requests)
+    /// Sends requests, all in one go.
+    pub fn send<'a>(&self, requests: impl IntoIterator<Item = &'a Frame>) -> io::Result<()> {
+        let mut outgoing = self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = Vec::new();
+        for request in requests {
+            request.write(&mut bytes, &mut outgoing)?;
+        }
+        (&self.stream).write_all(&bytes)
     }
 
     /// What it receives, for the one thread that does.
-    pub fn receiver<'a>(&'a self, counts: &'a Counts) -> Receiver<'a> {
-        Receiver { connection: self, counts, taken_bytes: 0 }
+    pub fn receiver<'a>(&'a self, incoming: Sequence, counts: &'a Counts) -> Receiver<'a> {
+        let counted = Counted { connection: self, counts, taken_bytes: 0 };
+        Receiver { from: Paced::new(counted, None), incoming }
     }
 
     /// When something came last.
@@ -87,26 +104,38 @@ impl Connection {
     }
 }
 
-/// Receives, and counts what comes.
+/// Receives replies.
 #[derive(Debug)]
 pub(super) struct Receiver<'a> {
-    connection: &'a Connection,
-    counts: &'a Counts,
-    /// Bytes that came.
-    pub taken_bytes: u64,
+    from: Paced<Counted<'a>>,
+    incoming: Sequence,
 }
 
 impl Receiver<'_> {
     /// The next reply, or why there is none, and the request that it was for where that is known.
     pub fn next(&mut self) -> Result<(Frame, Arrival), (Option<u64>, WireError)> {
+        self.from.begin_frame();
         let ended = || WireError::from(io::Error::from(io::ErrorKind::ConnectionReset));
-        let head = Head::read(self, MOST_REPLY_BYTES).and_then(|head| head.ok_or_else(ended));
-        let head = head.map_err(|error| (None, error))?;
-        head.rest(self).map_err(|error| (Some(head.request), error))
+        let head = Head::read(&mut self.from, &mut self.incoming, MOST_REPLY_BYTES);
+        let head = head.and_then(|head| head.ok_or_else(ended)).map_err(|error| (None, error))?;
+        head.rest(&mut self.from).map_err(|error| (Some(head.request), error))
+    }
+
+    /// Bytes that came.
+    pub fn taken_bytes(&self) -> u64 {
+        self.from.get_ref().taken_bytes
     }
 }
 
-impl Read for Receiver<'_> {
+/// Counts what comes.
+#[derive(Debug)]
+struct Counted<'a> {
+    connection: &'a Connection,
+    counts: &'a Counts,
+    taken_bytes: u64,
+}
+
+impl Read for Counted<'_> {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
         let read = (&self.connection.stream).read(target)?;
         let heard = self.connection.began.elapsed().as_millis() as u64;

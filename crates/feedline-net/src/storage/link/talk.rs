@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use super::connection::Connection;
 use super::{Counts, LONG_BYTES, LinkDone, LinkError, LinkTerms, LinkTraffic};
-use crate::wire::{Arrival, Frame, Request, WireError};
+use crate::wire::{Arrival, Frame, Request, Sequence, WireError};
 
 /// How long a server may send nothing at all while it is asked for something.
 const SILENCE: Duration = Duration::from_mins(1);
@@ -25,8 +25,10 @@ const LONGEST_REPLY: Duration = Duration::from_mins(10);
 /// Pauses between attempts: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// How often a server that is asked for something is told that the client waits: this shows whether a request was lost.
+const ALIVE_EVERY: Duration = Duration::from_secs(10);
 /// As much is written at once when many requests wait.
-const WRITE_BYTES: usize = 64 << 10;
+const WRITE_BYTES: u64 = 64 << 10;
 
 /// Requests under way, in the process that asks.
 pub(super) struct Talk {
@@ -43,6 +45,8 @@ struct State {
     /// Those that are to be sent, or sent again.
     unsent: VecDeque<u64>,
     connection: Option<Arc<Connection>>,
+    /// When something was sent last.
+    spoken: Instant,
     /// Not before this may the next connection be tried; and the pause after that, if it fails.
     next_try: Instant,
     pause: Duration,
@@ -51,8 +55,7 @@ struct State {
 }
 
 struct Waiting {
-    /// As it goes over the wire.
-    request: Vec<u8>,
+    request: Arc<Frame>,
     done: LinkDone,
     /// When it was sent last.
     sent: Option<Instant>,
@@ -65,7 +68,8 @@ struct Waiting {
 /// What the keeper does next.
 enum Step {
     Connect,
-    Send(Arc<Connection>, Vec<u8>),
+    Send(Arc<Connection>, Vec<Arc<Frame>>),
+    SayAlive(Arc<Connection>),
     GiveUp(Arc<Connection>),
     Close,
 }
@@ -90,6 +94,7 @@ impl Talk {
             waiting: BTreeMap::new(),
             unsent: VecDeque::new(),
             connection: None,
+            spoken: Instant::now(),
             next_try: Instant::now(),
             pause: FIRST_PAUSE,
             has_keeper: false,
@@ -110,18 +115,20 @@ impl Talk {
 
     /// Takes a request.
     pub fn ask(self: &Arc<Self>, number: u64, request: &Request, done: LinkDone) {
-        let mut bytes = Vec::new();
-        let written = Frame::new(number, request, Vec::new()).and_then(|frame| Ok(frame.write(&mut bytes)?));
+        let frame = Frame::new(number, request, Vec::new());
         let mut state = self.lock();
         let started = if state.has_keeper { Ok(()) } else { self.start_keeper() };
         state.has_keeper |= started.is_ok();
-        if let Err(error) = written.and(started.map_err(WireError::from)) {
-            drop(state);
-            let error = LinkError::Message { server: self.terms.server.clone(), source: Arc::new(error) };
-            return done(Err(error), LinkTraffic::default());
-        }
+        let request = match started.map_err(WireError::from).and(frame) {
+            Ok(frame) => Arc::new(frame),
+            Err(error) => {
+                drop(state);
+                let error = LinkError::Message { server: self.terms.server.clone(), source: Arc::new(error) };
+                return done(Err(error), LinkTraffic::default());
+            }
+        };
         let traffic = LinkTraffic::default();
-        let waiting = Waiting { request: bytes, done, sent: None, attempts: 0, trouble: None, traffic };
+        let waiting = Waiting { request, done, sent: None, attempts: 0, trouble: None, traffic };
         state.waiting.insert(number, waiting);
         state.unsent.push_back(number);
         drop(state);
@@ -162,9 +169,15 @@ impl Talk {
             match self.next_step() {
                 Step::Close => return,
                 Step::Connect => self.connect(),
-                Step::Send(connection, bytes) => {
-                    if let Err(error) = connection.send(&bytes) {
+                Step::Send(connection, requests) => {
+                    if let Err(error) = connection.send(requests.iter().map(|request| &**request)) {
                         self.lost(&connection, error.into());
+                    }
+                }
+                Step::SayAlive(connection) => {
+                    let alive = Frame::new(0, &Request::Alive, Vec::new());
+                    if let Err(error) = alive.and_then(|alive| Ok(connection.send([&alive])?)) {
+                        self.lost(&connection, error);
                     }
                 }
                 Step::GiveUp(connection) => {
@@ -195,7 +208,12 @@ impl Talk {
                     if until.is_some_and(|until| until <= now) {
                         return Step::GiveUp(connection);
                     }
-                    until
+                    let alive = oldest.map(|_| state.spoken + ALIVE_EVERY);
+                    if alive.is_some_and(|alive| alive <= now) {
+                        state.spoken = now;
+                        return Step::SayAlive(connection);
+                    }
+                    until.min(alive)
                 }
             };
             state = match until {
@@ -208,29 +226,32 @@ impl Talk {
         }
     }
 
-    /// The next requests as they are sent.
-    fn write(&self, state: &mut State, now: Instant) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        while bytes.len() < WRITE_BYTES
+    /// The next requests to be sent.
+    fn write(&self, state: &mut State, now: Instant) -> Vec<Arc<Frame>> {
+        let (mut requests, mut bytes) = (Vec::new(), 0);
+        state.spoken = now;
+        while bytes < WRITE_BYTES
             && let Some(number) = state.unsent.pop_front()
         {
             let Some(waiting) = state.waiting.get_mut(&number) else { continue };
-            bytes.extend(&waiting.request);
+            bytes += waiting.request.wire_bytes();
+            requests.push(Arc::clone(&waiting.request));
             waiting.attempts += 1;
             if waiting.sent.replace(now).is_some() {
                 waiting.traffic.retries += 1;
                 self.counts.retries.fetch_add(1, Ordering::Relaxed);
             }
         }
-        bytes
+        requests
     }
 
     fn connect(self: &Arc<Self>) {
         let began = Instant::now();
-        let started = Connection::open(&self.terms, &self.counts).map(Arc::new).and_then(|connection| {
+        let started = Connection::open(&self.terms, &self.counts).and_then(|(connection, incoming)| {
+            let connection = Arc::new(connection);
             let (talk, receiving) = (Arc::clone(self), Arc::clone(&connection));
             let name = "feedline-receive".to_owned();
-            thread::Builder::new().name(name).spawn(move || talk.receive(&receiving))?;
+            thread::Builder::new().name(name).spawn(move || talk.receive(&receiving, incoming))?;
             Ok(connection)
         });
         let mut state = self.lock();
@@ -262,16 +283,16 @@ impl Talk {
     }
 
     /// Hands replies to whoever waits for them, until the connection ends.
-    fn receive(&self, connection: &Arc<Connection>) {
-        let mut stream = connection.receiver(&self.counts);
+    fn receive(&self, connection: &Arc<Connection>, incoming: Sequence) {
+        let mut stream = connection.receiver(incoming, &self.counts);
         let error = loop {
-            let before = stream.taken_bytes;
+            let before = stream.taken_bytes();
             match stream.next() {
-                Ok((frame, arrival)) => self.answered(frame, arrival, stream.taken_bytes - before),
+                Ok((frame, arrival)) => self.answered(frame, arrival, stream.taken_bytes() - before),
                 Err((request, error)) => {
                     let mut state = self.lock();
                     if let Some(waiting) = request.and_then(|request| state.waiting.get_mut(&request)) {
-                        waiting.traffic.bytes += stream.taken_bytes - before;
+                        waiting.traffic.bytes += stream.taken_bytes() - before;
                     }
                     break error;
                 }

@@ -1,0 +1,195 @@
+//! What a server answers to a request.
+//!
+//! In: a request. Out: a reply, or how much memory it would take if that is not free now: then the request waits, and the
+//! thread does another one. Memory for a reply is booked before it is taken; where its length is not known before, that of the
+//! longest one so far is, and the rest afterwards.
+
+use std::sync::atomic::Ordering;
+
+use feedline_core::engine::NoMemory;
+use feedline_core::error::chain;
+use feedline_core::store::{Object, Room, StoreError, Version};
+use feedline_core::supply::{Asked, NearWorkspace, PrepareError};
+
+use super::fair::Booking;
+use super::root::Root;
+use super::session::Shared;
+use super::tally::Outcome;
+use crate::wire::{Failure, Frame, Reply, Request, WireError};
+
+/// The longest part of a file in one reply.
+pub(super) const MOST_READ_BYTES: u64 = 16 << 20;
+/// The longest sample in one reply.
+const MOST_SAMPLE_BYTES: u64 = 256 << 20;
+/// What is booked for a listing before its length is known.
+const LISTING_BYTES: u64 = 1 << 20;
+
+/// What became of a request.
+#[derive(Debug)]
+pub(super) enum Answered {
+    Reply(Frame),
+    /// So many bytes were not free.
+    Crowded(u64),
+}
+
+/// Why there are no bytes.
+enum Refusal {
+    Reply(Reply),
+    Crowded(u64),
+}
+
+type Answer = Result<(Reply, Vec<u8>), Refusal>;
+
+/// Does what a request asks for; the reply's memory is booked with `booking`.
+pub(super) fn answer(
+    request: &Frame,
+    root: &Root,
+    shared: &Shared,
+    booking: &mut Booking<'_>,
+    workspace: &mut NearWorkspace,
+) -> Result<Answered, WireError> {
+    let (done, kind) = match request.message::<Request>() {
+        Ok(asked) => {
+            let kind = asked.kind();
+            (serve_request(asked, root, shared, booking, workspace), kind)
+        }
+        Err(error) => (Err(refused(Failure::Other, error.to_string())), "unreadable"),
+    };
+    let (reply, bytes, outcome) = match done {
+        Ok((reply, bytes)) => (reply, bytes, Outcome::Done),
+        Err(Refusal::Reply(reply)) => (reply, Vec::new(), Outcome::Failed),
+        Err(Refusal::Crowded(bytes)) => return Ok(Answered::Crowded(bytes)),
+    };
+    shared.tally.add_request(kind, outcome);
+    shared.tally.content_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+    Ok(Answered::Reply(Frame::new(request.request, &reply, bytes)?))
+}
+
+/// Says why a request could not be done.
+pub(super) fn failed(request: &Frame, reason: &str) -> Result<Frame, WireError> {
+    Frame::new(request.request, &Reply::Failed { failure: Failure::Other, reason: reason.to_owned() }, Vec::new())
+}
+
+fn refused(failure: Failure, reason: String) -> Refusal {
+    Refusal::Reply(Reply::Failed { failure, reason })
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        let failure = match error {
+            StoreError::Memory(NoMemory::Crowded { bytes }) => return Self::Crowded(bytes),
+            StoreError::Memory(NoMemory::Limited { .. }) => Failure::TooLong,
+            StoreError::NotFound { .. } => Failure::NotFound,
+            StoreError::Truncated { .. } => Failure::Truncated,
+            _ => Failure::Other,
+        };
+        refused(failure, chain(&error))
+    }
+}
+
+impl From<NoMemory> for Refusal {
+    fn from(error: NoMemory) -> Self {
+        StoreError::from(error).into()
+    }
+}
+
+fn serve_request(
+    asked: Request,
+    root: &Root,
+    shared: &Shared,
+    booking: &mut Booking<'_>,
+    workspace: &mut NearWorkspace,
+) -> Answer {
+    match asked {
+        Request::Hello { .. } | Request::Proof { .. } | Request::Alive => {
+            Err(refused(Failure::Other, "the client was greeted before".to_owned()))
+        }
+        Request::Prepare { plan, asked } => prepare(plan, &asked, shared, booking, workspace),
+        Request::Plan { text, listing } => match shared.plans.open(&text, listing) {
+            Ok(()) => Ok((Reply::Planned, Vec::new())),
+            Err(reason) => Err(refused(Failure::Other, reason)),
+        },
+        Request::List { folder, is_flat } => {
+            booking.book(LISTING_BYTES)?;
+            let listing = root.listing(&folder, is_flat)?;
+            Ok((Reply::Names { names: listing.files, left_out: listing.left_out }, Vec::new()))
+        }
+        Request::Open { name } => {
+            let object = root.whole().open(&name)?;
+            Ok((Reply::Opened(version_of(&*object)), Vec::new()))
+        }
+        Request::Read { name, offset, len, version } => {
+            let object = root.whole().open(&name)?;
+            check_version(&*object, version)?;
+            if offset.checked_add(len).is_none_or(|end| end > object.len()) {
+                let range = offset..offset.saturating_add(len);
+                return Err(StoreError::Truncated { path: name, range, len: object.len() }.into());
+            }
+            let mut room = ReplyRoom { bytes: Vec::new(), booking };
+            object.read_at(offset, room.room(usize::try_from(len).unwrap_or(usize::MAX))?)?;
+            Ok((Reply::Bytes, room.bytes))
+        }
+        Request::ReadAll { name } => {
+            let mut room = ReplyRoom { bytes: Vec::new(), booking };
+            root.whole().read(&name, &mut room)?;
+            Ok((Reply::Bytes, room.bytes))
+        }
+    }
+}
+
+fn prepare(
+    plan: u128,
+    asked: &Asked,
+    shared: &Shared,
+    booking: &mut Booking<'_>,
+    workspace: &mut NearWorkspace,
+) -> Answer {
+    let unknown = || refused(Failure::UnknownPlan, "the plan is not known".to_owned());
+    let plan = shared.plans.get(plan).ok_or_else(unknown)?;
+    booking.book(plan.longest_reply.load(Ordering::Relaxed))?;
+    let failed = |error: PrepareError| {
+        let failure = if matches!(error, PrepareError::Changed { .. }) { Failure::Changed } else { Failure::Other };
+        refused(failure, chain(&error))
+    };
+    let (bytes, mut spent) = plan.preparer.prepare(asked, workspace).map_err(failed)?;
+    let len = bytes.len() as u64;
+    plan.longest_reply.fetch_max(len, Ordering::Relaxed);
+    if len > MOST_SAMPLE_BYTES {
+        return Err(NoMemory::Limited { bytes: len, limit: MOST_SAMPLE_BYTES }.into());
+    }
+    spent.bytes_per_second = booking.bytes_per_second();
+    spent.cores = (shared.cpu.cores() / shared.fair.busy().max(1) as f64) as f32;
+    Ok((Reply::Prepared(spent), bytes))
+}
+
+fn version_of(object: &dyn Object) -> Version {
+    Version { len: object.len(), modified_nanoseconds: object.modified_nanoseconds() }
+}
+
+/// An error if a file is not the one that the client has opened: bytes of two files are never mixed.
+fn check_version(object: &dyn Object, opened: Option<Version>) -> Result<(), Refusal> {
+    let now = version_of(object);
+    match opened {
+        Some(opened) if opened != now => Err(refused(Failure::Changed, now.difference_to(opened))),
+        _ => Ok(()),
+    }
+}
+
+/// Memory for the bytes of a reply.
+struct ReplyRoom<'a, 'b> {
+    bytes: Vec<u8>,
+    booking: &'a mut Booking<'b>,
+}
+
+impl Room for ReplyRoom<'_, '_> {
+    fn room(&mut self, len: usize) -> Result<&mut [u8], NoMemory> {
+        let bytes = len as u64;
+        if bytes > MOST_READ_BYTES {
+            return Err(NoMemory::Limited { bytes, limit: MOST_READ_BYTES });
+        }
+        self.booking.book(bytes)?;
+        self.bytes.try_reserve_exact(len).map_err(|_| NoMemory::Exhausted { bytes })?;
+        self.bytes.resize(len, 0);
+        Ok(&mut self.bytes)
+    }
+}

@@ -1,0 +1,153 @@
+//! A folder that no name leads out of: neither by `..` nor by symbolic links.
+//!
+//! Names are resolved from the descriptor of the root, never from a path that could be changed meanwhile: by the kernel where all
+//! stays below the root (`openat2` with `RESOLVE_BENEATH`), else step by step. Links are followed as they are locally, also
+//! absolute ones that lead back into the root. What lies behind a link that leads out is neither opened nor looked at.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+/// Links that are followed for one name; more are a loop.
+const MOST_LINKS: usize = 40;
+
+/// A folder that nobody can leave.
+#[derive(Debug)]
+pub(super) struct Beneath {
+    root: OwnedFd,
+    /// Where it is, without links in it and as it was named: what absolute links are compared with.
+    pub path: PathBuf,
+    named: PathBuf,
+}
+
+/// Why a name could not be opened.
+#[derive(Debug)]
+pub(super) enum ResolveError {
+    /// It leads out of the root.
+    Outside,
+    Io(io::Error),
+}
+
+impl From<Errno> for ResolveError {
+    fn from(error: Errno) -> Self {
+        Self::Io(error.into())
+    }
+}
+
+impl Beneath {
+    /// The folder at `path`, which has to be there.
+    pub fn new(path: &Path) -> io::Result<Self> {
+        let (named, path) = (std::path::absolute(path)?, fs::canonicalize(path)?);
+        let root = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY, Mode::empty())?;
+        Ok(Self { root, path, named })
+    }
+
+    /// Opens what a name leads to, to be read; a pipe is not waited for.
+    pub fn open(&self, name: &Path) -> Result<File, ResolveError> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let name = if name.as_os_str().is_empty() { Path::new(".") } else { name };
+        loop {
+            match rustix::fs::openat2(&self.root, name, flags, Mode::empty(), resolve) {
+                Ok(file) => return Ok(file.into()),
+                // Somebody has renamed something meanwhile, so that the kernel is not sure.
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                // It may lead out, or back into the root by an absolute link; or the kernel is too old to tell.
+                Err(Errno::XDEV | Errno::LOOP | Errno::NOSYS | Errno::PERM) => {
+                    return Ok(self.walk(name, flags)?.into());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Resolves a name step by step: each step opens one entry of a folder that is open, and follows no link unseen.
+    fn walk(&self, name: &Path, flags: OFlags) -> Result<OwnedFd, ResolveError> {
+        let folder_flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // The folders on the way, so that ".." is the one before, whatever was moved meanwhile.
+        let mut folders: Vec<OwnedFd> = Vec::new();
+        let mut steps: VecDeque<OsString> = steps_of(name).collect();
+        let mut links = 0;
+        while let Some(step) = steps.pop_front() {
+            if step == ".." {
+                // Above the root there is nothing.
+                folders.pop().ok_or(ResolveError::Outside)?;
+                continue;
+            }
+            let folder = folders.last().unwrap_or(&self.root);
+            let entry = rustix::fs::openat(folder, step.as_os_str(), folder_flags, Mode::empty())?;
+            let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&entry)?.st_mode);
+            if kind == rustix::fs::FileType::Symlink {
+                links += 1;
+                if links > MOST_LINKS {
+                    return Err(Errno::LOOP.into());
+                }
+                let target = rustix::fs::readlinkat(&entry, "", Vec::new())?;
+                let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
+                let below = if target.is_absolute() {
+                    folders.clear();
+                    let below = target.strip_prefix(&self.path).or_else(|_| target.strip_prefix(&self.named));
+                    below.map_err(|_| ResolveError::Outside)?
+                } else {
+                    &target
+                };
+                for step in steps_of(below).collect::<Vec<_>>().into_iter().rev() {
+                    steps.push_front(step);
+                }
+            } else if steps.is_empty() {
+                return Ok(rustix::fs::openat(folder, step.as_os_str(), flags | OFlags::NOFOLLOW, Mode::empty())?);
+            } else {
+                folders.push(entry);
+            }
+        }
+        let folder = folders.last().unwrap_or(&self.root);
+        Ok(rustix::fs::openat(folder, ".", flags, Mode::empty())?)
+    }
+}
+
+fn steps_of(path: &Path) -> impl Iterator<Item = OsString> {
+    let step = |part: Component<'_>| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some(OsString::from("..")),
+        Component::CurDir | Component::RootDir | Component::Prefix(_) => None,
+    };
+    path.components().filter_map(step)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn step_by_step_a_name_leads_where_the_kernel_leads_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("root");
+        fs::create_dir_all(root.join("train/inner")).unwrap();
+        fs::write(folder.path().join("secret"), "s").unwrap();
+        fs::write(root.join("a"), "a").unwrap();
+        symlink("../a", root.join("train/within")).unwrap();
+        symlink(root.join("a"), root.join("train/absolute")).unwrap();
+        symlink("../train/inner/../absolute", root.join("train/twice")).unwrap();
+        symlink("../../secret", root.join("train/out")).unwrap();
+        symlink(folder.path(), root.join("train/above")).unwrap();
+        let beneath = Beneath::new(&root).unwrap();
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        for name in ["a", "train", "train/within", "train/absolute", "train/twice", "train/inner", "train/.."] {
+            assert!(beneath.walk(Path::new(name), flags).is_ok(), "{name}");
+            assert!(beneath.open(Path::new(name)).is_ok(), "{name}");
+        }
+        for name in ["train/out", "train/above/secret", "../secret", "train/../../secret", "train/above/root/a"] {
+            assert!(matches!(beneath.walk(Path::new(name), flags), Err(ResolveError::Outside)), "{name}");
+            assert!(matches!(beneath.open(Path::new(name)), Err(ResolveError::Outside)), "{name}");
+        }
+    }
+}

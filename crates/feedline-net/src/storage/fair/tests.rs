@@ -1,0 +1,156 @@
+use super::*;
+
+fn fair() -> Fair {
+    Fair::new(1 << 30)
+}
+
+fn frame(request: u64) -> Frame {
+    Frame::new(request, &(), Vec::new()).unwrap()
+}
+
+fn reply(request: u64, megabytes: usize) -> Frame {
+    Frame::new(request, &(), vec![0; megabytes << 20]).unwrap()
+}
+
+fn put(fair: &Fair, number: u64, requests: std::ops::Range<u64>) {
+    requests.for_each(|request| assert!(fair.put_request(number, frame(request), Admission::Free)));
+}
+
+/// Takes a reply as a client does.
+fn send(fair: &Fair, number: u64) {
+    let Next::Reply(reply) = fair.next_reply(number, Duration::ZERO) else { panic!("no reply waits") };
+    fair.sent(number, reply.wire_bytes(), Duration::ZERO);
+}
+
+/// Does the next request with a reply of some megabytes; says of which connection it was and whether there was room.
+fn work(fair: &Fair, megabytes: usize) -> (u64, bool) {
+    let (mut booking, request) = fair.next_request().unwrap();
+    let number = booking.number;
+    match booking.book((megabytes as u64) << 20) {
+        Ok(()) => {
+            fair.put_reply(booking, reply(request.0.request, megabytes));
+            (number, true)
+        }
+        Err(NoMemory::Crowded { bytes }) => {
+            fair.put_back(booking, request, bytes);
+            (number, false)
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn connections_take_turns_whatever_each_asks_for() {
+    let fair = fair();
+    let (busy, quiet) = (fair.enter(9).unwrap(), fair.enter(9).unwrap());
+    put(&fair, busy, 0..100);
+    put(&fair, quiet, 1000..1001);
+    let first: Vec<u64> = (0..3).map(|_| work(&fair, 0).0).collect();
+    assert_eq!(first, [busy, quiet, busy]);
+}
+
+#[test]
+fn law_5_a_client_that_takes_no_replies_gets_no_more_requests_done() {
+    let fair = fair();
+    let (slow, other) = (fair.enter(9).unwrap(), fair.enter(9).unwrap());
+    put(&fair, slow, 0..20);
+    let mut done = 0;
+    while fair.lock().connections[&slow].has_turn {
+        assert_eq!(work(&fair, 1), (slow, true));
+        done += 1;
+    }
+    assert!((8..=9).contains(&done), "{done} replies of a megabyte wait");
+    put(&fair, other, 7..8);
+    assert_eq!(work(&fair, 0).0, other);
+    (0..2).for_each(|_| send(&fair, slow));
+    assert_eq!(work(&fair, 0).0, slow);
+    let third = fair.enter(9).unwrap();
+    assert_eq!(fair.next_reply(third, Duration::from_millis(1)), Next::NotYet);
+}
+
+#[test]
+fn law_5_all_connections_together_stay_within_one_budget_and_replies_wait_for_room() {
+    let fair = Fair::new(40 << 20);
+    let greedy: Vec<u64> = (0..5).map(|_| fair.enter(9).unwrap()).collect();
+    for &number in &greedy {
+        put(&fair, number, 0..1);
+    }
+    let made: Vec<(u64, bool)> = (0..5).map(|_| work(&fair, 16)).collect();
+    assert_eq!(made.iter().filter(|(_, has_room)| *has_room).count(), 2, "{made:?}");
+    assert!(fair.now().1 <= 40 << 20, "{} bytes", fair.now().1);
+    // Small replies still have room, for those who have nothing that waits.
+    let modest = fair.enter(9).unwrap();
+    put(&fair, modest, 0..1);
+    assert_eq!(work(&fair, 1), (modest, true));
+    send(&fair, modest);
+    // With each reply that is taken, the next one that waits is made.
+    for turn in 0..3 {
+        send(&fair, greedy[turn]);
+        assert_eq!(work(&fair, 16), (greedy[turn + 2], true));
+    }
+    assert!(fair.now().1 <= 40 << 20, "{} bytes", fair.now().1);
+    for number in greedy {
+        fair.leave(number);
+    }
+    assert_eq!(fair.now(), (1, 0));
+}
+
+#[test]
+fn a_reply_that_is_longer_than_all_memory_is_made_alone() {
+    let fair = Fair::new(1 << 20);
+    let (first, second) = (fair.enter(9).unwrap(), fair.enter(9).unwrap());
+    put(&fair, first, 0..1);
+    put(&fair, second, 0..1);
+    assert_eq!(work(&fair, 4), (first, true));
+    assert_eq!(work(&fair, 4), (second, false));
+    fair.leave(first);
+    assert_eq!(work(&fair, 4), (second, true));
+}
+
+#[test]
+fn what_was_booked_and_not_used_is_free_again() {
+    let fair = Fair::new(10 << 20);
+    let number = fair.enter(9).unwrap();
+    put(&fair, number, 0..2);
+    let (mut booking, request) = fair.next_request().unwrap();
+    booking.book(9 << 20).unwrap();
+    fair.put_reply(booking, frame(request.0.request));
+    assert!(fair.now().1 < 1 << 20);
+    let (mut booking, _) = fair.next_request().unwrap();
+    booking.book(3 << 20).unwrap();
+    drop(booking);
+    assert!(fair.now().1 < 1 << 20);
+}
+
+#[test]
+fn long_requests_of_all_connections_are_few_at_a_time() {
+    let fair = fair();
+    let number = fair.enter(9).unwrap();
+    let mut permits: Vec<_> = (0..LONG_REQUESTS).map(|_| fair.admit(number, 1 << 20).unwrap()).collect();
+    assert!(permits.iter().all(|admission| matches!(admission, Admission::Permitted(_))));
+    assert!(matches!(fair.admit(number, 100), Some(Admission::Free)), "short ones need no permit");
+    let (sender, admitted) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let fair = &fair;
+        scope.spawn(move || sender.send(fair.admit(number, 1 << 20).is_some()).unwrap());
+        assert!(admitted.recv_timeout(Duration::from_millis(50)).is_err());
+        permits.pop();
+        assert!(admitted.recv_timeout(Duration::from_mins(1)).unwrap());
+    });
+    let _all: Vec<_> = (permits.len()..LONG_REQUESTS).map(|_| fair.admit(number, 1 << 20).unwrap()).collect();
+    fair.leave(number);
+    assert!(fair.admit(number, 1 << 20).is_none(), "one that is gone does not wait");
+}
+
+#[test]
+fn no_more_connections_than_allowed_and_all_end_with_the_server() {
+    let fair = fair();
+    let number = fair.enter(1).unwrap();
+    assert!(fair.enter(1).is_none());
+    fair.leave(number);
+    let number = fair.enter(1).unwrap();
+    fair.close();
+    assert!(fair.next_request().is_none() && fair.enter(1).is_none());
+    assert_eq!(fair.next_reply(number, Duration::from_mins(1)), Next::Ended);
+    assert!(!fair.put_request(number, frame(1), Admission::Free));
+}

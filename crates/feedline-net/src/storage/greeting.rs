@@ -1,0 +1,111 @@
+//! The first words of a connection: who the client is, and whether it may ask.
+//!
+//! In: a stream of somebody unknown. Out: a [`Greeted`] connection, or an error that can be told to the client. All of it has
+//! to be over within [`HANDSHAKE_TIME`], and no message before the welcome is longer than [`MOST_BYTES`].
+
+use std::io;
+use std::time::Duration;
+
+use super::token::Token;
+use crate::tls::{Identity, Stream};
+use crate::wire::{Frame, PROTOCOL, Reply, Request, Sequence, WireError, engine_version};
+
+/// How long a client may take to say who it is.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
+/// The longest message before the welcome.
+const MOST_BYTES: u64 = 4096;
+
+/// A connection of a client that may ask.
+#[derive(Debug)]
+pub(super) struct Greeted {
+    pub stream: Stream,
+    pub incoming: Sequence,
+    pub outgoing: Sequence,
+}
+
+/// Finds out who has connected. Somebody who may not ask is told why.
+pub(super) fn greet(
+    socket: std::net::TcpStream,
+    token: Option<&Token>,
+    identity: Option<&Identity>,
+) -> Result<Greeted, WireError> {
+    let (incoming, outgoing) = (Sequence::default(), Sequence::default());
+    let mut greeted = match Stream::accept(socket, HANDSHAKE_TIME, identity) {
+        Ok(stream) => Greeted { stream, incoming, outgoing },
+        Err((stream, error)) => {
+            Greeted { stream, incoming, outgoing }.turn_away(&error);
+            return Err(error);
+        }
+    };
+    match greeted.check(token) {
+        Ok(()) => Ok(greeted),
+        Err(error) => {
+            greeted.turn_away(&error);
+            Err(error)
+        }
+    }
+}
+
+impl Greeted {
+    fn check(&mut self, token: Option<&Token>) -> Result<(), WireError> {
+        let hello = match self.next() {
+            Err(WireError::Magic { found }) if Stream::is_tls(found) => {
+                let reason = "this server speaks no TLS; use feedline:// in place of feedlines://";
+                return Err(WireError::Refused(reason.to_owned()));
+            }
+            Err(WireError::Magic { found }) if found.starts_with(b"FLN") => {
+                let reason =
+                    "the client speaks another version of the protocol; install the same version of feedline on both";
+                return Err(WireError::Refused(reason.to_owned()));
+            }
+            other => other?,
+        };
+        let Request::Hello { protocol, engine } = hello.message()? else { return Err(WireError::Unexpected) };
+        let own = engine_version();
+        if protocol != PROTOCOL || engine != own {
+            let reason = format!(
+                "the client speaks protocol {protocol} with engine {engine:?}, this server protocol {PROTOCOL} with engine \
+                 {own:?}; install the same version of feedline on both"
+            );
+            return Err(WireError::Refused(reason));
+        }
+        let Some(token) = token else { return Ok(()) };
+        let mut challenge = [0; 32];
+        getrandom::fill(&mut challenge).map_err(io::Error::other)?;
+        self.say(&Reply::Challenge { challenge })?;
+        let Request::Proof { proof } = self.next()?.message()? else { return Err(WireError::Unexpected) };
+        if token.accepts(&challenge, &proof) {
+            return Ok(());
+        }
+        Err(WireError::Refused("the token is wrong or missing; set FEEDLINE_TOKEN_FILE to the server's".to_owned()))
+    }
+
+    fn next(&mut self) -> Result<Frame, WireError> {
+        let gone = || io::Error::from(io::ErrorKind::UnexpectedEof);
+        Frame::read(&mut &self.stream, &mut self.incoming, MOST_BYTES)?.ok_or_else(|| gone().into())
+    }
+
+    fn say(&mut self, reply: &Reply) -> Result<(), WireError> {
+        Ok(Frame::new(0, reply, Vec::new())?.write(&mut &self.stream, &mut self.outgoing)?)
+    }
+
+    /// Lets the client ask.
+    pub fn welcome(&mut self) -> Result<(), WireError> {
+        self.say(&Reply::Welcome)?;
+        Ok(self.stream.lift_deadline()?)
+    }
+
+    /// Tells a client why it may not ask, if there is something to tell, and ends the connection.
+    pub fn turn_away(&mut self, why: &WireError) {
+        let reason = why.to_string();
+        let reply = match why {
+            WireError::Refused(_) => Reply::Refused { reason },
+            WireError::Busy(_) => Reply::Busy { reason },
+            _ => return,
+        };
+        match self.say(&reply) {
+            Ok(()) => self.stream.end_after_refusal(),
+            Err(error) => tracing::debug!(%error, "the reason was not told"),
+        }
+    }
+}

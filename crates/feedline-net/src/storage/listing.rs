@@ -1,0 +1,187 @@
+//! The files below a folder of the root, with their lengths and times.
+//!
+//! Several threads list folders, because they wait for the file system and do not compute. Hidden files and folders (".name") are
+//! left out, as they are locally.
+//!
+//! Always true: a link that leads out of the root is not followed; it is counted and left out, and no other entry suffers.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use feedline_core::store::{StoreError, Version};
+use rustix::fs::{AtFlags, Dir, FileType, Stat};
+
+use super::beneath::{Beneath, ResolveError};
+use super::confined::version_of;
+
+/// Deeper trees are taken for loops of symbolic links.
+const MAX_DEPTH: usize = 64;
+/// Threads that list folders.
+const THREADS: usize = 8;
+
+/// What lies below a folder.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Names below the folder, sorted by bytes. A link that leads nowhere has no version: to read it gives an error that names it.
+    pub files: Vec<(String, Option<Version>)>,
+    /// Links that lead out of the root.
+    pub left_out: u64,
+}
+
+/// Lists `folder` below a root.
+pub(super) fn list(beneath: &Beneath, folder: &Path, is_flat: bool) -> Result<Listing, StoreError> {
+    let walk = Walk { beneath, folder, is_flat, queue: Mutex::default(), changed: Condvar::new() };
+    walk.lock().folders.push((String::new(), 0));
+    let threads = if is_flat { 1 } else { THREADS };
+    let parts: Result<Vec<Listing>, StoreError> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(|| walk.list_folders())).collect();
+        threads.into_iter().map(|thread| thread.join().expect("listing does not panic")).collect()
+    });
+    let mut all = Listing::default();
+    for part in parts? {
+        all.files.extend(part.files);
+        all.left_out += part.left_out;
+    }
+    all.files.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(all)
+}
+
+/// A parallel walk: threads take folders from one queue and add those they find.
+struct Walk<'a> {
+    beneath: &'a Beneath,
+    folder: &'a Path,
+    is_flat: bool,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// Folders to list: name below the first, depth.
+    folders: Vec<(String, usize)>,
+    busy: usize,
+    has_failed: bool,
+}
+
+/// What an entry of a folder is.
+enum Entry {
+    File(Option<Version>),
+    Folder,
+    Outside,
+}
+
+impl Walk<'_> {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next_folder(&self) -> Option<(String, usize)> {
+        let mut queue = self.lock();
+        loop {
+            if queue.has_failed || (queue.folders.is_empty() && queue.busy == 0) {
+                return None;
+            }
+            if let Some(folder) = queue.folders.pop() {
+                queue.busy += 1;
+                return Some(folder);
+            }
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn list_folders(&self) -> Result<Listing, StoreError> {
+        let mut found = Listing::default();
+        while let Some((folder, depth)) = self.next_folder() {
+            let below = self.list_folder(&folder, depth, &mut found);
+            let mut queue = self.lock();
+            queue.busy -= 1;
+            match below {
+                Ok(below) => queue.folders.extend(below),
+                Err(error) => {
+                    queue.has_failed = true;
+                    self.changed.notify_all();
+                    return Err(error);
+                }
+            }
+            self.changed.notify_all();
+        }
+        Ok(found)
+    }
+
+    fn list_folder(&self, folder: &str, depth: usize, found: &mut Listing) -> Result<Vec<(String, usize)>, StoreError> {
+        if depth > MAX_DEPTH {
+            return Err(StoreError::TooDeep { path: folder.to_owned(), limit: MAX_DEPTH });
+        }
+        let opened = match self.beneath.open(&self.folder.join(folder)) {
+            Ok(opened) => opened,
+            // A link that was changed since its folder was listed.
+            Err(ResolveError::Outside) => {
+                found.left_out += 1;
+                return Ok(Vec::new());
+            }
+            Err(ResolveError::Io(source)) => return Err(self.read_error(folder, source)),
+        };
+        let mut folders = Vec::new();
+        let entries = Dir::read_from(&opened).map_err(|error| self.read_error(folder, error.into()))?;
+        for entry in entries {
+            let entry = entry.map_err(|error| self.read_error(folder, error.into()))?;
+            let name = entry.file_name().to_bytes();
+            if name.starts_with(b".") {
+                continue;
+            }
+            let Ok(name) = str::from_utf8(name) else {
+                let (folder, name) = (folder.to_owned(), String::from_utf8_lossy(name).into_owned());
+                return Err(StoreError::Name { folder, name });
+            };
+            let full = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
+            match self.look_at(&opened, name, &full) {
+                Entry::File(version) => found.files.push((full, version)),
+                Entry::Folder if !self.is_flat => folders.push((full, depth + 1)),
+                Entry::Folder => {}
+                Entry::Outside => found.left_out += 1,
+            }
+        }
+        Ok(folders)
+    }
+
+    /// Finds out what an entry is. One that cannot be looked at counts as a file, as it does locally.
+    fn look_at(&self, folder: &File, name: &str, full: &str) -> Entry {
+        let of_link = || match self.beneath.open(&self.folder.join(full)) {
+            Err(ResolveError::Outside) => Entry::Outside,
+            Err(ResolveError::Io(_)) => Entry::File(None),
+            Ok(file) => match file.metadata() {
+                Ok(meta) if meta.is_dir() => Entry::Folder,
+                Ok(meta) if meta.is_file() => Entry::File(Some(version_of(&meta))),
+                _ => Entry::File(None),
+            },
+        };
+        let Ok(stat) = rustix::fs::statat(folder, OsStr::from_bytes(name.as_bytes()), AtFlags::SYMLINK_NOFOLLOW) else {
+            return Entry::File(None);
+        };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => Entry::Folder,
+            FileType::Symlink => of_link(),
+            FileType::RegularFile => Entry::File(Some(version_of_stat(&stat))),
+            _ => Entry::File(None),
+        }
+    }
+
+    fn read_error(&self, folder: &str, source: io::Error) -> StoreError {
+        let path = self.folder.join(folder).display().to_string();
+        match source.kind() {
+            io::ErrorKind::NotFound => StoreError::NotFound { path, source },
+            _ => StoreError::Read { path, source },
+        }
+    }
+}
+
+fn version_of_stat(stat: &Stat) -> Version {
+    let nanoseconds = stat.st_mtime.checked_mul(1_000_000_000);
+    let nanoseconds = nanoseconds.and_then(|all| all.checked_add(stat.st_mtime_nsec));
+    Version { len: u64::try_from(stat.st_size).unwrap_or_default(), modified_nanoseconds: nanoseconds }
+}
