@@ -22,7 +22,7 @@ TESTERS ?= 4
 # How long `make fuzz` runs each target.
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build demo test test-rust test-python test-fuzz fuzz loom memcheck lint bench bench-peers bench-schedule bench-storage bench-accuracy bench-share bench-doctor clean
+.PHONY: help build wheel check-wheel demo test test-rust test-python test-fuzz fuzz loom memcheck lint bench bench-peers bench-schedule bench-storage bench-accuracy bench-share bench-doctor clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -48,6 +48,12 @@ $(VENV)/installed: $(VENV)/tools $(RUST) $(PACKAGE)
 	@touch $@
 
 build: $(VENV)/installed  ## build the wheel and install it into .venv
+
+wheel: $(VENV)/tools  ## build the wheel that is published, for every Linux with glibc 2.28 or later
+	@tools/wheel.sh
+
+check-wheel:  ## load that wheel in a Debian 11 root (needs root)
+	@tools/check_wheel.sh
 
 demo: build  ## make pictures, train a small classifier on them, print throughput and stalls
 	@test -d demo-data/train || $(BIN)/feedline synth demo-data/train --images 1500 --classes 5
