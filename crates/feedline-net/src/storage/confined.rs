@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use feedline_core::store::{DiskStore, Names, Object, Room, Store, StoreError, Version};
+use feedline_core::store::{DiskStore, Names, Object, Room, Store, StoreError, Version, unescaped};
 
 /// A folder below the root of a server.
 #[derive(Debug)]
@@ -23,14 +23,14 @@ impl ConfinedStore {
         let unreadable = |source| StoreError::NotFound { path: root.display().to_string(), source };
         let root = fs::canonicalize(root).map_err(unreadable)?;
         check_name(folder)?;
-        let folder = root.join(folder);
+        let folder = root.join(unescaped(folder));
         Ok(Self { files: DiskStore::new(&folder), folder, root })
     }
 
     /// An error if a name leads out of the root.
     fn check(&self, name: &str) -> Result<(), StoreError> {
         check_name(name)?;
-        let path = self.folder.join(name);
+        let path = self.folder.join(unescaped(name));
         let read = |source: io::Error| match source.kind() {
             io::ErrorKind::NotFound => StoreError::NotFound { path: name.to_owned(), source },
             _ => StoreError::Read { path: name.to_owned(), source },
@@ -53,12 +53,12 @@ fn outside(name: &str) -> StoreError {
 impl Store for ConfinedStore {
     fn list(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError> {
         let within = Within::new(&self.root);
-        self.files.list(&|name| accept(name) && within.has(&self.folder.join(name)))
+        self.files.list(&|name| within.has(&self.folder.join(unescaped(name))) && accept(name))
     }
 
     fn list_flat(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError> {
         let within = Within::new(&self.root);
-        self.files.list_flat(&|name| accept(name) && within.has(&self.folder.join(name)))
+        self.files.list_flat(&|name| within.has(&self.folder.join(unescaped(name))) && accept(name))
     }
 
     fn read(&self, name: &str, room: &mut dyn Room) -> Result<(), StoreError> {

@@ -95,7 +95,7 @@ impl RemoteStore {
         let address = self.address("");
         match call(&self.link, &address, &Request::List { folder: self.folder.clone(), is_flat })? {
             (Reply::Names(mut names), _) => {
-                names.retain(|(name, _)| accept(name));
+                names.retain(|(name, _)| accept(name) && !name.ends_with('/'));
                 *self.listed.write().unwrap_or_else(PoisonError::into_inner) = Listed::new(&names);
                 Ok(names.iter().map(|(name, _)| name.as_str()).collect())
             }

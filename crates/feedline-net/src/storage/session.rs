@@ -1,8 +1,8 @@
 //! One connection of a server: who it is, its requests, its replies.
 
 use std::io::{self, Write};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use feedline_core::engine::{Cancel, NoMemory};
@@ -222,9 +222,18 @@ fn read(asked: Request, root: &Root) -> Result<(Reply, Vec<u8>), Reply> {
         }
         Request::List { folder, is_flat } => {
             let store = root.below(&folder)?;
-            let names = if is_flat { store.list_flat(&|_| true)? } else { store.list(&|_| true)? };
-            let versions = names.iter().map(|name| (name.to_owned(), store.version(name)));
-            Ok((Reply::Names(versions.collect()), Vec::new()))
+            // Folders of the root are told too, as `name/`: an empty one may be a class.
+            let folders = Mutex::new(Vec::new());
+            let accept = |name: &str| {
+                if name.ends_with('/') {
+                    folders.lock().unwrap_or_else(PoisonError::into_inner).push((name.to_owned(), None));
+                }
+                true
+            };
+            let names = if is_flat { store.list_flat(&accept)? } else { store.list(&accept)? };
+            let mut told: Vec<_> = names.iter().map(|name| (name.to_owned(), store.version(name))).collect();
+            told.extend(folders.into_inner().unwrap_or_else(PoisonError::into_inner));
+            Ok((Reply::Names(told), Vec::new()))
         }
         Request::Open { name } => {
             let object = root.whole().open(&name)?;
