@@ -30,7 +30,7 @@ def cache_folder() -> str | None:
     """Give the folder for what can be made again; ``None`` if nothing is to be kept."""
     chosen = os.environ.get(CACHE_FOLDER)
     if chosen is not None:
-        return os.path.abspath(chosen) if chosen else None
+        return os.path.abspath(os.path.expanduser(chosen)) if chosen else None
     users = os.environ.get(USER_CACHE) or os.path.join(os.path.expanduser("~"), ".cache")
     return os.path.join(users, "feedline") if os.path.isabs(users) else None
 
@@ -46,7 +46,7 @@ def node_socket() -> str:
     """Give the socket of this user's node."""
     chosen = os.environ.get(NODE_SOCKET)
     if chosen:
-        return os.path.abspath(chosen)
+        return os.path.abspath(os.path.expanduser(chosen))
     runtime = os.environ.get(RUNTIME_FOLDER) or ""
     folder = os.path.join(runtime, "feedline") if os.path.isabs(runtime) else f"/tmp/feedline-{os.geteuid()}"
     return os.path.join(folder, "node.sock")

@@ -157,9 +157,9 @@ class Loader:
         if max_displacement is not None:
             settings["max_displacement"] = whole("max_displacement", max_displacement, 0)
         if costs is not None:
-            settings["costs"] = os.fspath(costs)
+            settings["costs"] = os.path.expanduser(os.fspath(costs))
         if replay is not None:
-            settings["replay"] = os.fspath(replay)
+            settings["replay"] = os.path.expanduser(os.fspath(replay))
         if sampler is not None:
             settings["sampler"] = samplers.to_plan(sampler)
         if returns is not None:
@@ -173,7 +173,7 @@ class Loader:
             config["offload"] = offload
         one_of("start", start, ("least-slack", "first-come"))
         if arrival_log is not None:
-            config["arrival_log"] = os.fspath(arrival_log)
+            config["arrival_log"] = os.path.expanduser(os.fspath(arrival_log))
         if start != "least-slack":
             config["start"] = start
         if cache is not None:
@@ -351,7 +351,7 @@ class Loader:
 
     def save_costs(self, path: str | os.PathLike[str]) -> None:
         """Write what samples cost, for ``Loader(..., order="planned", costs=path)`` on any machine."""
-        self._native.save_costs(os.fspath(path))
+        self._native.save_costs(os.path.expanduser(os.fspath(path)))
 
     def order_report(self, epoch: int | None = None) -> dict[str, Any] | None:
         """Say what the order of delivery does to an epoch: how far samples are moved, how many slow ones a batch has.

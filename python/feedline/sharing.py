@@ -34,7 +34,7 @@ def share(socket: str | os.PathLike[str] | None = None, on_loss: Literal["contin
     """
     if on_loss not in ("continue", "raise"):
         raise PlanError(f'share(): on_loss is {on_loss!r}; it is "continue" or "raise"')
-    return Share(None if socket is None else os.fspath(socket), on_loss)
+    return Share(None if socket is None else os.path.expanduser(os.fspath(socket)), on_loss)
 
 
 def as_share(value: bool | str | os.PathLike[str] | Share) -> Share | None:

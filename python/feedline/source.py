@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy.typing as npt
 
 from feedline import _feedline, environment
 from feedline.errors import PlanError, SourceError
+from feedline.paths import AnyPath, is_path, path_text
 from feedline.sampler import whole_numbers
 
 Labels = Sequence[Any] | npt.NDArray[Any]
@@ -28,8 +30,9 @@ class Source:
         return len(self._native)
 
     def __repr__(self) -> str:
-        """Show size and fields."""
-        return f"<feedline.Source of {len(self)} samples with {', '.join(self.fields)}>"
+        """Show size and fields, and how many files were left out."""
+        left_out = f"; {self.skipped} files left out" if self.skipped else ""
+        return f"<feedline.Source of {len(self)} samples with {', '.join(self.fields)}{left_out}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle how it was opened: the process that unpickles lists the samples itself, and checks that they agree."""
@@ -43,6 +46,11 @@ class Source:
     def classes(self) -> list[str]:
         """The names of the classes: ``classes[label]``. Empty if the source has none."""
         return self._native.classes
+
+    @property
+    def skipped(self) -> int:
+        """The number of files that lie among the samples and were left out, because of their extension."""
+        return self._native.skipped
 
     @property
     def fields(self) -> list[str]:
@@ -86,16 +94,36 @@ class Source:
         return sources
 
 
-def folder(root: str | os.PathLike[str]) -> Source:
+def folder(
+    root: AnyPath,
+    *,
+    classes: Sequence[str] | None = None,
+    extensions: Sequence[str] | None = None,
+    allow_empty: bool = False,
+) -> Source:
     """List a folder of pictures: each sub-folder is a class, in sorted order; a flat folder has label -1.
 
     Fields: ``image`` (encoded; add ``ops.DecodeImage()``) and ``label`` (int64). Pictures are JPEG, PNG, WebP,
-    BMP and GIF. The listing is fixed for the life of the source; see :meth:`feedline.Loader.refreshed`.
+    BMP, GIF, PPM and PGM; ``extensions=(".jpg", ".png")`` takes these files instead. Other files are left out, counted in
+    ``source.skipped`` and named in a warning. Names that begin with a dot are ignored.
+
+    ``classes`` fixes the names and their labels: ``folder("val", classes=train.classes)``. A sub-folder that is not
+    among them is an error. So is a sub-folder without pictures, unless ``allow_empty`` is set: it would be a class
+    without samples. The listing is fixed for the life of the source; see :meth:`feedline.Loader.refreshed`.
     """
-    return _open({"kind": "folder", "root": os.fspath(root)})
+    params: dict[str, Any] = {"kind": "folder", "root": path_text(root)}
+    for name, value in (("classes", classes), ("extensions", extensions)):
+        if value is None:
+            continue
+        if isinstance(value, str) or not all(isinstance(item, str) for item in value):
+            raise SourceError(f"folder() takes a list of names as {name}, not {reprlib.repr(value)}")
+        params[name] = list(value)
+    if allow_empty:
+        params["allow_empty"] = True
+    return _open(params)
 
 
-def tar(shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Source:
+def tar(shards: AnyPath | Sequence[AnyPath]) -> Source:
     """Open tar shards in the way of WebDataset: ``tar("train/*.tar")``, a folder, a path, or a list of these.
 
     They may be elsewhere: ``tar("s3://bucket/train/*.tar")``, ``gs://``, ``az://``, ``http://`` or ``https://``.
@@ -108,14 +136,13 @@ def tar(shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> So
     Shards that ``feedline pack`` wrote have an index; others are listed once, and the index is kept in the cache folder
     (``FEEDLINE_CACHE``). Samples are numbered by the names of their shards, then by their place there.
     """
-    many = [shards] if isinstance(shards, (str, os.PathLike)) else shards
-    is_list = isinstance(many, Sequence) and not isinstance(many, bytes)
-    if not is_list or not all(isinstance(shard, (str, os.PathLike)) for shard in many):
-        raise SourceError(f"tar() takes a pattern, a path or a folder, or a list of them, not {shards!r}")
-    return _open({"kind": "tar", "shards": [os.fspath(shard) for shard in many]})
+    many: Any = [shards] if is_path(shards) else shards
+    if not isinstance(many, Sequence) or not all(is_path(shard) for shard in many):
+        raise SourceError(f"tar() takes a pattern, a path or a folder, or a list of them, not {reprlib.repr(shards)}")
+    return _open({"kind": "tar", "shards": [path_text(shard) for shard in many]})
 
 
-def files(fields: Mapping[str, Sequence[str | os.PathLike[str]]], labels: Labels | None = None) -> Source:
+def files(fields: Mapping[str, Sequence[AnyPath]], labels: Labels | None = None) -> Source:
     """Take lists of files, several per sample: ``files({"image": [...], "mask": [...]}, labels=[...])``.
 
     All lists have one length; ``labels`` are numbers or bool of any dtype and shape, one per sample.
@@ -123,19 +150,19 @@ def files(fields: Mapping[str, Sequence[str | os.PathLike[str]]], labels: Labels
     if not isinstance(fields, Mapping):
         raise SourceError('files() takes lists of paths by field name: {"image": ["a.jpg", "b.jpg"]}')
     for name, paths in fields.items():
-        if isinstance(paths, (str, bytes, os.PathLike)):
+        if is_path(paths):
             raise SourceError(f"files(): {name!r} is {paths!r}; it takes a list of paths")
-    lists = [(name, [os.fspath(path) for path in paths]) for name, paths in fields.items()]
+    lists = [(name, [path_text(path) for path in paths]) for name, paths in fields.items()]
     return Source(_feedline.Source.files(lists, _label_parts(labels)))
 
 
-def array(data: npt.NDArray[Any] | str | os.PathLike[str], labels: Labels | None = None) -> Source:
+def array(data: npt.NDArray[Any] | AnyPath, labels: Labels | None = None) -> Source:
     """Take an array, or a ``.npy`` file, whose first axis counts the samples. Its field is called ``data``.
 
     An array in memory is not copied: do not change it while a loader reads it.
     """
-    if isinstance(data, (str, os.PathLike)):
-        return Source(_feedline.Source.array_file(os.fspath(data), _label_parts(labels)))
+    if isinstance(data, (str, bytes, os.PathLike)):
+        return Source(_feedline.Source.array_file(path_text(data), _label_parts(labels)))
     contiguous = _plain_array("array()", data)
     address: int = contiguous.__array_interface__["data"][0]
     shape = list(np.shape(data))
@@ -145,7 +172,7 @@ def array(data: npt.NDArray[Any] | str | os.PathLike[str], labels: Labels | None
 
 
 def volumes(
-    root: str | os.PathLike[str] | Sequence[str | os.PathLike[str] | tuple[str | os.PathLike[str], ...]],
+    root: AnyPath | Sequence[AnyPath | tuple[AnyPath, ...]],
 ) -> Source:
     """Take 3D volumes, ``.nii``, ``.nii.gz`` or ``.npy``: a folder, or a list of images or of ``(image, label)``.
 
@@ -155,15 +182,15 @@ def volumes(
     Fields: ``image`` (float32) and, if there are labels, ``label`` (uint8), each of shape (channels, depth, height,
     width). Axes are those of nibabel and NumPy: the file's first axis is the depth. Three axes are one channel.
     """
-    if isinstance(root, (str, os.PathLike)):
-        return _open({"kind": "volumes", "root": os.fspath(root)})
-    entries = [(entry,) if isinstance(entry, (str, os.PathLike)) else tuple(entry) for entry in root]
+    if isinstance(root, (str, bytes, os.PathLike)):
+        return _open({"kind": "volumes", "root": path_text(root)})
+    entries = [(entry,) if isinstance(entry, (str, bytes, os.PathLike)) else tuple(entry) for entry in root]
     lengths = {len(entry) for entry in entries}
     if len(lengths) > 1 or not lengths <= {1, 2}:
         raise SourceError("volumes() takes a folder, or a list of images, or a list of (image, label)")
-    params: dict[str, Any] = {"kind": "volumes", "images": [os.fspath(entry[0]) for entry in entries]}
+    params: dict[str, Any] = {"kind": "volumes", "images": [path_text(entry[0]) for entry in entries]}
     if 2 in lengths:
-        params["labels"] = [os.fspath(entry[1]) for entry in entries]
+        params["labels"] = [path_text(entry[1]) for entry in entries]
     return _open(params)
 
 

@@ -54,4 +54,4 @@ def slow_disk(path: str | os.PathLike[str], *, seek_ms: float = 8.0, mb_per_seco
     if not (seek_ms >= 0 and 0 < mb_per_second < float("inf")):
         raise PlanError(f"a disk with seek_ms={seek_ms} and mb_per_second={mb_per_second} cannot read")
     speed = f"seek_ms={float(seek_ms)},mb_per_second={float(mb_per_second)}"
-    return f"slow-disk://{speed}{os.path.abspath(os.fspath(path))}"
+    return f"slow-disk://{speed}{os.path.abspath(os.path.expanduser(os.fspath(path)))}"

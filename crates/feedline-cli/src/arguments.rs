@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use feedline_core::offload::Policy;
 use feedline_core::plan::ByteSize;
+use feedline_core::store::escaped_path;
 
 use crate::doctor::DoctorArguments;
 
@@ -237,6 +239,7 @@ Examples:
   feedline index plan.toml --workers 8")]
 pub struct IndexArguments {
     /// A folder of pictures, shards ('shards/*.tar'), or a plan, whose source is taken.
+    #[arg(value_parser = path_text())]
     pub src: String,
     /// Threads; as many as there are cores if not given.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -393,6 +396,7 @@ Examples:
   feedline pack plan.toml shards --json | jq .mb_per_second")]
 pub struct PackArguments {
     /// A folder of pictures, tar shards (a folder, a path or a pattern), or a plan whose source is packed.
+    #[arg(value_parser = path_text())]
     pub src: String,
     /// The folder for the shards: new, empty, or one that this command began to fill.
     pub dst: PathBuf,
@@ -439,6 +443,11 @@ pub struct DemoArguments {
     /// Keep pictures and plans in this folder, which has to be empty or new.
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
+}
+
+/// Reads a path as text, in which names that are not UTF-8 are escaped.
+fn path_text() -> impl TypedValueParser<Value = String> {
+    PathBufValueParser::new().map(|path| escaped_path(&path))
 }
 
 fn parse_bytes(text: &str) -> Result<ByteSize, String> {

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::PathBuf;
 
 /// The folder for what can be made again, such as indexes of shards; set but empty, nothing is kept.
@@ -34,11 +35,30 @@ pub fn cache_folder() -> Option<PathBuf> {
 fn choose_cache(chosen: Option<OsString>, users: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
     if let Some(chosen) = chosen {
         // An empty path has no absolute form.
-        return std::path::absolute(chosen).ok();
+        return std::path::absolute(expanded(chosen, home.as_ref())).ok();
     }
     let given = |folder: OsString| Some(PathBuf::from(folder)).filter(|folder| folder.is_absolute());
     let users = users.and_then(given).or_else(|| Some(home.and_then(given)?.join(".cache")));
     Some(users?.join("feedline"))
+}
+
+/// An argument with `~` at the beginning of a path, also behind `--option=`, as the home folder. Shells do not expand
+/// `~` in quotes and behind `=`.
+pub fn with_home(argument: OsString) -> OsString {
+    expanded(argument, std::env::var_os(HOME).as_ref())
+}
+
+fn expanded(argument: OsString, home: Option<&OsString>) -> OsString {
+    let Some(home) = home.filter(|home| !home.is_empty()) else { return argument };
+    let bytes = argument.as_bytes();
+    let option = bytes.starts_with(b"--").then(|| bytes.iter().position(|&byte| byte == b'=')).flatten();
+    let (option, path) = bytes.split_at(option.map_or(0, |at| at + 1));
+    match path.strip_prefix(b"~") {
+        Some(rest) if rest.is_empty() || rest.starts_with(b"/") => {
+            OsString::from_vec([option, home.as_bytes(), rest].concat())
+        }
+        _ => argument,
+    }
 }
 
 /// Where temporary folders go (`TMPDIR`).
@@ -76,9 +96,28 @@ mod tests {
         };
         check(Some("/c"), Some("/x"), Some("/h"), Some("/c"));
         check(Some(""), Some("/x"), Some("/h"), None);
+        check(Some("~/c"), None, Some("/h"), Some("/h/c"));
         check(None, Some("/x"), Some("/h"), Some("/x/feedline"));
         check(None, Some("relative"), Some("/h"), Some("/h/.cache/feedline"));
         check(None, None, None, None);
+    }
+
+    #[test]
+    fn a_tilde_at_the_beginning_of_a_path_is_the_home_folder() {
+        let home = OsString::from("/h");
+        for (argument, expected) in [
+            ("~", "/h"),
+            ("~/data", "/h/data"),
+            ("--root=~/data", "/h/data"),
+            ("~other/data", "~other/data"),
+            ("a~/b", "a~/b"),
+            ("x=~/b", "x=~/b"),
+        ] {
+            let found = expanded(argument.into(), Some(&home));
+            let expected = if argument.starts_with("--") { format!("--root={expected}") } else { expected.to_owned() };
+            assert_eq!(found, OsString::from(expected), "{argument}");
+            assert_eq!(expanded(argument.into(), None), argument);
+        }
     }
 
     #[test]

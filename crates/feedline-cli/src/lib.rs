@@ -53,6 +53,7 @@ use verify::Broken;
 
 /// Runs one command; `arguments` begin with the program's name, `interrupted` is asked at least every 100 ms.
 pub fn run(arguments: Vec<OsString>, registry: Registry, interrupted: &dyn Fn() -> bool) -> i32 {
+    let arguments = arguments.into_iter().map(environment::with_home);
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(usage) => return output::usage(&usage),

@@ -9,7 +9,8 @@ use std::time::Duration;
 use feedline_core::Registry;
 use feedline_core::batch::Dtype;
 use feedline_core::source::{
-    ArraySource, FilesSource, FolderSource, Labels, Part, Source, SubsetSource, SyntheticSource, VolumesSource,
+    ArraySource, FilesSource, FolderOptions, FolderSource, Labels, Part, Source, SubsetSource, SyntheticSource,
+    VolumesSource,
 };
 use feedline_core::store::{DiskSpeed, DiskStore, SlowDisk, SlowStore};
 use feedline_core::testing::{check_op, check_source, check_store, check_volume_op, write_pictures, write_volumes};
@@ -84,7 +85,8 @@ fn every_source_conforms() {
     let npy = folder.path().join("rows.npy");
     let header = format!("{:<117}\n", "{'descr': '<i4', 'fortran_order': False, 'shape': (3, 2), }");
     fs::write(&npy, [b"\x93NUMPY\x01\x00\x76\x00".as_slice(), header.as_bytes(), &[7; 24]].concat()).unwrap();
-    let folder_source: Arc<dyn Source> = Arc::new(FolderSource::open(root, Arc::new(DiskStore::new(root))).unwrap());
+    let folder_source: Arc<dyn Source> =
+        Arc::new(FolderSource::open(root, Arc::new(DiskStore::new(root)), FolderOptions::default()).unwrap());
     let sources: Vec<Arc<dyn Source>> = vec![
         Arc::clone(&folder_source),
         Arc::new(FilesSource::new(vec![("image".to_owned(), paths())], None).unwrap()),

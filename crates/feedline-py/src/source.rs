@@ -89,6 +89,12 @@ impl Source {
         self.0.classes().to_vec()
     }
 
+    /// Files among the samples that were left out.
+    #[getter]
+    fn skipped(&self) -> u64 {
+        self.0.skipped()
+    }
+
     /// Names of the fields.
     #[getter]
     fn fields(&self) -> Vec<String> {

@@ -18,6 +18,7 @@ use crate::pack::{self, Content, Damaged, Options, PackError, Watch};
 use crate::plan::{ByteSize, Plan, Registry, ReservoirConfig, ReservoirSize, Shuffle, Workers};
 use crate::sink::Machine;
 use crate::source::SubsetSource;
+use crate::store::escaped_path;
 
 /// A simulated disk keeps its speed in the address.
 const SLOW_DISK: &str = "slow-disk://";
@@ -88,7 +89,7 @@ pub(super) fn packed(
     let root = of_source.get("root").and_then(toml::Value::as_str).unwrap_or_default();
     let mut table = toml::Table::new();
     table.insert("kind".to_owned(), "tar".into());
-    table.insert("shards".to_owned(), beside(root, &folder.display().to_string()).into());
+    table.insert("shards".to_owned(), beside(root, &escaped_path(folder)).into());
     let shards = Registry::core().open_source(table)?;
     let size = Some(ReservoirSize::Share(RESERVOIR));
     varied(plan, &shards, plan.ops().to_vec(), |settings, _| {

@@ -4,7 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// A number of bytes.
+use super::limits::MOST_BYTES;
+
+/// A number of bytes, at most [`MOST_BYTES`] where it is read from a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct ByteSize(pub u64);
@@ -28,7 +30,9 @@ impl ByteSize {
             _ => return None,
         };
         let number: f64 = number.parse().ok()?;
-        Some(Self((number * factor as f64).round() as u64))
+        let bytes = (number * factor as f64).round();
+        // A plan is written as TOML, whose numbers are signed.
+        (bytes <= MOST_BYTES as f64).then_some(Self(bytes as u64))
     }
 }
 
@@ -75,5 +79,7 @@ mod tests {
         check("", None);
         check("12 parsecs", None);
         check("-1", None);
+        check("1152921504606846976", Some(1 << 60));
+        check("66666666666666666666MB", None);
     }
 }

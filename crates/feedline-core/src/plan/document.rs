@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use crate::store::{escaped_path, unescaped};
+
 use super::{Plan, PlanError, Registry, RunConfig, Settings};
 use crate::order::Rank;
 
@@ -107,9 +109,7 @@ fn join_paths(value: &mut toml::Value, folder: &Path) {
     match value {
         toml::Value::String(path) if !path.contains("://") => {
             // What is absolute stays as it is.
-            if let Some(joined) = folder.join(&*path).to_str() {
-                joined.clone_into(path);
-            }
+            *path = escaped_path(&folder.join(unescaped(path)));
         }
         toml::Value::Array(values) => values.iter_mut().for_each(|value| join_paths(value, folder)),
         toml::Value::Table(values) => values.iter_mut().for_each(|(_, value)| join_paths(value, folder)),

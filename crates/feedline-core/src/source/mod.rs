@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 pub use array::{ArrayMemory, ArraySource};
 pub use files::FilesSource;
-pub use folder::FolderSource;
+pub use folder::{FolderOptions, FolderSource};
 pub use labels::Labels;
 pub use path::open_path;
 pub use subset::{Part, SubsetSource};
@@ -101,6 +101,11 @@ pub trait Source: Send + Sync + Debug {
     /// The names of the classes.
     fn classes(&self) -> &[String] {
         &[]
+    }
+
+    /// Files that lie among the samples and were left out.
+    fn skipped(&self) -> u64 {
+        self.parent().map_or(0, Source::skipped)
     }
 
     /// The source that this one is a part of: what is kept about samples is kept for all parts of it.
@@ -185,6 +190,12 @@ impl Origin<'_> {
 pub enum SourceError {
     #[error("no pictures in {root:?} ({found}); they end in {extensions}", found = describe_found(*.others))]
     NoPictures { root: String, others: usize, extensions: String },
+    #[error(
+        "{root:?} has sub-folders without pictures: {classes}; fill them, remove them, or take them as empty classes with allow_empty=True (pictures end in {extensions})"
+    )]
+    EmptyClasses { root: String, classes: String, extensions: String },
+    #[error("{root:?} has sub-folders that are not among its classes: {folders}; the classes are {classes}")]
+    UnknownClasses { root: String, folders: String, classes: String },
     #[error("no volumes in {root:?}; they end in .nii, .nii.gz or .npy")]
     NoVolumes { root: String },
     #[error("{root:?} has {name:?}, but no {missing:?}, which belongs to it; give a list of (image, label) instead")]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{FolderSource, Source, SourceError, TarSource, VolumesSource};
+use super::{FolderOptions, FolderSource, Source, SourceError, TarSource, VolumesSource};
 use crate::plan::{PlanError, Registry};
 use crate::source::tar::{is_plain_shard, names_shards};
 use crate::store::StoreError;
@@ -18,7 +18,7 @@ pub fn open_path(path: &str, registry: &Registry) -> Result<Arc<dyn Source>, Pla
     if names_shards(path) || has_shards()? {
         return Ok(Arc::new(TarSource::open(vec![path.to_owned()], registry)?));
     }
-    match FolderSource::open(path, registry.store_for(path)?) {
+    match FolderSource::open(path, registry.store_for(path)?, FolderOptions::default()) {
         Err(no_pictures @ SourceError::NoPictures { .. }) => {
             match VolumesSource::open(path, registry.store_for(path)?) {
                 Err(SourceError::NoVolumes { .. }) => Err(no_pictures.into()),

@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Deserialize;
 use xxhash_rust::xxh3::Xxh3;
@@ -37,6 +38,8 @@ pub struct VolumesSource {
     labels: Option<Vec<String>>,
     image_channels: usize,
     label_channels: usize,
+    /// Files below the root that are neither.
+    skipped: u64,
 }
 
 #[derive(Deserialize)]
@@ -50,17 +53,34 @@ struct Params {
 impl VolumesSource {
     /// The volumes below the root of `store`, which messages call `root`.
     pub fn open(root: &str, store: Arc<dyn Store>) -> Result<Self, SourceError> {
-        let names = store.list(&|name| stem(name).is_some())?;
+        let others = AtomicU64::new(0);
+        let names = store.list(&|name| {
+            let is_volume = stem(name).is_some();
+            others.fetch_add(u64::from(!is_volume && !name.ends_with('/')), Ordering::Relaxed);
+            is_volume
+        })?;
         let names: Vec<&str> = names.iter().collect();
         if names.is_empty() {
             return Err(SourceError::NoVolumes { root: root.to_owned() });
         }
         let (images, labels) = paired(root, &names)?.unzip();
         if labels.is_none() {
-            tracing::info!(root, volumes = names.len(), "took all volumes as images: no name says which are labels");
+            let volumes = names.len();
+            tracing::warn!(
+                root,
+                volumes,
+                "took all volumes as images, because no name says which are labels; a list of (image, label) says it"
+            );
         }
         let images = images.unwrap_or_else(|| names.iter().map(|&name| name.to_owned()).collect());
-        Self::new(Some(root.to_owned()), store, images, labels)
+        let others = others.into_inner();
+        if others > 0 {
+            tracing::warn!(root, files = others, "left out files that are no volumes");
+        }
+        // What the names leave out is among those that were listed.
+        let taken = images.len() + labels.as_ref().map_or(0, Vec::len);
+        let skipped = others + names.len().saturating_sub(taken) as u64;
+        Ok(Self { skipped, ..Self::new(Some(root.to_owned()), store, images, labels)? })
     }
 
     /// Listed volumes, and as many labels.
@@ -101,7 +121,7 @@ impl VolumesSource {
     ) -> Result<Self, SourceError> {
         let image_channels = channels(&*store, &images)?;
         let label_channels = labels.as_ref().map_or(Ok(1), |labels| channels(&*store, labels))?;
-        Ok(Self { root, store, images, labels, image_channels, label_channels })
+        Ok(Self { root, store, images, labels, image_channels, label_channels, skipped: 0 })
     }
 
     fn names(&self, field: &str) -> &[String] {
@@ -236,6 +256,10 @@ impl Source for VolumesSource {
 
     fn class_of(&self, _: SampleId) -> Option<i64> {
         None
+    }
+
+    fn skipped(&self) -> u64 {
+        self.skipped
     }
 
     fn identity(&self) -> u128 {

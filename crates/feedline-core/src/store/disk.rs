@@ -4,11 +4,13 @@
 
 use std::fs::{File, Metadata, OpenOptions, read_dir};
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt, MetadataExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
+use super::escaped::{escaped, escaped_path, unescaped};
 use super::names::NamesBuilder;
 use super::{Names, Object, Room, Store, StoreError, Version};
 
@@ -26,8 +28,9 @@ pub struct DiskStore {
 impl DiskStore {
     /// Files below a path that may be relative to the current folder, which may change later.
     pub fn below(path: &str) -> Result<Self, StoreError> {
-        let absolute = if path.is_empty() { std::env::current_dir() } else { std::path::absolute(path) };
-        Ok(Self::new(absolute.map_err(|source| read_error(Path::new(path), source))?))
+        let real = unescaped(path);
+        let absolute = if path.is_empty() { std::env::current_dir() } else { std::path::absolute(&real) };
+        Ok(Self::new(absolute.map_err(|source| read_error(Path::new(&real), source))?))
     }
 
     /// Files below `root`.
@@ -36,7 +39,7 @@ impl DiskStore {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.root.join(name)
+        self.root.join(unescaped(name))
     }
 
     /// A file that was opened elsewhere.
@@ -59,7 +62,7 @@ fn checked(path: &Path, opened: io::Result<File>) -> Result<(File, Metadata), St
     let meta = file.metadata().map_err(|source| read_error(path, source))?;
     if !meta.is_file() {
         let what = if meta.is_dir() { "a folder" } else { "a pipe or device" };
-        return Err(StoreError::NotAFile { path: path.display().to_string(), what });
+        return Err(StoreError::NotAFile { path: escaped_path(path), what });
     }
     Ok((file, meta))
 }
@@ -89,7 +92,7 @@ impl Store for DiskStore {
     }
 
     fn address(&self, name: &str) -> String {
-        self.path(name).display().to_string()
+        escaped_path(&self.path(name))
     }
 
     fn version(&self, name: &str) -> Option<Version> {
@@ -115,7 +118,7 @@ impl Object for DiskObject {
     }
 
     fn address(&self) -> String {
-        self.path.display().to_string()
+        escaped_path(&self.path)
     }
 
     fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
@@ -130,7 +133,7 @@ fn modified_nanoseconds(meta: &Metadata) -> Option<i64> {
 fn read_exact(file: &File, path: &Path, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
     file.read_exact_at(target, offset).map_err(|source| match source.kind() {
         io::ErrorKind::UnexpectedEof => StoreError::Truncated {
-            path: path.display().to_string(),
+            path: escaped_path(path),
             range: offset..offset + target.len() as u64,
             len: file.metadata().map(|meta| meta.len()).unwrap_or_default(),
         },
@@ -139,7 +142,7 @@ fn read_exact(file: &File, path: &Path, offset: u64, target: &mut [u8]) -> Resul
 }
 
 fn read_error(path: &Path, source: io::Error) -> StoreError {
-    let path = path.display().to_string();
+    let path = escaped_path(path);
     match source.kind() {
         io::ErrorKind::NotFound => StoreError::NotFound { path, source },
         _ => StoreError::Read { path, source },
@@ -215,26 +218,26 @@ impl Walk<'_> {
         depth: usize,
         found: &mut NamesBuilder,
     ) -> Result<Vec<(String, usize)>, StoreError> {
-        let path = self.root.join(folder);
+        let path = self.root.join(unescaped(folder));
         if depth > MAX_DEPTH {
-            return Err(StoreError::TooDeep { path: path.display().to_string(), limit: MAX_DEPTH });
+            return Err(StoreError::TooDeep { path: escaped_path(&path), limit: MAX_DEPTH });
         }
         let mut folders = Vec::new();
         for entry in read_dir(&path).map_err(|source| read_error(&path, source))? {
             let entry = entry.map_err(|source| read_error(&path, source))?;
             let name = entry.file_name();
-            let Some(name) = name.to_str() else {
-                let folder = path.display().to_string();
-                return Err(StoreError::Name { folder, name: name.to_string_lossy().into_owned() });
-            };
+            let name = escaped(name.as_bytes());
             if name.starts_with('.') {
                 continue;
             }
-            let full = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
+            let full = if folder.is_empty() { name.clone().into_owned() } else { format!("{folder}/{name}") };
             let kind = entry.file_type().map_err(|source| read_error(&path, source))?;
             // A link that leads nowhere counts as a file: reading it gives an error that names it.
             let is_folder = kind.is_dir() || (kind.is_symlink() && entry.path().is_dir());
             if is_folder {
+                if folder.is_empty() {
+                    (self.accept)(&format!("{full}/"));
+                }
                 folders.push((full, depth + 1));
             } else if (self.accept)(&full) {
                 found.push(&full);

@@ -4,6 +4,7 @@
 //! mean. A store reads and never maps: a file that another process cuts short is an error, not a crash (law 6).
 
 mod disk;
+mod escaped;
 mod names;
 mod remote;
 mod slow_disk;
@@ -13,6 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use disk::DiskStore;
+pub use escaped::{escaped, escaped_path, unescaped};
 pub use names::{Names, NamesBuilder};
 pub use remote::{Answer, Done, Fetch, Remote, Traffic, answer_unasked, fetch_waiting, read_ranges};
 pub use slow_disk::{DiskSpeed, SlowDisk, SlowStore};
@@ -26,6 +28,9 @@ use crate::supply::Peer;
 /// A place that holds named objects.
 pub trait Store: Send + Sync + Debug {
     /// Names of all objects below the root that `accept` takes, sorted by bytes.
+    ///
+    /// `accept` also hears of each folder in the root, as `name/`, also of those without objects where the store knows them.
+    /// Its answer is ignored there.
     fn list(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError>;
 
     /// Names of the objects that lie in the root itself, not in folders of it, and that `accept` takes, sorted by bytes.
@@ -137,8 +142,6 @@ pub enum StoreError {
     Read { path: String, source: std::io::Error },
     #[error("{path:?} ends at byte {len}, but bytes {range:?} were asked for; it was cut short after it was opened")]
     Truncated { path: String, range: Range<u64>, len: u64 },
-    #[error("the name {name:?} in {folder:?} is not UTF-8; rename it")]
-    Name { folder: String, name: String },
     #[error("{path:?} is more than {limit} folders deep: a symbolic link that leads back?")]
     TooDeep { path: String, limit: usize },
     #[error("{path:?} is not a file that can be read, but {what}")]

@@ -112,7 +112,8 @@ fn serve_request(
         Request::List { folder, is_flat } => {
             booking.book(LISTING_BYTES)?;
             let listing = root.listing(&folder, is_flat)?;
-            Ok((Reply::Names { names: listing.files, left_out: listing.left_out }, Vec::new()))
+            let left_out = listing.left_out;
+            Ok((Reply::Names { names: listing.into_entries(), left_out }, Vec::new()))
         }
         Request::Open { name } => {
             let object = root.whole().open(&name)?;

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use feedline_core::store::{Names, Object, Room, Store, StoreError, Version};
+use feedline_core::store::{Names, Object, Room, Store, StoreError, Version, escaped_path, unescaped};
 
 use super::beneath::{Beneath, ResolveError};
 use super::listing::{Listing, list};
@@ -29,7 +29,7 @@ impl ConfinedStore {
     /// The files of a folder below it.
     pub fn below(&self, folder: &str) -> Result<Self, StoreError> {
         check_name(folder)?;
-        Ok(Self { beneath: Arc::clone(&self.beneath), folder: self.folder.join(folder) })
+        Ok(Self { beneath: Arc::clone(&self.beneath), folder: self.folder.join(unescaped(folder)) })
     }
 
     /// All files, or with `is_flat` those that lie in the folder itself, with their lengths and times.
@@ -43,7 +43,7 @@ impl ConfinedStore {
             io::ErrorKind::NotFound => StoreError::NotFound { path: name.to_owned(), source },
             _ => StoreError::Read { path: name.to_owned(), source },
         };
-        let file = self.beneath.open(&self.folder.join(name)).map_err(|error| match error {
+        let file = self.beneath.open(&self.folder.join(unescaped(name))).map_err(|error| match error {
             ResolveError::Outside => outside(name),
             ResolveError::Io(source) => read(source),
         })?;
@@ -57,7 +57,11 @@ impl ConfinedStore {
     }
 
     fn names(&self, is_flat: bool, accept: &dyn Fn(&str) -> bool) -> Result<Names, StoreError> {
-        let Listing { files, left_out } = self.listing(is_flat)?;
+        let Listing { files, folders, left_out } = self.listing(is_flat)?;
+        // Folders are told, and never taken.
+        for folder in &folders {
+            accept(folder);
+        }
         if left_out > 0 {
             tracing::warn!(left_out, folder = %self.folder.display(), "left out links that lead out of the root");
         }
@@ -100,7 +104,7 @@ impl Store for ConfinedStore {
     }
 
     fn address(&self, name: &str) -> String {
-        self.beneath.path.join(&self.folder).join(name).display().to_string()
+        escaped_path(&self.beneath.path.join(&self.folder).join(unescaped(name)))
     }
 
     fn version(&self, name: &str) -> Option<Version> {

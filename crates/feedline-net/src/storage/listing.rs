@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use feedline_core::store::{StoreError, Version};
+use feedline_core::store::{StoreError, Version, escaped, escaped_path, unescaped};
 use rustix::fs::{AtFlags, Dir, FileType, Stat};
 
 use super::beneath::{Beneath, ResolveError};
@@ -29,8 +29,20 @@ const THREADS: usize = 8;
 pub struct Listing {
     /// Names below the folder, sorted by bytes. A link that leads nowhere has no version: to read it gives an error that names it.
     pub files: Vec<(String, Option<Version>)>,
+    /// Folders in the folder itself, as `name/`, sorted: an empty one may be a class.
+    pub folders: Vec<String>,
     /// Links that lead out of the root.
     pub left_out: u64,
+}
+
+impl Listing {
+    /// Files and folders, sorted by bytes; folders have no version.
+    pub fn into_entries(self) -> Vec<(String, Option<Version>)> {
+        let mut entries = self.files;
+        entries.extend(self.folders.into_iter().map(|folder| (folder, None)));
+        entries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        entries
+    }
 }
 
 /// Lists `folder` below a root.
@@ -45,9 +57,11 @@ pub(super) fn list(beneath: &Beneath, folder: &Path, is_flat: bool) -> Result<Li
     let mut all = Listing::default();
     for part in parts? {
         all.files.extend(part.files);
+        all.folders.extend(part.folders);
         all.left_out += part.left_out;
     }
     all.files.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    all.folders.sort_unstable();
     Ok(all)
 }
 
@@ -117,7 +131,7 @@ impl Walk<'_> {
         if depth > MAX_DEPTH {
             return Err(StoreError::TooDeep { path: folder.to_owned(), limit: MAX_DEPTH });
         }
-        let opened = match self.beneath.open(&self.folder.join(folder)) {
+        let opened = match self.beneath.open(&self.folder.join(unescaped(folder))) {
             Ok(opened) => opened,
             // A link that was changed since its folder was listed.
             Err(ResolveError::Outside) => {
@@ -134,15 +148,18 @@ impl Walk<'_> {
             if name.starts_with(b".") {
                 continue;
             }
-            let Ok(name) = str::from_utf8(name) else {
-                let (folder, name) = (folder.to_owned(), String::from_utf8_lossy(name).into_owned());
-                return Err(StoreError::Name { folder, name });
-            };
-            let full = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
+            let text = escaped(name);
+            let full = if folder.is_empty() { text.into_owned() } else { format!("{folder}/{text}") };
             match self.look_at(&opened, name, &full) {
                 Entry::File(version) => found.files.push((full, version)),
-                Entry::Folder if !self.is_flat => folders.push((full, depth + 1)),
-                Entry::Folder => {}
+                Entry::Folder => {
+                    if folder.is_empty() {
+                        found.folders.push(format!("{full}/"));
+                    }
+                    if !self.is_flat {
+                        folders.push((full, depth + 1));
+                    }
+                }
                 Entry::Outside => found.left_out += 1,
             }
         }
@@ -150,8 +167,8 @@ impl Walk<'_> {
     }
 
     /// Finds out what an entry is. One that cannot be looked at counts as a file, as it does locally.
-    fn look_at(&self, folder: &File, name: &str, full: &str) -> Entry {
-        let of_link = || match self.beneath.open(&self.folder.join(full)) {
+    fn look_at(&self, folder: &File, name: &[u8], full: &str) -> Entry {
+        let of_link = || match self.beneath.open(&self.folder.join(unescaped(full))) {
             Err(ResolveError::Outside) => Entry::Outside,
             Err(ResolveError::Io(_)) => Entry::File(None),
             Ok(file) => match file.metadata() {
@@ -160,7 +177,7 @@ impl Walk<'_> {
                 _ => Entry::File(None),
             },
         };
-        let Ok(stat) = rustix::fs::statat(folder, OsStr::from_bytes(name.as_bytes()), AtFlags::SYMLINK_NOFOLLOW) else {
+        let Ok(stat) = rustix::fs::statat(folder, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW) else {
             return Entry::File(None);
         };
         match FileType::from_raw_mode(stat.st_mode) {
@@ -172,7 +189,7 @@ impl Walk<'_> {
     }
 
     fn read_error(&self, folder: &str, source: io::Error) -> StoreError {
-        let path = self.folder.join(folder).display().to_string();
+        let path = escaped_path(&self.folder.join(unescaped(folder)));
         match source.kind() {
             io::ErrorKind::NotFound => StoreError::NotFound { path, source },
             _ => StoreError::Read { path, source },

@@ -104,7 +104,8 @@ impl RemoteStore {
                     );
                 }
                 check_names(&names).map_err(|problem| StoreError::Content { path: address, problem })?;
-                names.retain(|(name, _)| accept(name));
+                // Folders are told, and never taken.
+                names.retain(|(name, _)| accept(name) && !name.ends_with('/'));
                 *self.listed.write().unwrap_or_else(PoisonError::into_inner) = Listed::new(&names);
                 Ok(names.iter().map(|(name, _)| name.as_str()).collect())
             }

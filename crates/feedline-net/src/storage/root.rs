@@ -72,7 +72,7 @@ impl Root {
                 let store = self.below(folder)?;
                 let names = if is_flat { store.list_flat(&|_| true)? } else { store.list(&|_| true)? };
                 let files = names.iter().map(|name| (name.to_owned(), store.version(name))).collect();
-                Ok(Listing { files, left_out: 0 })
+                Ok(Listing { files, ..Listing::default() })
             }
         }
     }

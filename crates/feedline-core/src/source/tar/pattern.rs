@@ -5,11 +5,12 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use globset::{GlobBuilder, GlobMatcher};
 
 use super::super::SourceError;
+use super::index::ENDING;
 use crate::plan::{PlanError, Registry};
 use crate::store::{Store, StoreError};
 
@@ -128,7 +129,26 @@ impl Place {
                 found.push(Found { store: Arc::clone(&self.store), name: name.clone() });
                 return Ok(());
             }
-            Which::Folder => self.store.list_flat(&is_plain_shard)?,
+            Which::Folder => {
+                let left_out = Mutex::new(Vec::new());
+                let names = self.store.list_flat(&|name| {
+                    if is_shard(name) && !is_plain_shard(name) && !name.ends_with(ENDING) {
+                        left_out.lock().unwrap_or_else(PoisonError::into_inner).push(name.to_owned());
+                    }
+                    is_plain_shard(name)
+                })?;
+                let left_out = left_out.into_inner().unwrap_or_else(PoisonError::into_inner);
+                if let Some(first) = left_out.first() {
+                    let (folder, shards) = (&*self.given, left_out.len());
+                    tracing::warn!(
+                        folder,
+                        shards,
+                        first,
+                        "left out compressed shards; unpack them to plain .tar files"
+                    );
+                }
+                names
+            }
             Which::Matching { matcher, is_flat: true } => self.store.list_flat(&|name| matcher.is_match(name))?,
             Which::Matching { matcher, is_flat: false } => self.store.list(&|name| matcher.is_match(name))?,
         };

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use tar::{EntryType, Header, PaxExtensions};
 
-use crate::store::{Object, StoreError};
+use crate::store::{Object, StoreError, escaped};
 
 /// Everything in a tar file begins at a multiple of this.
 pub(crate) const BLOCK: u64 = 512;
@@ -79,7 +79,7 @@ impl<'a> Walk<'a> {
                 }
                 EntryType::Regular | EntryType::Continuous => {
                     let name = extended.name.take().unwrap_or_else(|| header.path_bytes().into_owned());
-                    let member = self.member(name, data.clone(), extended.is_sparse)?;
+                    let member = self.member(&name, data.clone(), extended.is_sparse)?;
                     self.pass(&data);
                     return Ok(Some(member));
                 }
@@ -91,14 +91,15 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn member(&self, name: Vec<u8>, data: Range<u64>, is_sparse: bool) -> Result<Member, StoreError> {
+    fn member(&self, name: &[u8], data: Range<u64>, is_sparse: bool) -> Result<Member, StoreError> {
         if is_sparse {
             return Err(self.problem("a sparse file"));
         }
         if name.len() as u64 > MOST_NAME_BYTES {
             return Err(self.problem(&format!("a name of {} bytes", name.len())));
         }
-        let name = String::from_utf8(name).map_err(|_| self.problem("a name that is not UTF-8"))?;
+        // A name that is not UTF-8 is a key in an escaped form.
+        let name = escaped(name).into_owned();
         Ok(Member { name, data })
     }
 

@@ -1,0 +1,106 @@
+//! File names as text, also those that are not UTF-8.
+//!
+//! A byte that is not part of a character becomes `\xNN`, such as `caf\xe9.jpg`. A backslash of a name that would read as
+//! such an escape becomes `\x5c`. So every file has a name of its own, and leads back to its file.
+//!
+//! Always true: only bytes from 0x80 on and backslashes come out of an escape, so no name hides a `/` or a `..`.
+
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::Path;
+
+/// A name or a path as text.
+pub fn escaped(name: &[u8]) -> Cow<'_, str> {
+    let is_plain = |text: &str| !text.match_indices('\\').any(|(at, _)| escape_at(text.as_bytes(), at).is_some());
+    if let Ok(text) = str::from_utf8(name)
+        && is_plain(text)
+    {
+        return text.into();
+    }
+    let mut text = String::with_capacity(name.len() + 8);
+    for chunk in name.utf8_chunks() {
+        let valid = chunk.valid();
+        for (at, character) in valid.char_indices() {
+            match character {
+                '\\' if escape_at(valid.as_bytes(), at).is_some() => text.push_str("\\x5c"),
+                _ => text.push(character),
+            }
+        }
+        for byte in chunk.invalid() {
+            write!(text, "\\x{byte:02x}").expect("a string grows");
+        }
+    }
+    text.into()
+}
+
+/// The path as text.
+pub fn escaped_path(path: &Path) -> String {
+    escaped(path.as_os_str().as_bytes()).into_owned()
+}
+
+/// The name or path that a text stands for.
+pub fn unescaped(text: &str) -> Cow<'_, OsStr> {
+    if !text.contains("\\x") {
+        return OsStr::new(text).into();
+    }
+    let bytes = text.as_bytes();
+    let (mut name, mut at) = (Vec::with_capacity(bytes.len()), 0);
+    while let Some(&byte) = bytes.get(at) {
+        let escape = escape_at(bytes, at);
+        name.push(escape.unwrap_or(byte));
+        at += if escape.is_some() { 4 } else { 1 };
+    }
+    OsString::from_vec(name).into()
+}
+
+/// The byte that an escape at this place stands for.
+fn escape_at(text: &[u8], at: usize) -> Option<u8> {
+    let [b'\\', b'x', high, low] = *text.get(at..at + 4)? else { return None };
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let byte = digit(high)? << 4 | digit(low)?;
+    (byte >= 0x80 || byte == b'\\').then_some(byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_are_text_as_they_stand_unless_a_byte_is_none() {
+        for (name, text) in [
+            (b"plain \\ \\x41 \\xZZ.jpg".as_slice(), "plain \\ \\x41 \\xZZ.jpg"),
+            ("é/日本.png".as_bytes(), "é/日本.png"),
+            (b"caf\xe9.jpg", "caf\\xe9.jpg"),
+            (b"\\xe9", "\\x5cxe9"),
+            (b"\\x5c", "\\x5cx5c"),
+        ] {
+            assert_eq!(escaped(name), text);
+            assert_eq!(unescaped(text).as_bytes(), name, "{text}");
+        }
+    }
+
+    #[test]
+    fn no_escape_stands_for_a_part_of_a_path() {
+        for text in ["\\x2e\\x2e\\x2f", "\\x2f", "\\x00", "\\x7e"] {
+            assert_eq!(unescaped(text).as_bytes(), text.as_bytes());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_name_has_a_text_that_leads_back_to_it(
+            name in prop::collection::vec(prop_oneof![Just(b'\\'), Just(b'x'), Just(b'5'), Just(b'c'), Just(b'e'), any::<u8>()], 0..40),
+        ) {
+            let text = escaped(&name).into_owned();
+            let back = unescaped(&text);
+            prop_assert_eq!(back.as_bytes(), &*name);
+        }
+    }
+}

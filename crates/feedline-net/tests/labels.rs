@@ -1,0 +1,58 @@
+//! Classes of a folder that a storage server has are those of the same folder read locally, empty ones included.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use feedline_core::Registry;
+use feedline_core::order::SampleId;
+use feedline_core::plan::PlanError;
+use feedline_core::source::Source;
+use feedline_core::testing::write_pictures;
+use feedline_net::storage::{Root, Server, ServerConfig};
+
+fn serve(root: &Path) -> Server {
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let root = Root::folder(root).unwrap();
+    let config = ServerConfig {
+        root,
+        listen,
+        cpus: 2.0,
+        token: None,
+        identity: None,
+        link_mbps: None,
+        cache_folder: None,
+        http: None,
+    };
+    Server::start(config).unwrap()
+}
+
+fn open(root: &str, options: &str) -> Result<Arc<dyn Source>, PlanError> {
+    let mut registry = Registry::core();
+    feedline_net::register(&mut registry);
+    let document = format!("batch_size = 1\n[source]\nkind = \"folder\"\nroot = {root:?}\n{options}\n");
+    registry.open_source(feedline_core::Document::parse(&document).unwrap().source)
+}
+
+#[test]
+fn an_empty_class_keeps_its_number_locally_and_from_a_storage_server() {
+    let folder = tempfile::tempdir().unwrap();
+    write_pictures(folder.path(), 4, 2).unwrap();
+    fs::create_dir(folder.path().join("ant")).unwrap();
+    fs::write(folder.path().join("class-0/notes.txt"), b"").unwrap();
+    let server = serve(folder.path());
+    for root in [folder.path().to_str().unwrap().to_owned(), format!("feedline://{}/", server.address())] {
+        let refused = open(&root, "").unwrap_err().to_string();
+        assert!(refused.contains("\"ant\"") && refused.contains("allow_empty"), "{root}: {refused}");
+        let source = open(&root, "allow_empty = true").unwrap();
+        assert_eq!(source.classes(), ["ant", "class-0", "class-1"], "{root}");
+        let labels: Vec<_> = (0..source.len()).map(|id| source.class_of(SampleId(id)).unwrap()).collect();
+        assert_eq!(labels, [1, 1, 2, 2], "{root}");
+        assert_eq!(source.skipped(), 1, "{root}");
+        let classes = "allow_empty = true\nclasses = [\"class-1\", \"class-0\", \"ant\"]";
+        assert_eq!(open(&root, classes).unwrap().class_of(SampleId(0)), Some(1), "{root}");
+        let refused = open(&root, "classes = [\"class-1\"]\nallow_empty = true").unwrap_err().to_string();
+        assert!(refused.contains("\"class-0\""), "{root}: {refused}");
+    }
+}
