@@ -48,7 +48,7 @@ impl Report {
         writeln!(
             f,
             "\n{} ({:.0} samples): {}",
-            run["first_sample"].as_str().unwrap_or("?"),
+            run["folder"].as_str().unwrap_or("?"),
             number(run, "/samples"),
             ops.join(", ")
         )?;

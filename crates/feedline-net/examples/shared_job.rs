@@ -1,8 +1,8 @@
 //! A job in Rust that shares: it reads an epoch of a plan from the node of this machine, beside jobs of any framework.
 //!
 //! ```sh
-//! feedline node --socket /tmp/node.sock &
-//! cargo run --release -p feedline-net --example shared_job -- plan.toml /tmp/node.sock
+//! feedline node --socket /tmp/mine/node.sock &
+//! cargo run --release -p feedline-net --example shared_job -- plan.toml /tmp/mine/node.sock
 //! ```
 
 use std::error::Error;

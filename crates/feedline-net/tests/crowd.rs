@@ -119,7 +119,7 @@ fn live(life: &mut Life, socket: &Path, chance: &mut Chance) {
 fn law_2_fifty_jobs_that_come_and_go_each_get_what_the_model_says() {
     let seconds = std::env::var("FEEDLINE_SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(8);
     let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("node.sock");
+    let socket = folder.path().join("run/node.sock");
     let config = NodeConfig {
         socket: socket.clone(),
         memory_bytes: MEMORY,

@@ -4,16 +4,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_core::batch::{Batch, FieldData};
 use feedline_core::carousel::{Carousel, Memory, Ride};
 use feedline_core::order::Epoch;
-use feedline_core::sink::{Connect, Feed, LocalFeed, SharedLoader};
-use feedline_core::{Error, Machine};
+use feedline_core::sink::{Connect, Deliverer, Feed, LocalFeed, Open, SharedLoader};
+use feedline_core::{Error, Loader, Machine};
 use feedline_net::http::Numbers as _;
-use feedline_net::node::{AttachError, Node, NodeConfig, NodeError, look};
+use feedline_net::node::{AttachError, Node, NodeBatches, NodeConfig, NodeError, NodeFeed, look};
 use jobs::{SAMPLES, attach, attach_at, check_all_once, config, epoch, ids, next, node, node_of, plan, wait_until};
 
 mod jobs;
@@ -142,6 +145,76 @@ fn law_7_when_the_node_ends_jobs_go_on_alone_or_get_an_error_as_they_have_asked(
     }
 }
 
+/// Where a node was, is about to go, or goes while a job attaches.
+fn dying_nodes(folder: &Path) -> [PathBuf; 3] {
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let [gone, left, dying] = ["gone", "left", "dying"].map(|name| folder.join(name));
+    drop(UnixListener::bind(&left).unwrap());
+    let listener = UnixListener::bind(&dying).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            // It hears the job, and is gone.
+            stream.unwrap().read_exact(&mut [0; 100]).unwrap();
+        }
+    });
+    [gone, left, dying]
+}
+
+#[test]
+fn law_7_a_node_that_goes_before_or_while_a_job_attaches_is_lost_like_one_that_goes_later() {
+    let (folder, plan) = (tempfile::tempdir().unwrap(), plan(16, 0));
+    for socket in dying_nodes(folder.path()) {
+        for goes_on in [true, false] {
+            let (of_connect, of_fallback, socket) = (Arc::clone(&plan), Arc::clone(&plan), socket.clone());
+            let connect: Connect = Box::new(move |ride| {
+                let feed = NodeFeed::attach(&socket, &of_connect, ride).map_err(Error::from)?;
+                Ok(Arc::new(feed) as Arc<dyn Feed>)
+            });
+            let fallback: Connect = Box::new(move |ride| {
+                let carousel = Carousel::start(&of_fallback, &Machine::default(), Memory::Heap, 64 << 20)?;
+                Ok(Arc::new(LocalFeed::board(&Arc::new(carousel), ride)?))
+            });
+            let loader = SharedLoader::new(Arc::clone(&plan), connect, goes_on.then_some(fallback)).unwrap();
+            let iteration = loader.begin().unwrap();
+            match next(&loader, iteration) {
+                Ok(first) => {
+                    assert!(goes_on);
+                    let rest = std::iter::from_fn(|| next(&loader, iteration).unwrap());
+                    check_all_once(&ids(&first.into_iter().chain(rest).collect::<Vec<_>>()));
+                }
+                Err(error) => assert!(!goes_on && matches!(error, Error::Node { .. }), "{error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn law_7_a_rank_whose_node_goes_before_or_while_it_attaches_goes_on_alone_if_it_may() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = feedline_core::testing::open(
+        "batch_size = 4\nshuffle = true\n[source]\nkind = \"synthetic\"\nn = 40\nshape = [8]\n[run]\nrank = 0\nworld_size = 2\n",
+    )
+    .unwrap();
+    let alone = feedline_core::testing::collect(&Loader::new(Arc::clone(&plan), &Machine::default())).unwrap();
+    for socket in dying_nodes(folder.path()) {
+        for continues in [true, false] {
+            let (of_open, socket) = (Arc::clone(&plan), socket.clone());
+            let open: Open = Box::new(move |cursor, metrics| {
+                let batches = NodeBatches::attach(&socket, &of_open, cursor, metrics).map_err(Error::from)?;
+                Ok(Arc::new(batches) as Arc<dyn Deliverer>)
+            });
+            let loader = Loader::from_node(Arc::clone(&plan), &Machine::default(), open, continues);
+            match feedline_core::testing::collect(&loader) {
+                Ok(batches) => {
+                    assert!(continues);
+                    assert!(ids(&batches) == ids(&alone));
+                }
+                Err(error) => assert!(!continues && matches!(error, Error::Node { .. }), "{error}"),
+            }
+        }
+    }
+}
+
 #[test]
 fn jobs_that_cannot_be_served_hear_why() {
     let folder = tempfile::tempdir().unwrap();
@@ -149,7 +222,7 @@ fn jobs_that_cannot_be_served_hear_why() {
     let refused = attach_at(small.path(), &plan, None).unwrap_err().to_string();
     assert!(refused.contains("shared memory") && refused.contains("1000"), "{refused}");
     assert!(node_of(folder.path(), 1000).is_err(), "one node at a place");
-    let nobody = attach_at(&folder.path().join("other.sock"), &plan, None).unwrap_err();
+    let nobody = attach_at(&folder.path().join("run/other.sock"), &plan, None).unwrap_err();
     assert!(matches!(nobody, AttachError::Place(_)), "{nobody}");
 }
 

@@ -24,7 +24,7 @@ fn write_plan(folder: &Path) -> std::path::PathBuf {
 #[test]
 fn jobs_in_rust_read_an_epoch_through_the_crate_and_share_it() {
     let folder = tempfile::tempdir().unwrap();
-    let (plan, socket) = (write_plan(folder.path()), folder.path().join("node.sock"));
+    let (plan, socket) = (write_plan(folder.path()), folder.path().join("run/node.sock"));
     let (machine, registry) = (Machine::default(), Arc::new(Registry::core()));
     let config = NodeConfig { socket: socket.clone(), memory_bytes: 1 << 20, machine, registry, http: None };
     let node = Node::start(config).unwrap();
@@ -42,7 +42,7 @@ fn jobs_in_rust_read_an_epoch_through_the_crate_and_share_it() {
 #[test]
 fn a_job_in_rust_hears_that_there_is_no_node() {
     let folder = tempfile::tempdir().unwrap();
-    let (plan, socket) = (write_plan(folder.path()), folder.path().join("node.sock"));
+    let (plan, socket) = (write_plan(folder.path()), folder.path().join("run/node.sock"));
     let problem = shared_job::read_epoch(&plan, &socket).unwrap_err().to_string();
     assert!(problem.contains("no node listens"), "{problem}");
 }

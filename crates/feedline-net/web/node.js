@@ -141,10 +141,10 @@ function showJob(row, job) {
 
 function showRun(section, run) {
   const rate = (path) => looks.rate("runs", "key", run, path);
-  const folders = run.first_sample.split("/").slice(0, -1).filter((folder) => folder !== "");
+  const folders = run.folder.split("/").filter((folder) => folder !== "");
   put(section, "name", folders.slice(-2).join("/") || "run");
   put(section, "key", run.key.slice(0, 8));
-  put(section, "path", folders.length > 0 ? run.first_sample : "");
+  put(section, "path", folders.length > 1 ? run.folder : "");
   showOps(section.querySelector("[data-ops]"), run.engine);
   put(section, "delivered", `${pace(rate("leased_samples"))}/s`);
   put(section, "produced", `${pace(rate("produced_samples"))}/s`);

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use feedline_core::carousel::{Carousel, Memory, Ride};
-use feedline_core::error::chain;
 use feedline_core::metrics::Metrics;
 use feedline_core::plan::Plan;
 use feedline_core::sink::{Connect, Deliverer, Feed, LocalFeed, Machine, Open};
@@ -84,7 +83,7 @@ impl Way {
         thread::Builder::new().name("feedline-attach".to_owned()).spawn(body).map_err(Error::Thread)?;
         loop {
             match heard.recv_timeout(SIGNAL_CHECK) {
-                Ok(attached) => return attached.map_err(|error| failed(chain(&error))),
+                Ok(attached) => return attached.map_err(Error::from),
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(failed("the thread that attaches panicked".to_owned()));
                 }

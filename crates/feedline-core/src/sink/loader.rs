@@ -402,8 +402,10 @@ impl Loader {
                 // Somebody may have gone elsewhere meanwhile.
                 progress.check(iteration)?;
                 match opened {
-                    // One that was there before is lost.
-                    Err(error @ Error::Attach { .. }) if node.continues && progress.was_attached => {
+                    // One that was there before is lost, whatever it says now.
+                    Err(error @ (Error::Node { .. } | Error::Attach { .. }))
+                        if node.continues && (progress.was_attached || matches!(error, Error::Node { .. })) =>
+                    {
                         tracing::warn!(%error, "this job goes on without the node");
                         progress.has_lost_node = true;
                         self.start(&progress)?

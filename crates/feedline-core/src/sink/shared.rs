@@ -130,7 +130,13 @@ impl SharedLoader {
             let began = Instant::now();
             let feed = match feed {
                 Some(feed) => feed,
-                None => self.connected((self.connect)(&ride)?)?,
+                None => match (self.connect)(&ride) {
+                    Ok(feed) => self.connected(feed)?,
+                    Err(error) => {
+                        self.replace_feed(&mut self.lock(), error)?;
+                        continue;
+                    }
+                },
             };
             let next = feed.next_within(deadline.saturating_duration_since(began));
             let mut progress = self.lock();

@@ -43,6 +43,19 @@ pub enum AttachError {
     Wire { socket: PathBuf, source: WireError },
 }
 
+impl From<AttachError> for Error {
+    /// A node that is not there, or goes while a job attaches, is as lost as one that goes later.
+    fn from(error: AttachError) -> Self {
+        let reason = chain(&error);
+        match error {
+            AttachError::Place(PlaceError::Nobody { path: socket, .. }) | AttachError::Wire { socket, .. } => {
+                Self::Node { socket: socket.display().to_string(), reason }
+            }
+            _ => Self::Attach { reason },
+        }
+    }
+}
+
 /// A connection over which a job gets what it asks for.
 pub(super) struct Attached {
     link: Arc<Link>,
@@ -199,6 +212,10 @@ fn hear(receiver: &mut Receiver, link: &Weak<Link>, told: &mpsc::Sender<Heard>) 
                     FromNode::Batch(batch) => (batch.generation, batch.number, batch.bytes),
                     _ => return Some("it sent memory that nobody asked for".to_owned()),
                 };
+                if let Some(link) = link.upgrade() {
+                    // A node that is gone is found out by the next wait.
+                    link.sender.send(&FromJob::Received, None).unwrap_or_default();
+                }
                 let lease = Arc::new(Lease { link: Weak::clone(link), number });
                 match views.view(&memory, usize::try_from(bytes).unwrap_or(usize::MAX)) {
                     Ok(view) => Heard::Lent(Box::new(Lent { message, view: Arc::new(view), lease }), generation),
@@ -243,6 +260,7 @@ mod tests {
     /// What a job hears of a node that attaches it, says something and ends the connection, before it asks for two batches.
     fn heard(last_word: FromNode) -> [Error; 2] {
         let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
         let socket = folder.path().join("node.sock");
         let listener = UnixListener::bind(&socket).unwrap();
         let node = thread::spawn(move || {

@@ -36,7 +36,7 @@ fn plan(samples: u64, more: &str) -> Arc<Plan> {
 }
 
 fn node(folder: &Path) -> Node {
-    let (socket, machine, registry) = (folder.join("node.sock"), Machine::default(), Arc::new(Registry::core()));
+    let (socket, machine, registry) = (folder.join("run/node.sock"), Machine::default(), Arc::new(Registry::core()));
     Node::start(NodeConfig { socket, memory_bytes: 1 << 20, machine, registry, http: None }).unwrap()
 }
 
@@ -78,19 +78,24 @@ impl Hostile {
         self.receiver.receive().unwrap()
     }
 
-    /// Asks without end and gives nothing back. Waits for `least` pieces, and then until the node has twice said that it
-    /// has nothing more to give.
+    /// Asks on and on and gives nothing back. Waits for `least` pieces, and then until the node has twice said that it has
+    /// nothing more to give.
     fn take_all(&mut self, least: usize) -> Vec<(u64, OwnedFd)> {
-        (0..10_000).for_each(|_| self.say(&FromJob::Next));
+        self.say(&FromJob::Next);
         let (mut got, mut signs) = (Vec::new(), 0);
         while got.len() < least || signs < 2 {
             match self.hear().unwrap() {
                 (FromNode::Segment(segment), Some(memory)) => got.push((segment.number, memory)),
                 (FromNode::Batch(batch), Some(memory)) => got.push((batch.number, memory)),
-                (FromNode::Alive, None) if got.len() >= least => signs += 1,
-                (FromNode::Alive, None) => {}
+                (FromNode::Alive, None) if got.len() >= least => {
+                    signs += 1;
+                    continue;
+                }
+                (FromNode::Alive, None) => continue,
                 other => panic!("{other:?}"),
             }
+            self.say(&FromJob::Received);
+            self.say(&FromJob::Next);
         }
         got
     }
@@ -107,11 +112,14 @@ impl Hostile {
         panic!("the node says nothing")
     }
 
-    /// Why the node refuses it.
-    fn refusal(self) -> String {
-        match self.first_word() {
-            FromNode::Refused { reason } => reason,
-            other => panic!("{other:?}"),
+    /// Why the node refuses it, whatever else it says before.
+    fn refusal(mut self) -> String {
+        loop {
+            match self.hear().expect("the node has hung up without a word").0 {
+                FromNode::Refused { reason } => return reason,
+                FromNode::Alive | FromNode::Segment(_) | FromNode::Batch(_) => {}
+                other => panic!("{other:?}"),
+            }
         }
     }
 }
@@ -131,6 +139,7 @@ fn check_serves(node: &Node, plan: &Plan) {
             }
         };
         portions.push(segment.portion.segment);
+        job.say(&FromJob::Received);
         job.say(&FromJob::GiveBack { number: segment.number });
     }
     portions.sort_unstable();
@@ -156,6 +165,40 @@ fn who_asks_without_end_holds_no_more_than_others_may() {
     check_serves(&node, &plan);
     drop((greedy, held));
     wait_until(&node, "all is free", |stats| stats.jobs.is_empty() && stats.runs.is_empty());
+}
+
+#[test]
+fn who_asks_more_often_than_a_job_may_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (node, plan) = (node(folder.path()), plan(300, ""));
+    let greedy = Hostile::ride(&node, &plan);
+    for _ in 0..1000 {
+        // The node may have hung up by now.
+        greedy.sender.send(&FromJob::Next, None).unwrap_or_default();
+    }
+    let reason = greedy.refusal();
+    assert!(reason.contains("has asked 32 times"), "{reason}");
+    let liar = Hostile::ride(&node, &plan);
+    liar.say(&FromJob::Received);
+    assert!(liar.refusal().contains("more than it was sent"));
+    check_serves(&node, &plan);
+}
+
+#[test]
+fn law_7_clients_that_read_nothing_starve_nobody_and_are_let_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let (node, plan) = (node(folder.path()), plan(300, ""));
+    let silent: Vec<Hostile> = (0..20).map(|_| Hostile::ride(&node, &plan)).collect();
+    for client in &silent {
+        (0..30).for_each(|_| client.say(&FromJob::Next));
+    }
+    wait_until(&node, "they are sent something", |stats| stats.jobs.iter().all(|job| job.segments > 0));
+    assert!(node.stats().jobs.iter().all(|job| job.segments == 1), "what they have not read is all they get");
+    // While they hold what they hold, and after.
+    (0..3).for_each(|_| check_serves(&node, &plan));
+    wait_until(&node, "they are let go", |stats| stats.jobs.is_empty());
+    drop(silent);
+    check_serves(&node, &plan);
 }
 
 #[test]
@@ -252,6 +295,7 @@ fn what_a_job_is_lent_it_can_neither_write_to_nor_make_longer_or_shorter() {
     let (node, plan) = (node(folder.path()), plan(300, ""));
     let mut job = Hostile::ride(&node, &plan);
     let lent = job.take_all(1);
+    assert!(!lent.is_empty());
     for (_, memory) in &lent {
         let again = File::options().read(true).write(true).open(format!("/proc/self/fd/{}", memory.as_raw_fd()));
         for descriptor in [Some(memory.as_fd()), again.as_ref().ok().map(|file| file.as_fd())].into_iter().flatten() {

@@ -10,7 +10,7 @@ use feedline_core::{Cursor, Plan};
 use serde::{Deserialize, Serialize};
 
 /// The version of everything in this file. Both sides have the same.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// What a job says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,6 +42,8 @@ pub enum FromJob {
     },
     /// It wants the next segment, or batch.
     Next,
+    /// It has taken the oldest segment or batch that it was sent from its connection.
+    Received,
     /// It holds nothing of a segment or batch any more.
     GiveBack {
         /// Its number at the node.

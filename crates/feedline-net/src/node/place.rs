@@ -1,7 +1,8 @@
 //! The socket of a node in the file system.
 //!
 //! Always true: one node listens at a place at a time, told by a lock that ends with its process, so a socket that a killed
-//! node left behind is no obstacle; the socket can be used by its owner alone, and jobs use none of anybody else's.
+//! node left behind is no obstacle. The socket lies in a folder of its owner that nobody else may enter, and both ends look at the
+//! user of the other before they say anything: a folder that somebody else has made first is refused.
 
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io;
@@ -31,6 +32,11 @@ pub enum PlaceError {
     Taken { path: PathBuf },
     #[error("the socket {path:?} belongs to user {owner}, not to user {user}; it is not used")]
     Owner { path: PathBuf, owner: u32, user: u32 },
+    #[error(
+        "the folder {folder:?} {problem}; the socket of a node is in a folder of user {user} that nobody else may enter: make \
+         one with mkdir -m 700, and name a socket in it by FEEDLINE_NODE"
+    )]
+    Folder { folder: PathBuf, problem: String, user: u32 },
     #[error("{path:?} is there, and is no socket")]
     NoSocket { path: PathBuf },
     #[error("no node listens at {path:?}")]
@@ -50,11 +56,38 @@ fn check_owner(path: &Path) -> Result<(), PlaceError> {
     if owner == user { Ok(()) } else { Err(PlaceError::Owner { path: path.to_owned(), owner, user }) }
 }
 
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// An error if others than this user could put something into a folder, or could have made it.
+fn check_folder(folder: &Path) -> Result<(), PlaceError> {
+    let user = user();
+    let wrong = |problem: String| PlaceError::Folder { folder: folder.to_owned(), problem, user };
+    let found = match fs::symlink_metadata(folder) {
+        Ok(found) => found,
+        Err(source) => return Err(PlaceError::Nobody { path: folder.to_owned(), source }),
+    };
+    match found.mode() & 0o7777 {
+        _ if !found.is_dir() => Err(wrong("is a link or no folder".to_owned())),
+        _ if found.uid() != user => Err(wrong(format!("belongs to user {}", found.uid()))),
+        mode if mode & 0o077 != 0 => Err(wrong(format!("has mode {mode:04o}, not 0700"))),
+        _ => Ok(()),
+    }
+}
+
+/// An error if the process at the other end is not this user's, whatever the file system says.
+fn check_peer(path: &Path, stream: &UnixStream) -> Result<(), PlaceError> {
+    let failed = |source: rustix::io::Errno| PlaceError::Nobody { path: path.to_owned(), source: source.into() };
+    let (owner, user) = (rustix::net::sockopt::socket_peercred(stream).map_err(failed)?.uid.as_raw(), user());
+    if owner == user { Ok(()) } else { Err(PlaceError::Owner { path: path.to_owned(), owner, user }) }
+}
+
 impl Place {
     /// Begins to listen at `path`; its folder is made if need be, for this user alone.
     pub fn take(path: &Path) -> Result<Self, PlaceError> {
         let failed = |source| PlaceError::Listen { path: path.to_owned(), source };
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = folder_of(path);
         let made_folder = (!folder.exists()).then(|| folder.to_owned());
         check_owner(path)?;
         let lock_path = beside(path, "lock");
@@ -62,6 +95,11 @@ impl Place {
         options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(O_NOFOLLOW);
         let lock = loop {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
+            match check_folder(folder) {
+                // A node that ends takes its folder with it.
+                Err(PlaceError::Nobody { .. }) => continue,
+                checked => checked?,
+            }
             let lock = match options.open(&lock_path) {
                 // A node that ends takes its folder with it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -95,10 +133,17 @@ impl Place {
         Ok(Self { path: path.to_owned(), lock_path, made_folder, listener, _lock: lock })
     }
 
-    /// Connects to the node that listens at `path`.
+    /// Connects to the node of this user that listens at `path`.
     pub fn connect(path: &Path) -> Result<UnixStream, PlaceError> {
+        match check_folder(folder_of(path)) {
+            Err(PlaceError::Nobody { source, .. }) => return Err(PlaceError::Nobody { path: path.to_owned(), source }),
+            checked => checked?,
+        }
         check_owner(path)?;
-        UnixStream::connect(path).map_err(|source| PlaceError::Nobody { path: path.to_owned(), source })
+        let stream =
+            UnixStream::connect(path).map_err(|source| PlaceError::Nobody { path: path.to_owned(), source })?;
+        check_peer(path, &stream)?;
+        Ok(stream)
     }
 
     /// The socket.
@@ -144,6 +189,12 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
+    fn private_folder() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o700)).unwrap();
+        folder
+    }
+
     #[test]
     fn one_node_listens_at_a_place_and_leaves_nothing_there() {
         let folder = tempfile::tempdir().unwrap();
@@ -160,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_socket_that_nobody_listens_at_any_more_is_taken_over_and_a_file_is_not() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = private_folder();
         let path = folder.path().join("node.sock");
         drop(UnixListener::bind(&path).unwrap());
         drop(Place::take(&path).unwrap());
@@ -169,13 +220,47 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"something else");
     }
 
+    /// Whether nobody listens or connects at a socket in a folder, with what it says.
+    #[track_caller]
+    fn check_refused(folder: &Path, words: &str) {
+        let path = folder.join("node.sock");
+        for refused in [Place::take(&path).map(drop), Place::connect(&path).map(drop)] {
+            let text = refused.unwrap_err().to_string();
+            assert!(text.contains(words) && text.contains("mkdir -m 700"), "{text}");
+        }
+        assert_eq!(fs::read_dir(folder).unwrap().count(), 0, "nothing is put there");
+    }
+
+    #[test]
+    fn a_folder_that_others_may_enter_or_that_is_a_link_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        for mode in [0o755, 0o710, 0o777, 0o1777, 0o701] {
+            fs::set_permissions(folder.path(), Permissions::from_mode(mode)).unwrap();
+            check_refused(folder.path(), "not 0700");
+        }
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o700)).unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), folder.path().join("link")).unwrap();
+        check_refused(&folder.path().join("link"), "is a link");
+    }
+
+    #[test]
+    fn a_folder_that_another_user_has_made_first_is_refused() {
+        // Only root can give folders away.
+        if user() == 0 {
+            let folder = private_folder();
+            std::os::unix::fs::chown(folder.path(), Some(12_345), None).unwrap();
+            check_refused(folder.path(), "belongs to user 12345");
+        }
+    }
+
     #[test]
     fn what_belongs_to_another_user_is_refused() {
         // Only root can give files away.
         if user() != 0 {
             return;
         }
-        let folder = tempfile::tempdir().unwrap();
+        let folder = private_folder();
         let path = folder.path().join("node.sock");
         let _listener = UnixListener::bind(&path).unwrap();
         std::os::unix::fs::chown(&path, Some(12_345), None).unwrap();

@@ -11,6 +11,7 @@ use feedline_core::error::chain;
 use feedline_core::kept::Kept;
 use feedline_core::partition::Partition;
 use feedline_core::plan::Workers;
+use feedline_core::source::Source;
 use feedline_core::{Document, Machine, Plan, Registry};
 use serde::Serialize;
 
@@ -39,8 +40,8 @@ pub(super) struct Runs {
 pub struct RunStats {
     pub key: String,
     pub samples: u64,
-    /// Where the first sample is, to tell one data set from another.
-    pub first_sample: String,
+    /// The folder of its data, or the kind of its source: what people call the data set.
+    pub folder: String,
     pub ops: Vec<String>,
     /// The ranks that its data is divided over; 1 if each job gets all of it.
     pub world_size: u32,
@@ -156,18 +157,53 @@ fn stats(key: u128, plan: &Plan, carousel: CarouselSnapshot) -> RunStats {
     RunStats {
         key: key_text(key),
         samples: plan.source().len(),
-        first_sample: first_of(plan),
+        folder: folder_of(plan),
         ops: plan.ops().iter().map(|op| op.name().to_string()).collect(),
         world_size: plan.config().rank.world,
         carousel,
     }
 }
 
-fn first_of(plan: &Plan) -> String {
-    let source = plan.source();
-    if source.is_empty() {
-        return String::new();
+/// The folder that a source was made of: the one that it names, else that of its first sample.
+fn folder_of(plan: &Plan) -> String {
+    let mut source: &dyn Source = &**plan.source();
+    while let Some(parent) = source.parent() {
+        source = parent;
     }
-    let id = source.id_at(0);
-    source.address(id).map_or_else(|| source.key(id).into_owned(), |(path, _)| path)
+    let spec = source.spec().unwrap_or_default();
+    let text = |value: &toml::Value| value.as_str().map(str::to_owned);
+    if let Some(root) = spec.get("root").and_then(text) {
+        return root;
+    }
+    let shards = spec.get("shards").and_then(|shards| text(shards).or_else(|| text(shards.as_array()?.first()?)));
+    let first = (!source.is_empty()).then(|| source.address(source.id_at(0))).flatten();
+    let file = shards.or_else(|| first.map(|(path, _)| path));
+    let folder = file.and_then(|file| file.rsplit_once('/').map(|(folder, _)| folder.to_owned()));
+    folder.or_else(|| spec.get("kind").and_then(text)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use feedline_core::testing::{open, write_pictures};
+
+    use super::*;
+
+    #[test]
+    fn a_run_is_named_by_the_folder_of_its_data() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("imagenet/train");
+        write_pictures(&root, 4, 2).unwrap();
+        let root = root.to_str().unwrap();
+        let named = |source: &str| {
+            let ops = if source.contains("synthetic") { "" } else { "[[ops]]\nop = \"DecodeImage\"\n" };
+            folder_of(&open(&format!("batch_size = 1\nragged = [\"image\"]\n[source]\n{source}\n{ops}")).unwrap())
+        };
+        assert_eq!(named(&format!("kind = \"folder\"\nroot = \"{root}\"")), root);
+        let subset = format!("kind = \"subset\"\nids = [1]\nof = {{ kind = \"folder\", root = \"{root}\" }}");
+        assert_eq!(named(&subset), root);
+        let file = format!("{root}/class-0/00000.jpg");
+        assert_eq!(named(&format!("kind = \"files\"\nfields = {{ image = [\"{file}\"] }}")), format!("{root}/class-0"));
+        let plan = open("batch_size = 1\n[source]\nkind = \"synthetic\"\nn = 4\nshape = [2]\n").unwrap();
+        assert_eq!(folder_of(&plan), "synthetic");
+    }
 }

@@ -3,12 +3,15 @@
 //! Two threads: one hears the job, the other sends it what it asks for, and a sign of life each second. When the connection ends,
 //! whatever the reason, the job is off and what it had leased is free (law 7).
 
+use std::collections::VecDeque;
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use feedline_core::error::chain;
 use feedline_core::sink::STREAM_POLL;
 
 use super::channel::{Receiver, Sender, split};
@@ -20,6 +23,10 @@ use crate::wire::{WireError, engine_version};
 
 /// How long a connection may take to say what it wants.
 const GREETING: Duration = Duration::from_secs(10);
+/// Requests of a job that wait; ours have one or two.
+const MOST_WANTED: u64 = 32;
+/// How long a job may leave what it is sent in its connection: ours take it at once, whatever they do with it.
+const UNREAD_TIME: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
 /// How often the job is told that the node is there.
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
 
@@ -38,6 +45,8 @@ struct Wishes {
     generation: u64,
     /// What was asked for and not sent.
     wanted: u64,
+    /// When what the job has not taken from its connection was sent, oldest first.
+    unread: VecDeque<Instant>,
     nth: Nth,
 }
 
@@ -78,14 +87,14 @@ pub(super) fn serve(
     };
     sender.send(&FromNode::Attached, None)?;
     let meter = meter(process, key);
-    let wishes = Mutex::new(Wishes { generation: 0, wanted: 0, nth: Nth::First });
+    let wishes = Mutex::new(Wishes { generation: 0, wanted: 0, unread: VecDeque::new(), nth: Nth::First });
     let (has_wish, has_ended) = (Condvar::new(), AtomicBool::new(false));
     let session = Session { sender, serving, meter, wishes, has_wish, has_ended };
     thread::scope(|scope| {
         let sending = thread::Builder::new().name("feedline-lease".to_owned()).spawn_scoped(scope, || {
             let _ending = Ending(&session);
             if let Err(error) = session.send_all() {
-                tracing::debug!(%error, "a job takes no more");
+                tracing::warn!(error = %chain(&error), "a job takes no more, and was let go");
             }
         });
         let _ending = Ending(&session);
@@ -127,10 +136,20 @@ impl Session {
                 FromJob::Next => {
                     let mut wishes = self.wishes();
                     wishes.wanted += 1;
+                    if wishes.wanted > MOST_WANTED {
+                        let reason = format!("the job has asked {MOST_WANTED} times for what it was not given yet");
+                        return refuse(&self.sender, reason);
+                    }
                     if wishes.wanted >= self.serving.asked_at_once() {
                         self.meter.begin_wait();
                     }
                     drop(wishes);
+                    self.has_wish.notify_all();
+                }
+                FromJob::Received => {
+                    if self.wishes().unread.pop_front().is_none() {
+                        return refuse(&self.sender, "the job has received more than it was sent".to_owned());
+                    }
                     self.has_wish.notify_all();
                 }
                 FromJob::GiveBack { number } => self.serving.give_back(number),
@@ -151,6 +170,10 @@ impl Session {
     fn send_all(&self) -> Result<(), WireError> {
         let mut spoken = Instant::now();
         while !self.has_ended.load(Ordering::Relaxed) {
+            if self.wishes().unread.front().is_some_and(|sent| sent.elapsed() > UNREAD_TIME) {
+                let text = format!("the job has taken nothing from its connection for {} s", UNREAD_TIME.as_secs());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text).into());
+            }
             match self.next() {
                 Ok(Some((generation, parcel))) => self.send(generation, parcel)?,
                 Ok(None) if spoken.elapsed() >= ALIVE_EVERY => self.sender.send(&FromNode::Alive, None)?,
@@ -165,10 +188,15 @@ impl Session {
         Ok(())
     }
 
+    /// Whether the job wants more, and has taken what it was sent before.
+    fn can_take(&self, wishes: &Wishes) -> bool {
+        wishes.wanted > 0 && (wishes.unread.len() as u64) < self.serving.asked_at_once()
+    }
+
     /// Waits a while for a wish or, if there is one, for what fulfils it.
     fn wait(&self) {
         let wishes = self.wishes();
-        if wishes.wanted == 0 {
+        if !self.can_take(&wishes) {
             let waited = self.has_wish.wait_timeout(wishes, STREAM_POLL);
             drop(waited);
         } else {
@@ -180,11 +208,12 @@ impl Session {
     /// What comes next, if it is asked for and there, and for which generation.
     fn next(&self) -> Result<Option<(u64, Parcel)>, String> {
         let mut wishes = self.wishes();
-        if wishes.wanted == 0 {
+        if !self.can_take(&wishes) {
             return Ok(None);
         }
         let Some(parcel) = self.serving.take()? else { return Ok(None) };
         wishes.wanted -= 1;
+        wishes.unread.push_back(Instant::now());
         let nth = std::mem::replace(&mut wishes.nth, Nth::Later);
         for (cause, waited) in self.meter.end_wait(nth, parcel.making) {
             self.serving.book_stall(cause, waited);

@@ -64,8 +64,8 @@ impl Numbers for NodeStats {
 
 impl NodeStats {
     fn write_runs(&self, text: &mut Exposition) {
-        let info = |run: &RunStats| ([run.key.clone(), run.first_sample.clone(), run.ops.join(", ")], 1_u64);
-        let labels = ["run", "first_sample", "ops"];
+        let info = |run: &RunStats| ([run.key.clone(), run.folder.clone(), run.ops.join(", ")], 1_u64);
+        let labels = ["run", "folder", "ops"];
         text.gauges("feedline_node_run_info", "What a run produces.", labels, self.runs.iter().map(info));
         let mut gauge = |name: &'static str, help: &'static str, value: fn(&RunStats) -> f64| {
             let values = self.runs.iter().map(|run| ([run.key.as_str()], value(run)));

@@ -34,7 +34,7 @@ pub fn node_of(folder: &Path, memory_bytes: u64) -> Result<Node, NodeError> {
 }
 
 pub fn config(folder: &Path) -> NodeConfig {
-    let (socket, machine, registry) = (folder.join("node.sock"), Machine::default(), Arc::new(Registry::core()));
+    let (socket, machine, registry) = (folder.join("run/node.sock"), Machine::default(), Arc::new(Registry::core()));
     NodeConfig { socket, memory_bytes: 64 << 20, machine, registry, http: None }
 }
 
