@@ -164,9 +164,27 @@ def test_without_a_cache_folder_nothing_is_made_and_all_is_the_same(
     loader = fl.Loader(fl.folder(root), CHAIN, batch_size=5)
     next(iter(loader))
     assert loader.snapshot()["seek_index"]["made"] == 0
+
+
+def test_where_the_cache_folder_cannot_be_written_indexes_stay_in_memory_and_one_warning_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = flavours(tmp_path / "pictures")
+    plain = stream(root, seek_index="never")
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("FEEDLINE_CACHE", str(tmp_path / "file"))
     assert stream(root) == plain
+    caplog.clear()
+    with fl.Loader(fl.folder(root), CHAIN, batch_size=5, cache=fl.cache(disk="1MB")) as loader:
+        for _ in range(2):
+            list(loader)
+    with fl.Loader(fl.folder(root), CHAIN, batch_size=5) as loader:
+        for _ in range(2):
+            list(loader)
+        assert loader.snapshot()["seek_index"]["made"] == BASELINE
+        assert loader.snapshot()["seek_index"]["used"] >= BASELINE
+    warnings = [record.getMessage() for record in caplog.records if "FEEDLINE_CACHE" in record.getMessage()]
+    assert len(warnings) == 2, f"one for each loader: {warnings}"
 
 
 def test_a_process_killed_while_it_makes_indexes_leaves_a_sound_cache(

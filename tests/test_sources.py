@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,10 +69,83 @@ def test_a_mixed_folder_labels_loose_pictures_minus_one(tmp_path: Path) -> None:
 
 
 def test_folder_takes_all_picture_endings_and_nothing_else(tmp_path: Path) -> None:
-    for name in ("a.jpg", "b.JPEG", "c.png", "d.webp", "e.BMP", "f.gif", "no.txt", "no.tar", "jpg", ".hidden"):
+    pictures = ["a.jpg", "b.JPEG", "c.png", "d.webp", "e.BMP", "f.gif", "g.ppm", "h.PGM"]
+    for name in (*pictures, "no.txt", "no.tif", "jpg", ".hidden"):
         (tmp_path / name).write_bytes(b"x")
     keys = [fl.folder(tmp_path).key(index) for index in range(len(fl.folder(tmp_path)))]
-    assert keys == ["a.jpg", "b.JPEG", "c.png", "d.webp", "e.BMP", "f.gif"]
+    assert keys == pictures
+
+
+def test_a_class_keeps_its_label_where_its_folder_has_no_picture(tmp_path: Path) -> None:
+    for part in ("train", "val"):
+        save(tmp_path / part / "bee" / "1.png", natural(8, 8))
+    save(tmp_path / "train" / "ant" / "1.png", natural(8, 8))
+    train = fl.folder(tmp_path / "train")
+    (tmp_path / "val" / "ant").mkdir()
+    for other in (None, "1.tif"):
+        if other:
+            (tmp_path / "val" / "ant" / other).write_bytes(b"x")
+        with pytest.raises(fl.SourceError, match="ant.*allow_empty"):
+            fl.folder(tmp_path / "val")
+        val = fl.folder(tmp_path / "val", allow_empty=True)
+        assert val.classes == train.classes
+        assert everything(val, DECODE)["label"].tolist() == [1]
+
+
+def test_classes_of_another_source_fix_the_labels(tmp_path: Path) -> None:
+    for name in ("train/ant", "train/bee", "val/bee", "other/cat"):
+        save(tmp_path / name / "1.png", natural(8, 8))
+    train = fl.folder(tmp_path / "train")
+    val = fl.folder(tmp_path / "val", classes=train.classes)
+    assert everything(val, DECODE)["label"].tolist() == [1]
+    loader = fl.Loader(val, DECODE, batch_size=1)
+    assert fl.Plan.from_toml(loader.plan.to_toml()).source.classes == ["ant", "bee"]
+    with pytest.raises(fl.SourceError, match="cat"):
+        fl.folder(tmp_path / "other", classes=train.classes)
+    with pytest.raises(fl.SourceError, match="list of names"):
+        fl.folder(tmp_path / "val", classes="bee")
+
+
+def test_files_that_are_left_out_are_counted_and_named_in_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save(tmp_path / "a" / "1.png", natural(8, 8))
+    assert fl.folder(tmp_path).skipped == 0
+    for name in ("2.tif", "3.tif", "notes.txt"):
+        (tmp_path / "a" / name).write_bytes(b"x")
+    caplog.clear()
+    source = fl.folder(tmp_path)
+    assert source.skipped == 3
+    assert "3 files left out" in repr(source)
+    (warning,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "2 .tif" in warning.getMessage()
+    assert "extensions" in warning.getMessage()
+    assert len(fl.folder(tmp_path, extensions=(".tif", "png"))) == 3
+
+
+def test_paths_may_begin_with_a_tilde_and_have_names_that_are_no_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = os.fsencode(tmp_path) + b"/caf\xe9"
+    os.makedirs(root + b"/class\xff")
+    save(tmp_path / "plain" / "a" / "1.png", natural(8, 8))
+    picture = (tmp_path / "plain" / "a" / "1.png").read_bytes()
+    for name in (b"\xe8.png", b"\xe9.png"):
+        with open(root + b"/class\xff/" + name, "wb") as file:
+            file.write(picture)
+    for given in (root, os.fsdecode(root), Path(os.fsdecode(root))):
+        source = fl.folder(given)
+        assert source.classes == ["class\\xff"]
+        assert [source.key(index) for index in range(2)] == ["class\\xff/\\xe8.png", "class\\xff/\\xe9.png"]
+        assert len(everything(source, DECODE)["image"]) == 2
+    source = fl.files({"image": [root + b"/class\xff/\xe8.png"]})
+    assert len(everything(source, DECODE)["image"]) == 1
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert fl.folder("~/plain").classes == ["a"]
+    np.save(tmp_path / "x.npy", np.zeros((2, 3)))
+    assert len(fl.array("~/x.npy")) == 2
+    assert fl._feedline.run_cli(["feedline", "pack", "~/plain", "~/shards"]) == 0
+    assert len(fl.tar("~/shards")) == 1
 
 
 def test_folder_takes_a_path_object_and_a_relative_path(

@@ -36,7 +36,8 @@ fn packed() -> Result<Packed, Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let (pictures, shards) = (folder.path().join("pictures"), folder.path().join("shards"));
     write_pictures(&pictures, 4, 2)?;
-    let source = FolderSource::open(&pictures.to_string_lossy(), Arc::new(DiskStore::new(&pictures)), FolderOptions::default())?;
+    let source =
+        FolderSource::open(&pictures.to_string_lossy(), Arc::new(DiskStore::new(&pictures)), FolderOptions::default())?;
     let options =
         Options { shard_size: ByteSize(1 << 20), content: Content::AsIs, max_side: None, damaged: Damaged::Keep };
     pack(&source, &shards, &options, 1, &mut NeverStop)?;

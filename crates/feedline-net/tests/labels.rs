@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 
 use feedline_core::Registry;
@@ -10,23 +9,9 @@ use feedline_core::order::SampleId;
 use feedline_core::plan::PlanError;
 use feedline_core::source::Source;
 use feedline_core::testing::write_pictures;
-use feedline_net::storage::{Root, Server, ServerConfig};
+use served::serve;
 
-fn serve(root: &Path) -> Server {
-    let listen = "127.0.0.1:0".parse().unwrap();
-    let root = Root::folder(root).unwrap();
-    let config = ServerConfig {
-        root,
-        listen,
-        cpus: 2.0,
-        token: None,
-        identity: None,
-        link_mbps: None,
-        cache_folder: None,
-        http: None,
-    };
-    Server::start(config).unwrap()
-}
+mod served;
 
 fn open(root: &str, options: &str) -> Result<Arc<dyn Source>, PlanError> {
     let mut registry = Registry::core();

@@ -1,8 +1,8 @@
 //! Seek indexes of the pictures of a source: found where they are kept, made where they are missing.
 //!
 //! In: a sample, and a stamp of the bytes that it is stored in. Out: its index, if it has one. Beside the data first, where
-//! `feedline pack` put it, else in the cache folder. If that cannot be written, or there is none, indexes of this run are kept
-//! in memory, up to a limit.
+//! `feedline pack` put it, else in the cache folder. If that cannot be written, indexes of this run are kept in memory, up to a
+//! limit. Without a cache folder none are made.
 
 use std::ops::Range;
 use std::path::Path;
@@ -80,14 +80,11 @@ impl SeekIndexes {
 
     /// Makes the index of a file and keeps it. Nothing is made where it could not be kept: for one crop it does not pay.
     pub fn make(&self, id: SampleId, stamp: u64, file: &[u8], meter: &SeekMeter) -> Option<SeekIndex> {
-        if !self.can_keep() && self.memory.is_full() {
-            return None;
-        }
+        let shelf = self.shelf.as_ref().filter(|shelf| shelf.takes_records() || !self.memory.is_full())?;
         let start = Instant::now();
         let index = SeekIndex::build(file).ok();
         let bytes = index.as_ref().map(SeekIndex::to_bytes).unwrap_or_default();
-        let is_on_disk = self.shelf.as_ref().is_some_and(|shelf| shelf.put(id.0, stamp, &bytes));
-        if !is_on_disk && !self.memory.put(id.0, stamp, Arc::new(bytes.clone())) {
+        if !shelf.put(id.0, stamp, &bytes) && !self.memory.put(id.0, stamp, Arc::new(bytes.clone())) {
             return index;
         }
         meter.add_made(start.elapsed().max(Duration::from_nanos(1)), index.is_some(), bytes.len());
