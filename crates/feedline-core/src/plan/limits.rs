@@ -64,6 +64,7 @@ pub(super) fn check_numbers(
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::testing::open;
 
     fn refusal(settings: &str, run: &str) -> String {
@@ -94,11 +95,13 @@ mod tests {
             (String::new(), format!("prefetch_batches = {large}"), "prefetch_batches"),
             (String::new(), format!("memory_budget = {large}"), "memory_budget"),
             (String::new(), format!("cache = {{ ram = {large} }}"), "ram of the cache"),
-            (String::new(), format!("world_size = {}", u32::MAX), "world_size"),
         ] {
             let refused = refusal(&settings, &run);
             assert!(refused.starts_with(&format!("{name} is ")) && refused.contains("at most"), "{name}: {refused}");
         }
+        let plan = open("batch_size = 2\n[source]\nkind = \"synthetic\"\nn = 10\nshape = [1]\n").unwrap();
+        let refused = plan.for_rank(Rank { rank: 0, world: u32::MAX }).unwrap_err().to_string();
+        assert!(refused.starts_with("world_size is ") && refused.contains("at most"), "{refused}");
     }
 
     #[test]
