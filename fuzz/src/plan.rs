@@ -122,7 +122,7 @@ const ODD: [&str; 12] = [
 
 const PLANS: [&str; 8] = [
     "batch_size = 3\nshuffle = true\nseed = 7\ndrop_last = true\n[source]\nkind = \"synthetic\"\nn = 10\nshape = [2, 3]\n\
-     [run]\nnum_workers = 2\nprefetch_batches = 2\nmemory_budget = 1000000\nrank = 1\nworld_size = 2\n",
+     [run]\nnum_workers = 2\nprefetch_batches = 2\nmemory_budget = 1000000\n",
     "batch_size = 4\norder = \"planned\"\nmax_displacement = 5\n[source]\nkind = \"synthetic\"\nn = 20\nshape = [8]\n",
     "batch_size = 4\norder = \"arrival\"\nmax_displacement = 5\n[source]\nkind = \"synthetic\"\nn = 20\nshape = [8]\n",
     "batch_size = 2\nsampler = { kind = \"weighted\", weights = [1.0, 0.5, 2], num_samples = 7 }\n\

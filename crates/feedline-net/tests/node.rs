@@ -191,8 +191,9 @@ fn law_7_a_node_that_goes_before_or_while_a_job_attaches_is_lost_like_one_that_g
 #[test]
 fn law_7_a_rank_whose_node_goes_before_or_while_it_attaches_goes_on_alone_if_it_may() {
     let folder = tempfile::tempdir().unwrap();
-    let plan = feedline_core::testing::open(
-        "batch_size = 4\nshuffle = true\n[source]\nkind = \"synthetic\"\nn = 40\nshape = [8]\n[run]\nrank = 0\nworld_size = 2\n",
+    let plan = feedline_core::testing::open_for(
+        feedline_core::order::Rank { rank: 0, world: 2 },
+        "batch_size = 4\nshuffle = true\n[source]\nkind = \"synthetic\"\nn = 40\nshape = [8]\n",
     )
     .unwrap();
     let alone = feedline_core::testing::collect(&Loader::new(Arc::clone(&plan), &Machine::default())).unwrap();
