@@ -85,7 +85,7 @@ def test_a_class_keeps_its_label_where_its_folder_has_no_picture(tmp_path: Path)
     for other in (None, "1.tif"):
         if other:
             (tmp_path / "val" / "ant" / other).write_bytes(b"x")
-        with pytest.raises(fl.SourceError, match="ant.*allow_empty"):
+        with pytest.raises(fl.SourceError, match=r"ant.*allow_empty"):
             fl.folder(tmp_path / "val")
         val = fl.folder(tmp_path / "val", allow_empty=True)
         assert val.classes == train.classes

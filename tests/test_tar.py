@@ -192,7 +192,7 @@ def test_wrong_arguments_say_what_is_taken(tmp_path: Path) -> None:
         fl.tar(tmp_path / "*.tar")
     with pytest.raises(fl.SourceError, match="at least one"):
         fl.tar([])
-    for wrong in (b"x.tar", [1], [None]):
+    for wrong in (5, [1], [None]):
         with pytest.raises(fl.SourceError, match="tar\\(\\) takes"):
             fl.tar(wrong)  # type: ignore[arg-type]
 

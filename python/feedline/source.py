@@ -104,8 +104,8 @@ def folder(
     """List a folder of pictures: each sub-folder is a class, in sorted order; a flat folder has label -1.
 
     Fields: ``image`` (encoded; add ``ops.DecodeImage()``) and ``label`` (int64). Pictures are JPEG, PNG, WebP,
-    BMP, GIF, PPM and PGM; ``extensions=(".jpg", ".png")`` takes these files instead. Other files are left out, counted in
-    ``source.skipped`` and named in a warning. Names that begin with a dot are ignored.
+    BMP, GIF, PPM and PGM; ``extensions=(".jpg", ".png")`` takes these files instead. Other files are left out, counted
+    in ``source.skipped`` and named in a warning. Names that begin with a dot are ignored.
 
     ``classes`` fixes the names and their labels: ``folder("val", classes=train.classes)``. A sub-folder that is not
     among them is an error. So is a sub-folder without pictures, unless ``allow_empty`` is set: it would be a class

@@ -1,13 +1,16 @@
 //! Files that are whole or not there.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 
 /// Writes a file under another name and renames it, so that it is whole as soon as it is there.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let part = path.with_added_extension("part");
-    fs::write(&part, bytes).and_then(|()| fs::rename(&part, path)).inspect_err(|_| {
+    // What a run that was killed left there, or a link that somebody put there, is removed, not followed.
+    fs::remove_file(&part).unwrap_or_default();
+    let written = fs::File::create_new(&part).and_then(|mut file| file.write_all(bytes));
+    written.and_then(|()| fs::rename(&part, path)).inspect_err(|_| {
         // The first error is the one to tell; the part may not even be there.
         fs::remove_file(&part).unwrap_or_default();
     })
@@ -16,6 +19,19 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_in_place_of_the_part_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("precious"), b"not ours").unwrap();
+        std::os::unix::fs::symlink(at("precious"), at("a.jpg.part")).unwrap();
+        write_whole(&at("a.jpg"), b"bytes").unwrap();
+        assert_eq!(
+            (fs::read(at("precious")).unwrap(), fs::read(at("a.jpg")).unwrap()),
+            (b"not ours".to_vec(), b"bytes".to_vec())
+        );
+    }
 
     #[test]
     fn a_file_that_cannot_take_its_name_leaves_no_part() {

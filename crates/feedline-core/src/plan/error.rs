@@ -84,7 +84,7 @@ pub enum PlanError {
     NoSuchField { what: &'static str, field: String, has: String },
     #[error("{setting} is {value}; {allowed}")]
     Setting { setting: &'static str, value: String, allowed: &'static str },
-    #[error("{setting} is {value}, and it is at most {most}")]
+    #[error("{setting} is {value}; it is at most {most}")]
     Limit { setting: &'static str, value: u64, most: u64 },
     #[error(
         "shuffle is a reservoir, which is filled by reading in sequence, but samples of this source do not lie one behind the other; pack them into shards (feedline pack DATA SHARDS) and take fl.tar(\"SHARDS/*.tar\"), or take shuffle=True"
