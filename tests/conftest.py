@@ -65,9 +65,9 @@ def pictures(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def wait_until() -> Callable[..., None]:
-    """Poll a condition until it holds: ``wait_until(lambda: ..., "what", seconds=5)``."""
+    """Poll a condition until it holds: ``wait_until(lambda: ..., "what", seconds=30)``."""
 
-    def wait(condition: Callable[[], bool], what: str, seconds: float = 5.0) -> None:
+    def wait(condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
@@ -103,7 +103,7 @@ def start_python(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
 def run_python(start_python: Callable[..., subprocess.Popen[str]]) -> Callable[..., str]:
     """Run ``code`` in a Python process of its own; it has to end well and silently. Gives what it printed."""
 
-    def run(code: str, *arguments: object, seconds: float = 30.0) -> str:
+    def run(code: str, *arguments: object, seconds: float = 60.0) -> str:
         process = start_python(code, *arguments)
         out, err = process.communicate(timeout=seconds)
         assert (process.returncode, err) == (0, ""), f"exit code {process.returncode}\n{out}\n{err}"
@@ -159,7 +159,7 @@ def nothing_left(tmp_path: Path, wait_until: Callable[..., None]) -> Iterator[No
         left.intersection_update(leavings(tmp_path))
         return not left
 
-    wait_until(is_gone, f"nothing is left: {left}", seconds=20)
+    wait_until(is_gone, f"nothing is left: {left}", seconds=60)
 
 
 @pytest.fixture(scope="module")

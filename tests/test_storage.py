@@ -6,6 +6,7 @@ import datetime
 import ipaddress
 import json
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -48,7 +49,7 @@ def test_law_1_a_folder_of_a_server_gives_the_batches_of_the_folder(
     for _ in range(2):
         assert contents(remote) == contents(local)
     process.send_signal(signal.SIGINT)
-    assert process.wait(5) == 0
+    assert process.wait(60) == 0
 
 
 def test_a_server_killed_with_kill_9_and_started_again_loses_nothing(
@@ -81,7 +82,7 @@ def test_tokens_are_asked_for_and_never_needed_on_this_machine_alone(
     monkeypatch.setenv("FEEDLINE_TOKEN_FILE", str(token))
     assert len(fl.folder(url)) == 6
     command = [sys.executable, "-m", "feedline", "storage", "--root", str(root), "--listen", "0.0.0.0:0"]
-    refused = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert refused.returncode == 1
     assert "--token-file" in refused.stderr
 
@@ -114,7 +115,7 @@ def test_law_1_a_server_with_tls_gives_the_batches_of_the_folder_to_those_who_be
         fl.folder(url)
     with pytest.raises(fl.FeedlineError, match="use feedlines://"):
         fl.folder(url.replace("feedlines", "feedline"))
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     monkeypatch.setenv("FEEDLINE_TLS_CA", str(certificate))
     loader = loader_over(url)
     assert contents(loader) == contents(loader_over(root))
@@ -154,6 +155,25 @@ def test_a_server_says_over_http_how_it_is_doing(serve: Start, pictures: Callabl
     assert stats["requests"]["prepare"] >= 6
     assert stats["cpus"] == 0.5
     assert 'feedline_storage_requests_total{kind="list"} 1\n' in page("/metrics")
+
+
+@pytest.mark.parametrize("spare", [10 << 20, 24 << 20, 44 << 20])
+def test_a_server_that_gets_no_memory_says_so_and_goes_on(serve: Start, tmp_path: Path, spare: int) -> None:
+    """The address space of the server is limited to a little more than what it has."""
+    for name, content in (("large", bytes(15 << 20)), ("small", b"x")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.jpg").write_bytes(content)
+    process, address = serve(tmp_path, "--cpus", "1")
+    source = fl.folder(f"feedline://{address}/large")
+    in_use = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0]) * 4096
+    resource.prlimit(process.pid, resource.RLIMIT_AS, (in_use + spare, in_use + spare))
+    with fl.Loader(source, [ops.DecodeImage()], batch_size=1, num_workers=1) as loader:
+        # With some memory the file comes, which is no picture.
+        with pytest.raises(fl.FeedlineError) as raised:
+            next(iter(loader))
+    assert spare > 10 << 20 or re.search(r"no \d+ bytes left", str(raised.value)), raised.value
+    assert len(fl.folder(f"feedline://{address}/small")) == 1
+    assert process.poll() is None
 
 
 def test_what_a_server_sends_is_counted_for_each_epoch(serve: Start, pictures: Callable[..., Path]) -> None:
