@@ -35,7 +35,7 @@ TRIAL_SECONDS = 120
 
 def loader_of(job: dict[str, Any]) -> fl.Loader:
     """Give the loader of a job, or with ``local`` the one that it is compared with."""
-    # Shared jobs get samples in another order, and random crops belong to a round: only what is drawn by nobody is compared.
+    # Shared jobs get samples in another order, with the draws of a round: only what needs no draws is compared.
     crop = ops.CenterCrop(16) if job["kind"] == "shared" else ops.RandomResizedCrop(16)
     options: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 5, "num_workers": 2, "prefetch_batches": 2}
     if job["kind"] == "rank":

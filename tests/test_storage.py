@@ -167,10 +167,10 @@ def test_a_server_that_gets_no_memory_says_so_and_goes_on(serve: Start, tmp_path
     source = fl.folder(f"feedline://{address}/large")
     in_use = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0]) * 4096
     resource.prlimit(process.pid, resource.RLIMIT_AS, (in_use + spare, in_use + spare))
-    with fl.Loader(source, [ops.DecodeImage()], batch_size=1, num_workers=1) as loader:
-        # With some memory the file comes, which is no picture.
-        with pytest.raises(fl.FeedlineError) as raised:
-            next(iter(loader))
+    # With some memory the file comes, which is no picture.
+    loader = fl.Loader(source, [ops.DecodeImage()], batch_size=1, num_workers=1)
+    with loader, pytest.raises(fl.FeedlineError) as raised:
+        next(iter(loader))
     assert spare > 10 << 20 or re.search(r"no \d+ bytes left", str(raised.value)), raised.value
     assert len(fl.folder(f"feedline://{address}/small")) == 1
     assert process.poll() is None
