@@ -19,10 +19,14 @@ SCHEDULE ?=
 # Processes that run the Python tests at once: most of these wait.
 TESTERS ?= 4
 
+# How many random kills `make faults` does, and how many bad networks it tries.
+KILLS ?= 100
+NETWORKS ?= 100
+
 # How long `make fuzz` runs each target.
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build wheel check-wheel demo test test-rust test-python test-fuzz fuzz loom memcheck lint bench bench-peers bench-schedule bench-storage bench-accuracy bench-share bench-doctor clean
+.PHONY: help build wheel check-wheel demo test test-rust test-python test-fuzz fuzz faults loom memcheck lint bench bench-peers bench-schedule bench-storage bench-accuracy bench-share bench-doctor clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -72,6 +76,10 @@ test-fuzz: $(VENV)/tools
 
 fuzz: $(VENV)/tools  ## hostile bytes for every reader, FUZZ_SECONDS=60 for each, under libFuzzer
 	fuzz/run.sh $(FUZZ_SECONDS)
+
+faults: $(VENV)/dev $(VENV)/installed  ## KILLS=100 random kill -9 of server, node and job, NETWORKS=100 bad networks (half an hour)
+	$(BIN)/python tests/faults.py --kills $(KILLS)
+	FEEDLINE_FAULTS=$(NETWORKS) cargo test -p feedline-net --test faults random -- --nocapture
 
 loom:  ## the engine's own synchronisation in many interleavings (two minutes)
 	CARGO_TARGET_DIR=target/loom cargo test --manifest-path loom/Cargo.toml --quiet

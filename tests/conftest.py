@@ -103,7 +103,7 @@ def start_python(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
 def run_python(start_python: Callable[..., subprocess.Popen[str]]) -> Callable[..., str]:
     """Run ``code`` in a Python process of its own; it has to end well and silently. Gives what it printed."""
 
-    def run(code: str, *arguments: object, seconds: float = 30.0) -> str:
+    def run(code: str, *arguments: object, seconds: float = 60.0) -> str:
         process = start_python(code, *arguments)
         out, err = process.communicate(timeout=seconds)
         assert (process.returncode, err) == (0, ""), f"exit code {process.returncode}\n{out}\n{err}"

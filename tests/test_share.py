@@ -134,10 +134,24 @@ def test_what_cannot_be_shared_runs_alone_and_says_why(
     assert words in caplog.text
 
 
-def test_without_a_node_at_a_named_socket_the_first_batch_raises(socket: Path) -> None:
-    loader = make(share=str(socket))
-    with pytest.raises(fl.NodeError, match="no node listens"):
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_without_a_node_at_a_named_socket_a_loader_goes_on_alone_and_says_so_or_raises(
+    socket: Path, ranks: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    rank: dict[str, Any] = {"rank": 0, "world_size": ranks}
+    with (
+        make(share=fl.share(socket, on_loss="raise"), **rank) as loader,
+        pytest.raises(fl.NodeError, match="no node listens"),
+    ):
         next(iter(loader))
+    with caplog.at_level(logging.WARNING, logger="feedline"), make(share=str(socket), **rank) as loader:
+        assert len(ids_of(loader)) == N / ranks
+        assert len(ids_of(loader)) == N / ranks
+    said = [record for record in caplog.records if "no node listens" in record.getMessage()]
+    assert len(said) == 1, "it is said once"
+
+
+def test_wrong_ways_to_share_are_named() -> None:
     with pytest.raises(fl.PlanError, match="share is 3"):
         make(share=3)
     with pytest.raises(fl.PlanError, match="on_loss"):

@@ -31,7 +31,7 @@ def leased(socket: Path) -> int:
     return sum(run["leased_segments"] for run in look(socket)["runs"])
 
 
-def test_law_7_what_a_killed_job_held_is_free_within_two_seconds(
+def test_law_7_what_a_killed_job_held_is_free_soon(
     socket: Path, node: subprocess.Popen[str], wait_until: Callable[..., None]
 ) -> None:
     victim = Job(socket, hold=4)
@@ -130,6 +130,14 @@ def open_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.fixture
+def private_folder(tmp_path: Path) -> Path:
+    """Make a folder that only this user can enter."""
+    folder = tmp_path / "private"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
 # Listens as another user.
 LISTEN = """
 import os, socket, sys
@@ -138,8 +146,8 @@ listener = socket.socket(socket.AF_UNIX)
 listener.bind(sys.argv[1])
 listener.listen()
 print("listening", flush=True)
-listener.accept()
-print("somebody came", flush=True)
+heard = listener.accept()[0].recv(100)
+print(f"somebody came with {len(heard)} bytes", flush=True)
 """
 
 # Connects as another user, and gives what it hears.
@@ -157,36 +165,80 @@ except PermissionError:
 """
 
 
+def refused_by_node(path: Path) -> str:
+    """Start a node that cannot begin, and give why."""
+    command = [sys.executable, "-m", "feedline", "node", "--socket", str(path)]
+    node = subprocess.run(command, capture_output=True, text=True, timeout=WAIT)
+    assert node.returncode == 1
+    return node.stderr
+
+
 @needs_root
-def test_a_socket_of_another_user_is_refused(
+@pytest.mark.parametrize("on_loss", ["continue", "raise"])
+def test_a_folder_that_another_user_made_first_is_refused_and_nobody_speaks_to_him(
+    open_folder: Path, on_loss: Any, start_python: Callable[..., subprocess.Popen[str]]
+) -> None:
+    squatted = open_folder / "feedline-0"
+    squatted.mkdir(mode=0o700)
+    os.chown(squatted, NOBODY, NOBODY)
+    path = squatted / "node.sock"
+    other = start_python(LISTEN, path, NOBODY)
+    assert other.stdout is not None
+    assert other.stdout.readline() == "listening\n"
+    # Not even if the socket itself looks as if it were ours.
+    for owner in (NOBODY, 0):
+        os.chown(path, owner, owner)
+        with (
+            make(share=fl.share(str(path), on_loss=on_loss)) as loader,
+            pytest.raises(fl.NodeError, match=f"belongs to user {NOBODY}"),
+        ):
+            next(iter(loader))
+        assert f"belongs to user {NOBODY}" in refused_by_node(path)
+    other.kill()
+    assert other.communicate()[0] == "", "nobody has spoken to it"
+
+
+@needs_root
+def test_a_listener_of_another_user_gets_no_plan_though_folder_and_socket_are_ours(
     open_folder: Path, start_python: Callable[..., subprocess.Popen[str]]
 ) -> None:
     path = open_folder / "node.sock"
     other = start_python(LISTEN, path, NOBODY)
     assert other.stdout is not None
     assert other.stdout.readline() == "listening\n"
+    os.chown(path, 0, 0)
+    open_folder.chmod(0o700)
     with make(share=str(path)) as loader, pytest.raises(fl.NodeError, match=f"belongs to user {NOBODY}, not to user 0"):
         next(iter(loader))
-    second = subprocess.run(
-        [sys.executable, "-m", "feedline", "node", "--socket", str(path)], capture_output=True, text=True, timeout=WAIT
-    )
-    assert second.returncode == 1
-    assert f"belongs to user {NOBODY}" in second.stderr
-    other.kill()
-    assert other.communicate()[0] == "", "nobody has spoken to it"
+    assert other.communicate(timeout=WAIT)[0] == "somebody came with 0 bytes\n", "it heard nothing"
+
+
+def test_a_folder_that_others_may_enter_is_refused_with_what_to_do(private_folder: Path) -> None:
+    path = private_folder / "node.sock"
+    private_folder.chmod(0o755)
+    assert "mkdir -m 700" in refused_by_node(path)
+    with make(share=str(path)) as loader, pytest.raises(fl.NodeError, match="mode 0755, not 0700"):
+        next(iter(loader))
+    link = private_folder.parent / "link"
+    link.symlink_to(private_folder)
+    private_folder.chmod(0o700)
+    assert "is a link" in refused_by_node(link / "node.sock")
 
 
 @needs_root
 def test_another_user_cannot_reach_a_node_and_is_refused_if_its_socket_is_opened_to_him(
     open_folder: Path, run_python: Callable[..., str]
 ) -> None:
-    path = open_folder / "node.sock"
+    folder = open_folder / "node"
+    path = folder / "node.sock"
     assert run_python(CONNECT, path, NOBODY) == "nobody listens\n"
     with serving(path):
-        assert path.stat().st_mode & 0o777 == 0o600
+        assert (folder.stat().st_mode & 0o777, path.stat().st_mode & 0o777) == (0o700, 0o600)
         assert run_python(CONNECT, path, NOBODY) == "no permission\n"
+        folder.chmod(0o777)
         path.chmod(0o666)
         assert f"the node belongs to another user than {NOBODY}" in run_python(CONNECT, path, NOBODY)
+        folder.chmod(0o700)
         with make(share=str(path)) as loader:
             check_once(ids_of(loader))
     assert list(open_folder.iterdir()) == []
@@ -237,7 +289,7 @@ except KeyboardInterrupt:
 def test_law_7_ctrl_c_is_heard_while_a_node_takes_its_time_to_answer(
     socket: Path, ranks: int, start_python: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    socket.parent.mkdir(exist_ok=True)
+    socket.parent.mkdir(mode=0o700, exist_ok=True)
     listener = sockets.socket(sockets.AF_UNIX)
     listener.bind(str(socket))
     listener.listen()

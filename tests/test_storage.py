@@ -6,6 +6,7 @@ import datetime
 import ipaddress
 import json
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -155,6 +156,25 @@ def test_a_server_says_over_http_how_it_is_doing(serve: Start, pictures: Callabl
     assert stats["requests"]["prepare"] >= 6
     assert stats["cpus"] == 0.5
     assert 'feedline_storage_requests_total{kind="list"} 1\n' in page("/metrics")
+
+
+@pytest.mark.parametrize("spare", [10 << 20, 24 << 20, 44 << 20])
+def test_a_server_that_gets_no_memory_says_so_and_goes_on(serve: Start, tmp_path: Path, spare: int) -> None:
+    """The address space of the server is limited to a little more than what it has."""
+    for name, content in (("large", bytes(15 << 20)), ("small", b"x")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.jpg").write_bytes(content)
+    process, address = serve(tmp_path, "--cpus", "1")
+    source = fl.folder(f"feedline://{address}/large")
+    in_use = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0]) * 4096
+    resource.prlimit(process.pid, resource.RLIMIT_AS, (in_use + spare, in_use + spare))
+    # With some memory the file comes, which is no picture.
+    loader = fl.Loader(source, [ops.DecodeImage()], batch_size=1, num_workers=1)
+    with loader, pytest.raises(fl.FeedlineError) as raised:
+        next(iter(loader))
+    assert spare > 10 << 20 or re.search(r"no \d+ bytes left", str(raised.value)), raised.value
+    assert len(fl.folder(f"feedline://{address}/small")) == 1
+    assert process.poll() is None
 
 
 def test_what_a_server_sends_is_counted_for_each_epoch(serve: Start, pictures: Callable[..., Path]) -> None:

@@ -27,7 +27,8 @@ def share(socket: str | os.PathLike[str] | None = None, on_loss: Literal["contin
 
     ``Loader(..., share=True)`` is ``share=fl.share()``. Without a ``socket`` it is the user's node, which is started
     in the background if it is not there, and ends with its last job. If the node is lost, a job goes on alone from what
-    it has received, or raises :class:`feedline.NodeError`, as ``on_loss`` says.
+    it has received, or raises :class:`feedline.NodeError`, as ``on_loss`` says. A named node that is not there, or
+    goes while the job attaches, counts as lost; one that refuses the job raises.
 
     With ``world_size`` above 1 the node prepares the share of each rank on this machine: every rank gets the batches
     that it would prepare itself, in the same order, and its state is that of a loader without a node.

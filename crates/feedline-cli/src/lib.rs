@@ -17,6 +17,8 @@ mod cost;
 mod demo;
 pub mod doctor;
 mod environment;
+#[cfg(test)]
+mod examples;
 mod font;
 mod grid;
 mod index;

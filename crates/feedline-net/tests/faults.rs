@@ -62,7 +62,7 @@ fn law_1_a_bad_network_changes_no_byte_and_what_was_lost_is_asked_again() {
     for (seed, offload) in [(1, "none"), (2, "all"), (3, "auto")] {
         let began = Instant::now();
         // The first connections are bad, so the stream comes in the end.
-        let proxy = Proxy::start(server.address(), seed, at_random(6, 12));
+        let proxy = Proxy::start(server.address(), seed, at_random(3, 12));
         let loader =
             Loader::new(plan_with(&format!("feedline://{}/train", proxy.address), offload), &Machine::default());
         let found = epoch(&loader).map(|batches| seen(&batches));

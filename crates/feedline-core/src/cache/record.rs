@@ -36,11 +36,12 @@ pub fn write(sample: &Sample<'_>) -> Option<Vec<u8>> {
     if sample.values().all(|(_, value)| is_all_there(value)) { write_parts(sample) } else { None }
 }
 
-/// Writes the fields of a sample as they are; `None` if a part of one is not there that cannot be told, or
-/// memory is short.
+/// Writes the fields of a sample as they are; `None` if a part of one is not there that cannot be told, or the system has no
+/// memory for it.
 pub fn write_parts(sample: &Sample<'_>) -> Option<Vec<u8>> {
     let mut out = Vec::new();
-    out.try_reserve(sample.values().map(|(_, value)| value.content_bytes() + 256).sum()).ok()?;
+    // One byte more, for how it is packed.
+    out.try_reserve_exact(sample.values().map(|(_, value)| value.content_bytes() + 256).sum::<usize>() + 1).ok()?;
     for (name, value) in sample.values() {
         put(&mut out, name.as_bytes());
         match value {

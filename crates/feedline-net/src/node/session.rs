@@ -196,12 +196,12 @@ impl Session {
     /// Waits a while for a wish or, if there is one, for what fulfils it.
     fn wait(&self) {
         let wishes = self.wishes();
-        if !self.can_take(&wishes) {
-            let waited = self.has_wish.wait_timeout(wishes, STREAM_POLL);
-            drop(waited);
-        } else {
+        if self.can_take(&wishes) {
             drop(wishes);
             self.serving.wait(STREAM_POLL);
+        } else {
+            let waited = self.has_wish.wait_timeout(wishes, STREAM_POLL);
+            drop(waited);
         }
     }
 

@@ -49,10 +49,14 @@ impl Listing {
 pub(super) fn list(beneath: &Beneath, folder: &Path, is_flat: bool) -> Result<Listing, StoreError> {
     let walk = Walk { beneath, folder, is_flat, queue: Mutex::default(), changed: Condvar::new() };
     walk.lock().folders.push((String::new(), 0));
-    let threads = if is_flat { 1 } else { THREADS };
+    let others = if is_flat { 0 } else { THREADS - 1 };
     let parts: Result<Vec<Listing>, StoreError> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(|| walk.list_folders())).collect();
-        threads.into_iter().map(|thread| thread.join().expect("listing does not panic")).collect()
+        // With fewer threads than wanted, for want of memory, it takes longer.
+        let start = |_| thread::Builder::new().spawn_scoped(scope, || walk.list_folders()).ok();
+        let threads: Vec<_> = (0..others).filter_map(start).collect();
+        let own = walk.list_folders();
+        let joined = threads.into_iter().map(|thread| thread.join().expect("listing does not panic"));
+        std::iter::once(own).chain(joined).collect()
     });
     let mut all = Listing::default();
     for part in parts? {

@@ -23,11 +23,15 @@ pub struct UnpackError(String);
 impl Packing {
     /// Packs bytes, unless that makes them longer; says how they are packed, which stands behind them too.
     pub fn pack(self, bytes: Vec<u8>) -> (Vec<u8>, Self) {
+        // Without memory to pack them, they go as they are.
         let packed = match self {
-            Self::Plain => Vec::new(),
-            Self::Lz4 => lz4_flex::block::compress_prepend_size(&bytes),
-            Self::Zstd => zstd::bulk::compress(&bytes, LEVEL).unwrap_or_default(),
+            Self::Plain => None,
+            Self::Lz4 => lz4(&bytes),
+            Self::Zstd => compressed(zstd::zstd_safe::compress_bound(bytes.len()), |room| {
+                zstd::bulk::compress_to_buffer(&bytes, room, LEVEL).ok()
+            }),
         };
+        let packed = packed.unwrap_or_default();
         let is_packed = !packed.is_empty() && packed.len() < bytes.len();
         let (mut bytes, packing) = if is_packed { (packed, self) } else { (bytes, Self::Plain) };
         bytes.push(packing as u8);
@@ -78,6 +82,32 @@ impl Packing {
             None => Err(failed(&format!("packing {packing} is not known"))),
         }
     }
+}
+
+/// Memory for so many bytes, unless the system has none.
+fn room(len: usize) -> Option<Vec<u8>> {
+    let mut room = Vec::new();
+    room.try_reserve_exact(len).ok()?;
+    room.resize(len, 0);
+    Some(room)
+}
+
+/// What `pack` writes into memory for `most` bytes and the mark behind them.
+fn compressed(most: usize, pack: impl FnOnce(&mut [u8]) -> Option<usize>) -> Option<Vec<u8>> {
+    let mut packed = room(most.checked_add(1)?)?;
+    let len = pack(&mut packed[..most])?;
+    packed.truncate(len);
+    Some(packed)
+}
+
+/// The length of bytes, and the bytes as LZ4.
+fn lz4(bytes: &[u8]) -> Option<Vec<u8>> {
+    let len = u32::try_from(bytes.len()).ok()?.to_le_bytes();
+    compressed(len.len() + lz4_flex::block::get_maximum_output_size(bytes.len()), |room| {
+        let (head, rest) = room.split_first_chunk_mut()?;
+        *head = len;
+        Some(head.len() + lz4_flex::block::compress_into(bytes, rest).ok()?)
+    })
 }
 
 #[cfg(test)]
