@@ -86,6 +86,14 @@ def test_every_law_is_held_by_a_test_that_names_it() -> None:
         assert f"`law_{law}_*`" in page
 
 
+def test_every_promise_of_the_security_guide_is_held_by_the_test_that_it_names() -> None:
+    guide = (ROOT / "docs/guide/security.md").read_text()
+    source = "".join(path.read_text() for path in tracked(".rs", ".py"))
+    named = [name for name in re.findall(r"`([a-z0-9_]+)`", guide) if name.count("_") > 3]
+    assert len(named) > 25
+    assert [name for name in named if not re.search(rf"(fn|def) {name}\b", source)] == []
+
+
 def test_every_op_stands_in_the_guide() -> None:
     guide = (ROOT / "docs/guide/ops.md").read_text()
     assert [op.__name__ for op in OPS if f"`{op.__name__}(" not in guide] == []
