@@ -40,7 +40,7 @@ $(VENV)/tools: tools/native.sh
 
 $(VENV)/dev: $(VENV)/tools pyproject.toml tools/browser.sh
 	@echo "installing torch, jax and the test tools (a few minutes the first time)"
-	@$(BIN)/pip install -q torch torchvision jax pillow webdataset pytest pytest-xdist ruff mypy nibabel scipy selenium 'moto[s3,server]' prometheus_client opentelemetry-sdk
+	@$(BIN)/pip install -q torch torchvision jax lightning accelerate keras cloudpickle pillow webdataset pytest pytest-xdist ruff mypy nibabel scipy selenium 'moto[s3,server]' prometheus_client opentelemetry-sdk
 	@sh tools/browser.sh
 	@touch $@
 

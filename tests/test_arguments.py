@@ -235,3 +235,31 @@ def test_plans_that_cannot_be_read_are_refused_with_a_reason(text: str, words: s
 def test_a_fraction_that_is_none_is_refused_by_skip_itself(fraction: Any) -> None:
     with pytest.raises(fl.PlanError, match=r"max_fraction is .*between 0 and 1"):
         fl.skip(fraction)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"sampler": [0.5] * 100_000},
+        {"ragged": ["x"] * 100_000},
+        {"returns": ["no_such_field" * 10_000]},
+        {"ops": "x" * 1_000_000},
+        {"batch_size": "9" * 1_000_000},
+        {"cache": {"ram": "1" * 1_000_000}},
+        {"shuffle": ["full"] * 100_000},
+        {"share": b"x" * 1_000_000},
+    ],
+    ids=lambda arguments: next(iter(arguments)),
+)
+def test_no_message_is_longer_than_a_screen(arguments: dict[str, Any]) -> None:
+    with pytest.raises(fl.FeedlineError) as caught:
+        fl.Loader(SOURCE, **{"batch_size": 1, **arguments})
+    assert 20 < len(str(caught.value)) <= 2500
+    assert next(iter(arguments)) in str(caught.value)
+
+
+def test_messages_of_the_engine_fit_on_a_screen_too() -> None:
+    with pytest.raises(fl.PlanError) as caught:
+        fl.Plan.from_toml(f'batch_size = 1\n{"x" * 200_000} = 1\n[source]\nkind = "synthetic"\nn = 1\nshape = [1]\n')
+    assert 20 < len(str(caught.value)) <= 2500
+    assert "characters left out" in str(caught.value)

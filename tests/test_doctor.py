@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -205,18 +206,32 @@ def test_a_foreign_loader_that_computes_is_told_from_one_that_waits(load: Callab
     assert report.bound == bound
 
 
-@pytest.fixture
-def busy_machine() -> Iterator[None]:
-    """Give each core two other processes that do nothing but compute."""
+@contextlib.contextmanager
+def others(loop: str) -> Iterator[None]:
+    """Give each core two other processes that run ``loop`` again and again."""
     # They end by themselves if nobody ends them.
-    command = [sys.executable, "-c", "import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end: pass"]
-    others = [subprocess.Popen(command) for _ in range(2 * len(os.sched_getaffinity(0)))]
+    code = f"import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end:\n    {loop}"
+    started = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2 * len(os.sched_getaffinity(0)))]
     try:
         yield
     finally:
-        for other in others:
+        for other in started:
             other.kill()
             other.wait(timeout=60)
+
+
+@pytest.fixture
+def busy_machine() -> Iterator[None]:
+    """Others do nothing but compute."""
+    with others("pass"):
+        yield
+
+
+@pytest.fixture
+def restless_machine() -> Iterator[None]:
+    """Others compute for half a second, then sleep as long, all together."""
+    with others("time.sleep(0.01 if time.time() % 1.0 > 0.5 else 0)"):
+        yield
 
 
 @pytest.mark.busy
@@ -236,25 +251,6 @@ def test_what_other_processes_use_is_said_and_not_promised() -> None:
     gains = [remedy["predicted_gain"] for remedy in found.remedies if remedy["change"] == "workers"]
     assert all(gain < 0.5 for gain in gains), "what others take is not promised"
     assert snapshot["core_wait_seconds"] == 0, "the loader itself has not run"
-
-
-@pytest.fixture
-def restless_machine() -> Iterator[None]:
-    """Give each core two other processes that compute for half a second, then sleep as long, all together."""
-    code = """
-import time
-end = time.monotonic() + 60
-while time.monotonic() < end:
-    if time.time() % 1.0 > 0.5:
-        time.sleep(0.01)
-"""
-    others = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2 * len(os.sched_getaffinity(0)))]
-    try:
-        yield
-    finally:
-        for other in others:
-            other.kill()
-            other.wait(timeout=60)
 
 
 @pytest.mark.busy

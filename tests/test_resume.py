@@ -222,3 +222,20 @@ def test_a_state_moves_with_its_folder(root: Path) -> None:
     resumed = loader_over(root.rename(root.with_name("moved")))
     resumed.load_state_dict(state)
     assert first + contents(resumed) == whole
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_a_state_of_another_plan_names_the_ops_that_differ(share: bool, tmp_path: Path) -> None:
+    def make(*chain: ops.Op) -> fl.Loader:
+        where = str(tmp_path / "run" / "node.sock") if share else False
+        return fl.Loader(fl.synthetic(64, (16, 16, 3)), chain, batch_size=4, shuffle=True, share=where)
+
+    flip = ops.RandomHorizontalFlip(on="data")
+    state = make(ops.RandomCrop(8, on="data"), flip).state_dict()
+    for chain, words in [
+        ((ops.CenterCrop(8, on="data"), flip), "op 0 was RandomCrop and is CenterCrop"),
+        ((ops.RandomCrop(6, on="data"), flip), "op 0, RandomCrop, has other parameters"),
+        ((ops.RandomCrop(8, on="data"),), "op 1, RandomHorizontalFlip, is missing"),
+    ]:
+        with pytest.raises(fl.StateError, match=words):
+            make(*chain).load_state_dict(state)

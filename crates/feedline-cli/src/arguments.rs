@@ -87,7 +87,7 @@ Examples:
   feedline storage --root /data --listen 0.0.0.0:7077 --token-file token --cpus 4
   feedline storage --root /data --listen 0.0.0.0:7077 --token-file token --tls-cert server.pem --tls-key server.key
   feedline storage --root s3://bucket/train
-  feedline storage --root /data --http 127.0.0.1:9100     then, elsewhere: curl http://127.0.0.1:9100/metrics
+  feedline storage --root /data --http 127.0.0.1:9100     then, in another terminal: curl http://127.0.0.1:9100/metrics
   feedline storage --root /data --link-mbps 500")]
 pub struct StorageArguments {
     /// The folder whose files are served, or its URL in an object store.

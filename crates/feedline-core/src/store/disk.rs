@@ -7,17 +7,12 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt, MetadataExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread;
+use std::sync::Arc;
 
 use super::escaped::{escaped, escaped_path, unescaped};
 use super::names::NamesBuilder;
+use super::walk::{MOST_DEPTH, WALK_THREADS, WalkFolder, walk};
 use super::{Names, Object, Room, Store, StoreError, Version};
-
-/// Deeper trees are taken for loops of symbolic links.
-const MAX_DEPTH: usize = 64;
-/// Threads that list folders: waiting for the file system, not computing.
-const LISTING_THREADS: usize = 8;
 
 /// Files below a root folder.
 #[derive(Debug)]
@@ -69,14 +64,13 @@ fn checked(path: &Path, opened: io::Result<File>) -> Result<(File, Metadata), St
 
 impl Store for DiskStore {
     fn list(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError> {
-        let walk = Walk { root: &self.root, accept, queue: Mutex::default(), changed: Condvar::new() };
-        walk.run()
+        let parts = walk(WALK_THREADS, |folder, found| list_folder(&self.root, accept, folder, found))?;
+        Ok(Names::sorted(&parts))
     }
 
     fn list_flat(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError> {
-        let walk = Walk { root: &self.root, accept, queue: Mutex::default(), changed: Condvar::new() };
         let mut found = NamesBuilder::default();
-        walk.list_folder("", 0, &mut found)?;
+        list_folder(&self.root, accept, &WalkFolder::default(), &mut found)?;
         Ok(Names::sorted(&[found]))
     }
 
@@ -149,102 +143,39 @@ fn read_error(path: &Path, source: io::Error) -> StoreError {
     }
 }
 
-/// A parallel walk: threads take folders from one queue and add those they find.
-struct Walk<'a> {
-    root: &'a Path,
-    accept: &'a (dyn Fn(&str) -> bool + Sync),
-    queue: Mutex<Queue>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct Queue {
-    /// Folders to list: name below the root, depth.
-    folders: Vec<(String, usize)>,
-    busy: usize,
-    has_failed: bool,
-}
-
-impl Walk<'_> {
-    fn run(&self) -> Result<Names, StoreError> {
-        self.lock().folders.push((String::new(), 0));
-        let parts: Result<Vec<NamesBuilder>, StoreError> = thread::scope(|scope| {
-            let threads: Vec<_> = (0..LISTING_THREADS).map(|_| scope.spawn(|| self.list_folders())).collect();
-            threads.into_iter().map(|thread| thread.join().expect("listing does not panic")).collect()
-        });
-        Ok(Names::sorted(&parts?))
+/// Lists one folder of a tree: adds its files that `accept` takes, and gives its folders.
+fn list_folder(
+    root: &Path,
+    accept: &(dyn Fn(&str) -> bool + Sync),
+    folder: &WalkFolder,
+    found: &mut NamesBuilder,
+) -> Result<Vec<WalkFolder>, StoreError> {
+    let path = root.join(unescaped(&folder.name));
+    if folder.depth > MOST_DEPTH {
+        return Err(StoreError::TooDeep { path: escaped_path(&path), limit: MOST_DEPTH });
     }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn next_folder(&self) -> Option<(String, usize)> {
-        let mut queue = self.lock();
-        loop {
-            if queue.has_failed || (queue.folders.is_empty() && queue.busy == 0) {
-                return None;
+    let mut folders = Vec::new();
+    for entry in read_dir(&path).map_err(|source| read_error(&path, source))? {
+        let entry = entry.map_err(|source| read_error(&path, source))?;
+        let name = entry.file_name();
+        let name = escaped(name.as_bytes());
+        if name.starts_with('.') {
+            continue;
+        }
+        let full = folder.name_of(&name);
+        let kind = entry.file_type().map_err(|source| read_error(&path, source))?;
+        // A link that leads nowhere counts as a file: reading it gives an error that names it.
+        let is_folder = kind.is_dir() || (kind.is_symlink() && entry.path().is_dir());
+        if is_folder {
+            if folder.name.is_empty() {
+                accept(&format!("{full}/"));
             }
-            if let Some(folder) = queue.folders.pop() {
-                queue.busy += 1;
-                return Some(folder);
-            }
-            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            folders.push(folder.below(full));
+        } else if accept(&full) {
+            found.push(&full);
         }
     }
-
-    fn list_folders(&self) -> Result<NamesBuilder, StoreError> {
-        let mut found = NamesBuilder::default();
-        while let Some((folder, depth)) = self.next_folder() {
-            let below = self.list_folder(&folder, depth, &mut found);
-            let mut queue = self.lock();
-            queue.busy -= 1;
-            match below {
-                Ok(below) => queue.folders.extend(below),
-                Err(error) => {
-                    queue.has_failed = true;
-                    self.changed.notify_all();
-                    return Err(error);
-                }
-            }
-            self.changed.notify_all();
-        }
-        Ok(found)
-    }
-
-    fn list_folder(
-        &self,
-        folder: &str,
-        depth: usize,
-        found: &mut NamesBuilder,
-    ) -> Result<Vec<(String, usize)>, StoreError> {
-        let path = self.root.join(unescaped(folder));
-        if depth > MAX_DEPTH {
-            return Err(StoreError::TooDeep { path: escaped_path(&path), limit: MAX_DEPTH });
-        }
-        let mut folders = Vec::new();
-        for entry in read_dir(&path).map_err(|source| read_error(&path, source))? {
-            let entry = entry.map_err(|source| read_error(&path, source))?;
-            let name = entry.file_name();
-            let name = escaped(name.as_bytes());
-            if name.starts_with('.') {
-                continue;
-            }
-            let full = if folder.is_empty() { name.clone().into_owned() } else { format!("{folder}/{name}") };
-            let kind = entry.file_type().map_err(|source| read_error(&path, source))?;
-            // A link that leads nowhere counts as a file: reading it gives an error that names it.
-            let is_folder = kind.is_dir() || (kind.is_symlink() && entry.path().is_dir());
-            if is_folder {
-                if folder.is_empty() {
-                    (self.accept)(&format!("{full}/"));
-                }
-                folders.push((full, depth + 1));
-            } else if (self.accept)(&full) {
-                found.push(&full);
-            }
-        }
-        Ok(folders)
-    }
+    Ok(folders)
 }
 
 #[cfg(test)]

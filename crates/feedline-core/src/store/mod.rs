@@ -8,6 +8,7 @@ mod escaped;
 mod names;
 mod remote;
 mod slow_disk;
+mod walk;
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -18,6 +19,7 @@ pub use escaped::{escaped, escaped_path, unescaped};
 pub use names::{Names, NamesBuilder};
 pub use remote::{Answer, Done, Fetch, Remote, Traffic, answer_unasked, fetch_waiting, read_ranges};
 pub use slow_disk::{DiskSpeed, SlowDisk, SlowStore};
+pub use walk::{MOST_DEPTH, WALK_THREADS, WalkFolder, walk};
 
 use serde::{Deserialize, Serialize};
 

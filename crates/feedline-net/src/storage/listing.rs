@@ -10,19 +10,14 @@ use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 
-use feedline_core::store::{StoreError, Version, escaped, escaped_path, unescaped};
+use feedline_core::store::{
+    MOST_DEPTH, StoreError, Version, WALK_THREADS, WalkFolder, escaped, escaped_path, unescaped, walk,
+};
 use rustix::fs::{AtFlags, Dir, FileType, Stat};
 
 use super::beneath::{Beneath, ResolveError};
 use super::confined::version_of;
-
-/// Deeper trees are taken for loops of symbolic links.
-const MAX_DEPTH: usize = 64;
-/// Threads that list folders.
-const THREADS: usize = 8;
 
 /// What lies below a folder.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -47,19 +42,11 @@ impl Listing {
 
 /// Lists `folder` below a root.
 pub(super) fn list(beneath: &Beneath, folder: &Path, is_flat: bool) -> Result<Listing, StoreError> {
-    let walk = Walk { beneath, folder, is_flat, queue: Mutex::default(), changed: Condvar::new() };
-    walk.lock().folders.push((String::new(), 0));
-    let others = if is_flat { 0 } else { THREADS - 1 };
-    let parts: Result<Vec<Listing>, StoreError> = thread::scope(|scope| {
-        // With fewer threads than wanted, for want of memory, it takes longer.
-        let start = |_| thread::Builder::new().spawn_scoped(scope, || walk.list_folders()).ok();
-        let threads: Vec<_> = (0..others).filter_map(start).collect();
-        let own = walk.list_folders();
-        let joined = threads.into_iter().map(|thread| thread.join().expect("listing does not panic"));
-        std::iter::once(own).chain(joined).collect()
-    });
+    let walker = FolderLister { beneath, folder, is_flat };
+    let threads = if is_flat { 1 } else { WALK_THREADS };
+    let parts = walk(threads, |folder, found: &mut Listing| walker.list_folder(folder, found))?;
     let mut all = Listing::default();
-    for part in parts? {
+    for part in parts {
         all.files.extend(part.files);
         all.folders.extend(part.folders);
         all.left_out += part.left_out;
@@ -69,21 +56,11 @@ pub(super) fn list(beneath: &Beneath, folder: &Path, is_flat: bool) -> Result<Li
     Ok(all)
 }
 
-/// A parallel walk: threads take folders from one queue and add those they find.
-struct Walk<'a> {
+/// Lists single folders below a root.
+struct FolderLister<'a> {
     beneath: &'a Beneath,
     folder: &'a Path,
     is_flat: bool,
-    queue: Mutex<Queue>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct Queue {
-    /// Folders to list: name below the first, depth.
-    folders: Vec<(String, usize)>,
-    busy: usize,
-    has_failed: bool,
 }
 
 /// What an entry of a folder is.
@@ -93,75 +70,38 @@ enum Entry {
     Outside,
 }
 
-impl Walk<'_> {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn next_folder(&self) -> Option<(String, usize)> {
-        let mut queue = self.lock();
-        loop {
-            if queue.has_failed || (queue.folders.is_empty() && queue.busy == 0) {
-                return None;
-            }
-            if let Some(folder) = queue.folders.pop() {
-                queue.busy += 1;
-                return Some(folder);
-            }
-            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+impl FolderLister<'_> {
+    fn list_folder(&self, folder: &WalkFolder, found: &mut Listing) -> Result<Vec<WalkFolder>, StoreError> {
+        if folder.depth > MOST_DEPTH {
+            return Err(StoreError::TooDeep { path: folder.name.clone(), limit: MOST_DEPTH });
         }
-    }
-
-    fn list_folders(&self) -> Result<Listing, StoreError> {
-        let mut found = Listing::default();
-        while let Some((folder, depth)) = self.next_folder() {
-            let below = self.list_folder(&folder, depth, &mut found);
-            let mut queue = self.lock();
-            queue.busy -= 1;
-            match below {
-                Ok(below) => queue.folders.extend(below),
-                Err(error) => {
-                    queue.has_failed = true;
-                    self.changed.notify_all();
-                    return Err(error);
-                }
-            }
-            self.changed.notify_all();
-        }
-        Ok(found)
-    }
-
-    fn list_folder(&self, folder: &str, depth: usize, found: &mut Listing) -> Result<Vec<(String, usize)>, StoreError> {
-        if depth > MAX_DEPTH {
-            return Err(StoreError::TooDeep { path: folder.to_owned(), limit: MAX_DEPTH });
-        }
-        let opened = match self.beneath.open(&self.folder.join(unescaped(folder))) {
+        let opened = match self.beneath.open(&self.folder.join(unescaped(&folder.name))) {
             Ok(opened) => opened,
             // A link that was changed since its folder was listed.
             Err(ResolveError::Outside) => {
                 found.left_out += 1;
                 return Ok(Vec::new());
             }
-            Err(ResolveError::Io(source)) => return Err(self.read_error(folder, source)),
+            Err(ResolveError::Io(source)) => return Err(self.read_error(&folder.name, source)),
         };
         let mut folders = Vec::new();
-        let entries = Dir::read_from(&opened).map_err(|error| self.read_error(folder, error.into()))?;
+        let entries = Dir::read_from(&opened).map_err(|error| self.read_error(&folder.name, error.into()))?;
         for entry in entries {
-            let entry = entry.map_err(|error| self.read_error(folder, error.into()))?;
+            let entry = entry.map_err(|error| self.read_error(&folder.name, error.into()))?;
             let name = entry.file_name().to_bytes();
             if name.starts_with(b".") {
                 continue;
             }
             let text = escaped(name);
-            let full = if folder.is_empty() { text.into_owned() } else { format!("{folder}/{text}") };
+            let full = folder.name_of(&text);
             match self.look_at(&opened, name, &full) {
                 Entry::File(version) => found.files.push((full, version)),
                 Entry::Folder => {
-                    if folder.is_empty() {
+                    if folder.name.is_empty() {
                         found.folders.push(format!("{full}/"));
                     }
                     if !self.is_flat {
-                        folders.push((full, depth + 1));
+                        folders.push(folder.below(full));
                     }
                 }
                 Entry::Outside => found.left_out += 1,

@@ -1,0 +1,144 @@
+//! Lists a tree of folders with several threads, because listing waits for the file system and does not compute.
+//!
+//! In: a function that lists one folder and names the folders in it. Out: what each thread found. The order in which folders
+//! are listed is not fixed, so callers sort.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use super::StoreError;
+
+/// Deeper trees are taken for loops of symbolic links.
+pub const MOST_DEPTH: usize = 64;
+/// Threads that list folders.
+pub const WALK_THREADS: usize = 8;
+
+/// A folder to be listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WalkFolder {
+    /// Its name below the root; empty for the root itself.
+    pub name: String,
+    /// How many folders lie above it.
+    pub depth: usize,
+}
+
+impl WalkFolder {
+    /// The name of an entry of this folder, below the root.
+    pub fn name_of(&self, entry: &str) -> String {
+        if self.name.is_empty() { entry.to_owned() } else { format!("{}/{entry}", self.name) }
+    }
+
+    /// A folder in this one, by its name below the root.
+    #[must_use]
+    pub fn below(&self, name: String) -> Self {
+        Self { name, depth: self.depth + 1 }
+    }
+}
+
+/// Lists the root and all folders that `list` names, with up to `threads` threads. The first error ends it.
+pub fn walk<T: Default + Send>(
+    threads: usize,
+    list: impl Fn(&WalkFolder, &mut T) -> Result<Vec<WalkFolder>, StoreError> + Sync,
+) -> Result<Vec<T>, StoreError> {
+    let queue = Queue { state: Mutex::default(), changed: Condvar::new() };
+    queue.lock().folders.push(WalkFolder::default());
+    let work = || queue.work(&list);
+    thread::scope(|scope| {
+        // With fewer threads than wanted, for want of memory, it takes longer.
+        let start = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
+        let others: Vec<_> = (1..threads).filter_map(start).collect();
+        let own = work();
+        let joined = others.into_iter().map(|thread| thread.join().expect("listing does not panic"));
+        std::iter::once(own).chain(joined).collect()
+    })
+}
+
+struct Queue {
+    state: Mutex<QueueState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct QueueState {
+    folders: Vec<WalkFolder>,
+    /// Threads that list a folder, and may add more.
+    busy: usize,
+    has_failed: bool,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work<T: Default>(
+        &self,
+        list: &(impl Fn(&WalkFolder, &mut T) -> Result<Vec<WalkFolder>, StoreError> + Sync),
+    ) -> Result<T, StoreError> {
+        let mut found = T::default();
+        while let Some(folder) = self.next() {
+            let below = list(&folder, &mut found);
+            let mut state = self.lock();
+            state.busy -= 1;
+            // Whoever waits has a folder to list now, or nothing will come any more.
+            self.changed.notify_all();
+            match below {
+                Ok(below) => state.folders.extend(below),
+                Err(error) => {
+                    state.has_failed = true;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The next folder; `None` if there is none and nobody can find another.
+    fn next(&self) -> Option<WalkFolder> {
+        let mut state = self.lock();
+        loop {
+            if state.has_failed || (state.folders.is_empty() && state.busy == 0) {
+                return None;
+            }
+            if let Some(folder) = state.folders.pop() {
+                state.busy += 1;
+                return Some(folder);
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(threads: usize) -> Vec<String> {
+        let parts = walk(threads, |folder, found: &mut Vec<String>| {
+            found.push(folder.name.clone());
+            let below = (0..3).map(|number| folder.below(folder.name_of(&number.to_string())));
+            Ok(if folder.depth < 3 { below.collect() } else { Vec::new() })
+        });
+        let mut all = parts.unwrap().concat();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn every_folder_is_listed_once_with_any_number_of_threads() {
+        let alone = names(1);
+        assert_eq!(alone.len(), 1 + 3 + 9 + 27);
+        assert_eq!(names(8), alone);
+    }
+
+    #[test]
+    fn the_first_error_ends_the_walk() {
+        let failed = walk(4, |folder, _: &mut Vec<()>| {
+            if folder.depth == 2 {
+                return Err(StoreError::TooDeep { path: folder.name.clone(), limit: 2 });
+            }
+            Ok((0..3).map(|number| folder.below(folder.name_of(&number.to_string()))).collect())
+        });
+        assert!(matches!(failed, Err(StoreError::TooDeep { .. })));
+    }
+}
