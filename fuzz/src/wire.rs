@@ -17,7 +17,8 @@ pub fn run(data: &[u8]) {
     while let Ok(Some(frame)) = Frame::read(&mut rest, &mut sequence, MOST_BYTES) {
         let mut written = Vec::new();
         frame.write(&mut written, &mut Sequence::default()).expect("memory takes all");
-        let again = Frame::read(&mut written.as_slice(), &mut Sequence::default(), MOST_BYTES).expect("what was written can be read");
+        let again = Frame::read(&mut written.as_slice(), &mut Sequence::default(), MOST_BYTES)
+            .expect("what was written can be read");
         assert_eq!(Some(&frame), again.as_ref());
         check_message::<Request>(&frame);
         check_message::<Reply>(&frame);
