@@ -10,8 +10,12 @@ use crate::store::Room as _;
 
 /// The longest sample that is unpacked.
 const MOST_BYTES: usize = 1 << 30;
-/// Bytes that a byte packed by LZ4 can stand for, at most.
-const MOST_LZ4_RATIO: usize = 256;
+/// LZ4 makes no more than this of a byte.
+const LZ4_RATIO: usize = 255;
+/// Zstandard makes at most a block of 128 KB of four bytes.
+const ZSTD_RATIO: usize = 128 * 1024 / 4;
+/// Lengths up to this are believed without a look at what they are made of.
+const SHORT_BYTES: usize = 1 << 17;
 /// Of the levels of Zstandard, one that keeps up with a link.
 const LEVEL: i32 = 1;
 
@@ -55,28 +59,26 @@ impl Packing {
     pub fn unpack(bytes: &[u8]) -> Result<Cow<'_, [u8]>, UnpackError> {
         let failed = |error: &dyn std::fmt::Display| UnpackError(error.to_string());
         let (&packing, bytes) = bytes.split_last().ok_or_else(|| failed(&"they are cut short"))?;
-        let check = |len: Option<usize>| {
-            len.filter(|&len| len <= MOST_BYTES).ok_or_else(|| failed(&"they are longer than a sample may be"))
+        // A length that so few bytes cannot have is a lie, for which no memory is taken.
+        let check = |len: Option<usize>, ratio: usize| {
+            let most = bytes.len().saturating_mul(ratio).saturating_add(SHORT_BYTES).min(MOST_BYTES);
+            len.filter(|&len| len <= most).ok_or_else(|| failed(&"they are longer than they can be"))
         };
         match Self::ALL.into_iter().find(|known| *known as u8 == packing) {
             Some(Self::Plain) => Ok(Cow::Borrowed(bytes)),
             Some(Self::Lz4) => {
                 let (len, packed) = bytes.split_first_chunk().ok_or_else(|| failed(&"they are cut short"))?;
-                let len = check(Some(u32::from_le_bytes(*len) as usize))?;
-                if len > packed.len().saturating_mul(MOST_LZ4_RATIO) {
-                    return Err(failed(&"they announce more than they can hold"));
-                }
-                let mut unpacked = Vec::new();
-                let room = unpacked.room(len).map_err(|error| failed(&error))?;
-                let written = lz4_flex::block::decompress_into(packed, room).map_err(|error| failed(&error))?;
-                if written == len { Ok(unpacked.into()) } else { Err(failed(&"they are cut short")) }
+                let len = check(Some(u32::from_le_bytes(*len) as usize), LZ4_RATIO)?;
+                let mut unpacked = room(len).ok_or_else(|| failed(&"there is no memory for them"))?;
+                let found = lz4_flex::block::decompress_into(packed, &mut unpacked).map_err(|error| failed(&error))?;
+                if found == len { Ok(unpacked.into()) } else { Err(failed(&"they are cut short")) }
             }
             Some(Self::Zstd) => {
-                let len = check(zstd::bulk::Decompressor::upper_bound(bytes))?;
-                let mut unpacked = Vec::new();
-                unpacked.try_reserve_exact(len).map_err(|error| failed(&error))?;
-                let mut decompressor = zstd::bulk::Decompressor::new().map_err(|error| failed(&error))?;
-                decompressor.decompress_to_buffer(bytes, &mut unpacked).map_err(|error| failed(&error))?;
+                let len = check(zstd::bulk::Decompressor::upper_bound(bytes), ZSTD_RATIO)?;
+                let mut unpacked = room(len).ok_or_else(|| failed(&"there is no memory for them"))?;
+                let found =
+                    zstd::bulk::decompress_to_buffer(bytes, &mut unpacked[..]).map_err(|error| failed(&error))?;
+                unpacked.truncate(found);
                 Ok(unpacked.into())
             }
             None => Err(failed(&format!("packing {packing} is not known"))),
@@ -114,6 +116,17 @@ fn lz4(bytes: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn lengths_that_are_lies_are_refused_and_what_packs_best_is_not() {
+        for len in [0_usize, 1, 100_000, 5_000_000] {
+            for packing in Packing::ALL {
+                assert_eq!(Packing::unpack(&packing.pack(vec![7; len]).0).unwrap().len(), len);
+            }
+        }
+        let lie = [&(900_u32 << 20).to_le_bytes()[..], &[0; 8], &[Packing::Lz4 as u8]].concat();
+        assert!(Packing::unpack(&lie).unwrap_err().to_string().contains("longer than they can be"));
+    }
 
     proptest! {
         #[test]
