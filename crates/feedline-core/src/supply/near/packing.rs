@@ -6,7 +6,6 @@
 use std::borrow::Cow;
 
 use super::Packing;
-use crate::store::Room as _;
 
 /// The longest sample that is unpacked.
 const MOST_BYTES: usize = 1 << 30;
