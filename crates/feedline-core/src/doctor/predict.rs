@@ -59,8 +59,13 @@ impl Parts {
         let (mean, share) = (self.core_share.mean.max(f64::MIN_POSITIVE), share.max(f64::MIN_POSITIVE));
         // Nothing is known of windows in which they did not queue, so what they queued in all is scaled.
         let core_wait_ms = ((self.prepare_cpu_ms + self.core_wait_ms) * mean / share - self.prepare_cpu_ms).max(0.0);
-        let prepare_ms = self.prepare_ms - self.core_wait_ms + core_wait_ms;
+        let more_ms = core_wait_ms - self.core_wait_ms;
+        let prepare_ms = self.prepare_ms + more_ms;
+        // Each op has its part of the queueing, by what it computes.
+        let part = |op: &OpPart| more_ms * op.cpu_ms / self.prepare_cpu_ms.max(f64::MIN_POSITIVE);
+        let ops = self.ops.iter().map(|op| OpPart { ms: (op.ms + part(op)).max(op.cpu_ms), ..op.clone() }).collect();
         Self {
+            ops,
             free_cores: (self.free_cores * share / mean).min(self.cores.max(1) as f64),
             prepare_ms,
             prepare_samples_per_second: 1e3 * self.num_workers as f64 / prepare_ms.max(1e-6),
@@ -191,7 +196,9 @@ mod tests {
         is_about(varied.predicted_range(), [250.0, 1000.0]);
         assert!(varied.is_contended());
         let same = varied.at_core_share(0.5);
-        assert_eq!((same.prepare_ms, same.free_cores), (varied.prepare_ms, varied.free_cores));
+        is_about([same.prepare_ms, same.free_cores], [varied.prepare_ms, varied.free_cores]);
+        let slower = varied.at_core_share(0.25);
+        is_about([slower.prepare_ms, slower.ops[0].ms], [8.0, 8.0]);
         let steady = Parts { core_share: CoreShare::default(), ..varied };
         is_about(steady.predicted_range(), [500.0; 2]);
     }
