@@ -326,10 +326,10 @@ def test_worker_processes_that_wait_for_a_core_do_not_wait_for_storage(
     assert report.stall_share > 0.5
     computed = watched._children and watched._children.computing(2)
     assert computed is not None
-    assert computed > 0.7 if compute else computed < 0.4
-    # Workers that take turns are the bound, whatever they wait for.
+    assert computed > 0.7 if compute else computed < 0.5
+    # Workers that take turns are the bound, whatever they wait for. Those that sleep read nothing.
     has_period = any(oddity["kind"] == "period" for oddity in report.oddities)
-    assert report.bound == ("prepare" if compute or has_period else "read"), str(report)
+    assert report.bound == ("prepare" if compute or has_period else "unknown"), str(report)
 
 
 @pytest.mark.busy

@@ -86,13 +86,17 @@ print("done")
     assert err.splitlines() == [line for line in err.splitlines() if "an op was still running" in line]
 
 
+@pytest.mark.parametrize("samples", [10**6, 8])
 @pytest.mark.parametrize("chain", ["[]", "[ops.Map(quick, on='data')]"])
-def test_the_interpreter_exits_silently_while_a_daemon_thread_iterates(start_python: Start, chain: str) -> None:
+def test_the_interpreter_exits_silently_while_a_daemon_thread_iterates(
+    start_python: Start, chain: str, samples: int
+) -> None:
     body = f"""
 begun = threading.Event()
-loader = fl.Loader(source(), {chain}, batch_size=8)
+loader = fl.Loader(fl.synthetic({samples}, (64, 64, 3)), {chain}, batch_size=8)
 def use():
-    for _ in loader: begun.set()
+    while True:
+        for _ in loader: begun.set()
 threading.Thread(target=use, daemon=True).start()
 begun.wait()
 print("done")

@@ -227,12 +227,13 @@ def test_the_server_ends_with_the_loader_and_frees_its_port(end: Callable[[list[
     address = held[0].metrics_address
     assert address is not None
     assert get(address, "/health")
-    # A client that says nothing does not hold it up.
+    # A client that says nothing is cut off after five seconds. To close takes milliseconds and does not wait for that.
+    # The collector is not timed: beside torch it takes a second on a busy machine.
     with contextlib.closing(sockets.create_connection(("127.0.0.1", int(address.rsplit(":", 1)[1])))):
         began = time.monotonic()
         end(held)
+        assert time.monotonic() - began < 4.5
         gc.collect()
-        assert time.monotonic() - began < HANG_SECONDS
     assert not is_listening(address)
     assert can_be_bound(address)
     if held:

@@ -113,15 +113,23 @@ def test_functions_travel_by_name_and_lambdas_say_what_to_do(root: Path) -> None
         pickle.dumps(mapped(lambda data: data))
 
 
-def test_cloudpickle_carries_lambdas_where_a_program_uses_it() -> None:
-    code = """
+@pytest.mark.parametrize("function", ["lambda data: data * 0 + 7", "seven"])
+def test_cloudpickle_carries_lambdas_and_functions_of_the_main_program(function: str, tmp_path: Path) -> None:
+    send = f"""
 import pickle
 import cloudpickle
 import feedline as fl
 from feedline import ops
-loader = fl.Loader(fl.synthetic(4, (2, 2)), [ops.Map(lambda data: data * 0 + 7, on="data")], batch_size=4)
-again = pickle.loads(pickle.dumps(loader))
-print(sorted({int(value) for batch in again for value in batch["data"].ravel()}))
+def seven(data):
+    return data * 0 + 7
+loader = fl.Loader(fl.synthetic(4, (2, 2)), [ops.Map({function}, on="data")], batch_size=4)
+open({str(tmp_path / "sent")!r}, "wb").write(pickle.dumps(loader))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.stdout == "[7]\n", done.stderr
+    receive = f"""
+import pickle
+loader = pickle.load(open({str(tmp_path / "sent")!r}, "rb"))
+print(sorted({{int(value) for batch in loader for value in batch["data"].ravel()}}))
+"""
+    for code, expected in ((send, ""), (receive, "[7]\n")):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+        assert done.stdout == expected, done.stderr

@@ -208,7 +208,7 @@ def test_a_loader_that_divides_nothing_says_nothing(
 ) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    placement._announce.cache_clear()
+    placement._announced_before.clear()
     source = fl.array(np.arange(N))
     with caplog.at_level(logging.WARNING, logger="feedline"):
         assert sum(len(batch["index"]) for batch in fl.Loader(source, batch_size=4, rank=0, world_size=1)) == N
@@ -289,16 +289,86 @@ def test_ranks_and_loaders_of_one_machine_divide_its_cores_and_memory(monkeypatc
         assert limits(asked) == (3, 10**6), "what is asked for is not divided"
 
 
+@pytest.mark.parametrize(
+    ("own", "of_parent", "ranks", "expected"),
+    [
+        (64, 64, 8, 8),  # not bound: each takes an eighth
+        (8, 64, 8, 1),  # each rank has cores of its own
+        (32, 64, 8, 4),  # four ranks share the cores of a socket
+        (3, 64, 8, 1),
+        (2, 2, 8, 2),
+        (1, 1, 4, 1),
+    ],
+)
+def test_ranks_that_are_bound_to_cores_divide_only_what_they_share(
+    own: int, of_parent: int, ranks: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    affinity = {0: set(range(own)), os.getppid(): set(range(of_parent))}
+    monkeypatch.setattr(os, "sched_getaffinity", affinity.__getitem__)
+    assert environment.ranks_on_own_cores(ranks) == expected
+
+
 def test_a_rank_that_its_launcher_bound_to_cores_takes_all_of_them() -> None:
-    code = "import feedline as fl; print([fl.environment.has_own_cores(), *fl.environment.machine(4)[2:]])"
+    code = "import feedline as fl; print(fl.environment.machine(2)[2:])"
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         pytest.skip("one core cannot be divided")
-    variables = {**os.environ, "LOCAL_WORLD_SIZE": "4"}
+    variables = {**os.environ, "LOCAL_WORLD_SIZE": "2"}
 
     def found(**options: Any) -> str:
         command = [sys.executable, "-c", code]
         return subprocess.run(command, capture_output=True, text=True, env=variables, check=True, **options).stdout
 
-    assert found().strip() == "[False, 4, 4]"
-    assert found(preexec_fn=lambda: os.sched_setaffinity(0, cores[:1])).strip() == "[True, 4, 1]"
+    assert found().strip() == "(2, 2)"
+    assert found(preexec_fn=lambda: os.sched_setaffinity(0, cores[: len(cores) // 2])).strip() == "(2, 1)"
+
+
+def test_law_4_a_loaded_state_goes_on_when_the_group_comes_later_and_stays_when_it_goes() -> None:
+    code = (
+        """
+loader = make(rank=0, world_size=2)
+begun = iter(loader)
+next(begun), next(begun)
+state = loader.state_dict()
+whole = make(rank=int(sys.argv[1]), world_size=2)
+whole.load_state_dict(state)
+rest = ids(whole)
+later = make()
+later.load_state_dict(state)
+"""
+        + GROUP.replace("COUNT", "2")
+        + """
+later.set_epoch(later.epoch)
+first = ids(later)
+dist.destroy_process_group()
+length = len(later)
+second = ids(later)
+print(json.dumps([first == rest, length == len(whole), second == ids(whole)]))
+"""
+    )
+    for lines, _ in run(code, str(free_port()), count=2):
+        assert lines == [[True, True, True]]
+
+
+def test_a_plan_says_nothing_of_ranks_and_a_loader_that_is_told_its_rank_neither() -> None:
+    code = """
+import pickle
+text = make(rank=0, world_size=1).plan.to_toml()
+loader = fl.Loader.from_plan(fl.Plan.from_toml(text), rank=0, world_size=1)
+again = pickle.loads(pickle.dumps(loader))
+print(json.dumps(sorted(ids(loader)) == sorted(ids(again)) and [len(loader)]))
+"""
+    ((lines, errors),) = run(code, RANK="1", WORLD_SIZE="2")
+    assert lines == [[8]]
+    assert "this process gets" not in errors
+
+
+def test_a_rank_that_no_launcher_sets_is_refused_by_name() -> None:
+    code = """
+try:
+    make()
+except fl.PlanError as error:
+    print(json.dumps([str(error)]))
+"""
+    ((lines, _),) = run(code, RANK="99999999999", WORLD_SIZE="999999999999")
+    assert "rank is 99999999999; it is a whole number from 0 to" in lines[0][0]

@@ -11,7 +11,7 @@ import pytest
 from making import natural
 
 import feedline as fl
-from feedline import ops
+from feedline import ops, placement
 
 
 def numbers(n: int, **options: Any) -> fl.Loader:
@@ -105,6 +105,7 @@ def test_rank_and_world_size_come_from_the_launcher_with_one_line_logged(
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
+    placement._announced_before.clear()
     with caplog.at_level(logging.INFO, logger="feedline"):
         loader = numbers(30)
     (line,) = [record.getMessage() for record in caplog.records]

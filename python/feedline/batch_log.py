@@ -96,14 +96,18 @@ class Wrapped(Generic[B]):
         if self._workers == 0:
             # What this thread waited for a core it did not wait for anything else.
             return "prepare" if computed > _COMPUTES * (waited - queued) else "read"
+        # Unpickling and collating in this thread is work, too.
+        if computed > _COMPUTES * (waited - queued):
+            return "prepare"
         computing = None if self._children is None else self._children.computing(self._workers)
-        if computing is None:
+        if self._children is None or computing is None:
             return "unknown"
         if computing > _COMPUTES:
             return "prepare"
         # A worker has nothing to do only while enough batches are ready, and then the step does not wait. What it
-        # neither computed nor was idle in that way, it waited for storage.
-        return "read" if 1 - computing > 1 - stall_share + _HARDLY else "unknown"
+        # neither computed nor was idle in that way, it waited: for storage, if there is evidence that it reads.
+        waits = 1 - computing > 1 - stall_share + _HARDLY
+        return "read" if waits and self._children.have_read(self._workers) else "unknown"
 
 
 def wrap(batches: Iterable[B], step: Step | None = None) -> Wrapped[B]:

@@ -14,6 +14,24 @@ from dataclasses import dataclass
 _LOOK_EVERY = 0.2
 """Seconds between two looks: a look takes some 50 us for each process."""
 
+_BLOCKED = 0.1
+"""The part of their time that processes wait for a disk before it counts as evidence of reading."""
+
+_MUCH_BYTES = 32 << 20
+"""Bytes of a process that count as evidence of reading: more than it reads to start and to take its tasks."""
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """What the system counts of a process, in seconds and bytes."""
+
+    computed: float = 0.0
+    """On a core, or ready to run while none was free."""
+    blocked: float = 0.0
+    """Waiting for a disk, where the system counts that."""
+    read: int = 0
+    """Bytes that it has read."""
+
 
 @dataclass
 class _Seen:
@@ -21,8 +39,8 @@ class _Seen:
 
     began: float
     until: float
-    computed_before: float
-    computed: float
+    before: _Counted
+    now: _Counted
 
 
 class ChildProcesses:
@@ -33,7 +51,6 @@ class ChildProcesses:
         self._seen: dict[tuple[int, str], _Seen] = {}
         self._older = {process for process, _ in _descendants()}
         self._looked = 0.0
-        self._can_tell = True
 
     def look(self, *, now: bool = False) -> None:
         """Read what the system counts, unless that was done a moment ago."""
@@ -41,41 +58,49 @@ class ChildProcesses:
         if not now and clock - self._looked < _LOOK_EVERY:
             return
         self._looked = clock
-        for process, seconds in _descendants():
-            if seconds is None:
-                self._can_tell = False
+        for process, counted in _descendants():
+            if counted is None:  # It is about to end.
                 continue
-            before = seconds if process in self._older else 0.0
+            before = counted if process in self._older else _Counted()
             seen = self._seen.setdefault(process, _Seen(clock, clock, before, before))
-            seen.until, seen.computed = clock, seconds
+            seen.until, seen.now = clock, counted
 
     def computing(self, workers: int) -> float | None:
         """Give the part of their time in which ``workers`` processes computed, or would have if a core had been free.
 
         Of all processes it takes the busiest. ``None`` if the system does not say, or if they were hardly seen.
         """
+        busiest = self._busiest(workers)
+        alive = sum(seen.until - seen.began for seen in busiest)
+        computed = sum(seen.now.computed - seen.before.computed for seen in busiest)
+        return None if alive < _LOOK_EVERY else min(1.0, computed / alive)
+
+    def have_read(self, workers: int) -> bool:
+        """Say whether there is evidence that ``workers`` processes read: they waited for a disk, or read much."""
+        busiest = self._busiest(workers)
+        alive = sum(seen.until - seen.began for seen in busiest)
+        blocked = sum(seen.now.blocked - seen.before.blocked for seen in busiest)
+        read = sum(seen.now.read - seen.before.read for seen in busiest)
+        return blocked > _BLOCKED * alive or read > _MUCH_BYTES * max(len(busiest), 1)
+
+    def _busiest(self, workers: int) -> list[_Seen]:
         younger = [seen for process, seen in self._seen.items() if process not in self._older]
         candidates = younger if len(younger) >= workers else list(self._seen.values())
-        candidates.sort(key=lambda seen: seen.computed - seen.computed_before, reverse=True)
+        candidates.sort(key=lambda seen: seen.now.computed - seen.before.computed, reverse=True)
         # Workers of several epochs were there one after the other.
-        busiest = candidates[: max(workers, len(younger))]
-        alive = sum(seen.until - seen.began for seen in busiest)
-        computed = sum(seen.computed - seen.computed_before for seen in busiest)
-        if not self._can_tell or alive < _LOOK_EVERY:
-            return None
-        return min(1.0, computed / alive)
+        return candidates[: max(workers, len(younger))]
 
 
-def _descendants() -> list[tuple[tuple[int, str], float | None]]:
-    """Give all processes below this one, each by number and start time, with the seconds that it ran or queued."""
+def _descendants() -> list[tuple[tuple[int, str], _Counted | None]]:
+    """Give all processes below this one, each by number and start time, with what is counted of it."""
     found, parents = [], [os.getpid()]
     while parents:
         children = _children(parents.pop())
         parents += children
         for child in children:
-            started = _start_time(child)
-            if started is not None:
-                found.append(((child, started), _ran_or_queued(child)))
+            stat = _stat(child)
+            if stat is not None:
+                found.append(((child, stat[19]), _counted(child, stat)))
     return found
 
 
@@ -90,23 +115,26 @@ def _children(process: int) -> list[int]:
     return children
 
 
-def _start_time(process: int) -> str | None:
-    """Give when a process started, which tells it from a later one with the same number."""
+def _stat(process: int) -> list[str] | None:
+    """Give the fields of ``/proc/PID/stat`` behind the name; the start time tells a process from a later one."""
     try:
         with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rsplit(")", 1)[1].split()[19]
+            fields = file.read().rsplit(")", 1)[1].split()
     except (OSError, IndexError):
         return None
+    return fields if len(fields) > 39 else None
 
 
-def _ran_or_queued(process: int) -> float | None:
-    """Give the seconds that the threads of a process ran, or were ready while no core was free."""
-    total = 0
+def _counted(process: int, stat: list[str]) -> _Counted | None:
+    """Give what the system counts of a process; ``None`` while it ends."""
+    total, read = 0, 0
     try:
         for thread in os.listdir(f"/proc/{process}/task"):
             with open(f"/proc/{process}/task/{thread}/schedstat", encoding="ascii") as file:
                 ran, queued = file.read().split()[:2]
             total += int(ran) + int(queued)
-    except (OSError, ValueError):
+        with open(f"/proc/{process}/io", encoding="ascii") as file:
+            read = int(file.readline().split()[1])
+    except (OSError, ValueError, IndexError):
         return None
-    return total / 1e9
+    return _Counted(total / 1e9, int(stat[39]) / os.sysconf("SC_CLK_TCK"), read)

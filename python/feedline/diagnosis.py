@@ -74,11 +74,11 @@ class Diagnosis:
 
     def save_html(self, path: str | os.PathLike[str]) -> None:
         """Write a page with plots, the life of batches among them, that needs nothing else."""
-        Path(path).write_text(self._native.html(), encoding="utf-8")
+        Path(path).expanduser().write_text(self._native.html(), encoding="utf-8")
 
     def save_trace(self, path: str | os.PathLike[str]) -> None:
         """Write the life of batches as a trace for Perfetto (ui.perfetto.dev) or Chrome (about:tracing)."""
-        Path(path).write_text(self._native.trace(), encoding="utf-8")
+        Path(path).expanduser().write_text(self._native.trace(), encoding="utf-8")
 
     def __str__(self) -> str:
         """Say it in words."""

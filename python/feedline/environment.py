@@ -103,12 +103,18 @@ def _tasks_per_node(text: str) -> list[int]:
     return counts
 
 
-def has_own_cores() -> bool:
-    """Say whether the launcher has bound this process to some of the cores that it may use itself."""
+def ranks_on_own_cores(ranks: int) -> int:
+    """Give how many of the ``ranks`` on this machine divide the cores that this process may use.
+
+    A launcher may have bound each rank to cores of its own, or all ranks of a socket to the cores of that socket. Its
+    own process, the parent of this one, may use all of them.
+    """
     try:
-        return os.sched_getaffinity(0) < os.sched_getaffinity(os.getppid())
+        own, all_cores = len(os.sched_getaffinity(0)), len(os.sched_getaffinity(os.getppid()))
     except (OSError, AttributeError):
-        return False
+        return ranks
+    fair = -(-max(own, all_cores) // ranks)
+    return max(1, own // min(own, fair))
 
 
 Machine = tuple["int | None", "str | None", int, int]
@@ -118,7 +124,7 @@ Machine = tuple["int | None", "str | None", int, int]
 def machine(world_size: int) -> Machine:
     """Describe this machine to the engine, for a process of a job of ``world_size``."""
     ranks = local_ranks(world_size)
-    return memory_bytes(), cache_folder(), ranks, 1 if has_own_cores() else ranks
+    return memory_bytes(), cache_folder(), ranks, ranks_on_own_cores(ranks)
 
 
 def memory_bytes() -> int | None:

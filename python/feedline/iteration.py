@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from feedline import _feedline
 from feedline.errors import ClosedError
 from feedline.exit import exiting
 
 _log = logging.getLogger("feedline")
+T = TypeVar("T")
 
 
 class Iteration:
@@ -21,7 +22,7 @@ class Iteration:
         """Begin an epoch of a stream, whose batches ``to_batch`` converts."""
         self._is_open = False
         self._native, self._to_batch = native, to_batch
-        self._number = native.begin()
+        self._number = _unless_exiting(native.begin)
         self._is_open = True
 
     def __iter__(self) -> Iteration:
@@ -30,24 +31,11 @@ class Iteration:
 
     def __next__(self) -> Any:
         """Wait for the next batch."""
-        try:
-            fields = self._native.next(self._number)
-        except ClosedError:
-            self._is_open = False
-            # At exit the interpreter closes all loaders and stops the daemon threads that iterate them. Such a thread
-            # ends here, since nobody is left to hear an error.
-            if exiting() and threading.current_thread().daemon:
-                raise SystemExit from None
-            raise
+        fields = _unless_exiting(lambda: self._native.next(self._number))
         if fields is None:
             self._is_open = False
             raise StopIteration
         return self._to_batch(fields)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether more batches may come."""
-        return self._is_open
 
     def check(self) -> None:
         """Raise if it gets no more batches: the loader was closed, or a newer iteration began."""
@@ -67,3 +55,16 @@ class Iteration:
                 self.leave()
             except Exception:
                 _log.debug("an iterator was dropped after its loader had gone", exc_info=True)
+
+
+def _unless_exiting(call: Callable[[], T]) -> T:
+    """Call; a daemon thread whose loader was closed because the interpreter ends, ends silently.
+
+    At exit all loaders are closed, and daemon threads go on until they are stopped: nobody is left to hear an error.
+    """
+    try:
+        return call()
+    except ClosedError:
+        if exiting() and threading.current_thread().daemon:
+            raise SystemExit from None
+        raise

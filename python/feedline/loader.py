@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Literal, NoReturn
@@ -227,7 +226,8 @@ class Loader:
         self._native = open_loader(plan._native, share)
         self._is_closed = False
         self._loaded: dict[str, Any] | None = None
-        self._iteration: Callable[[], Iteration | None] = lambda: None
+        self._has_begun = False
+        self._follows_group = placement.has_process_group()
         self._metrics = None if metrics is None else serve(self._native, metrics)
         close_at_exit(self)
 
@@ -235,37 +235,43 @@ class Loader:
         """Follow the process group: it may have been initialised after the loader was made."""
         if self._given is not None or self._is_closed:
             return
+        has_group = placement.has_process_group()
+        if self._follows_group and not has_group:
+            return  # The group was destroyed: its ranks keep their shares.
         plan = self._plan.for_rank(placement.found())
+        self._follows_group = has_group
         if plan is self._plan:
             return
-        before, address, epoch = self._native, self.metrics_address, self._native.epoch
+        native = open_loader(plan._native, self._share)
+        try:
+            if self._loaded is not None:
+                native.load_state_dict(self._loaded)
+            else:
+                native.set_epoch(self._native.epoch)
+        except BaseException:
+            native.close()
+            raise
+        before, address = self._native, self.metrics_address
         if self._metrics is not None:
             self._metrics.close()
-        self._plan, self._native = plan, open_loader(plan._native, self._share)
-        if self._loaded is not None:
-            self._native.load_state_dict(self._loaded)
-        else:
-            self._native.set_epoch(epoch)
+        self._plan, self._native = plan, native
         before.close()
-        self._metrics = None if address is None else serve(self._native, address)
+        self._metrics = None if address is None else serve(native, address)
 
     def _begin(self) -> Iteration:
         self._place()
-        self._loaded = None
-        iteration = Iteration(self._native, self._batch)
-        self._iteration = weakref.ref(iteration)
-        return iteration
+        self._loaded, self._has_begun = None, True
+        return Iteration(self._native, self._batch)
 
-    def _place_between_epochs(self) -> None:
-        """Follow the process group, unless somebody iterates: that epoch ends as it began."""
-        iteration = self._iteration()
-        if iteration is None or not iteration.is_open:
+    def _place_before_use(self) -> None:
+        """Follow the process group as long as no batch was asked for: what was received belongs to a stream."""
+        if not self._has_begun:
             self._place()
 
     @property
     def plan(self) -> Plan:
         """What the loader does, without rank and world size; ``plan.to_toml()`` writes it."""
-        self._place_between_epochs()
+        self._place_before_use()
         return self._plan
 
     @property
@@ -305,8 +311,11 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Make ``epoch`` the next to run. Nothing changes if it would come anyway; else prepared work is dropped."""
-        self._native.set_epoch(whole("epoch", epoch, 0))
-        self._loaded = None
+        epoch = whole("epoch", epoch, 0)
+        self._place_before_use()
+        if epoch != self._native.epoch:
+            self._loaded = None
+        self._native.set_epoch(epoch)
 
     @property
     def epoch(self) -> int:
@@ -322,7 +331,7 @@ class Loader:
 
         Within an epoch that is shuffled through a reservoir the world_size has to stay.
         """
-        self._place_between_epochs()
+        self._place_before_use()
         self._native.load_state_dict(state)
         self._loaded = state
 

@@ -309,14 +309,15 @@ class _Function:
 
 
 def _pickled(function: Callable[..., Any]) -> bytes:
+    # Ray and Dask bring cloudpickle. It carries lambdas and closures, and functions of the main program, which is
+    # another one in their workers.
+    cloudpickle = sys.modules.get("cloudpickle") or sys.modules.get("ray.cloudpickle")
+    if cloudpickle is not None:
+        carried: bytes = cloudpickle.dumps(function)
+        return carried
     try:
         return pickle.dumps(function)
     except Exception as error:
-        # Ray and Dask bring cloudpickle, which carries lambdas and closures.
-        cloudpickle = sys.modules.get("cloudpickle") or sys.modules.get("ray.cloudpickle")
-        if cloudpickle is not None:
-            carried: bytes = cloudpickle.dumps(function)
-            return carried
         code = getattr(function, "__code__", None)
         place = f" of {code.co_filename}:{code.co_firstlineno}" if code is not None else ""
         raise PlanError(

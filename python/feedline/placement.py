@@ -7,7 +7,6 @@ process group has imported it already.
 
 from __future__ import annotations
 
-import functools
 import logging
 import sys
 from collections.abc import Sequence
@@ -49,21 +48,40 @@ def given(rank: int | None, world_size: int | None, mesh: Any) -> Placement | No
         return None
     if rank is None or world_size is None:
         raise PlanError("give both rank and world_size, or neither")
-    return Placement(whole("rank", rank, 0, most=_MOST_RANKS), whole("world_size", world_size, 1, most=_MOST_RANKS))
+    return _checked(rank, world_size)
+
+
+def likely() -> Placement:
+    """Give the placement of this process as far as it can be told, without a word.
+
+    Plans are opened with it. The loader that is made of a plan decides, and says so.
+    """
+    group, launched = _process_group(), environment.launched_rank()
+    if group is not None or launched is not None:
+        _, rank, world_size = group or launched or ("", 0, 1)
+        if rank < world_size <= _MOST_RANKS:
+            return Placement(rank, world_size)
+    return ALONE
+
+
+def has_process_group() -> bool:
+    """Say whether the program has initialised a process group."""
+    return _process_group() is not None
 
 
 def found() -> Placement:
     """Give the placement of this process by its process group, or else by its launcher.
 
-    The process group decides. A launcher that started another number of processes than the group has is an error,
-    since then one of the two is not what the user believes.
+    The process group decides. A launcher that started another number of processes than the group has is an error:
+    one of them is misconfigured.
     """
     group, launched = _process_group(), environment.launched_rank()
     if group is None:
         if launched is None:
             return ALONE
         launcher, rank, world_size = launched
-        return _announced(f"the environment of {launcher}", rank, world_size)
+        placement = _checked(rank, world_size)
+        return _announced(f"the environment of {launcher}", placement)
     library, rank, world_size = group
     if launched is not None and launched[2] > 1 and launched[2] != world_size:
         launcher, _, started = launched
@@ -71,25 +89,28 @@ def found() -> Placement:
             f"the process group of {library} has {world_size} processes, but {launcher} started {started}; "
             f"give rank and world_size to the Loader"
         )
-    return _announced(f"the process group of {library}", rank, world_size)
+    return _announced(f"the process group of {library}", Placement(rank, world_size))
 
 
-def _announced(origin: str, rank: int, world_size: int) -> Placement:
-    placement = Placement(rank, world_size)
-    if world_size > 1:
-        _announce(origin, placement)
-    return placement
+def _checked(rank: int, world_size: int) -> Placement:
+    return Placement(whole("rank", rank, 0, most=_MOST_RANKS), whole("world_size", world_size, 1, most=_MOST_RANKS))
 
 
-@functools.lru_cache(maxsize=64)
-def _announce(origin: str, placement: Placement) -> None:
+_announced_before: set[Placement] = set()
+
+
+def _announced(origin: str, placement: Placement) -> Placement:
     """Say once what the user did not ask for."""
+    if placement.world_size == 1 or placement in _announced_before:
+        return placement
+    _announced_before.add(placement)
     _log.warning(
         "this process gets the data of rank %d of %d, found in %s; rank=0, world_size=1 gives it all data",
         placement.rank,
         placement.world_size,
         origin,
     )
+    return placement
 
 
 def _process_group() -> tuple[str, int, int] | None:
@@ -99,10 +120,11 @@ def _process_group() -> tuple[str, int, int] | None:
         return "torch.distributed", torch.get_rank(), torch.get_world_size()
     jax = sys.modules.get("jax")
     distributed = getattr(jax, "distributed", None)
-    is_initialized = getattr(distributed, "is_initialized", None)
-    if jax is not None and is_initialized is not None and is_initialized():
-        return "jax.distributed", jax.process_index(), jax.process_count()
-    return None
+    if jax is None or distributed is None:
+        return None
+    # Versions of JAX that do not say whether it is initialised have to be asked for the number of processes.
+    is_initialized = getattr(distributed, "is_initialized", lambda: jax.process_count() > 1)
+    return ("jax.distributed", jax.process_index(), jax.process_count()) if is_initialized() else None
 
 
 def _of_mesh(mesh: Any) -> Placement:

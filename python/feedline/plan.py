@@ -8,7 +8,7 @@ from typing import Any
 from feedline import _feedline, environment
 from feedline.errors import PlanError
 from feedline.ops import Op
-from feedline.placement import Placement, found
+from feedline.placement import Placement, likely
 from feedline.source import Source
 
 
@@ -27,7 +27,7 @@ class Plan:
         A plan with ``ops.Map`` names Python functions, which can do anything, so it is refused before anything is
         imported; ``allow_functions=True`` is for plans that you trust.
         """
-        return cls(_feedline.Plan.from_toml(text, tuple(found()), environment.cache_folder(), allow_functions))
+        return cls(_feedline.Plan.from_toml(text, tuple(likely()), environment.cache_folder(), allow_functions))
 
     def to_toml(self) -> str:
         """Write the plan as TOML: what all ranks have in common, so neither rank nor world size is in it.
@@ -88,5 +88,5 @@ def _from_trusted(text: str) -> Plan:
 
 
 def _from_parts(source: Source, ops: Sequence[Op], settings: dict[str, Any], config: dict[str, Any]) -> Plan:
-    native = _feedline.Plan(source._native, [op._to_native() for op in ops], settings, config, tuple(found()))
+    native = _feedline.Plan(source._native, [op._to_native() for op in ops], settings, config, tuple(likely()))
     return Plan(native, ops)

@@ -183,9 +183,11 @@ fn seek_indexes_are_used_where_the_cache_folder_cannot_be_written() {
     let unusable = Machine { cache_folder: Some(case.cache().into()), ..Machine::default() };
     let loader = Loader::new(case.plan("", ""), &unusable);
     assert_eq!(pixels(&loader), expected);
+    // The next epoch is prepared ahead, so some of its samples may be begun before their indexes are there.
+    pixels(&loader);
     let seek = loader.snapshot().seek_index;
-    assert_eq!(seek.made, PICTURES, "made in the first epoch");
-    assert!(seek.used >= PICTURES, "used in the second, and perhaps ahead of the third: {}", seek.used);
+    assert!(seek.made >= PICTURES, "made in the first epoch: {}", seek.made);
+    assert!(seek.used >= PICTURES, "used from then on: {}", seek.used);
 }
 
 #[test]

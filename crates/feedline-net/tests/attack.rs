@@ -166,3 +166,21 @@ fn what_lies_behind_links_out_of_the_root_is_neither_counted_nor_named() {
     let names = store(server.address(), None).list(&|_| true).unwrap();
     assert!(names.iter().eq(["train/a.jpg"]), "{names:?}");
 }
+
+#[test]
+fn law_5_listings_longer_than_the_memory_are_made_one_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    for number in 0..2000 {
+        std::fs::write(folder.path().join(format!("a-name-of-some-length-{number:06}.jpg")), b"").unwrap();
+    }
+    let server = Server::start(ServerConfig { memory_bytes: 64 << 10, ..config(folder.path()) }).unwrap();
+    std::thread::scope(|scope| {
+        let list = || store(server.address(), None).list(&|_| true).unwrap().len();
+        let clients: Vec<_> = (0..6).map(|_| scope.spawn(list)).collect();
+        for client in clients {
+            assert_eq!(client.join().unwrap(), 2000);
+        }
+    });
+    let listed = store(server.address(), None).list(&|_| true).unwrap();
+    assert_eq!(listed.len(), 2000, "nothing stays booked");
+}

@@ -10,7 +10,7 @@ use serde::Serialize;
 const LEAST_WANTED: f64 = 0.1;
 /// The share varies if its range is wider than this part of it.
 const STEADY: f64 = 0.1;
-/// Windows below and above which the range is not extended.
+/// Percentiles that bound the range.
 const LOW: f64 = 0.1;
 const HIGH: f64 = 0.9;
 

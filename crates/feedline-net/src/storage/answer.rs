@@ -21,7 +21,7 @@ use crate::wire::{Failure, Frame, Reply, Request, WireError};
 pub(super) const MOST_READ_BYTES: u64 = 16 << 20;
 /// The longest sample in one reply.
 const MOST_SAMPLE_BYTES: u64 = 256 << 20;
-/// What is booked for a listing before its length is known.
+/// What is booked for the first listing.
 const LISTING_BYTES: u64 = 1 << 20;
 
 /// What became of a request.
@@ -110,8 +110,16 @@ fn serve_request(
             Err(reason) => Err(refused(Failure::Other, reason)),
         },
         Request::List { folder, is_flat } => {
-            booking.book(LISTING_BYTES)?;
+            let limit = shared.fair.memory_bytes;
+            let expected = shared.longest_listing.load(Ordering::Relaxed).clamp(LISTING_BYTES.min(limit), limit);
+            booking.book(expected)?;
             let listing = root.listing(&folder, is_flat)?;
+            shared.longest_listing.fetch_max(listing.bytes(), Ordering::Relaxed);
+            // One that is longer than expected is made again once there is room for it.
+            let more = listing.bytes().min(limit).saturating_sub(expected);
+            if more > 0 {
+                booking.book(more)?;
+            }
             let left_out = listing.left_out;
             Ok((Reply::Names { names: listing.into_entries(), left_out }, Vec::new()))
         }

@@ -35,7 +35,7 @@ const YIELD_TIME: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(super) struct Fair {
     /// Bytes of all replies that are made, wait or are sent.
-    memory_bytes: u64,
+    pub memory_bytes: u64,
     permits: Arc<Permits>,
     state: Mutex<State>,
     has_requests: Condvar,

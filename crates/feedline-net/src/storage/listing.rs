@@ -31,6 +31,12 @@ pub struct Listing {
 }
 
 impl Listing {
+    /// Bytes that it takes in memory, about.
+    pub fn bytes(&self) -> u64 {
+        let names = self.files.iter().map(|(name, _)| name).chain(&self.folders);
+        names.map(|name| (name.len() + size_of::<(String, Option<Version>)>()) as u64).sum()
+    }
+
     /// Files and folders, sorted by bytes; folders have no version.
     pub fn into_entries(self) -> Vec<(String, Option<Version>)> {
         let mut entries = self.files;

@@ -140,6 +140,7 @@ impl Server {
             token,
             identity,
             plans,
+            longest_listing: Arc::default(),
             cancel: Cancel::default(),
         };
         let is_closed = Arc::new(AtomicBool::new(false));

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use feedline_core::engine::Cancel;
@@ -34,6 +34,8 @@ pub(super) struct Shared {
     pub token: Option<Token>,
     pub identity: Option<Identity>,
     pub plans: Arc<Plans>,
+    /// Bytes of the longest listing so far: the next one may be as long.
+    pub longest_listing: Arc<AtomicU64>,
     pub cancel: Cancel,
 }
 

@@ -3,7 +3,7 @@
 //! WebDataset's rule: the path up to the first dot of the base name is the key, the rest is the extension, in lower case.
 
 /// Extensions of pictures, in lower case.
-pub(crate) const PICTURES: [&str; 8] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "ppm", "pgm"];
+pub(crate) const PICTURES: [&str; 9] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "ppm", "pgm", "pnm"];
 /// The field of a picture without another name.
 pub(crate) const IMAGE: &str = "image";
 /// The field of a class, as it is stored.
