@@ -128,8 +128,8 @@ def tar(shards: AnyPath | Sequence[AnyPath]) -> Source:
 
     They may be elsewhere: ``tar("s3://bucket/train/*.tar")``, ``gs://``, ``az://``, ``http://`` or ``https://``.
 
-    Members with one key are a sample: ``jpg``, ``jpeg``, ``png``, ``webp``, ``bmp``, ``gif``, ``ppm``, ``pgm`` and ``pnm`` are
-    the field ``image`` (encoded; add ``ops.DecodeImage()``), ``mask.png`` is ``mask``, ``cls`` is ``label`` (int64) if
+    Members with one key are a sample: ``jpg``, ``jpeg``, ``png``, ``webp``, ``bmp``, ``gif``, ``ppm``, ``pgm`` and
+    ``pnm`` are the field ``image`` (encoded; add ``ops.DecodeImage()``), ``mask.png`` is ``mask``, ``cls`` is ``label`` (int64) if
     all are whole numbers, all else is called by its extension. Fields that some samples lack are left
     out, with a warning.
 
