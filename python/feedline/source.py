@@ -129,9 +129,9 @@ def tar(shards: AnyPath | Sequence[AnyPath]) -> Source:
     They may be elsewhere: ``tar("s3://bucket/train/*.tar")``, ``gs://``, ``az://``, ``http://`` or ``https://``.
 
     Members with one key are a sample: ``jpg``, ``jpeg``, ``png``, ``webp``, ``bmp``, ``gif``, ``ppm``, ``pgm`` and
-    ``pnm`` are the field ``image`` (encoded; add ``ops.DecodeImage()``), ``mask.png`` is ``mask``, ``cls`` is ``label`` (int64) if
-    all are whole numbers, all else is called by its extension. Fields that some samples lack are left
-    out, with a warning.
+    ``pnm`` are the field ``image`` (encoded; add ``ops.DecodeImage()``), ``mask.png`` is ``mask``, ``cls`` is ``label``
+    (int64) if all are whole numbers, all else is called by its extension. Fields that some samples lack are left out,
+    with a warning.
 
     Shards that ``feedline pack`` wrote have an index; others are listed once, and the index is kept in the cache folder
     (``FEEDLINE_CACHE``). Samples are numbered by the names of their shards, then by their place there.
