@@ -120,12 +120,16 @@ class Trial:
         self.victim = ("server", "node", "job")[number % 3]
         places = {"server": ["server"], "node": ["rank", "shared"], "job": ["local", "server", "rank", "shared"]}
         self.kind = chance.choice(places[self.victim])
-        self.moment = chance.uniform(0.0, 1.6)
+        # Counted from what the job has received, so that kills hit the middle of the work on a busy machine, too.
+        # Before the first batch, the job is about to start or to attach.
+        self.batches, self.pause = chance.randint(0, 20), chance.uniform(0.0, 0.06)
+        if self.batches == 0:
+            self.pause = chance.uniform(0.0, 1.0)
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.job: dict[str, Any] = {"kind": self.kind, "root": str(data), "log": str(self.folder / "log")}
 
     def __str__(self) -> str:
-        return f"kill the {self.victim} of a job of kind {self.kind!r} after {self.moment:.2f} s"
+        return f"kill the {self.victim} of a job of kind {self.kind!r} {self.pause:.3f} s after batch {self.batches}"
 
     def run(self) -> str:
         """Do it; say what is wrong, or nothing."""
@@ -139,9 +143,8 @@ class Trial:
             self.processes["node"] = start("node", "--socket", self.job["socket"], "--memory", "64MB")
         self.processes["job"] = start_job(self.job)
         deadline = time.monotonic() + TRIAL_SECONDS
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.processes["job"].wait(self.moment)
-            raise TooLate
+        if not self.wait_for_the_moment(deadline):
+            return f"the job ended with {self.processes['job'].returncode} before anything was killed"
         victim = self.processes[self.victim]
         victim.kill()
         victim.wait()
@@ -158,6 +161,19 @@ class Trial:
         if last.returncode != 0:
             return f"the job ended with {last.returncode}: {problem[-500:]}"
         return compare(self.kind, read_log(self.folder / "log"), self.data)
+
+    def wait_for_the_moment(self, deadline: float) -> bool:
+        """Wait until the job has received enough batches, and a little longer; say whether it is sound."""
+        log, job = Path(self.job["log"]), self.processes["job"]
+        while self.batches > 0 and (not log.exists() or log.read_bytes().count(b"\n") < self.batches):
+            if job.poll() is not None or time.monotonic() > deadline:
+                break
+            time.sleep(0.005)
+        else:
+            time.sleep(self.pause)
+        if job.poll() == 0:
+            raise TooLate
+        return job.returncode is None and time.monotonic() <= deadline
 
     def start_server(self, address: str) -> None:
         self.processes["server"] = start("storage", "--root", str(self.data.parent), "--listen", address)
