@@ -64,10 +64,9 @@ impl CoreShare {
         Self { low: self.low.min(other.low), mean: self.mean, high: self.high.max(other.high) }
     }
 
-    /// How far figures that were taken at different times may differ because of it: 0.5 is by a half.
-    pub fn error_band(&self) -> f64 {
-        let band = self.high / self.low.max(f64::MIN_POSITIVE) - 1.0;
-        if band > STEADY { band } else { 0.0 }
+    /// Whether it varied so much that figures of different moments differ by it.
+    pub fn varies(&self) -> bool {
+        self.high > (1.0 + STEADY) * self.low
     }
 }
 
@@ -83,13 +82,13 @@ mod tests {
     fn a_steady_share_has_no_error_and_a_changing_one_has_its_range() {
         let steady = CoreShare::of(&[window(0.1, 0.2); 20]).unwrap();
         assert!((steady.mean - 1.0 / 3.0).abs() < 1e-9);
-        assert!(steady.error_band() < 1e-9);
+        assert!(!steady.varies());
         let mut changing = vec![window(0.3, 0.0); 10];
         changing.extend([window(0.1, 0.2); 10]);
         let share = CoreShare::of(&changing).unwrap();
         assert!((share.low - 1.0 / 3.0).abs() < 1e-9 && (share.high - 1.0).abs() < 1e-9);
         assert!((share.mean - 2.0 / 3.0).abs() < 1e-9);
-        assert!((share.error_band() - 2.0).abs() < 1e-9);
+        assert!(share.varies());
         let wide = steady.joined(share);
         assert_eq!((wide.low, wide.mean, wide.high), (share.low, steady.mean, share.high));
     }

@@ -153,8 +153,9 @@ impl Diagnosis {
         let joint = joint(&watched, &log);
         // The joint run is judged, and changes are compared with it, by the share of cores that it got itself.
         let joint_share = watched.core_share.unwrap_or(parts.core_share);
-        let error_band = parts.core_share.joined(joint_share).error_band();
-        let now = if error_band > 0.0 { parts.at_core_share(joint_share.mean) } else { parts.clone() };
+        let core_share = parts.core_share.joined(joint_share);
+        let wide = Parts { core_share, ..parts.clone() };
+        let now = if core_share.varies() { wide.at_core_share(joint_share.mean) } else { wide };
         let with_memory = if falls_short(&now.times(), &joint) && is_pressed(&watched) {
             tell(Told::Measures("with more memory", course.seconds));
             Some(with_memory(plan, machine, &watched, course.seconds, trainer)?)
@@ -192,7 +193,7 @@ impl Diagnosis {
         }
         let measured = joint.samples_per_second;
         let alternatives = &measured_alternatives[..];
-        let case = Case { plan, parts: &now, bound, measured, with_memory, alternatives, error_band };
+        let case = Case { plan, parts: &now, bound, measured, with_memory, alternatives };
         let remedies = case.remedies();
         let (mut consumers, mut workers) = (Vec::new(), Vec::new());
         if course.has_tables {

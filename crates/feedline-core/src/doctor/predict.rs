@@ -66,6 +66,7 @@ impl Parts {
         let ops = self.ops.iter().map(|op| OpPart { ms: (op.ms + part(op)).max(op.cpu_ms), ..op.clone() }).collect();
         Self {
             ops,
+            core_share: CoreShare { mean: share, ..self.core_share },
             free_cores: (self.free_cores * share / mean).min(self.cores.max(1) as f64),
             prepare_ms,
             prepare_samples_per_second: 1e3 * self.num_workers as f64 / prepare_ms.max(1e-6),
@@ -76,11 +77,18 @@ impl Parts {
 
     /// The least and the most samples a second that a job with these parts reaches, by the share of cores that it gets.
     pub fn predicted_range(&self) -> [f64; 2] {
-        if self.core_share.error_band() == 0.0 {
+        if !self.core_share.varies() {
             return [self.times().samples_per_second(); 2];
         }
         let CoreShare { low, high, .. } = self.core_share;
         [low, high].map(|share| self.at_core_share(share).times().samples_per_second())
+    }
+
+    /// How far what a job with these parts reaches may be off because of the share of cores: 0.5 is by a half. A job that
+    /// waits for other things than cores depends little on it.
+    pub fn error_band(&self) -> f64 {
+        let [low, high] = self.predicted_range();
+        high / low.max(f64::MIN_POSITIVE) - 1.0
     }
 
     /// With samples that are kept between epochs as they are behind the first `cut` ops.
@@ -194,6 +202,9 @@ mod tests {
         };
         is_about([varied.times().samples_per_second(); 2], [500.0; 2]);
         is_about(varied.predicted_range(), [250.0, 1000.0]);
+        is_about([varied.error_band(); 2], [3.0; 2]);
+        let waits = Parts { prepare_ms: 104.0, ..varied.clone() };
+        assert!(waits.error_band() < 0.1, "it waits for something else: {}", waits.error_band());
         assert!(varied.is_contended());
         let same = varied.at_core_share(0.5);
         is_about([same.prepare_ms, same.free_cores], [varied.prepare_ms, varied.free_cores]);

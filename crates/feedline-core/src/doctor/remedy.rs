@@ -188,8 +188,6 @@ pub(super) struct Case<'a> {
     pub with_memory: Option<(u64, f64)>,
     /// Those that were measured, with the samples a second of each.
     pub alternatives: &'a [(Alternative, f64)],
-    /// How far figures of different runs differ because the share of cores varied.
-    pub error_band: f64,
 }
 
 impl Case<'_> {
@@ -207,7 +205,7 @@ impl Case<'_> {
 
     fn remedy(&self, change: Change, predicted: f64, note: String) -> Remedy {
         let predicted_gain = if self.measured > 0.0 { predicted / self.measured - 1.0 } else { 0.0 };
-        let error_band = self.error_band;
+        let error_band = self.parts.error_band();
         Remedy { change, predicted_samples_per_second: predicted, predicted_gain, error_band, note }
     }
 
@@ -224,7 +222,10 @@ impl Case<'_> {
         let num_workers =
             (self.parts.num_workers + 1..=MOST_WORKERS).find(|workers| reached(*workers) >= KNEE * most)?;
         let note = format!("the knee: further threads gain less than {:.0} %", 100.0 * (1.0 - KNEE));
-        Some(self.remedy(Change::Workers { num_workers }, reached(num_workers), note))
+        let remedy = self.remedy(Change::Workers { num_workers }, reached(num_workers), note);
+        // With more threads it may come to depend on cores.
+        let error_band = remedy.error_band.max(self.parts.with_workers(num_workers).error_band());
+        Some(Remedy { error_band, ..remedy })
     }
 
     fn memory(&self) -> Option<Remedy> {
@@ -301,7 +302,9 @@ mod tests {
             core_share: CoreShare::default(),
             ops: Vec::new(),
         };
-        let names = |error_band| {
+        let names = |low: f64| {
+            let core_share = CoreShare { low, ..CoreShare::default() };
+            let parts = Parts { core_share, ..parts.clone() };
             let case = Case {
                 plan: &plan,
                 parts: &parts,
@@ -309,12 +312,11 @@ mod tests {
                 measured: 200.0,
                 with_memory: None,
                 alternatives: &[],
-                error_band,
             };
             case.remedies().iter().map(|remedy| remedy.change.name()).collect::<Vec<_>>()
         };
-        assert_eq!(names(0.0), ["workers", "share"]);
-        assert_eq!(names(2.0), ["workers", "share"], "the gain is three times");
-        assert_eq!(names(4.0), ["share"]);
+        assert_eq!(names(1.0), ["workers", "share"]);
+        assert_eq!(names(0.5), ["workers", "share"], "the gain is larger than the error");
+        assert_eq!(names(0.2), ["share"]);
     }
 }

@@ -69,8 +69,7 @@ impl RunReport {
             () if parts.foreign_share() > 0.5 => Bound::Python,
             () => Bound::Prepare,
         };
-        let case =
-            Case { plan, parts: &parts, bound, measured: rate, with_memory: None, alternatives: &[], error_band: 0.0 };
+        let case = Case { plan, parts: &parts, bound, measured: rate, with_memory: None, alternatives: &[] };
         Self {
             bound,
             measured_samples_per_second: rate,
