@@ -175,6 +175,20 @@ fn sides_that_libjpeg_refuses_have_no_index() {
 }
 
 #[test]
+fn a_restart_interval_that_libjpeg_refuses_has_no_index() {
+    let file = encode_jpeg_as(JpegCoding::Baseline, &[7; 64 * 8], (8, 64, 1), 80, Subsampling::Grey).unwrap();
+    let with = |interval: &[u8]| {
+        let length = (interval.len() as u16 + 2).to_be_bytes();
+        [&file[..2], &[0xff, 0xdd], &length, interval, &file[2..]].concat()
+    };
+    assert!(SeekIndex::build(&with(&[0, 0])).is_ok());
+    for interval in [&[0][..], &[0, 0, 0], b"JFIF\0\x01\x01\0\0\x01\0\x01\0\0"] {
+        let refused = SeekIndex::build(&with(interval)).unwrap_err().to_string();
+        assert!(refused.contains("restart interval"), "{interval:?}: {refused}");
+    }
+}
+
+#[test]
 fn rows_of_plain_pixels_are_addressed_directly() {
     let mut numbers = Numbers(11);
     for (channels, magic, mode) in [(3, "P6", Mode::Rgb), (1, "P5", Mode::Mask), (1, "P5", Mode::Rgb)] {

@@ -84,7 +84,8 @@ impl Frame {
                 0xc4 => this.read_codes(segment).ok_or("a Huffman table is not valid")?,
                 0xdb => this.read_quantisers(segment).ok_or("a quantisation table is not valid")?,
                 0xdd => {
-                    let interval = segment.first_chunk().ok_or(cut_short)?;
+                    // libjpeg refuses a segment of another length, so such a file has no index either.
+                    let interval: &[u8; 2] = segment.try_into().map_err(|_| "the restart interval is not valid")?;
                     this.restart_interval = u32::from(u16::from_be_bytes(*interval));
                 }
                 0xda => {
