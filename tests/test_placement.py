@@ -265,28 +265,35 @@ def test_launchers_say_how_many_ranks_share_a_machine(
     assert environment.local_ranks(16) == expected
 
 
-def test_ranks_and_loaders_of_one_machine_divide_its_cores_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    def limits(loader: fl.Loader) -> tuple[int, int]:
-        snapshot = loader.snapshot()
-        return snapshot["num_workers"], snapshot["memory"]["budget_bytes"]
+def test_ranks_and_loaders_of_one_machine_divide_its_cores_and_memory() -> None:
+    code = """
+def limits(loader):
+    snapshot = loader.snapshot()
+    return [snapshot["num_workers"], snapshot["memory"]["budget_bytes"]]
 
-    cores = len(os.sched_getaffinity(0))
-    with fl.Loader(fl.synthetic(1000, (4,)), batch_size=4) as alone:
-        threads, memory = limits(alone)
-        assert threads == cores
-        with fl.Loader(fl.synthetic(1000, (4,)), batch_size=4) as other:
-            next(first := iter(alone))
-            next(second := iter(other))
-            assert limits(alone)[1] == limits(other)[1] == memory // 2
-            assert limits(other)[0] == -(-cores // 2)
-            second.leave()
-            assert limits(alone)[1] == memory, "a loader that does not iterate does not count"
-            first.leave()
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    with fl.Loader(fl.synthetic(1000, (4,)), batch_size=4, rank=0, world_size=8) as rank:
-        assert limits(rank) == (-(-cores // 8), memory // 8)
-    with fl.Loader(fl.synthetic(9, (4,)), batch_size=4, num_workers=3, memory_budget=10**6) as asked:
-        assert limits(asked) == (3, 10**6), "what is asked for is not divided"
+def numbers(**options):
+    return fl.Loader(fl.synthetic(1000, (4,)), batch_size=4, **options)
+
+alone, other = numbers(), numbers()
+found = [limits(alone)]
+next(first := iter(alone))
+next(second := iter(other))
+found += [limits(alone), limits(other)]
+second.leave()
+found += [limits(alone)]
+first.leave()
+os.environ["LOCAL_WORLD_SIZE"] = "8"
+found += [limits(numbers(rank=0, world_size=8)), limits(numbers(num_workers=3, memory_budget=10**6))]
+print(json.dumps(found))
+"""
+    ((lines, _),) = run(code)
+    before, beside, other, after, rank, asked = lines[0]
+    cores, memory = len(os.sched_getaffinity(0)), before[1]
+    assert before[0] == cores
+    assert (beside[1], other) == (memory // 2, [-(-cores // 2), memory // 2])
+    assert after[1] == memory, "a loader that does not iterate does not count"
+    assert rank == [-(-cores // 8), memory // 8]
+    assert asked == [3, 10**6], "what is asked for is not divided"
 
 
 @pytest.mark.parametrize(
