@@ -14,7 +14,7 @@ use crate::sink::{Iteration, Loader, Machine, Next};
 
 /// The longest wait between two looks at whether the user wants to stop.
 pub(super) const POLL: Duration = Duration::from_millis(50);
-/// The length of a window in which the share of cores is looked at.
+/// Interval at which the share of cores is sampled.
 const CORE_WINDOW: Duration = Duration::from_millis(200);
 /// The part of a run at its beginning that does not count.
 const WARM_UP: f64 = 0.25;

@@ -113,7 +113,7 @@ impl Budget {
         Self::limited(Limit::Asked(limit), machine_memory)
     }
 
-    /// An account of `asked` bytes. If none is asked for, this loader's share of an eighth of the machine's memory within bounds.
+    /// An account of `asked` bytes. By default, this loader's share of an eighth of the machine's memory, at most 2 GB.
     pub fn asked_or_shared(asked: Option<u64>, machine_memory: Option<u64>, share: &Arc<MachineShare>) -> Arc<Self> {
         let unasked = || machine_memory.map_or(FALLBACK, |bytes| (bytes / 8).min(MOST_UNASKED));
         let limit = asked.map_or_else(|| Limit::Shared(unasked(), Arc::clone(share)), Limit::Asked);

@@ -22,7 +22,7 @@ const FOLDER_MODE: Mode = Mode::RWXU;
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 /// Unfinished files of one name and process at most.
 const MOST_PARTS: u32 = 1000;
-/// Permissions of anybody but the owner.
+/// Permission bits of group and others.
 const OF_OTHERS: Mode = Mode::RWXG.union(Mode::RWXO);
 
 /// The cache folder of the user, and whether a warning about it has been given. Clones share that.

@@ -1,4 +1,4 @@
-//! Opening files safely: our own in the cache folder, and those that a user names.
+//! Opens files safely: our own in the cache folder, and files that a user names.
 //!
 //! Files of our own are private. Folders have mode 0700, files 0600, and both belong to the user that runs the process. They
 //! are opened without following links, and only regular files are used.
