@@ -16,7 +16,7 @@ fi
 # coverage apart from those without.
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$(cd .. && pwd)/target}"
 apart=""
-for crate in memory codec core net; do
+for crate in memory codec order data engine net; do
     apart="$apart --config profile.dev.package.feedline-$crate.codegen-units=128"
 done
 cargo run --quiet --bin seeds -- corpus

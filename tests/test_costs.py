@@ -29,16 +29,18 @@ def test_samples_that_were_not_seen_yet_are_predicted_by_their_size(
     iterator = iter(loader)
     seen = set[int]()
 
-    def spread_of_unseen() -> float:
+    def follows_sizes() -> bool:
         seen.update(next(iterator)["index"].tolist())
         unseen = np.array([number not in seen for number in range(len(sizes))])
-        # The second delay is drawn: what is left of it after its mean is taken off follows the draws alone.
-        predicted = loader.costs()[unseen] * 1e3 - sizes[unseen] / 1000
-        drawn = predicted > 5
-        return float(max(np.std(predicted[drawn]), np.std(predicted[~drawn])))
+        predicted, size = loader.costs()[unseen] * 1e3, sizes[unseen] / 1000
+        # The second delay fires for half of the samples: each half lies on a line of its own, 10 ms apart.
+        is_drawn = predicted > np.polyval(np.polyfit(size, predicted, 1), size)
+        halves = [np.corrcoef(predicted[half], size[half])[0, 1] for half in (is_drawn, ~is_drawn)]
+        return bool(np.min(halves) > 0.9)
 
-    wait_until(lambda: spread_of_unseen() < 1.0, "unseen samples are predicted to a millisecond")
-    assert len(seen) < len(sizes) / 2, "long before they are seen"
+    with np.errstate(invalid="ignore"):  # As long as all are predicted alike, nothing correlates.
+        wait_until(follows_sizes, "predictions for unseen samples follow their sizes")
+    assert len(seen) < len(sizes) - 50, "before they are seen"
 
 
 def test_volumes_that_were_not_seen_yet_are_predicted_by_what_their_headers_say(
@@ -57,14 +59,14 @@ def test_volumes_that_were_not_seen_yet_are_predicted_by_what_their_headers_say(
     iterator = iter(loader)
     seen = set[int]()
 
-    def worst_of_unseen() -> float:
+    def follows_headers() -> bool:
         seen.update(next(iterator)["index"].tolist())
         unseen = np.array([number not in seen for number in range(len(depths))])
-        predicted = loader.costs()[unseen] * 1e3
-        return float(np.abs(predicted - depths[unseen] / 10 - np.median(predicted - depths[unseen] / 10)).max())
+        return bool(np.corrcoef(loader.costs()[unseen], depths[unseen])[0, 1] > 0.95)
 
-    wait_until(lambda: worst_of_unseen() < 2.0, "unseen volumes are predicted to two milliseconds")
-    assert len(seen) < len(depths) / 2, "long before they are seen"
+    with np.errstate(invalid="ignore"):  # As long as all are predicted alike, nothing correlates.
+        wait_until(follows_headers, "predictions for unseen volumes follow their headers")
+    assert len(seen) < len(depths) - 25, "before they are seen"
 
 
 def test_delays_are_numbers_of_any_kind() -> None:

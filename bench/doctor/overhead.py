@@ -17,7 +17,7 @@ from typing import Any
 
 from bench.ratio import Ratio
 
-BUILD = ["cargo", "build", "--release", "-p", "feedline-core", "--features", "switch-counting"]
+BUILD = ["cargo", "build", "--release", "-p", "feedline-engine", "--features", "switch-counting"]
 BUILD += ["--example", "meter_cost"]
 EXAMPLE = "target/release/examples/meter_cost"
 WAYS = ("uncounted", "counted", "timeline")

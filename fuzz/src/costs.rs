@@ -4,9 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
-use feedline_core::cost::Costs;
-use feedline_core::testing::{collect, open};
-use feedline_core::{Loader, Plan};
+use feedline_data::cost::Costs;
+use feedline_engine::testing::collect;
+use feedline_data::testing::open;
+use feedline_engine::loader::Loader;
+use feedline_data::plan::Plan;
 use tempfile::TempDir;
 
 use crate::running;

@@ -4,10 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use feedline_core::cache::Shelf;
-use feedline_core::plan::CacheForm;
-use feedline_core::testing::{collect, open, write_pictures, write_volumes};
-use feedline_core::{Loader, Machine, Plan};
+use feedline_engine::cache::Shelf;
+use feedline_data::plan::{CacheForm, Plan};
+use feedline_engine::testing::collect;
+use feedline_data::testing::{open, write_pictures, write_volumes};
+use feedline_engine::loader::Loader;
+use feedline_engine::machine::Machine;
 use tempfile::TempDir;
 
 use crate::running;

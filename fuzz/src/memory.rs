@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use feedline_core::Registry;
-use feedline_core::store::{Names, Object, Room, Store, StoreError};
+use feedline_data::plan::Registry;
+use feedline_data::store::{Names, Object, Room, Store, StoreError};
 
 /// What addresses in this store begin with.
 pub const ROOT: &str = "memory://fuzz";

@@ -2,11 +2,8 @@
 
 use std::sync::LazyLock;
 
-use feedline_codec::{
-    DecodeOptions, Encoded, Header, JpegCoding, Mode, Picture, Rect, Scale, SeekIndex, Subsampling, Trimmed,
-    decode_part_into, encode_jpeg_as, encode_png,
-};
-use feedline_core::testing::picture;
+use feedline_codec::{DecodeOptions, Encoded, Header, JpegCoding, Mode, Picture, Rect, Scale, SeekIndex, Subsampling, Trimmed, decode_part_into, encode_jpeg_as, encode_png};
+use feedline_data::testing::picture;
 
 /// Pixels beyond this are refused, so that a run is short.
 const MOST_PIXELS: u64 = 1 << 18;

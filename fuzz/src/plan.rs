@@ -2,14 +2,12 @@
 
 use std::sync::{Arc, LazyLock};
 
-use feedline_core::order::Epoch;
-use feedline_core::plan::{Document, Workers};
-use feedline_core::source::SyntheticSource;
-use feedline_core::{Plan, Registry};
+use feedline_order::Epoch;
+use feedline_data::plan::{Document, Plan, Registry, Workers};
+use feedline_data::source::SyntheticSource;
 
 use crate::memory::MemoryStore;
-use crate::pictures;
-use crate::running;
+use crate::{pictures, running};
 
 /// Plans with more samples or larger batches are opened and not run.
 const MOST_SAMPLES: u64 = 4096;

@@ -4,11 +4,11 @@
 use std::fs;
 use std::sync::{Arc, LazyLock};
 
-use feedline_core::pack::{Content, Damaged, Options, Watch, pack};
-use feedline_core::plan::ByteSize;
-use feedline_core::source::{FolderOptions, FolderSource, TarSource};
-use feedline_core::store::{DiskStore, Store};
-use feedline_core::testing::write_pictures;
+use feedline_data::pack::{Content, Damaged, Options, Watch, pack};
+use feedline_data::plan::ByteSize;
+use feedline_data::source::{FolderOptions, FolderSource, TarSource};
+use feedline_data::store::{DiskStore, Store};
+use feedline_data::testing::write_pictures;
 
 use crate::memory::MemoryStore;
 use crate::shard::{SHARD, read_all};

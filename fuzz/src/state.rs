@@ -2,8 +2,10 @@
 
 use std::sync::{Arc, LazyLock};
 
-use feedline_core::testing::open;
-use feedline_core::{Cursor, Loader, Plan, State};
+use feedline_data::testing::open;
+use feedline_engine::state::{Cursor, State};
+use feedline_engine::loader::Loader;
+use feedline_data::plan::Plan;
 
 use crate::running;
 
@@ -41,7 +43,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         for batches in [0, 1, 3] {
             states.push(Cursor { batches, ..Cursor::default() }.to_state(plan));
             let mut pending = Cursor { batches, ..Cursor::default() }.to_state(plan);
-            pending.delivery = feedline_core::cursor::Delivery::Any;
+            pending.delivery = feedline_engine::state::Delivery::Any;
             (pending.rank, pending.pending) = (Some(0), vec![0, 2]);
             states.push(pending);
         }

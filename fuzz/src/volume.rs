@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use feedline_core::batch::Dtype;
-use feedline_core::engine::{Cancel, Workspace};
-use feedline_core::store::Object;
-use feedline_core::testing::write_volumes;
-use feedline_core::volume::{Foreground, Region, VolumeFile};
+use feedline_data::dtype::Dtype;
+use feedline_data::memory::{Cancel, Workspace};
+use feedline_data::store::Object;
+use feedline_data::testing::write_volumes;
+use feedline_data::volume::{Foreground, Region, VolumeFile};
 
 use crate::memory::MemoryObject;
 

@@ -8,7 +8,7 @@ pub mod sync;
 
 #[path = "../../crates/feedline-memory/src/allocation.rs"]
 mod allocation;
-#[path = "../../crates/feedline-core/src/engine/cores.rs"]
+#[path = "../../crates/feedline-engine/src/machine/cores.rs"]
 pub mod cores;
 #[path = "../../crates/feedline-memory/src/layout.rs"]
 mod layout;

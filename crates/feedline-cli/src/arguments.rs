@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use feedline_core::offload::Policy;
-use feedline_core::plan::ByteSize;
-use feedline_core::store::escaped_path;
+use feedline_data::plan::{ByteSize, Policy};
+use feedline_data::store::escaped_path;
 
 use crate::doctor::DoctorArguments;
 

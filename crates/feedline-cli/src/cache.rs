@@ -2,13 +2,12 @@
 //!
 //! In: the cache folder. Out: a [`Kept`]. Everything in it can be made again, so nothing is asked before it is removed.
 
-use std::fmt;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fmt, fs, io};
 
 use anyhow::{Context as _, Result};
-use feedline_core::Registry;
+use feedline_data::plan::Registry;
+use feedline_data::source::Opener;
 use serde::Serialize;
 
 use crate::arguments::CacheCommand;

@@ -3,7 +3,7 @@
 //! In: batches of float tensors and their labels. Out: loss and accuracy. A real training step, so that the demo has a
 //! consumer that does something; not meant for anything else.
 
-use feedline_core::order::random::{mix, unit};
+use feedline_order::random::{mix, unit};
 
 const HIDDEN: usize = 48;
 const LEARNING_RATE: f32 = 0.03;

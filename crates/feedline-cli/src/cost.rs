@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use feedline_core::cost::CostReport;
-use feedline_core::order::{Epoch, Sampler, Seed};
-use feedline_core::plan::Shuffle;
-use feedline_core::{Document, Loader, Registry};
+use feedline_data::plan::{Document, Registry, Shuffle};
+use feedline_diagnose::CostReport;
+use feedline_engine::loader::Loader;
+use feedline_order::{Epoch, Sampler, Seed};
 use serde::Serialize;
 
 use crate::arguments::CostArguments;

@@ -3,25 +3,24 @@
 //! In: a number of pictures. Out: loss, accuracy, speed and stalls per epoch. Pictures and plans go to a temporary folder
 //! that is removed in any case, or to a folder that is kept.
 
-use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{fmt, fs};
 
 use anyhow::{Context as _, Result, anyhow};
-use feedline_core::batch::{Batch, FieldData};
-use feedline_core::{Document, Loader, Registry};
+use feedline_data::batch::{Batch, FieldData};
+use feedline_data::plan::{Document, Registry};
+use feedline_engine::loader::Loader;
 use serde::Serialize;
 
 use crate::arguments::DemoArguments;
 use crate::classifier::{Classifier, Score};
-use crate::environment;
 use crate::interrupt::Interrupt;
-use crate::plan;
 use crate::progress::Progress;
 use crate::report::EpochReport;
 use crate::synth::{Existing, Style, Synth, synth};
+use crate::{environment, plan};
 
 const SIDE: usize = 32;
 const CLASSES: u32 = 10;

@@ -9,18 +9,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use feedline_core::batch::Batch;
-use feedline_core::doctor::{
+use feedline_data::batch::Batch;
+use feedline_data::plan::{ByteSize, Plan, Registry};
+use feedline_diagnose::doctor::{
     Change, Course, Diagnosis, DoctorError, MOST_PACKED, Remedy, Trainer, free_bytes, reached,
 };
-use feedline_core::plan::ByteSize;
-use feedline_core::{Machine, Plan, Registry};
+use feedline_engine::machine::Machine;
 use serde::Serialize;
 
 use crate::interrupt::{Interrupt, Interrupted};
-use crate::output;
-use crate::plan;
 use crate::progress::Progress;
+use crate::{output, plan};
 
 mod arguments;
 #[cfg(test)]

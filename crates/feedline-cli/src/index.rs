@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
-use feedline_core::Registry;
-use feedline_core::cache::{Indexed, index_source};
+use feedline_data::plan::Registry;
+use feedline_data::source::Opener;
+use feedline_engine::supply::{Indexed, index_source};
 use serde::Serialize;
 
 use crate::arguments::IndexArguments;
-use crate::environment;
 use crate::interrupt::Interrupt;
-use crate::plan;
 use crate::progress::Progress;
+use crate::{environment, plan};
 
 /// What was done.
 #[derive(Debug, Serialize)]

@@ -45,10 +45,10 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use anyhow::Result;
-use clap::Parser as _;
-use feedline_core::Registry;
-
 use arguments::{Arguments, Command};
+use clap::Parser as _;
+use feedline_data::plan::Registry;
+use feedline_data::source::Opener;
 use interrupt::{Interrupt, Interrupted};
 use output::Output;
 use verify::Broken;

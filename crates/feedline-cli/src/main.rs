@@ -4,8 +4,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use feedline_core::Registry;
-use feedline_core::plan::{CheckError, PlanError};
+use feedline_data::op::CheckError;
+use feedline_data::plan::{PlanError, Registry};
 
 /// Large memory of the engine goes back to the system when it is freed.
 #[global_allocator]

@@ -1,20 +1,20 @@
 //! `feedline node`: prepares samples once for all jobs of the machine, until it is stopped.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fmt, thread};
 
 use anyhow::{Context as _, Result};
-use feedline_core::{Machine, Registry};
+use feedline_data::plan::Registry;
+use feedline_data::source::Opener;
+use feedline_engine::machine::Machine;
 use feedline_net::node::{Node, NodeConfig};
 use serde::Serialize;
 
 use crate::arguments::NodeArguments;
-use crate::environment;
 use crate::interrupt::Interrupt;
-use crate::output;
+use crate::{environment, output};
 
 /// The most memory that is taken unasked.
 const MOST_UNASKED: u64 = 8_000_000_000;

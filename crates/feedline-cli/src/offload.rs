@@ -3,26 +3,23 @@
 //! In: a plan whose source is a storage server. Out: an [`Offloading`]: the decision as it is made in training, samples in all
 //! forms, and the throughput without and with it, predicted and measured; plots of the samples where asked for.
 
-use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fmt, fs, thread};
 
 use anyhow::{Context as _, Result, bail};
-use feedline_core::error::chain;
-use feedline_core::offload::{OffloadReport, Policy, SamplePoint};
-use feedline_core::order::{Epoch, Occurrence};
-use feedline_core::supply::{Asked, Wanted};
-use feedline_core::{Document, Plan, Registry};
+use feedline_data::failure::chain;
+use feedline_data::plan::{Document, Plan, Policy, Registry};
+use feedline_data::store::Asked;
+use feedline_engine::offload::{OffloadReport, SamplePoint};
+use feedline_order::{Epoch, Occurrence, SampleRequest};
 use serde::Serialize;
 
 use crate::arguments::OffloadArguments;
 use crate::interrupt::{Interrupt, POLL};
-use crate::output;
-use crate::plan;
 use crate::progress::Progress;
+use crate::{output, plan};
 
 mod page;
 
@@ -102,7 +99,7 @@ fn explain(typed: &OffloadArguments, registry: &Arc<Registry>, interrupt: &Inter
     let seconds = typed.seconds.max(1.0);
     let progress = Progress::new("seconds", (2.0 * seconds) as u64);
     let raw = Document {
-        config: feedline_core::plan::RunConfig { offload: Policy::None, ..document.config.clone() },
+        config: feedline_data::plan::RunConfig { offload: Policy::None, ..document.config.clone() },
         ..document
     };
     let (measured_before, _) =
@@ -164,7 +161,7 @@ fn trials(plan: &Arc<Plan>, count: u64, interrupt: &Interrupt<'_>) -> Result<Vec
         while under_way.len() < AT_ONCE
             && let Some(&id) = next.next()
         {
-            let (sender, wanted) = (sender.clone(), Wanted { id, epoch: Epoch(0), occurrence: Occurrence(0) });
+            let (sender, wanted) = (sender.clone(), SampleRequest { id, epoch: Epoch(0), occurrence: Occurrence(0) });
             // A receiver that is gone wants no answer.
             let done = Box::new(move |answer| drop(sender.send((id, answer))));
             under_way.push((id, peer.ask(&prefix, Asked::Trials { wanted }, done)));

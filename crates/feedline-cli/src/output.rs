@@ -7,7 +7,7 @@ use std::fmt::{self, Display};
 use std::io::{self, Write as _};
 
 use anyhow::{Context as _, Result};
-use feedline_core::error::chain;
+use feedline_data::failure::chain;
 use serde::Serialize;
 
 /// Writes a report in the form that was asked for.

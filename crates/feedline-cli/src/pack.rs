@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use feedline_core::Registry;
-use feedline_core::pack::{self, Content, Damaged, DamagedPicture, Options, PackError, Summary, Watch};
+use feedline_data::pack;
+use feedline_data::pack::{Content, Damaged, DamagedPicture, Options, PackError, Summary, Watch};
+use feedline_data::plan::Registry;
 use serde::Serialize;
 
 use crate::arguments::{DamagedArgument, PackArguments};
-use crate::environment;
 use crate::interrupt::{Interrupt, Interrupted};
-use crate::plan;
 use crate::progress::Progress;
+use crate::{environment, plan};
 
 /// Damaged pictures that people are told of by name.
 const NAMED_DAMAGED: usize = 10;

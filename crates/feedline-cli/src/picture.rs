@@ -2,7 +2,7 @@
 //!
 //! In: an array of a batch, with what normalisation did to it. Out: 8-bit RGB.
 
-use feedline_core::batch::Dtype;
+use feedline_data::dtype::Dtype;
 use half::{bf16, f16};
 
 /// An array of one sample.

@@ -1,16 +1,16 @@
 //! From a plan's file to a checked plan, and its batches one after the other, all of it interruptible.
 
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
+use std::{fs, thread};
 
 use anyhow::{Context as _, Result, bail};
-use feedline_core::batch::Batch;
-use feedline_core::sink::Iteration;
-use feedline_core::source::{Source, open_path};
-use feedline_core::{Document, Loader, Machine, Next, Plan, Registry};
+use feedline_data::batch::Batch;
+use feedline_data::plan::{Document, Plan, Registry};
+use feedline_data::source::{Opener, Source, open_path};
+use feedline_engine::loader::{Iteration, Loader, Next};
+use feedline_engine::machine::Machine;
 
 use crate::environment;
 use crate::interrupt::{Interrupt, POLL};
@@ -58,7 +58,7 @@ pub fn open_source(src: &str, registry: &Arc<Registry>, interrupt: &Interrupt<'_
         return opened.with_context(|| format!("in plan {src:?}"));
     }
     let path = src.to_owned();
-    Ok(wait_for(move || open_path(&path, &registry), interrupt)??)
+    Ok(wait_for(move || open_path(&path, &*registry), interrupt)??)
 }
 
 /// What this machine gives.

@@ -4,8 +4,8 @@ use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use feedline_core::metrics::{Phase, Snapshot};
-use feedline_core::plan::ByteSize;
+use feedline_data::plan::ByteSize;
+use feedline_engine::metrics::{Phase, Snapshot};
 use serde::Serialize;
 
 /// A run in numbers. MB are 10^6 bytes.

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use feedline_core::metrics::Snapshot;
-use feedline_core::plan::Workers;
-use feedline_core::{Loader, Registry};
+use feedline_data::plan::{Registry, Workers};
+use feedline_engine::loader::Loader;
+use feedline_engine::metrics::Snapshot;
 
 use crate::arguments::RunArguments;
 use crate::interrupt::Interrupt;

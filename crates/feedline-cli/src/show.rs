@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow};
 use feedline_codec::encode_png;
-use feedline_core::batch::{Batch, FieldData, Loose};
-use feedline_core::order::{Epoch, SampleId};
-use feedline_core::source::Source;
-use feedline_core::{Document, Plan, Registry};
+use feedline_data::batch::{Batch, FieldData, Loose};
+use feedline_data::plan::{Document, Plan, Registry};
+use feedline_data::source::Source;
+use feedline_order::{Epoch, SampleId};
 use serde::Serialize;
 
 use crate::arguments::ShowArguments;

@@ -4,15 +4,13 @@
 
 mod page;
 
-use std::fmt;
-use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::{fmt, fs};
 
 use anyhow::{Context as _, Result};
-use feedline_core::Registry;
-use feedline_core::order::{Distances, Epoch, Labels, Quality};
-use feedline_core::plan::ShuffleReport;
+use feedline_data::plan::{Registry, ShuffleReport};
+use feedline_order::{Distances, Epoch, Labels, Quality};
 use serde::Serialize;
 
 use crate::arguments::ShuffleArguments;

@@ -1,10 +1,9 @@
 //! `feedline storage`: serves files next to the data, until it is stopped.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fmt, thread};
 
 use anyhow::{Context as _, Result};
 use feedline_net::storage::{REPLY_MEMORY_BYTES, Root, SCHEME, SECURE_SCHEME, Server, ServerConfig, Token};

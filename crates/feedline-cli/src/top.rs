@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use feedline_core::metrics::Phase;
-use feedline_core::plan::ByteSize;
+use feedline_data::plan::ByteSize;
+use feedline_engine::metrics::Phase;
 use feedline_net::node::look;
 use serde::{Serialize, Serializer};
 use serde_json::Value;

@@ -3,16 +3,17 @@
 //! In: a plan, how much of it to look at. Out: a [`Verifying`], with each law and its verdict or first counterexample. A law
 //! that is broken is the command's failure, which its last line names.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
-use std::thread;
+use std::{fmt, thread};
 
 use anyhow::{Context as _, Result};
-use feedline_core::engine::Cancel;
-use feedline_core::verify::{Extent, Verdict, Verification, Watch, verify as verify_plan};
-use feedline_core::{Machine, Registry};
+use feedline_data::memory::Cancel;
+use feedline_data::plan::Registry;
+use feedline_data::source::Opener;
+use feedline_diagnose::verify::{Extent, Verdict, Verification, Watch, verify as verify_plan};
+use feedline_engine::machine::Machine;
 use serde::Serialize;
 
 use crate::arguments::VerifyArguments;

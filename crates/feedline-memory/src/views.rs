@@ -8,10 +8,9 @@
 //! become this process's own, is not used again, nor is one of which that cannot be told.
 
 use std::collections::HashMap;
-use std::io;
 use std::os::fd::OwnedFd;
-use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{io, process};
 
 use rustix::fs::{Mode, OFlags};
 

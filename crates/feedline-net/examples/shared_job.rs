@@ -10,10 +10,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use feedline_core::carousel::Ride;
-use feedline_core::error::chain;
-use feedline_core::sink::{Feed, SharedLoader};
-use feedline_core::{Document, Error as RunError, Next, Plan, Registry};
+use feedline_data::failure::chain;
+use feedline_data::plan::{Document, Plan, Registry};
+use feedline_engine::error::Error as RunError;
+use feedline_engine::loader::{Feed, Next, SharedLoader};
+use feedline_engine::state::Ride;
 use feedline_net::node::NodeFeed;
 
 /// How long it waits before it could look at something else, such as an interrupt.

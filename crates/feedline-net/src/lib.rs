@@ -10,7 +10,7 @@ pub mod storage;
 pub mod tls;
 pub mod wire;
 
-use feedline_core::Registry;
+use feedline_data::plan::Registry;
 
 /// Makes the stores of this crate known.
 pub fn register(registry: &mut Registry) {

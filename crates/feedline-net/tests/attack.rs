@@ -1,16 +1,15 @@
 //! Clients that want to do harm to a storage server: it stays within its memory, and honest clients are served.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::fs;
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
-use feedline_core::store::Store as _;
+use feedline_data::store::Store as _;
 use feedline_net::storage::{Link, LinkTerms, RemoteStore, Server, ServerConfig, Token};
 use feedline_net::wire::{Frame, PROTOCOL, Reply, Request, Sequence, engine_version};
 use served::{config, serve, store};

@@ -9,13 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use feedline_core::batch::Batch;
-use feedline_core::carousel::{Ride, RideState};
-use feedline_core::order::{Epoch, Position, Segments};
-use feedline_core::sink::{Feed, SharedLoader};
-use feedline_core::testing::open;
-use feedline_core::{Error, Machine, Next, Plan, Registry};
+use feedline_data::batch::Batch;
+use feedline_data::plan::{Plan, Registry};
+use feedline_data::testing::open;
+use feedline_engine::error::Error;
+use feedline_engine::loader::{Feed, Next, SharedLoader};
+use feedline_engine::machine::Machine;
+use feedline_engine::state::{Ride, RideState};
 use feedline_net::node::{Node, NodeConfig, NodeFeed};
+use feedline_order::{Epoch, Position, Segments};
 
 const JOBS: u64 = 50;
 const SAMPLES: u64 = 300;

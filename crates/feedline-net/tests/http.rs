@@ -6,8 +6,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use feedline_core::sink::{Loader, Machine, Stream};
-use feedline_core::testing::open;
+use feedline_data::testing::open;
+use feedline_engine::loader::{Loader, Stream};
+use feedline_engine::machine::Machine;
 use feedline_net::http::{HttpServer, Page, Routes};
 use feedline_net::loader::{MetricsError, serve};
 use feedline_net::storage::{Link, LinkTerms, REPLY_MEMORY_BYTES, Root, Server, ServerConfig, ServerError};

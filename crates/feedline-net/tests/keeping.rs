@@ -4,12 +4,13 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Barrier, Mutex};
 
-use feedline_core::batch::{Batch, FieldData};
-use feedline_core::carousel::{Carousel, Memory};
-use feedline_core::order::Epoch;
-use feedline_core::sink::{Connect, LocalFeed, SharedLoader};
-use feedline_core::testing::open;
-use feedline_core::{Machine, Plan};
+use feedline_data::batch::{Batch, FieldData};
+use feedline_data::plan::Plan;
+use feedline_data::testing::open;
+use feedline_engine::carousel::{Carousel, Memory};
+use feedline_engine::loader::{Connect, LocalFeed, SharedLoader};
+use feedline_engine::machine::Machine;
+use feedline_order::Epoch;
 use jobs::{SAMPLES, attach, attach_at, check_all_once, epoch, ids, next, node, node_of, plan};
 
 mod jobs;

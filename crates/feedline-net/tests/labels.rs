@@ -4,20 +4,19 @@
 use std::fs;
 use std::sync::Arc;
 
-use feedline_core::Registry;
-use feedline_core::order::SampleId;
-use feedline_core::plan::PlanError;
-use feedline_core::source::Source;
-use feedline_core::testing::write_pictures;
+use feedline_data::plan::Registry;
+use feedline_data::source::{Opener, Source, SourceError};
+use feedline_data::testing::write_pictures;
+use feedline_order::SampleId;
 use served::serve;
 
 mod served;
 
-fn open(root: &str, options: &str) -> Result<Arc<dyn Source>, PlanError> {
+fn open(root: &str, options: &str) -> Result<Arc<dyn Source>, SourceError> {
     let mut registry = Registry::core();
     feedline_net::register(&mut registry);
     let document = format!("batch_size = 1\n[source]\nkind = \"folder\"\nroot = {root:?}\n{options}\n");
-    registry.open_source(feedline_core::Document::parse(&document).unwrap().source)
+    registry.open_source(feedline_data::plan::Document::parse(&document).unwrap().source)
 }
 
 #[test]

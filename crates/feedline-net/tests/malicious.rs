@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use feedline_core::error::chain;
-use feedline_core::store::{Store, StoreError, Version};
-use feedline_core::supply::{Form, Spent};
-use feedline_core::testing::collect;
-use feedline_core::{Document, Loader, Machine, Registry};
+use feedline_data::failure::chain;
+use feedline_data::plan::{Document, Registry};
+use feedline_data::store::{Form, Spent, Store, StoreError, Version};
+use feedline_engine::loader::Loader;
+use feedline_engine::machine::Machine;
+use feedline_engine::testing::collect;
 use feedline_net::storage::{Link, LinkTerms, RemoteStore};
 use feedline_net::wire::{Failure, Frame, Reply, Request, Sequence};
 
@@ -115,8 +116,8 @@ fn lengths_that_are_lies_cost_neither_memory_nor_time() {
         |store| {
             let object = store.open("a")?;
             let remote = object.remote().unwrap();
-            let cancel = feedline_core::engine::Cancel::default();
-            feedline_core::store::fetch_waiting(remote, 0..object.len(), &cancel)?.bytes.map(drop)
+            let cancel = feedline_data::memory::Cancel::default();
+            feedline_data::store::fetch_waiting(remote, 0..object.len(), &cancel)?.bytes.map(drop)
         },
     );
     // A head that is sound but for its length, of a frame whose bytes never come.

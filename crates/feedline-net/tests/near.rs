@@ -8,10 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_codec::{Subsampling, encode_jpeg};
-use feedline_core::batch::Batch;
-use feedline_core::doctor::{Bound, Change, Course, Diagnosis, DoctorError, Trainer, reached};
-use feedline_core::testing::{collect, picture, take, write_pictures, write_volumes};
-use feedline_core::{Document, Loader, Machine, Plan, Registry};
+use feedline_data::batch::Batch;
+use feedline_data::plan::{Document, Plan, Registry};
+use feedline_data::testing::{picture, write_pictures, write_volumes};
+use feedline_diagnose::doctor::{Bound, Change, Course, Diagnosis, DoctorError, Trainer, reached};
+use feedline_engine::loader::Loader;
+use feedline_engine::machine::Machine;
+use feedline_engine::testing::{collect, take};
 use feedline_net::storage::{Link, LinkTerms, REPLY_MEMORY_BYTES, Root, Server, ServerConfig};
 use feedline_net::wire::{Failure, Reply, Request};
 
@@ -196,7 +199,7 @@ fn law_6_a_bad_picture_fails_by_its_name_as_it_does_locally() {
     let server = Server::start(config(data.path(), cache.path())).unwrap();
     let failure = |root: &str, policy| {
         let error = collect(&loader(plan(&folder(root), policy, PICTURES))).unwrap_err();
-        feedline_core::error::chain(&error)
+        feedline_data::failure::chain(&error)
     };
     let local = failure(data.path().join("train").to_str().unwrap(), "auto");
     for policy in POLICIES {
@@ -229,16 +232,16 @@ fn plans_that_reach_too_far_are_refused_with_the_reason() {
     assert!(refused(&below("train"), "[[ops]]\nop = \"Map\"\nfn = \"os:system\"\n").contains("unknown"));
     assert!(refused(&below("train"), "[[ops]]\nop = \"Delay\"\ncosts_ms = [1e6]\n").contains("not for other machines"));
     assert!(refused("kind = 3", "").contains("kind"));
-    let asked = feedline_core::supply::Asked::Trials { wanted: wanted(0) };
+    let asked = feedline_data::store::Asked::Trials { wanted: wanted(0) };
     match link.call(&Request::Prepare { plan: 7, asked }).unwrap().0 {
         Reply::Failed { failure, .. } => assert_eq!(failure, Failure::UnknownPlan),
         other => panic!("{other:?}"),
     }
 }
 
-fn wanted(id: u64) -> feedline_core::supply::Wanted {
-    use feedline_core::order::{Epoch, Occurrence, SampleId};
-    feedline_core::supply::Wanted { id: SampleId(id), epoch: Epoch(0), occurrence: Occurrence(0) }
+fn wanted(id: u64) -> feedline_order::SampleRequest {
+    use feedline_order::{Epoch, Occurrence, SampleId};
+    feedline_order::SampleRequest { id: SampleId(id), epoch: Epoch(0), occurrence: Occurrence(0) }
 }
 
 /// A trainer that takes its time.

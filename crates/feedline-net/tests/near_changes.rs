@@ -1,21 +1,23 @@
 //! Samples that a storage server prepares while files, shards and plans change, and with servers that are odd.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use feedline_codec::{Subsampling, encode_jpeg};
-use feedline_core::batch::Batch;
-use feedline_core::order::Epoch;
-use feedline_core::testing::{collect, picture, write_pictures, write_volumes};
-use feedline_core::{Document, Loader, Machine, Next, Plan, Registry};
+use feedline_data::batch::Batch;
+use feedline_data::plan::{Document, Plan, Registry};
+use feedline_data::testing::{picture, write_pictures, write_volumes};
+use feedline_engine::loader::{Loader, Next};
+use feedline_engine::machine::Machine;
+use feedline_engine::testing::collect;
 use feedline_net::storage::{REPLY_MEMORY_BYTES, Root, Server, ServerConfig};
 use feedline_net::wire::{Failure, Frame, Reply, Request, Sequence};
+use feedline_order::Epoch;
 
 const PICTURES: &str = "[[ops]]\nop = \"DecodeImage\"\n[[ops]]\nop = \"RandomResizedCrop\"\nsize = 24\n\
      [[ops]]\nop = \"RandomHorizontalFlip\"\n[[ops]]\nop = \"ToTensor\"\n";
@@ -175,7 +177,7 @@ fn law_6_a_file_that_was_replaced_by_another_picture_fails_by_name_whoever_prepa
         // The client has listed the files, and then one of them is another picture.
         let loader = loader(plan(&there, policy, PICTURES));
         fs::write(train.join("class-1/00003.jpg"), jpeg(90 + number, 50, 40)).unwrap();
-        let text = feedline_core::error::chain(&collect(&loader).unwrap_err());
+        let text = feedline_data::failure::chain(&collect(&loader).unwrap_err());
         assert!(text.contains("class-1/00003.jpg") && text.contains("has changed since"), "{policy}: {text}");
     }
 }

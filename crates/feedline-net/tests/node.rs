@@ -10,13 +10,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use feedline_core::batch::{Batch, FieldData};
-use feedline_core::carousel::{Carousel, Memory, Ride};
-use feedline_core::order::Epoch;
-use feedline_core::sink::{Connect, Deliverer, Feed, LocalFeed, Open, SharedLoader};
-use feedline_core::{Error, Loader, Machine};
+use feedline_data::batch::{Batch, FieldData};
+use feedline_engine::carousel::{Carousel, Memory};
+use feedline_engine::error::Error;
+use feedline_engine::loader::{Connect, Deliverer, Feed, Loader, LocalFeed, Open, SharedLoader};
+use feedline_engine::machine::Machine;
+use feedline_engine::state::Ride;
 use feedline_net::http::Numbers as _;
 use feedline_net::node::{AttachError, Node, NodeBatches, NodeConfig, NodeError, NodeFeed, look};
+use feedline_order::Epoch;
 use jobs::{SAMPLES, attach, attach_at, check_all_once, config, epoch, ids, next, node, node_of, plan, wait_until};
 
 mod jobs;
@@ -191,12 +193,12 @@ fn law_7_a_node_that_goes_before_or_while_a_job_attaches_is_lost_like_one_that_g
 #[test]
 fn law_7_a_rank_whose_node_goes_before_or_while_it_attaches_goes_on_alone_if_it_may() {
     let folder = tempfile::tempdir().unwrap();
-    let plan = feedline_core::testing::open_for(
-        feedline_core::order::Rank { rank: 0, world: 2 },
+    let plan = feedline_data::testing::open_for(
+        feedline_order::Rank { rank: 0, world: 2 },
         "batch_size = 4\nshuffle = true\n[source]\nkind = \"synthetic\"\nn = 40\nshape = [8]\n",
     )
     .unwrap();
-    let alone = feedline_core::testing::collect(&Loader::new(Arc::clone(&plan), &Machine::default())).unwrap();
+    let alone = feedline_engine::testing::collect(&Loader::new(Arc::clone(&plan), &Machine::default())).unwrap();
     for socket in dying_nodes(folder.path()) {
         for continues in [true, false] {
             let (of_open, socket) = (Arc::clone(&plan), socket.clone());
@@ -205,7 +207,7 @@ fn law_7_a_rank_whose_node_goes_before_or_while_it_attaches_goes_on_alone_if_it_
                 Ok(Arc::new(batches) as Arc<dyn Deliverer>)
             });
             let loader = Loader::from_node(Arc::clone(&plan), &Machine::default(), open, continues);
-            match feedline_core::testing::collect(&loader) {
+            match feedline_engine::testing::collect(&loader) {
                 Ok(batches) => {
                     assert!(continues);
                     assert!(ids(&batches) == ids(&alone));

@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use feedline_core::{Machine, Registry};
+use feedline_data::plan::Registry;
+use feedline_engine::machine::Machine;
 use feedline_net::node::{Node, NodeConfig};
 
 #[path = "../examples/shared_job.rs"]

@@ -2,16 +2,17 @@
 //! time.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
-use feedline_core::store::{DiskStore, Store, StoreError};
-use feedline_core::testing::{check_store, collect, write_pictures};
-use feedline_core::{Loader, Machine, Next};
+use feedline_data::store::{DiskStore, Store, StoreError};
+use feedline_data::testing::write_pictures;
+use feedline_engine::loader::{Loader, Next};
+use feedline_engine::machine::Machine;
+use feedline_engine::testing::{check_store, collect};
 use feedline_net::storage::{Link, LinkTerms, RemoteStore, Server, ServerConfig, ServerError, Token};
 use feedline_net::wire::{Frame, PROTOCOL, Reply, Request, Sequence, engine_version};
 use served::{config, plan, seen, serve, store, two_epochs};
@@ -126,7 +127,7 @@ fn a_token_is_needed_where_there_is_one_and_for_others_than_this_machine() {
     assert_eq!(bytes, b"hello");
     for token in [None, Some("wrong")] {
         let error = store(server.address(), token).read("a", &mut bytes).unwrap_err();
-        assert!(feedline_core::error::chain(&error).contains("the token is wrong or missing"), "{error:?}");
+        assert!(feedline_data::failure::chain(&error).contains("the token is wrong or missing"), "{error:?}");
     }
     let listen = "0.0.0.0:0".parse().unwrap();
     assert!(matches!(
@@ -282,7 +283,7 @@ fn a_server_that_is_gone_is_an_error_that_names_it_in_bounded_time() {
     let link =
         Link::new(LinkTerms { patience: Duration::from_secs(2), ..LinkTerms::plain(&address.to_string(), None) });
     let error = RemoteStore::new(Arc::new(link), "gone", "").read("a", &mut Vec::new()).unwrap_err();
-    let text = feedline_core::error::chain(&error);
+    let text = feedline_data::failure::chain(&error);
     assert!(text.contains(&address.to_string()) && text.contains("is `feedline storage` running there?"), "{text}");
     assert!(began.elapsed() < Duration::from_mins(1));
 }

@@ -1,15 +1,15 @@
 //! A storage server that speaks TLS, over real sockets: the same bytes, and every mismatch is a clear error at once.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
-use feedline_core::error::chain;
-use feedline_core::store::{Store, StoreError};
-use feedline_core::testing::{check_store, write_pictures};
+use feedline_data::failure::chain;
+use feedline_data::store::{Store, StoreError};
+use feedline_data::testing::write_pictures;
+use feedline_engine::testing::check_store;
 use feedline_net::storage::{Link, LinkTerms, REPLY_MEMORY_BYTES, RemoteStore, Root, Server, ServerConfig, Token};
 use feedline_net::tls::{Identity, TlsError, Trust};
 

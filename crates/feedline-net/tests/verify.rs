@@ -5,16 +5,15 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
-use feedline_core::batch::FieldTypes;
-use feedline_core::order::SampleId;
-use feedline_core::plan::Prefix;
-use feedline_core::source::{Origin, Source, SourceError};
-use feedline_core::store::Fetch;
-use feedline_core::supply::{Asked, Peer, Prepared, Wanted};
-use feedline_core::testing::write_pictures;
-use feedline_core::verify::{Extent, LawReport, Verdict, Watch, verify};
-use feedline_core::{Document, Machine, Plan, Registry};
+use feedline_data::batch::FieldTypes;
+use feedline_data::plan::{Document, Plan, Registry};
+use feedline_data::source::{Origin, Source, SourceError};
+use feedline_data::store::{Asked, Fetch, Peer, Prefix, Prepared};
+use feedline_data::testing::write_pictures;
+use feedline_diagnose::verify::{Extent, LawReport, Verdict, Watch, verify};
+use feedline_engine::machine::Machine;
 use feedline_net::storage::{REPLY_MEMORY_BYTES, Root, Server, ServerConfig};
+use feedline_order::{SampleId, SampleRequest};
 
 struct Quiet;
 
@@ -83,7 +82,7 @@ impl Peer for MistakenPeer {
             Asked::Sample { wanted, form, .. } if form.cut.0 > 0 => {
                 let id = SampleId((wanted.id.0 + 1) % self.samples);
                 // A server that lies does not look whether the file is the one that was listed.
-                Asked::Sample { wanted: Wanted { id, ..wanted }, form, stored: Vec::new() }
+                Asked::Sample { wanted: SampleRequest { id, ..wanted }, form, stored: Vec::new() }
             }
             other => other,
         };
@@ -158,7 +157,7 @@ fn law_1_a_server_that_prepares_another_sample_is_found_out() {
     let source: Arc<dyn Source> = Arc::new(Mistaken(Arc::clone(sound.source())));
     // Nothing is offloaded but where a check asks for it.
     let config =
-        feedline_core::plan::RunConfig { offload: feedline_core::offload::Policy::None, ..sound.config().clone() };
+        feedline_data::plan::RunConfig { offload: feedline_data::plan::Policy::None, ..sound.config().clone() };
     let mistaken = Plan::new(source, sound.ops().to_vec(), sound.settings().clone(), config).unwrap();
     let law = offloading(mistaken);
     assert_eq!(law.verdict, Verdict::Fail, "{law:#?}");

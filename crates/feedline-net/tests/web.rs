@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use feedline_core::Registry;
-use feedline_core::engine::Cancel;
-use feedline_core::error::chain;
-use feedline_core::store::{Store, StoreError, fetch_waiting, read_ranges};
+use feedline_data::failure::chain;
+use feedline_data::memory::Cancel;
+use feedline_data::plan::Registry;
+use feedline_data::source::Opener;
+use feedline_data::store::{Store, StoreError, fetch_waiting, read_ranges};
 use feedline_net::object::register_patient;
 
 const RETRY_TIME: Duration = Duration::from_millis(700);

@@ -1,6 +1,7 @@
 //! Batches as arrays that share the engine's memory.
 
-use feedline_core::batch::{Batch, Dtype, FieldData, Loose};
+use feedline_data::batch::{Batch, FieldData, Loose};
+use feedline_data::dtype::Dtype;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 

@@ -5,7 +5,7 @@
 //! - **B1** `owner` keeps the array alive, and with it `len` readable bytes at `address`: the caller in `python/feedline`
 //!   passes a C-contiguous array's own address and size, and `NumPy` refuses to resize an array that others refer to.
 
-use feedline_core::source::ArrayMemory;
+use feedline_data::source::ArrayMemory;
 use pyo3::prelude::*;
 
 /// The memory of an array that Python owns.

@@ -1,7 +1,7 @@
 //! Plain data in both directions: dicts to tables, serialisable values to dicts.
 
-use feedline_core::batch::Dtype;
-use feedline_core::source::Labels;
+use feedline_data::dtype::Dtype;
+use feedline_data::source::Labels;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde::Serialize;

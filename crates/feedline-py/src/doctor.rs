@@ -3,22 +3,21 @@
 use std::sync::Arc;
 
 use feedline_cli::doctor::{FormatCost, formats, html, trace, words};
-use feedline_core::batch::Batch;
-use feedline_core::doctor::{
+use feedline_data::batch::Batch;
+use feedline_data::failure::chain;
+use feedline_diagnose::doctor::{
     BatchTime, Bound as CoreBound, Course, Diagnosis as CoreDiagnosis, DoctorError, LoadedBy, LogReport, Told, Trainer,
 };
-use feedline_core::error::chain;
-use feedline_core::sink::Machine;
+use feedline_engine::machine::Machine;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use serde::Serialize;
 
 use crate::batch::to_python;
-use crate::convert;
 use crate::errors::{raise, run_error};
-use crate::logging;
 use crate::machine::MachineParts;
 use crate::plan::Plan;
+use crate::{convert, logging};
 
 /// What was found out about a job, and with tables what pictures of each format take here.
 #[pyclass(frozen, module = "feedline._feedline")]

@@ -2,12 +2,12 @@
 
 use std::error::Error as StdError;
 
-use feedline_core::Error;
-use feedline_core::error::{SampleFailure, chain};
-use feedline_core::op::OpError;
-use feedline_core::plan::PlanError;
-use feedline_core::source::SourceError;
-use feedline_core::store::StoreError;
+use feedline_data::failure::{SampleFailure, chain};
+use feedline_data::op::OpError;
+use feedline_data::plan::PlanError;
+use feedline_data::source::SourceError;
+use feedline_data::store::StoreError;
+use feedline_engine::error::Error;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
@@ -38,7 +38,7 @@ pub fn plan_error(py: Python<'_>, error: &PlanError) -> PyErr {
 
 /// The exception for a source that cannot be opened.
 pub fn source_error(py: Python<'_>, error: SourceError) -> PyErr {
-    plan_error(py, &PlanError::Source(error))
+    plan_error(py, &error.into())
 }
 
 /// The exception for a batch that cannot be had.

@@ -6,21 +6,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use feedline_core::Error;
-use feedline_core::doctor::RunReport;
-use feedline_core::order::Epoch;
-use feedline_core::sink::{Iteration, Loader as CoreLoader, Machine, Next, SharedLoader, Stream, StreamState};
+use feedline_diagnose::doctor::RunReport;
+use feedline_engine::error::Error;
+use feedline_engine::loader::{Iteration, Loader as CoreLoader, Next, SharedLoader, Stream, StreamState};
+use feedline_engine::machine::Machine;
+use feedline_order::Epoch;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::batch::to_python;
-use crate::convert;
 use crate::errors::{raise, run_error};
 use crate::log::BatchLog;
-use crate::logging;
 use crate::machine::MachineParts;
 use crate::plan::Plan;
 use crate::sharing::{Way, alone};
+use crate::{convert, logging};
 
 /// How long a wait lasts before signals are looked at.
 pub const SIGNAL_CHECK: Duration = Duration::from_millis(100);

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use feedline_core::doctor::BatchTime;
+use feedline_diagnose::doctor::BatchTime;
 
 /// Batches that are kept.
 const MOST_BATCHES: usize = 1 << 14;

@@ -6,8 +6,8 @@ use std::process;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use feedline_core::Machine;
-use feedline_core::engine::{LocalRanks, MachineShare};
+use feedline_data::memory::{LocalRanks, MachineShare};
+use feedline_engine::machine::Machine;
 use pyo3::prelude::*;
 
 /// Loaders that iterate in a process, by its number: they divide its cores and memory. A forked child begins anew.

@@ -3,11 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use feedline_core::batch::{Dtype, FieldTypes, Kind, Memory, Pixels, Sample, Tensor, Value, Volume};
-use feedline_core::engine::Workspace;
-use feedline_core::op::{On, Op, OpError};
-use feedline_core::order::Draw;
-use feedline_core::plan::{CheckError, PlanError, PlannedOp};
+use feedline_data::batch::{FieldTypes, Kind, Memory, Pixels, Sample, Tensor, Value, Volume};
+use feedline_data::dtype::Dtype;
+use feedline_data::memory::Workspace;
+use feedline_data::op::{CheckError, On, Op, OpError, PlannedOp};
+use feedline_data::plan::PlanError;
+use feedline_data::spec::SpecError;
+use feedline_order::Draw;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use serde::Deserialize;
@@ -77,7 +79,7 @@ impl MapFailed {
 
 /// Builds the op from a plan, importing the function.
 pub fn from_params(params: toml::Table) -> Result<PlannedOp, PlanError> {
-    let parameters = |source| PlanError::Parameters { of: "op Map".to_owned(), source: Box::new(source) };
+    let parameters = |source| SpecError::Parameters { of: "op Map".to_owned(), source: Box::new(source) };
     let Params { r#fn: name, on, deterministic, version } = params.try_into().map_err(parameters)?;
     let refuse = |problem: String| PlanError::Check(CheckError::Parameter { op: NAME, problem });
     let Some((module, function)) = name.split_once(':') else {

@@ -5,7 +5,7 @@ use std::process;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use feedline_core::error::chain;
+use feedline_data::failure::chain;
 use feedline_net::http::{HttpServer, Numbers as _};
 use feedline_net::loader::{LoaderStats, MetricsError, serve};
 use pyo3::prelude::*;

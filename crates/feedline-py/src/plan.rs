@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use feedline_core::Registry;
-use feedline_core::batch::{Dtype, Kind, VolumeKind};
-use feedline_core::error::chain;
-use feedline_core::op::Facts;
-use feedline_core::order::{Epoch, Occurrence, Rank, SampleId};
-use feedline_core::plan::{Document, Plan as CorePlan, PlanError, PlannedOp, RunConfig};
-use feedline_core::supply::Wanted;
+use feedline_data::batch::{Kind, VolumeKind};
+use feedline_data::dtype::Dtype;
+use feedline_data::failure::chain;
+use feedline_data::op::{Facts, PlannedOp};
+use feedline_data::plan::{Document, Plan as CorePlan, PlanError, Registry, RunConfig};
+use feedline_data::spec::SpecError;
+use feedline_order::{Epoch, Occurrence, Rank, SampleId, SampleRequest};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 
@@ -66,7 +66,8 @@ impl Plan {
         // The user's own program names these functions.
         let registry = registry(None).allowing_functions();
         let refuse = |error: PlanError| plan_error(py, &error);
-        let parameters = |source| refuse(PlanError::Parameters { of: "Loader".to_owned(), source: Box::new(source) });
+        let parameters =
+            |source| refuse(SpecError::Parameters { of: "Loader".to_owned(), source: Box::new(source) }.into());
         let build = |(number, parts)| match parts {
             OpParts::Function { function, on, deterministic, version } => {
                 let map = Map::new(function, on, deterministic, version, number);
@@ -201,7 +202,7 @@ impl Plan {
         let Some(planned) = self.0.ops().get(number) else {
             return Err(PyIndexError::new_err(format!("the plan has {} ops", self.0.ops().len())));
         };
-        let wanted = Wanted { id: SampleId(id), epoch: Epoch(epoch), occurrence: Occurrence(0) };
-        Ok(planned.op().resolve(&self.0.draw(number, wanted), Facts { width, height }))
+        let wanted = SampleRequest { id: SampleId(id), epoch: Epoch(epoch), occurrence: Occurrence(0) };
+        Ok(planned.op().resolve(&self.0.chain().draw(number, wanted), Facts { width, height }))
     }
 }

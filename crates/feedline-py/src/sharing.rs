@@ -7,11 +7,13 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use feedline_core::carousel::{Carousel, Memory, Ride};
-use feedline_core::metrics::Metrics;
-use feedline_core::plan::Plan;
-use feedline_core::sink::{Connect, Deliverer, Feed, LocalFeed, Machine, Open};
-use feedline_core::{Cursor, Error};
+use feedline_data::plan::Plan;
+use feedline_engine::carousel::{Carousel, Memory};
+use feedline_engine::error::Error;
+use feedline_engine::loader::{Connect, Deliverer, Feed, LocalFeed, Open};
+use feedline_engine::machine::Machine;
+use feedline_engine::metrics::Metrics;
+use feedline_engine::state::{Cursor, Ride};
 use feedline_net::node::{AttachError, NodeBatches, NodeFeed, attach_or_start};
 use pyo3::prelude::*;
 

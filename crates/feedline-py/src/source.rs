@@ -3,13 +3,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use feedline_core::order::SampleId;
-use feedline_core::source::{ArraySource, FilesSource, Part, Source as CoreSource, SubsetSource, SyntheticSource};
+use feedline_data::source::{
+    ArraySource, FilesSource, Opener, Part, Source as CoreSource, SubsetSource, SyntheticSource,
+};
+use feedline_order::SampleId;
 use pyo3::prelude::*;
 
 use crate::buffer::BorrowedArray;
 use crate::convert::{LabelParts, dtype, labels, table, to_python};
-use crate::errors::{plan_error, source_error};
+use crate::errors::source_error;
 use crate::logging;
 use crate::plan::registry;
 
@@ -26,7 +28,7 @@ impl Source {
         let params = table(params)?;
         let opened = py.detach(|| registry(cache).open_source(params));
         logging::hand_over(py)?;
-        Ok(Self(opened.map_err(|error| plan_error(py, &error))?))
+        Ok(Self(opened.map_err(|error| source_error(py, error))?))
     }
 
     /// Samples of listed files.
@@ -42,7 +44,7 @@ impl Source {
     fn array_file(py: Python<'_>, path: &str, label_parts: Option<LabelParts>) -> PyResult<Self> {
         let labels = labels(py, label_parts)?;
         let opened = py.detach(|| ArraySource::open(path, &registry(None), labels));
-        Ok(Self(Arc::new(opened.map_err(|error| plan_error(py, &error))?)))
+        Ok(Self(Arc::new(opened.map_err(|error| source_error(py, error))?)))
     }
 
     /// Samples of an array in memory: `owner` keeps the `len` bytes at `address` alive.

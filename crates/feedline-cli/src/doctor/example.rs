@@ -1,7 +1,7 @@
 //! A life of batches to draw in tests.
 
-use feedline_core::doctor::{Life, TrainerLife};
-use feedline_core::metrics::{BatchLife, SampleLife};
+use feedline_diagnose::doctor::{Life, TrainerLife};
+use feedline_engine::metrics::{BatchLife, SampleLife};
 
 /// Six batches of one sample each, a hundred microseconds apart; batch 0 was asked for at 0. Of each, 5 microseconds are spent on the
 /// order, 5 on waiting, 80 on preparing, 60 in the slot, 5 on the way and 90 on the step.

@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Write as _};
 
-use feedline_core::doctor::{BatchRow, BatchStage, Diagnosis, Life};
-use feedline_core::plan::ByteSize;
+use feedline_data::plan::ByteSize;
+use feedline_diagnose::doctor::{BatchRow, BatchStage, Diagnosis, Life};
 use feedline_net::node::PALETTE;
 use serde::Serialize;
 
@@ -19,7 +19,7 @@ const STAGE_COLOURS: usize = 6;
 /// What the page draws by itself.
 #[derive(Serialize)]
 struct Data<'a> {
-    batch_log: &'a [feedline_core::doctor::BatchTime],
+    batch_log: &'a [feedline_diagnose::doctor::BatchTime],
     life: &'a Life,
     /// What each batch went through.
     rows: Vec<BatchRow>,
@@ -198,7 +198,7 @@ fn write_tables(diagnosis: &Diagnosis, formats: &[FormatCost], out: &mut String)
     let line = |name: &str, colour, points| Series { name: name.to_owned(), colour, is_line: true, points };
     if !diagnosis.consumers.is_empty() {
         let rows = &diagnosis.consumers;
-        let of = |rate: fn(&feedline_core::doctor::ConsumersRow) -> f64| {
+        let of = |rate: fn(&feedline_diagnose::doctor::ConsumersRow) -> f64| {
             rows.iter().map(|row| (row.consumers as f64, rate(row))).collect::<Vec<_>>()
         };
         let series = vec![
@@ -211,7 +211,7 @@ fn write_tables(diagnosis: &Diagnosis, formats: &[FormatCost], out: &mut String)
         write!(out, "<section><div class=\"scroll\">{}</div></section>", plot.svg())?;
     }
     if !diagnosis.workers.is_empty() {
-        let of = |ms: fn(&feedline_core::doctor::WorkersRow) -> f64| {
+        let of = |ms: fn(&feedline_diagnose::doctor::WorkersRow) -> f64| {
             diagnosis.workers.iter().map(|row| (row.num_workers as f64, ms(row))).collect::<Vec<_>>()
         };
         let series = vec![

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use feedline_core::doctor::{BatchRow, BatchSpan, BatchStage, Life};
+use feedline_diagnose::doctor::{BatchRow, BatchSpan, BatchStage, Life};
 
 /// Columns, and batches of the trainer that they show where no batch has a row.
 const COLUMNS: usize = 72;

@@ -2,7 +2,7 @@
 //!
 //! Two processes: the job, with the trainer and each thread that prepares; and its batches, one row each.
 
-use feedline_core::doctor::Life;
+use feedline_diagnose::doctor::Life;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -86,7 +86,7 @@ fn metadata(what: &str, (process, thread): (u32, usize), told: &Value) -> Value 
 
 #[cfg(test)]
 mod tests {
-    use feedline_core::doctor::BatchStage;
+    use feedline_diagnose::doctor::BatchStage;
 
     use super::*;
     use crate::doctor::example::life;

@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Write as _};
 
-use feedline_core::doctor::{Bound, CachePoint, Diagnosis, LogReport, OpPart, Parts, Percentiles, Remedy};
-use feedline_core::plan::ByteSize;
+use feedline_data::plan::ByteSize;
+use feedline_diagnose::doctor::{Bound, CachePoint, Diagnosis, LogReport, OpPart, Parts, Percentiles, Remedy};
 
 use super::strip::strip;
 use super::{FormatCost, Tried};
@@ -277,7 +277,7 @@ pub(super) fn time(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use feedline_core::doctor::CoreShare;
+    use feedline_diagnose::doctor::CoreShare;
 
     fn op(name: &str, ms: f64, cpu_ms: f64) -> OpPart {
         OpPart { op: name.to_owned(), ms, cpu_ms, bytes: 0.0, is_foreign: false }

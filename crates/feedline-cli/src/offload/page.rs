@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use feedline_codec::encode_png;
-use feedline_core::offload::{OffloadReport, SamplePoint};
+use feedline_engine::offload::{OffloadReport, SamplePoint};
 
 use crate::plot::{self, Axis, Plot, Series, escaped};
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use feedline_codec::encode_png;
-use feedline_core::plan::ShuffleReport;
+use feedline_data::plan::ShuffleReport;
 
 use crate::plot::{self, Axis, Plot, Series, escaped};
 

@@ -8,13 +8,11 @@ mod noise;
 mod picture;
 mod shape;
 
-use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
 use std::time::Instant;
+use std::{fmt, fs, thread};
 
 use anyhow::{Context as _, Result, bail};
 use serde::Serialize;

@@ -3,7 +3,7 @@
 //! In: a table of random numbers, a frame (direction, scale). Out: values between -1 and 1 at points of the plane. Only
 //! `+ - * /`, `sqrt` and `floor` are used, all exact by IEEE 754, so that every machine makes the same picture.
 
-use feedline_core::order::random::philox;
+use feedline_order::random::philox;
 
 /// Side of the table; a power of two, so that fields repeat without a seam.
 const SIDE: usize = 64;

@@ -8,7 +8,7 @@
 //! sharp and blurred parts, soft edges and grain.
 
 use feedline_codec::{CodecError, Subsampling, encode_jpeg};
-use feedline_core::order::random::mix;
+use feedline_order::random::mix;
 
 use super::noise::{Direction, Frame, Lattice, Numbers, smooth};
 use super::shape::Shape;

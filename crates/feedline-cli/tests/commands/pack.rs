@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use feedline_core::testing::write_pictures;
+use feedline_data::testing::write_pictures;
 use tempfile::TempDir;
 
 use crate::support::{Running, command, fail, files, json, pictures, succeed, wait_until, write_plan};

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use feedline_core::Registry;
+use feedline_data::plan::Registry;
 
 use crate::support::{CROP, DECODE, fail, json, pictures, succeed, write_plan};
 

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use feedline_codec::{DecodeOptions, Mode, Picture, decode_into};
-use feedline_core::testing::write_pictures;
+use feedline_data::testing::write_pictures;
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -5,12 +5,11 @@ use std::ffi::OsString;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use feedline_core::Registry;
-use feedline_core::batch::{FieldTypes, Sample, Value};
-use feedline_core::engine::Workspace;
-use feedline_core::op::{On, Op, OpError};
-use feedline_core::order::Draw;
-use feedline_core::plan::{CheckError, PlannedOp};
+use feedline_data::batch::{FieldTypes, Sample, Value};
+use feedline_data::memory::Workspace;
+use feedline_data::op::{CheckError, On, Op, OpError, PlannedOp};
+use feedline_data::plan::Registry;
+use feedline_order::Draw;
 
 use crate::support::{CROP, fail, json, pictures, succeed, write_plan};
 

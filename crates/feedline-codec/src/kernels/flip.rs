@@ -4,7 +4,8 @@
 //! computed, so whatever the machine has gives the same result.
 
 #[cfg(target_arch = "x86_64")]
-use crate::kernels::{simd::Simd, x86};
+use crate::kernels::simd::Simd;
+use crate::kernels::x86;
 
 /// Mirrors left and right.
 pub fn flip_horizontal(pixels: &mut [u8], width: u32, height: u32, channels: u8) {

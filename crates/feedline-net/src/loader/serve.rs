@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use feedline_core::sink::Stream;
+use feedline_engine::loader::Stream;
 
 use super::LoaderStats;
 use crate::http::{HttpError, HttpServer, Routes};

@@ -2,8 +2,8 @@
 //!
 //! In: a stream. Out: plain data, and the same as Prometheus reads it. All that has a metric is in the snapshot.
 
-use feedline_core::metrics::{QueueSnapshot, Snapshot, StoreSnapshot};
-use feedline_core::sink::Stream;
+use feedline_engine::loader::Stream;
+use feedline_engine::metrics::{QueueSnapshot, Snapshot, StoreSnapshot};
 use serde::Serialize;
 
 use crate::http::{Exposition, Numbers};
@@ -195,8 +195,10 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::Arc;
 
-    use feedline_core::sink::{Loader, Machine};
-    use feedline_core::testing::{collect, open};
+    use feedline_data::testing::open;
+    use feedline_engine::loader::Loader;
+    use feedline_engine::machine::Machine;
+    use feedline_engine::testing::collect;
 
     use super::*;
 

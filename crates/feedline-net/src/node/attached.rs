@@ -3,18 +3,17 @@
 //! In: what the node says. Out: the memory that it lends, mapped, each with a lease that is given back when the last array over it
 //! is gone. A node that ends, or says nothing for long, is an error (law 7).
 
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use std::{fmt, process};
 
-use feedline_core::error::chain;
-use feedline_core::plan::PlanError;
-use feedline_core::{Error, Plan};
+use feedline_data::failure::chain;
+use feedline_data::plan::{Plan, PlanError};
+use feedline_engine::error::Error;
 use feedline_memory::{View, Views};
 
 use super::channel::{Receiver, Sender, split};
@@ -251,7 +250,7 @@ impl Drop for Attached {
 mod tests {
     use std::os::unix::net::UnixListener;
 
-    use feedline_core::testing::open;
+    use feedline_data::testing::open;
 
     use super::*;
 

@@ -8,12 +8,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use feedline_core::batch::{Batch, BatchField, FieldData, FieldForm, Loose};
-use feedline_core::carousel::BadSlot;
-use feedline_core::engine::Delivery;
-use feedline_core::metrics::{Metrics, Phase, QueueSnapshot, Substitute};
-use feedline_core::sink::Deliverer;
-use feedline_core::{Cursor, Error, Plan};
+use feedline_data::batch::{Batch, BatchField, FieldData, FieldForm, Loose};
+use feedline_data::plan::Plan;
+use feedline_engine::carousel::BadSlot;
+use feedline_engine::error::Error;
+use feedline_engine::loader::Deliverer;
+use feedline_engine::metrics::{Metrics, Phase, QueueSnapshot, Substitute};
+use feedline_engine::run::Delivery;
+use feedline_engine::state::Cursor;
 use feedline_memory::{Pool, Slab, Span};
 
 use super::attached::{AttachError, Attached, Lent};

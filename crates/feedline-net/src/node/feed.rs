@@ -4,10 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use feedline_core::carousel::{BadSlot, Ride};
-use feedline_core::order::Segments;
-use feedline_core::sink::{Feed, Segment, SegmentMemory};
-use feedline_core::{Error, Plan};
+use feedline_data::plan::Plan;
+use feedline_engine::carousel::BadSlot;
+use feedline_engine::error::Error;
+use feedline_engine::loader::{Feed, Segment, SegmentMemory};
+use feedline_engine::state::Ride;
+use feedline_order::Segments;
 
 use super::attached::{AttachError, Attached, Lent};
 use super::message::{FromNode, Route, SegmentMessage};

@@ -10,10 +10,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use feedline_core::carousel::{Portion, Ride, RideState};
-use feedline_core::order::{Epoch, Rank};
-use feedline_core::testing::open;
-use feedline_core::{Cursor, Machine, Plan, Registry};
+use feedline_data::plan::{Plan, Registry};
+use feedline_data::testing::open;
+use feedline_engine::machine::Machine;
+use feedline_engine::state::{Cursor, Portion, Ride, RideState};
+use feedline_order::{Epoch, Rank};
 use rustix::fs::{FallocateFlags, SealFlags};
 
 use super::channel::{Receiver, Sender, split};

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use feedline_core::carousel::{BadSlot, Portion, RideState};
-use feedline_core::error::{SampleFailure, chain};
-use feedline_core::metrics::Substitute;
-use feedline_core::order::{Epoch, Position, Rank, SampleId};
-use feedline_core::{Cursor, Plan};
+use feedline_data::failure::{SampleFailure, chain};
+use feedline_data::plan::Plan;
+use feedline_engine::carousel::BadSlot;
+use feedline_engine::metrics::Substitute;
+use feedline_engine::state::{Cursor, Portion, RideState};
+use feedline_order::{Epoch, Position, Rank, SampleId};
 use serde::{Deserialize, Serialize};
 
 /// The version of everything in this file. Both sides have the same.

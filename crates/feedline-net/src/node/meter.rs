@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use feedline_core::carousel::Making;
-use feedline_core::metrics::{Phase, StallMeter};
-use feedline_core::order::Epoch;
+use feedline_engine::carousel::Making;
+use feedline_engine::metrics::{Phase, StallMeter};
+use feedline_order::Epoch;
 
 use super::stats::{JobStats, key_text};
 

@@ -6,13 +6,13 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use feedline_core::carousel::{Carousel, CarouselSnapshot, Memory};
-use feedline_core::error::chain;
-use feedline_core::kept::Kept;
-use feedline_core::partition::Partition;
-use feedline_core::plan::Workers;
-use feedline_core::source::Source;
-use feedline_core::{Document, Machine, Plan, Registry};
+use feedline_data::failure::chain;
+use feedline_data::plan::{Document, Plan, Registry, Workers};
+use feedline_data::source::Source;
+use feedline_engine::carousel::{Carousel, CarouselSnapshot, Memory};
+use feedline_engine::kept::Kept;
+use feedline_engine::machine::Machine;
+use feedline_engine::partition::Partition;
 use serde::Serialize;
 
 use super::message::{JobPlan, Route};
@@ -184,7 +184,7 @@ fn folder_of(plan: &Plan) -> String {
 
 #[cfg(test)]
 mod tests {
-    use feedline_core::testing::{open, write_pictures};
+    use feedline_data::testing::{open, write_pictures};
 
     use super::*;
 

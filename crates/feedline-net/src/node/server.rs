@@ -14,9 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use feedline_core::engine::Cores;
-use feedline_core::plan::Workers;
-use feedline_core::{Machine, Registry};
+use feedline_data::plan::{Registry, Workers};
+use feedline_engine::machine::{Cores, Machine};
 
 use super::attached::AttachError;
 use super::channel::split;

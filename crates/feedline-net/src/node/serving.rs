@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use feedline_core::batch::{Batch, FieldData, Loose};
-use feedline_core::carousel::{BadSlot, Carousel, Content, JobId, Leased, Making};
-use feedline_core::engine::Delivery;
-use feedline_core::error::chain;
-use feedline_core::metrics::Phase;
-use feedline_core::order::Epoch;
-use feedline_core::partition::RankRun;
-use feedline_core::{Plan, State};
+use feedline_data::batch::{Batch, FieldData, Loose};
+use feedline_data::failure::chain;
+use feedline_data::plan::Plan;
+use feedline_engine::carousel::{BadSlot, Carousel, Content, JobId, Leased, Making};
+use feedline_engine::metrics::Phase;
+use feedline_engine::partition::RankRun;
+use feedline_engine::run::Delivery;
+use feedline_engine::state::State;
 use feedline_memory::Slab;
+use feedline_order::Epoch;
 
 use super::batches::BATCHES_AHEAD;
 use super::message::{BadMessage, BatchMessage, FromNode, Route, SegmentMessage};
@@ -74,7 +75,7 @@ impl Passenger {
     }
 }
 
-fn ride_of(carousel: &Carousel, route: &Route) -> Result<feedline_core::carousel::Ride, String> {
+fn ride_of(carousel: &Carousel, route: &Route) -> Result<feedline_engine::state::Ride, String> {
     let Route::Ride(ride) = route else { return Err("the job shares with others and has no rank".to_owned()) };
     ride.to_ride(carousel.plan(), carousel.segments()).map_err(|error| error.to_string())
 }
@@ -150,7 +151,7 @@ impl RankServing {
 }
 
 /// Where a rank goes on; if that cannot be, why.
-pub(super) fn cursor_of(plan: &Plan, route: &Route) -> Result<feedline_core::Cursor, String> {
+pub(super) fn cursor_of(plan: &Plan, route: &Route) -> Result<feedline_engine::state::Cursor, String> {
     let Route::Share(state) = route else { return Err("the job has a rank and shares with no others".to_owned()) };
     let state: State = serde_json::from_str(state).map_err(|error| format!("the job's state is damaged: {error}"))?;
     state.to_cursor(plan).map_err(|error| error.to_string())

@@ -4,15 +4,14 @@
 //! whatever the reason, the job is off and what it had leased is free (law 7).
 
 use std::collections::VecDeque;
-use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
-use feedline_core::error::chain;
-use feedline_core::sink::STREAM_POLL;
+use feedline_data::failure::chain;
+use feedline_engine::loader::STREAM_POLL;
 
 use super::channel::{Receiver, Sender, split};
 use super::message::{FromJob, FromNode, PROTOCOL};
@@ -230,11 +229,12 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
-    use feedline_core::order::Rank;
+    use feedline_order::Rank;
 
     use super::super::message::{JobPlan, Route};
     use super::*;
-    use feedline_core::{Machine, Registry};
+    use feedline_data::plan::Registry;
+    use feedline_engine::machine::Machine;
 
     /// What the node answers to a first message.
     fn answer(hello: &FromJob) -> FromNode {

@@ -7,8 +7,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use feedline_core::engine::Cancel;
-use feedline_core::store::{
+use feedline_data::memory::Cancel;
+use feedline_data::store::{
     Answer, Done, Fetch, Names, NamesBuilder, Object, Remote, Room, Store, StoreError, Traffic, answer_unasked,
     fetch_waiting,
 };

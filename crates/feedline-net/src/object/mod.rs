@@ -1,6 +1,6 @@
 //! Object stores: `s3://`, `gs://`, `az://`, `http://` and `https://`, through the `object_store` crate.
 //!
-//! In: a URL. Out: a [`feedline_core::store::Store`] whose objects can be asked for many ranges at once. Everything is read,
+//! In: a URL. Out: a [`feedline_data::store::Store`] whose objects can be asked for many ranges at once. Everything is read,
 //! nothing is ever written. Credentials, regions and endpoints come from the environment variables of each provider.
 //!
 //! - `client.rs` makes the client of a provider, `profile.rs` reads the files of the AWS command line, `counting.rs` counts what it sends and receives
@@ -18,10 +18,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use feedline_core::Registry;
-use feedline_core::plan::PlanError;
-use feedline_core::source::SourceError;
-use feedline_core::store::{Store, StoreError};
+use feedline_data::plan::Registry;
+use feedline_data::store::{Store, StoreError};
 
 use self::bucket::Bucket;
 use self::client::Scheme;
@@ -41,8 +39,8 @@ pub fn register_patient(registry: &mut Registry, retry_time: Duration) {
     for (name, scheme) in Scheme::ALL {
         let peers = Arc::clone(&peers);
         registry.store(name, move |url| {
-            let opened = peers.bucket(url, scheme);
-            Ok(Arc::new(opened.map_err(|error| PlanError::Source(SourceError::Store(error)))?))
+            let store: Arc<dyn Store> = Arc::new(peers.bucket(url, scheme)?);
+            Ok(store)
         });
     }
 }

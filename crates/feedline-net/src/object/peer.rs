@@ -3,13 +3,12 @@
 //! In: a future that asks for something. Out: its result, to a thread that waits or to whoever is told. A process that was
 //! forked has a copy of the client, but not the threads; it makes both anew when it first asks.
 
-use std::fmt;
 use std::future::Future;
-use std::io;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
+use std::{fmt, io};
 
-use feedline_core::store::{Fetch, StoreError};
+use feedline_data::store::{Fetch, StoreError};
 use object_store::ObjectStore;
 use tokio::runtime::{Builder, Runtime};
 

@@ -6,9 +6,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use feedline_core::engine::NoMemory;
-use feedline_core::error::chain;
-use feedline_core::store::StoreError;
+use feedline_data::failure::chain;
+use feedline_data::memory::NoMemory;
+use feedline_data::store::StoreError;
 use object_store::Error;
 
 use super::client::Scheme;

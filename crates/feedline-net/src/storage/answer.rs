@@ -6,10 +6,10 @@
 
 use std::sync::atomic::Ordering;
 
-use feedline_core::engine::NoMemory;
-use feedline_core::error::chain;
-use feedline_core::store::{Object, Room, StoreError, Version};
-use feedline_core::supply::{Asked, NearWorkspace, PrepareError};
+use feedline_data::failure::chain;
+use feedline_data::memory::NoMemory;
+use feedline_data::store::{Asked, Object, Room, StoreError, Version};
+use feedline_engine::supply::{NearWorkspace, PrepareError};
 
 use super::fair::Booking;
 use super::root::Root;

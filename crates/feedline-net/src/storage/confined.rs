@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use feedline_core::store::{Names, Object, Room, Store, StoreError, Version, escaped_path, unescaped};
+use feedline_data::store::{Names, Object, Room, Store, StoreError, Version, escaped_path, unescaped};
 
 use super::beneath::{Beneath, ResolveError};
 use super::listing::{Listing, list};

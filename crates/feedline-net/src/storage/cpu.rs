@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use feedline_core::metrics::thread_cpu_time;
+use feedline_data::cpu_time::thread_cpu_time;
 
 use super::allowance::Allowance;
 

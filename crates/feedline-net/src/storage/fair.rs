@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use feedline_core::engine::NoMemory;
+use feedline_data::memory::NoMemory;
 
 use super::connection::Connection;
 use super::permits::{Admission, Permits};

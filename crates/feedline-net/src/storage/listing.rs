@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use feedline_core::store::{
+use feedline_data::store::{
     MOST_DEPTH, StoreError, Version, WALK_THREADS, WalkFolder, escaped, escaped_path, unescaped, walk,
 };
 use rustix::fs::{AtFlags, Dir, FileType, Stat};

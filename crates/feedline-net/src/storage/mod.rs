@@ -28,8 +28,8 @@ mod token;
 
 use std::sync::Arc;
 
-use feedline_core::Registry;
-use feedline_core::store::Store;
+use feedline_data::plan::Registry;
+use feedline_data::store::Store;
 
 pub use confined::ConfinedStore;
 pub use link::{Link, LinkCounts, LinkDone, LinkError, LinkTerms, LinkTraffic, Pending};

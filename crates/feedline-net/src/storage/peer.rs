@@ -4,14 +4,11 @@
 //! anew, is told it again; what was asked meanwhile waits for that.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
-use feedline_core::plan::Prefix;
-use feedline_core::store::{Fetch, StoreError, Traffic};
-use feedline_core::supply::{Asked, Peer, Prepared};
+use feedline_data::store::{Asked, Fetch, Peer, Prefix, Prepared, StoreError, Traffic};
 
 use super::link::{Link, LinkCounts, LinkError, LinkTraffic, Pending};
 use crate::wire::{Failure, Reply, Request, shortened};
@@ -92,7 +89,7 @@ impl Ask {
         state.traffic.retries += retries;
     }
 
-    fn end(&self, sample: Result<(Vec<u8>, feedline_core::supply::Spent), StoreError>) {
+    fn end(&self, sample: Result<(Vec<u8>, feedline_data::store::Spent), StoreError>) {
         let mut state = lock(&self.state);
         let (done, traffic) = (state.done.take(), state.traffic);
         drop(state);

@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use feedline_core::Registry;
-use feedline_core::error::chain;
-use feedline_core::plan::{Plan, PlanError, Prefix};
-use feedline_core::sink::Machine;
-use feedline_core::source::Source;
-use feedline_core::supply::NearPreparer;
+use feedline_data::failure::chain;
+use feedline_data::plan::{Plan, PlanError, Registry};
+use feedline_data::source::{Opener, Source, listing_hash};
+use feedline_data::store::Prefix;
+use feedline_engine::machine::Machine;
+use feedline_engine::supply::NearPreparer;
 use lru::LruCache;
 
 use super::SCHEMES;
@@ -58,7 +58,7 @@ impl Plans {
             registry.store(scheme, move |url| {
                 let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
                 let folder = rest.split_once('/').map_or("", |(_, folder)| folder);
-                Ok(root.below(folder.trim_matches('/'))?)
+                root.below(folder.trim_matches('/'))
             });
         }
         Self {
@@ -82,7 +82,7 @@ impl Plans {
         }
         let told = |error: PlanError| chain(&error);
         let plan = Plan::open_prefix(text, &self.registry, |table| self.source(table, listing)).map_err(told)?;
-        if Prefix::listing_of(&**plan.source()) != listing {
+        if listing_hash(&**plan.source()) != listing {
             return Err("the server has other samples than the client has listed; start the client anew".to_owned());
         }
         let preparer = NearPreparer::new(Arc::new(plan), &self.machine);
@@ -93,7 +93,7 @@ impl Plans {
     /// A source as it was listed before, or as it is now if that is what the client has listed.
     fn source(&self, table: toml::Table, listing: u128) -> Result<Arc<dyn Source>, PlanError> {
         let key = without_hosts(&table.to_string());
-        if let Some(known) = lock(&self.sources).get(&key).filter(|known| Prefix::listing_of(&***known) == listing) {
+        if let Some(known) = lock(&self.sources).get(&key).filter(|known| listing_hash(&***known) == listing) {
             return Ok(Arc::clone(known));
         }
         let source = self.registry.open_source(table)?;

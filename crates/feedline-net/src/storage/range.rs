@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use feedline_core::engine::{Cancel, NoMemory};
-use feedline_core::store::{
+use feedline_data::memory::{Cancel, NoMemory};
+use feedline_data::store::{
     Answer, Done, Fetch, Object, Remote, StoreError, Traffic, Version, answer_unasked, fetch_waiting,
 };
 

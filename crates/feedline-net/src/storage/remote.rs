@@ -7,11 +7,8 @@
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use feedline_core::error::chain;
-use feedline_core::plan::PlanError;
-use feedline_core::source::SourceError;
-use feedline_core::store::{Names, Object, Room, Store, StoreError, Version};
-use feedline_core::supply::Peer;
+use feedline_data::failure::chain;
+use feedline_data::store::{Names, Object, Peer, Room, Store, StoreError, Version};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::SECURE_SCHEME;
@@ -59,23 +56,23 @@ impl Listed {
 
 impl RemoteStore {
     /// The folder of a URL, `feedline://host:port/folder`. Token and trust are those of the environment.
-    pub fn open(url: &str) -> Result<Self, PlanError> {
+    pub fn open(url: &str) -> Result<Self, StoreError> {
         let wrong = || {
-            SourceError::Parameter(format!(
+            StoreError::Address(format!(
                 "{url:?} is no address of a storage server; it is feedline://host:port/folder, or feedlines:// with TLS"
             ))
         };
         let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
         let (server, folder) = rest.split_once('/').unwrap_or((rest, ""));
         if !server.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()) {
-            return Err(wrong().into());
+            return Err(wrong());
         }
         let unreadable =
-            |error: io::Error| SourceError::Parameter(format!("the token of the environment cannot be read: {error}"));
+            |error: io::Error| StoreError::Address(format!("the token of the environment cannot be read: {error}"));
         let token = Token::from_environment().map_err(unreadable)?;
         let mut terms = LinkTerms::plain(server, token);
         if scheme == SECURE_SCHEME {
-            let trust = Trust::from_environment().map_err(|error| SourceError::Parameter(chain(&error)))?;
+            let trust = Trust::from_environment().map_err(|error| StoreError::Address(chain(&error)))?;
             terms.trust = Some(trust);
         }
         Ok(Self::new(Arc::new(Link::new(terms)), &format!("{scheme}://{server}"), folder))

@@ -5,8 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use feedline_core::store::{Names, Object, Room, Store, StoreError, Version};
-use feedline_core::supply::Peer;
+use feedline_data::store::{Names, Object, Peer, Room, Store, StoreError, Version};
 
 use super::ConfinedStore;
 use super::confined::check_name;

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use feedline_core::engine::Cancel;
-use feedline_core::supply::NearWorkspace;
+use feedline_data::memory::Cancel;
+use feedline_engine::supply::NearWorkspace;
 
 use super::answer::{self, Answered};
 use super::cpu::Cpu;
@@ -225,7 +225,7 @@ fn work(shared: &Shared, root: &Root) {
         let answered = match answered {
             Ok(Ok(answered)) => Ok(answered),
             Ok(Err(error)) => {
-                tracing::error!(error = %feedline_core::error::chain(&error), "a reply cannot be written");
+                tracing::error!(error = %feedline_data::failure::chain(&error), "a reply cannot be written");
                 answer::failed(&request.0, &error.to_string()).map(Answered::Reply)
             }
             Err(_) => {
@@ -253,7 +253,7 @@ fn accept(listener: &TcpListener, half_open: &Arc<HalfOpen>, shared: &Shared, is
             let of_connection = shared.clone();
             thread::Builder::new().name("feedline-client".to_owned()).spawn(move || {
                 if let Err(error) = serve(socket, place, &of_connection) {
-                    tracing::info!(error = %feedline_core::error::chain(&error), "a connection has ended");
+                    tracing::info!(error = %feedline_data::failure::chain(&error), "a connection has ended");
                 }
             })
         });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use feedline_core::engine::Cancel;
+use feedline_data::memory::Cancel;
 
 use super::cpu::Cpu;
 use super::fair::{Fair, Next};

@@ -1,7 +1,6 @@
 //! Messages: requests of clients, replies of the server.
 
-use feedline_core::store::Version;
-use feedline_core::supply::{Asked, Spent};
+use feedline_data::store::{Asked, Spent, Version};
 use serde::{Deserialize, Serialize};
 
 /// The version of everything in this folder. Both sides have the same.

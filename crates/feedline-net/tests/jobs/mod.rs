@@ -6,11 +6,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use feedline_core::batch::Batch;
-use feedline_core::carousel::Ride;
-use feedline_core::sink::{Connect, Feed, Iteration, SharedLoader};
-use feedline_core::testing::open;
-use feedline_core::{Error, Machine, Next, Plan, Registry};
+use feedline_data::batch::Batch;
+use feedline_data::plan::{Plan, Registry};
+use feedline_data::testing::open;
+use feedline_engine::error::Error;
+use feedline_engine::loader::{Connect, Feed, Iteration, Next, SharedLoader};
+use feedline_engine::machine::Machine;
+use feedline_engine::state::Ride;
 use feedline_net::node::{AttachError, Node, NodeConfig, NodeError, NodeFeed};
 
 /// Samples of the plans here.

@@ -5,9 +5,11 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use feedline_core::batch::{Batch, FieldData};
-use feedline_core::testing::collect;
-use feedline_core::{Document, Loader, Machine, Plan, Registry};
+use feedline_data::batch::{Batch, FieldData};
+use feedline_data::plan::{Document, Plan, Registry};
+use feedline_engine::loader::Loader;
+use feedline_engine::machine::Machine;
+use feedline_engine::testing::collect;
 use feedline_net::storage::{Link, LinkTerms, REPLY_MEMORY_BYTES, RemoteStore, Root, Server, ServerConfig, Token};
 
 pub fn config(root: &Path) -> ServerConfig {

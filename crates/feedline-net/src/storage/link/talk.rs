@@ -7,12 +7,10 @@
 //! Always true: a request is told its end once; no lock is held while it is.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
-use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fmt, io, thread};
 
 use super::connection::Connection;
 use super::{Counts, LONG_BYTES, LinkDone, LinkError, LinkTerms, LinkTraffic};

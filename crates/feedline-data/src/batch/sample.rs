@@ -1,0 +1,298 @@
+//! One sample on its way through the ops: named fields and the slot each will be delivered in.
+//!
+//! In: the memory of one slot. Out: the slot filled, and loose values for fields without a fixed shape. An op that makes
+//! a field's final array asks for memory with [`Sample::output`] and gets the slot itself, so nothing is collated later.
+
+use std::sync::Arc;
+
+use super::{Memory, Pixels, Tensor, Value, Volume};
+use crate::dtype::{Dtype, array_bytes};
+use crate::memory::{NoMemory, Workspace};
+
+/// A sample in preparation.
+#[derive(Debug, Default)]
+pub struct Sample<'s> {
+    fields: Vec<Field<'s>>,
+    is_apart: bool,
+}
+
+#[derive(Debug)]
+struct Field<'s> {
+    name: Arc<str>,
+    value: Option<Value<'s>>,
+    slot: Option<Slot<'s>>,
+}
+
+/// Where a field of fixed shape is delivered.
+#[derive(Debug)]
+pub struct Slot<'s> {
+    /// The element type promised by the plan.
+    pub dtype: Dtype,
+    /// The shape promised by the plan.
+    pub shape: &'s [usize],
+    /// Its bytes; gone while a value holds them.
+    pub bytes: Option<&'s mut [u8]>,
+}
+
+/// A delivered value without a fixed shape.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Loose {
+    /// An array of its own shape.
+    Array {
+        /// Element type.
+        dtype: Dtype,
+        /// Sides, outermost first.
+        shape: Vec<usize>,
+        /// The elements.
+        bytes: Vec<u8>,
+    },
+    /// Text.
+    Text(String),
+}
+
+impl Loose {
+    /// Bytes of its content.
+    pub fn content_bytes(&self) -> usize {
+        match self {
+            Self::Array { bytes, .. } => bytes.len(),
+            Self::Text(text) => text.len(),
+        }
+    }
+}
+
+/// What an op finds wrong with a field.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum FieldError {
+    #[error("the sample has no field {name:?}")]
+    Missing { name: String },
+    #[error("field {name:?} is {has}, not {needs}")]
+    Kind { name: String, has: &'static str, needs: &'static str },
+    #[error("field {name:?} is {has}, but the op needs {needs}")]
+    Unfit { name: String, has: String, needs: &'static str },
+    #[error("field {name:?} is {has_dtype} {has_shape:?}, but the plan promised {dtype} {shape:?}")]
+    Promise { name: String, has_dtype: &'static str, has_shape: Vec<usize>, dtype: &'static str, shape: Vec<usize> },
+    #[error("an array of {dtype} {shape:?} does not fit in memory")]
+    TooLarge { dtype: &'static str, shape: Vec<usize> },
+}
+
+impl<'s> Sample<'s> {
+    /// A sample without fields.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// One whose slots are not there yet: all its values are returned, as they would be delivered.
+    pub fn apart() -> Self {
+        Self { is_apart: true, ..Self::default() }
+    }
+
+    /// Adds a field and where it will be delivered, if its shape is fixed.
+    pub fn declare(&mut self, name: &Arc<str>, slot: Option<Slot<'s>>) {
+        self.fields.push(Field { name: Arc::clone(name), value: None, slot });
+    }
+
+    fn field(&mut self, name: &str) -> Result<&mut Field<'s>, FieldError> {
+        self.fields
+            .iter_mut()
+            .find(|field| &*field.name == name)
+            .ok_or_else(|| FieldError::Missing { name: name.to_owned() })
+    }
+
+    /// Takes a field's value out; [`Sample::put`] gives the field a value again.
+    pub fn take(&mut self, name: &str) -> Result<Value<'s>, FieldError> {
+        self.field(name)?.value.take().ok_or_else(|| FieldError::Missing { name: name.to_owned() })
+    }
+
+    /// A field's value.
+    pub fn get(&mut self, name: &str) -> Result<&mut Value<'s>, FieldError> {
+        self.field(name)?.value.as_mut().ok_or_else(|| FieldError::Missing { name: name.to_owned() })
+    }
+
+    /// The fields that have a value.
+    pub fn values(&self) -> impl Iterator<Item = (&str, &Value<'s>)> {
+        self.fields.iter().filter_map(|field| Some((&*field.name, field.value.as_ref()?)))
+    }
+
+    /// Takes out a picture or mask.
+    pub fn take_pixels(&mut self, name: &str) -> Result<Pixels<'s>, FieldError> {
+        match self.take(name)? {
+            Value::Pixels(pixels) => Ok(pixels),
+            other => Err(FieldError::Kind { name: name.to_owned(), has: other.describe(), needs: "pixels" }),
+        }
+    }
+
+    /// Takes out a tensor.
+    pub fn take_tensor(&mut self, name: &str) -> Result<Tensor<'s>, FieldError> {
+        match self.take(name)? {
+            Value::Tensor(tensor) => Ok(tensor),
+            other => Err(FieldError::Kind { name: name.to_owned(), has: other.describe(), needs: "a tensor" }),
+        }
+    }
+
+    /// Takes out a volume.
+    pub fn take_volume(&mut self, name: &str) -> Result<Volume<'s>, FieldError> {
+        match self.take(name)? {
+            Value::Volume(volume) => Ok(volume),
+            other => Err(FieldError::Kind { name: name.to_owned(), has: other.describe(), needs: "a volume" }),
+        }
+    }
+
+    /// Gives a field its value; adds the field if the plan did not know it.
+    pub fn put(&mut self, name: &str, value: Value<'s>) {
+        match self.field(name) {
+            Ok(field) => field.value = Some(value),
+            Err(_) => self.fields.push(Field { name: name.into(), value: Some(value), slot: None }),
+        }
+    }
+
+    /// Memory for a new array of field `name`: its slot if this is what will be delivered, else a buffer.
+    pub fn output(
+        &mut self,
+        name: &str,
+        dtype: Dtype,
+        shape: &[usize],
+        workspace: &mut Workspace,
+    ) -> Result<Memory<'s>, OutputError> {
+        let slot = self.field(name).ok().and_then(|field| field.slot.as_mut());
+        if let Some(slot) = slot.filter(|slot| slot.dtype == dtype && slot.shape == shape)
+            && let Some(bytes) = slot.bytes.take()
+        {
+            return Ok(Memory::Slot(bytes));
+        }
+        let bytes = array_bytes(dtype, shape)
+            .ok_or_else(|| FieldError::TooLarge { dtype: dtype.name(), shape: shape.to_vec() })?;
+        Ok(Memory::Heap(workspace.buffer(bytes)?))
+    }
+
+    /// Returns memory that is no longer needed: heap memory to the thread, a slot to its field.
+    pub fn give_back(&mut self, name: &str, memory: Memory<'s>, workspace: &mut Workspace) {
+        match memory {
+            Memory::Heap(buffer) => workspace.recycle(buffer),
+            Memory::Slot(bytes) => {
+                if let Some(slot) = self.field(name).ok().and_then(|field| field.slot.as_mut()) {
+                    slot.bytes = Some(bytes);
+                }
+            }
+        }
+    }
+
+    /// Moves every declared field to where it is delivered; loose ones are returned in the order of declaration.
+    pub fn finish(self, workspace: &mut Workspace) -> Result<Vec<Loose>, FieldError> {
+        let mut loose = Vec::new();
+        for field in self.fields {
+            let missing = || FieldError::Missing { name: field.name.to_string() };
+            let value = field.value.ok_or_else(missing)?;
+            match field.slot {
+                Some(slot) => {
+                    check_promise(&field.name, &value, &slot)?;
+                    if self.is_apart {
+                        loose.push(loosen(value));
+                    } else {
+                        deliver(value, slot, workspace);
+                    }
+                }
+                None => loose.push(loosen(value)),
+            }
+        }
+        Ok(loose)
+    }
+
+    /// Drops fields that are not in `names`, giving their memory back.
+    pub fn retain(&mut self, names: &[Arc<str>], workspace: &mut Workspace) {
+        for field in self.fields.extract_if(.., |field| !names.contains(&field.name)) {
+            if let Some(value) = field.value {
+                recycle(value, workspace);
+            }
+        }
+    }
+}
+
+/// Why there is no memory for an op's result.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the causes say it")]
+pub enum OutputError {
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    #[error(transparent)]
+    Memory(#[from] NoMemory),
+}
+
+fn check_promise(name: &str, value: &Value<'_>, slot: &Slot<'_>) -> Result<(), FieldError> {
+    let Some((dtype, shape)) = value.array() else {
+        return Err(FieldError::Kind { name: name.to_owned(), has: value.describe(), needs: "an array" });
+    };
+    if dtype != slot.dtype || shape != slot.shape {
+        return Err(FieldError::Promise {
+            name: name.to_owned(),
+            has_dtype: dtype.name(),
+            has_shape: shape,
+            dtype: slot.dtype.name(),
+            shape: slot.shape.to_vec(),
+        });
+    }
+    Ok(())
+}
+
+fn deliver(value: Value<'_>, slot: Slot<'_>, workspace: &mut Workspace) {
+    let is_in_place = match (&value, slot.bytes) {
+        (
+            Value::Pixels(Pixels { memory, .. })
+            | Value::Volume(Volume { memory, .. })
+            | Value::Tensor(Tensor { memory, .. }),
+            None,
+        ) => matches!(memory, Memory::Slot(_)),
+        (Value::Pixels(pixels), Some(target)) => {
+            pixels.copy_to(target);
+            true
+        }
+        (Value::Volume(Volume { memory, .. }) | Value::Tensor(Tensor { memory, .. }), Some(target)) => {
+            target.copy_from_slice(memory);
+            true
+        }
+        (Value::Bytes(_) | Value::Text(_), _) => false,
+    };
+    assert!(is_in_place, "an op that replaces a value gives its memory back: see Sample::give_back");
+    recycle(value, workspace);
+}
+
+fn loosen(value: Value<'_>) -> Loose {
+    let owned = |memory: Memory<'_>| match memory {
+        Memory::Heap(buffer) => buffer.into_exact(),
+        Memory::Slot(slot) => slot.to_vec(),
+    };
+    match value {
+        Value::Text(text) => Loose::Text(text),
+        Value::Bytes(super::Encoded { memory, .. }) => {
+            Loose::Array { dtype: Dtype::U8, shape: vec![memory.len()], bytes: owned(memory) }
+        }
+        Value::Volume(volume) => {
+            Loose::Array { dtype: volume.dtype, shape: volume.shape(), bytes: owned(volume.memory) }
+        }
+        Value::Tensor(tensor) => Loose::Array { dtype: tensor.dtype, shape: tensor.shape, bytes: owned(tensor.memory) },
+        Value::Pixels(pixels) => {
+            let shape = pixels.shape();
+            let bytes = if pixels.is_packed() {
+                owned(pixels.memory)
+            } else {
+                let mut bytes = vec![0; pixels.packed_bytes()];
+                pixels.copy_to(&mut bytes);
+                bytes
+            };
+            Loose::Array { dtype: Dtype::U8, shape, bytes }
+        }
+    }
+}
+
+fn recycle(value: Value<'_>, workspace: &mut Workspace) {
+    let memory = match value {
+        Value::Text(_) => return,
+        Value::Bytes(encoded) => encoded.memory,
+        Value::Pixels(pixels) => pixels.memory,
+        Value::Volume(volume) => volume.memory,
+        Value::Tensor(tensor) => tensor.memory,
+    };
+    if let Memory::Heap(buffer) = memory {
+        workspace.recycle(buffer);
+    }
+}

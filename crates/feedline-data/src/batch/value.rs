@@ -1,0 +1,303 @@
+//! The data of one field while a sample is being prepared.
+//!
+//! Values own their memory or borrow the slot they will be delivered in; which of the two is invisible to ops.
+
+use std::ops::{Deref, DerefMut};
+
+use feedline_codec::{Rect, SeekIndex, View};
+
+use super::kind::pixel_shape;
+use super::{Axes, Volume};
+use crate::dtype::{Dtype, array_bytes};
+use crate::memory::Buffer;
+
+impl From<Vec<u8>> for Memory<'_> {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Heap(bytes.into())
+    }
+}
+
+/// Bytes on the heap, or in the slot where they will be delivered.
+#[derive(Debug)]
+pub enum Memory<'s> {
+    /// The sample's own memory.
+    Heap(Buffer),
+    /// The memory of the batch.
+    Slot(&'s mut [u8]),
+}
+
+impl Deref for Memory<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Heap(buffer) => buffer.as_slice(),
+            Self::Slot(slot) => slot,
+        }
+    }
+}
+
+impl DerefMut for Memory<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Heap(buffer) => buffer.as_mut_slice(),
+            Self::Slot(slot) => slot,
+        }
+    }
+}
+
+/// Encoded bytes of a file, or those that a crop of it needs.
+#[derive(Debug)]
+pub struct Encoded<'s> {
+    /// The bytes.
+    pub memory: Memory<'s>,
+    /// What they are of the file.
+    pub content: EncodedContent,
+}
+
+/// What encoded bytes are of a file.
+#[derive(Debug)]
+pub enum EncodedContent {
+    /// All of it.
+    Whole {
+        /// Where the parts of the picture are in it, if that is known.
+        index: Option<SeekIndex>,
+    },
+    /// A range of it.
+    Part {
+        /// Where in the file it begins.
+        offset: u64,
+        /// Where the parts of the picture are in the file.
+        index: SeekIndex,
+    },
+    /// What a crop needs, cut out by its seek index.
+    Trimmed,
+}
+
+impl Encoded<'_> {
+    /// Whether all of the file is there.
+    pub fn is_whole(&self) -> bool {
+        matches!(self.content, EncodedContent::Whole { .. })
+    }
+
+    /// Where the parts of the picture are in the file, if that is known.
+    pub fn index(&self) -> Option<&SeekIndex> {
+        match &self.content {
+            EncodedContent::Whole { index } => index.as_ref(),
+            EncodedContent::Part { index, .. } => Some(index),
+            EncodedContent::Trimmed => None,
+        }
+    }
+}
+
+impl<'s> From<Memory<'s>> for Encoded<'s> {
+    fn from(memory: Memory<'s>) -> Self {
+        Self { memory, content: EncodedContent::Whole { index: None } }
+    }
+}
+
+/// The part of a picture that is in memory, for an op that looks at no more.
+#[derive(Clone, Copy, Debug)]
+pub struct Excerpt {
+    /// The part, in pixels as they are in memory.
+    pub rect: Rect,
+    /// Pixels of the picture that one in memory stands for, along a side.
+    pub divisor: u32,
+}
+
+/// A picture: a rectangle of a larger one until something has to touch its bytes.
+#[derive(Debug)]
+pub struct Pixels<'s> {
+    /// The whole picture's bytes.
+    pub memory: Memory<'s>,
+    /// Columns.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+    /// 3 for RGB, 1 for grey and masks.
+    pub channels: u8,
+    /// Whether values are labels.
+    pub is_mask: bool,
+    /// Where the rectangle begins.
+    pub offset: usize,
+    /// Bytes from one row to the next.
+    pub stride: usize,
+    /// Where only a part is in memory: which.
+    pub excerpt: Option<Excerpt>,
+}
+
+impl<'s> Pixels<'s> {
+    /// A picture that fills its memory.
+    pub fn packed(memory: Memory<'s>, width: u32, height: u32, channels: u8, is_mask: bool) -> Self {
+        let stride = width as usize * usize::from(channels);
+        assert_eq!(memory.len(), stride * height as usize, "memory of a packed picture has its size");
+        Self { memory, width, height, channels, is_mask, offset: 0, stride, excerpt: None }
+    }
+
+    /// A picture of which `memory` holds a part.
+    pub fn part(
+        memory: Memory<'s>,
+        (width, height): (u32, u32),
+        excerpt: Excerpt,
+        channels: u8,
+        is_mask: bool,
+    ) -> Self {
+        let part = Self::packed(memory, excerpt.rect.width, excerpt.rect.height, channels, is_mask);
+        Self { width, height, excerpt: Some(excerpt), ..part }
+    }
+
+    /// Whether rows follow each other without a gap and nothing is around them.
+    pub fn is_packed(&self) -> bool {
+        self.excerpt.is_none()
+            && self.offset == 0
+            && self.memory.len() == self.packed_bytes()
+            && self.stride == self.row_bytes()
+    }
+
+    /// Bytes of one row.
+    pub fn row_bytes(&self) -> usize {
+        self.width as usize * usize::from(self.channels)
+    }
+
+    /// Bytes without gaps.
+    pub fn packed_bytes(&self) -> usize {
+        self.row_bytes() * self.height as usize
+    }
+
+    /// The picture as codecs and kernels take it.
+    pub fn view(&self) -> View<'_> {
+        self.check_all_there();
+        View {
+            pixels: &self.memory[self.offset..],
+            width: self.width,
+            height: self.height,
+            channels: self.channels,
+            stride: self.stride,
+        }
+    }
+
+    fn check_all_there(&self) {
+        assert!(self.excerpt.is_none(), "only a crop may look at a picture of which a part is there");
+    }
+
+    /// Narrows to a rectangle inside; no byte moves.
+    pub fn crop(&mut self, rect: Rect) {
+        assert!(rect.is_inside(self.width, self.height), "a crop lies inside its picture");
+        let rect = match self.excerpt.take() {
+            None => rect,
+            Some(Excerpt { rect: there, divisor }) => {
+                let rect = shrink(rect, divisor, there.right(), there.bottom());
+                assert!(there.contains(&rect), "{there:?} is there, but {rect:?} is needed");
+                Rect { left: rect.left - there.left, top: rect.top - there.top, ..rect }
+            }
+        };
+        self.offset += rect.top as usize * self.stride + rect.left as usize * usize::from(self.channels);
+        (self.width, self.height) = (rect.width, rect.height);
+    }
+
+    /// Copies the rows without gaps.
+    pub fn copy_to(&self, target: &mut [u8]) {
+        self.check_all_there();
+        let row = self.row_bytes();
+        if row == 0 {
+            return;
+        }
+        for (number, target) in target.chunks_exact_mut(row).enumerate() {
+            target.copy_from_slice(&self.memory[self.offset + number * self.stride..][..row]);
+        }
+    }
+
+    /// The shape in which it is delivered.
+    pub fn shape(&self) -> Vec<usize> {
+        pixel_shape(self.height as usize, self.width as usize, self.channels, self.is_mask)
+    }
+}
+
+/// An array of elements in row-major order.
+#[derive(Debug)]
+pub struct Tensor<'s> {
+    /// Element type.
+    pub dtype: Dtype,
+    /// Sides, outermost first.
+    pub shape: Vec<usize>,
+    /// What the sides are.
+    pub axes: Axes,
+    /// The elements, native-endian.
+    pub memory: Memory<'s>,
+}
+
+impl<'s> Tensor<'s> {
+    /// A tensor over memory of its size.
+    pub fn new(dtype: Dtype, shape: Vec<usize>, memory: Memory<'s>) -> Self {
+        assert_eq!(array_bytes(dtype, &shape), Some(memory.len()), "memory of a tensor has its size");
+        Self { dtype, shape, axes: Axes::Unknown, memory }
+    }
+
+    /// The same tensor, its sides named.
+    #[must_use]
+    pub fn with_axes(self, axes: Axes) -> Self {
+        Self { axes, ..self }
+    }
+
+    /// Where its channels are and how many, if it is a picture of 1 or 3 channels.
+    pub fn channels(&self) -> Option<(Axes, usize)> {
+        let shape: Vec<Option<usize>> = self.shape.iter().copied().map(Some).collect();
+        self.axes.channels(&shape)
+    }
+}
+
+/// The data of one field.
+#[derive(Debug)]
+pub enum Value<'s> {
+    /// Encoded bytes.
+    Bytes(Encoded<'s>),
+    /// Text.
+    Text(String),
+    /// A picture or mask.
+    Pixels(Pixels<'s>),
+    /// A volume.
+    Volume(Volume<'s>),
+    /// An array.
+    Tensor(Tensor<'s>),
+}
+
+impl Value<'_> {
+    /// What it is, for messages.
+    pub fn describe(&self) -> &'static str {
+        match self {
+            Self::Bytes(_) => "encoded bytes",
+            Self::Text(_) => "text",
+            Self::Pixels(pixels) if pixels.is_mask => "a mask",
+            Self::Pixels(_) => "pixels",
+            Self::Volume(_) => "a volume",
+            Self::Tensor(_) => "a tensor",
+        }
+    }
+
+    /// Element type and shape, if it is an array.
+    pub fn array(&self) -> Option<(Dtype, Vec<usize>)> {
+        match self {
+            Self::Bytes(_) | Self::Text(_) => None,
+            Self::Pixels(pixels) => Some((Dtype::U8, pixels.shape())),
+            Self::Volume(volume) => Some((volume.dtype, volume.shape())),
+            Self::Tensor(tensor) => Some((tensor.dtype, tensor.shape.clone())),
+        }
+    }
+
+    /// Bytes of its content.
+    pub fn content_bytes(&self) -> usize {
+        match self {
+            Self::Bytes(encoded) => encoded.memory.len(),
+            Self::Text(text) => text.len(),
+            Self::Pixels(pixels) => pixels.packed_bytes(),
+            Self::Volume(volume) => volume.memory.len(),
+            Self::Tensor(tensor) => tensor.memory.len(),
+        }
+    }
+}
+
+/// A rectangle of a picture in one `divisor` times smaller, of this size.
+pub(crate) fn shrink(rect: Rect, divisor: u32, width: u32, height: u32) -> Rect {
+    let (left, top) = (rect.left / divisor, rect.top / divisor);
+    let (right, bottom) = (rect.right().div_ceil(divisor).min(width), rect.bottom().div_ceil(divisor).min(height));
+    Rect { left, top, width: right - left, height: bottom - top }
+}

@@ -1,0 +1,104 @@
+//! What one stage takes: the loading of samples, or one op.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::fit::Fit;
+use super::mean::Mean;
+use crate::op::Effort;
+
+/// How large a sample is, as far as is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    /// Bytes as they are stored.
+    pub bytes: Option<u64>,
+    /// Pixels and elements by its headers.
+    pub elements: Option<u64>,
+}
+
+impl Size {
+    fn numbers(self) -> [Option<u64>; 2] {
+        [self.bytes, self.elements]
+    }
+}
+
+/// What a stage takes, effort by effort.
+#[derive(Debug, Default)]
+pub(super) struct Stage([Taken; 3]);
+
+#[derive(Debug, Default)]
+struct Taken {
+    mean: Mean,
+    /// The same by bytes and by elements.
+    by_size: Mutex<[Fit; 2]>,
+}
+
+impl Stage {
+    /// The mean of an effort.
+    pub fn mean(&self, effort: Effort) -> &Mean {
+        &self.0[effort as usize].mean
+    }
+
+    /// Books what it took for a sample of some size.
+    pub fn learn(&self, effort: Effort, size: Size, time: Duration) {
+        let mut fits = self.0[effort as usize].by_size.lock().unwrap_or_else(PoisonError::into_inner);
+        for (fit, number) in fits.iter_mut().zip(size.numbers()) {
+            if let Some(number) = number {
+                fit.add(number as f64, time.as_nanos() as f64);
+            }
+        }
+    }
+
+    /// What it will take for a sample that was not seen yet: by that of its sizes that tells most, else on average. Where work
+    /// has been seen with a search only, or without one only, it takes as long.
+    pub fn unseen(&self, effort: Effort, size: Size) -> Duration {
+        let is_seen = |effort: Effort| self.mean(effort).parts().1 > 0;
+        let effort = match effort {
+            Effort::Search if !is_seen(Effort::Search) => Effort::Usual,
+            Effort::Usual if !is_seen(Effort::Usual) && is_seen(Effort::Search) => Effort::Search,
+            seen => seen,
+        };
+        let taken = &self.0[effort as usize];
+        let fits = taken.by_size.lock().unwrap_or_else(PoisonError::into_inner);
+        let telling = fits.iter().zip(size.numbers()).filter_map(|(fit, number)| Some((fit, number?)));
+        let best = telling.max_by(|(a, _), (b, _)| a.explained().total_cmp(&b.explained()));
+        let nanos = best.and_then(|(fit, number)| fit.predict(number as f64));
+        nanos.map_or_else(|| taken.mean.get(), |nanos| Duration::from_nanos(nanos as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn the_size_that_tells_most_is_gone_by() {
+        let stage = Stage::default();
+        // Compressed volumes: the bytes say little about the time, the elements nearly all.
+        for number in 0..64_u64 {
+            let size = Size { bytes: Some(1000 + number * 7 % 13), elements: Some(number * 100) };
+            stage.learn(Effort::Usual, size, MS * number as u32);
+        }
+        let size = Size { bytes: Some(1003), elements: Some(200 * 100) };
+        let predicted = stage.unseen(Effort::Usual, size);
+        assert!(predicted.abs_diff(200 * MS) < MS, "{predicted:?}");
+        let no_header = Size { elements: None, ..size };
+        assert!(stage.unseen(Effort::Usual, no_header) < 100 * MS, "nothing is made up");
+    }
+
+    #[test]
+    fn a_search_is_learnt_apart_and_until_then_expected_to_take_what_the_rest_does() {
+        let stage = Stage::default();
+        (0..10).for_each(|_| stage.mean(Effort::Usual).add(MS));
+        assert_eq!(stage.unseen(Effort::Search, Size::default()), MS);
+        stage.mean(Effort::Search).add(900 * MS);
+        assert_eq!(stage.unseen(Effort::Search, Size::default()), 900 * MS);
+        assert_eq!(stage.unseen(Effort::Usual, Size::default()), MS);
+        assert_eq!(stage.unseen(Effort::Idle, Size::default()), Duration::ZERO);
+        let searching = Stage::default();
+        searching.mean(Effort::Search).add(900 * MS);
+        assert_eq!(searching.unseen(Effort::Usual, Size::default()), 900 * MS, "all that is known of it");
+    }
+}

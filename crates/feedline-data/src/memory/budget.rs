@@ -1,0 +1,438 @@
+//! Bytes in flight, bounded.
+//!
+//! In: requests for memory, by batches (slabs) and by samples in preparation. Out: grants. A sample that does not fit
+//! waits until others have finished; one that could never fit runs alone, once the consumer needs its batch next. A
+//! sample whose batch is not open never waits, and leaves a quarter of the budget to others.
+//!
+//! Always true: `used <= limit`, except for what the batch that the consumer needs next holds (its slab, values without a
+//! fixed shape) and for one sample of that batch at a time (law 5). No deadlock: nobody waits while holding memory, so whoever holds some will finish; if nobody
+//! does, the earliest sample of the next batch is granted, and if that batch is complete, taking it frees memory. A sample
+//! that is not due waits for a moment only, then gives up its thread, which may be needed for one that is.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::{Cancel, Cancelled, MachineShare, NoMemory};
+
+/// The memory budget where none is given and the machine's memory is not known.
+const FALLBACK: u64 = 1_000_000_000;
+/// The greatest memory budget that is taken unasked.
+const MOST_UNASKED: u64 = 2_000_000_000;
+/// How often a waiting sample looks at the cancel token, and how long one waits that is not due.
+const CANCEL_POLL: Duration = Duration::from_millis(50);
+
+/// A batch among all that use one budget: the run, and the batch's number in it. Smaller is needed sooner.
+pub type BatchNeed = (u64, u64);
+
+/// What a sample does when memory is short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// It waits: for its turn if it is due, else for a moment.
+    Waits,
+    /// It gives up.
+    None,
+}
+
+/// The account of memory in flight.
+#[derive(Debug)]
+pub struct Budget {
+    limit: Limit,
+    machine_memory: u64,
+    account: Mutex<Account>,
+    released: Condvar,
+}
+
+/// The bytes that an account may hold.
+#[derive(Debug)]
+enum Limit {
+    /// As many as the user or the owner asked for.
+    Asked(u64),
+    /// The part of these bytes that this loader may take beside others; it changes as others begin and end to iterate.
+    Shared(u64, Arc<MachineShare>),
+}
+
+#[derive(Debug, Default)]
+struct Account {
+    used: u64,
+    peak: u64,
+    runs: u64,
+    tickets: u64,
+    /// The batch that the consumer of each run needs next.
+    fronts: BTreeMap<u64, u64>,
+    active: BTreeMap<Ticket, Active>,
+}
+
+/// A sample in preparation: its batch, its slot, and a number of its own.
+type Ticket = (BatchNeed, usize, u64);
+
+#[derive(Debug, Default)]
+struct Active {
+    granted: u64,
+    /// What of the grant the sample has taken.
+    drawn: u64,
+    is_waiting: bool,
+}
+
+/// The account in numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BudgetSnapshot {
+    /// Bytes allowed.
+    pub limit: u64,
+    /// Bytes in use now.
+    pub used: u64,
+    /// Most bytes ever in use.
+    pub peak: u64,
+}
+
+impl Budget {
+    /// An account of `limit` bytes on a machine without end.
+    pub fn new(limit: u64) -> Arc<Self> {
+        Self::asked(limit, None)
+    }
+
+    /// An account of `limit` bytes; no sample gets more than the machine's memory.
+    pub fn asked(limit: u64, machine_memory: Option<u64>) -> Arc<Self> {
+        Self::limited(Limit::Asked(limit), machine_memory)
+    }
+
+    /// An account of `asked` bytes. By default, this loader's share of an eighth of the machine's memory, at most 2 GB.
+    pub fn asked_or_shared(asked: Option<u64>, machine_memory: Option<u64>, share: &Arc<MachineShare>) -> Arc<Self> {
+        let unasked = || machine_memory.map_or(FALLBACK, |bytes| (bytes / 8).min(MOST_UNASKED));
+        let limit = asked.map_or_else(|| Limit::Shared(unasked(), Arc::clone(share)), Limit::Asked);
+        Self::limited(limit, machine_memory)
+    }
+
+    fn limited(limit: Limit, machine_memory: Option<u64>) -> Arc<Self> {
+        Arc::new(Self {
+            limit,
+            machine_memory: machine_memory.unwrap_or(u64::MAX),
+            account: Mutex::default(),
+            released: Condvar::new(),
+        })
+    }
+
+    /// Bytes allowed now. When another loader begins to iterate, the limit may fall below what is in use: nothing more is
+    /// granted until that was given back.
+    pub fn limit(&self) -> u64 {
+        match &self.limit {
+            Limit::Asked(bytes) => *bytes,
+            Limit::Shared(bytes, share) => share.bytes(*bytes),
+        }
+    }
+
+    /// A number for a run, greater than those of all runs before.
+    pub fn number_run(&self) -> u64 {
+        let mut account = self.lock();
+        account.runs += 1;
+        account.runs
+    }
+
+    /// Says which batch the consumer needs next.
+    pub fn set_front(&self, front: BatchNeed) {
+        self.lock().fronts.insert(front.0, front.1);
+        self.released.notify_all();
+    }
+
+    /// Says that a run has ended.
+    pub fn end_run(&self, run: u64) {
+        self.lock().fronts.remove(&run);
+        self.released.notify_all();
+    }
+
+    /// Whether a batch of `bytes` may be opened ahead: a quarter of the budget stays for samples in preparation.
+    pub fn has_room_ahead(&self, bytes: u64) -> bool {
+        let limit = self.limit();
+        self.lock().used.saturating_add(bytes).saturating_add(limit / 4) <= limit
+    }
+
+    /// Books bytes that a batch holds until [`Budget::release`].
+    pub fn hold(&self, bytes: u64) {
+        self.lock().take(bytes);
+    }
+
+    /// Returns bytes that a batch held.
+    pub fn release(&self, bytes: u64) {
+        self.lock().used -= bytes;
+        self.released.notify_all();
+    }
+
+    /// Begins the preparation of the sample in `slot` of a batch.
+    pub fn begin(self: &Arc<Self>, batch: BatchNeed, slot: usize, patience: Patience) -> Working {
+        let mut account = self.lock();
+        account.tickets += 1;
+        let ticket = (batch, slot, account.tickets);
+        account.active.insert(ticket, Active::default());
+        Working { budget: Arc::clone(self), ticket, patience }
+    }
+
+    /// The account in numbers.
+    pub fn snapshot(&self) -> BudgetSnapshot {
+        let account = self.lock();
+        BudgetSnapshot { limit: self.limit(), used: account.used, peak: account.peak }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Account> {
+        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Account {
+    fn take(&mut self, bytes: u64) {
+        self.used += bytes;
+        self.peak = self.peak.max(self.used);
+    }
+
+    /// Whether the consumer of its run waits for a batch.
+    fn is_due(&self, (run, serial): BatchNeed) -> bool {
+        self.fronts.get(&run).is_none_or(|front| serial <= *front)
+    }
+
+    /// Whether nobody waits whose turn is before: of other runs only those whose consumers wait, too, if this one's does.
+    fn is_first_in_line(&self, ticket: Ticket) -> bool {
+        let is_due = self.is_due(ticket.0);
+        let is_before = |other: &Ticket| other.0.0 == ticket.0.0 || !is_due || self.is_due(other.0);
+        !self.active.range(..ticket).any(|(other, active)| active.is_waiting && is_before(other))
+    }
+
+    fn may_grant(&self, ticket: Ticket, bytes: u64, limit: u64) -> bool {
+        let is_first_in_line = self.is_first_in_line(ticket);
+        let fits = self.used.saturating_add(bytes) <= limit;
+        let is_due = self.is_due(ticket.0);
+        let runs_alone = || self.active.iter().all(|(other, active)| *other == ticket || active.is_waiting);
+        is_first_in_line && (fits || (is_due && runs_alone()))
+    }
+
+    /// Whether there is so much that even a sample which can wait may have it.
+    fn has_spare(&self, ticket: Ticket, bytes: u64, limit: u64) -> bool {
+        let is_first_in_line = self.is_first_in_line(ticket);
+        is_first_in_line && self.used.saturating_add(bytes).saturating_add(limit / 4) <= limit
+    }
+
+    fn entry(&mut self, ticket: Ticket) -> &mut Active {
+        self.active.get_mut(&ticket).expect("a ticket is active until its Working is dropped")
+    }
+}
+
+/// The memory of one sample in preparation; returned when dropped.
+#[derive(Debug)]
+pub struct Working {
+    budget: Arc<Budget>,
+    ticket: Ticket,
+    patience: Patience,
+}
+
+impl Working {
+    /// Takes `bytes` more: of what was granted, else of what is free, else by waiting if the sample holds nothing yet.
+    pub fn reserve(&self, bytes: u64, cancel: &Cancel) -> Result<Duration, NoMemory> {
+        let mut account = self.budget.lock();
+        let entry = account.entry(self.ticket);
+        let (granted, needed) = (entry.granted, entry.drawn.saturating_add(bytes));
+        if needed <= granted {
+            entry.drawn = needed;
+            return Ok(Duration::ZERO);
+        }
+        let missing = needed - granted;
+        if self.patience == Patience::None && !account.has_spare(self.ticket, missing, self.budget.limit()) {
+            return Err(NoMemory::Crowded { bytes: needed });
+        }
+        if granted > 0 && !account.may_grant(self.ticket, missing, self.budget.limit()) {
+            return Err(NoMemory::Crowded { bytes: needed });
+        }
+        // Still under the lock: what was free would be gone otherwise, and the sample would wait with what it holds.
+        let waited = self.grant_from(account, missing, cancel)?;
+        self.budget.lock().entry(self.ticket).drawn = needed;
+        Ok(waited)
+    }
+
+    /// Waits until `bytes` more may be used, to be taken by [`Working::reserve`]; says how long that took.
+    pub fn grant(&self, bytes: u64, cancel: &Cancel) -> Result<Duration, NoMemory> {
+        self.grant_from(self.budget.lock(), bytes, cancel)
+    }
+
+    fn grant_from(
+        &self,
+        mut account: MutexGuard<'_, Account>,
+        bytes: u64,
+        cancel: &Cancel,
+    ) -> Result<Duration, NoMemory> {
+        cancel.check()?;
+        if bytes == 0 {
+            return Ok(Duration::ZERO);
+        }
+        if bytes > self.budget.machine_memory {
+            return Err(NoMemory::TooLarge { bytes, memory: self.budget.machine_memory });
+        }
+        let mut since = None;
+        while !account.may_grant(self.ticket, bytes, self.budget.limit()) {
+            if cancel.is_cancelled() {
+                account.entry(self.ticket).is_waiting = false;
+                return Err(Cancelled.into());
+            }
+            let waited = since.get_or_insert_with(Instant::now).elapsed();
+            if waited >= CANCEL_POLL && !account.is_due(self.ticket.0) {
+                let entry = account.entry(self.ticket);
+                entry.is_waiting = false;
+                return Err(NoMemory::Crowded { bytes: entry.granted + bytes });
+            }
+            if !std::mem::replace(&mut account.entry(self.ticket).is_waiting, true) {
+                // Another waiter may now be the one that runs alone.
+                self.budget.released.notify_all();
+            }
+            account = self.budget.released.wait_timeout(account, CANCEL_POLL).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        account.take(bytes);
+        let entry = account.entry(self.ticket);
+        entry.is_waiting = false;
+        entry.granted += bytes;
+        Ok(since.map(|since| since.elapsed()).unwrap_or_default())
+    }
+
+    /// Ends the preparation; `kept` bytes of what was granted stay in use, now held by the batch.
+    pub fn end_keeping(self, kept: u64) {
+        let mut account = self.budget.lock();
+        let entry = account.entry(self.ticket);
+        let missing = kept.saturating_sub(entry.granted);
+        entry.granted = entry.granted.saturating_sub(kept);
+        account.take(missing);
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        let mut account = self.budget.lock();
+        if let Some(active) = account.active.remove(&self.ticket) {
+            account.used -= active.granted;
+        }
+        drop(account);
+        self.budget.released.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::thread;
+
+    #[test]
+    fn law_5_many_threads_stay_within_the_limit_and_all_finish() {
+        let budget = Budget::new(100);
+        budget.set_front((0, 0));
+        thread::scope(|scope| {
+            for slot in 0..8 {
+                let budget = &budget;
+                scope.spawn(move || {
+                    for _ in 0..50 {
+                        let mut allotment = 0;
+                        loop {
+                            let working = budget.begin((0, 0), slot, Patience::Waits);
+                            working.grant(allotment, &Cancel::default()).unwrap();
+                            working.reserve(20, &Cancel::default()).unwrap();
+                            match working.reserve(30, &Cancel::default()) {
+                                Ok(_) => break,
+                                Err(NoMemory::Crowded { bytes }) => allotment = bytes,
+                                Err(other) => panic!("{other}"),
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        let snapshot = budget.snapshot();
+        assert_eq!(snapshot.used, 0);
+        assert!(snapshot.peak <= 100, "peak {}", snapshot.peak);
+    }
+
+    #[test]
+    fn a_sample_larger_than_the_limit_waits_for_the_others_and_runs_alone() {
+        let budget = Budget::new(100);
+        budget.set_front((0, 0));
+        let other = budget.begin((0, 0), 1, Patience::Waits);
+        other.reserve(60, &Cancel::default()).unwrap();
+        let (granted, is_granted) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let giant = budget.begin((0, 0), 0, Patience::Waits);
+                giant.reserve(500, &Cancel::default()).unwrap();
+                granted.send(budget.snapshot().used).unwrap();
+            });
+            assert!(is_granted.recv_timeout(Duration::from_millis(80)).is_err(), "granted beside another sample");
+            drop(other);
+            assert_eq!(is_granted.recv_timeout(Duration::from_mins(1)).unwrap(), 500);
+        });
+        assert_eq!(budget.snapshot().used, 0);
+    }
+
+    #[test]
+    fn law_5_only_the_batch_that_is_due_may_exceed_the_limit() {
+        let budget = Budget::new(100);
+        budget.set_front((0, 0));
+        let later = budget.begin((0, 1), 0, Patience::Waits);
+        let (granted, is_granted) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while let Err(error) = later.reserve(500, &Cancel::default()) {
+                    assert_eq!(error, NoMemory::Crowded { bytes: 500 });
+                }
+                granted.send(()).unwrap();
+            });
+            assert!(is_granted.recv_timeout(Duration::from_millis(80)).is_err(), "granted to a batch that can wait");
+            budget.set_front((0, 1));
+            is_granted.recv_timeout(Duration::from_mins(1)).unwrap();
+        });
+    }
+
+    #[test]
+    fn what_a_batch_keeps_stays_booked() {
+        let budget = Budget::new(100);
+        let working = budget.begin((0, 0), 0, Patience::Waits);
+        working.reserve(60, &Cancel::default()).unwrap();
+        working.end_keeping(20);
+        assert_eq!(budget.snapshot().used, 20);
+        budget.release(20);
+        assert_eq!(budget.snapshot().used, 0);
+    }
+
+    #[test]
+    fn samples_of_different_runs_in_the_same_slot_do_not_meet() {
+        let budget = Budget::new(100);
+        let (first, second) = (budget.begin((1, 0), 0, Patience::Waits), budget.begin((1, 0), 0, Patience::Waits));
+        first.reserve(10, &Cancel::default()).unwrap();
+        drop(second);
+        assert_eq!(budget.snapshot().used, 10);
+        drop(first);
+        assert_eq!(budget.snapshot().used, 0);
+    }
+
+    #[test]
+    fn law_7_what_the_consumer_of_one_run_waits_for_is_due_whatever_others_have_delivered() {
+        let budget = Budget::new(100);
+        budget.set_front((2, 0));
+        budget.set_front((1, 9));
+        let ahead = budget.begin((1, 12), 0, Patience::Waits);
+        assert_eq!(ahead.reserve(150, &Cancel::default()), Err(NoMemory::Crowded { bytes: 150 }));
+        let due = budget.begin((2, 0), 0, Patience::Waits);
+        drop(ahead);
+        assert!(due.reserve(150, &Cancel::default()).is_ok(), "larger than the budget, it runs alone");
+        drop(due);
+        budget.end_run(1);
+        assert_eq!(budget.snapshot().used, 0);
+    }
+
+    #[test]
+    fn waiting_ends_when_cancelled_and_the_impossible_is_refused_at_once() {
+        let budget = Budget::asked(10, Some(1000));
+        budget.set_front((0, 0));
+        let running = budget.begin((0, 1), 0, Patience::Waits);
+        running.reserve(10, &Cancel::default()).unwrap();
+        assert_eq!(
+            budget.begin((0, 0), 7, Patience::Waits).reserve(1001, &Cancel::default()),
+            Err(NoMemory::TooLarge { bytes: 1001, memory: 1000 })
+        );
+        assert_eq!(running.reserve(1, &Cancel::default()), Err(NoMemory::Crowded { bytes: 11 }));
+        let cancel = Cancel::default();
+        cancel.cancel();
+        assert_eq!(budget.begin((0, 0), 1, Patience::Waits).reserve(1, &cancel), Err(NoMemory::Cancelled(Cancelled)));
+    }
+}

@@ -1,0 +1,47 @@
+//! Heap memory that is used again.
+
+/// Heap memory that is used again: it may be longer than what it holds, so growing it never clears what will be
+/// overwritten.
+#[derive(Debug, Default)]
+pub struct Buffer {
+    bytes: Vec<u8>,
+    len: usize,
+}
+
+impl Buffer {
+    /// `len` bytes of unspecified (old) content in the memory of `bytes`; `None` if it has to grow and cannot.
+    pub fn reusing(mut bytes: Vec<u8>, len: usize) -> Option<Self> {
+        if bytes.len() < len {
+            bytes.try_reserve_exact(len - bytes.len()).ok()?;
+            bytes.resize(len, 0);
+        }
+        Some(Self { bytes, len })
+    }
+
+    /// What it holds.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// What it holds, for change.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        &mut self.bytes[..self.len]
+    }
+
+    /// The memory, to be used again.
+    pub fn into_inner(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// Exactly the bytes it holds.
+    pub fn into_exact(mut self) -> Vec<u8> {
+        self.bytes.truncate(self.len);
+        self.bytes
+    }
+}
+
+impl From<Vec<u8>> for Buffer {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self { len: bytes.len(), bytes }
+    }
+}

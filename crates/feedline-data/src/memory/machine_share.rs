@@ -1,0 +1,98 @@
+//! How one machine is divided between the ranks of a job and the loaders of a process.
+//!
+//! In: how many ranks run on this machine, and which loaders of this process iterate. Out: the cores and bytes that one of
+//! them may take unasked. What a user asks for (`num_workers=4`, `memory_budget="1GB"`) is never divided.
+//!
+//! Always true: the shares of all ranks and iterating loaders together are about the whole machine. A loader that does not
+//! iterate does not count; when it begins or ends, the shares of the others change at once.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// Processes of one job that run on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalRanks {
+    /// Processes that divide the machine's memory.
+    pub memory: NonZeroUsize,
+    /// Processes that divide the cores which this process may use: 1 where the launcher has bound each rank to its own.
+    pub cores: NonZeroUsize,
+}
+
+impl LocalRanks {
+    /// A single process.
+    pub const ALONE: Self = Self { memory: NonZeroUsize::MIN, cores: NonZeroUsize::MIN };
+}
+
+/// The part of a machine that each iterating loader of a process may take.
+#[derive(Debug)]
+pub struct MachineShare {
+    ranks: LocalRanks,
+    /// Loaders of this process that iterate.
+    iterating: Arc<AtomicUsize>,
+}
+
+/// Counts one loader as iterating until it is dropped.
+#[derive(Debug)]
+pub struct Iterating(Arc<AtomicUsize>);
+
+impl Drop for Iterating {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Default for MachineShare {
+    fn default() -> Self {
+        Self::new(LocalRanks::ALONE, Arc::default())
+    }
+}
+
+impl MachineShare {
+    /// The share of a process among `ranks`, whose loaders are counted by `iterating`.
+    pub fn new(ranks: LocalRanks, iterating: Arc<AtomicUsize>) -> Self {
+        Self { ranks, iterating }
+    }
+
+    /// Counts a loader as iterating.
+    pub fn begin(&self) -> Iterating {
+        self.iterating.fetch_add(1, Ordering::Relaxed);
+        Iterating(Arc::clone(&self.iterating))
+    }
+
+    /// Cores for one loader, at least one.
+    pub fn cores(&self) -> usize {
+        let available = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        // Rounded up: a thread too many costs less than an idle core.
+        available.div_ceil(self.ranks.cores.get() * self.iterating())
+    }
+
+    /// The part of `bytes` for one loader.
+    pub fn bytes(&self, bytes: u64) -> u64 {
+        bytes / (self.ranks.memory.get() * self.iterating()) as u64
+    }
+
+    fn iterating(&self) -> usize {
+        self.iterating.load(Ordering::Relaxed).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_and_iterating_loaders_divide_cores_and_memory() {
+        let available = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let four = NonZeroUsize::new(4).unwrap();
+        let share = MachineShare::new(LocalRanks { memory: four, cores: four }, Arc::default());
+        assert_eq!((share.cores(), share.bytes(800)), (available.div_ceil(4), 200));
+        let (first, second) = (share.begin(), share.begin());
+        assert_eq!((share.cores(), share.bytes(800)), (available.div_ceil(8), 100));
+        drop((first, second));
+        assert_eq!(share.bytes(800), 200, "a loader that does not iterate does not count");
+        let bound = MachineShare::new(LocalRanks { memory: four, cores: NonZeroUsize::MIN }, Arc::default());
+        assert_eq!((bound.cores(), bound.bytes(800)), (available, 200), "cores that belong to this rank alone");
+    }
+}

@@ -1,0 +1,108 @@
+//! The tools of one preparer thread: memory used again, the resampler, the kernels, the cancel token.
+//!
+//! Nothing here outlives a sample but spare memory, so it cannot carry anything from one sample to the next (law 1).
+
+use std::time::Duration;
+
+use feedline_codec::{Resampler, Simd};
+
+use super::{Buffer, Cancel, NoMemory, Working};
+
+/// Buffers kept per thread.
+const SPARE_BUFFERS: usize = 6;
+/// Most memory kept per thread, however large the budget: one giant picture does not stay.
+const MOST_SPARE_BYTES: usize = 32 << 20;
+
+/// What an op works with besides its sample.
+pub struct Workspace {
+    /// Resizes pictures.
+    pub resampler: Resampler,
+    /// The kernels to use.
+    pub simd: Simd,
+    cancel: Cancel,
+    spare: Vec<Vec<u8>>,
+    spare_limit: usize,
+    working: Option<Working>,
+    memory_wait: Duration,
+}
+
+impl std::fmt::Debug for Workspace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Workspace").field("spare", &self.spare.len()).finish_non_exhaustive()
+    }
+}
+
+impl Workspace {
+    /// Tools of the fastest kind that this machine has; at most `spare_limit` bytes are kept for use again.
+    pub fn new(cancel: Cancel, spare_limit: usize) -> Self {
+        Self {
+            resampler: Resampler::new(),
+            simd: Simd::detect(),
+            cancel,
+            spare: Vec::new(),
+            spare_limit: spare_limit.min(MOST_SPARE_BYTES),
+            working: None,
+            memory_wait: Duration::ZERO,
+        }
+    }
+
+    /// The same results from plain code.
+    pub fn without_simd(cancel: Cancel, spare_limit: usize) -> Self {
+        Self { resampler: Resampler::without_simd(), simd: Simd::none(), ..Self::new(cancel, spare_limit) }
+    }
+
+    /// The token to poll in long work.
+    pub fn cancel(&self) -> &Cancel {
+        &self.cancel
+    }
+
+    /// Books what is taken from now on to one sample, until [`Workspace::end_keeping`]; waits for `allotment` bytes first.
+    pub fn begin(&mut self, working: Working, allotment: u64) -> Result<(), NoMemory> {
+        self.memory_wait = working.grant(allotment, &self.cancel)?;
+        self.working = Some(working);
+        Ok(())
+    }
+
+    /// Returns what the sample had booked, but for `kept` bytes that its batch holds from now on; says how long it waited
+    /// for memory.
+    pub fn end_keeping(&mut self, kept: usize) -> Duration {
+        if let Some(working) = self.working.take() {
+            working.end_keeping(kept as u64);
+        }
+        self.memory_wait
+    }
+
+    /// Waits until the budget has room for `bytes`, of which the caller takes the memory itself.
+    pub fn reserve(&mut self, bytes: usize) -> Result<(), NoMemory> {
+        match &self.working {
+            Some(working) => {
+                self.memory_wait += working.reserve(bytes as u64, &self.cancel)?;
+                Ok(())
+            }
+            None => Ok(self.cancel.check()?),
+        }
+    }
+
+    /// `len` bytes of unspecified content; waits until the budget has room for them.
+    pub fn buffer(&mut self, len: usize) -> Result<Buffer, NoMemory> {
+        self.reserve(len)?;
+        Buffer::reusing(self.spare_memory(len), len).ok_or(NoMemory::Exhausted { bytes: len as u64 })
+    }
+
+    /// Memory to grow into: the smallest spare piece that holds `len`, else the largest, else a new one.
+    pub fn spare_memory(&mut self, len: usize) -> Vec<u8> {
+        let rank = |bytes: &Vec<u8>| (bytes.len() < len, bytes.len().abs_diff(len));
+        let best = (0..self.spare.len()).min_by_key(|&number| rank(&self.spare[number]));
+        best.map(|number| self.spare.swap_remove(number)).unwrap_or_default()
+    }
+
+    /// Takes memory back for later use.
+    pub fn recycle(&mut self, buffer: Buffer) {
+        let bytes = buffer.into_inner();
+        let kept: usize = self.spare.iter().map(Vec::capacity).sum();
+        let has_room = self.spare.len() < SPARE_BUFFERS && kept + bytes.capacity() <= self.spare_limit;
+        if bytes.capacity() > 0 && has_room {
+            self.spare.push(bytes);
+        }
+    }
+}

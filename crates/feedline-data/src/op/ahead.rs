@@ -1,0 +1,86 @@
+//! What the rest of a chain will need of a sample, asked before the data is touched.
+//!
+//! In: a place in the chain, a sample, facts of its picture. Out: the part that is needed from there on. Always true: what is
+//! not needed does not change a byte of what is delivered (law 8).
+
+use std::sync::Arc;
+
+use feedline_order::SampleRequest;
+
+use super::{Facts, Need, OpChain, PlannedOp};
+use crate::batch::Kind;
+use crate::volume::{Foreground, Region};
+
+/// The ops behind one op of a chain, for one sample.
+#[derive(Clone, Copy, Debug)]
+pub struct Ahead<'a> {
+    pub(super) chain: &'a OpChain,
+    pub(super) first: usize,
+    pub(super) request: SampleRequest,
+}
+
+impl<'a> Ahead<'a> {
+    /// What the next op on a field needs of its picture, if not all of it.
+    pub fn need(&self, field: &str, facts: Facts) -> Option<Need> {
+        let Self { chain, first, .. } = *self;
+        let next = first + chain.ops()[first..].iter().position(|op| works_on(op, field))?;
+        chain.ops()[next].op().needs(&chain.draw(next, self.request), facts)
+    }
+
+    /// The region of a volume of these sides that is needed, if not all of it. `foreground` finds that of a label by its
+    /// field.
+    pub fn region(
+        &self,
+        field: &str,
+        sides: [usize; 3],
+        foreground: &mut dyn FnMut(&str) -> Option<Arc<Foreground>>,
+    ) -> Option<Region> {
+        let (number, op) = self.next_to_move(field)?;
+        let draw = self.chain.draw(number, self.request);
+        let mut of_label = || foreground(self.label_of(number, op)?);
+        op.op().needs_region(&draw, sides, &mut of_label).filter(|region| region.is_inside(sides))
+    }
+
+    /// Whether the foreground of a label, as it is here, may be asked for.
+    pub fn asks_for_foreground(&self, label: &str) -> bool {
+        self.asker(label).is_some()
+    }
+
+    /// Whether it will be, with the draws of this sample.
+    pub fn will_ask_for_foreground(&self, label: &str) -> bool {
+        self.asker(label)
+            .is_some_and(|(number, op)| op.op().will_look_for_foreground(&self.chain.draw(number, self.request)))
+    }
+
+    /// The op that may ask for the foreground of a label as it is here.
+    pub(super) fn asker(&self, label: &str) -> Option<(usize, &'a PlannedOp)> {
+        let asks = |&(number, op): &(usize, &'a PlannedOp)| {
+            op.op().looks_for_foreground() && self.label_of(number, op) == Some(label)
+        };
+        self.next_to_move(label).filter(asks)
+    }
+
+    /// The next op on a field that moves elements, if all its fields come to it unmoved.
+    fn next_to_move(&self, field: &str) -> Option<(usize, &'a PlannedOp)> {
+        let Self { chain, first, .. } = *self;
+        let moves = |name: &str| {
+            let mut behind = chain.ops().iter().enumerate().skip(first);
+            behind.find(|(_, op)| works_on(op, name) && !op.op().keeps_places())
+        };
+        let (number, op) = moves(field)?;
+        let come_unmoved = op.op().on().names().all(|name| moves(name).is_some_and(|(other, _)| other == number));
+        come_unmoved.then_some((number, op))
+    }
+
+    /// The label of op number `number`, if it comes to it as it is here: the foreground of another one is not known before.
+    fn label_of(&self, number: usize, op: &'a PlannedOp) -> Option<&'a str> {
+        let is_label = |name: &str| matches!(self.chain.loaded().get(name), Some(Kind::Volume(kind)) if kind.is_label);
+        let label = op.op().on().names().find(|name| is_label(name))?;
+        let mut between = self.chain.ops()[self.first..number].iter().filter(|op| works_on(op, label));
+        between.all(|op| op.op().keeps_labels()).then_some(label)
+    }
+}
+
+pub(super) fn works_on(op: &PlannedOp, field: &str) -> bool {
+    op.op().on().names().any(|name| name == field)
+}

@@ -1,0 +1,81 @@
+//! The middle of a picture, as torchvision's `CenterCrop`: smaller pictures are padded with zeros.
+
+use feedline_codec::Rect;
+use feedline_order::Draw;
+use serde::{Deserialize, Serialize};
+
+use super::pad::{Padding, PaddingMode, pad};
+use super::pixels::{common_size, crop};
+use super::size::Size;
+use super::{Facts, NamedOp, Need, On, Op, OpError};
+use crate::batch::{FieldTypes, Sample, Value};
+use crate::memory::Workspace;
+use crate::op::CheckError;
+
+/// Crops the centre.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CenterCrop {
+    size: Size,
+    #[serde(default)]
+    on: On,
+}
+
+impl CenterCrop {
+    fn padding(&self, width: u32, height: u32) -> Padding {
+        let (target_height, target_width) = self.size.height_width();
+        let (x, y) = (target_width.saturating_sub(width), target_height.saturating_sub(height));
+        Padding { left: x / 2, top: y / 2, right: x.div_ceil(2), bottom: y.div_ceil(2) }
+    }
+
+    fn rect(&self, width: u32, height: u32) -> Rect {
+        let (target_height, target_width) = self.size.height_width();
+        let middle = |has: u32, wants: u32| (f64::from(has - wants) / 2.0).round_ties_even() as u32;
+        Rect {
+            left: middle(width, target_width),
+            top: middle(height, target_height),
+            width: target_width,
+            height: target_height,
+        }
+    }
+}
+
+impl NamedOp for CenterCrop {
+    const NAME: &'static str = "CenterCrop";
+}
+
+impl Op for CenterCrop {
+    fn on(&self) -> &On {
+        &self.on
+    }
+
+    fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
+        self.size.check(Self::NAME)?;
+        self.on.fix_size(Self::NAME, types, self.size.height_width())
+    }
+
+    fn resolve(&self, _: &Draw, facts: Facts) -> Vec<(&'static str, f64)> {
+        let (height, width) = self.size.height_width();
+        let rect = self.rect(facts.width.max(width), facts.height.max(height));
+        vec![("left", f64::from(rect.left)), ("top", f64::from(rect.top))]
+    }
+
+    fn needs(&self, _: &Draw, facts: Facts) -> Option<Need> {
+        let Facts { width, height } = facts;
+        self.padding(width, height).is_none().then(|| Need { rect: self.rect(width, height), resized: None })
+    }
+
+    fn apply(&self, sample: &mut Sample<'_>, _: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
+        let (width, height) = common_size(sample, &self.on)?;
+        let padding = self.padding(width, height);
+        if !padding.is_none() {
+            for name in self.on.names() {
+                let pixels = sample.take_pixels(name)?;
+                let padded = pad(sample, name, pixels, padding, PaddingMode::Constant, 0, workspace)?;
+                sample.put(name, Value::Pixels(padded));
+            }
+        }
+        let (width, height) = common_size(sample, &self.on)?;
+        crop(sample, &self.on, self.rect(width, height))
+    }
+}

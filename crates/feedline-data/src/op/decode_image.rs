@@ -1,0 +1,195 @@
+//! Encoded bytes become pixels.
+//!
+//! JPEG, PNG, WebP, BMP and the first frame of GIF, known by their content and not by their name.
+
+use feedline_codec::{self as codec, BadIndex, CodecError, DecodeOptions, Mode, Picture, Rect, Trimmed, decode_into};
+use feedline_order::Draw;
+use serde::{Deserialize, Serialize};
+
+use super::{DEFAULT_MOST_PIXELS, Decoding, Facts, NamedOp, Need, On, Op, OpError, is_mask_field};
+use crate::batch::{
+    Encoded, EncodedContent, Excerpt, FieldError, FieldTypes, Kind, Memory, PixelKind, Pixels, Sample, Value,
+};
+use crate::memory::{Buffer, Workspace};
+use crate::op::{Ahead, CheckError};
+
+/// Decodes pictures.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DecodeImage {
+    #[serde(default)]
+    on: On,
+    /// Turn the picture as its EXIF orientation says.
+    #[serde(default = "yes")]
+    exif: bool,
+    #[serde(default)]
+    mode: PictureMode,
+    /// Approximate pixels, faster.
+    #[serde(default)]
+    fast: bool,
+    /// Pictures with more pixels are refused before memory is taken.
+    #[serde(default = "default_max_pixels")]
+    max_pixels: u64,
+}
+
+/// What a picture is decoded to.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum PictureMode {
+    /// A mask for fields named `mask` or `..._mask`, else RGB.
+    #[default]
+    Auto,
+    Rgb,
+    Grey,
+    /// One channel of labels: palette index or grey value, never blended.
+    Mask,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn default_max_pixels() -> u64 {
+    DEFAULT_MOST_PIXELS
+}
+
+impl DecodeImage {
+    fn mode_of(&self, field: &str) -> Mode {
+        match self.mode {
+            PictureMode::Auto if is_mask_field(field) => Mode::Mask,
+            PictureMode::Auto | PictureMode::Rgb => Mode::Rgb,
+            PictureMode::Grey => Mode::Grey,
+            PictureMode::Mask => Mode::Mask,
+        }
+    }
+}
+
+impl NamedOp for DecodeImage {
+    const NAME: &'static str = "DecodeImage";
+}
+
+impl Op for DecodeImage {
+    fn on(&self) -> &On {
+        &self.on
+    }
+
+    fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
+        for (field, kind) in self.on.kinds(Self::NAME, types)? {
+            if kind != Kind::Bytes {
+                return Err(CheckError::Needs { op: Self::NAME, needs: "encoded bytes", field, has: kind });
+            }
+            let mode = self.mode_of(&field);
+            let channels = if matches!(mode, Mode::Rgb) { 3 } else { 1 };
+            let is_mask = matches!(mode, Mode::Mask);
+            types.set(&field, Kind::Pixels(PixelKind { channels, height: None, width: None, is_mask }));
+        }
+        Ok(())
+    }
+
+    fn decoding(&self, field: &str) -> Option<Decoding> {
+        let Self { exif, max_pixels, fast, .. } = *self;
+        Some(Decoding { mode: self.mode_of(field), exif, max_pixels, fast })
+    }
+
+    fn apply(&self, sample: &mut Sample<'_>, _: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
+        self.on.names().try_for_each(|name| self.decode(sample, name, |_| None, workspace))
+    }
+
+    fn apply_ahead(
+        &self,
+        sample: &mut Sample<'_>,
+        _: &Draw,
+        ahead: &Ahead<'_>,
+        workspace: &mut Workspace,
+    ) -> Result<(), OpError> {
+        let mut names = self.on.names();
+        names.try_for_each(|name| self.decode(sample, name, |facts| ahead.need(name, facts), workspace))
+    }
+}
+
+impl DecodeImage {
+    fn decode(
+        &self,
+        sample: &mut Sample<'_>,
+        name: &str,
+        need: impl Fn(Facts) -> Option<Need>,
+        workspace: &mut Workspace,
+    ) -> Result<(), OpError> {
+        let encoded = match sample.take(name)? {
+            Value::Bytes(encoded) => encoded,
+            other => {
+                let (has, needs) = (other.describe(), "encoded bytes");
+                return Err(FieldError::Kind { name: name.to_owned(), has, needs }.into());
+            }
+        };
+        let decoding = self.decoding(name).expect("it decodes");
+        let trimmed = match encoded.content {
+            EncodedContent::Trimmed => Some(Trimmed::read(&encoded.memory).map_err(CodecError::from)?),
+            EncodedContent::Whole { .. } | EncodedContent::Part { .. } => None,
+        };
+        let bytes = as_codec(&encoded, trimmed.as_ref());
+        let header = bytes.header()?;
+        let facts = decoding.facts(&header);
+        let need = need(facts);
+        let (channels, is_mask) = (decoding.mode.channels(), matches!(decoding.mode, Mode::Mask));
+        let crop = need.map_or_else(|| Rect::whole(facts.width, facts.height), |need| decoding.crop(&header, need));
+        if u64::from(header.width) * u64::from(header.height) <= self.max_pixels {
+            workspace.reserve(header.decode_bytes(crop, channels, self.exif) as usize)?;
+        }
+        let area = (u64::from(crop.width) * u64::from(crop.height)).min(self.max_pixels) as usize;
+        let pixels = workspace.spare_memory(area * usize::from(channels));
+        let mut picture = Picture { width: 0, height: 0, channels: 0, pixels };
+        let cancel = workspace.cancel().clone();
+        let cancel = || cancel.is_cancelled();
+        let options = decoding.options(need, &cancel);
+        let part = match need {
+            None if encoded.is_whole() => decode_into(&encoded.memory, &options, &mut picture).map(|()| crop),
+            _ => decode_part(bytes, encoded.is_whole(), crop, &options, &mut picture),
+        };
+        drop(trimmed);
+        let rect = part?;
+        let Picture { width, height, channels, pixels } = picture;
+        let len = width as usize * height as usize * usize::from(channels);
+        let memory = Memory::Heap(Buffer::reusing(pixels, len).expect("the decoder has made room"));
+        let pixels = match need {
+            None => Pixels::packed(memory, width, height, channels, is_mask),
+            Some(need) => {
+                let excerpt = Excerpt { rect, divisor: decoding.divisor(&header, need) };
+                Pixels::part(memory, (facts.width, facts.height), excerpt, channels, is_mask)
+            }
+        };
+        sample.give_back(name, encoded.memory, workspace);
+        sample.put(name, Value::Pixels(pixels));
+        Ok(())
+    }
+}
+
+/// Decodes by the index, or where that turns out wrong, without it. What is not a whole file has to be loaded again then.
+fn decode_part(
+    encoded: codec::Encoded<'_>,
+    is_whole: bool,
+    crop: Rect,
+    options: &DecodeOptions<'_>,
+    picture: &mut Picture,
+) -> Result<Rect, CodecError> {
+    match (codec::decode_part_into(encoded, crop, options, picture), encoded) {
+        (Err(error), codec::Encoded::Indexed { bytes, .. }) if error.is_about_data() && is_whole => {
+            tracing::debug!(%error, "decoded without the seek index");
+            codec::decode_part_into(codec::Encoded::Whole(bytes), crop, options, picture)
+        }
+        (Err(error), codec::Encoded::Indexed { .. } | codec::Encoded::Trimmed(_)) if error.is_about_data() => {
+            Err(CodecError::Index(BadIndex::of_part()))
+        }
+        (decoded, _) => decoded,
+    }
+}
+
+fn as_codec<'a>(encoded: &'a Encoded<'_>, trimmed: Option<&'a Trimmed<'a>>) -> codec::Encoded<'a> {
+    let bytes = &*encoded.memory;
+    match (&encoded.content, trimmed) {
+        (_, Some(trimmed)) => codec::Encoded::Trimmed(trimmed),
+        (EncodedContent::Part { offset, index }, _) => codec::Encoded::Indexed { bytes, offset: *offset, index },
+        (EncodedContent::Whole { index: Some(index) }, _) => codec::Encoded::Indexed { bytes, offset: 0, index },
+        (EncodedContent::Whole { index: None } | EncodedContent::Trimmed, _) => codec::Encoded::Whole(bytes),
+    }
+}

@@ -1,0 +1,119 @@
+//! An op that only takes time: for tests, benchmarks, and to ask what a costly op would do to a run.
+
+use std::time::{Duration, Instant};
+
+use feedline_order::Draw;
+use serde::{Deserialize, Serialize};
+
+use super::{NamedOp, On, Op, OpError};
+use crate::batch::{FieldTypes, Sample};
+use crate::cpu_time::thread_cpu_time;
+use crate::memory::{Cancel, Workspace};
+use crate::op::CheckError;
+
+/// How often a delay looks at the cancel token.
+const CANCEL_POLL: Duration = Duration::from_millis(50);
+/// Rounds of arithmetic between two looks at the clock.
+const SPINS: u32 = 2000;
+const MOST_MS: f64 = 3_600_000.0;
+
+/// Takes as long as its list says for a sample. The scheduler is not told; it learns.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Delay {
+    /// Milliseconds, by sample id; begins again behind its end.
+    costs_ms: Vec<f64>,
+    #[serde(default)]
+    kind: Kind,
+    /// The probability that it takes any time.
+    #[serde(default = "always")]
+    p: f64,
+    #[serde(skip, default = "nothing")]
+    on: On,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    /// Waits, as for a store or a device.
+    #[default]
+    Sleep,
+    /// Uses the thread's processor time.
+    Cpu,
+}
+
+fn always() -> f64 {
+    1.0
+}
+
+fn nothing() -> On {
+    On::from(Vec::new())
+}
+
+impl NamedOp for Delay {
+    const NAME: &'static str = "Delay";
+}
+
+impl Op for Delay {
+    fn on(&self) -> &On {
+        &self.on
+    }
+
+    fn check(&self, _: &mut FieldTypes) -> Result<(), CheckError> {
+        CheckError::probability(Self::NAME, self.p)?;
+        let is_sound = |cost: &f64| (0.0..=MOST_MS).contains(cost);
+        if self.costs_ms.is_empty() || !self.costs_ms.iter().all(is_sound) {
+            let problem = "costs_ms is a list of milliseconds from 0 to an hour".to_owned();
+            return Err(CheckError::Parameter { op: Self::NAME, problem });
+        }
+        Ok(())
+    }
+
+    fn runs_anywhere(&self) -> bool {
+        false
+    }
+
+    fn is_random(&self) -> bool {
+        self.p > 0.0 && self.p < 1.0
+    }
+
+    fn fires(&self, draw: &Draw) -> bool {
+        draw.happens(0, self.p)
+    }
+
+    fn apply(&self, _: &mut Sample<'_>, draw: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
+        if !self.fires(draw) {
+            return Ok(());
+        }
+        let cost = self.costs_ms[(draw.id().0 % self.costs_ms.len() as u64) as usize];
+        let time = Duration::from_secs_f64(cost / 1e3);
+        match self.kind {
+            Kind::Sleep => sleep(time, workspace.cancel()),
+            Kind::Cpu => spin(time, workspace.cancel()),
+        }
+    }
+}
+
+fn sleep(time: Duration, cancel: &Cancel) -> Result<(), OpError> {
+    let end = Instant::now() + time;
+    loop {
+        cancel.check()?;
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        std::thread::sleep(left.min(CANCEL_POLL));
+    }
+}
+
+fn spin(time: Duration, cancel: &Cancel) -> Result<(), OpError> {
+    let end = thread_cpu_time() + time;
+    let mut number = 1_u64;
+    while thread_cpu_time() < end {
+        cancel.check()?;
+        for _ in 0..SPINS {
+            number = std::hint::black_box(number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+        }
+    }
+    Ok(())
+}

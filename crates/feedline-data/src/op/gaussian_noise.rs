@@ -1,0 +1,225 @@
+//! Normal noise of random strength, with a probability.
+//!
+//! The noise of an element is a function of the draw and the element's number, by our own arithmetic (law 1): Philox gives
+//! 32 bits, the inverse of the normal distribution turns 23 of them into a number (M. Giles, "Approximating the erfinv
+//! function", single precision). Sums, products and square roots only, each rounded as IEEE 754 says, so every machine
+//! has the same bytes however the loops are vectorised.
+
+use feedline_order::Draw;
+use feedline_order::random::philox;
+use serde::{Deserialize, Serialize};
+
+use super::volumes::{change_floats, check_floats, check_positive};
+use super::{NamedOp, On, Op, OpError};
+use crate::batch::{FieldTypes, Sample};
+use crate::memory::Workspace;
+use crate::op::CheckError;
+
+/// Elements that are made at once.
+const CHUNK: usize = 1024;
+
+/// Adds normal noise whose deviation lies between 0 and `std`.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GaussianNoise {
+    #[serde(default = "default_std")]
+    std: f64,
+    #[serde(default = "default_p")]
+    p: f64,
+    #[serde(default)]
+    on: On,
+}
+
+fn default_std() -> f64 {
+    0.1
+}
+
+fn default_p() -> f64 {
+    0.1
+}
+
+impl NamedOp for GaussianNoise {
+    const NAME: &'static str = "GaussianNoise";
+}
+
+impl Op for GaussianNoise {
+    fn on(&self) -> &On {
+        &self.on
+    }
+
+    fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
+        CheckError::probability(Self::NAME, self.p)?;
+        check_positive(Self::NAME, "std", self.std)?;
+        check_floats(Self::NAME, &self.on, types)
+    }
+
+    fn is_random(&self) -> bool {
+        self.p > 0.0
+    }
+
+    fn fires(&self, draw: &Draw) -> bool {
+        draw.happens(0, self.p)
+    }
+
+    fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
+        if !self.fires(draw) {
+            return Ok(());
+        }
+        let deviation = draw.between(1, 0.0, self.std) as f32;
+        let bits = draw.bits(2);
+        let key = [bits as u32, (bits >> 32) as u32];
+        for (number, name) in self.on.names().enumerate() {
+            change_floats(sample, name, workspace, |first, elements| {
+                add_noise(elements, first, deviation, (key, number as u32));
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Adds noise to elements of which the first has the number `first`, a multiple of 4.
+fn add_noise(elements: &mut [[u8; 4]], first: usize, deviation: f32, (key, field): ([u32; 2], u32)) {
+    let mut words = [0; CHUNK];
+    let mut noise = [0.0; CHUNK];
+    for (chunk, elements) in elements.chunks_mut(CHUNK).enumerate() {
+        for (block, words) in words.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            let number = (first / 4 + chunk * (CHUNK / 4) + block) as u64;
+            *words = philox([number as u32, (number >> 32) as u32, field, 0], key);
+        }
+        normals(&words, &mut noise);
+        for (element, noise) in elements.iter_mut().zip(&noise) {
+            *element = (f32::from_ne_bytes(*element) + deviation * noise).to_ne_bytes();
+        }
+    }
+}
+
+/// Normal numbers from random bits. All are made as if they were near the middle, which loops do many at a time; the few
+/// that are not are made again.
+fn normals(words: &[u32; CHUNK], out: &mut [f32; CHUNK]) {
+    let mut tails = [0.0; CHUNK];
+    for ((word, out), tail) in words.iter().zip(out.iter_mut()).zip(&mut tails) {
+        let share = share(*word);
+        *tail = -ln(4.0 * share * (1.0 - share));
+        *out = std::f32::consts::SQRT_2 * near(*tail) * (2.0 * share - 1.0);
+    }
+    for ((word, out), tail) in words.iter().zip(out).zip(tails) {
+        if tail >= 5.0 {
+            *out = std::f32::consts::SQRT_2 * far(tail) * (2.0 * share(*word) - 1.0);
+        }
+    }
+}
+
+/// Which share of all numbers is smaller, in the middle of its step: neither 0 nor 1.
+#[inline]
+fn share(word: u32) -> f32 {
+    ((word >> 9).cast_signed() as f32 + 0.5) * (1.0 / (1 << 23) as f32)
+}
+
+/// What the place of a share, from -1 to 1, is multiplied with, if the share is not at the ends.
+#[inline]
+fn near(tail: f32) -> f32 {
+    let coefficients = [
+        2.810_226_4e-8,
+        3.432_739_4e-7,
+        -3.523_387_7e-6,
+        -4.391_506_5e-6,
+        2.185_808_7e-4,
+        -1.253_725e-3,
+        -4.177_681_6e-3,
+        0.246_640_73,
+        1.501_409_4,
+    ];
+    polynomial(tail - 2.5, coefficients)
+}
+
+/// The same at the ends.
+fn far(tail: f32) -> f32 {
+    let coefficients = [
+        -2.002_142_6e-4,
+        1.009_505_6e-4,
+        1.349_343_2e-3,
+        -3.673_428_4e-3,
+        5.739_507_7e-3,
+        -7.622_461_3e-3,
+        9.438_870_5e-3,
+        1.001_674,
+        2.832_976_8,
+    ];
+    polynomial(tail.sqrt() - 3.0, coefficients)
+}
+
+/// The natural logarithm of a normal number above 0, to single precision (Cephes' `logf`).
+#[inline]
+fn ln(value: f32) -> f32 {
+    /// The bits of the square root of a half: mantissas are taken from there to twice that.
+    const LOWEST: u32 = 0x3f35_04f3;
+    let bits = value.to_bits().wrapping_sub(LOWEST).cast_signed();
+    let exponent = (bits >> 23) as f32;
+    let part = f32::from_bits((bits & 0x007f_ffff).cast_unsigned() + LOWEST) - 1.0;
+    let square = part * part;
+    let rest = polynomial(
+        part,
+        [
+            7.037_683_6e-2,
+            -0.115_146_1,
+            0.116_769_99,
+            -0.124_201_41,
+            0.142_493_23,
+            -0.166_680_58,
+            0.200_007_15,
+            -0.249_999_94,
+            0.333_333_3,
+        ],
+    );
+    part + (rest * part * square - 0.5 * square) + exponent * std::f32::consts::LN_2
+}
+
+/// A polynomial whose coefficients begin with that of the highest power.
+#[inline]
+fn polynomial(at: f32, coefficients: [f32; 9]) -> f32 {
+    let [a, b, c, d, e, f, g, h, i] = coefficients;
+    (((((((a * at + b) * at + c) * at + d) * at + e) * at + f) * at + g) * at + h) * at + i
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_logarithm_is_that_of_libm() {
+        for number in 1..20_000u32 {
+            let value = number as f32 / 16_000.0;
+            let expected = libm::log(f64::from(value));
+            assert!((f64::from(ln(value)) - expected).abs() < 2e-7 * expected.abs().max(1.0), "{value}");
+        }
+        assert!((ln(2f32.powi(-22)) + 22.0 * std::f32::consts::LN_2).abs() < 2e-6);
+    }
+
+    fn normal(word: u32) -> f32 {
+        let mut out = [0.0; CHUNK];
+        normals(&[word; CHUNK], &mut out);
+        out[0]
+    }
+
+    #[test]
+    fn normal_numbers_have_the_shares_of_the_normal_distribution() {
+        for word in (0..=u32::MAX).step_by(65_537) {
+            let share = (f64::from(word >> 9) + 0.5) / f64::from(1 << 23);
+            let back = 0.5 * libm::erfc(-f64::from(normal(word)) / std::f64::consts::SQRT_2);
+            assert!((back - share).abs() < 1e-6, "{share} came back as {back}");
+        }
+        assert!(normal(0) < -5.0 && normal(u32::MAX) > 5.0);
+    }
+
+    #[test]
+    fn noise_of_an_element_is_a_look_up_whatever_is_around_it() {
+        let mut all = vec![[0; 4]; 5000];
+        let (front, back) = all.split_at_mut(1000);
+        add_noise(front, 0, 1.0, ([3, 4], 0));
+        add_noise(back, 1000, 1.0, ([3, 4], 0));
+        for place in [0, 1, 1023, 1024, 4999] {
+            let word = philox([place as u32 / 4, 0, 0, 0], [3, 4])[place % 4];
+            assert_eq!(all[place], (0.0 + normal(word)).to_ne_bytes());
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Ops: what is done to a sample's fields.
+//!
+//! In: a [`Sample`] and the op's [`Draw`] for it. Out: the sample, changed. Parameters are data (they deserialise from a
+//! plan and serialise into its fingerprint), behaviour is code behind the [`Op`] trait; a new op is one file here, one
+//! line in `OPS`, and one typed class in Python.
+//!
+//! Always true: an op's result depends on its parameters, the sample and the draw alone (law 1).
+
+mod ahead;
+mod cast;
+mod center_crop;
+mod chain;
+mod check;
+mod clip_normalize;
+mod color_jitter;
+mod decode_image;
+mod decoding;
+mod delay;
+mod effort;
+mod gaussian_noise;
+mod grayscale;
+mod normalize;
+mod on;
+mod pad;
+mod pad_to;
+mod pixels;
+mod planned;
+mod random_balanced_crop;
+mod random_brightness;
+mod random_crop;
+mod random_erasing;
+mod random_flip;
+mod random_flip3d;
+mod random_resized_crop;
+mod resample_spacing;
+mod resize;
+mod size;
+mod to_tensor;
+mod volumes;
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use feedline_codec::Rect;
+
+pub use ahead::Ahead;
+pub use chain::OpChain;
+pub use check::CheckError;
+pub use decoding::Decoding;
+pub(crate) use decoding::{DEFAULT_MOST_PIXELS, is_mask_field};
+pub use effort::Effort;
+pub use on::On;
+pub use planned::{PlannedOp, UnwritableOp};
+
+use crate::batch::{FieldError, FieldTypes, OutputError, Sample};
+use crate::memory::{Cancelled, NoMemory, Workspace};
+use crate::spec::{self, SpecError};
+use crate::volume::{Foreground, Region};
+use feedline_order::Draw;
+
+/// Something done to samples.
+pub trait Op: Send + Sync + Debug {
+    /// The fields it works on.
+    fn on(&self) -> &On;
+
+    /// Checks that the fields are what the op needs, and says what they are after it.
+    fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError>;
+
+    /// Whether the result depends on the draw.
+    fn is_random(&self) -> bool {
+        false
+    }
+
+    /// Whether there is work to do with this draw: a random op that leaves a sample alone is quick, and says so before.
+    fn fires(&self, _draw: &Draw) -> bool {
+        true
+    }
+
+    /// Whether another machine may do it: not if it runs a user's code, or only takes time.
+    fn runs_anywhere(&self) -> bool {
+        true
+    }
+
+    /// Whether it runs code in another language, of whose interpreter there is one.
+    fn is_foreign(&self) -> bool {
+        false
+    }
+
+    /// Whether a plan with this op can be written down; if not, why.
+    fn unserialisable(&self) -> Option<String> {
+        None
+    }
+
+    /// The parameters that a draw turns into for a picture of known size, by name: what will be done, before any data.
+    fn resolve(&self, _draw: &Draw, _facts: Facts) -> Vec<(&'static str, f64)> {
+        Vec::new()
+    }
+
+    /// The part of a picture of known size that the op looks at, if it does not look at all of it.
+    fn needs(&self, _draw: &Draw, _facts: Facts) -> Option<Need> {
+        None
+    }
+
+    /// The region of volumes of these sides that the op looks at, if it does not look at all of them. `foreground` finds
+    /// that of their label, where there is one.
+    fn needs_region(
+        &self,
+        _draw: &Draw,
+        _sides: [usize; 3],
+        _foreground: &mut dyn FnMut() -> Option<Arc<Foreground>>,
+    ) -> Option<Region> {
+        None
+    }
+
+    /// Whether the op may ask for the foreground of the label among its fields.
+    fn looks_for_foreground(&self) -> bool {
+        false
+    }
+
+    /// Whether it does with this draw, which takes longer where it is not known.
+    fn will_look_for_foreground(&self, _draw: &Draw) -> bool {
+        false
+    }
+
+    /// Whether each element of a volume depends on the one at its place alone, so that a part can be done without the rest.
+    fn keeps_places(&self) -> bool {
+        false
+    }
+
+    /// Whether a label of uint8 comes out of the op as it went in, so that its foreground is still that of the file.
+    fn keeps_labels(&self) -> bool {
+        false
+    }
+
+    /// How the op decodes a field, if that is what it does.
+    fn decoding(&self, _field: &str) -> Option<Decoding> {
+        None
+    }
+
+    /// The same as [`Op::apply`] for what comes later (law 8), which is asked what it needs: the rest may be left out.
+    fn apply_ahead(
+        &self,
+        sample: &mut Sample<'_>,
+        draw: &Draw,
+        _ahead: &Ahead<'_>,
+        workspace: &mut Workspace,
+    ) -> Result<(), OpError> {
+        self.apply(sample, draw, workspace)
+    }
+
+    /// Changes the sample.
+    fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, workspace: &mut Workspace) -> Result<(), OpError>;
+}
+
+/// What is known of a sample before its data is touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Columns of its picture.
+    pub width: u32,
+    /// Rows of its picture.
+    pub height: u32,
+}
+
+/// What an op looks at of a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// The part.
+    pub rect: Rect,
+    /// Width and height that the part is resized to, if it is.
+    pub resized: Option<(u32, u32)>,
+}
+
+/// An op whose parameters are plain data, known to plans by name.
+pub trait NamedOp: Op + Serialize + DeserializeOwned + 'static {
+    /// The name in plans, in Python and in messages.
+    const NAME: &'static str;
+}
+
+/// Why an op could not do its work on one sample.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the causes say it")]
+pub enum OpError {
+    #[error(transparent)]
+    Codec(#[from] feedline_codec::CodecError),
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    #[error("{0:?} and {1:?} differ in size ({2}x{3} and {4}x{5}), but one draw is made for both")]
+    SizesDiffer(String, String, u32, u32, u32, u32),
+    #[error(
+        "a crop of {width}x{height} does not fit in a picture of {has_width}x{has_height}; resize or pad it before"
+    )]
+    CropTooLarge { width: u32, height: u32, has_width: u32, has_height: u32 },
+    #[error("{0:?} is {1:?} and {2:?} is {3:?}, but one draw is made for both")]
+    SidesDiffer(String, [usize; 3], String, [usize; 3]),
+    #[error("a crop of {size:?} does not fit in a volume of {has:?}; add PadTo before it")]
+    RegionTooLarge { size: [usize; 3], has: [usize; 3] },
+    #[error("the spacing of {field:?} is {spacing:?}; each number has to be above 0")]
+    Spacing { field: String, spacing: [f64; 3] },
+    #[error("{field:?} has no spacing: its file is not NIfTI")]
+    NoSpacing { field: String },
+    #[error("the picture has no pixels")]
+    NoPixels,
+    #[error(transparent)]
+    Cancelled(#[from] Cancelled),
+    #[error(transparent)]
+    Memory(NoMemory),
+    /// An op from outside this crate, such as a Python function.
+    #[error(transparent)]
+    Foreign(#[from] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl From<NoMemory> for OpError {
+    fn from(memory: NoMemory) -> Self {
+        match memory {
+            NoMemory::Cancelled(cancelled) => Self::Cancelled(cancelled),
+            other => Self::Memory(other),
+        }
+    }
+}
+
+impl From<OutputError> for OpError {
+    fn from(error: OutputError) -> Self {
+        match error {
+            OutputError::Field(field) => Self::Field(field),
+            OutputError::Memory(memory) => memory.into(),
+        }
+    }
+}
+
+/// Builds an op from its table in a plan.
+pub(crate) type BuildOp = fn(toml::Table) -> Result<PlannedOp, SpecError>;
+
+/// Builds an op whose parameters are plain data.
+pub fn build<O: NamedOp>(params: toml::Table) -> Result<PlannedOp, SpecError> {
+    Ok(PlannedOp::named::<O>(spec::parameters(|| format!("op {}", O::NAME), params)?))
+}
+
+/// The name of an op, and what builds it.
+const fn entry<O: NamedOp>() -> (&'static str, BuildOp) {
+    (O::NAME, build::<O>)
+}
+
+/// The ops of this crate.
+pub(crate) const OPS: [(&str, BuildOp); 21] = [
+    entry::<decode_image::DecodeImage>(),
+    entry::<resize::Resize>(),
+    entry::<center_crop::CenterCrop>(),
+    entry::<random_crop::RandomCrop>(),
+    entry::<random_resized_crop::RandomResizedCrop>(),
+    entry::<random_flip::RandomHorizontalFlip>(),
+    entry::<random_flip::RandomVerticalFlip>(),
+    entry::<color_jitter::ColorJitter>(),
+    entry::<grayscale::Grayscale>(),
+    entry::<random_erasing::RandomErasing>(),
+    entry::<to_tensor::ToTensor>(),
+    entry::<normalize::Normalize>(),
+    entry::<delay::Delay>(),
+    entry::<resample_spacing::ResampleSpacing>(),
+    entry::<clip_normalize::ClipNormalize>(),
+    entry::<pad_to::PadTo>(),
+    entry::<random_balanced_crop::RandomBalancedCrop>(),
+    entry::<random_flip3d::RandomFlip3d>(),
+    entry::<cast::Cast>(),
+    entry::<random_brightness::RandomBrightness>(),
+    entry::<gaussian_noise::GaussianNoise>(),
+];

@@ -1,0 +1,166 @@
+//! Zero mean, unit deviation, per channel: torchvision's `Normalize`. On pixels it implies [`super::to_tensor`].
+//!
+//! The arithmetic is `v * (1 / std) + (-mean / std)` in float32, a product and a sum, never fused: so the two ops in one
+//! step give the bytes of the two after each other (law 8).
+
+use feedline_codec::Affine;
+use feedline_order::Draw;
+use half::{bf16, f16};
+use serde::{Deserialize, Serialize};
+
+use super::to_tensor::{Layout, check_dtype, convert, float32};
+use super::{NamedOp, On, Op, OpError};
+use crate::batch::{Axes, FieldError, FieldTypes, Kind, Sample, Tensor, Value};
+use crate::dtype::Dtype;
+use crate::memory::Workspace;
+use crate::op::CheckError;
+
+const FLOATS: [Dtype; 3] = [Dtype::F16, Dtype::BF16, Dtype::F32];
+
+/// Normalises pictures and tensors.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Normalize {
+    #[serde(default = "imagenet_mean")]
+    mean: Vec<f64>,
+    #[serde(default = "imagenet_std")]
+    std: Vec<f64>,
+    /// Element type, when it makes a tensor of pixels.
+    #[serde(default = "float32")]
+    dtype: Dtype,
+    /// Layout, when it makes a tensor of pixels.
+    #[serde(default)]
+    layout: Layout,
+    #[serde(default)]
+    on: On,
+}
+
+fn imagenet_mean() -> Vec<f64> {
+    vec![0.485, 0.456, 0.406]
+}
+
+fn imagenet_std() -> Vec<f64> {
+    vec![0.229, 0.224, 0.225]
+}
+
+impl Normalize {
+    fn affine(&self) -> Affine {
+        let at = |values: &[f64], channel: usize| values[channel.min(values.len() - 1)];
+        Affine {
+            scale: std::array::from_fn(|c| (1.0 / at(&self.std, c)) as f32),
+            bias: std::array::from_fn(|c| (-at(&self.mean, c) / at(&self.std, c)) as f32),
+        }
+    }
+
+    fn fits(&self, channels: usize) -> bool {
+        self.mean.len() == channels || self.mean.len() == 1
+    }
+
+    fn check_channels(&self, channels: usize) -> Result<(), CheckError> {
+        if self.fits(channels) {
+            return Ok(());
+        }
+        let problem = format!("mean and std have {} channels, the picture has {channels}", self.mean.len());
+        Err(CheckError::Parameter { op: Self::NAME, problem })
+    }
+}
+
+impl NamedOp for Normalize {
+    const NAME: &'static str = "Normalize";
+}
+
+impl Op for Normalize {
+    fn on(&self) -> &On {
+        &self.on
+    }
+
+    fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
+        let problem = if self.mean.is_empty() || self.mean.len() != self.std.len() {
+            Some(format!("mean has {} values and std {}; they have to be as many", self.mean.len(), self.std.len()))
+        } else if self.std.iter().any(|&std| std.is_nan() || std <= 0.0) {
+            Some(format!("std is {:?}; each has to be above 0", self.std))
+        } else {
+            None
+        };
+        if let Some(problem) = problem {
+            return Err(CheckError::Parameter { op: Self::NAME, problem });
+        }
+        check_dtype(Self::NAME, self.dtype, &FLOATS)?;
+        for (field, kind) in self.on.kinds(Self::NAME, types)? {
+            match &kind {
+                Kind::Pixels(pixels) if !pixels.is_mask => {
+                    self.check_channels(pixels.channels.into())?;
+                    types.set(&field, self.layout.kind(self.dtype, *pixels));
+                }
+                Kind::Tensor { dtype, shape, axes } if FLOATS.contains(dtype) => {
+                    let Some((_, channels)) = axes.channels(shape) else {
+                        let needs = "a tensor with 1 or 3 channels";
+                        return Err(CheckError::Needs { op: Self::NAME, needs, field, has: kind });
+                    };
+                    self.check_channels(channels)?;
+                }
+                Kind::Any => {}
+                _ => return Err(CheckError::Needs { op: Self::NAME, needs: "pixels", field, has: kind }),
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&self, sample: &mut Sample<'_>, _: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
+        let affine = self.affine();
+        for name in self.on.names() {
+            if let Value::Pixels(pixels) = sample.get(name)? {
+                if !self.fits(pixels.channels.into()) {
+                    let has = format!("pixels of {} channels", pixels.channels);
+                    return Err(
+                        FieldError::Unfit { name: name.to_owned(), has, needs: "as many as mean and std" }.into()
+                    );
+                }
+                convert(sample, name, (self.dtype, self.layout), Some(&affine), workspace)?;
+            } else {
+                let mut tensor = sample.take_tensor(name)?;
+                let is_float = FLOATS.contains(&tensor.dtype);
+                let Some((axes, channels)) = tensor.channels().filter(|(_, channels)| is_float && self.fits(*channels))
+                else {
+                    let has = format!("a {} tensor {:?}", tensor.dtype.name(), tensor.shape);
+                    let needs = "pixels, or a float tensor with the channels of mean and std";
+                    return Err(FieldError::Unfit { name: name.to_owned(), has, needs }.into());
+                };
+                scale_in_place(&mut tensor, axes, channels, &affine);
+                sample.put(name, Value::Tensor(tensor));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn scale_in_place(tensor: &mut Tensor<'_>, axes: Axes, channels: usize, affine: &Affine) {
+    let elements = tensor.shape.iter().product::<usize>();
+    let plane = elements / channels;
+    let channel_of = |element: usize| match axes {
+        Axes::Hwc => element % channels,
+        Axes::Chw | Axes::Unknown => element / plane.max(1),
+    };
+    let change = |element: usize, value: f32| {
+        let channel = channel_of(element);
+        value * affine.scale[channel] + affine.bias[channel]
+    };
+    match tensor.dtype {
+        Dtype::F32 => {
+            for (element, bytes) in tensor.memory.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                *bytes = change(element, f32::from_ne_bytes(*bytes)).to_ne_bytes();
+            }
+        }
+        Dtype::F16 => {
+            for (element, bytes) in tensor.memory.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+                *bytes = f16::from_f32(change(element, f16::from_ne_bytes(*bytes).to_f32())).to_ne_bytes();
+            }
+        }
+        Dtype::BF16 => {
+            for (element, bytes) in tensor.memory.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+                *bytes = bf16::from_f32(change(element, bf16::from_ne_bytes(*bytes).to_f32())).to_ne_bytes();
+            }
+        }
+        _ => unreachable!("the caller has looked at the element type"),
+    }
+}

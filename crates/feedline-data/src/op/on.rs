@@ -1,0 +1,97 @@
+//! The fields an op works on, by name.
+
+use serde::{Deserialize, Serialize};
+
+use crate::batch::{FieldTypes, Kind, PixelKind};
+use crate::op::CheckError;
+
+/// Field names: one string or a list. Ops of pictures default to `"image"`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(from = "OneOrMany", into = "Vec<String>")]
+pub struct On(Vec<String>);
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "on is the name of a field, or several")]
+enum OneOrMany {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl From<OneOrMany> for On {
+    fn from(names: OneOrMany) -> Self {
+        match names {
+            OneOrMany::One(name) => Self(vec![name]),
+            OneOrMany::Many(names) => Self(names),
+        }
+    }
+}
+
+impl From<On> for Vec<String> {
+    fn from(on: On) -> Self {
+        on.0
+    }
+}
+
+impl From<Vec<String>> for On {
+    fn from(names: Vec<String>) -> Self {
+        Self(names)
+    }
+}
+
+impl Default for On {
+    fn default() -> Self {
+        Self(vec!["image".to_owned()])
+    }
+}
+
+impl On {
+    /// The names in order; the first one's size is what draws are resolved with.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
+    /// The kinds of the fields before the op, or an error that says which fields there are.
+    pub fn kinds(&self, op: &'static str, types: &FieldTypes) -> Result<Vec<(String, Kind)>, CheckError> {
+        if self.0.is_empty() {
+            return Err(CheckError::NoFields { op });
+        }
+        if let Some(twice) = self.0.iter().enumerate().find(|(number, name)| self.0[..*number].contains(name)) {
+            return Err(CheckError::Parameter { op, problem: format!("on names field {:?} twice", twice.1) });
+        }
+        self.0
+            .iter()
+            .map(|name| match types.get(name) {
+                Some(kind) => Ok((name.clone(), kind.clone())),
+                None => Err(CheckError::NoSuchField { op, field: name.clone(), has: types.names() }),
+            })
+            .collect()
+    }
+
+    /// Checks that all fields are pictures or masks, which have the given size after the op.
+    pub fn fix_size(
+        &self,
+        op: &'static str,
+        types: &mut FieldTypes,
+        (height, width): (u32, u32),
+    ) -> Result<(), CheckError> {
+        self.change_pixels(op, types, |kind| PixelKind { height: Some(height), width: Some(width), ..kind })
+    }
+
+    /// Checks that all fields are pictures or masks, and gives each its kind after the op.
+    pub fn change_pixels(
+        &self,
+        op: &'static str,
+        types: &mut FieldTypes,
+        change: impl Fn(PixelKind) -> PixelKind,
+    ) -> Result<(), CheckError> {
+        for (field, kind) in self.kinds(op, types)? {
+            match kind {
+                Kind::Pixels(pixels) => types.set(&field, Kind::Pixels(change(pixels))),
+                // What a function returns is looked at when it is there.
+                Kind::Any => {}
+                has => return Err(CheckError::Needs { op, needs: "pixels", field, has }),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,136 @@
+//! Volumes that are at least of a size: shorter sides are padded at both ends, half of it (rounded down) in front.
+
+use feedline_order::Draw;
+use serde::{Deserialize, Serialize};
+
+use super::volumes::{Size3d, change_kinds, common_sides, image_and_label};
+use super::{NamedOp, On, Op, OpError};
+use crate::batch::{FieldError, FieldTypes, Kind, Sample, Value, Volume, VolumeKind, volume_shape};
+use crate::dtype::Dtype;
+use crate::memory::Workspace;
+use crate::op::CheckError;
+
+/// Pads volumes.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PadTo {
+    size: Size3d,
+    /// What images are padded with; labels are padded with 0.
+    #[serde(default = "default_fill")]
+    fill: f64,
+    #[serde(default)]
+    mode: PadMode,
+    #[serde(default = "image_and_label")]
+    on: On,
+}
+
+/// What the added elements are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum PadMode {
+    /// A value.
+    #[default]
+    Constant,
+    /// The nearest element of the volume.
+    Edge,
+}
+
+/// What a value can be added to.
+const NEEDS: &str = "a volume of float32, or a label";
+
+/// What `MLPerf`'s 3D U-Net pads normalised CT with at evaluation.
+fn default_fill() -> f64 {
+    -2.2
+}
+
+impl PadTo {
+    /// Whether it has something to pad a volume of this element type with.
+    fn has_fill(&self, dtype: Dtype, is_label: bool) -> bool {
+        dtype == Dtype::F32 || is_label || self.mode == PadMode::Edge
+    }
+}
+
+impl NamedOp for PadTo {
+    const NAME: &'static str = "PadTo";
+}
+
+impl Op for PadTo {
+    fn on(&self) -> &On {
+        &self.on
+    }
+
+    fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
+        self.size.check(Self::NAME)?;
+        change_kinds(Self::NAME, &self.on, types, |field, kind| {
+            if !self.has_fill(kind.dtype, kind.is_label) {
+                let (field, has) = (field.to_owned(), Kind::Volume(kind));
+                return Err(CheckError::Needs { op: Self::NAME, needs: NEEDS, field, has });
+            }
+            let sides = kind.sides.map(|sides| padded_sides(sides, self.size.sides()));
+            Ok(VolumeKind { sides, ..kind })
+        })
+    }
+
+    fn apply(&self, sample: &mut Sample<'_>, _: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
+        let old = common_sides(sample, &self.on)?;
+        let new = padded_sides(old, self.size.sides());
+        if new == old {
+            return Ok(());
+        }
+        for name in self.on.names() {
+            let volume = sample.take_volume(name)?;
+            let mut memory = sample.output(name, volume.dtype, &volume_shape(volume.channels, new), workspace)?;
+            let mut fill = vec![0; volume.dtype.bytes()];
+            if volume.dtype == Dtype::F32 && !volume.is_label {
+                fill.copy_from_slice(&(self.fill as f32).to_ne_bytes());
+            } else if !self.has_fill(volume.dtype, volume.is_label) {
+                let has = format!("a volume of {}", volume.dtype.name());
+                return Err(FieldError::Unfit { name: name.to_owned(), has, needs: NEEDS }.into());
+            }
+            let element = volume.dtype.bytes();
+            let (old_bytes, new_bytes) = (old.iter().product::<usize>() * element, memory.len() / volume.channels);
+            for (source, target) in volume.memory.chunks_exact(old_bytes).zip(memory.chunks_exact_mut(new_bytes)) {
+                workspace.cancel().check()?;
+                pad((source, old), (target, new), &fill, self.mode);
+            }
+            let padded = Volume::packed(memory, volume.dtype, volume.channels, new, volume.is_label);
+            let padded = padded.with_spacing(volume.spacing);
+            sample.give_back(name, volume.memory, workspace);
+            sample.put(name, Value::Volume(padded));
+        }
+        Ok(())
+    }
+}
+
+fn padded_sides(sides: [usize; 3], least: [usize; 3]) -> [usize; 3] {
+    std::array::from_fn(|axis| sides[axis].max(least[axis]))
+}
+
+fn pad((source, old): (&[u8], [usize; 3]), (target, new): (&mut [u8], [usize; 3]), fill: &[u8], mode: PadMode) {
+    let element = fill.len();
+    let front: [usize; 3] = std::array::from_fn(|axis| (new[axis] - old[axis]) / 2);
+    // Where along an axis the element comes from, if it is not added.
+    let from = |axis: usize, place: usize| match place.checked_sub(front[axis]) {
+        Some(old_place) if old_place < old[axis] => Some(old_place),
+        outside if mode == PadMode::Edge => Some(outside.map_or(0, |_| old[axis] - 1)),
+        _ => None,
+    };
+    let row_bytes = new[2] * element;
+    for (number, target) in target.chunks_exact_mut(row_bytes).enumerate() {
+        let (Some(z), Some(y)) = (from(0, number / new[1]), from(1, number % new[1])) else {
+            repeat(fill, target);
+            continue;
+        };
+        let row = &source[(z * old[1] + y) * old[2] * element..][..old[2] * element];
+        let (before, rest) = target.split_at_mut(front[2] * element);
+        let (middle, behind) = rest.split_at_mut(row.len());
+        middle.copy_from_slice(row);
+        let is_edge = mode == PadMode::Edge;
+        repeat(if is_edge { &row[..element] } else { fill }, before);
+        repeat(if is_edge { &row[row.len() - element..] } else { fill }, behind);
+    }
+}
+
+fn repeat(element: &[u8], target: &mut [u8]) {
+    target.chunks_exact_mut(element.len()).for_each(|target| target.copy_from_slice(element));
+}

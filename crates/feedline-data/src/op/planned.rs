@@ -1,0 +1,80 @@
+//! An op in its place in a chain: its name, what it does, and how it is written down.
+
+use std::sync::Arc;
+
+use super::{CheckError, NamedOp, Op};
+use crate::batch::Kind;
+
+/// An op of a plan.
+#[derive(Clone, Debug)]
+pub struct PlannedOp {
+    name: Arc<str>,
+    op: Arc<dyn Op>,
+    params: toml::Table,
+}
+
+/// An op that cannot be written into a plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("op {op} cannot be written into a plan: {why}")]
+pub struct UnwritableOp {
+    /// Its name.
+    pub op: String,
+    /// The reason.
+    pub why: String,
+}
+
+impl PlannedOp {
+    /// An op whose parameters are plain data.
+    pub fn named<O: NamedOp>(op: O) -> Self {
+        let params = toml::Table::try_from(&op).expect("parameters of an op are plain data");
+        Self::new(O::NAME, Arc::new(op), params)
+    }
+
+    /// An op with its parameters as a plan holds them.
+    pub fn new(name: &str, op: Arc<dyn Op>, params: toml::Table) -> Self {
+        Self { name: name.into(), op, params }
+    }
+
+    /// The name.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// What it does.
+    pub fn op(&self) -> &dyn Op {
+        &*self.op
+    }
+
+    /// Whether it decodes pixels that may be approximate: they depend on the crop that follows.
+    pub fn is_approximate(&self) -> bool {
+        self.op.on().names().any(|name| self.op.decoding(name).is_some_and(|decoding| decoding.fast))
+    }
+
+    /// The parameters, defaults included, as text: equal texts are equal ops.
+    pub fn fingerprint_text(&self) -> String {
+        format!("{} {}", self.name, toml::to_string(&self.params).expect("a table is valid TOML"))
+    }
+
+    /// The op as a table of a plan.
+    pub fn table(&self) -> Result<toml::Table, UnwritableOp> {
+        if let Some(why) = self.op.unserialisable() {
+            return Err(UnwritableOp { op: self.name.to_string(), why });
+        }
+        let mut table = toml::Table::new();
+        table.insert("op".to_owned(), self.name.to_string().into());
+        table.extend(self.params.clone());
+        Ok(table)
+    }
+
+    /// Explains a mismatch by what comes later in the chain.
+    pub(crate) fn explain(error: CheckError, later: &[Self]) -> CheckError {
+        let CheckError::Needs { op, needs, field, has } = error else { return error };
+        let decoder = later.iter().find(|later| {
+            has == Kind::Bytes && &*later.name == "DecodeImage" && later.op.on().names().any(|name| name == field)
+        });
+        match decoder {
+            Some(decoder) => CheckError::Before { op, needs, later: decoder.name.to_string() },
+            None => CheckError::Needs { op, needs, field, has },
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! A region of fixed size at a random place, around the foreground more often than chance would have it.
+//!
+//! As `MLPerf`'s `RandBalancedCrop`: with probability `oversampling` a class that is in the label is chosen, then one of the
+//! boxes around its two largest components (see [`Foreground`]). Along each axis, a box that is shorter than the region
+//! lies wholly in it, a longer one holds it wholly; which of these places it is, is drawn, then moved into the volume. Else
+//! all places are alike. Every place can come, the last one too, which `MLPerf`'s code leaves out.
+
+use std::sync::Arc;
+
+use feedline_order::Draw;
+use serde::{Deserialize, Serialize};
+
+use super::volumes::{Size3d, change_kinds, common_sides, image_and_label, volume};
+use super::{NamedOp, On, Op, OpError};
+use crate::batch::{FieldError, FieldTypes, Kind, Sample, Value, Volume, VolumeKind, volume_shape};
+use crate::dtype::Dtype;
+use crate::memory::Workspace;
+use crate::op::CheckError;
+use crate::volume::{Foreground, Region};
+
+/// Crops volumes at random.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RandomBalancedCrop {
+    size: Size3d,
+    #[serde(default = "default_oversampling")]
+    oversampling: f64,
+    #[serde(default = "image_and_label")]
+    on: On,
+}
+
+fn default_oversampling() -> f64 {
+    0.4
+}
+
+impl RandomBalancedCrop {
+    /// The region that a draw means; `None` if it does not fit.
+    fn region(
+        &self,
+        draw: &Draw,
+        sides: [usize; 3],
+        foreground: &mut dyn FnMut() -> Option<Arc<Foreground>>,
+    ) -> Option<Region> {
+        let size = self.size.sides();
+        if (0..3).any(|axis| sides[axis] < size[axis]) {
+            return None;
+        }
+        let target = if self.will_look_for_foreground(draw) { chosen(draw, &*foreground()?) } else { None };
+        let start = std::array::from_fn(|axis| {
+            let (side, last) = (size[axis], sides[axis] - size[axis]);
+            let below = |bound: usize| draw.below(3 + axis as u32, bound as u64 + 1) as usize;
+            match target {
+                None => below(last),
+                Some(Region { start, sides }) if sides[axis] <= side => {
+                    start[axis].saturating_sub(below(side - sides[axis])).min(last)
+                }
+                Some(Region { start, sides }) => start[axis] + below(sides[axis] - side),
+            }
+        });
+        Some(Region { start, sides: size })
+    }
+}
+
+/// The box that a draw means, if there is any.
+fn chosen(draw: &Draw, foreground: &Foreground) -> Option<Region> {
+    let classes = foreground.classes();
+    let (_, boxes) = classes.get(draw.below(1, classes.len() as u64) as usize)?;
+    boxes.get(draw.below(2, boxes.len() as u64) as usize).copied()
+}
+
+impl NamedOp for RandomBalancedCrop {
+    const NAME: &'static str = "RandomBalancedCrop";
+}
+
+impl Op for RandomBalancedCrop {
+    fn on(&self) -> &On {
+        &self.on
+    }
+
+    fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
+        self.size.check(Self::NAME)?;
+        if !(0.0..=1.0).contains(&self.oversampling) {
+            let problem = format!("oversampling is {}; it is a probability", self.oversampling);
+            return Err(CheckError::Parameter { op: Self::NAME, problem });
+        }
+        let is_label = |kind: &Kind| match kind {
+            Kind::Volume(volume) => volume.is_label && volume.dtype == Dtype::U8,
+            Kind::Any => true,
+            _ => false,
+        };
+        if self.oversampling > 0.0 && !self.on.kinds(Self::NAME, types)?.iter().any(|(_, kind)| is_label(kind)) {
+            let problem = "oversampling needs a label of uint8 among its fields; give it in on=..., or set it to 0";
+            return Err(CheckError::Parameter { op: Self::NAME, problem: problem.to_owned() });
+        }
+        let sides = Some(self.size.sides());
+        change_kinds(Self::NAME, &self.on, types, |_, kind| Ok(VolumeKind { sides, ..kind }))
+    }
+
+    fn is_random(&self) -> bool {
+        true
+    }
+
+    fn needs_region(
+        &self,
+        draw: &Draw,
+        sides: [usize; 3],
+        foreground: &mut dyn FnMut() -> Option<Arc<Foreground>>,
+    ) -> Option<Region> {
+        self.region(draw, sides, foreground)
+    }
+
+    fn looks_for_foreground(&self) -> bool {
+        self.oversampling > 0.0
+    }
+
+    fn will_look_for_foreground(&self, draw: &Draw) -> bool {
+        draw.happens(0, self.oversampling)
+    }
+
+    fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
+        let sides = common_sides(sample, &self.on)?;
+        let mut label = None;
+        for name in self.on.names() {
+            let Volume { is_label, dtype, .. } = *volume(sample, name)?;
+            label = label.or((is_label && dtype == Dtype::U8).then_some(name));
+        }
+        if label.is_none() && self.looks_for_foreground() {
+            let has = "no label of uint8".to_owned();
+            let name = self.on.names().collect::<Vec<_>>().join(", ");
+            return Err(FieldError::Unfit { name, has, needs: "a label among its fields" }.into());
+        }
+        let mut failure: Option<OpError> = None;
+        let mut foreground = || {
+            let found = volume(sample, label?).and_then(|label| label.foreground(workspace).map_err(OpError::from));
+            found.map_err(|error| failure = Some(error)).ok()
+        };
+        let region = self.region(draw, sides, &mut foreground);
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        let region = region.ok_or(OpError::RegionTooLarge { size: self.size.sides(), has: sides })?;
+        self.on.names().try_for_each(|name| crop(sample, name, region, workspace))
+    }
+}
+
+/// Narrows a volume to a region of it; what is there alone is not moved.
+fn crop(sample: &mut Sample<'_>, name: &str, region: Region, workspace: &mut Workspace) -> Result<(), OpError> {
+    let volume = sample.take_volume(name)?;
+    let there = volume.excerpt.unwrap_or(Region::whole(volume.sides));
+    assert!(there.contains(&region), "{there:?} is there, but {region:?} is needed");
+    let Volume { dtype, channels, spacing, is_label, .. } = volume;
+    let memory = if there == region {
+        volume.memory
+    } else {
+        let mut memory = sample.output(name, dtype, &volume_shape(channels, region.sides), workspace)?;
+        let inner = region.within(&there);
+        inner.copy_from(&volume.memory, channels, there.sides, dtype.bytes(), &mut memory);
+        sample.give_back(name, volume.memory, workspace);
+        memory
+    };
+    let cropped = Volume::packed(memory, dtype, channels, region.sides, is_label).with_spacing(spacing);
+    sample.put(name, Value::Volume(cropped));
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! Values times a random factor, with a probability.
+
+use feedline_order::Draw;
+use serde::{Deserialize, Serialize};
+
+use super::volumes::{change_floats, check_floats};
+use super::{NamedOp, On, Op, OpError};
+use crate::batch::{FieldTypes, Sample};
+use crate::memory::Workspace;
+use crate::op::CheckError;
+
+/// Multiplies by a number between `1 - factor` and `1 + factor`.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RandomBrightness {
+    #[serde(default = "default_factor")]
+    factor: f64,
+    #[serde(default = "default_p")]
+    p: f64,
+    #[serde(default)]
+    on: On,
+}
+
+fn default_factor() -> f64 {
+    0.3
+}
+
+fn default_p() -> f64 {
+    0.1
+}
+
+impl NamedOp for RandomBrightness {
+    const NAME: &'static str = "RandomBrightness";
+}
+
+impl Op for RandomBrightness {
+    fn on(&self) -> &On {
+        &self.on
+    }
+
+    fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
+        CheckError::probability(Self::NAME, self.p)?;
+        if !(0.0..=1.0).contains(&self.factor) {
+            let problem = format!("factor is {}; it lies between 0 and 1", self.factor);
+            return Err(CheckError::Parameter { op: Self::NAME, problem });
+        }
+        check_floats(Self::NAME, &self.on, types)
+    }
+
+    fn is_random(&self) -> bool {
+        self.p > 0.0
+    }
+
+    fn fires(&self, draw: &Draw) -> bool {
+        draw.happens(0, self.p)
+    }
+
+    fn keeps_places(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
+        if !self.fires(draw) {
+            return Ok(());
+        }
+        let factor = draw.between(1, 1.0 - self.factor, 1.0 + self.factor) as f32;
+        self.on.names().try_for_each(|name| {
+            change_floats(sample, name, workspace, |_, elements| {
+                for element in elements {
+                    *element = (f32::from_ne_bytes(*element) * factor).to_ne_bytes();
+                }
+            })
+        })
+    }
+}

@@ -1,0 +1,245 @@
+//! A random rectangle is blotted out: torchvision's `RandomErasing`, on tensors and on pixels.
+
+use feedline_codec::Rect;
+use feedline_order::Draw;
+use serde::{Deserialize, Serialize};
+
+use super::pixels::pack;
+use super::{Facts, NamedOp, On, Op, OpError};
+use crate::batch::{Axes, FieldError, FieldTypes, Kind, Sample, Tensor, Value};
+use crate::dtype::Dtype;
+use crate::memory::Workspace;
+use crate::op::CheckError;
+
+const ATTEMPTS: u32 = 10;
+/// Draws of noise begin here, behind those of the rectangle.
+const FIRST_NOISE: u32 = 1000;
+/// What it works on.
+const NEEDS: &str = "pixels, or a float32 or uint8 tensor with 1 or 3 channels";
+
+/// Erases at random.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RandomErasing {
+    #[serde(default = "half")]
+    p: f64,
+    #[serde(default = "default_scale")]
+    scale: [f64; 2],
+    #[serde(default = "default_ratio")]
+    ratio: [f64; 2],
+    #[serde(default)]
+    value: Filling,
+    #[serde(default)]
+    on: On,
+}
+
+/// What stands in the rectangle.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(untagged, expecting = "value is a number, one number per channel, or \"random\"")]
+enum Filling {
+    One(f64),
+    PerChannel(Vec<f64>),
+    /// `"random"`: normal noise, per element.
+    Named(String),
+}
+
+impl Default for Filling {
+    fn default() -> Self {
+        Self::One(0.0)
+    }
+}
+
+fn half() -> f64 {
+    0.5
+}
+
+fn default_scale() -> [f64; 2] {
+    [0.02, 0.33]
+}
+
+fn default_ratio() -> [f64; 2] {
+    [0.3, 3.3]
+}
+
+impl RandomErasing {
+    fn rect(&self, draw: &Draw, width: u32, height: u32) -> Option<Rect> {
+        if !draw.happens(0, self.p) {
+            return None;
+        }
+        let (log_low, log_high) = (libm::log(self.ratio[0]), libm::log(self.ratio[1]));
+        let (full_width, full_height) = (f64::from(width), f64::from(height));
+        (0..ATTEMPTS).find_map(|attempt| {
+            let first = 1 + attempt * 4;
+            let area = full_width * full_height * draw.between(first, self.scale[0], self.scale[1]);
+            let aspect = libm::exp(draw.between(first + 1, log_low, log_high));
+            let erased_height = (area * aspect).sqrt().round_ties_even();
+            let erased_width = (area / aspect).sqrt().round_ties_even();
+            (erased_height < full_height && erased_width < full_width).then(|| {
+                let (erased_width, erased_height) = (erased_width as u32, erased_height as u32);
+                Rect {
+                    top: draw.below(first + 2, u64::from(height - erased_height) + 1) as u32,
+                    left: draw.below(first + 3, u64::from(width - erased_width) + 1) as u32,
+                    width: erased_width,
+                    height: erased_height,
+                }
+            })
+        })
+    }
+
+    fn value(&self, draw: &Draw, channel: usize, number: u32) -> f32 {
+        match &self.value {
+            Filling::One(value) => *value as f32,
+            Filling::PerChannel(values) => values[channel.min(values.len() - 1)] as f32,
+            Filling::Named(_) => normal(draw, FIRST_NOISE + number),
+        }
+    }
+}
+
+/// One number of the standard normal distribution, by Box and Muller's transform of one draw.
+fn normal(draw: &Draw, number: u32) -> f32 {
+    let bits = draw.bits(number);
+    let radius = (f64::from((bits >> 32) as u32) + 1.0) / 4_294_967_296.0;
+    let angle = f64::from(bits as u32) / 4_294_967_296.0 * std::f64::consts::TAU;
+    (libm::sqrt(-2.0 * libm::log(radius)) * libm::cos(angle)) as f32
+}
+
+/// Where the sides of a picture are, in elements.
+struct Strides {
+    height: usize,
+    width: usize,
+    channels: usize,
+    row: usize,
+    column: usize,
+    channel: usize,
+}
+
+impl Strides {
+    fn of_pixels(height: usize, width: usize, channels: usize) -> Self {
+        Self { height, width, channels, row: width * channels, column: channels, channel: 1 }
+    }
+
+    fn of_tensor(tensor: &Tensor<'_>) -> Option<Self> {
+        match (tensor.channels()?, &tensor.shape[..]) {
+            ((Axes::Hwc, channels), &[height, width, _]) => Some(Self::of_pixels(height, width, channels)),
+            ((_, channels), &[_, height, width]) => {
+                Some(Self { height, width, channels, row: width, column: 1, channel: width * height })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl NamedOp for RandomErasing {
+    const NAME: &'static str = "RandomErasing";
+}
+
+impl Op for RandomErasing {
+    fn on(&self) -> &On {
+        &self.on
+    }
+
+    fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
+        CheckError::probability(Self::NAME, self.p)?;
+        let problem = match &self.value {
+            Filling::Named(name) if name != "random" => {
+                Some(format!("value is {name:?}; it is a number, one number per channel, or \"random\""))
+            }
+            Filling::PerChannel(values) if ![1, 3].contains(&values.len()) => {
+                Some(format!("value has {} numbers; pictures have 1 or 3 channels", values.len()))
+            }
+            _ => None,
+        };
+        if let Some(problem) = problem {
+            return Err(CheckError::Parameter { op: Self::NAME, problem });
+        }
+        CheckError::range(Self::NAME, "scale", self.scale)?;
+        CheckError::range(Self::NAME, "ratio", self.ratio)?;
+        for (field, kind) in self.on.kinds(Self::NAME, types)? {
+            let fits = match &kind {
+                Kind::Pixels(pixels) => !pixels.is_mask,
+                Kind::Any => true,
+                Kind::Tensor { dtype: Dtype::U8 | Dtype::F32, shape, axes } => axes.channels(shape).is_some(),
+                _ => false,
+            };
+            if !fits {
+                return Err(CheckError::Needs { op: Self::NAME, needs: NEEDS, field, has: kind });
+            }
+        }
+        Ok(())
+    }
+
+    fn fires(&self, draw: &Draw) -> bool {
+        draw.happens(0, self.p)
+    }
+
+    fn is_random(&self) -> bool {
+        true
+    }
+
+    fn resolve(&self, draw: &Draw, facts: Facts) -> Vec<(&'static str, f64)> {
+        match self.rect(draw, facts.width, facts.height) {
+            None => Vec::new(),
+            Some(rect) => vec![
+                ("left", f64::from(rect.left)),
+                ("top", f64::from(rect.top)),
+                ("width", f64::from(rect.width)),
+                ("height", f64::from(rect.height)),
+            ],
+        }
+    }
+
+    fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
+        if !draw.happens(0, self.p) {
+            return Ok(());
+        }
+        for name in self.on.names() {
+            let mut value = match sample.take(name)? {
+                Value::Pixels(pixels) => Value::Pixels(pack(sample, name, pixels, workspace)?),
+                other => other,
+            };
+            let (memory, dtype, strides) = match &mut value {
+                Value::Pixels(pixels) => {
+                    let strides =
+                        Strides::of_pixels(pixels.height as usize, pixels.width as usize, pixels.channels.into());
+                    (&mut pixels.memory, Dtype::U8, strides)
+                }
+                Value::Tensor(tensor) => {
+                    let strides = Strides::of_tensor(tensor);
+                    let Some(strides) = strides.filter(|_| [Dtype::U8, Dtype::F32].contains(&tensor.dtype)) else {
+                        let has = format!("a {} tensor {:?}", tensor.dtype.name(), tensor.shape);
+                        return Err(FieldError::Unfit { name: name.to_owned(), has, needs: NEEDS }.into());
+                    };
+                    (&mut tensor.memory, tensor.dtype, strides)
+                }
+                other => {
+                    let (has, needs) = (other.describe(), "pixels");
+                    return Err(FieldError::Kind { name: name.to_owned(), has, needs }.into());
+                }
+            };
+            if let Some(rect) = self.rect(draw, strides.width as u32, strides.height as u32) {
+                self.erase(memory, dtype, &strides, rect, draw);
+            }
+            sample.put(name, value);
+        }
+        Ok(())
+    }
+}
+
+impl RandomErasing {
+    fn erase(&self, memory: &mut [u8], dtype: Dtype, strides: &Strides, rect: Rect, draw: &Draw) {
+        let mut number = 0;
+        for channel in 0..strides.channels {
+            for y in rect.top as usize..(rect.top + rect.height) as usize {
+                for x in rect.left as usize..(rect.left + rect.width) as usize {
+                    let element = channel * strides.channel + y * strides.row + x * strides.column;
+                    let value = self.value(draw, channel, number);
+                    number += 1;
+                    match dtype {
+                        Dtype::F32 => memory[element * 4..][..4].copy_from_slice(&value.to_ne_bytes()),
+                        _ => memory[element] = value.clamp(0.0, 255.0) as u8,
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Mirror images, as torchvision's `RandomHorizontalFlip` and `RandomVerticalFlip`.
+
+use feedline_codec::{flip_horizontal, flip_vertical};
+use feedline_order::Draw;
+use serde::{Deserialize, Serialize};
+
+use super::pixels::pack;
+use super::{Facts, NamedOp, On, Op, OpError};
+use crate::batch::{FieldTypes, Sample, Value};
+use crate::memory::Workspace;
+use crate::op::CheckError;
+
+macro_rules! random_flip {
+    ($(#[$doc:meta])* $name:ident, $flip:path) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, Deserialize, Serialize)]
+        #[serde(deny_unknown_fields)]
+        pub(super) struct $name {
+            #[serde(default = "half")]
+            p: f64,
+            #[serde(default)]
+            on: On,
+        }
+
+        impl NamedOp for $name {
+            const NAME: &'static str = stringify!($name);
+        }
+
+        impl Op for $name {
+            fn on(&self) -> &On {
+                &self.on
+            }
+
+            fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
+                CheckError::probability(Self::NAME, self.p)?;
+                self.on.change_pixels(Self::NAME, types, |kind| kind)
+            }
+
+            fn is_random(&self) -> bool {
+                self.p > 0.0 && self.p < 1.0
+            }
+
+            fn fires(&self, draw: &Draw) -> bool {
+                draw.happens(0, self.p)
+            }
+
+            fn resolve(&self, draw: &Draw, _: Facts) -> Vec<(&'static str, f64)> {
+                vec![("flip", f64::from(u8::from(draw.happens(0, self.p))))]
+            }
+
+            fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
+                if draw.happens(0, self.p) {
+                    for name in self.on.names() {
+                        let pixels = sample.take_pixels(name)?;
+                        let mut pixels = pack(sample, name, pixels, workspace)?;
+                        $flip(&mut pixels.memory, pixels.width, pixels.height, pixels.channels);
+                        sample.put(name, Value::Pixels(pixels));
+                    }
+                }
+                Ok(())
+            }
+        }
+    };
+}
+
+fn half() -> f64 {
+    0.5
+}
+
+random_flip!(
+    /// Mirrors left and right with probability `p`.
+    RandomHorizontalFlip,
+    flip_horizontal
+);
+random_flip!(
+    /// Mirrors top and bottom with probability `p`.
+    RandomVerticalFlip,
+    flip_vertical
+);

@@ -1,0 +1,152 @@
+//! A random part of random area and aspect, resized: torchvision's `RandomResizedCrop`.
+
+use feedline_codec::Rect;
+use feedline_order::Draw;
+use serde::{Deserialize, Serialize};
+
+use super::pixels::{Interpolation, common_size, crop, resize};
+use super::size::Size;
+use super::{Facts, NamedOp, Need, On, Op, OpError};
+use crate::batch::{FieldTypes, Sample};
+use crate::memory::Workspace;
+use crate::op::CheckError;
+
+const ATTEMPTS: u32 = 10;
+
+/// Crops at random and resizes.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RandomResizedCrop {
+    size: Size,
+    /// Least and greatest share of the picture's area.
+    #[serde(default = "default_scale")]
+    scale: [f64; 2],
+    /// Least and greatest width / height.
+    #[serde(default = "default_ratio")]
+    ratio: [f64; 2],
+    #[serde(default)]
+    interpolation: Interpolation,
+    #[serde(default)]
+    on: On,
+}
+
+fn default_scale() -> [f64; 2] {
+    [0.08, 1.0]
+}
+
+fn default_ratio() -> [f64; 2] {
+    [3.0 / 4.0, 4.0 / 3.0]
+}
+
+impl RandomResizedCrop {
+    fn rect(&self, draw: &Draw, width: u32, height: u32) -> Rect {
+        let (log_low, log_high) = (libm::log(self.ratio[0]), libm::log(self.ratio[1]));
+        let (full_width, full_height) = (f64::from(width), f64::from(height));
+        for attempt in 0..ATTEMPTS {
+            let first = attempt * 4;
+            let area = full_width * full_height * draw.between(first, self.scale[0], self.scale[1]);
+            let aspect = libm::exp(draw.between(first + 1, log_low, log_high));
+            let crop_width = (area * aspect).sqrt().round_ties_even();
+            let crop_height = (area / aspect).sqrt().round_ties_even();
+            if crop_width >= 1.0 && crop_width <= full_width && crop_height >= 1.0 && crop_height <= full_height {
+                let (crop_width, crop_height) = (crop_width as u32, crop_height as u32);
+                return Rect {
+                    top: draw.below(first + 2, u64::from(height - crop_height) + 1) as u32,
+                    left: draw.below(first + 3, u64::from(width - crop_width) + 1) as u32,
+                    width: crop_width,
+                    height: crop_height,
+                };
+            }
+        }
+        self.central_rect(width, height)
+    }
+
+    /// The largest central part with an allowed aspect, for pictures in which ten draws did not fit.
+    fn central_rect(&self, width: u32, height: u32) -> Rect {
+        let aspect = f64::from(width) / f64::from(height);
+        let side = |side: f64, limit: u32| (side.round_ties_even() as u32).clamp(1, limit);
+        let (crop_width, crop_height) = if aspect < self.ratio[0] {
+            (width, side(f64::from(width) / self.ratio[0], height))
+        } else if aspect > self.ratio[1] {
+            (side(f64::from(height) * self.ratio[1], width), height)
+        } else {
+            (width, height)
+        };
+        let (left, top) = ((width - crop_width) / 2, (height - crop_height) / 2);
+        Rect { left, top, width: crop_width, height: crop_height }
+    }
+}
+
+impl NamedOp for RandomResizedCrop {
+    const NAME: &'static str = "RandomResizedCrop";
+}
+
+impl Op for RandomResizedCrop {
+    fn on(&self) -> &On {
+        &self.on
+    }
+
+    fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
+        self.size.check(Self::NAME)?;
+        CheckError::range(Self::NAME, "scale", self.scale)?;
+        CheckError::range(Self::NAME, "ratio", self.ratio)?;
+        self.on.fix_size(Self::NAME, types, self.size.height_width())
+    }
+
+    fn is_random(&self) -> bool {
+        true
+    }
+
+    fn resolve(&self, draw: &Draw, facts: Facts) -> Vec<(&'static str, f64)> {
+        let rect = self.rect(draw, facts.width, facts.height);
+        vec![
+            ("left", f64::from(rect.left)),
+            ("top", f64::from(rect.top)),
+            ("width", f64::from(rect.width)),
+            ("height", f64::from(rect.height)),
+        ]
+    }
+
+    fn needs(&self, draw: &Draw, facts: Facts) -> Option<Need> {
+        let (height, width) = self.size.height_width();
+        Some(Need { rect: self.rect(draw, facts.width, facts.height), resized: Some((width, height)) })
+    }
+
+    fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
+        let (width, height) = common_size(sample, &self.on)?;
+        crop(sample, &self.on, self.rect(draw, width, height))?;
+        resize(sample, &self.on, self.size.height_width(), self.interpolation, workspace)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use feedline_order::random::{Purpose, StreamKey};
+    use feedline_order::{Epoch, Occurrence, SampleId, Seed};
+
+    #[test]
+    fn crops_lie_inside_and_have_the_asked_area_and_aspect() {
+        let op = RandomResizedCrop {
+            size: Size::Square(224),
+            scale: default_scale(),
+            ratio: default_ratio(),
+            interpolation: Interpolation::Bilinear,
+            on: On::default(),
+        };
+        let key = StreamKey::new(Seed(1), Epoch(0), Purpose::Op(1));
+        for id in 0..2000 {
+            let rect = op.rect(&Draw::new(key, SampleId(id), Occurrence(0)), 500, 375);
+            assert!(rect.left + rect.width <= 500 && rect.top + rect.height <= 375);
+            let area = f64::from(rect.width * rect.height) / (500.0 * 375.0);
+            assert!((0.07..=1.0).contains(&area), "area {area}");
+            let aspect = f64::from(rect.width) / f64::from(rect.height);
+            assert!((0.73..=1.36).contains(&aspect), "aspect {aspect}");
+        }
+        for (width, height) in [(1, 1), (1, 1000), (1000, 1), (3, 2)] {
+            let rect = op.rect(&Draw::new(key, SampleId(0), Occurrence(0)), width, height);
+            assert!(rect.width >= 1 && rect.height >= 1, "{rect:?}");
+            assert!(rect.left + rect.width <= width && rect.top + rect.height <= height, "{rect:?}");
+        }
+    }
+}

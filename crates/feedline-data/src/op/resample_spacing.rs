@@ -1,0 +1,98 @@
+//! Volumes on a grid of another spacing: images trilinear, labels by nearest element.
+//!
+//! The new sides are `floor(side * spacing / new spacing)`, at least 1. The spacing is that of the first field.
+
+use feedline_order::Draw;
+use serde::{Deserialize, Serialize};
+
+use super::volumes::{change_kinds, check_positive, common_sides, image_and_label, volume};
+use super::{NamedOp, On, Op, OpError};
+use crate::batch::{FieldError, FieldTypes, Kind, Sample, Value, Volume, VolumeKind, volume_shape};
+use crate::dtype::Dtype;
+use crate::memory::Workspace;
+use crate::op::CheckError;
+use crate::volume::{nearest, place_bytes, trilinear};
+
+/// Spacings are stored as float32: a side that is a whole number but for that is one.
+const TOLERANCE: f64 = 1e-4;
+
+/// Resamples volumes.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ResampleSpacing {
+    /// Millimetres along depth, height, width.
+    #[serde(default = "default_spacing")]
+    spacing: [f64; 3],
+    #[serde(default = "image_and_label")]
+    on: On,
+}
+
+/// That of `MLPerf`'s 3D U-Net.
+fn default_spacing() -> [f64; 3] {
+    [1.6, 1.2, 1.2]
+}
+
+impl ResampleSpacing {
+    fn new_sides(&self, sides: [usize; 3], spacing: [f64; 3]) -> [usize; 3] {
+        std::array::from_fn(|axis| {
+            let side = sides[axis] as f64 * (spacing[axis] / self.spacing[axis]);
+            ((side + TOLERANCE) as usize).max(1)
+        })
+    }
+}
+
+impl NamedOp for ResampleSpacing {
+    const NAME: &'static str = "ResampleSpacing";
+}
+
+impl Op for ResampleSpacing {
+    fn on(&self) -> &On {
+        &self.on
+    }
+
+    fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
+        self.spacing.iter().try_for_each(|&spacing| check_positive(Self::NAME, "spacing", spacing))?;
+        change_kinds(Self::NAME, &self.on, types, |field, kind| {
+            let wanted = if kind.is_label { Dtype::U8 } else { Dtype::F32 };
+            if kind.dtype != wanted {
+                let (field, has) = (field.to_owned(), Kind::Volume(kind));
+                let needs = "an image of float32 or a label of uint8";
+                return Err(CheckError::Needs { op: Self::NAME, needs, field, has });
+            }
+            Ok(VolumeKind { sides: None, ..kind })
+        })
+    }
+
+    fn apply(&self, sample: &mut Sample<'_>, _: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
+        let old = common_sides(sample, &self.on)?;
+        let first = self.on.names().next().unwrap_or_default();
+        let spacing = volume(sample, first)?.spacing.ok_or_else(|| OpError::NoSpacing { field: first.to_owned() })?;
+        if !spacing.iter().all(|spacing| *spacing > 0.0 && spacing.is_finite()) {
+            return Err(OpError::Spacing { field: first.to_owned(), spacing });
+        }
+        let new = self.new_sides(old, spacing);
+        for name in self.on.names() {
+            let source = sample.take_volume(name)?;
+            if new == old {
+                sample.put(name, Value::Volume(source.with_spacing(Some(self.spacing))));
+                continue;
+            }
+            let mut memory = sample.output(name, source.dtype, &volume_shape(source.channels, new), workspace)?;
+            // A long thin volume has almost as many places as elements.
+            workspace.reserve(place_bytes(new))?;
+            match (source.dtype, source.is_label) {
+                (Dtype::U8, true) => nearest(&source.memory, old, &mut memory, new, workspace)?,
+                (Dtype::F32, false) => trilinear(&source.memory, old, &mut memory, new, workspace)?,
+                (dtype, _) => {
+                    let has = format!("a volume of {}", dtype.name());
+                    let needs = "an image of float32 or a label of uint8";
+                    return Err(FieldError::Unfit { name: name.to_owned(), has, needs }.into());
+                }
+            }
+            let resampled = Volume::packed(memory, source.dtype, source.channels, new, source.is_label);
+            sample.give_back(name, source.memory, workspace);
+            sample.put(name, Value::Volume(resampled.with_spacing(Some(self.spacing))));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! Another size, antialiased, as torchvision's `Resize`.
+
+use feedline_order::Draw;
+use serde::{Deserialize, Serialize};
+
+use super::pixels::{Interpolation, common_size, resize};
+use super::size::{MAX_SIDE, Size};
+use super::{Facts, NamedOp, On, Op, OpError};
+use crate::batch::{FieldTypes, PixelKind, Sample};
+use crate::memory::Workspace;
+use crate::op::CheckError;
+
+/// Resizes pictures: a single number is the shorter side, two are height and width.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Resize {
+    size: Size,
+    #[serde(default)]
+    interpolation: Interpolation,
+    /// The longer side may not exceed this; the shorter is then less than `size`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_size: Option<u32>,
+    #[serde(default)]
+    on: On,
+}
+
+impl Resize {
+    /// Height and width of the result.
+    fn target(&self, width: u32, height: u32) -> (u32, u32) {
+        let short_target = match self.size {
+            Size::Sides([height, width]) => return (height, width),
+            Size::Square(side) => side,
+        };
+        let (short, long) = (width.min(height), width.max(height));
+        let mut new_short = u64::from(short_target);
+        let mut new_long = new_short * u64::from(long) / u64::from(short);
+        if let Some(limit) = self.max_size.map(u64::from).filter(|&limit| new_long > limit) {
+            new_short = limit * new_short / new_long;
+            new_long = limit;
+        }
+        let side = |side: u64| side.clamp(1, u64::from(MAX_SIDE)) as u32;
+        if width <= height { (side(new_long), side(new_short)) } else { (side(new_short), side(new_long)) }
+    }
+}
+
+impl NamedOp for Resize {
+    const NAME: &'static str = "Resize";
+}
+
+impl Op for Resize {
+    fn on(&self) -> &On {
+        &self.on
+    }
+
+    fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
+        self.size.check(Self::NAME)?;
+        let problem = match (self.size, self.max_size) {
+            (Size::Square(side), Some(limit)) if limit <= side => {
+                Some(format!("max_size is {limit}, but has to exceed size, which is {side}"))
+            }
+            (Size::Sides(_), Some(_)) => Some("max_size goes with one number for size, the shorter side".to_owned()),
+            _ => None,
+        };
+        if let Some(problem) = problem {
+            return Err(CheckError::Parameter { op: Self::NAME, problem });
+        }
+        self.on.change_pixels(Self::NAME, types, |kind| match self.size {
+            Size::Sides([height, width]) => PixelKind { height: Some(height), width: Some(width), ..kind },
+            Size::Square(_) => match (kind.width, kind.height) {
+                (Some(width), Some(height)) => {
+                    let (height, width) = self.target(width, height);
+                    PixelKind { height: Some(height), width: Some(width), ..kind }
+                }
+                _ => PixelKind { height: None, width: None, ..kind },
+            },
+        })
+    }
+
+    fn resolve(&self, _: &Draw, facts: Facts) -> Vec<(&'static str, f64)> {
+        let (height, width) = self.target(facts.width, facts.height);
+        vec![("height", f64::from(height)), ("width", f64::from(width))]
+    }
+
+    fn apply(&self, sample: &mut Sample<'_>, _: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
+        let (width, height) = common_size(sample, &self.on)?;
+        resize(sample, &self.on, self.target(width, height), self.interpolation, workspace)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_number_is_the_shorter_side_as_in_torchvision() {
+        let check = |size, max_size, (width, height), target| {
+            let op = Resize { size, interpolation: Interpolation::Bilinear, max_size, on: On::default() };
+            assert_eq!(op.target(width, height), target);
+        };
+        check(Size::Square(256), None, (500, 375), (256, 341));
+        check(Size::Square(256), None, (375, 500), (341, 256));
+        check(Size::Square(256), Some(300), (500, 375), (225, 300));
+        check(Size::Sides([10, 20]), None, (500, 375), (10, 20));
+        check(Size::Square(1), None, (1, 20_000), (20_000, 1));
+    }
+}

@@ -1,0 +1,146 @@
+//! Hands what workers made to the writer in order, and makes workers wait that are too far ahead.
+//!
+//! Always true: at most [`MOST_BYTES`] wait here, and the sample that the writer needs next, for which there is always room.
+
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::sample::ReadySample;
+use super::summary::PackError;
+use crate::memory::Cancel;
+
+/// Bytes of samples that wait to be written.
+const MOST_BYTES: usize = 256 << 20;
+/// Samples that wait to be written, however small.
+const MOST_SAMPLES: usize = 4096;
+/// How long a worker waits before it asks again whether to stop.
+const TURN: Duration = Duration::from_millis(50);
+
+/// Samples between workers and writer.
+#[derive(Debug)]
+pub(super) struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+    cancel: Cancel,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The next sample that a worker takes up.
+    next: u64,
+    end: u64,
+    /// The sample that the writer needs.
+    due: u64,
+    ready: BTreeMap<u64, Result<ReadySample, PackError>>,
+    bytes: usize,
+}
+
+impl Queue {
+    /// A queue of the samples `start..end`.
+    pub fn new(start: u64, end: u64, cancel: Cancel) -> Self {
+        let state = State { next: start, end, due: start, ready: BTreeMap::new(), bytes: 0 };
+        Self { state: Mutex::new(state), changed: Condvar::new(), cancel }
+    }
+
+    /// The next sample to be made; none at the end, or if the work is to stop.
+    pub fn claim(&self) -> Option<u64> {
+        let mut state = self.lock();
+        if self.cancel.is_cancelled() || state.next >= state.end {
+            return None;
+        }
+        state.next += 1;
+        Some(state.next - 1)
+    }
+
+    /// Hands a sample over, once there is room.
+    pub fn put(&self, number: u64, made: Result<ReadySample, PackError>) {
+        let bytes = made.as_ref().map_or(0, ReadySample::memory_bytes);
+        let mut state = self.lock();
+        while number != state.due && (state.bytes + bytes > MOST_BYTES || state.ready.len() >= MOST_SAMPLES) {
+            if self.cancel.is_cancelled() {
+                return;
+            }
+            state = self.changed.wait_timeout(state, TURN).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.bytes += bytes;
+        state.ready.insert(number, made);
+        self.changed.notify_all();
+    }
+
+    /// The sample that is due, if it comes within `limit`.
+    pub fn take_within(&self, limit: Duration) -> Option<Result<ReadySample, PackError>> {
+        let mut state = self.lock();
+        if !state.ready.contains_key(&state.due) {
+            state = self.changed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let due = state.due;
+        let made = state.ready.remove(&due)?;
+        state.due += 1;
+        state.bytes -= made.as_ref().map_or(0, ReadySample::memory_bytes);
+        self.changed.notify_all();
+        Some(made)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::super::run::StopAtEnd;
+    use super::super::sample::ReadyMember;
+    use super::*;
+
+    fn sample(number: u64, bytes: usize) -> ReadySample {
+        let bytes = vec![0; bytes];
+        let member = ReadyMember { extension: String::new(), bytes, width: 0, height: 0, record: Vec::new() };
+        ReadySample { name: number.to_string(), members: vec![member], ..ReadySample::default() }
+    }
+
+    #[test]
+    fn samples_come_in_order_whoever_made_them_and_however_large_they_are() {
+        let each = MOST_BYTES / 3;
+        let cancel = Cancel::default();
+        let queue = Queue::new(3, 60, cancel.clone());
+        thread::scope(|scope| {
+            // A claim that does not hold ends the workers, too.
+            let _stop = StopAtEnd(&cancel);
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while let Some(number) = queue.claim() {
+                        queue.put(number, Ok(sample(number, each)));
+                    }
+                });
+            }
+            for number in 3..60 {
+                let mut waited = 0;
+                let made = loop {
+                    if let Some(made) = queue.take_within(TURN) {
+                        break made.unwrap();
+                    }
+                    waited += 1;
+                    assert!(waited < 1000, "sample {number} does not come");
+                };
+                assert_eq!(made.name, number.to_string());
+                let bytes = queue.lock().bytes;
+                assert!(bytes <= MOST_BYTES + each, "{bytes} bytes wait");
+            }
+        });
+        assert!(queue.claim().is_none());
+    }
+
+    #[test]
+    fn workers_that_wait_for_room_end_when_the_work_is_cancelled() {
+        let cancel = Cancel::default();
+        let queue = Queue::new(0, 10, cancel.clone());
+        thread::scope(|scope| {
+            scope.spawn(|| queue.put(9, Ok(sample(9, MOST_BYTES + 1))));
+            cancel.cancel();
+        });
+        assert!(queue.claim().is_none());
+    }
+}

@@ -1,0 +1,174 @@
+//! The log of a run in arrival order: which samples each batch had, so that the run can be replayed.
+//!
+//! In: the batches as they are delivered, or a file of them. Out: lines of JSON, the first says which plan it is of; or the
+//! order of each epoch. A record replaces what the log had of its epoch from its place on: a run that was killed and resumed
+//! delivers some batches once more.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::PathBuf;
+
+use feedline_order::{Epoch, Rank};
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Plan;
+use crate::private_files::open_appending;
+
+/// What a log is of: it can be replayed where this is the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Title {
+    feedline_arrivals: u32,
+    order: String,
+    batch_size: usize,
+    drop_last: bool,
+    rank: u32,
+    world_size: u32,
+}
+
+/// One batch.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    epoch: Epoch,
+    offset: u64,
+    batch: u64,
+    numbers: Vec<u64>,
+}
+
+/// Longer logs are not replayed: about 10^9 samples.
+pub(super) const MOST_LOG_BYTES: u64 = 8 << 30;
+/// Longer titles are not from us.
+const MOST_TITLE_BYTES: u64 = 1 << 16;
+/// The version of logs.
+const FORMAT: u32 = 1;
+
+impl Title {
+    fn of(plan: &Plan) -> Self {
+        let rank = plan.config().rank;
+        let settings = plan.settings();
+        Self {
+            feedline_arrivals: FORMAT,
+            order: plan.fingerprints().order.to_string(),
+            batch_size: settings.batch_size,
+            drop_last: settings.drop_last,
+            rank: rank.rank,
+            world_size: rank.world,
+        }
+    }
+}
+
+/// The file of this rank: each has its own.
+pub(super) fn file_of_rank(path: &str, rank: Rank) -> PathBuf {
+    if rank.world == 1 { PathBuf::from(path) } else { PathBuf::from(format!("{path}.rank{}", rank.rank)) }
+}
+
+/// A log that is being written.
+#[derive(Debug)]
+pub struct ArrivalLog {
+    file: File,
+}
+
+impl ArrivalLog {
+    /// Begins a log, or goes on with one of the same plan.
+    pub fn open(path: &str, plan: &Plan) -> io::Result<Self> {
+        let path = file_of_rank(path, plan.config().rank);
+        let mut file = open_appending(&path)?;
+        let title = Title::of(plan);
+        if file.metadata()?.len() == 0 {
+            write_line(&mut file, &title)?;
+        } else if read_title(&mut BufReader::new(&file)).as_ref() != Some(&title) {
+            let text = format!("{} is not a log of this plan; name another file, or remove it", path.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        let mut log = Self { file };
+        log.end_line()?;
+        Ok(log)
+    }
+
+    /// Writes which numbers of the share a batch had. After an error the record may have been cut short: open the log again.
+    pub fn write(&mut self, (epoch, offset, batch): (Epoch, u64, u64), numbers: Vec<u64>) -> io::Result<()> {
+        write_line(&mut self.file, &Record { epoch, offset, batch, numbers })
+    }
+
+    fn end_line(&mut self) -> io::Result<()> {
+        let mut last = [b'\n'];
+        self.file.seek(SeekFrom::End(-1))?;
+        self.file.read_exact(&mut last)?;
+        if last == [b'\n'] { Ok(()) } else { self.file.write_all(b"\n") }
+    }
+}
+
+fn write_line(file: &mut File, line: &impl Serialize) -> io::Result<()> {
+    let mut text = serde_json::to_vec(line)?;
+    text.push(b'\n');
+    file.write_all(&text)
+}
+
+fn read_title(reader: &mut impl BufRead) -> Option<Title> {
+    let mut line = String::new();
+    reader.take(MOST_TITLE_BYTES).read_line(&mut line).ok()?;
+    serde_json::from_str(&line).ok()
+}
+
+/// The orders that a log holds: for each epoch and offset the numbers in the order of delivery, as far as it goes.
+#[derive(Debug, Default)]
+pub(super) struct Logged(BTreeMap<(Epoch, u64), Vec<u64>>);
+
+impl Logged {
+    /// Reads a log of `plan` from bytes; says what is wrong with it.
+    pub fn read(bytes: &[u8], plan: &Plan) -> Result<Self, String> {
+        let mut lines = BufReader::new(bytes);
+        let title = read_title(&mut lines).ok_or("it is not a log of arrivals")?;
+        if title != Title::of(plan) {
+            return Err(format!(
+                "it is of a run with other samples, ops or seed, or not of rank {} of {} with batch size {}",
+                plan.config().rank.rank,
+                plan.config().rank.world,
+                plan.settings().batch_size
+            ));
+        }
+        let mut logged = Self::default();
+        for line in lines.split(b'\n') {
+            // A line that was cut short by a kill is of a batch that nobody received.
+            let line = line.map_err(|error| error.to_string())?;
+            if let Ok(record) = serde_json::from_slice::<Record>(&line) {
+                logged.add(record, plan.settings().batch_size as u64);
+            }
+        }
+        Ok(logged)
+    }
+
+    fn add(&mut self, Record { epoch, offset, batch, numbers }: Record, batch_size: u64) {
+        let order = self.0.entry((epoch, offset)).or_default();
+        if let Ok(from) = usize::try_from(batch.saturating_mul(batch_size))
+            && from <= order.len()
+        {
+            order.truncate(from);
+            order.extend(numbers);
+        }
+    }
+
+    /// The order of delivery of `samples` samples: what the log has of it, then what it leaves out in the sampler's order.
+    pub fn order(&self, epoch: Epoch, offset: u64, samples: u64) -> Vec<u32> {
+        let logged = self.0.get(&(epoch, offset)).map(Vec::as_slice).unwrap_or_default();
+        let mut is_left = vec![true; samples as usize];
+        let mut order = Vec::with_capacity(samples as usize);
+        for &number in logged {
+            if let Some(is_left) = is_left.get_mut(number as usize)
+                && std::mem::take(is_left)
+            {
+                order.push(number as u32);
+            }
+        }
+        if (order.len() as u64) < samples {
+            tracing::warn!(
+                epoch = epoch.0,
+                logged = order.len(),
+                samples,
+                "the log ends here; the rest is in the sampler's order"
+            );
+        }
+        order.extend((0..samples as u32).filter(|&number| is_left[number as usize]));
+        order
+    }
+}

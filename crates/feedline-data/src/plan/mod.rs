@@ -1,0 +1,40 @@
+//! Plans: the checked, serialisable description of a run.
+//!
+//! In: a source, ops, settings, as Python builds them or as a TOML file says. Out: a [`Plan`] in which everything fits: fields
+//! exist, kinds match, shapes are known where they can be. What a user typed ([`Settings`], tables) is converted once,
+//! here; nothing behind this folder looks at it again.
+
+mod arrival_log;
+mod bytes;
+mod cache;
+mod check;
+mod document;
+mod error;
+mod fingerprint;
+pub mod limits;
+mod op_marks;
+mod planning;
+mod policy;
+mod prefix;
+mod production;
+mod registry;
+mod settings;
+mod shuffle;
+mod shuffle_report;
+mod sizes;
+mod workload;
+
+pub use arrival_log::ArrivalLog;
+pub use bytes::ByteSize;
+pub use cache::{CacheConfig, CacheForm};
+pub use check::Plan;
+pub use document::Document;
+pub use error::PlanError;
+pub use fingerprint::{Fingerprint, Fingerprints};
+pub use op_marks::OpMarks;
+pub use policy::Policy;
+pub use production::{INDEX_FIELD, KEY_FIELD, Unshared};
+pub use registry::Registry;
+pub use settings::{OnError, Order, RunConfig, SeekIndexUse, Settings, Start, Workers};
+pub use shuffle::{ReservoirConfig, ReservoirSize, Shuffle};
+pub use shuffle_report::ShuffleReport;

@@ -1,0 +1,258 @@
+//! Planned order: which sample of a share is delivered when.
+//!
+//! In: a frozen table of costs, or static facts: bytes, and the draws that fire; or the log of a run in arrival order. Out: a
+//! permutation of each epoch's share, the same on every machine. Costs are rounded to classes first, so that small differences
+//! change nothing.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use feedline_order::{
+    Course, Epoch, EpochSequence, OrderReport, Place, Rank, SLOW, SampleRequest, Share, Tally, planned_order,
+};
+use lru::LruCache;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::arrival_log::{Logged, MOST_LOG_BYTES, file_of_rank};
+use super::limits::{self, MOST_LISTED};
+use super::{Order, Plan, PlanError, Settings};
+use crate::cost::{CostFile, Costs};
+use crate::op::Effort;
+use crate::private_files::read_bounded;
+
+/// Epochs whose order is kept: at least the one that is delivered, one that is looked at and one that is reported on.
+const FEWEST_KEPT: u64 = 3;
+const MOST_KEPT: u64 = 1024;
+/// Positions whose order is kept: a run may look over the ends of many short epochs.
+const KEPT_POSITIONS: u64 = 1 << 17;
+/// Classes of cost for a factor of two.
+const CLASSES: f64 = 4.0;
+/// The greatest displacement that is taken unasked, in batches.
+const BATCHES: u64 = 16;
+
+/// What planned orders are made of.
+#[derive(Debug)]
+pub(super) struct Planning {
+    max_displacement: u64,
+    basis: Basis,
+    /// By epoch and offset; what was asked for last stays.
+    kept: Mutex<LruCache<(Epoch, u64), Kept>>,
+}
+
+/// The order of an epoch's share, once somebody has found it.
+type Kept = Arc<OnceLock<Arc<Planned>>>;
+
+/// What decides the order.
+#[derive(Debug)]
+enum Basis {
+    Facts,
+    Table(Costs),
+    Log(Logged),
+}
+
+/// The order of one epoch's share, and what it was made of.
+#[derive(Debug)]
+struct Planned {
+    costs: Vec<u64>,
+    order: Vec<u32>,
+    /// How far a sample is from its place at most.
+    reach: u64,
+}
+
+impl Planned {
+    /// The numbers that the first `turns` samples passed over, ascending.
+    fn pending(&self, turns: u64) -> Vec<u64> {
+        let turn = |turn: u64| usize::try_from(turn).unwrap_or(usize::MAX).min(self.order.len());
+        let late = &self.order[turn(turns.saturating_sub(self.reach))..turn(turns)];
+        let next = late.iter().map(|&number| u64::from(number) + 1).max().unwrap_or(0).max(turns);
+        let coming = &self.order[turn(turns)..turn(turns.saturating_add(2 * self.reach))];
+        let mut pending: Vec<u64> =
+            coming.iter().map(|&number| number.into()).filter(|&number| number < next).collect();
+        pending.sort_unstable();
+        pending
+    }
+}
+
+/// The bytes of the file that a plan's order is made of, if it names one, and their hash, which is part of the order.
+pub(super) fn read_file(settings: &Settings, rank: Rank) -> Result<Option<(Vec<u8>, u128)>, PlanError> {
+    let missing = |error: std::io::Error| format!("it cannot be read: {error}");
+    let bytes = match (&settings.costs, &settings.replay) {
+        (Some(path), _) => {
+            read_bounded(Path::new(path), CostFile::MOST_BYTES).map_err(|error| costs_error(path, missing(error)))?
+        }
+        (None, Some(path)) => read_bounded(&file_of_rank(path, rank), MOST_LOG_BYTES)
+            .map_err(|error| replay_error(path, missing(error)))?,
+        (None, None) => return Ok(None),
+    };
+    let hash = xxh3_128(&bytes);
+    Ok(Some((bytes, hash)))
+}
+
+fn costs_error(path: &str, problem: String) -> PlanError {
+    PlanError::Costs { path: path.to_owned(), problem }
+}
+
+fn replay_error(path: &str, problem: String) -> PlanError {
+    PlanError::Replay { path: path.to_owned(), problem }
+}
+
+impl Plan {
+    pub(super) fn planning(&self, file: Option<Vec<u8>>) -> Result<Option<Planning>, PlanError> {
+        let Settings { order, costs, replay, .. } = self.settings();
+        let basis = match (order, costs, replay, file) {
+            (Order::Planned, Some(path), _, Some(bytes)) => {
+                let problem = "it is damaged, or of a plan with other samples or ops".to_owned();
+                Basis::Table(Costs::from_bytes(self, &bytes).ok_or_else(|| costs_error(path, problem))?)
+            }
+            (Order::Planned, ..) => Basis::Facts,
+            (Order::Arrival, _, Some(path), Some(bytes)) => {
+                Basis::Log(Logged::read(&bytes, self).map_err(|problem| replay_error(path, problem))?)
+            }
+            (Order::Strict | Order::Arrival, ..) => return Ok(None),
+        };
+        limits::check("the number of samples in planned order or a replay", self.sequence().len(), MOST_LISTED)?;
+        let max_displacement = self.max_displacement();
+        let most = (KEPT_POSITIONS / self.share(0).samples().max(1)).clamp(FEWEST_KEPT, MOST_KEPT);
+        let most = NonZeroUsize::new(most as usize).expect("a few are kept at least");
+        Ok(Some(Planning { max_displacement, basis, kept: Mutex::new(LruCache::new(most)) }))
+    }
+
+    /// How many places a sample may come later than in the sampler's order, where the order of delivery is another.
+    pub fn max_displacement(&self) -> u64 {
+        let Settings { max_displacement, batch_size, .. } = self.settings();
+        max_displacement.unwrap_or(BATCHES * *batch_size as u64)
+    }
+
+    /// Whether the order of delivery is known before the plan runs and is another than the sampler's.
+    pub fn has_planned_order(&self) -> bool {
+        self.planning.is_some()
+    }
+
+    /// Whether the order of delivery is decided while the plan runs, by what is ready first.
+    pub fn is_in_arrival_order(&self) -> bool {
+        self.settings().order == Order::Arrival && self.planning.is_none()
+    }
+
+    /// Finds the order of an epoch, if it has to be computed: half a second for a million samples.
+    pub fn find_order(&self, course: &Course) {
+        self.planned(course.epoch, &course.share);
+    }
+
+    /// The place of the sample that comes at `turn`. In arrival order: if it comes in time.
+    pub fn place(&self, course: &Course, turn: u64) -> Place {
+        match self.planned(course.epoch, &course.share) {
+            Some(planned) => course.share.place(u64::from(planned.order[turn as usize])),
+            None => course.share.place(course.number(turn)),
+        }
+    }
+
+    /// The numbers of the share that a planned order has passed over after `turns` samples.
+    pub fn pending(&self, epoch: Epoch, share: &Share, turns: u64) -> Vec<u64> {
+        self.planned(epoch, share).map(|planned| planned.pending(turns)).unwrap_or_default()
+    }
+
+    /// What a planned order does to an epoch of this rank; nothing in other orders.
+    pub fn order_report(&self, epoch: Epoch) -> Option<OrderReport> {
+        let planned = self.planned(epoch, &self.share(0))?;
+        let Planned { costs, order, .. } = &*planned;
+        let mean = costs.iter().sum::<u64>() / (costs.len() as u64).max(1);
+        let mut tally = Tally::new(self.settings().batch_size);
+        for (turn, &number) in order.iter().enumerate() {
+            tally.add(turn as u64, number.into(), costs[number as usize] > u64::from(SLOW) * mean);
+        }
+        Some(tally.report(self.max_displacement()))
+    }
+
+    fn planned(&self, epoch: Epoch, share: &Share) -> Option<Arc<Planned>> {
+        let planning = self.planning.as_ref()?;
+        let mut kept = planning.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let planned = Arc::clone(kept.get_or_insert((epoch, share.offset()), Kept::default));
+        drop(kept);
+        // Without the lock: who is in another epoch does not wait.
+        Some(Arc::clone(planned.get_or_init(|| Arc::new(self.find_planned(planning, epoch, share)))))
+    }
+
+    fn find_planned(&self, planning: &Planning, epoch: Epoch, share: &Share) -> Planned {
+        let visits = self.sequence().epoch(epoch);
+        let cost = |number| self.class_of_cost(planning, epoch, &visits, share.place(number));
+        let costs: Vec<u64> = (0..share.samples()).map(cost).collect();
+        let order = match &planning.basis {
+            Basis::Facts | Basis::Table(_) => planned_order(&costs, planning.max_displacement),
+            Basis::Log(logged) => logged.order(epoch, share.offset(), share.samples()),
+        };
+        let displacement = |(turn, &number): (usize, &u32)| (turn as u64).abs_diff(number.into());
+        let reach = order.iter().enumerate().map(displacement).max().unwrap_or(0);
+        Planned { costs, order, reach }
+    }
+
+    fn class_of_cost(&self, planning: &Planning, epoch: Epoch, visits: &EpochSequence, place: Place) -> u64 {
+        let wanted = self.wanted(epoch, visits, place.position);
+        let cost = match &planning.basis {
+            Basis::Table(costs) => costs.predict(self, wanted, Effort::Usual).as_nanos() as f64,
+            Basis::Facts | Basis::Log(_) => self.static_cost(visits.at(place.position).ordinal, wanted),
+        };
+        libm::exp2(libm::round(libm::log2(cost + 1.0) * CLASSES) / CLASSES) as u64
+    }
+
+    /// Bytes, as often as ops work on them.
+    fn static_cost(&self, ordinal: u64, wanted: SampleRequest) -> f64 {
+        let fires = |number: &usize| self.ops()[*number].op().fires(&self.chain().draw(*number, wanted));
+        let working = 1 + (0..self.ops().len()).filter(fires).count();
+        self.sizes()[ordinal as usize] as f64 * working as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::open;
+    use feedline_order::Missing;
+    use proptest::prelude::*;
+
+    #[test]
+    fn nobody_in_one_epoch_waits_while_the_order_of_another_is_found() {
+        let plan =
+            open("batch_size = 8\norder = \"planned\"\n[source]\nkind = \"synthetic\"\nn = 1000000\nshape = [1]\n")
+                .unwrap();
+        let course = |epoch| Course { epoch: Epoch(epoch), share: plan.share(0), rest: None };
+        plan.find_order(&course(0));
+        std::thread::scope(|scope| {
+            let finding = scope.spawn(|| plan.find_order(&course(1)));
+            let kept = || plan.planning.as_ref().unwrap().kept.lock().unwrap().len();
+            while kept() < 2 {
+                std::thread::yield_now();
+            }
+            plan.place(&course(0), 0);
+            assert!(!finding.is_finished(), "the place was given after the order of the other epoch had been found");
+        });
+    }
+
+    #[test]
+    fn short_epochs_that_are_looked_at_do_not_drive_out_the_one_under_way() {
+        let plan =
+            open("batch_size = 2\norder = \"planned\"\n[source]\nkind = \"synthetic\"\nn = 8\nshape = [1]\n").unwrap();
+        let order = |epoch| plan.planned(Epoch(epoch), &plan.share(0)).unwrap();
+        let under_way = order(0);
+        (1..50).for_each(|epoch| drop(order(epoch)));
+        assert!(Arc::ptr_eq(&order(0), &under_way));
+    }
+
+    proptest! {
+        #[test]
+        fn law_4_what_a_planned_order_passed_over_is_known_at_every_turn(
+            costs in prop::collection::vec(prop_oneof![1..10_u64, 1..2000_u64], 1..200), bound in 0..64_u64,
+        ) {
+            let order = planned_order(&costs, bound);
+            let reach = order.iter().enumerate().map(|(turn, &n)| (turn as u64).abs_diff(n.into())).max().unwrap();
+            let planned = Planned { costs, order, reach };
+            let mut missing = Missing::default();
+            for turns in 0..=planned.order.len() {
+                prop_assert_eq!(planned.pending(turns as u64), missing.numbers(), "after {} turns", turns);
+                if let Some(&number) = planned.order.get(turns) {
+                    missing.deliver(number.into());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The plan by which samples are produced for many jobs.
+//!
+//! In: the plan of one job. Out: a plan whose batches are segments, the same for all jobs with the same values fingerprint and
+//! fields, whatever their seeds, batch sizes and threads. A field that a job can make itself is not produced.
+
+use std::sync::Arc;
+
+use feedline_order::{Blocks, Rank, Seed, Segments, Sequence};
+
+use super::{Fingerprint, OnError, Order, Plan, PlanError, RunConfig, Settings, Shuffle, Workers};
+use crate::batch::FieldForm;
+
+/// Made by each job from the ids of its samples.
+pub const KEY_FIELD: &str = "key";
+/// The ids of samples, which are always produced.
+pub const INDEX_FIELD: &str = "index";
+const INDEX_BYTES: usize = 8;
+
+/// Segments of a data set at most: a node holds a number for each.
+const MOST_SEGMENTS: u64 = 1 << 24;
+
+/// Why samples of a plan are not shared, so that it runs for itself.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum Unshared {
+    #[error("its samples come in order, and jobs that share choose their own; give shuffle=True")]
+    InOrder,
+    #[error("it has a sampler, whose sequence is its own")]
+    Sampler,
+    #[error("its order of delivery is {0}, and what is shared is delivered as it is produced")]
+    Delivery(Order),
+    #[error("its samples would be {0} segments, and a node keeps an account of at most {MOST_SEGMENTS}")]
+    Long(u64),
+    #[error("field {field:?} has no fixed shape; shared memory holds arrays of one size")]
+    Loose { field: String },
+}
+
+impl Plan {
+    /// Whether its samples can be shared with other jobs; if not, why.
+    pub fn check_shared(&self) -> Result<(), Unshared> {
+        let Settings { shuffle, sampler, order, .. } = self.settings();
+        if sampler.is_some() {
+            return Err(Unshared::Sampler);
+        }
+        match shuffle {
+            Shuffle::Full | Shuffle::Reservoir(_) => {}
+            Shuffle::Never => return Err(Unshared::InOrder),
+        }
+        if *order != Order::Strict {
+            return Err(Unshared::Delivery(*order));
+        }
+        match self.divided().count() {
+            count if count > MOST_SEGMENTS => Err(Unshared::Long(count)),
+            _ => self.check_fixed(),
+        }
+    }
+
+    /// Whether batches of its own order can come from a node; if not, why.
+    pub fn check_partitioned(&self) -> Result<(), Unshared> {
+        match self.settings().order {
+            Order::Strict => self.check_fixed(),
+            order => Err(Unshared::Delivery(order)),
+        }
+    }
+
+    /// Whether all fields are arrays of one size, or can be made by a job itself.
+    fn check_fixed(&self) -> Result<(), Unshared> {
+        let mut loose = self
+            .layout()
+            .fields()
+            .iter()
+            .filter(|(name, form)| **name != *KEY_FIELD && !matches!(form, FieldForm::Region { .. }));
+        match loose.next() {
+            Some((field, _)) => Err(Unshared::Loose { field: field.to_string() }),
+            None => Ok(()),
+        }
+    }
+
+    /// What jobs have to agree on to be served by one run.
+    pub fn shared_key(&self) -> Fingerprint {
+        let fields = self.produced().join("\u{0}");
+        let values = self.fingerprints().values.to_string();
+        let blocks = self.segment_blocks().map_or(0, |blocks| blocks.hash());
+        Fingerprint(xxhash_rust::xxh3::xxh3_128(format!("{values} {blocks:x} {fields}").as_bytes()))
+    }
+
+    /// What ranks have to agree on to be served by one run.
+    pub fn partition_key(&self) -> Fingerprint {
+        let Settings { batch_size, drop_last, .. } = self.settings();
+        let (order, fields) = (self.fingerprints().order, self.delivered().join("\u{0}"));
+        let world = self.config().rank.world;
+        Fingerprint(xxhash_rust::xxh3::xxh3_128(
+            format!("{order} {batch_size} {drop_last} {world} {fields}").as_bytes(),
+        ))
+    }
+
+    /// How many samples a segment has, whichever they are.
+    fn divided(&self) -> Segments {
+        let bytes_of = |(name, form): &(Arc<str>, FieldForm)| match form {
+            FieldForm::Region { region, .. } if **name != *INDEX_FIELD => self.layout().slab().slot_bytes(*region),
+            _ => 0,
+        };
+        let bytes = INDEX_BYTES + self.layout().fields().iter().map(bytes_of).sum::<usize>();
+        Segments::new(self.shared_seed(), self.source().len(), bytes as u64)
+    }
+
+    /// How its samples are divided.
+    pub fn segments(&self) -> Segments {
+        let segments = self.divided();
+        match self.segment_blocks() {
+            Some(blocks) => segments.of_blocks(&blocks),
+            None => segments,
+        }
+    }
+
+    /// What its segments are made of, if it reads in sequence: blocks so short that each segment has one of every reader.
+    fn segment_blocks(&self) -> Option<Blocks> {
+        let Shuffle::Reservoir(config) = &self.settings().shuffle else { return None };
+        let together = self.source().blocks()?;
+        let stored = Blocks::cut(&together, u64::MAX).sample_bytes();
+        let segment_bytes = self.divided().segment_len().saturating_mul(stored);
+        let block = (segment_bytes / u64::from(config.readers)).clamp(1, config.block.0);
+        Some(Blocks::cut(&together, block))
+    }
+
+    /// The plan that produces its segments.
+    pub fn production(&self) -> Result<Self, PlanError> {
+        let segments = self.segments();
+        let seed = self.shared_seed();
+        let settings = Settings {
+            shuffle: self.settings().shuffle.clone(),
+            seed,
+            on_error: OnError::Skip { max_fraction: 1.0 },
+            returns: Some(self.produced()),
+            ..Settings::of_batches(usize::try_from(segments.segment_len()).unwrap_or(usize::MAX))
+        };
+        let config = RunConfig {
+            num_workers: Workers::Auto,
+            prefetch_batches: None,
+            memory_budget: None,
+            rank: Rank::ALONE,
+            arrival_log: None,
+            ..self.config().clone()
+        };
+        Self::with_sequence(Arc::clone(self.source()), self.ops().to_vec(), settings, config, |_, _, _| {
+            Ok(Sequence::segmented(seed, segments))
+        })
+    }
+
+    /// The fields that are produced for all: those that are delivered, and the ids by which jobs know their samples.
+    fn produced(&self) -> Vec<String> {
+        let is_produced = |name: &&Arc<str>| ***name != *KEY_FIELD && ***name != *INDEX_FIELD;
+        let fields = self.delivered().iter().filter(is_produced).map(ToString::to_string);
+        std::iter::once(INDEX_FIELD.to_owned()).chain(fields).collect()
+    }
+
+    /// The seed of all jobs together.
+    fn shared_seed(&self) -> Seed {
+        let Fingerprint(values) = self.fingerprints().values;
+        // Seeds are numbers that a plan can hold: below 2^63.
+        Seed(((values >> 64) as u64 ^ values as u64) >> 1)
+    }
+}

@@ -1,0 +1,179 @@
+//! What plans can name: ops, sources, and stores by URL scheme; and where they may keep things.
+//!
+//! A value, not a global: core fills it, other crates add to it, and whoever opens a plan passes it in.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::PlanError;
+use crate::op::{NamedOp, PlannedOp};
+use crate::source::{Opener, Source, SourceError};
+use crate::spec::SpecError;
+use crate::store::{OpenStore, Store, StoreError};
+use crate::{op, source, store};
+
+type SourceBuilder = Box<dyn Fn(toml::Table, &dyn Opener) -> Result<Arc<dyn Source>, SourceError> + Send + Sync>;
+type OpBuilder = Box<dyn Fn(toml::Table) -> Result<PlannedOp, PlanError> + Send + Sync>;
+
+/// The scheme of plain paths.
+const DISK: &str = "file";
+
+/// Ops, sources and stores by name.
+pub struct Registry {
+    ops: BTreeMap<String, OpBuilder>,
+    sources: BTreeMap<String, SourceBuilder>,
+    stores: BTreeMap<String, OpenStore>,
+    cache_folder: Option<PathBuf>,
+    /// Ops whose parameters name code. A plan that has one is refused unless its reader trusts the plan.
+    code_ops: BTreeSet<String>,
+    allows_functions: bool,
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registry")
+            .field("ops", &self.op_names())
+            .field("sources", &known(&self.sources))
+            .field("stores", &known(&self.stores))
+            .field("cache_folder", &self.cache_folder)
+            .field("allows_functions", &self.allows_functions)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Registry {
+    /// All ops, and these sources.
+    fn with_sources(sources: impl IntoIterator<Item = (&'static str, source::OpenSource)>) -> Self {
+        let op = |(name, build): (&str, op::BuildOp)| -> (String, OpBuilder) {
+            (name.to_owned(), Box::new(move |params| Ok(build(params)?)))
+        };
+        let source =
+            |(kind, open): (&str, source::OpenSource)| -> (String, SourceBuilder) { (kind.to_owned(), Box::new(open)) };
+        Self {
+            ops: op::OPS.into_iter().map(op).collect(),
+            sources: sources.into_iter().map(source).collect(),
+            stores: BTreeMap::new(),
+            cache_folder: None,
+            code_ops: BTreeSet::new(),
+            allows_functions: false,
+        }
+    }
+
+    /// Everything in this crate.
+    pub fn core() -> Self {
+        let mut registry = Self::with_sources(source::STORED.into_iter().chain(source::OTHERS));
+        registry.stores.extend(store::stores().map(|(scheme, open)| (scheme.to_owned(), open)));
+        registry
+    }
+
+    /// What a machine that serves others may open for them: all ops, and the sources whose stores it adds itself. Nothing in it
+    /// reads a file by its path.
+    pub fn confined() -> Self {
+        Self::with_sources(source::STORED)
+    }
+
+    /// The same, with a folder in which sources keep what they found out; it is made when it is needed.
+    #[must_use]
+    pub fn with_cache_folder(self, folder: PathBuf) -> Self {
+        Self { cache_folder: Some(folder), ..self }
+    }
+
+    /// The same for plans that may run any code: those of the user's own program, never those of a file from elsewhere.
+    #[must_use]
+    pub fn allowing_functions(self) -> Self {
+        Self { allows_functions: true, ..self }
+    }
+
+    /// Adds an op whose parameters are plain data.
+    pub fn op<O: NamedOp>(&mut self) {
+        self.op_with(O::NAME, |params| Ok(op::build::<O>(params)?));
+    }
+
+    /// Adds an op that is built in its own way.
+    pub fn op_with(
+        &mut self,
+        name: &str,
+        build: impl Fn(toml::Table) -> Result<PlannedOp, PlanError> + Send + Sync + 'static,
+    ) {
+        self.ops.insert(name.to_owned(), Box::new(build));
+    }
+
+    /// Adds an op whose parameters name code. It is built only by a registry that allows functions.
+    pub fn code_op(
+        &mut self,
+        name: &str,
+        build: impl Fn(toml::Table) -> Result<PlannedOp, PlanError> + Send + Sync + 'static,
+    ) {
+        self.code_ops.insert(name.to_owned());
+        self.op_with(name, build);
+    }
+
+    /// Adds a kind of source.
+    pub fn source(
+        &mut self,
+        kind: &str,
+        open: impl Fn(toml::Table, &dyn Opener) -> Result<Arc<dyn Source>, SourceError> + Send + Sync + 'static,
+    ) {
+        self.sources.insert(kind.to_owned(), Box::new(open));
+    }
+
+    /// Adds a store for URLs of a scheme.
+    pub fn store(
+        &mut self,
+        scheme: &str,
+        open: impl Fn(&str) -> Result<Arc<dyn Store>, StoreError> + Send + Sync + 'static,
+    ) {
+        self.stores.insert(scheme.to_owned(), Box::new(open));
+    }
+
+    /// The names of all ops.
+    pub fn op_names(&self) -> Vec<&str> {
+        self.ops.keys().map(String::as_str).collect()
+    }
+
+    /// Builds an op from its table in a plan, which names it under `op`.
+    pub fn build_op(&self, mut table: toml::Table) -> Result<PlannedOp, PlanError> {
+        let Some(toml::Value::String(name)) = table.remove("op") else {
+            return Err(SpecError::NoName { of: "an op".to_owned(), key: "op" }.into());
+        };
+        match self.ops.get(&name) {
+            Some(_) if self.code_ops.contains(&name) && !self.allows_functions => {
+                let function = table.get("fn").map(ToString::to_string).unwrap_or_default();
+                Err(PlanError::Functions { op: name, function })
+            }
+            Some(build) => build(table),
+            None => Err(SpecError::Unknown { what: "op", name, known: known(&self.ops) }.into()),
+        }
+    }
+}
+
+impl Opener for Registry {
+    fn store_for(&self, url: &str) -> Result<Arc<dyn Store>, StoreError> {
+        let scheme = url.split_once("://").map_or(DISK, |(scheme, _)| scheme);
+        match self.stores.get(scheme) {
+            Some(open) => open(url),
+            None => {
+                Err(SpecError::Unknown { what: "store", name: scheme.to_owned(), known: known(&self.stores) }.into())
+            }
+        }
+    }
+
+    fn open_source(&self, mut table: toml::Table) -> Result<Arc<dyn Source>, SourceError> {
+        let Some(toml::Value::String(kind)) = table.remove("kind") else {
+            return Err(SpecError::NoName { of: "the source".to_owned(), key: "kind" }.into());
+        };
+        match self.sources.get(&kind) {
+            Some(open) => open(table, self),
+            None => Err(SpecError::Unknown { what: "source", name: kind, known: known(&self.sources) }.into()),
+        }
+    }
+
+    fn cache_folder(&self) -> Option<&Path> {
+        self.cache_folder.as_deref()
+    }
+}
+
+fn known<T>(entries: &BTreeMap<String, T>) -> String {
+    entries.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
+}

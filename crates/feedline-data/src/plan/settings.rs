@@ -1,0 +1,287 @@
+//! The settings of a plan beside its source and ops. Every field has a default; unknown keys are errors.
+
+use std::fmt;
+
+use feedline_order::{Rank, Sampler, Seed};
+use serde::{Deserialize, Serialize};
+
+use super::{ByteSize, CacheConfig, Shuffle};
+use crate::memory::MachineShare;
+use crate::plan::Policy;
+
+/// What decides the stream of batches.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// Samples per batch.
+    pub batch_size: usize,
+    /// Shuffle anew each epoch.
+    #[serde(default)]
+    pub shuffle: Shuffle,
+    /// A sequence of samples of the user's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampler: Option<Sampler>,
+    /// The seed of all randomness.
+    #[serde(default)]
+    pub seed: Seed,
+    /// Drop what does not fill a batch on every rank.
+    #[serde(default)]
+    pub drop_last: bool,
+    /// The order of delivery.
+    #[serde(default)]
+    pub order: Order,
+    /// How many places a sample may come later than in the sampler's order, where the order of delivery is another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_displacement: Option<u64>,
+    /// A file of measured costs that decides a planned order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub costs: Option<String>,
+    /// The log of a run in arrival order, whose stream is to be given again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<String>,
+    /// What to do with a bad sample.
+    #[serde(default)]
+    pub on_error: OnError,
+    /// The fields to deliver, in order; all if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub returns: Option<Vec<String>>,
+    /// Fields to deliver as lists of arrays, each with its own shape.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ragged: Vec<String>,
+}
+
+impl Settings {
+    /// All defaults, with batches of this many samples.
+    pub fn of_batches(batch_size: usize) -> Self {
+        Self {
+            batch_size,
+            shuffle: Shuffle::Never,
+            sampler: None,
+            seed: Seed(0),
+            drop_last: false,
+            order: Order::Strict,
+            max_displacement: None,
+            costs: None,
+            replay: None,
+            on_error: OnError::Raise,
+            returns: None,
+            ragged: Vec::new(),
+        }
+    }
+}
+
+/// The order in which batches are delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// The sampler's order, whatever runs when.
+    #[default]
+    Strict,
+    /// Slow samples come later, by a simulation that gives the same on every machine.
+    Planned,
+    /// What is ready first comes first.
+    Arrival,
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Strict => "strict",
+            Self::Planned => "planned",
+            Self::Arrival => "arrival",
+        })
+    }
+}
+
+/// What to do with a sample that cannot be prepared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", from = "OnErrorForm")]
+pub enum OnError {
+    /// Raise an error that names it.
+    #[default]
+    Raise,
+    /// Put another sample of the same share in its place, for at most a fraction of an epoch.
+    #[serde(untagged)]
+    Skip {
+        /// The fraction of a rank's samples that may be replaced in one epoch.
+        max_fraction: f64,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "on_error is \"raise\" or { max_fraction = 0.001 }")]
+enum OnErrorForm {
+    Raise(RaiseWord),
+    Skip(SkipTable),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum RaiseWord {
+    Raise,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SkipTable {
+    max_fraction: f64,
+}
+
+impl From<OnErrorForm> for OnError {
+    fn from(form: OnErrorForm) -> Self {
+        match form {
+            OnErrorForm::Raise(RaiseWord::Raise) => Self::Raise,
+            OnErrorForm::Skip(SkipTable { max_fraction }) => Self::Skip { max_fraction },
+        }
+    }
+}
+
+/// What decides how a run is executed, but no byte of its stream.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunConfig {
+    /// Preparer threads.
+    #[serde(default)]
+    pub num_workers: Workers,
+    /// Batches prepared ahead of the consumer; as many as memory and need suggest if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefetch_batches: Option<usize>,
+    /// Bytes in flight; an eighth of the machine's memory, at most 2 GB, if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_budget: Option<ByteSize>,
+    /// What is kept of samples between epochs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheConfig>,
+    /// Whether seek indexes of pictures are used, and made where they are missing.
+    #[serde(default, skip_serializing_if = "SeekIndexUse::is_auto")]
+    pub seek_index: SeekIndexUse,
+    /// What a storage server does of the work, where samples come from one.
+    #[serde(default, skip_serializing_if = "Policy::is_auto")]
+    pub offload: Policy,
+    /// Which sample is prepared next.
+    #[serde(default, skip_serializing_if = "Start::is_least_slack")]
+    pub start: Start,
+    /// A file that keeps which samples each batch had, where the order of delivery is decided while the plan runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arrival_log: Option<String>,
+    /// Use SIMD kernels where the machine has them.
+    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    pub simd: bool,
+    /// This process among those that share the epoch. Never written down: a plan describes what all ranks have in common.
+    #[serde(skip)]
+    pub rank: Rank,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_true(value: &bool) -> bool {
+    *value
+}
+
+impl Default for RunConfig {
+    fn default() -> Self {
+        Self {
+            num_workers: Workers::Auto,
+            prefetch_batches: None,
+            memory_budget: None,
+            cache: None,
+            seek_index: SeekIndexUse::Auto,
+            offload: Policy::Auto,
+            start: Start::LeastSlack,
+            arrival_log: None,
+            simd: true,
+            rank: Rank::ALONE,
+        }
+    }
+}
+
+/// What is done with seek indexes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SeekIndexUse {
+    /// Used where crops follow a decoder; made in the first epoch where there is none.
+    #[default]
+    Auto,
+    /// Neither used nor made.
+    Never,
+}
+
+impl SeekIndexUse {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_auto(&self) -> bool {
+        *self == Self::Auto
+    }
+}
+
+/// Which sample is prepared next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Start {
+    /// The one that has the least time to spare: a slow sample starts early.
+    #[default]
+    LeastSlack,
+    /// The one that is needed first.
+    FirstCome,
+}
+
+impl Start {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_least_slack(&self) -> bool {
+        *self == Self::LeastSlack
+    }
+}
+
+/// Number of preparer threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", from = "WorkersForm")]
+pub enum Workers {
+    /// As many as are needed, beginning with one per core that the process may use.
+    #[default]
+    Auto,
+    /// This many.
+    #[serde(untagged)]
+    Count(usize),
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "num_workers is \"auto\" or a whole number")]
+enum WorkersForm {
+    Auto(AutoWord),
+    Count(usize),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum AutoWord {
+    Auto,
+}
+
+impl From<WorkersForm> for Workers {
+    fn from(form: WorkersForm) -> Self {
+        match form {
+            WorkersForm::Auto(AutoWord::Auto) => Self::Auto,
+            WorkersForm::Count(count) => Self::Count(count),
+        }
+    }
+}
+
+impl Workers {
+    /// The threads that a loader begins with, where `share` says what it may use of the machine.
+    pub fn resolve(self, share: &MachineShare) -> usize {
+        match self {
+            Self::Auto => share.cores(),
+            Self::Count(count) => count,
+        }
+    }
+
+    /// The number of threads.
+    pub fn count(self) -> usize {
+        match self {
+            Self::Auto => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            Self::Count(count) => count,
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! How samples are shuffled, as a plan says it: not, fully, or through a reservoir that is filled in sequence.
+
+use std::fmt;
+use std::sync::Arc;
+
+use feedline_order::{Blocks, Rank, Reservoir, Seed, Sequence};
+use serde::{Deserialize, Serialize};
+
+use super::{ByteSize, PlanError};
+use crate::source::Source;
+
+/// The reservoir where no size is asked for: a part of a rank's samples, but no more than so many bytes of them.
+const USUAL_SHARE: f64 = 0.1;
+const USUAL_BYTES: u64 = 2_000_000_000;
+/// Readers where no number is asked for.
+const USUAL_READERS: u32 = 4;
+const MOST_READERS: u32 = 4096;
+/// The length of blocks where none is asked for: a disk that reads 150 MB/s loses a fiftieth of its time to a seek of 8 ms.
+const USUAL_BLOCK: ByteSize = ByteSize(64_000_000);
+
+/// How samples are shuffled.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Form", into = "Form")]
+pub enum Shuffle {
+    /// Not at all.
+    #[default]
+    Never,
+    /// Anew each epoch, by a permutation of all.
+    Full,
+    /// Anew each epoch, drawn from a reservoir that readers fill in sequence.
+    Reservoir(ReservoirConfig),
+}
+
+/// A reservoir, as a user asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReservoirConfig {
+    /// Samples in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<ReservoirSize>,
+    /// Readers that fill it, each from a stretch of its own.
+    #[serde(default = "usual_readers")]
+    pub readers: u32,
+    /// The length of the blocks that are read in sequence.
+    #[serde(default = "usual_block")]
+    pub block: ByteSize,
+}
+
+impl Default for ReservoirConfig {
+    fn default() -> Self {
+        Self { size: None, readers: USUAL_READERS, block: USUAL_BLOCK }
+    }
+}
+
+/// Samples in the reservoir of each rank.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "size is a number of samples, or a part of a rank's samples such as 0.1")]
+pub enum ReservoirSize {
+    /// So many.
+    Samples(u64),
+    /// This part of the rank's samples in an epoch.
+    Share(f64),
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged, expecting = "shuffle is true, false or { kind = \"reservoir\", size = 0.1, readers = 4 }")]
+enum Form {
+    Truth(bool),
+    Table(Table),
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+enum Table {
+    Reservoir(ReservoirConfig),
+}
+
+fn usual_readers() -> u32 {
+    USUAL_READERS
+}
+
+fn usual_block() -> ByteSize {
+    USUAL_BLOCK
+}
+
+impl From<Form> for Shuffle {
+    fn from(form: Form) -> Self {
+        match form {
+            Form::Truth(false) => Self::Never,
+            Form::Truth(true) => Self::Full,
+            Form::Table(Table::Reservoir(config)) => Self::Reservoir(config),
+        }
+    }
+}
+
+impl From<Shuffle> for Form {
+    fn from(shuffle: Shuffle) -> Self {
+        match shuffle {
+            Shuffle::Never => Self::Truth(false),
+            Shuffle::Full => Self::Truth(true),
+            Shuffle::Reservoir(config) => Self::Table(Table::Reservoir(config)),
+        }
+    }
+}
+
+impl fmt::Display for Shuffle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Never => f.write_str("false"),
+            Self::Full => f.write_str("true"),
+            Self::Reservoir(ReservoirConfig { size, readers, block }) => {
+                write!(f, "reservoir of {size:?}, {readers} readers of blocks of {} bytes", block.0)
+            }
+        }
+    }
+}
+
+impl Shuffle {
+    /// The order of a source's samples, divided over as many ranks as there are.
+    pub(super) fn sequence(&self, seed: Seed, source: &dyn Source, rank: Rank) -> Result<Sequence, PlanError> {
+        Ok(match self {
+            Self::Never => Sequence::in_order(seed, source.len()),
+            Self::Full => Sequence::shuffled(seed, source.len()),
+            Self::Reservoir(config) => Sequence::through(seed, config.reservoir(source, rank.world)?),
+        })
+    }
+}
+
+impl ReservoirConfig {
+    fn reservoir(&self, source: &dyn Source, world: u32) -> Result<Reservoir, PlanError> {
+        let refuse = |setting, value: String, allowed| Err(PlanError::Setting { setting, value, allowed });
+        if self.readers == 0 || self.readers > MOST_READERS {
+            return refuse("readers", self.readers.to_string(), "a reservoir has 1 to 4096");
+        }
+        if self.block.0 == 0 {
+            return refuse("block", "0".to_owned(), "it has to be at least a byte, e.g. \"64MB\"");
+        }
+        let Some(together) = source.blocks() else { return Err(PlanError::NoBlocks) };
+        let blocks = Blocks::cut(&together, self.block.0);
+        let most = blocks.samples().div_ceil(u64::from(world));
+        let share = |part: f64| libm::ceil(most as f64 * part) as u64;
+        let size = match self.size {
+            None => share(USUAL_SHARE).min(USUAL_BYTES / blocks.sample_bytes()),
+            Some(ReservoirSize::Samples(samples)) if samples > 0 => samples,
+            Some(ReservoirSize::Share(part)) if part > 0.0 && part <= 1.0 => share(part),
+            Some(ReservoirSize::Samples(samples)) => {
+                return refuse("size", samples.to_string(), "a reservoir has at least one sample");
+            }
+            Some(ReservoirSize::Share(part)) => {
+                return refuse(
+                    "size",
+                    part.to_string(),
+                    "it is a number of samples, or a part above 0 and at most 1.0",
+                );
+            }
+        };
+        Ok(Reservoir { blocks: Arc::new(blocks), world, readers: self.readers, size: size.max(1) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(value: &str) -> Result<Shuffle, toml::de::Error> {
+        #[derive(Deserialize)]
+        struct Settings {
+            shuffle: Shuffle,
+        }
+        toml::from_str::<Settings>(&format!("shuffle = {value}")).map(|settings| settings.shuffle)
+    }
+
+    #[test]
+    fn a_plan_says_true_false_or_a_reservoir_and_is_written_as_it_was_read() {
+        for value in ["true", "false", "{ kind = \"reservoir\", size = 7, readers = 2 }", "{ kind = \"reservoir\" }"] {
+            let shuffle = parsed(value).unwrap();
+            let written = toml::Value::try_from(shuffle.clone()).unwrap().to_string();
+            assert_eq!(parsed(&written).unwrap(), shuffle, "{value}: {written}");
+        }
+        let share = parsed("{ kind = \"reservoir\", size = 0.25, block = \"1MB\" }").unwrap();
+        let config = ReservoirConfig {
+            size: Some(ReservoirSize::Share(0.25)),
+            readers: USUAL_READERS,
+            block: ByteSize(1_000_000),
+        };
+        assert_eq!(share, Shuffle::Reservoir(config));
+    }
+
+    #[test]
+    fn what_is_unknown_is_refused() {
+        for value in ["1", "\"yes\"", "{ kind = \"pool\" }", "{ kind = \"reservoir\", sise = 3 }"] {
+            assert!(parsed(value).is_err(), "{value}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! How large samples are: known before their data is touched, and a sign of what they cost.
+//!
+//! In: what a source says of its samples. Out: for each the bytes that are stored of it, and the elements that its headers
+//! promise. Each is looked up once; bytes by opening files, elements by reading the first bytes of files.
+
+use feedline_codec::read_header;
+use feedline_order::SampleId;
+
+use super::Plan;
+use crate::batch::Kind;
+use crate::memory::{Cancel, Cancelled, Workspace};
+use crate::source::{OpenPart, Origin};
+use crate::volume::VolumeFile;
+
+/// Bytes at the beginning of a picture that its header is looked for in: few first, because they nearly always do.
+const HEAD_BYTES: [usize; 2] = [4 << 10, 64 << 10];
+
+impl Plan {
+    /// Bytes of each sample, by ordinal; what cannot be opened counts as one. Opens each file once.
+    pub fn sizes(&self) -> &[u64] {
+        self.sizes.get_or_init(|| {
+            let sizes: Result<_, Cancelled> = self.look_up_sizes(&Cancel::default());
+            sizes.expect("nobody cancels it")
+        })
+    }
+
+    /// Finds bytes and elements, unless it is cancelled before the end or a peer would have to be asked for each.
+    pub fn find_sizes(&self, cancel: &Cancel) {
+        if !self.is_near() {
+            return;
+        }
+        if self.sizes.get().is_none()
+            && let Ok(sizes) = self.look_up_sizes(cancel)
+        {
+            self.sizes.get_or_init(|| sizes);
+        }
+        if self.elements.get().is_none()
+            && let Ok(elements) = self.look_up_elements(cancel)
+        {
+            self.elements.get_or_init(|| elements);
+        }
+    }
+
+    /// The bytes, if somebody has found them before.
+    pub fn known_sizes(&self) -> Option<&[u64]> {
+        self.sizes.get().map(Vec::as_slice)
+    }
+
+    /// Pixels of the pictures and elements of the volumes of each sample, by ordinal, if somebody has found them before; 0
+    /// where no header says.
+    pub fn known_elements(&self) -> Option<&[u64]> {
+        self.elements.get().map(Vec::as_slice)
+    }
+
+    fn is_near(&self) -> bool {
+        let source = self.source();
+        let is_near = |field: &str| match source.origin(source.id_at(0), field) {
+            Origin::Whole { store, .. } => store.is_near(),
+            Origin::Part { .. } | Origin::Made => true,
+        };
+        !source.is_empty() && self.loaded().iter().all(|(field, _)| is_near(field))
+    }
+
+    fn look_up_sizes(&self, cancel: &Cancel) -> Result<Vec<u64>, Cancelled> {
+        self.look_up(cancel, |id, field, _| match self.source().origin(id, field).open() {
+            Ok(Some((_, range))) => range.end - range.start,
+            Ok(None) | Err(_) => 1,
+        })
+    }
+
+    fn look_up_elements(&self, cancel: &Cancel) -> Result<Vec<u64>, Cancelled> {
+        let workspace = Workspace::new(cancel.clone(), 0);
+        self.look_up(cancel, |id, field, kind| {
+            let is_volume = matches!(kind, Kind::Volume(_));
+            if !is_volume && self.chain().decoder_of(field).is_none() {
+                return 0;
+            }
+            let Ok(Some(part)) = self.source().origin(id, field).open() else { return 0 };
+            if part.0.remote().is_some() {
+                return 0;
+            }
+            let found = if is_volume { elements_of(part, &workspace) } else { pixels_of(&part) };
+            found.unwrap_or(0)
+        })
+    }
+
+    fn look_up(&self, cancel: &Cancel, of: impl Fn(SampleId, &str, &Kind) -> u64) -> Result<Vec<u64>, Cancelled> {
+        let source = self.source();
+        let of_sample = |ordinal| {
+            cancel.check()?;
+            let id = source.id_at(ordinal);
+            Ok(self.loaded().iter().map(|(field, kind)| of(id, field, kind)).sum())
+        };
+        (0..source.len()).map(of_sample).collect()
+    }
+}
+
+fn pixels_of((object, range): &OpenPart) -> Option<u64> {
+    let len = usize::try_from(range.end.saturating_sub(range.start)).ok()?;
+    HEAD_BYTES.into_iter().find_map(|bytes| {
+        let mut head = vec![0; bytes.min(len)];
+        object.read_at(range.start, &mut head).ok()?;
+        let header = read_header(&head).ok()?;
+        Some(u64::from(header.width) * u64::from(header.height))
+    })
+}
+
+fn elements_of((object, range): OpenPart, workspace: &Workspace) -> Option<u64> {
+    let file = VolumeFile::open(object, range, workspace).ok()?;
+    Some(file.header().shape().iter().map(|&side| side as u64).product())
+}

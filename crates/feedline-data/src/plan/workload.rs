@@ -1,0 +1,42 @@
+//! The plan as costs see it.
+
+use feedline_order::{SampleId, SampleRequest};
+
+use super::Plan;
+use crate::cost::{Size, Workload};
+use crate::op::Effort;
+
+impl Workload for Plan {
+    fn stages(&self) -> usize {
+        self.ops().len() + 1
+    }
+
+    fn may_search(&self) -> bool {
+        self.loads_volumes()
+    }
+
+    fn samples(&self) -> u64 {
+        self.source().len()
+    }
+
+    fn row_of(&self, id: SampleId) -> Option<u64> {
+        self.source().ordinal_of(id)
+    }
+
+    fn size_of(&self, row: u64) -> Size {
+        let of = |numbers: Option<&[u64]>| numbers?.get(usize::try_from(row).ok()?).copied();
+        Size { bytes: of(self.known_sizes()), elements: of(self.known_elements()).filter(|&elements| elements > 0) }
+    }
+
+    fn has_sizes(&self) -> bool {
+        self.known_elements().is_some()
+    }
+
+    fn effort(&self, op: usize, request: SampleRequest) -> Effort {
+        self.chain().effort(op, request)
+    }
+
+    fn fingerprint(&self) -> String {
+        self.fingerprints().values.to_string()
+    }
+}

@@ -1,0 +1,219 @@
+//! One array: its first axis counts the samples. In memory, or a `.npy` file.
+
+use std::borrow::Cow;
+use std::fmt::Debug;
+use std::path::Path;
+use std::sync::Arc;
+
+use feedline_order::SampleId;
+use serde::Deserialize;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::labels::PlainLabels;
+use super::{Labels, Opener, Origin, Source, SourceError, parameters};
+use crate::batch::{FieldTypes, Kind};
+use crate::dtype::{Dtype, array_bytes};
+use crate::store::{Object, Store};
+use crate::volume::npy::{PREFIX_BYTES, header_range, parse};
+
+/// An array has no names, so its identity is a hash of some of its content: this many samples, evenly spread,
+const HASHED_PIECES: usize = 64;
+/// and of each at most this many bytes.
+const HASHED_PIECE_BYTES: usize = 64 << 10;
+/// The name of the array's field.
+const FIELD: &str = "data";
+
+/// Memory of an array that lives outside the engine, such as a `NumPy` array.
+pub trait ArrayMemory: Send + Sync + Debug {
+    /// Copies bytes from `offset` on, which the caller keeps inside the array.
+    fn copy_to(&self, offset: usize, target: &mut [u8]);
+}
+
+impl ArrayMemory for Vec<u8> {
+    fn copy_to(&self, offset: usize, target: &mut [u8]) {
+        target.copy_from_slice(&self[offset..offset + target.len()]);
+    }
+}
+
+/// Samples along the first axis of an array.
+#[derive(Debug)]
+pub struct ArraySource {
+    dtype: Dtype,
+    sample_shape: Vec<usize>,
+    sample_bytes: usize,
+    len: u64,
+    place: Place,
+    labels: Option<Labels>,
+    identity: u128,
+}
+
+#[derive(Debug)]
+enum Place {
+    Memory(Arc<dyn ArrayMemory>),
+    File { path: String, store: Arc<dyn Store>, object: Arc<dyn Object>, data_offset: u64 },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    path: String,
+    labels: Option<Vec<i64>>,
+    label_dtype: Option<Dtype>,
+}
+
+impl ArraySource {
+    /// An array in memory, of `shape` with samples first.
+    pub fn in_memory(
+        memory: Arc<dyn ArrayMemory>,
+        dtype: Dtype,
+        shape: &[usize],
+        labels: Option<Labels>,
+    ) -> Result<Self, SourceError> {
+        Self::new(dtype, shape, Place::Memory(memory), labels)
+    }
+
+    /// A `.npy` file.
+    pub fn open(path: &str, opener: &dyn Opener, labels: Option<Labels>) -> Result<Self, SourceError> {
+        let folder = path.rsplit_once('/').map_or(".", |(folder, _)| if folder.is_empty() { "/" } else { folder });
+        Self::read(path, opener.store_for(folder)?, labels)
+    }
+
+    fn read(path: &str, store: Arc<dyn Store>, labels: Option<Labels>) -> Result<Self, SourceError> {
+        let name = Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let object = store.open(&name)?;
+        let npy = |problem: String| SourceError::Npy { path: path.to_owned(), problem };
+        let mut prefix = vec![0; PREFIX_BYTES.min(object.len() as usize)];
+        object.read_at(0, &mut prefix)?;
+        let range = header_range(&prefix).map_err(npy)?;
+        let mut text = vec![0; range.len()];
+        object.read_at(range.start as u64, &mut text)?;
+        let text = String::from_utf8(text).map_err(|_| npy("its header is not text".to_owned()))?;
+        let header = parse(&text, range.end as u64).map_err(npy)?;
+        if header.is_fortran {
+            return Err(npy("it is in Fortran order; save it with numpy.ascontiguousarray".to_owned()));
+        }
+        let wants =
+            array_bytes(header.dtype, &header.shape).and_then(|bytes| header.data_offset.checked_add(bytes as u64));
+        if wants.is_none_or(|wants| wants > object.len()) {
+            return Err(npy(format!(
+                "its header promises {} {:?}, but the file has {} bytes",
+                header.dtype.name(),
+                header.shape,
+                object.len()
+            )));
+        }
+        let place = Place::File { path: path.to_owned(), store, object, data_offset: header.data_offset };
+        Self::new(header.dtype, &header.shape, place, labels)
+    }
+
+    pub(super) fn from_params(params: toml::Table, opener: &dyn Opener) -> Result<Self, SourceError> {
+        let Params { path, labels, label_dtype } = parameters("array", params)?;
+        Self::open(&path, opener, PlainLabels { labels, label_dtype }.open()?)
+    }
+
+    fn new(dtype: Dtype, shape: &[usize], place: Place, labels: Option<Labels>) -> Result<Self, SourceError> {
+        let bad_shape = || SourceError::Parameter(format!("array() needs samples along the first axis, not {shape:?}"));
+        let (&len, sample_shape) = shape.split_first().ok_or_else(bad_shape)?;
+        let sample_bytes = array_bytes(dtype, sample_shape).filter(|&bytes| bytes > 0).ok_or_else(bad_shape)?;
+        if len == 0 {
+            return Err(bad_shape());
+        }
+        if let Some(labels) = &labels {
+            labels.check_len(len as u64)?;
+        }
+        let sample_shape = sample_shape.to_vec();
+        let mut hasher = Xxh3::new();
+        hasher.update(format!("array {} {len} {sample_shape:?}", dtype.name()).as_bytes());
+        for piece in 0..HASHED_PIECES.min(len) {
+            let sample = piece * len / HASHED_PIECES.min(len);
+            let mut bytes = vec![0; sample_bytes.min(HASHED_PIECE_BYTES)];
+            match &place {
+                Place::Memory(memory) => memory.copy_to(sample * sample_bytes, &mut bytes),
+                Place::File { object, data_offset, .. } => {
+                    object.read_at(data_offset + (sample * sample_bytes) as u64, &mut bytes)?;
+                }
+            }
+            hasher.update(&bytes);
+        }
+        if let Some(labels) = &labels {
+            hasher.update(&labels.identity().to_le_bytes());
+        }
+        let identity = hasher.digest128();
+        Ok(Self { dtype, sample_shape, sample_bytes, len: len as u64, place, labels, identity })
+    }
+}
+
+impl Source for ArraySource {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn fields(&self) -> FieldTypes {
+        let mut types = FieldTypes::new();
+        types.set(FIELD, Kind::of_array(self.dtype, &self.sample_shape));
+        if let Some(labels) = &self.labels {
+            types.set("label", labels.kind());
+        }
+        types
+    }
+
+    fn origin(&self, id: SampleId, field: &str) -> Origin<'_> {
+        match &self.place {
+            Place::File { object, data_offset, .. } if field == FIELD => {
+                let start = data_offset + id.0 * self.sample_bytes as u64;
+                Origin::Part { object: Arc::clone(object), range: start..start + self.sample_bytes as u64 }
+            }
+            _ => Origin::Made,
+        }
+    }
+
+    fn is_remote(&self) -> bool {
+        matches!(&self.place, Place::File { object, .. } if object.remote().is_some())
+    }
+
+    fn make(&self, id: SampleId, field: &str, target: &mut [u8]) {
+        match (&self.place, &self.labels) {
+            (Place::Memory(memory), _) if field == FIELD => memory.copy_to(id.0 as usize * self.sample_bytes, target),
+            (_, Some(labels)) => target.copy_from_slice(labels.get(id)),
+            _ => unreachable!("fields() names no other field"),
+        }
+    }
+
+    fn key(&self, id: SampleId) -> Cow<'_, str> {
+        format!("{:08}", id.0).into()
+    }
+
+    fn class_of(&self, id: SampleId) -> Option<i64> {
+        self.labels.as_ref()?.class_of(id)
+    }
+
+    fn identity(&self) -> u128 {
+        self.identity
+    }
+
+    fn spec(&self) -> Result<toml::Table, SourceError> {
+        let Place::File { path, .. } = &self.place else {
+            return Err(SourceError::Unserialisable(
+                "its source is an array in memory; save it with numpy.save and use fl.array(\"x.npy\")".to_owned(),
+            ));
+        };
+        let mut table = toml::Table::new();
+        table.insert("kind".to_owned(), "array".into());
+        table.insert("path".to_owned(), path.clone().into());
+        if let Some(labels) = &self.labels {
+            labels.plain()?.add_to(&mut table);
+        }
+        Ok(table)
+    }
+
+    fn refreshed(&self) -> Result<Arc<dyn Source>, SourceError> {
+        Ok(Arc::new(match &self.place {
+            Place::File { path, store, .. } => Self::read(path, Arc::clone(store), self.labels.clone())?,
+            Place::Memory(memory) => {
+                let mut shape = vec![self.len as usize];
+                shape.extend(&self.sample_shape);
+                Self::in_memory(Arc::clone(memory), self.dtype, &shape, self.labels.clone())?
+            }
+        }))
+    }
+}

@@ -1,0 +1,273 @@
+//! Sources: which bytes are which sample.
+//!
+//! In: a sample id. Out: for each field its [`Origin`], that is where its bytes lie or that the source makes them itself. A source
+//! owns the numbering of its samples, fixed for its life and the same on every machine; it reads no sample data.
+
+mod array;
+mod files;
+mod folder;
+mod labels;
+mod path;
+mod stamp;
+mod subset;
+mod synthetic;
+pub(crate) mod tar;
+mod volumes;
+
+use std::borrow::Cow;
+use std::fmt::Debug;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+pub use array::{ArrayMemory, ArraySource};
+pub use files::FilesSource;
+pub use folder::{FolderOptions, FolderSource};
+pub use labels::Labels;
+pub use path::open_path;
+pub use stamp::{listing_hash, sample_stamp, stamp};
+pub use subset::{Part, SubsetSource};
+pub use synthetic::SyntheticSource;
+pub use tar::TarSource;
+pub use volumes::VolumesSource;
+
+use crate::batch::FieldTypes;
+use crate::spec::{self, SpecError};
+use crate::store::{Object, Peer, Store, StoreError};
+use crate::volume::VolumeError;
+use feedline_order::{Block, SampleId};
+
+/// Knows which bytes are which sample.
+pub trait Source: Send + Sync + Debug {
+    /// Number of samples.
+    fn len(&self) -> u64;
+
+    /// Whether there are no samples.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The id of the sample at place `ordinal` of this source; a subset keeps its parent's ids.
+    fn id_at(&self, ordinal: u64) -> SampleId {
+        SampleId(ordinal)
+    }
+
+    /// The place of a sample; `None` if the source does not have it.
+    fn ordinal_of(&self, id: SampleId) -> Option<u64> {
+        (id.0 < self.len()).then_some(id.0)
+    }
+
+    /// Names and kinds of the fields.
+    fn fields(&self) -> FieldTypes;
+
+    /// Where the bytes of a field are.
+    fn origin(&self, id: SampleId, field: &str) -> Origin<'_>;
+
+    /// Whether its objects are with a peer and can be opened without asking it, so that it pays to fetch their bytes before
+    /// they are needed.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
+    /// Which samples lie one behind the other, in the order of the source and all of them; `None` where each is an object of its
+    /// own, so that there is nothing to be read in sequence.
+    fn blocks(&self) -> Option<Vec<Block>> {
+        None
+    }
+
+    /// The machine near its data that can prepare samples, where there is one.
+    fn peer(&self) -> Option<Arc<dyn Peer>> {
+        None
+    }
+
+    /// Writes a field whose origin is [`Origin::Made`].
+    fn make(&self, id: SampleId, field: &str, target: &mut [u8]);
+
+    /// The name of a sample, for people.
+    fn key(&self, id: SampleId) -> Cow<'_, str>;
+
+    /// The path or address of a sample's first stored field, and its bytes there if they are not all, for messages.
+    fn address(&self, id: SampleId) -> Option<(String, Option<Range<u64>>)> {
+        let types = self.fields();
+        types.iter().find_map(|(field, _)| match self.origin(id, field) {
+            Origin::Whole { store, name } => Some((store.address(name), None)),
+            Origin::Part { object, range } => Some((object.address(), Some(range))),
+            Origin::Made => None,
+        })
+    }
+
+    /// The class of a sample, if it has one.
+    fn class_of(&self, id: SampleId) -> Option<i64>;
+
+    /// The names of the classes.
+    fn classes(&self) -> &[String] {
+        &[]
+    }
+
+    /// Files that lie among the samples and were left out.
+    fn skipped(&self) -> u64 {
+        self.parent().map_or(0, Source::skipped)
+    }
+
+    /// The source that this one is a part of: what is kept about samples is kept for all parts of it.
+    fn parent(&self) -> Option<&dyn Source> {
+        None
+    }
+
+    /// A hash of what the samples are: their names below the root, in order.
+    fn identity(&self) -> u128;
+
+    /// A hash of what is opened once and not looked at again, such as lengths and times of shards.
+    fn version(&self) -> u128 {
+        0
+    }
+
+    /// The ending of the file that a field is stored in, such as `jpg` or `JPEG`, where it has one.
+    fn ending(&self, id: SampleId, field: &str) -> Option<String> {
+        match self.origin(id, field) {
+            Origin::Whole { name, .. } => {
+                let (_, ending) = name.rsplit('/').next()?.rsplit_once('.')?;
+                Some(ending.to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    /// Reads what is kept beside the data about an encoded picture, with which the supply reads only what a crop needs; says
+    /// whether there is something.
+    fn seek_record(&self, _id: SampleId, _field: &str, _record: &mut Vec<u8>) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    /// The source as part of a plan, or why it cannot be written down.
+    fn spec(&self) -> Result<toml::Table, SourceError>;
+
+    /// The same source as it is now, listed anew.
+    fn refreshed(&self) -> Result<Arc<dyn Source>, SourceError>;
+}
+
+/// Where the bytes of one field of one sample are.
+#[derive(Debug)]
+pub enum Origin<'a> {
+    /// They are a whole object.
+    Whole {
+        /// The store that has it.
+        store: &'a dyn Store,
+        /// Its name there.
+        name: &'a str,
+    },
+    /// They are part of an open object.
+    Part {
+        /// The object.
+        object: Arc<dyn Object>,
+        /// The bytes.
+        range: Range<u64>,
+    },
+    /// The source writes them itself.
+    Made,
+}
+
+/// An open object, and the bytes of it.
+pub type OpenPart = (Arc<dyn Object>, Range<u64>);
+
+impl Origin<'_> {
+    /// Opens what holds the bytes, and says which they are there; nothing for what the source makes.
+    pub fn open(self) -> Result<Option<OpenPart>, StoreError> {
+        Ok(match self {
+            Self::Whole { store, name } => {
+                let object = store.open(name)?;
+                let all = 0..object.len();
+                Some((object, all))
+            }
+            Self::Part { object, range } => Some((object, range)),
+            Self::Made => None,
+        })
+    }
+}
+
+/// Why a source cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum SourceError {
+    #[error("no pictures in {root:?} ({found}); they end in {extensions}", found = describe_found(*.others))]
+    NoPictures { root: String, others: usize, extensions: String },
+    #[error(
+        "{root:?} has sub-folders without pictures: {classes}; fill them, remove them, or take them as empty classes with allow_empty=True (pictures end in {extensions})"
+    )]
+    EmptyClasses { root: String, classes: String, extensions: String },
+    #[error("{root:?} has sub-folders that are not among its classes: {folders}; the classes are {classes}")]
+    UnknownClasses { root: String, folders: String, classes: String },
+    #[error("no volumes in {root:?}; they end in .nii, .nii.gz or .npy")]
+    NoVolumes { root: String },
+    #[error("{root:?} has {name:?}, but no {missing:?}, which belongs to it; give a list of (image, label) instead")]
+    NoPair { root: String, name: String, missing: String },
+    #[error("{root:?} has {first:?} and {second:?}, which differ in their ending alone; remove one, or give a list")]
+    SameName { root: String, first: String, second: String },
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    #[error("{field:?} has {has} files, but {first:?} has {wants}")]
+    FieldLengths { field: String, has: usize, first: String, wants: usize },
+    #[error("{labels} labels for {samples} samples")]
+    LabelCount { labels: usize, samples: u64 },
+    #[error("{path:?} is not a .npy file that can be read: {problem}")]
+    Npy { path: String, problem: String },
+    #[error("no shards match {pattern:?}; their names end in .tar")]
+    NoShards { pattern: String },
+    #[error(
+        "no samples in {shards} shards, the first of which is {first:?}: members of a sample are called key.extension"
+    )]
+    NoSamples { shards: usize, first: String },
+    #[error("no field is in each of the {samples} samples; there are {fields}")]
+    NoCommonField { samples: u64, fields: String },
+    #[error("{0}")]
+    Parameter(String),
+    #[error("this plan cannot be written down: {0}")]
+    Unserialisable(String),
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn describe_found(others: usize) -> String {
+    match others {
+        0 => "the folder is empty".to_owned(),
+        1 => "one file of another kind was found".to_owned(),
+        _ => format!("{others} files of other kinds were found"),
+    }
+}
+
+/// What a source needs to open itself.
+pub trait Opener {
+    /// The store of a URL; a plain path is on disk.
+    fn store_for(&self, url: &str) -> Result<Arc<dyn Store>, StoreError>;
+
+    /// Opens another source from its table, which names it under `kind`.
+    fn open_source(&self, table: toml::Table) -> Result<Arc<dyn Source>, SourceError>;
+
+    /// The folder in which sources keep what they found out, if there is one.
+    fn cache_folder(&self) -> Option<&Path>;
+}
+
+/// Opens a source from its table in a plan.
+pub type OpenSource = fn(toml::Table, &dyn Opener) -> Result<Arc<dyn Source>, SourceError>;
+
+/// The sources of this crate that get all their bytes from stores.
+pub(crate) const STORED: [(&str, OpenSource); 3] = [
+    ("folder", |params, opener| Ok(Arc::new(FolderSource::from_params(params, opener)?))),
+    ("tar", |params, opener| Ok(Arc::new(TarSource::from_params(params, opener)?))),
+    ("volumes", |params, opener| Ok(Arc::new(VolumesSource::from_params(params, opener)?))),
+];
+
+/// The others.
+pub(crate) const OTHERS: [(&str, OpenSource); 4] = [
+    ("files", |params, _| Ok(Arc::new(FilesSource::from_params(params)?))),
+    ("array", |params, opener| Ok(Arc::new(ArraySource::from_params(params, opener)?))),
+    ("synthetic", |params, _| Ok(Arc::new(SyntheticSource::from_params(params)?))),
+    ("subset", |params, opener| Ok(Arc::new(SubsetSource::from_params(params, opener)?))),
+];
+
+/// Reads the parameters of a source from its table in a plan.
+fn parameters<T: serde::de::DeserializeOwned>(kind: &str, table: toml::Table) -> Result<T, SpecError> {
+    spec::parameters(|| format!("source {kind:?}"), table)
+}

@@ -1,0 +1,27 @@
+//! The source that a path names: shards by pattern or name, a folder of shards, of pictures, or of volumes.
+
+use std::sync::Arc;
+
+use super::{FolderOptions, FolderSource, Opener, Source, SourceError, TarSource, VolumesSource};
+use crate::source::tar::{is_plain_shard, names_shards};
+use crate::store::StoreError;
+
+/// Opens what a path names. A folder that has tar files in it is a folder of shards; one without pictures may be one of
+/// volumes.
+pub fn open_path(path: &str, opener: &dyn Opener) -> Result<Arc<dyn Source>, SourceError> {
+    let has_shards = || -> Result<bool, StoreError> {
+        let store = opener.store_for(path).ok();
+        let shards = store.map(|store| store.list_flat(&is_plain_shard)).transpose()?;
+        Ok(shards.is_some_and(|shards| !shards.is_empty()))
+    };
+    if names_shards(path) || has_shards()? {
+        return Ok(Arc::new(TarSource::open(vec![path.to_owned()], opener)?));
+    }
+    match FolderSource::open(path, opener.store_for(path)?, FolderOptions::default()) {
+        Err(no_pictures @ SourceError::NoPictures { .. }) => match VolumesSource::open(path, opener.store_for(path)?) {
+            Err(SourceError::NoVolumes { .. }) => Err(no_pictures),
+            volumes => Ok(Arc::new(volumes?)),
+        },
+        folder => Ok(Arc::new(folder?)),
+    }
+}

@@ -1,0 +1,215 @@
+//! Part of a source, under the parent's ids: a random share of it, or a list.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use feedline_order::random::{Purpose, StreamKey};
+use feedline_order::{Block, Epoch, Permutation, SampleId, Seed};
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::{Opener, Origin, Source, SourceError, parameters};
+use crate::batch::FieldTypes;
+use crate::store::{Peer, StoreError};
+
+/// Which part.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Part {
+    /// The samples with these ids.
+    Ids {
+        /// Ids of the parent; ascending once opened.
+        ids: Vec<u64>,
+    },
+    /// The share `from..to` of a random division.
+    Share {
+        /// The seed of the division.
+        seed: u64,
+        /// Where the share begins, from 0 to 1.
+        from: f64,
+        /// Where it ends.
+        to: f64,
+    },
+}
+
+/// Part of another source.
+#[derive(Debug)]
+pub struct SubsetSource {
+    parent: Arc<dyn Source>,
+    part: Part,
+    ids: Vec<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    of: toml::Table,
+    ids: Option<Vec<u64>>,
+    seed: Option<u64>,
+    from: Option<f64>,
+    to: Option<f64>,
+}
+
+impl SubsetSource {
+    /// About so many samples of `parent`, drawn from all of it; all where there are no more.
+    pub fn some(parent: &Arc<dyn Source>, samples: u64) -> Result<Arc<dyn Source>, SourceError> {
+        if samples >= parent.len() {
+            return Ok(Arc::clone(parent));
+        }
+        let part = Part::Share { seed: 0, from: 0.0, to: samples as f64 / parent.len() as f64 };
+        Ok(Arc::new(Self::new(Arc::clone(parent), part)?))
+    }
+
+    /// The given part of `parent`.
+    pub fn new(parent: Arc<dyn Source>, part: Part) -> Result<Self, SourceError> {
+        let mut ids = match &part {
+            Part::Ids { ids } => ids.clone(),
+            Part::Share { seed, from, to } => share(&*parent, Seed(*seed), *from, *to)?,
+        };
+        ids.sort_unstable();
+        if let Some([twice, _]) = ids.array_windows().find(|[id, next]| id == next) {
+            let text = format!("subset() names sample {twice} twice; a sampler may repeat samples");
+            return Err(SourceError::Parameter(text));
+        }
+        if let Some(id) = ids.iter().find(|&&id| parent.ordinal_of(SampleId(id)).is_none()) {
+            let text = format!("subset() names sample {id}, which the source of {} samples lacks", parent.len());
+            return Err(SourceError::Parameter(text));
+        }
+        if ids.is_empty() {
+            return Err(SourceError::Parameter(format!("no sample of the source's {} is in this part", parent.len())));
+        }
+        Ok(Self { parent, part, ids })
+    }
+
+    pub(super) fn from_params(params: toml::Table, opener: &dyn Opener) -> Result<Self, SourceError> {
+        let Params { of, ids, seed, from, to } = parameters("subset", params)?;
+        let part = match (ids, from, to) {
+            (Some(ids), None, None) => Part::Ids { ids },
+            (None, Some(from), Some(to)) => Part::Share { seed: seed.unwrap_or(0), from, to },
+            _ => {
+                let text = "a subset has either ids, or from and to (and a seed)";
+                return Err(SourceError::Parameter(text.to_owned()));
+            }
+        };
+        Self::new(opener.open_source(of)?, part)
+    }
+}
+
+fn share(parent: &dyn Source, seed: Seed, from: f64, to: f64) -> Result<Vec<u64>, SourceError> {
+    if !(from >= 0.0 && from < to && to <= 1.0) {
+        return Err(SourceError::Parameter(format!("a share from {from} to {to} does not lie between 0 and 1")));
+    }
+    let len = parent.len();
+    let place = |fraction: f64| (fraction * len as f64).round() as u64;
+    let order = Permutation::new(StreamKey::new(seed, Epoch(0), Purpose::Split), len);
+    Ok((place(from)..place(to)).map(|position| parent.id_at(order.at(position)).0).collect())
+}
+
+impl Source for SubsetSource {
+    fn len(&self) -> u64 {
+        self.ids.len() as u64
+    }
+
+    fn id_at(&self, ordinal: u64) -> SampleId {
+        SampleId(self.ids[ordinal as usize])
+    }
+
+    fn ordinal_of(&self, id: SampleId) -> Option<u64> {
+        self.ids.binary_search(&id.0).ok().map(|ordinal| ordinal as u64)
+    }
+
+    fn fields(&self) -> FieldTypes {
+        self.parent.fields()
+    }
+
+    fn origin(&self, id: SampleId, field: &str) -> Origin<'_> {
+        self.parent.origin(id, field)
+    }
+
+    fn is_remote(&self) -> bool {
+        self.parent.is_remote()
+    }
+
+    fn blocks(&self) -> Option<Vec<Block>> {
+        let mut parent_end = 0;
+        let place = |id: &u64| self.parent.ordinal_of(SampleId(*id)).unwrap_or(u64::MAX);
+        let own = |Block { samples, bytes }: Block| {
+            let start = self.ids.partition_point(|id| place(id) < parent_end);
+            parent_end += samples;
+            let own = (self.ids.partition_point(|id| place(id) < parent_end) - start) as u64;
+            Block { samples: own, bytes: (u128::from(bytes) * u128::from(own) / u128::from(samples.max(1))) as u64 }
+        };
+        Some(self.parent.blocks()?.into_iter().map(own).filter(|block| block.samples > 0).collect())
+    }
+
+    fn peer(&self) -> Option<Arc<dyn Peer>> {
+        self.parent.peer()
+    }
+
+    fn make(&self, id: SampleId, field: &str, target: &mut [u8]) {
+        self.parent.make(id, field, target);
+    }
+
+    fn key(&self, id: SampleId) -> Cow<'_, str> {
+        self.parent.key(id)
+    }
+
+    fn class_of(&self, id: SampleId) -> Option<i64> {
+        self.parent.class_of(id)
+    }
+
+    fn ending(&self, id: SampleId, field: &str) -> Option<String> {
+        self.parent.ending(id, field)
+    }
+
+    fn seek_record(&self, id: SampleId, field: &str, record: &mut Vec<u8>) -> Result<bool, StoreError> {
+        self.parent.seek_record(id, field, record)
+    }
+
+    fn classes(&self) -> &[String] {
+        self.parent.classes()
+    }
+
+    fn parent(&self) -> Option<&dyn Source> {
+        Some(&*self.parent)
+    }
+
+    fn identity(&self) -> u128 {
+        let mut hasher = Xxh3::new();
+        hasher.update(&self.parent.identity().to_le_bytes());
+        for id in &self.ids {
+            hasher.update(&id.to_le_bytes());
+        }
+        hasher.digest128()
+    }
+
+    fn spec(&self) -> Result<toml::Table, SourceError> {
+        let mut table = toml::Table::try_from(&self.part).expect("a part is plain data");
+        table.insert("kind".to_owned(), "subset".into());
+        table.insert("of".to_owned(), toml::Value::Table(self.parent.spec()?));
+        Ok(table)
+    }
+
+    fn refreshed(&self) -> Result<Arc<dyn Source>, SourceError> {
+        Ok(Arc::new(Self::new(self.parent.refreshed()?, self.part.clone())?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::SyntheticSource;
+
+    #[test]
+    fn shares_of_one_seed_are_disjoint_cover_all_and_keep_the_parents_ids() {
+        let parent: Arc<dyn Source> = Arc::new(SyntheticSource::new(101, vec![4]).unwrap());
+        let part = |from, to| SubsetSource::new(Arc::clone(&parent), Part::Share { seed: 3, from, to }).unwrap();
+        let (train, val) = (part(0.0, 0.9), part(0.9, 1.0));
+        assert_eq!((train.len(), val.len()), (91, 10));
+        let mut ids: Vec<u64> = (0..91).map(|n| train.id_at(n).0).chain((0..10).map(|n| val.id_at(n).0)).collect();
+        ids.sort_unstable();
+        assert!(ids.into_iter().eq(0..101));
+        assert_eq!(train.ordinal_of(val.id_at(0)), None);
+        assert_ne!(train.identity(), val.identity());
+    }
+}

@@ -1,0 +1,260 @@
+//! Which shards there are.
+//!
+//! In: paths of shards, folders, and patterns: `train/*.tar`, `train-{000..146}.tar`. Out: the shards, sorted by the bytes
+//! of their addresses, each once, so that every machine numbers the samples alike.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use globset::{GlobBuilder, GlobMatcher};
+
+use super::super::{Opener, SourceError};
+use super::index::ENDING;
+use crate::store::{Store, StoreError};
+
+/// Shards that one pattern may name by numbers.
+const MOST_NUMBERED: u64 = 1_000_000;
+/// Characters that make a path a pattern.
+const SPECIAL: [char; 4] = ['*', '?', '[', '{'];
+
+/// Where shards are looked for.
+#[derive(Debug)]
+pub(super) struct Patterns {
+    /// As given.
+    pub given: Vec<String>,
+    places: Vec<Place>,
+}
+
+#[derive(Debug)]
+struct Place {
+    given: String,
+    store: Arc<dyn Store>,
+    which: Which,
+}
+
+#[derive(Debug)]
+enum Which {
+    /// The shard of this name.
+    One(String),
+    /// All shards in the folder.
+    Folder,
+    /// All that match.
+    Matching { matcher: GlobMatcher, is_flat: bool },
+}
+
+/// A shard that was found.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub store: Arc<dyn Store>,
+    pub name: String,
+}
+
+impl Patterns {
+    /// Opens the stores of the patterns.
+    pub fn new(given: Vec<String>, opener: &dyn Opener) -> Result<Self, SourceError> {
+        let (mut places, mut stores) = (Vec::new(), Stores { opener, opened: HashMap::new() });
+        for pattern in &given {
+            for path in numbered(pattern)? {
+                places.push(Place::new(&path, &mut stores)?);
+            }
+        }
+        Ok(Self { given, places })
+    }
+
+    /// The shards as they are now.
+    pub fn find(&self) -> Result<Vec<Found>, SourceError> {
+        let mut found = Vec::new();
+        for place in &self.places {
+            let before = found.len();
+            place.find(&mut found)?;
+            if found.len() == before {
+                return Err(SourceError::NoShards { pattern: place.given.clone() });
+            }
+        }
+        if found.is_empty() {
+            return Err(SourceError::Parameter("tar() needs at least one pattern, path or folder".to_owned()));
+        }
+        let mut addressed: Vec<(String, Found)> =
+            found.into_iter().map(|shard| (shard.store.address(&shard.name), shard)).collect();
+        addressed.sort_by(|(a, _), (b, _)| a.cmp(b));
+        addressed.dedup_by(|(a, _), (b, _)| a == b);
+        Ok(addressed.into_iter().map(|(_, shard)| shard).collect())
+    }
+}
+
+/// Stores by their root: shards that lie in one folder share one.
+struct Stores<'a> {
+    opener: &'a dyn Opener,
+    opened: HashMap<String, Arc<dyn Store>>,
+}
+
+impl Stores<'_> {
+    fn at(&mut self, root: &str) -> Result<Arc<dyn Store>, SourceError> {
+        if let Some(store) = self.opened.get(root) {
+            return Ok(Arc::clone(store));
+        }
+        let store = self.opener.store_for(root)?;
+        self.opened.insert(root.to_owned(), Arc::clone(&store));
+        Ok(store)
+    }
+}
+
+impl Place {
+    fn new(path: &str, stores: &mut Stores<'_>) -> Result<Self, SourceError> {
+        let given = path.to_owned();
+        let plain = path.find(SPECIAL).unwrap_or(path.len());
+        let (root, rest) = split_root(path, plain);
+        let store = stores.at(root)?;
+        if plain == path.len() {
+            if is_shard(path) {
+                return Ok(Self { given, store, which: Which::One(rest.to_owned()) });
+            }
+            return Ok(Self { given, store: stores.at(path)?, which: Which::Folder });
+        }
+        // A file may really be called so.
+        if !store.is_remote() && store.open(rest).is_ok() {
+            return Ok(Self { given, store, which: Which::One(rest.to_owned()) });
+        }
+        let glob = GlobBuilder::new(rest).literal_separator(true).build();
+        let glob = glob.map_err(|error| SourceError::Parameter(format!("{path:?} is not a pattern: {error}")))?;
+        let which = Which::Matching { matcher: glob.compile_matcher(), is_flat: !rest.contains('/') };
+        Ok(Self { given, store, which })
+    }
+
+    fn find(&self, found: &mut Vec<Found>) -> Result<(), StoreError> {
+        let names = match &self.which {
+            Which::One(name) => {
+                found.push(Found { store: Arc::clone(&self.store), name: name.clone() });
+                return Ok(());
+            }
+            Which::Folder => {
+                let left_out = Mutex::new(Vec::new());
+                let names = self.store.list_flat(&|name| {
+                    if is_shard(name) && !is_plain_shard(name) && !name.ends_with(ENDING) {
+                        left_out.lock().unwrap_or_else(PoisonError::into_inner).push(name.to_owned());
+                    }
+                    is_plain_shard(name)
+                })?;
+                let left_out = left_out.into_inner().unwrap_or_else(PoisonError::into_inner);
+                if let Some(first) = left_out.first() {
+                    let (folder, shards) = (&*self.given, left_out.len());
+                    tracing::warn!(
+                        folder,
+                        shards,
+                        first,
+                        "left out compressed shards; unpack them to plain .tar files"
+                    );
+                }
+                names
+            }
+            Which::Matching { matcher, is_flat: true } => self.store.list_flat(&|name| matcher.is_match(name))?,
+            Which::Matching { matcher, is_flat: false } => self.store.list(&|name| matcher.is_match(name))?,
+        };
+        found.extend(names.iter().map(|name| Found { store: Arc::clone(&self.store), name: name.to_owned() }));
+        Ok(())
+    }
+}
+
+/// Whether a path can only name shards.
+pub(crate) fn names_shards(path: &str) -> bool {
+    path.contains(SPECIAL) || is_shard(path)
+}
+
+/// Whether a name is that of a plain tar file.
+pub(crate) fn is_plain_shard(name: &str) -> bool {
+    has_ending(name, "tar")
+}
+
+/// Whether a path names one shard; compressed ones are refused when they are opened.
+fn is_shard(path: &str) -> bool {
+    let base = path.rsplit('/').next().unwrap_or_default();
+    is_plain_shard(base) || has_ending(base, "tgz") || base.contains(".tar.")
+}
+
+fn has_ending(name: &str, ending: &str) -> bool {
+    Path::new(name).extension().is_some_and(|found| found.eq_ignore_ascii_case(ending))
+}
+
+/// The folder before the place `plain`, and the rest.
+fn split_root(path: &str, plain: usize) -> (&str, &str) {
+    match path[..plain].rfind('/') {
+        Some(0) => ("/", &path[1..]),
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => ("", path),
+    }
+}
+
+/// Writes out `{000..146}`, which WebDataset's users know.
+fn numbered(pattern: &str) -> Result<Vec<String>, SourceError> {
+    let range = |open: usize| {
+        let close = open + pattern[open..].find('}')?;
+        let (first, last) = pattern[open + 1..close].split_once("..")?;
+        let is_number =
+            |text: &str| !text.is_empty() && text.len() < 19 && text.bytes().all(|byte| byte.is_ascii_digit());
+        (is_number(first) && is_number(last)).then_some((open, close, first, last))
+    };
+    let Some((open, close, first, last)) = pattern.match_indices('{').find_map(|(open, _)| range(open)) else {
+        return Ok(vec![pattern.to_owned()]);
+    };
+    let wrong = || SourceError::Parameter(format!("{pattern:?} names no range of at most {MOST_NUMBERED} shards"));
+    let (from, to): (u64, u64) = (first.parse().map_err(|_| wrong())?, last.parse().map_err(|_| wrong())?);
+    if from > to || to - from >= MOST_NUMBERED {
+        return Err(wrong());
+    }
+    let digits = if first.starts_with('0') { first.len() } else { 0 };
+    let mut all = Vec::new();
+    for number in from..=to {
+        all.extend(numbered(&format!("{}{number:0digits$}{}", &pattern[..open], &pattern[close + 1..]))?);
+        if all.len() as u64 > MOST_NUMBERED {
+            return Err(wrong());
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Registry;
+    use std::fs;
+
+    fn found(folder: &std::path::Path, patterns: &[&str]) -> Result<Vec<String>, String> {
+        let root = folder.to_str().unwrap();
+        let given = patterns.iter().map(|pattern| format!("{root}/{pattern}")).collect();
+        let patterns = Patterns::new(given, &Registry::core()).map_err(|error| error.to_string())?;
+        let found = patterns.find().map_err(|error| error.to_string())?;
+        let below = |shard: Found| shard.store.address(&shard.name)[root.len() + 1..].to_owned();
+        Ok(found.into_iter().map(below).collect())
+    }
+
+    #[test]
+    fn patterns_folders_and_paths_give_sorted_shards_each_once() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["b-10.tar", "b-2.tar", "a.tar", "sub/c.tar", "notes.txt", "od[d].tar"] {
+            fs::create_dir_all(folder.path().join(name).parent().unwrap()).unwrap();
+            fs::write(folder.path().join(name), b"").unwrap();
+        }
+        let check = |patterns: &[&str], expected: &[&str]| {
+            assert_eq!(found(folder.path(), patterns).unwrap(), expected, "{patterns:?}");
+        };
+        check(&["*.tar"], &["a.tar", "b-10.tar", "b-2.tar", "od[d].tar"]);
+        check(&["**/*.tar"], &["a.tar", "b-10.tar", "b-2.tar", "od[d].tar", "sub/c.tar"]);
+        check(&["*/c.tar", "a.tar", "a.tar", "b-{2,3}.tar"], &["a.tar", "b-2.tar", "sub/c.tar"]);
+        check(&["sub"], &["sub/c.tar"]);
+        check(&["od[d].tar"], &["od[d].tar"]);
+        check(&["b-{2..2}.tar"], &["b-2.tar"]);
+        assert!(found(folder.path(), &["x*.tar"]).unwrap_err().contains("no shards"));
+        assert!(found(folder.path(), &["a[.tar"]).unwrap_err().contains("not a pattern"));
+    }
+
+    #[test]
+    fn ranges_of_numbers_are_written_out_with_their_zeros() {
+        assert_eq!(numbered("t-{008..010}.tar").unwrap(), ["t-008.tar", "t-009.tar", "t-010.tar"]);
+        assert_eq!(numbered("{1..2}/{0..1}").unwrap(), ["1/0", "1/1", "2/0", "2/1"]);
+        assert_eq!(numbered("{a,b}-{x..y}.tar").unwrap(), ["{a,b}-{x..y}.tar"]);
+        for wrong in ["{5..1}", "{0..99999999999}", "{0..999999}{0..9}"] {
+            assert!(numbered(wrong).is_err(), "{wrong}");
+        }
+    }
+}

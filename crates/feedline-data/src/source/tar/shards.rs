@@ -1,0 +1,173 @@
+//! All shards of a data set: which sample is in which, and the few that are open.
+//!
+//! In: a sample's number. Out: its shard, open, and its entry there. Always true: a bounded number of shards is open, whatever
+//! the number of shards.
+
+use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use feedline_order::Block;
+use lru::LruCache;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::index::{Head, IndexError};
+use super::pattern::Found;
+use super::shard::{IndexCache, OpenShard, Opened, Shard};
+use crate::store::{Peer, StoreError};
+
+/// Shards kept open, with two files each: enough for threads that read at random, few enough for any limit on files.
+const OPEN_SHARDS: NonZero<usize> = NonZero::new(128).expect("128 is not zero");
+/// Threads that open shards: waiting for the file system or for a peer, not computing.
+const OPENING_THREADS: usize = 8;
+const REMOTE_OPENING_THREADS: usize = 32;
+
+/// The shards of a data set, in order.
+#[derive(Debug)]
+pub(super) struct Shards {
+    all: Vec<Shard>,
+    /// The number of the first sample behind each shard.
+    ends: Vec<u64>,
+    cache: Option<IndexCache>,
+    open: Mutex<LruCache<usize, Arc<OpenShard>>>,
+}
+
+/// A sample's shard, and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Location {
+    pub shard: usize,
+    pub sample: u64,
+}
+
+impl Shards {
+    /// Opens all shards for the first time.
+    pub fn open(found: &[Found], cache: Option<IndexCache>) -> Result<Self, StoreError> {
+        let opened = open_all(found, cache.as_ref())?;
+        let with = |what| opened.iter().filter(|(_, opened)| *opened == what).count();
+        let (listed, replaced) = (with(Opened::Listed), with(Opened::Replaced));
+        if listed > 0 {
+            tracing::debug!(shards = listed, "shards without an index were listed");
+        }
+        if replaced > 0 {
+            let first = opened.iter().find(|(_, opened)| *opened == Opened::Replaced).map(|(shard, _)| shard.address());
+            tracing::info!(shards = replaced, first, "indexes were stale or damaged, and were made anew");
+        }
+        let shards: Vec<Shard> = opened.into_iter().map(|(shard, _)| shard).collect();
+        let mut ends = Vec::with_capacity(shards.len());
+        let mut end = 0_u64;
+        for shard in &shards {
+            end = end.saturating_add(shard.head().samples);
+            ends.push(end);
+        }
+        Ok(Self { all: shards, ends, cache, open: Mutex::new(LruCache::new(OPEN_SHARDS)) })
+    }
+
+    /// Samples in all shards.
+    pub fn samples(&self) -> u64 {
+        self.ends.last().copied().unwrap_or_default()
+    }
+
+    /// Number of shards.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether a shard is with a peer.
+    pub fn is_remote(&self) -> bool {
+        self.all.iter().any(Shard::is_remote)
+    }
+
+    /// The samples and bytes of each.
+    pub fn blocks(&self) -> Vec<Block> {
+        self.all.iter().map(|shard| Block { samples: shard.head().samples, bytes: shard.bytes() }).collect()
+    }
+
+    /// A hash of lengths and times of all shards.
+    pub fn version(&self) -> u128 {
+        let versions: Vec<[u8; 16]> = self.all.iter().map(Shard::version).collect();
+        xxh3_128(versions.as_flattened())
+    }
+
+    /// The machine near all shards, if it is one.
+    pub fn peer(&self) -> Option<Arc<dyn Peer>> {
+        let first = self.all.first()?.store();
+        self.all.iter().all(|shard| Arc::ptr_eq(shard.store(), first)).then(|| first.peer())?
+    }
+
+    /// The heads of the indexes, in order.
+    pub fn heads(&self) -> impl Iterator<Item = Arc<Head>> {
+        self.all.iter().map(Shard::head)
+    }
+
+    /// Where a sample is, given its number, which is below [`Shards::samples`].
+    pub fn locate(&self, number: u64) -> Location {
+        let shard = self.ends.partition_point(|&end| end <= number);
+        let start = if shard == 0 { 0 } else { self.ends[shard - 1] };
+        Location { shard, sample: number - start }
+    }
+
+    /// The path or address of a shard.
+    pub fn address(&self, shard: usize) -> String {
+        self.all[shard].address()
+    }
+
+    /// Reads from the index of a shard; if that is damaged, it is made anew once.
+    pub fn read<T>(&self, shard: usize, read: impl Fn(&OpenShard) -> Result<T, IndexError>) -> Result<T, StoreError> {
+        if let Ok(value) = read(&*self.open_shard(shard)?) {
+            return Ok(value);
+        }
+        let rebuilt = Arc::new(self.all[shard].rebuild(self.cache.as_ref())?);
+        self.keep_open(shard, &rebuilt);
+        read(&rebuilt).map_err(|error| match error {
+            IndexError::Store(error) => error,
+            IndexError::Damaged => {
+                let problem = "has an index that is damaged again as soon as it is made".to_owned();
+                StoreError::Content { path: self.address(shard), problem }
+            }
+        })
+    }
+
+    fn open_shard(&self, shard: usize) -> Result<Arc<OpenShard>, StoreError> {
+        if let Some(open) = self.lock().get(&shard) {
+            return Ok(Arc::clone(open));
+        }
+        let open = Arc::new(self.all[shard].reopen(self.cache.as_ref())?);
+        self.keep_open(shard, &open);
+        Ok(open)
+    }
+
+    fn keep_open(&self, shard: usize, open: &Arc<OpenShard>) {
+        let pushed_out = self.lock().push(shard, Arc::clone(open));
+        // Files are closed behind the lock.
+        drop(pushed_out);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, LruCache<usize, Arc<OpenShard>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Opens shards in parallel; of several errors, that of the first shard is told.
+fn open_all(found: &[Found], cache: Option<&IndexCache>) -> Result<Vec<(Shard, Opened)>, StoreError> {
+    let (next, has_failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let open_some = || {
+        let mut opened = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(found) = found.get(number).filter(|_| !has_failed.load(Ordering::Relaxed)) else { return opened };
+            let shard = Shard::open(found.clone(), cache);
+            has_failed.fetch_or(shard.is_err(), Ordering::Relaxed);
+            opened.push((number, shard));
+        }
+    };
+    let is_remote = found.iter().any(|found| found.store.is_remote());
+    let most = if is_remote { REMOTE_OPENING_THREADS } else { OPENING_THREADS };
+    let mut opened = thread::scope(|scope| {
+        let threads: Vec<_> = (0..most.min(found.len())).map(|_| scope.spawn(open_some)).collect();
+        let parts = threads.into_iter().map(|thread| thread.join().expect("opening a shard does not panic"));
+        parts.flatten().collect::<Vec<_>>()
+    });
+    opened.sort_unstable_by_key(|(number, _)| *number);
+    opened.into_iter().map(|(_, shard)| shard).collect()
+}

@@ -1,0 +1,21 @@
+//! Tables of a plan that name something: an op, a source, a store.
+
+/// Why a table cannot be understood.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum SpecError {
+    #[error("parameters of {of} are wrong")]
+    Parameters { of: String, source: Box<toml::de::Error> },
+    #[error("{what} {name:?} is unknown; there are {known}")]
+    Unknown { what: &'static str, name: String, known: String },
+    #[error("{of} has no {key:?}, a text that says which it is")]
+    NoName { of: String, key: &'static str },
+}
+
+/// Reads the parameters of `of` from its table; `of` names it in the error, such as `op Resize`.
+pub fn parameters<T: serde::de::DeserializeOwned>(
+    of: impl FnOnce() -> String,
+    table: toml::Table,
+) -> Result<T, SpecError> {
+    table.try_into().map_err(|source| SpecError::Parameters { of: of(), source: Box::new(source) })
+}

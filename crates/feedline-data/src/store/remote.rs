@@ -1,0 +1,119 @@
+//! Objects whose bytes come from a peer.
+//!
+//! In: a range. Out: its bytes, or why they could not be had, later and from another thread; and what that cost on the wire.
+//! Many ranges may be under way at once; no thread waits for them unless it wants to.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use super::{Object, StoreError};
+use crate::memory::{Cancel, NoMemory};
+
+/// How often a thread that waits for a peer looks at the cancel token.
+const CANCEL_POLL: Duration = Duration::from_millis(50);
+
+/// The way to bytes that are with a peer.
+pub trait Remote: Send + Sync {
+    /// Begins to fetch a range and returns at once. `done` is called once, from another thread, unless the [`Fetch`] was
+    /// dropped before.
+    fn fetch(&self, range: Range<u64>, done: Done) -> Fetch;
+}
+
+/// Takes what became of a fetch.
+pub type Done = Box<dyn FnOnce(Answer) + Send>;
+
+/// What became of a fetch.
+#[derive(Debug)]
+pub struct Answer {
+    /// All bytes of the range, or why not.
+    pub bytes: Result<Vec<u8>, StoreError>,
+    /// What was sent and received for it.
+    pub traffic: Traffic,
+}
+
+/// What went over the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Bytes received: the bodies of answers, as far as they were read, also of those that were cut short.
+    pub bytes: u64,
+    /// Requests sent, those that were sent again included.
+    pub requests: u64,
+    /// Requests that were sent again.
+    pub retries: u64,
+}
+
+/// A fetch under way; it ends when this is dropped.
+pub struct Fetch(Option<Box<dyn FnOnce() + Send + Sync>>);
+
+impl Fetch {
+    /// A fetch that `cancel` ends.
+    pub fn new(cancel: impl FnOnce() + Send + Sync + 'static) -> Self {
+        Self(Some(Box::new(cancel)))
+    }
+}
+
+impl fmt::Debug for Fetch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fetch").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Fetch {
+    fn drop(&mut self) {
+        if let Some(cancel) = self.0.take() {
+            cancel();
+        }
+    }
+}
+
+/// Fetches a range and waits for it, unless the run is closed meanwhile.
+pub fn fetch_waiting(remote: &dyn Remote, range: Range<u64>, cancel: &Cancel) -> Result<Answer, NoMemory> {
+    let (sender, answers) = mpsc::channel();
+    // A receiver that is gone has stopped waiting.
+    let _fetch = remote.fetch(range, Box::new(move |answer| drop(sender.send(answer))));
+    loop {
+        match answers.recv_timeout(CANCEL_POLL) {
+            Ok(answer) => return Ok(answer),
+            Err(RecvTimeoutError::Timeout) => cancel.check()?,
+            Err(RecvTimeoutError::Disconnected) => {
+                let (path, problem) = ("the peer".to_owned(), "was closed before it answered".to_owned());
+                return Ok(Answer { bytes: Err(StoreError::Content { path, problem }), traffic: Traffic::default() });
+            }
+        }
+    }
+}
+
+/// What is answered without asking the peer: a range without bytes, or one that is not in the object.
+pub fn answer_unasked(object: &dyn Object, range: &Range<u64>) -> Option<Answer> {
+    let len = object.len();
+    let bytes = match range {
+        range if range.end > len => Err(StoreError::Truncated { path: object.address(), range: range.clone(), len }),
+        range if range.is_empty() => Ok(Vec::new()),
+        _ => return None,
+    };
+    Some(Answer { bytes, traffic: Traffic::default() })
+}
+
+/// Reads short ranges of an object, from a peer all at once.
+pub fn read_ranges(object: &dyn Object, ranges: &[Range<u64>]) -> Result<Vec<Vec<u8>>, StoreError> {
+    let Some(remote) = object.remote() else {
+        let read = |range: &Range<u64>| {
+            let mut bytes = vec![0; (range.end - range.start) as usize];
+            object.read_at(range.start, &mut bytes).map(|()| bytes)
+        };
+        return ranges.iter().map(read).collect();
+    };
+    let (sender, answers) = mpsc::channel();
+    let fetch = |(number, range): (usize, &Range<u64>)| {
+        let sender = sender.clone();
+        remote.fetch(range.clone(), Box::new(move |answer| drop(sender.send((number, answer)))))
+    };
+    let _fetches: Vec<Fetch> = ranges.iter().enumerate().map(fetch).collect();
+    let mut parts = vec![Vec::new(); ranges.len()];
+    for (number, answer) in answers.iter().take(ranges.len()) {
+        parts[number] = answer.bytes?;
+    }
+    Ok(parts)
+}

@@ -1,0 +1,219 @@
+//! A disk that takes its time: a simulated hard disk around the files of a folder, for tests, benchmarks and what-ifs.
+//!
+//! In: how long a seek takes, and how many bytes a second are read. Out: the same bytes, later. The disk has one head: a read that
+//! does not begin where the last one ended pays a seek, and reads queue behind each other. As real disks do, it reads on into
+//! its buffer while nobody asks, so who reads in sequence may think for a moment in between. Listing and opening are free.
+//!
+//! Nothing here but the clock is simulated. Other machines' stores are throttled likewise: without seeks it is a slow link.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{DiskStore, Names, Object, OpenStore, Room, Store, StoreError, Version};
+
+/// The scheme of its addresses: `slow-disk://seek_ms=8,mb_per_second=150/path`.
+const SCHEME: &str = "slow-disk";
+/// What the disk reads on while nobody asks.
+const BUFFER_BYTES: f64 = 16e6;
+
+/// How fast a disk is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DiskSpeed {
+    /// The time until a read begins that does not go on where the last one ended.
+    pub seek: Duration,
+    /// Bytes per second from then on.
+    pub bytes_per_second: f64,
+}
+
+/// A disk, which all stores on it share.
+#[derive(Debug)]
+pub struct SlowDisk {
+    speed: DiskSpeed,
+    head: Mutex<Head>,
+}
+
+#[derive(Debug)]
+struct Head {
+    /// When it has done all that was asked.
+    free_at: Instant,
+    /// Where the last read ended.
+    place: Option<(String, u64)>,
+}
+
+impl SlowDisk {
+    /// A disk that nobody has used yet.
+    pub fn new(speed: DiskSpeed) -> Self {
+        Self { speed, head: Mutex::new(Head { free_at: Instant::now(), place: None }) }
+    }
+
+    /// Queues a read; gives when its bytes are there.
+    fn book(&self, address: &str, offset: u64, bytes: u64, now: Instant) -> Instant {
+        let transfer = |bytes: f64| Duration::from_secs_f64(bytes / self.speed.bytes_per_second);
+        let mut head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
+        let goes_on = head.place.as_ref().is_some_and(|(object, end)| object == address && *end == offset);
+        let begin = if goes_on {
+            let buffered = now.checked_sub(transfer(BUFFER_BYTES)).unwrap_or(now);
+            head.free_at.max(buffered)
+        } else {
+            head.free_at.max(now) + self.speed.seek
+        };
+        head.free_at = begin + transfer(bytes as f64);
+        head.place = Some((address.to_owned(), offset + bytes));
+        head.free_at
+    }
+
+    fn wait(&self, address: &str, offset: u64, bytes: u64) {
+        let done = self.book(address, offset, bytes, Instant::now());
+        thread::sleep(done.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// A store whose objects lie on a slow disk.
+#[derive(Debug)]
+pub struct SlowStore {
+    inner: Arc<dyn Store>,
+    disk: Arc<SlowDisk>,
+}
+
+impl SlowStore {
+    /// The objects of `inner`, on `disk`.
+    pub fn new(inner: Arc<dyn Store>, disk: Arc<SlowDisk>) -> Self {
+        Self { inner, disk }
+    }
+}
+
+impl Store for SlowStore {
+    fn list(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError> {
+        self.inner.list(accept)
+    }
+
+    fn list_flat(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError> {
+        self.inner.list_flat(accept)
+    }
+
+    fn read(&self, name: &str, room: &mut dyn Room) -> Result<(), StoreError> {
+        let object = self.open(name)?;
+        object.read_at(0, room.room(object.len() as usize)?)
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn Object>, StoreError> {
+        Ok(Arc::new(SlowObject { inner: self.inner.open(name)?, disk: Arc::clone(&self.disk) }))
+    }
+
+    fn address(&self, name: &str) -> String {
+        self.inner.address(name)
+    }
+
+    fn version(&self, name: &str) -> Option<Version> {
+        self.inner.version(name)
+    }
+
+    /// What is small and often looked at is copied, as the file cache of a machine with such a disk would keep it.
+    fn is_remote(&self) -> bool {
+        true
+    }
+}
+
+#[derive(Debug)]
+struct SlowObject {
+    inner: Arc<dyn Object>,
+    disk: Arc<SlowDisk>,
+}
+
+impl Object for SlowObject {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn address(&self) -> String {
+        self.inner.address()
+    }
+
+    fn modified_nanoseconds(&self) -> Option<i64> {
+        self.inner.modified_nanoseconds()
+    }
+
+    fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
+        if !target.is_empty() {
+            self.disk.wait(&self.inner.address(), offset, target.len() as u64);
+        }
+        self.inner.read_at(offset, target)
+    }
+}
+
+/// Opens slow disks by their scheme. Addresses with the same speed are on the same disk.
+pub(super) fn store() -> (&'static str, OpenStore) {
+    let disks: Mutex<BTreeMap<String, Weak<SlowDisk>>> = Mutex::default();
+    let open = move |url: &str| -> Result<Arc<dyn Store>, StoreError> {
+        let (speed_text, path) = split(url).ok_or_else(|| wrong(url))?;
+        let speed = speed(speed_text).ok_or_else(|| wrong(url))?;
+        let mut disks = disks.lock().unwrap_or_else(PoisonError::into_inner);
+        let disk = disks.get(speed_text).and_then(Weak::upgrade).unwrap_or_else(|| Arc::new(SlowDisk::new(speed)));
+        disks.insert(speed_text.to_owned(), Arc::downgrade(&disk));
+        Ok(Arc::new(SlowStore::new(Arc::new(DiskStore::below(path)?), disk)))
+    };
+    (SCHEME, Box::new(open))
+}
+
+/// The speed and the path of an address.
+fn split(url: &str) -> Option<(&str, &str)> {
+    let rest = url.strip_prefix(SCHEME)?.strip_prefix("://")?;
+    rest.find('/').map(|slash| rest.split_at(slash))
+}
+
+fn speed(text: &str) -> Option<DiskSpeed> {
+    let value = |entry: &str, name: &str| -> Option<f64> {
+        entry.strip_prefix(name)?.strip_prefix('=')?.parse().ok().filter(|value: &f64| value.is_finite())
+    };
+    let (seek, rate) = text.split_once(',')?;
+    let (seek_ms, megabytes) = (value(seek, "seek_ms")?, value(rate, "mb_per_second")?);
+    let seek = Duration::try_from_secs_f64(seek_ms / 1e3).ok()?;
+    (megabytes > 0.0).then_some(DiskSpeed { seek, bytes_per_second: megabytes * 1e6 })
+}
+
+fn wrong(url: &str) -> StoreError {
+    StoreError::Address(format!("{url:?} is no slow disk; it is written {SCHEME}://seek_ms=8,mb_per_second=150/path"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPEED: DiskSpeed = DiskSpeed { seek: Duration::from_millis(8), bytes_per_second: 1e6 };
+
+    fn milliseconds(disk: &SlowDisk, reads: &[(&str, u64, u64)], now: Instant) -> Vec<u128> {
+        let done = reads.iter().map(|(object, offset, bytes)| disk.book(object, *offset, *bytes, now));
+        done.map(|done| (done - now).as_millis()).collect()
+    }
+
+    #[test]
+    fn a_read_that_goes_on_pays_no_seek_and_reads_queue() {
+        let disk = SlowDisk::new(SPEED);
+        let now = Instant::now() + Duration::from_secs(1);
+        let reads = [("a", 0, 1000), ("a", 1000, 2000), ("a", 0, 1000), ("b", 1000, 1000)];
+        assert_eq!(milliseconds(&disk, &reads, now), [9, 11, 20, 29]);
+    }
+
+    #[test]
+    fn a_disk_reads_on_while_nobody_asks_but_no_more_than_its_buffer() {
+        let disk = SlowDisk::new(DiskSpeed { bytes_per_second: 16e6, ..SPEED });
+        let now = Instant::now() + Duration::from_secs(1);
+        disk.book("a", 0, 16_000, now);
+        let later = now + Duration::from_secs(1);
+        assert!(disk.book("a", 16_000, 1_600_000, later) <= later, "it was in the buffer");
+        let much_later = later + Duration::from_mins(1);
+        let done = disk.book("a", 1_616_000, 32_000_000, much_later);
+        assert_eq!((done - much_later).as_millis(), 1000, "of 32 MB half was in the buffer");
+    }
+
+    #[test]
+    fn addresses_say_the_speed_and_wrong_ones_are_refused() {
+        let (text, path) = split("slow-disk://seek_ms=8,mb_per_second=1/data/*.tar").unwrap();
+        assert_eq!((speed(text), path), (Some(SPEED), "/data/*.tar"));
+        for text in ["", "seek_ms=8", "seek_ms=-1,mb_per_second=5", "seek_ms=1,mb_per_second=0", "a=1,b=2"] {
+            assert_eq!(speed(text), None, "{text}");
+        }
+    }
+}

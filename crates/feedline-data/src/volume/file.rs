@@ -1,0 +1,188 @@
+//! A volume in an open file: its header, and any region of it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::bytes::{Bytes, GZIP};
+use super::elements::{NotALabel, convert, is_plain, turn};
+use super::header::{Fastest, HEAD_BYTES};
+use super::{Region, VolumeError, VolumeHeader, nifti};
+use crate::dtype::Dtype;
+use crate::memory::Workspace;
+use crate::store::Object;
+use crate::volume::npy;
+
+/// Most that a byte of gzip can hold: a header that promises more lies.
+const MOST_UNPACKED_PER_BYTE: u64 = 1032;
+/// Bytes of a line of memory, which planes are turned by.
+const LINE_BYTES: usize = 64;
+
+/// A volume that can be read.
+#[derive(Debug)]
+pub struct VolumeFile {
+    object: Arc<dyn Object>,
+    range: Range<u64>,
+    header: VolumeHeader,
+    is_gzip: bool,
+}
+
+impl VolumeFile {
+    /// Reads the header of a volume; the format is told by the content.
+    pub fn open(object: Arc<dyn Object>, range: Range<u64>, workspace: &Workspace) -> Result<Self, VolumeError> {
+        let is_gzip = {
+            let mut magic = [0; GZIP.len()];
+            let len = Bytes::plain(&*object, range.clone()).read_head(&mut magic)?;
+            magic[..len] == GZIP
+        };
+        let bytes = |cancel| Bytes::open(&*object, range.clone(), is_gzip, cancel);
+        let mut head = [0; HEAD_BYTES];
+        let len = bytes(workspace.cancel()).read_head(&mut head)?;
+        let wrong = |problem: String| VolumeError::Header { path: object.address(), problem };
+        let header = if head.starts_with(npy::MAGIC) {
+            let text_range = npy::header_range(&head[..npy::PREFIX_BYTES]).map_err(wrong)?;
+            let mut start = vec![0; text_range.end];
+            let len = bytes(workspace.cancel()).read_head(&mut start)?;
+            let text = start.get(text_range.clone()).filter(|_| len == text_range.end);
+            let text = text.and_then(|text| std::str::from_utf8(text).ok());
+            let text = text.ok_or_else(|| wrong(format!("its header is no text of {} bytes", text_range.len())))?;
+            VolumeHeader::of_npy(text, text_range.end as u64).map_err(wrong)?
+        } else {
+            nifti::parse(&head[..len]).map_err(wrong)?
+        };
+        let this = Self { object, range, header, is_gzip };
+        this.check_length()?;
+        Ok(this)
+    }
+
+    fn check_length(&self) -> Result<(), VolumeError> {
+        let header = &self.header;
+        let stored = self.range.end - self.range.start;
+        let has = if self.is_gzip { stored.saturating_mul(MOST_UNPACKED_PER_BYTE) } else { stored };
+        let wants = header.data_offset + header.data_bytes().expect("the header was checked") as u64;
+        if wants <= has {
+            return Ok(());
+        }
+        let (dtype, shape) = (header.dtype.name(), header.shape());
+        Err(VolumeError::Short { path: self.address(), dtype, shape, wants, has })
+    }
+
+    /// What the header says.
+    pub fn header(&self) -> &VolumeHeader {
+        &self.header
+    }
+
+    /// The path, for messages.
+    pub fn address(&self) -> String {
+        self.object.address()
+    }
+
+    /// Reads a region of all channels as packed elements of `wanted`, float32 or uint8; says how many bytes were read.
+    pub fn read(
+        &self,
+        region: Region,
+        wanted: Dtype,
+        target: &mut [u8],
+        workspace: &mut Workspace,
+    ) -> Result<u64, VolumeError> {
+        let cancel = workspace.cancel().clone();
+        let mut bytes = Bytes::open(&*self.object, self.range.clone(), self.is_gzip, &cancel);
+        let channel_bytes = region.elements() * wanted.bytes();
+        for (channel, target) in target.chunks_exact_mut(channel_bytes.max(1)).enumerate() {
+            match self.header.fastest {
+                Fastest::Last => self.read_rows(&mut bytes, (channel, region), wanted, target, workspace)?,
+                Fastest::First => self.read_turned(&mut bytes, (channel, region), wanted, target, workspace)?,
+            }
+        }
+        if region == Region::whole(self.header.sides) {
+            bytes.finish()?;
+        }
+        Ok(bytes.bytes_read())
+    }
+
+    /// Where an element is in the file, its place told along the axes from the slowest to the fastest.
+    fn offset(&self, channel: usize, place: [usize; 3]) -> u64 {
+        let [depth, height, width] = self.header.sides;
+        let [slow, middle, fast] = place;
+        let number = match self.header.fastest {
+            Fastest::Last => ((channel * depth + slow) * height + middle) * width + fast,
+            Fastest::First => ((channel * width + slow) * height + middle) * depth + fast,
+        };
+        self.header.data_offset + (number * self.header.dtype.bytes()) as u64
+    }
+
+    fn not_a_label(&self, NotALabel(value): NotALabel) -> VolumeError {
+        VolumeError::NotALabel { path: self.address(), value }
+    }
+
+    /// Reads a region whose rows lie in the file as they are wanted: one read a slice.
+    fn read_rows(
+        &self,
+        bytes: &mut Bytes<'_>,
+        (channel, region): (usize, Region),
+        wanted: Dtype,
+        target: &mut [u8],
+        workspace: &mut Workspace,
+    ) -> Result<(), VolumeError> {
+        let Region { start: [z, y, x], sides: [_, rows, columns] } = region;
+        let (stored, width) = (self.header.dtype.bytes(), self.header.sides[2]);
+        let slice_bytes = rows * columns * wanted.bytes();
+        let is_direct = columns == width && is_plain(&self.header, wanted);
+        let span = ((rows - 1) * width + columns) * stored;
+        let mut raw = if is_direct { None } else { Some(workspace.buffer(span)?) };
+        for (slice, target) in target.chunks_exact_mut(slice_bytes).enumerate() {
+            workspace.cancel().check().map_err(crate::memory::NoMemory::from)?;
+            let offset = self.offset(channel, [z + slice, y, x]);
+            let Some(raw) = &mut raw else {
+                bytes.read_at(offset, target)?;
+                continue;
+            };
+            bytes.read_at(offset, raw.as_mut_slice())?;
+            for (row, target) in target.chunks_exact_mut(columns * wanted.bytes()).enumerate() {
+                let raw = &raw.as_slice()[row * width * stored..][..columns * stored];
+                convert(&self.header, wanted, raw, target).map_err(|value| self.not_a_label(value))?;
+            }
+        }
+        if let Some(raw) = raw {
+            workspace.recycle(raw);
+        }
+        Ok(())
+    }
+
+    /// Reads a region of a file whose first axis is the fastest: plane by plane, turned as many at a time as fill a line of
+    /// memory.
+    fn read_turned(
+        &self,
+        bytes: &mut Bytes<'_>,
+        (channel, region): (usize, Region),
+        wanted: Dtype,
+        target: &mut [u8],
+        workspace: &mut Workspace,
+    ) -> Result<(), VolumeError> {
+        let Region { start: [x, y, z], sides: [columns, rows, width] } = region;
+        let (stored, line) = (self.header.dtype.bytes(), self.header.sides[0]);
+        let row_bytes = columns * wanted.bytes();
+        let turned_at_once = (LINE_BYTES / wanted.bytes()).min(width);
+        let mut raw = workspace.buffer(((rows - 1) * line + columns) * stored)?;
+        let mut planes = workspace.buffer(turned_at_once * rows * row_bytes)?;
+        for first in (0..width).step_by(turned_at_once) {
+            let count = turned_at_once.min(width - first);
+            let count_planes = planes.as_mut_slice().chunks_exact_mut(rows * row_bytes).take(count);
+            for (plane, target) in count_planes.enumerate() {
+                workspace.cancel().check().map_err(crate::memory::NoMemory::from)?;
+                bytes.read_at(self.offset(channel, [z + first + plane, y, x]), raw.as_mut_slice())?;
+                for (row, target) in target.chunks_exact_mut(row_bytes).enumerate() {
+                    let raw = &raw.as_slice()[row * line * stored..][..columns * stored];
+                    convert(&self.header, wanted, raw, target).map_err(|value| self.not_a_label(value))?;
+                }
+            }
+            let (shape, place) = ((count, rows, columns), (first, width));
+            match wanted {
+                Dtype::F32 => turn::<4>(planes.as_slice(), shape, target, place),
+                _ => turn::<1>(planes.as_slice(), shape, target, place),
+            }
+        }
+        workspace.recycle(raw);
+        workspace.recycle(planes);
+        Ok(())
+    }
+}

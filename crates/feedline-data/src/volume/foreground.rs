@@ -1,0 +1,326 @@
+//! Where the classes of a label are: what a balanced crop looks for.
+//!
+//! In: a label, one byte an element, 0 for the background. Out: for each class the boxes around its two largest connected
+//! components, as `scipy.ndimage.label` (faces touch) and `find_objects` give them; the size is that of the box.
+//!
+//! Components are joined over runs of equal elements, plane by plane; those that do not reach the next plane are done. So
+//! memory is bounded by one plane, whatever the label holds.
+
+use std::collections::BTreeMap;
+
+use super::Region;
+
+/// Boxes kept of a class.
+const BOXES: usize = 2;
+
+/// The boxes of each class that is there, in ascending order of class.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Foreground(Vec<(u8, Vec<Region>)>);
+
+impl Foreground {
+    /// Looks through the first channel of a label of these sides; `poll` is called once a plane, and ends it with an error.
+    pub fn of<E>(label: &[u8], sides: [usize; 3], mut poll: impl FnMut() -> Result<(), E>) -> Result<Self, E> {
+        let [_, height, width] = sides;
+        let mut search = Search::default();
+        for (z, plane) in label.chunks_exact((height * width).max(1)).take(sides[0]).enumerate() {
+            poll()?;
+            search.add_plane(z, plane, width);
+        }
+        Ok(search.finish())
+    }
+
+    /// Most bytes that the search takes for a label of these sides.
+    pub fn search_bytes([_, height, width]: [usize; 3]) -> usize {
+        // Of two planes the runs, the components and their new numbers, and once more the components that are kept.
+        let element = 2 * size_of::<Run>() + 3 * size_of::<Component>() + 2 * size_of::<u32>();
+        height * (width * element + 2 * size_of::<usize>())
+    }
+
+    /// The boxes of each class.
+    pub fn classes(&self) -> &[(u8, Vec<Region>)] {
+        &self.0
+    }
+
+    /// As bytes, to be kept.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (class, boxes) in &self.0 {
+            out.extend([*class, boxes.len() as u8]);
+            let numbers = boxes.iter().flat_map(|region| region.start.into_iter().chain(region.sides));
+            out.extend(numbers.flat_map(|number| (number as u64).to_le_bytes()));
+        }
+        out
+    }
+
+    /// What [`Foreground::to_bytes`] gave for a label of these sides; `None` if these bytes are something else.
+    pub fn from_bytes(mut bytes: &[u8], sides: [usize; 3]) -> Option<Self> {
+        let mut classes: Vec<(u8, Vec<Region>)> = Vec::new();
+        while let Some((&[class, count], rest)) = bytes.split_first_chunk() {
+            bytes = rest;
+            let is_next = class > classes.last().map_or(0, |(last, _)| *last);
+            if !is_next || count == 0 || usize::from(count) > BOXES {
+                return None;
+            }
+            let mut boxes = Vec::new();
+            for _ in 0..count {
+                let mut numbers = [0; 6];
+                for number in &mut numbers {
+                    let (first, rest) = bytes.split_first_chunk()?;
+                    *number = usize::try_from(u64::from_le_bytes(*first)).ok()?;
+                    bytes = rest;
+                }
+                let [z, y, x, depth, height, width] = numbers;
+                let region = Region { start: [z, y, x], sides: [depth, height, width] };
+                boxes.push(Some(region).filter(|region| region.is_inside(sides) && region.elements() > 0)?);
+            }
+            classes.push((class, boxes));
+        }
+        bytes.is_empty().then_some(Self(classes))
+    }
+}
+
+/// Equal elements of a row beside each other.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    start: u32,
+    end: u32,
+    class: u8,
+    component: u32,
+}
+
+/// A component as far as it is known, or where to find what it was joined to.
+#[derive(Clone, Copy, Debug)]
+struct Component {
+    parent: u32,
+    class: u8,
+    low: [u32; 3],
+    high: [u32; 3],
+}
+
+#[derive(Debug, Default)]
+struct Search {
+    components: Vec<Component>,
+    /// The runs of the plane before, and where those of each row end.
+    before: Plane,
+    best: BTreeMap<u8, Vec<Region>>,
+}
+
+#[derive(Debug, Default)]
+struct Plane {
+    runs: Vec<Run>,
+    row_ends: Vec<usize>,
+}
+
+impl Plane {
+    fn row(&self, row: usize) -> &[Run] {
+        let start = row.checked_sub(1).map_or(0, |before| self.row_ends.get(before).copied().unwrap_or_default());
+        &self.runs[start..self.row_ends.get(row).copied().unwrap_or(start)]
+    }
+}
+
+impl Search {
+    fn add_plane(&mut self, z: usize, plane: &[u8], width: usize) {
+        let mut now = Plane::default();
+        for (y, row) in plane.chunks_exact(width).enumerate() {
+            let row_start = now.runs.len();
+            find_runs(row, |start, end, class| {
+                let (low, high) = ([z as u32, y as u32, start], [z as u32 + 1, y as u32 + 1, end]);
+                let component = self.components.len() as u32;
+                self.components.push(Component { parent: component, class, low, high });
+                now.runs.push(Run { start, end, class, component });
+            });
+            let (earlier, current) = now.runs.split_at(row_start);
+            let above_start = y.checked_sub(2).map_or(0, |row| now.row_ends[row]);
+            let above = if y == 0 { &[][..] } else { &earlier[above_start..] };
+            join(&mut self.components, current, above);
+            join(&mut self.components, current, self.before.row(y));
+            now.row_ends.push(now.runs.len());
+        }
+        self.keep_only(&mut now);
+        self.before = now;
+    }
+
+    /// Ends the components that do not reach this plane, and numbers the others anew.
+    fn keep_only(&mut self, now: &mut Plane) {
+        let mut kept: Vec<Component> = Vec::new();
+        let mut numbers = vec![u32::MAX; self.components.len()];
+        for run in &mut now.runs {
+            let root = find(&mut self.components, run.component);
+            let number = &mut numbers[root as usize];
+            if *number == u32::MAX {
+                *number = kept.len() as u32;
+                kept.push(Component { parent: *number, ..self.components[root as usize] });
+            }
+            run.component = *number;
+        }
+        for (number, component) in self.components.iter().enumerate() {
+            if component.parent as usize == number && numbers[number] == u32::MAX {
+                offer(&mut self.best, component);
+            }
+        }
+        self.components = kept;
+    }
+
+    fn finish(mut self) -> Foreground {
+        for component in &self.components {
+            offer(&mut self.best, component);
+        }
+        Foreground(self.best.into_iter().collect())
+    }
+}
+
+/// Keeps the largest boxes, the largest first; of equal ones that which begins first.
+fn offer(best: &mut BTreeMap<u8, Vec<Region>>, component: &Component) {
+    let Component { class, low, high, .. } = component;
+    let sides = std::array::from_fn(|axis| (high[axis] - low[axis]) as usize);
+    let boxes = best.entry(*class).or_default();
+    boxes.push(Region { start: low.map(|side| side as usize), sides });
+    boxes.sort_by_key(|region| (std::cmp::Reverse(region.elements()), *region));
+    boxes.truncate(BOXES);
+}
+
+fn find_runs(row: &[u8], mut found: impl FnMut(u32, u32, u8)) {
+    /// Most of a label is background, which is passed over by this many elements at once.
+    const STRIDE: usize = 64;
+    let mut place = 0;
+    while place < row.len() {
+        if row[place] == 0 {
+            let rest = &row[place..];
+            let empty = rest.chunks_exact(STRIDE).take_while(|chunk| chunk.iter().fold(0, |any, byte| any | byte) == 0);
+            place += empty.count() * STRIDE;
+            place += row[place..].iter().take_while(|&&byte| byte == 0).count();
+            continue;
+        }
+        let (start, class) = (place, row[place]);
+        place += row[place..].iter().take_while(|&&byte| byte == class).count();
+        found(start as u32, place as u32, class);
+    }
+}
+
+/// Joins the components of runs that touch, in two neighbouring rows.
+fn join(components: &mut [Component], row: &[Run], other: &[Run]) {
+    let mut rest = other;
+    for run in row {
+        while rest.first().is_some_and(|other| other.end <= run.start) {
+            rest = &rest[1..];
+        }
+        for other in rest.iter().take_while(|other| other.start < run.end).filter(|other| other.class == run.class) {
+            let (one, two) = (find(components, run.component), find(components, other.component));
+            if one != two {
+                let (root, child) = (one.min(two), one.max(two));
+                let Component { low, high, .. } = components[child as usize];
+                components[child as usize].parent = root;
+                let joined = &mut components[root as usize];
+                for axis in 0..3 {
+                    joined.low[axis] = joined.low[axis].min(low[axis]);
+                    joined.high[axis] = joined.high[axis].max(high[axis]);
+                }
+            }
+        }
+    }
+}
+
+fn find(components: &mut [Component], mut number: u32) -> u32 {
+    loop {
+        let parent = components[number as usize].parent;
+        if parent == number {
+            return number;
+        }
+        let above = components[parent as usize].parent;
+        components[number as usize].parent = above;
+        number = above;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
+
+    fn found(label: &[u8], sides: [usize; 3]) -> Foreground {
+        Foreground::of(label, sides, || Ok::<(), Infallible>(())).unwrap()
+    }
+
+    /// The definition: each component is filled from its first element.
+    fn filled(label: &[u8], sides: [usize; 3]) -> Foreground {
+        let place = |at: [usize; 3]| (at[0] * sides[1] + at[1]) * sides[2] + at[2];
+        let mut seen = vec![false; label.len()];
+        let mut best = BTreeMap::new();
+        for z in 0..sides[0] {
+            for y in 0..sides[1] {
+                for x in 0..sides[2] {
+                    let class = label[place([z, y, x])];
+                    if class == 0 || std::mem::replace(&mut seen[place([z, y, x])], true) {
+                        continue;
+                    }
+                    let (mut low, mut high) = ([z, y, x], [z, y, x]);
+                    let mut queue = VecDeque::from([[z, y, x]]);
+                    while let Some(at) = queue.pop_front() {
+                        for axis in 0..3 {
+                            (low[axis], high[axis]) = (low[axis].min(at[axis]), high[axis].max(at[axis]));
+                            for step in [-1, 1] {
+                                let mut next = at;
+                                next[axis] = at[axis].wrapping_add_signed(step);
+                                let is_part = next[axis] < sides[axis] && label[place(next)] == class;
+                                if is_part && !std::mem::replace(&mut seen[place(next)], true) {
+                                    queue.push_back(next);
+                                }
+                            }
+                        }
+                    }
+                    let low = low.map(|side| side as u32);
+                    let high = high.map(|side| side as u32 + 1);
+                    offer(&mut best, &Component { parent: 0, class, low, high });
+                }
+            }
+        }
+        Foreground(best.into_iter().collect())
+    }
+
+    #[test]
+    fn boxes_are_those_of_a_flood_fill() {
+        let key = feedline_order::random::StreamKey::new(
+            feedline_order::Seed(1),
+            feedline_order::Epoch(0),
+            feedline_order::random::Purpose::Content,
+        );
+        for (case, sides) in [[1, 1, 1], [4, 5, 6], [7, 3, 70], [2, 9, 130], [12, 12, 12]].into_iter().enumerate() {
+            for density in [30, 60, 90] {
+                let element = |number: usize| {
+                    let bits = key.bits(number as u64, case as u32, density);
+                    if bits % 100 < u64::from(density) { (1 + (bits >> 32) % 2) as u8 } else { 0 }
+                };
+                let label: Vec<u8> = (0..sides.iter().product()).map(element).collect();
+                assert_eq!(found(&label, sides), filled(&label, sides), "{sides:?} at {density} %");
+            }
+        }
+    }
+
+    #[test]
+    fn components_that_meet_late_are_one() {
+        // Two towers that are joined in the last plane.
+        let mut label = vec![0; 3 * 3 * 5];
+        for z in 0..3 {
+            label[z * 15 + 5] = 7;
+            label[z * 15 + 9] = 7;
+        }
+        label[2 * 15 + 5..2 * 15 + 10].fill(7);
+        let region = Region { start: [0, 1, 0], sides: [3, 1, 5] };
+        assert_eq!(found(&label, [3, 3, 5]).classes(), [(7, vec![region])]);
+    }
+
+    #[test]
+    fn what_was_kept_is_read_again_and_anything_else_is_refused() {
+        let label: Vec<u8> = (0..4 * 4 * 4).map(|number| u8::from(number % 3 == 0) * (1 + number / 32)).collect();
+        let table = found(&label, [4; 3]);
+        let bytes = table.to_bytes();
+        assert_eq!(Foreground::from_bytes(&bytes, [4; 3]), Some(table));
+        assert_eq!(Foreground::from_bytes(&bytes, [1; 3]), None, "boxes outside");
+        assert!(
+            (1..bytes.len())
+                .all(|len| { Foreground::from_bytes(&bytes[..len], [4; 3]).is_none_or(|cut| cut.classes().len() < 2) })
+        );
+        assert_eq!(Foreground::from_bytes(&[], [4; 3]), Some(Foreground::default()));
+    }
+}

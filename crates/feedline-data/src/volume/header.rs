@@ -1,0 +1,128 @@
+//! What the header of a volume says, whatever its format, and what can be wrong with a volume.
+
+use std::io;
+
+use super::nifti;
+use crate::dtype::{Dtype, array_bytes};
+use crate::memory::NoMemory;
+use crate::store::StoreError;
+use crate::volume::npy;
+
+/// Bytes at the beginning of a file that hold any header but that of `.npy`.
+pub(super) const HEAD_BYTES: usize = nifti::HEADER_BYTES;
+
+/// What a header says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct VolumeHeader {
+    /// Element type in the file.
+    pub dtype: Dtype,
+    /// Whether the most significant byte of an element comes first.
+    pub is_big_endian: bool,
+    /// Volumes that follow each other.
+    pub channels: usize,
+    /// Depth, height and width: the file's axes in the order in which `NumPy` and `nibabel` name them.
+    pub sides: [usize; 3],
+    /// Which axis is fastest in the file.
+    pub fastest: Fastest,
+    /// Where the elements begin.
+    pub data_offset: u64,
+    /// Slope and intercept that turn stored values into real ones.
+    pub scale: Option<(f64, f64)>,
+    /// Millimetres from one element to the next, as the header has it, where the format tells.
+    pub spacing: Option<[f64; 3]>,
+}
+
+/// Which axis neighbours in the file are neighbours along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fastest {
+    /// The last one, as in `.npy` in C order.
+    Last,
+    /// The first one, as in `NIfTI` and in `.npy` in Fortran order.
+    First,
+}
+
+impl VolumeHeader {
+    /// Bytes of all elements; `None` if no memory can have them.
+    pub fn data_bytes(&self) -> Option<usize> {
+        let [depth, height, width] = self.sides;
+        array_bytes(self.dtype, &[self.channels, depth, height, width])
+    }
+
+    /// Channels, depth, height, width.
+    pub fn shape(&self) -> [usize; 4] {
+        let [depth, height, width] = self.sides;
+        [self.channels, depth, height, width]
+    }
+
+    /// Reads the text of a `.npy` header.
+    pub(super) fn of_npy(text: &str, data_offset: u64) -> Result<Self, String> {
+        let header = npy::parse(text, data_offset)?;
+        let fastest = if header.is_fortran { Fastest::First } else { Fastest::Last };
+        let (channels, sides) = match header.shape[..] {
+            [depth, height, width] => (1, [depth, height, width]),
+            [channels, depth, height, width] => (channels, [depth, height, width]),
+            _ => return Err(format!("it has {} axes; a volume has 3, or 4 with channels first", header.shape.len())),
+        };
+        if fastest == Fastest::First && channels > 1 {
+            return Err("it is in Fortran order with several channels; save it with numpy.ascontiguousarray".to_owned());
+        }
+        let this = Self {
+            dtype: header.dtype,
+            is_big_endian: false,
+            channels,
+            sides,
+            fastest,
+            data_offset,
+            scale: None,
+            spacing: None,
+        };
+        this.check()
+    }
+
+    /// Refuses a volume without elements, or with more than any memory holds.
+    pub(super) fn check(self) -> Result<Self, String> {
+        let is_held = self.data_bytes().is_some_and(|bytes| self.data_offset.checked_add(bytes as u64).is_some());
+        if self.shape().contains(&0) || !is_held {
+            return Err(format!("its header says that its shape is {:?}", self.shape()));
+        }
+        Ok(self)
+    }
+}
+
+/// What is wrong with a volume.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum VolumeError {
+    #[error("{path:?} is not a volume that can be read: {problem}")]
+    Header { path: String, problem: String },
+    #[error("{path:?} is too short: its header promises {dtype} {shape:?}, {wants} bytes, but there are {has}")]
+    Short { path: String, dtype: &'static str, shape: [usize; 4], wants: u64, has: u64 },
+    #[error("{path:?} ends too early: {unpacked} bytes were unpacked of the {wants} that its header promises")]
+    CutShort { path: String, unpacked: u64, wants: u64 },
+    #[error(
+        "{path:?} is cut short: its {bytes} compressed bytes end in the middle of the data, behind byte {unpacked}"
+    )]
+    GzipCutShort { path: String, bytes: u64, unpacked: u64 },
+    #[error("the compressed data of {path:?} is damaged behind byte {unpacked} of what it holds")]
+    Damaged { path: String, unpacked: u64, source: io::Error },
+    #[error("label {path:?} holds {value}; labels are whole numbers from 0 to 255")]
+    NotALabel { path: String, value: f64 },
+    #[error("{first:?} is {first_shape:?}, but {second:?} is {second_shape:?}: the volumes of a sample have one shape")]
+    ShapesDiffer { first: String, first_shape: [usize; 3], second: String, second_shape: [usize; 3] },
+    #[error("{path:?} has {has} channels, but the first volume of the source has {wants}")]
+    Channels { path: String, has: usize, wants: usize },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Memory(#[from] NoMemory),
+}
+
+impl VolumeError {
+    /// Why there was no memory, if that was the reason.
+    pub fn no_memory(&self) -> Option<NoMemory> {
+        match self {
+            Self::Memory(memory) | Self::Store(StoreError::Memory(memory)) => Some(*memory),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The header of `NIfTI` files, version 1 and 2, in either byte order.
+//!
+//! In: the first bytes of a file. Out: a [`VolumeHeader`], its axes in the order of the file's own dimensions, so that
+//! arrays are those of `nibabel`: the first dimension, which is the fastest in the file, is the first axis.
+
+use super::VolumeHeader;
+use super::header::Fastest;
+use crate::dtype::Dtype;
+
+/// Bytes of the longer of the two headers, with the four that follow it.
+pub(super) const HEADER_BYTES: usize = 544;
+const VERSION_1: u32 = 348;
+const VERSION_2: u32 = 540;
+
+/// Reads a header; `head` is the beginning of the file.
+pub(super) fn parse(head: &[u8]) -> Result<VolumeHeader, String> {
+    let size: [u8; 4] = *head.first_chunk().ok_or("it has fewer than 4 bytes")?;
+    let fields = match (u32::from_le_bytes(size), u32::from_be_bytes(size)) {
+        (VERSION_1, _) => Fields { head, is_big_endian: false }.version_1(),
+        (_, VERSION_1) => Fields { head, is_big_endian: true }.version_1(),
+        (VERSION_2, _) => Fields { head, is_big_endian: false }.version_2(),
+        (_, VERSION_2) => Fields { head, is_big_endian: true }.version_2(),
+        _ => return Err("it begins like neither NIfTI, gzip nor .npy".to_owned()),
+    };
+    let said = fields.ok_or_else(|| format!("its header is cut short at byte {}", head.len()))?;
+    said.header()
+}
+
+/// What the two versions say alike.
+struct Said {
+    is_big_endian: bool,
+    is_single_file: bool,
+    version: u32,
+    datatype: i64,
+    dimensions: [i64; 8],
+    spacings: [f64; 8],
+    data_offset: f64,
+    slope: f64,
+    intercept: f64,
+}
+
+impl Said {
+    fn header(self) -> Result<VolumeHeader, String> {
+        if !self.is_single_file {
+            return Err("its header has not the mark of a NIfTI file that holds its data itself (\"n+1\")".to_owned());
+        }
+        let [count, sides @ ..] = self.dimensions;
+        let axes = usize::try_from(count).ok().filter(|axes| (3..=7).contains(axes));
+        let axes = axes.ok_or_else(|| format!("it has {count} dimensions; a volume has 3, or 4 with channels"))?;
+        let sides = &sides[..axes];
+        if sides.iter().skip(4).any(|&side| side != 1) {
+            return Err(format!("its dimensions are {sides:?}; a volume has 3, or 4 with channels"));
+        }
+        let side = |axis: usize| {
+            let side = sides.get(axis).copied().unwrap_or(1);
+            usize::try_from(side).map_err(|_| format!("dimension {} is {side}", axis + 1))
+        };
+        let least = u64::from(self.version) + 4;
+        if !(self.data_offset >= least as f64 && self.data_offset < 1e15) {
+            return Err(format!("its data begins at byte {}, before the {least} of its header", self.data_offset));
+        }
+        let has_scale = self.slope.is_finite() && self.slope != 0.0;
+        if has_scale && !self.intercept.is_finite() {
+            return Err(format!("its values are scaled by {} and {}", self.slope, self.intercept));
+        }
+        let header = VolumeHeader {
+            dtype: dtype(self.datatype)?,
+            is_big_endian: self.is_big_endian,
+            channels: side(3)?,
+            sides: [side(0)?, side(1)?, side(2)?],
+            fastest: Fastest::First,
+            data_offset: self.data_offset as u64,
+            scale: (has_scale && (self.slope, self.intercept) != (1.0, 0.0)).then_some((self.slope, self.intercept)),
+            spacing: Some([self.spacings[1], self.spacings[2], self.spacings[3]]),
+        };
+        header.check()
+    }
+}
+
+fn dtype(code: i64) -> Result<Dtype, String> {
+    Ok(match code {
+        2 => Dtype::U8,
+        4 => Dtype::I16,
+        8 => Dtype::I32,
+        16 => Dtype::F32,
+        64 => Dtype::F64,
+        256 => Dtype::I8,
+        512 => Dtype::U16,
+        768 => Dtype::U32,
+        1024 => Dtype::I64,
+        1280 => Dtype::U64,
+        _ => return Err(format!("elements of NIfTI type {code} are not supported; save them as numbers up to 64 bit")),
+    })
+}
+
+/// Numbers at their places in a header.
+struct Fields<'a> {
+    head: &'a [u8],
+    is_big_endian: bool,
+}
+
+impl Fields<'_> {
+    fn version_1(&self) -> Option<Said> {
+        let mut dimensions = [0; 8];
+        let mut spacings = [0.0; 8];
+        for axis in 0..8 {
+            dimensions[axis] = i64::from(i16::from_le_bytes(self.at(40 + 2 * axis)?));
+            spacings[axis] = f64::from(f32::from_le_bytes(self.at(76 + 4 * axis)?));
+        }
+        Some(Said {
+            is_big_endian: self.is_big_endian,
+            is_single_file: self.head.get(344..348)? == b"n+1\0",
+            version: VERSION_1,
+            datatype: i64::from(i16::from_le_bytes(self.at(70)?)),
+            dimensions,
+            spacings,
+            data_offset: f64::from(f32::from_le_bytes(self.at(108)?)),
+            slope: f64::from(f32::from_le_bytes(self.at(112)?)),
+            intercept: f64::from(f32::from_le_bytes(self.at(116)?)),
+        })
+    }
+
+    fn version_2(&self) -> Option<Said> {
+        let mut dimensions = [0; 8];
+        let mut spacings = [0.0; 8];
+        for axis in 0..8 {
+            dimensions[axis] = i64::from_le_bytes(self.at(16 + 8 * axis)?);
+            spacings[axis] = f64::from_le_bytes(self.at(104 + 8 * axis)?);
+        }
+        Some(Said {
+            is_big_endian: self.is_big_endian,
+            is_single_file: self.head.get(4..8)? == b"n+2\0",
+            version: VERSION_2,
+            datatype: i64::from(i16::from_le_bytes(self.at(12)?)),
+            dimensions,
+            spacings,
+            data_offset: i64::from_le_bytes(self.at(168)?) as f64,
+            slope: f64::from_le_bytes(self.at(176)?),
+            intercept: f64::from_le_bytes(self.at(184)?),
+        })
+    }
+
+    /// The bytes of a number, least significant first.
+    fn at<const N: usize>(&self, place: usize) -> Option<[u8; N]> {
+        let mut bytes: [u8; N] = *self.head.get(place..)?.first_chunk()?;
+        if self.is_big_endian {
+            bytes.reverse();
+        }
+        Some(bytes)
+    }
+}

@@ -1,0 +1,153 @@
+//! Costs for people: how much samples differ, why, and how well that is known beforehand.
+//!
+//! In: what an epoch's samples were predicted to take, and took. Out: plain numbers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use feedline_data::plan::Plan;
+use feedline_order::{Epoch, Occurrence, SampleRequest};
+use serde::Serialize;
+
+/// Bars of the histogram for a factor of two.
+const BARS: f64 = 1.0;
+
+/// What the samples of an epoch take.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct CostReport {
+    pub samples: usize,
+    pub mean_ms: f64,
+    pub median_ms: f64,
+    pub p99_ms: f64,
+    pub slowest_ms: f64,
+    pub histogram: Vec<Bar>,
+    pub slowest: Vec<SlowSample>,
+    /// The mean of |predicted - taken|, as a part of the mean taken.
+    pub prediction_error: f64,
+    /// The part of the variance that size explains (bytes, or elements by headers), and the part that draws do.
+    pub explained_by_size: f64,
+    pub explained_by_draws: f64,
+}
+
+/// Samples that took from `from_ms` up to `to_ms`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Bar {
+    pub from_ms: f64,
+    pub to_ms: f64,
+    pub samples: usize,
+}
+
+/// One of the slowest samples.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct SlowSample {
+    pub key: String,
+    pub ms: f64,
+    pub predicted_ms: f64,
+}
+
+impl CostReport {
+    /// Of an epoch whose samples, in the source's order, were `predicted` to take, and `taken`, where that is known.
+    pub fn new(plan: &Plan, epoch: Epoch, predicted: &[Duration], taken: &[Option<Duration>], slowest: usize) -> Self {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        let known: Vec<(u64, f64, f64)> = (0..)
+            .zip(predicted.iter().zip(taken))
+            .filter_map(|(ordinal, (predicted, taken))| Some((ordinal, ms(*predicted), ms((*taken)?))))
+            .collect();
+        let mut sorted: Vec<f64> = known.iter().map(|&(.., taken)| taken).collect();
+        sorted.sort_by(f64::total_cmp);
+        let at =
+            |part: f64| sorted.get((part * sorted.len() as f64) as usize).or(sorted.last()).copied().unwrap_or(0.0);
+        let mean_ms = mean(sorted.iter().copied());
+        let errors = known.iter().map(|&(_, predicted, taken)| (predicted - taken).abs());
+        let mut by_time = known.clone();
+        by_time.sort_by(|a, b| b.2.total_cmp(&a.2));
+        let slow = |&(ordinal, predicted_ms, ms): &(u64, f64, f64)| {
+            let key = plan.source().key(plan.source().id_at(ordinal)).into_owned();
+            SlowSample { key, ms, predicted_ms }
+        };
+        let by = |numbers: &[u64]| {
+            let pairs = known.iter().map(|&(ordinal, _, taken)| (numbers[ordinal as usize] as f64, taken));
+            explained_by_size(&pairs.collect::<Vec<_>>())
+        };
+        let draws: Vec<(Vec<u8>, f64)> =
+            known.iter().map(|&(ordinal, _, taken)| (efforts(plan, epoch, ordinal), taken)).collect();
+        Self {
+            samples: known.len(),
+            mean_ms,
+            median_ms: at(0.5),
+            p99_ms: at(0.99),
+            slowest_ms: sorted.last().copied().unwrap_or(0.0),
+            histogram: histogram(&sorted),
+            slowest: by_time.iter().take(slowest).map(slow).collect(),
+            prediction_error: mean(errors) / mean_ms.max(f64::MIN_POSITIVE),
+            explained_by_size: by(plan.sizes()).max(plan.known_elements().map_or(0.0, by)),
+            explained_by_draws: explained_by_groups(draws),
+        }
+    }
+}
+
+fn efforts(plan: &Plan, epoch: Epoch, ordinal: u64) -> Vec<u8> {
+    let wanted = SampleRequest { id: plan.source().id_at(ordinal), epoch, occurrence: Occurrence(0) };
+    (0..plan.ops().len()).map(|number| plan.chain().effort(number, wanted) as u8).collect()
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
+    if count > 0.0 { sum / count } else { 0.0 }
+}
+
+fn histogram(sorted: &[f64]) -> Vec<Bar> {
+    let bar = |ms: f64| (ms.max(1e-6).log2() * BARS).floor() as i32;
+    let mut counts = BTreeMap::new();
+    for &ms in sorted {
+        *counts.entry(bar(ms)).or_insert(0) += 1;
+    }
+    let edge = |bar: i32| (f64::from(bar) / BARS).exp2();
+    counts.into_iter().map(|(bar, samples)| Bar { from_ms: edge(bar), to_ms: edge(bar + 1), samples }).collect()
+}
+
+/// The squared correlation.
+fn explained_by_size(pairs: &[(f64, f64)]) -> f64 {
+    let (mean_x, mean_y) = (mean(pairs.iter().map(|pair| pair.0)), mean(pairs.iter().map(|pair| pair.1)));
+    let sum = |of: &dyn Fn(f64, f64) -> f64| pairs.iter().map(|&(x, y)| of(x - mean_x, y - mean_y)).sum::<f64>();
+    let (xx, yy, xy) = (sum(&|x, _| x * x), sum(&|_, y| y * y), sum(&|x, y| x * y));
+    if xx > 0.0 && yy > 0.0 { xy * xy / (xx * yy) } else { 0.0 }
+}
+
+/// The part of the variance that lies between the means of groups.
+fn explained_by_groups<K: Ord>(values: Vec<(K, f64)>) -> f64 {
+    let overall = mean(values.iter().map(|&(_, value)| value));
+    let total: f64 = values.iter().map(|&(_, value)| (value - overall).powi(2)).sum();
+    let mut groups = BTreeMap::<K, Vec<f64>>::new();
+    for (key, value) in values {
+        groups.entry(key).or_default().push(value);
+    }
+    let between = groups.values().map(|group| (mean(group.iter().copied()) - overall).powi(2) * group.len() as f64);
+    if total > 0.0 { between.sum::<f64>() / total } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variance_is_explained_by_what_made_it() {
+        let by_size: Vec<(f64, f64)> = (0..100).map(|x| (f64::from(x), 3.0 * f64::from(x) + 2.0)).collect();
+        assert!((explained_by_size(&by_size) - 1.0).abs() < 1e-9);
+        let groups: Vec<(bool, f64)> = (0..100).map(|n| (n % 4 == 0, if n % 4 == 0 { 20.0 } else { 1.0 })).collect();
+        assert!((explained_by_groups(groups) - 1.0).abs() < 1e-9);
+        let unrelated: Vec<(bool, f64)> = (0..100).map(|n| (n % 2 == 0, f64::from(n / 2))).collect();
+        assert!(explained_by_groups(unrelated) < 0.01);
+        assert!(explained_by_size(&[]) == 0.0);
+    }
+
+    #[test]
+    fn bars_hold_all_samples() {
+        let bars = histogram(&[0.1, 0.3, 0.3, 5.0, 5.1, 125.0]);
+        assert_eq!(bars.iter().map(|bar| bar.samples).sum::<usize>(), 6);
+        assert_eq!(bars.last().map(|bar| (bar.from_ms, bar.to_ms, bar.samples)), Some((64.0, 128.0, 1)));
+    }
+}

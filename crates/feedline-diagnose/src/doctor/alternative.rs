@@ -1,0 +1,158 @@
+//! Changes of a plan whose gain is not known before something is measured.
+
+use std::sync::Arc;
+
+use feedline_data::op::PlannedOp;
+use feedline_data::plan::{ByteSize, Plan, PlanError, Policy, Registry, ReservoirConfig, SeekIndexUse, Shuffle};
+use feedline_engine::loader::Loader;
+use feedline_engine::machine::Machine;
+
+use super::DoctorError;
+use super::cached::best_cache;
+use super::parts::{Parts, samples_of_a_batch, step};
+use super::remedy::Change;
+use super::trial::Apart;
+use super::verdict::Bound;
+use super::watch::{Trainer, watch, watch_loader};
+
+/// How much larger reads are tried.
+const MORE: u64 = 4;
+/// Parts of the time of one that a profile of offloading, or a run with other batches, takes.
+const PROFILE: f64 = 3.0;
+
+/// A plan as it would be, of which it is to be measured what it gives.
+#[derive(Clone, Debug)]
+pub struct Alternative {
+    /// What is changed.
+    pub change: Change,
+    /// The plan with it, or with a part of its samples.
+    pub plan: Arc<Plan>,
+    /// What it takes, and what is lost by it, in words.
+    pub note: String,
+}
+
+/// What could be changed about a plan, by what bounds it.
+pub(super) fn alternatives(
+    plan: &Plan,
+    parts: &Parts,
+    bound: Bound,
+    machine: &Machine,
+) -> Result<Vec<Alternative>, DoctorError> {
+    let is_loading = matches!(bound, Bound::Prepare | Bound::Read | Bound::Network);
+    let is_reading = matches!(bound, Bound::Read | Bound::Network);
+    let decodes = is_loading && plan.ops().iter().any(is_decoder);
+    let is_exact = !plan.ops().iter().any(PlannedOp::is_approximate);
+    let has_index = plan.config().seek_index == SeekIndexUse::Auto;
+    let is_near = plan.source().peer().is_some() && plan.config().offload == Policy::None;
+    let index_note = "indexes are made in the first epoch; the pixels stay the same";
+    let reads_note = "larger pieces, one behind the other; samples are drawn from a reservoir of them";
+    let is_cached = is_loading || matches!(bound, Bound::Python | Bound::HeadOfLine);
+    let cache = is_cached.then(|| best_cache(plan, parts, machine)).flatten();
+    let possible = [
+        (decodes && !has_index).then(|| (Change::SeekIndex, index_note.to_owned())),
+        (decodes && is_exact && bound == Bound::Prepare)
+            .then(|| (Change::FastDecode, "pixels are approximate: see the guide".to_owned())),
+        (is_near && is_loading).then(|| (Change::Offload, "the bytes of samples stay the same".to_owned())),
+        is_reading.then(|| larger_reads(plan)).flatten().map(|change| (change, reads_note.to_owned())),
+        other_batch(plan, bound).map(|change| (change, batch_note(bound).to_owned())),
+        cache,
+    ];
+    let mut found = Vec::new();
+    for (change, note) in possible.into_iter().flatten() {
+        match change.apply(plan) {
+            Ok(plan) => found.extend(plan.map(|plan| Alternative { change, plan, note })),
+            // Not every change goes with every setting: what is read in sequence is not kept, for one.
+            Err(DoctorError::Plan(error)) => {
+                tracing::debug!(%error, change = change.name(), "does not go with the plan");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+/// Reads in sequence where samples lie one behind the other, or longer ones.
+fn larger_reads(plan: &Plan) -> Option<Change> {
+    plan.source().blocks()?;
+    let block = match &plan.settings().shuffle {
+        Shuffle::Never => return None,
+        Shuffle::Full => ReservoirConfig::default().block,
+        Shuffle::Reservoir(config) => ByteSize(config.block.0.saturating_mul(MORE)),
+    };
+    Some(Change::Reads { block: block.0 })
+}
+
+/// A batch of which more fit in memory, or one that has less to do for each sample.
+fn other_batch(plan: &Plan, bound: Bound) -> Option<Change> {
+    let batch_size = plan.settings().batch_size;
+    match bound {
+        Bound::Step | Bound::HandOver if 2 * batch_size as u64 <= plan.share(0).samples() => {
+            Some(Change::BatchSize { batch_size: 2 * batch_size })
+        }
+        Bound::Memory if batch_size > 1 => Some(Change::BatchSize { batch_size: batch_size / 2 }),
+        _ => None,
+    }
+}
+
+fn batch_note(bound: Bound) -> &'static str {
+    match bound {
+        Bound::Memory => "more batches fit in the budget; the learning rate may have to follow",
+        _ => "measured with your step; the learning rate may have to follow",
+    }
+}
+
+impl Alternative {
+    /// Samples a second that a job with these parts would reach with it.
+    pub(super) fn predicted(
+        &self,
+        (parts, bound): (&Parts, Bound),
+        machine: &Machine,
+        seconds: f64,
+        trainer: &mut dyn Trainer,
+    ) -> Result<f64, DoctorError> {
+        let machine = &Apart::new(&self.change, machine)?.machine;
+        let times = match self.change {
+            Change::Cache { .. } if bound != Bound::HeadOfLine => {
+                parts.measure_cached(&self.plan, machine, seconds, trainer)?.times()
+            }
+            Change::Offload => return self.profiled(machine, PROFILE * seconds, trainer),
+            Change::BatchSize { .. } if bound == Bound::Step => {
+                let step_ms = step(&self.plan, machine, seconds, trainer)?;
+                Parts { batch_size: samples_of_a_batch(&self.plan), step_ms, ..parts.clone() }.times()
+            }
+            Change::Cache { .. } | Change::BatchSize { .. } => {
+                return Ok(watch(&self.plan, machine, PROFILE * seconds, trainer)?.samples_per_second());
+            }
+            _ => Parts::measure_with_step(&self.plan, machine, (parts.step_ms, seconds), trainer)?.times(),
+        };
+        Ok(times.samples_per_second())
+    }
+
+    /// By the profile that decisions about offloading are made from, taken while the job runs.
+    fn profiled(&self, machine: &Machine, seconds: f64, trainer: &mut dyn Trainer) -> Result<f64, DoctorError> {
+        let loader = Loader::new(Arc::clone(&self.plan), machine);
+        let watched = watch_loader(&loader, seconds, trainer);
+        let report = loader.offload();
+        loader.close();
+        let measured = watched?.samples_per_second();
+        Ok(report.map(|report| report.throughput.after).filter(|predicted| *predicted > 0.0).unwrap_or(measured))
+    }
+}
+
+/// The plan's ops, with pictures decoded approximately.
+pub(super) fn fast(plan: &Plan) -> Result<Vec<PlannedOp>, DoctorError> {
+    let registry = Registry::core();
+    let change = |planned: &PlannedOp| {
+        if !is_decoder(planned) {
+            return Ok(planned.clone());
+        }
+        let mut table = planned.table().map_err(PlanError::from)?;
+        table.insert("fast".to_owned(), true.into());
+        Ok(registry.build_op(table)?)
+    };
+    plan.ops().iter().map(change).collect()
+}
+
+fn is_decoder(planned: &PlannedOp) -> bool {
+    planned.op().on().names().any(|name| planned.op().decoding(name).is_some())
+}

@@ -1,0 +1,289 @@
+//! The whole examination of a job, from its parts to what would help.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use feedline_data::cost::Times;
+use feedline_data::failure::chain;
+use feedline_data::plan::{ByteSize, Plan};
+use feedline_engine::loader::Loader;
+use feedline_engine::machine::Machine;
+use feedline_engine::metrics::Phase;
+use serde::Serialize;
+
+use super::DoctorError;
+use super::alternative::alternatives;
+use super::cached::{CachePoint, cache_points};
+use super::life::Life;
+use super::log::{BatchTime, LoadedBy, LogReport};
+use super::packed::PackedSome;
+use super::parts::{Parts, varied};
+use super::remedy::{Case, Change, MORE_MEMORY, Remedy};
+use super::tables::{ConsumersRow, WorkersRow, by_consumers, by_workers};
+use super::trial::without_log;
+use super::verdict::{Bound, Joint, Nature, bound, falls_short};
+use super::watch::{Trainer, Watched, watch, watch_loader};
+
+/// Each part lasts this part of the joint run, and from 1 to 5 seconds; of a short run a half.
+const PART: f64 = 1.0 / 6.0;
+/// Each row of a table.
+const ROW: f64 = 1.0 / 20.0;
+/// Samples that are named.
+const NAMED: usize = 5;
+/// Slow samples are looked for in sources of up to this many.
+const MOST_LOOKED_AT: u64 = 1 << 18;
+/// A sample is slow if it takes this many times the mean.
+const SLOW: f64 = 4.0;
+/// A budget of which less than this part was ever in use is large enough.
+const PRESSED: f64 = 0.4;
+/// Epochs of a training run, for what is lost in one.
+const EPOCHS: f64 = 90.0;
+
+/// How an examination goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Course {
+    /// Seconds of the joint run.
+    pub seconds: f64,
+    /// Whether tables over consumers and threads are made.
+    pub has_tables: bool,
+}
+
+/// What is told while it goes on.
+#[derive(Clone, Debug)]
+pub enum Told {
+    /// What is measured now, and about how many seconds that takes.
+    Measures(&'static str, f64),
+    /// What the joint run will reach, before it begins, and within which range.
+    Predicted(f64, [f64; 2]),
+    /// A remedy that is not looked at, and why.
+    LeftOut(&'static str, String),
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Measures(what, seconds) => write!(f, "measuring {what} (about {seconds:.0} s)"),
+            Self::Predicted(rate, [low, high]) if low < high => {
+                write!(f, "predicted: {low:.1} to {high:.1} samples/s, {rate:.1} on average: the share of cores varies")
+            }
+            Self::Predicted(rate, _) => write!(f, "predicted: {rate:.1} samples/s"),
+            Self::LeftOut(what, why) => write!(f, "{what} is not looked at: {why}"),
+        }
+    }
+}
+
+/// A sample that takes long.
+#[derive(Clone, Debug, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct SlowSample {
+    pub key: String,
+    pub ms: f64,
+}
+
+/// What was found out about a job.
+#[derive(Clone, Debug, Serialize)]
+pub struct Diagnosis {
+    /// What bounds it.
+    pub bound: Bound,
+    /// Samples a second, as predicted before the joint run.
+    pub predicted_samples_per_second: f64,
+    /// The least and the most, where the share of cores varied while parts were measured; else both are the same.
+    pub predicted_range: [f64; 2],
+    /// As measured in it.
+    pub measured_samples_per_second: f64,
+    /// The part of the time in which the accelerator waited.
+    pub stall_share: f64,
+    /// What it waited for, in seconds of the joint run.
+    pub stall_seconds: BTreeMap<&'static str, f64>,
+    /// Seconds that the stalls cost in 90 epochs.
+    pub lost_seconds_in_90_epochs: f64,
+    /// Seconds until the first batch.
+    pub first_batch_seconds: f64,
+    /// What would help, best first.
+    pub remedies: Vec<Remedy>,
+    /// Each part alone.
+    pub parts: Parts,
+    /// Seconds that a sample needs of each resource.
+    pub times: Times,
+    /// The joint run, batch by batch.
+    pub log: LogReport,
+    /// Samples that take much longer than others.
+    pub slow_samples: Vec<SlowSample>,
+    /// Part of the threads' time in which they had nothing to do.
+    pub idle_share: f64,
+    /// With a larger memory budget, where that was tried.
+    pub with_memory_samples_per_second: Option<f64>,
+    /// With 1, 2, 4 and 8 consumers.
+    pub consumers: Vec<ConsumersRow>,
+    /// With more and more threads.
+    pub workers: Vec<WorkersRow>,
+    /// Where samples could be kept between epochs.
+    pub cache_points: Vec<CachePoint>,
+    /// The times of all batches.
+    pub batch_log: Vec<BatchTime>,
+    /// The life of a stretch of them.
+    #[serde(skip)]
+    pub life: Life,
+}
+
+impl Diagnosis {
+    /// Examines a plan with a trainer.
+    pub fn examine(
+        plan: &Arc<Plan>,
+        machine: &Machine,
+        course: Course,
+        trainer: &mut dyn Trainer,
+        tell: &mut dyn FnMut(Told),
+    ) -> Result<Self, DoctorError> {
+        let part_seconds = (course.seconds * PART).clamp(1_f64.min(course.seconds / 2.0), 5.0);
+        let (plan, machine) = (&without_log(plan)?, &Machine { is_trial: true, ..machine.clone() });
+        tell(Told::Measures("each part alone", 4.0 * part_seconds));
+        let parts = Parts::measure(plan, machine, part_seconds, trainer)?;
+        let times = parts.times();
+        let predicted = times.samples_per_second();
+        let predicted_range = parts.predicted_range();
+        tell(Told::Predicted(predicted, predicted_range));
+        tell(Told::Measures("all together", course.seconds));
+        let loader = Loader::new(Arc::clone(plan), machine);
+        let watched = watch_loader(&loader, course.seconds, trainer);
+        let slow_samples = slow_samples(&loader);
+        loader.close();
+        let watched = watched?;
+        let log = LogReport::new(&watched.log, LoadedBy::Feedline);
+        let joint = joint(&watched, &log);
+        // The joint run is judged, and changes are compared with it, by the share of cores that it got itself.
+        let joint_share = watched.core_share.unwrap_or(parts.core_share);
+        let core_share = parts.core_share.joined(joint_share);
+        let wide = Parts { core_share, ..parts.clone() };
+        let now = if core_share.varies() { wide.at_core_share(joint_share.mean) } else { wide };
+        let with_memory = if falls_short(&now.times(), &joint) && is_pressed(&watched) {
+            tell(Told::Measures("with more memory", course.seconds));
+            Some(with_memory(plan, machine, &watched, course.seconds, trainer)?)
+        } else {
+            None
+        };
+        let nature = Nature {
+            is_remote: parts.is_remote,
+            reads_ahead: parts.reads_ahead,
+            foreign_share: parts.foreign_share(),
+            reads_longer: parts.read_ms() > parts.prepare_ms,
+        };
+        let bound = bound(&now.times(), nature, &joint, with_memory.map(|(_, reached)| reached));
+        let mut possible = alternatives(plan, &parts, bound, machine)?;
+        let some = match PackedSome::offer((plan, &parts, bound), machine, part_seconds, trainer) {
+            Err(error) if !matches!(error, DoctorError::Interrupted) => {
+                tell(Told::LeftOut(Change::Pack.name(), chain(&error)));
+                None
+            }
+            offered => offered?,
+        };
+        possible.extend(some.as_ref().map(|some| some.alternative.clone()));
+        let mut measured_alternatives = Vec::new();
+        for alternative in possible {
+            tell(Told::Measures(alternative.change.name(), 3.0 * part_seconds));
+            let predicted = alternative.predicted((&parts, bound), machine, part_seconds, trainer);
+            let is_other_batch = matches!(alternative.change, Change::BatchSize { .. });
+            match predicted {
+                Ok(predicted) => measured_alternatives.push((alternative, predicted)),
+                Err(DoctorError::Interrupted) => return Err(DoctorError::Interrupted),
+                // A step need not be able to work on batches of another size.
+                Err(error @ DoctorError::Step(_)) if !is_other_batch => return Err(error),
+                Err(error) => tell(Told::LeftOut(alternative.change.name(), chain(&error))),
+            }
+        }
+        let measured = joint.samples_per_second;
+        let alternatives = &measured_alternatives[..];
+        let case = Case { plan, parts: &now, bound, measured, with_memory, alternatives };
+        let remedies = case.remedies();
+        let (mut consumers, mut workers) = (Vec::new(), Vec::new());
+        if course.has_tables {
+            let row = (parts.step_ms, (course.seconds * ROW).clamp(1.0, 3.0));
+            tell(Told::Measures("more consumers and threads", 12.0 * row.1));
+            consumers = by_consumers(plan, machine, row, trainer)?;
+            workers = by_workers(plan, machine, row, trainer)?;
+        }
+        let samples = plan.share(0).samples() as f64;
+        let lost_a_sample = if measured > 0.0 { 1.0 / measured - times.step } else { 0.0 };
+        let cache_points = cache_points(plan, &parts);
+        Ok(Self {
+            bound,
+            predicted_samples_per_second: predicted,
+            predicted_range,
+            measured_samples_per_second: measured,
+            stall_share: joint.stall_share,
+            stall_seconds: stall_seconds(&watched),
+            lost_seconds_in_90_epochs: (EPOCHS * samples * lost_a_sample).max(0.0),
+            first_batch_seconds: watched.first_batch,
+            remedies,
+            parts,
+            times,
+            log,
+            slow_samples,
+            idle_share: watched.idle_share(),
+            with_memory_samples_per_second: with_memory.map(|(_, reached)| reached),
+            consumers,
+            workers,
+            cache_points,
+            batch_log: watched.log,
+            life: watched.life,
+        })
+    }
+}
+
+fn joint(watched: &Watched, log: &LogReport) -> Joint {
+    let stalls = stall_seconds(watched);
+    let waited_for = |phase: Phase| stalls.get(phase.name()).copied().unwrap_or_default();
+    Joint {
+        samples_per_second: watched.samples_per_second(),
+        stall_share: log.stall_share,
+        wait_ms: watched.mean_ms(|batch| batch.wait_ms),
+        hand_over_ms: watched.mean_ms(|batch| batch.hand_over_ms),
+        step_ms: watched.mean_ms(|batch| batch.step_ms),
+        idle_share: watched.idle_share(),
+        waits_for_reads: waited_for(Phase::Read) > waited_for(Phase::Prepare),
+    }
+}
+
+fn stall_seconds(watched: &Watched) -> BTreeMap<&'static str, f64> {
+    let before = |cause| watched.before.stall_seconds.get(cause).copied().unwrap_or_default();
+    let causes = watched.after.stall_seconds.iter().filter(|(cause, _)| **cause != Phase::Start.name());
+    causes.map(|(cause, seconds)| (*cause, (seconds - before(cause)).max(0.0))).collect()
+}
+
+/// Whether so much of the memory budget was in use that more could help.
+fn is_pressed(watched: &Watched) -> bool {
+    let memory = &watched.after.memory;
+    memory.peak_bytes as f64 > PRESSED * memory.budget_bytes as f64
+}
+
+/// The budget that was tried, and what was reached with it.
+fn with_memory(
+    plan: &Arc<Plan>,
+    machine: &Machine,
+    watched: &Watched,
+    seconds: f64,
+    trainer: &mut dyn Trainer,
+) -> Result<(u64, f64), DoctorError> {
+    let budget = watched.after.memory.budget_bytes.saturating_mul(MORE_MEMORY);
+    let more = varied(plan, plan.source(), plan.ops().to_vec(), |_, config| {
+        config.memory_budget = Some(ByteSize(budget));
+    })?;
+    Ok((budget, watch(&more, machine, seconds.max(1.0), trainer)?.samples_per_second()))
+}
+
+/// The samples that take much longer than others, slowest first.
+fn slow_samples(loader: &Loader) -> Vec<SlowSample> {
+    let source = loader.plan().source();
+    if source.len() > MOST_LOOKED_AT {
+        return Vec::new();
+    }
+    let costs: Vec<f64> = loader.costs().iter().map(|cost| cost.as_secs_f64() * 1e3).collect();
+    let mean = costs.iter().sum::<f64>() / costs.len().max(1) as f64;
+    let mut slow: Vec<(u64, f64)> = (0..).zip(costs).filter(|(_, ms)| *ms > SLOW * mean).collect();
+    slow.sort_by(|a, b| b.1.total_cmp(&a.1));
+    slow.truncate(NAMED);
+    slow.into_iter()
+        .map(|(ordinal, ms)| SlowSample { key: source.key(source.id_at(ordinal)).into_owned(), ms })
+        .collect()
+}

@@ -1,0 +1,194 @@
+//! Samples whose bytes are in memory: what is left of a plan is to prepare.
+//!
+//! In: a source, and which of its samples to hold. Out: the same samples, with the same names, stamps and indexes, from memory.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use feedline_data::batch::FieldTypes;
+use feedline_data::source::{OpenPart, Origin, Part, Source, SourceError, SubsetSource};
+use feedline_data::store::{Object, Room as _, StoreError};
+use feedline_order::SampleId;
+
+use super::DoctorError;
+use super::watch::Trainer;
+
+/// Most bytes that are held.
+const MOST_BYTES: u64 = 512 << 20;
+/// Most samples, and how many are tried however long that takes.
+const MOST_SAMPLES: u64 = 4096;
+const LEAST_SAMPLES: usize = 16;
+
+/// A source of which some samples are in memory.
+#[derive(Debug)]
+pub(super) struct HeldSource {
+    parent: Arc<dyn Source>,
+    parts: HashMap<u64, Vec<(Arc<str>, OpenPart)>>,
+}
+
+/// A part of an object, where it lies in it.
+#[derive(Debug)]
+struct HeldObject {
+    bytes: Vec<u8>,
+    start: u64,
+    len: u64,
+    modified_nanoseconds: Option<i64>,
+    address: String,
+}
+
+impl HeldSource {
+    /// Some samples of `parent`, spread over it, in memory: as many as there is room and time for. Those that cannot be read are
+    /// left out.
+    pub fn read(
+        parent: &Arc<dyn Source>,
+        fields: &FieldTypes,
+        (time, most_samples): (Duration, u64),
+        trainer: &mut dyn Trainer,
+    ) -> Result<Arc<dyn Source>, DoctorError> {
+        let deadline = Instant::now() + time;
+        let (mut ids, mut parts, mut bytes) = (Vec::new(), HashMap::new(), 0);
+        let count = parent.len().min(MOST_SAMPLES).min(most_samples.max(LEAST_SAMPLES as u64));
+        // In an order in which any beginning is spread over all.
+        let spread = |number: u64| (u128::from(number) * u128::from(parent.len()) / u128::from(count)) as u64;
+        let mut order: Vec<u64> = (0..count).collect();
+        order.sort_unstable_by_key(|number| number.reverse_bits());
+        for (tried, ordinal) in order.into_iter().map(spread).enumerate() {
+            trainer.check()?;
+            let is_late = tried >= LEAST_SAMPLES && Instant::now() >= deadline;
+            if is_late || bytes >= MOST_BYTES {
+                break;
+            }
+            let id = parent.id_at(ordinal);
+            let Ok(held) = hold(&**parent, id, fields) else { continue };
+            bytes += held.iter().map(|(_, (_, range))| range.end - range.start).sum::<u64>();
+            ids.push(id.0);
+            parts.insert(id.0, held);
+        }
+        if ids.is_empty() {
+            return Err(SourceError::Parameter("none of the samples can be read".to_owned()).into());
+        }
+        let held = Arc::new(Self { parent: Arc::clone(parent), parts });
+        Ok(Arc::new(SubsetSource::new(held, Part::Ids { ids })?))
+    }
+}
+
+/// Reads what is stored of a sample.
+fn hold(source: &dyn Source, id: SampleId, fields: &FieldTypes) -> Result<Vec<(Arc<str>, OpenPart)>, StoreError> {
+    let mut held = Vec::new();
+    for (field, _) in fields.iter() {
+        let Some((object, range)) = source.origin(id, field).open()? else { continue };
+        if object.is_in_memory() {
+            continue;
+        }
+        let mut bytes = Vec::new();
+        object.read_at(range.start, bytes.room((range.end.saturating_sub(range.start)) as usize)?)?;
+        let (len, modified_nanoseconds, address) = (object.len(), object.modified_nanoseconds(), object.address());
+        let object: Arc<dyn Object> =
+            Arc::new(HeldObject { bytes, start: range.start, len, modified_nanoseconds, address });
+        held.push((Arc::clone(field), (object, range)));
+    }
+    Ok(held)
+}
+
+impl Object for HeldObject {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn address(&self) -> String {
+        self.address.clone()
+    }
+
+    fn modified_nanoseconds(&self) -> Option<i64> {
+        self.modified_nanoseconds
+    }
+
+    fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
+        let start = offset.checked_sub(self.start).and_then(|start| usize::try_from(start).ok());
+        let bytes = start.and_then(|start| self.bytes.get(start..start.checked_add(target.len())?));
+        let truncated = || StoreError::Truncated {
+            path: self.address.clone(),
+            range: offset..offset.saturating_add(target.len() as u64),
+            len: self.start + self.bytes.len() as u64,
+        };
+        target.copy_from_slice(bytes.ok_or_else(truncated)?);
+        Ok(())
+    }
+
+    fn is_in_memory(&self) -> bool {
+        true
+    }
+}
+
+impl Source for HeldSource {
+    fn len(&self) -> u64 {
+        self.parent.len()
+    }
+
+    fn id_at(&self, ordinal: u64) -> SampleId {
+        self.parent.id_at(ordinal)
+    }
+
+    fn ordinal_of(&self, id: SampleId) -> Option<u64> {
+        self.parent.ordinal_of(id)
+    }
+
+    fn fields(&self) -> FieldTypes {
+        self.parent.fields()
+    }
+
+    fn origin(&self, id: SampleId, field: &str) -> Origin<'_> {
+        let parts = self.parts.get(&id.0);
+        match parts.and_then(|parts| parts.iter().find(|(name, _)| **name == *field)) {
+            Some((_, (object, range))) => Origin::Part { object: Arc::clone(object), range: range.clone() },
+            None => self.parent.origin(id, field),
+        }
+    }
+
+    fn make(&self, id: SampleId, field: &str, target: &mut [u8]) {
+        self.parent.make(id, field, target);
+    }
+
+    fn key(&self, id: SampleId) -> Cow<'_, str> {
+        self.parent.key(id)
+    }
+
+    fn address(&self, id: SampleId) -> Option<(String, Option<Range<u64>>)> {
+        self.parent.address(id)
+    }
+
+    fn class_of(&self, id: SampleId) -> Option<i64> {
+        self.parent.class_of(id)
+    }
+
+    fn classes(&self) -> &[String] {
+        self.parent.classes()
+    }
+
+    fn parent(&self) -> Option<&dyn Source> {
+        Some(&*self.parent)
+    }
+
+    fn identity(&self) -> u128 {
+        self.parent.identity()
+    }
+
+    fn ending(&self, id: SampleId, field: &str) -> Option<String> {
+        self.parent.ending(id, field)
+    }
+
+    fn seek_record(&self, id: SampleId, field: &str, record: &mut Vec<u8>) -> Result<bool, StoreError> {
+        self.parent.seek_record(id, field, record)
+    }
+
+    fn spec(&self) -> Result<toml::Table, SourceError> {
+        Err(SourceError::Unserialisable("its samples are in memory".to_owned()))
+    }
+
+    fn refreshed(&self) -> Result<Arc<dyn Source>, SourceError> {
+        self.parent.refreshed()
+    }
+}

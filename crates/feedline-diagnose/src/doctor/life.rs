@@ -1,0 +1,265 @@
+//! The life of a stretch of batches, from the order to the step.
+//!
+//! In: what the engine's recorder kept of samples and batches, and what the trainer did. Out: a [`Life`]; [`Life::rows`] is what each
+//! batch went through, [`Life::waits`] how long a sample waited. Pages, traces and texts draw these and find out nothing by
+//! themselves.
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+use feedline_engine::loader::Loader;
+use feedline_engine::metrics::{BatchLife, SampleLife, Stretch, Timeline};
+use feedline_order::SampleId;
+use serde::{Serialize, Serializer};
+
+/// Samples of a stretch at most, and batches that it is about.
+const MOST_SAMPLES: usize = 4096;
+const BATCHES: usize = 24;
+/// Batches however many samples they have.
+const LEAST_BATCHES: usize = 4;
+
+/// What the trainer did with one batch, in microseconds since the stretch began.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct TrainerLife {
+    /// The epoch of the batch.
+    pub epoch: u64,
+    /// Its number there.
+    pub number: u64,
+    /// When it was asked for.
+    pub asked: f64,
+    /// When it was ready.
+    pub ready: f64,
+    /// When the trainer had it.
+    pub received: f64,
+    /// When the work on it was done.
+    pub done: f64,
+}
+
+/// A stretch of batches.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Life {
+    /// The names of a sample's stages: `read`, each op, `slot`.
+    pub stages: Vec<String>,
+    /// Samples.
+    pub samples: Vec<SampleLife>,
+    /// Their names, in the same order.
+    pub keys: Vec<String>,
+    /// The batches that they are in, as they were delivered.
+    pub batches: Vec<BatchLife>,
+    /// And as the trainer had them.
+    pub trainer: Vec<TrainerLife>,
+}
+
+/// What a batch goes through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchStage {
+    /// It is drawn up which samples it has.
+    Order,
+    /// None of them is begun yet.
+    Begin,
+    /// From the first that is begun to the last that is in its slot.
+    Prepare,
+    /// It is complete, and earlier ones are not done with.
+    Turn,
+    /// It is on its way from the loader to the trainer.
+    HandOver,
+    /// The trainer works on it.
+    Step,
+}
+
+impl BatchStage {
+    /// All, in order.
+    pub const ALL: [Self; 6] = [Self::Order, Self::Begin, Self::Prepare, Self::Turn, Self::HandOver, Self::Step];
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Order => "order",
+            Self::Begin => "wait to begin",
+            Self::Prepare => "prepare",
+            Self::Turn => "wait for its turn",
+            Self::HandOver => "hand-over",
+            Self::Step => "step",
+        }
+    }
+}
+
+impl Serialize for BatchStage {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// A stage of a batch, in microseconds since the stretch began.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct BatchSpan {
+    /// What was done.
+    pub stage: BatchStage,
+    /// From when.
+    pub from: f64,
+    /// To when.
+    pub to: f64,
+}
+
+/// What one batch went through.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BatchRow {
+    /// Its epoch.
+    pub epoch: u64,
+    /// Its number there.
+    pub number: u64,
+    /// Its stages that took any time, in order. A sample that was begun before the order of its batch was drawn up makes `prepare`
+    /// begin before that.
+    pub spans: Vec<BatchSpan>,
+}
+
+impl Life {
+    /// What each batch went through, in the order of delivery. Batches that were begun before the stretch or ended behind it are left
+    /// out: it is not known of all of their samples when they were begun.
+    pub fn rows(&self) -> Vec<BatchRow> {
+        self.batches.iter().filter_map(|batch| self.row(batch)).collect()
+    }
+
+    fn row(&self, batch: &BatchLife) -> Option<BatchRow> {
+        let samples = self.samples.iter().filter(|sample| sample.batch == batch.batch);
+        let begun: Vec<f64> = samples.filter_map(|sample| sample.stages.first()).map(|stage| stage.0).collect();
+        if begun.len() < batch.samples {
+            return None;
+        }
+        let begun = begun.into_iter().reduce(f64::min)?;
+        let place = (batch.epoch, batch.number);
+        let trainer = self.trainer.iter().find(|trainer| (trainer.epoch, trainer.number) == place);
+        let taken = trainer.map_or(batch.delivered, |trainer| trainer.ready);
+        let mut stages: Vec<(BatchStage, Stretch)> = vec![
+            (BatchStage::Order, batch.order),
+            (BatchStage::Begin, (batch.order.1, begun)),
+            (BatchStage::Prepare, (begun, batch.complete)),
+            (BatchStage::Turn, (batch.complete, taken)),
+        ];
+        if let Some(trainer) = trainer {
+            stages.push((BatchStage::HandOver, (trainer.ready, trainer.received)));
+            stages.push((BatchStage::Step, (trainer.received, trainer.done)));
+        }
+        let spans = stages.into_iter().filter(|(_, (from, to))| to > from);
+        let spans = spans.map(|(stage, (from, to))| BatchSpan { stage, from, to }).collect();
+        Some(BatchRow { epoch: batch.epoch, number: batch.number, spans })
+    }
+
+    /// How long a sample waited before it was begun, and how long it lay in its slot until its batch was delivered, as far as that was
+    /// seen; in microseconds.
+    pub fn waits(&self, sample: &SampleLife) -> (f64, Option<f64>) {
+        let begun = sample.stages.first().map_or(sample.asked, |stage| stage.0);
+        let delivered = self.batches.iter().find(|batch| batch.batch == sample.batch).map(|batch| batch.delivered);
+        let lay = delivered.zip(sample.stages.last()).map(|(delivered, (_, ready))| (delivered - ready).max(0.0));
+        ((begun - sample.asked).max(0.0), lay)
+    }
+}
+
+/// Keeps the life of a stretch while a loader runs.
+pub(super) struct Stretching<'a> {
+    loader: &'a Loader,
+    began: Instant,
+    trainer: Vec<TrainerLife>,
+}
+
+impl<'a> Stretching<'a> {
+    /// Begins.
+    pub fn new(loader: &'a Loader) -> Self {
+        let batch = loader.plan().settings().batch_size;
+        let began = loader.start_timeline((BATCHES * batch).min(MOST_SAMPLES.max(LEAST_BATCHES * batch)));
+        Self { loader, began, trainer: Vec::new() }
+    }
+
+    /// Books what the trainer did with a batch, by its epoch and number there.
+    pub fn add(&mut self, (epoch, number): (u64, u64), times: [Instant; 4]) {
+        if self.trainer.len() < MOST_SAMPLES {
+            let at = |time: Instant| time.saturating_duration_since(self.began).as_secs_f64() * 1e6;
+            let [asked, ready, received, done] = times.map(at);
+            self.trainer.push(TrainerLife { epoch, number, asked, ready, received, done });
+        }
+    }
+
+    /// Ends.
+    pub fn end(self) -> Life {
+        let plan = self.loader.plan();
+        let Timeline { samples, mut batches } = self.loader.stop_timeline().unwrap_or_default();
+        let ops = plan.ops().iter().map(|op| op.name().to_string());
+        let stages = std::iter::once("read".to_owned()).chain(ops).chain(std::iter::once("slot".to_owned()));
+        let keys = samples.iter().map(|sample| plan.source().key(SampleId(sample.id)).into_owned()).collect();
+        let known: HashSet<u64> = samples.iter().map(|sample| sample.batch).collect();
+        batches.retain(|batch| known.contains(&batch.batch));
+        // Where many batches are open ahead, the samples of the stretch are of batches that come much later.
+        let wanted: HashSet<(u64, u64)> = batches.iter().map(|batch| (batch.epoch, batch.number)).collect();
+        let trainer = self.trainer.into_iter().enumerate();
+        let trainer = trainer.filter(|(turn, life)| *turn < BATCHES || wanted.contains(&(life.epoch, life.number)));
+        let trainer = trainer.map(|(_, life)| life).collect();
+        Life { stages: stages.collect(), samples, keys, batches, trainer }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(batch: u64, slot: usize, begun: f64, ready: f64) -> SampleLife {
+        SampleLife {
+            batch,
+            slot,
+            id: 0,
+            thread: 0,
+            asked: 12.0,
+            stages: vec![(begun, begun + 1.0), (begun + 1.0, ready)],
+        }
+    }
+
+    fn life() -> Life {
+        let batch = |batch, delivered| BatchLife {
+            batch,
+            epoch: 2,
+            number: batch + 3,
+            samples: 2,
+            order: (10.0, 12.0),
+            complete: 50.0,
+            delivered,
+        };
+        let trainer = TrainerLife { epoch: 2, number: 10, asked: 55.0, ready: 60.0, received: 62.0, done: 90.0 };
+        let samples = vec![sample(7, 0, 20.0, 40.0), sample(7, 1, 15.0, 50.0), sample(8, 0, 16.0, 41.0)];
+        Life { samples, batches: vec![batch(7, 61.0), batch(8, 70.0)], trainer: vec![trainer], ..Life::default() }
+    }
+
+    fn spans(life: &Life) -> Vec<(&'static str, f64, f64)> {
+        life.rows()[0].spans.iter().map(|span| (span.stage.name(), span.from, span.to)).collect()
+    }
+
+    #[test]
+    fn a_batch_goes_from_its_order_to_its_step_without_a_gap() {
+        let life = life();
+        let rows = life.rows();
+        assert_eq!((rows.len(), rows[0].epoch, rows[0].number), (1, 2, 10), "batch 8 lacks a sample");
+        let spans = spans(&life);
+        assert_eq!(spans.iter().map(|span| span.0).collect::<Vec<_>>(), BatchStage::ALL.map(BatchStage::name));
+        assert!(spans.array_windows().all(|[before, after]| (before.2 - after.1).abs() < 1e-9), "{spans:?}");
+        assert_eq!((spans[0].1, spans[2], spans[5].2), (10.0, ("prepare", 15.0, 50.0), 90.0));
+    }
+
+    #[test]
+    fn a_batch_that_the_trainer_is_not_known_to_have_ends_with_its_delivery() {
+        let life = Life { trainer: Vec::new(), ..life() };
+        assert_eq!(spans(&life).last(), Some(&("wait for its turn", 50.0, 61.0)));
+    }
+
+    #[test]
+    fn a_sample_begun_before_its_batch_was_opened_leaves_no_wait() {
+        let mut life = life();
+        life.samples[1] = sample(7, 1, 5.0, 50.0);
+        assert_eq!(spans(&life)[1], ("prepare", 5.0, 50.0));
+        assert_eq!(life.waits(&life.samples[1]), (0.0, Some(11.0)));
+    }
+
+    #[test]
+    fn a_sample_waits_before_it_is_begun_and_then_for_its_batch() {
+        let life = life();
+        assert_eq!(life.waits(&life.samples[0]), (8.0, Some(21.0)));
+        assert_eq!(life.waits(&sample(9, 0, 20.0, 40.0)), (8.0, None), "batch 9 was not delivered");
+    }
+}

@@ -1,0 +1,133 @@
+//! The samples of a plan as shards, to see what reading in sequence would give.
+//!
+//! In: a plan over files. Out: the same plan over shards, some of its samples or all, in a folder that is gone with the trial.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use feedline_data::pack;
+use feedline_data::pack::{Content, Damaged, Options, PackError, Watch};
+use feedline_data::plan::{ByteSize, Plan, Registry, ReservoirConfig, ReservoirSize, Shuffle, Workers};
+use feedline_data::source::{Opener, SubsetSource};
+use feedline_data::store::escaped_path;
+use feedline_engine::machine::Machine;
+use tempfile::TempDir;
+
+use super::DoctorError;
+use super::alternative::Alternative;
+use super::parts::{Parts, varied};
+use super::remedy::Change;
+use super::trial::{free_bytes, own_folder};
+use super::verdict::Bound;
+use super::watch::Trainer;
+
+/// A simulated disk keeps its speed in the address.
+const SLOW_DISK: &str = "slow-disk://";
+/// The part of an epoch that the reservoir holds.
+const RESERVOIR: f64 = 0.1;
+const SHARD_BYTES: u64 = 256 << 20;
+/// Samples that are packed at least, to see what that would give.
+const LEAST_PACKED: f64 = 256.0;
+/// Bytes that are packed without being asked for.
+pub const MOST_PACKED: f64 = 2e9;
+const NOTE: &str = "as much space again, read in sequence through a reservoir of a tenth of the epoch; what was just packed is in \
+                    the file cache, so a disk may be slower";
+
+/// Some samples as shards, which are gone when this is dropped.
+pub(super) struct PackedSome {
+    pub alternative: Alternative,
+    _folder: TempDir,
+}
+
+impl PackedSome {
+    /// Packs as many samples as are read in some seconds, where reading bounds a job whose samples can be packed.
+    pub fn offer(
+        (plan, parts, bound): (&Plan, &Parts, Bound),
+        machine: &Machine,
+        seconds: f64,
+        trainer: &mut dyn Trainer,
+    ) -> Result<Option<Self>, DoctorError> {
+        if bound != Bound::Read || !can_pack(plan) {
+            return Ok(None);
+        }
+        let folder = own_folder(machine)?.ok_or(DoctorError::NoFolder)?;
+        let room = MOST_PACKED.min(free_bytes(folder.path()) as f64 / 2.0) / parts.read_bytes.max(1.0);
+        let some = (parts.read_samples_per_second.unwrap_or_default() * seconds).max(LEAST_PACKED);
+        if room < LEAST_PACKED.min(plan.source().len() as f64) {
+            return Err(DoctorError::NoRoom);
+        }
+        let plan = packed(plan, folder.path(), some.min(room) as u64, trainer)?;
+        let alternative = Alternative { change: Change::Pack, plan, note: NOTE.to_owned() };
+        Ok(Some(Self { alternative, _folder: folder }))
+    }
+}
+
+/// Whether samples of a plan could be packed: files of their own, on a disk of this machine, all of which are asked for.
+fn can_pack(plan: &Plan) -> bool {
+    let source = plan.source();
+    let first = (!source.is_empty()).then(|| source.id_at(0)).and_then(|id| source.address(id));
+    let is_file = first.is_some_and(|(_, range)| range.is_none());
+    let is_whole = plan.settings().sampler.is_none();
+    is_whole && source.blocks().is_none() && !source.is_remote() && source.peer().is_none() && is_file
+}
+
+/// The plan over shards in `folder`, into which up to `most_samples` of its samples are packed, read in sequence.
+pub(super) fn packed(
+    plan: &Plan,
+    folder: &Path,
+    most_samples: u64,
+    trainer: &mut dyn Trainer,
+) -> Result<Arc<Plan>, DoctorError> {
+    let source = SubsetSource::some(plan.source(), most_samples)?;
+    let options =
+        Options { shard_size: ByteSize(SHARD_BYTES), content: Content::AsIs, max_side: None, damaged: Damaged::Keep };
+    let mut watch = Watcher { samples: source.len(), trainer };
+    pack::pack(&*source, folder, &options, Workers::Auto.count(), &mut watch).map_err(|error| match error {
+        PackError::Cancelled => DoctorError::Interrupted,
+        other => DoctorError::Pack(other),
+    })?;
+    let of_source = plan.source().spec().unwrap_or_default();
+    let root = of_source.get("root").and_then(toml::Value::as_str).unwrap_or_default();
+    let mut table = toml::Table::new();
+    table.insert("kind".to_owned(), "tar".into());
+    table.insert("shards".to_owned(), beside(root, &escaped_path(folder)).into());
+    let shards = Registry::core().open_source(table)?;
+    let size = Some(ReservoirSize::Share(RESERVOIR));
+    varied(plan, &shards, plan.ops().to_vec(), |settings, _| {
+        settings.shuffle = Shuffle::Reservoir(ReservoirConfig { size, ..ReservoirConfig::default() });
+    })
+}
+
+/// The shards of a folder, on the disk that `root` is on.
+fn beside(root: &str, folder: &str) -> String {
+    let disk = root.strip_prefix(SLOW_DISK).and_then(|rest| rest.split_once('/'));
+    disk.map_or_else(|| format!("{folder}/*.tar"), |(speed, _)| format!("{SLOW_DISK}{speed}{folder}/*.tar"))
+}
+
+/// Tells a trainer how packing goes on.
+struct Watcher<'a> {
+    samples: u64,
+    trainer: &'a mut dyn Trainer,
+}
+
+impl Watch for Watcher<'_> {
+    fn reached(&mut self, samples: u64) {
+        self.trainer.packed(samples, self.samples);
+    }
+
+    fn wants_to_stop(&mut self) -> bool {
+        self.trainer.check().is_err()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_lie_on_the_disk_of_the_files() {
+        assert_eq!(beside("/data/train", "/tmp/x"), "/tmp/x/*.tar");
+        let slow = beside("slow-disk://seek_ms=8.0,mb_per_second=150.0/data/train", "/tmp/x");
+        assert_eq!(slow, "slow-disk://seek_ms=8.0,mb_per_second=150.0/tmp/x/*.tar");
+    }
+}

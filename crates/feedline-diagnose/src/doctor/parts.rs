@@ -1,0 +1,264 @@
+//! The parts of a job, each measured alone: the step, reading, preparing.
+//!
+//! In: a plan and a trainer. Out: how fast each part would be if nothing else was in its way.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use feedline_data::op::PlannedOp;
+use feedline_data::plan::{CacheConfig, Order, Plan, RunConfig, Settings, Shuffle, Workers};
+use feedline_data::source::Source;
+use feedline_engine::loader::Loader;
+use feedline_engine::machine::Machine;
+use feedline_engine::metrics::Snapshot;
+use feedline_order::Rank;
+use serde::Serialize;
+
+use super::core_share::CoreShare;
+use super::cores::ThreadTime;
+use super::held::HeldSource;
+use super::skipped::skipped;
+use super::watch::{Trainer, Watched, next, watch_alone};
+use super::{DoctorError, median};
+
+/// The part of its time in which a cache is filled, to see what it gives.
+const FILLS: f64 = 0.3;
+/// Steps that are timed at most.
+const MOST_STEPS: usize = 50;
+
+/// One op in numbers.
+#[derive(Clone, Debug, Serialize)]
+pub struct OpPart {
+    /// Its name.
+    pub op: String,
+    /// Milliseconds of a thread for a sample.
+    pub ms: f64,
+    /// Of which the processor computed.
+    pub cpu_ms: f64,
+    /// Bytes of its fields behind it, for a sample.
+    pub bytes: f64,
+    /// Whether it runs code in another language.
+    pub is_foreign: bool,
+}
+
+/// What the parts of a job take, each alone.
+#[derive(Clone, Debug, Serialize)]
+pub struct Parts {
+    /// Samples of a batch, on average.
+    pub batch_size: f64,
+    /// Preparer threads.
+    pub num_workers: usize,
+    /// Cores that they may use.
+    pub cores: usize,
+    /// As many of them as they get beside other processes.
+    pub free_cores: f64,
+    /// Milliseconds of a step on data that is there already.
+    pub step_ms: f64,
+    /// Whether stored bytes are with another machine.
+    pub is_remote: bool,
+    /// Whether bytes come while threads prepare other samples, so that no thread waits for them.
+    pub reads_ahead: bool,
+    /// Samples a second that are read, if nothing is done with them; none where there is nothing to read.
+    pub read_samples_per_second: Option<f64>,
+    /// The same with a single thread.
+    pub read_alone_samples_per_second: Option<f64>,
+    /// Stored bytes that are read for a sample.
+    pub read_bytes: f64,
+    /// Samples a second that are prepared, if their bytes are in memory and all threads are busy.
+    pub prepare_samples_per_second: f64,
+    /// Milliseconds of a thread for that.
+    pub prepare_ms: f64,
+    /// Of which it was on a core: in ops, and around them where the system says that.
+    pub prepare_cpu_ms: f64,
+    /// Of which it could have, but no core was free.
+    pub core_wait_ms: f64,
+    /// The share of cores that threads got while they prepared, and how much it varied.
+    pub core_share: CoreShare,
+    /// Each op.
+    pub ops: Vec<OpPart>,
+}
+
+/// Samples of a batch, on average over an epoch.
+pub(super) fn samples_of_a_batch(plan: &Plan) -> f64 {
+    let share = plan.share(0);
+    share.samples() as f64 / share.batches().max(1) as f64
+}
+
+/// A variation of a plan: other samples, ops or settings of its run.
+pub(super) fn varied(
+    plan: &Plan,
+    source: &Arc<dyn Source>,
+    ops: Vec<PlannedOp>,
+    change: impl FnOnce(&mut Settings, &mut RunConfig),
+) -> Result<Arc<Plan>, DoctorError> {
+    let (mut settings, mut config) = (plan.settings().clone(), plan.config().clone());
+    change(&mut settings, &mut config);
+    Ok(Arc::new(Plan::new(Arc::clone(source), ops, settings, config)?))
+}
+
+/// Leaves out what a part has no use for: orders that need all samples, and logs.
+fn plain(settings: &mut Settings, config: &mut RunConfig) {
+    settings.order = Order::Strict;
+    (settings.max_displacement, settings.costs, settings.replay) = (None, None, None);
+    config.arrival_log = None;
+    config.cache = None;
+}
+
+impl Parts {
+    /// Measures all of them, about `seconds` for each.
+    pub fn measure(
+        plan: &Arc<Plan>,
+        machine: &Machine,
+        seconds: f64,
+        trainer: &mut dyn Trainer,
+    ) -> Result<Self, DoctorError> {
+        let step_ms = step(plan, machine, seconds, trainer)?;
+        Self::measure_with_step(plan, machine, (step_ms, seconds), trainer)
+    }
+
+    /// The same where it is known how long a step takes.
+    pub fn measure_with_step(
+        plan: &Arc<Plan>,
+        machine: &Machine,
+        (step_ms, seconds): (f64, f64),
+        trainer: &mut dyn Trainer,
+    ) -> Result<Self, DoctorError> {
+        let source = plan.source();
+        let is_remote = source.is_remote() || source.peer().is_some();
+        let reads_ahead = is_remote || matches!(plan.settings().shuffle, Shuffle::Reservoir(_));
+        let read = |workers: Option<usize>, trainer: &mut dyn Trainer| {
+            let reading = varied(plan, source, skipped(plan), |settings, config| {
+                plain(settings, config);
+                config.num_workers = workers.map_or(config.num_workers, Workers::Count);
+            })?;
+            watch_alone(&reading, machine, seconds, trainer)
+        };
+        let reading = read(None, trainer)?;
+        let has_reads = read_bytes(&reading) > 0.0;
+        let alone = if has_reads && !reads_ahead { Some(read(Some(1), trainer)?) } else { None };
+        let held = HeldSource::read(source, plan.loaded(), (Duration::from_secs_f64(seconds), u64::MAX), trainer)?;
+        let preparing = prepare((plan, None), &held, machine, seconds, trainer)?;
+        let ops = ops(plan, &preparing.after);
+        let prepare_ms = 1e3 * preparing.thread_seconds_a_sample();
+        let num_workers = preparing.after.num_workers.max(1);
+        let (ops_cpu, cores) = (ops.iter().map(|op| op.cpu_ms).sum(), Workers::Auto.count());
+        let time = ThreadTime::new(prepare_ms, ops_cpu, preparing.core_ms_a_sample(), (num_workers, cores));
+        Ok(Self {
+            batch_size: samples_of_a_batch(plan),
+            num_workers,
+            cores,
+            free_cores: time.free_cores(num_workers, cores),
+            step_ms,
+            is_remote,
+            reads_ahead,
+            read_samples_per_second: has_reads.then(|| reading.samples_per_second()),
+            read_alone_samples_per_second: alone.map(|alone| alone.samples_per_second()),
+            read_bytes: read_bytes(&reading),
+            prepare_samples_per_second: 1e3 * num_workers as f64 / prepare_ms.max(1e-6),
+            prepare_ms,
+            prepare_cpu_ms: time.cpu,
+            core_wait_ms: time.core_wait,
+            core_share: preparing.core_share.unwrap_or_default(),
+            ops,
+        })
+    }
+}
+
+impl Parts {
+    /// The same parts with samples that are kept between epochs, as `cached` says: some of them are kept, then all come from there.
+    pub(super) fn measure_cached(
+        &self,
+        cached: &Arc<Plan>,
+        machine: &Machine,
+        seconds: f64,
+        trainer: &mut dyn Trainer,
+    ) -> Result<Self, DoctorError> {
+        let some = (self.prepare_samples_per_second * seconds * FILLS) as u64;
+        let held =
+            HeldSource::read(cached.source(), cached.loaded(), (Duration::from_secs_f64(seconds), some), trainer)?;
+        let cache = cached.config().cache.clone();
+        let cut = cache.as_ref().and_then(|cache| cache.form).map_or(0, |form| cached.cut_of(form).0);
+        let preparing = prepare((cached, cache), &held, machine, 2.0 * seconds, trainer)?;
+        let prepare_ms = 1e3 * preparing.thread_seconds_a_sample();
+        let spent = preparing.before.ops.iter().zip(&preparing.after.ops);
+        let cpu = spent.map(|(before, after)| after.cpu_seconds - before.cpu_seconds).sum::<f64>();
+        let samples = preparing.after.samples - preparing.before.samples;
+        let ops_cpu = 1e3 * cpu.max(0.0) / samples.max(1) as f64;
+        let threads = (self.num_workers, self.cores);
+        let time = ThreadTime::new(prepare_ms, ops_cpu, preparing.core_ms_a_sample(), threads);
+        Ok(Self {
+            prepare_samples_per_second: 1e3 * self.num_workers as f64 / prepare_ms.max(1e-6),
+            prepare_ms,
+            prepare_cpu_ms: time.cpu,
+            core_wait_ms: time.core_wait,
+            core_share: preparing.core_share.unwrap_or_default(),
+            ..self.with_kept(cut)
+        })
+    }
+}
+
+/// Prepares samples that are in memory, as fast as it can.
+fn prepare(
+    (plan, cache): (&Plan, Option<CacheConfig>),
+    held: &Arc<dyn Source>,
+    machine: &Machine,
+    seconds: f64,
+    trainer: &mut dyn Trainer,
+) -> Result<Watched, DoctorError> {
+    let prepared = varied(plan, held, plan.ops().to_vec(), |settings, config| {
+        plain(settings, config);
+        config.cache = cache;
+        (settings.shuffle, settings.sampler, settings.drop_last) = (Shuffle::Never, None, false);
+        config.rank = Rank::ALONE;
+    })?;
+    watch_alone(&prepared, machine, seconds, trainer)
+}
+
+/// Stored bytes of a sample.
+fn read_bytes(reading: &Watched) -> f64 {
+    let store = &reading.after.store;
+    // What came over the wire may be less than what samples are made of.
+    let bytes = if store.bytes_received > 0 { store.bytes_received } else { store.bytes };
+    bytes as f64 / reading.after.samples.max(1) as f64
+}
+
+/// Each op of a plan, as counted.
+pub(super) fn ops(plan: &Plan, snapshot: &Snapshot) -> Vec<OpPart> {
+    let part = |(planned, op): (&PlannedOp, &feedline_engine::metrics::OpSnapshot)| {
+        let samples = op.samples.max(1) as f64;
+        OpPart {
+            op: op.name.clone(),
+            ms: 1e3 * op.busy_seconds / samples,
+            cpu_ms: 1e3 * op.cpu_seconds / samples,
+            bytes: op.bytes_out as f64 / samples,
+            is_foreign: planned.op().is_foreign(),
+        }
+    };
+    plan.ops().iter().zip(&snapshot.ops).map(part).collect()
+}
+
+/// Milliseconds of a step on a batch that is there: the median of some.
+pub(super) fn step(
+    plan: &Arc<Plan>,
+    machine: &Machine,
+    seconds: f64,
+    trainer: &mut dyn Trainer,
+) -> Result<f64, DoctorError> {
+    let loader = Loader::new(Arc::clone(plan), machine);
+    let iteration = loader.begin()?;
+    let Some((batch, ..)) = next(&loader, iteration, trainer)? else { return Err(DoctorError::NoBatches) };
+    // Nothing is prepared while steps are timed.
+    loader.close();
+    trainer.receive(batch)?;
+    let (start, mut times) = (Instant::now(), Vec::new());
+    while times.len() < MOST_STEPS && (times.len() < 2 || start.elapsed().as_secs_f64() < seconds) {
+        trainer.check()?;
+        let began = Instant::now();
+        trainer.step()?;
+        times.push(began.elapsed().as_secs_f64() * 1e3);
+    }
+    // The first one builds things.
+    let times = &mut times[1..];
+    times.sort_by(f64::total_cmp);
+    Ok(median(times))
+}

@@ -1,0 +1,321 @@
+//! What would help, and how much.
+//!
+//! In: the parts of a job and what bounds it. Out: remedies with the samples a second that each would give, best first. Each is a
+//! change of the plan that can be tried.
+
+use std::fmt;
+use std::sync::Arc;
+
+use feedline_data::plan::{
+    ByteSize, CacheConfig, CacheForm, Order, Plan, Policy, ReservoirConfig, SeekIndexUse, Shuffle, Start, Workers,
+};
+use serde::Serialize;
+
+use super::DoctorError;
+use super::alternative::{Alternative, fast};
+use super::parts::{Parts, varied};
+use super::verdict::Bound;
+
+/// What a remedy has to gain before it is told.
+const LEAST_GAIN: f64 = 0.05;
+/// Most threads that are considered.
+const MOST_WORKERS: usize = 256;
+/// The part of what is reached with any number of threads at which further ones are not worth it.
+const KNEE: f64 = 0.98;
+/// How much larger a budget is tried.
+pub(super) const MORE_MEMORY: u64 = 4;
+
+/// A change of a plan.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "change", rename_all = "snake_case")]
+pub enum Change {
+    /// More preparer threads.
+    Workers {
+        /// How many.
+        num_workers: usize,
+    },
+    /// Samples are kept between epochs.
+    Cache {
+        /// As what.
+        form: CacheForm,
+        /// Bytes of memory.
+        ram: Option<u64>,
+        /// Bytes on disk.
+        disk: Option<u64>,
+    },
+    /// A larger budget.
+    Memory {
+        /// Bytes.
+        memory_budget: u64,
+    },
+    /// Slow samples start early, or come later.
+    Planned,
+    /// Only the part of a picture that a crop needs is read and decoded.
+    SeekIndex,
+    /// Pictures are decoded at a smaller size where that is enough, approximately.
+    FastDecode,
+    /// A storage server does a part of the work.
+    Offload,
+    /// Several jobs are served by one load.
+    Share {
+        /// How many.
+        jobs: usize,
+    },
+    /// Stored as shards, which are read in sequence.
+    Pack,
+    /// Shards are read in sequence, in larger pieces.
+    Reads {
+        /// Bytes of a piece.
+        block: u64,
+    },
+    /// Another batch size.
+    BatchSize {
+        /// Samples of a batch.
+        batch_size: usize,
+    },
+    /// Ops in Python become native.
+    Native {
+        /// Their names.
+        ops: Vec<String>,
+    },
+}
+
+/// Something that would help.
+#[derive(Clone, Debug, Serialize)]
+pub struct Remedy {
+    /// What to change.
+    #[serde(flatten)]
+    pub change: Change,
+    /// Samples a second with it.
+    pub predicted_samples_per_second: f64,
+    /// How much more that is: 0.5 is half as much again.
+    pub predicted_gain: f64,
+    /// By how much that may be wrong because the share of cores varied: 0.5 is by a half.
+    pub error_band: f64,
+    /// What it takes, and what is lost by it, in words.
+    pub note: String,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Workers { num_workers } => write!(f, "num_workers={num_workers}"),
+            Self::Cache { form, ram, disk } => {
+                let form = format!("{form:?}").to_lowercase();
+                let place = if ram.is_some() { "ram" } else { "disk" };
+                let bytes = ByteSize(ram.or(*disk).unwrap_or_default());
+                write!(f, "cache=fl.cache({place}=\"{bytes}\", form=\"{form}\")")
+            }
+            Self::Memory { memory_budget } => write!(f, "memory_budget=\"{}\"", ByteSize(*memory_budget)),
+            Self::Planned => f.write_str("order=\"planned\""),
+            Self::SeekIndex => f.write_str("seek_index=\"auto\""),
+            Self::FastDecode => f.write_str("ops.DecodeImage(fast=True)"),
+            Self::Offload => f.write_str("offload=\"auto\""),
+            Self::Share { jobs } => write!(f, "share=True in {jobs} jobs on the same data"),
+            Self::Pack => f.write_str("feedline pack, then fl.tar(...) with shuffle=fl.reservoir(...)"),
+            Self::Reads { block } => write!(f, "shuffle=fl.reservoir(block=\"{}\")", ByteSize(*block)),
+            Self::BatchSize { batch_size } => write!(f, "batch_size={batch_size}"),
+            Self::Native { ops } => write!(f, "native ops in place of {}", ops.join(", ")),
+        }
+    }
+}
+
+impl Change {
+    /// Whether a run has to keep or index samples first, before it shows what it gives.
+    pub fn warms_up(&self) -> bool {
+        matches!(self, Self::Cache { .. } | Self::SeekIndex)
+    }
+
+    /// The name by which it is asked for.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Workers { .. } => "workers",
+            Self::Cache { .. } => "cache",
+            Self::Memory { .. } => "memory",
+            Self::Planned => "planned",
+            Self::SeekIndex => "seek-index",
+            Self::FastDecode => "fast-decode",
+            Self::Offload => "offload",
+            Self::Share { .. } => "share",
+            Self::Pack => "pack",
+            Self::Reads { .. } => "reads",
+            Self::BatchSize { .. } => "batch-size",
+            Self::Native { .. } => "native",
+        }
+    }
+
+    /// The plan with it, where it is a matter of settings; with shards the same, which are made when it is tried.
+    pub fn apply(&self, plan: &Plan) -> Result<Option<Arc<Plan>>, DoctorError> {
+        if matches!(self, Self::Share { .. } | Self::Native { .. }) {
+            return Ok(None);
+        }
+        let ops = if *self == Self::FastDecode { fast(plan)? } else { plan.ops().to_vec() };
+        let changed = varied(plan, plan.source(), ops, |settings, config| match self {
+            Self::Workers { num_workers } => config.num_workers = Workers::Count(*num_workers),
+            Self::Cache { form, ram, disk } => {
+                let (ram, disk) = (ram.map(ByteSize), disk.map(ByteSize));
+                config.cache = Some(CacheConfig { ram, disk, form: Some(*form) });
+            }
+            Self::Memory { memory_budget } => config.memory_budget = Some(ByteSize(*memory_budget)),
+            Self::Planned => {
+                settings.order = Order::Planned;
+                (config.start, config.prefetch_batches) = (Start::LeastSlack, None);
+            }
+            Self::SeekIndex => config.seek_index = SeekIndexUse::Auto,
+            Self::Offload => config.offload = Policy::Auto,
+            Self::Reads { block } => {
+                let config = match &settings.shuffle {
+                    Shuffle::Reservoir(config) => *config,
+                    _ => ReservoirConfig::default(),
+                };
+                settings.shuffle = Shuffle::Reservoir(ReservoirConfig { block: ByteSize(*block), ..config });
+            }
+            Self::BatchSize { batch_size } => settings.batch_size = *batch_size,
+            Self::FastDecode | Self::Share { .. } | Self::Pack | Self::Native { .. } => {}
+        })?;
+        Ok(Some(changed))
+    }
+}
+
+/// What is known when remedies are looked for.
+pub(super) struct Case<'a> {
+    pub plan: &'a Plan,
+    pub parts: &'a Parts,
+    pub bound: Bound,
+    pub measured: f64,
+    /// With a larger budget, where that was tried: how large, and what was reached.
+    pub with_memory: Option<(u64, f64)>,
+    /// Those that were measured, with the samples a second of each.
+    pub alternatives: &'a [(Alternative, f64)],
+}
+
+impl Case<'_> {
+    /// All that would help, best first.
+    pub fn remedies(&self) -> Vec<Remedy> {
+        let found = [self.workers(), self.memory(), self.planned(), self.native()];
+        let mut found: Vec<Remedy> = found.into_iter().flatten().chain(self.alternatives()).collect();
+        // A gain within the error is none.
+        found.retain(|remedy| remedy.predicted_gain >= LEAST_GAIN.max(remedy.error_band));
+        found.sort_by(|a, b| b.predicted_gain.total_cmp(&a.predicted_gain));
+        // It makes this job no faster.
+        found.extend(self.share());
+        found
+    }
+
+    fn remedy(&self, change: Change, predicted: f64, note: String) -> Remedy {
+        let predicted_gain = if self.measured > 0.0 { predicted / self.measured - 1.0 } else { 0.0 };
+        let error_band = self.parts.error_band();
+        Remedy { change, predicted_samples_per_second: predicted, predicted_gain, error_band, note }
+    }
+
+    /// As many threads as are worth it.
+    fn workers(&self) -> Option<Remedy> {
+        let is_reading = matches!(self.bound, Bound::Read | Bound::Network);
+        let knows_store = self.parts.read_samples_per_second.is_some();
+        let is_other = matches!(self.bound, Bound::Step | Bound::HeadOfLine | Bound::Memory | Bound::HandOver);
+        if is_other || (is_reading && !knows_store) {
+            return None;
+        }
+        let reached = |workers| self.parts.with_workers(workers).times().samples_per_second();
+        let most = reached(MOST_WORKERS);
+        let num_workers =
+            (self.parts.num_workers + 1..=MOST_WORKERS).find(|workers| reached(*workers) >= KNEE * most)?;
+        let note = format!("the knee: further threads gain less than {:.0} %", 100.0 * (1.0 - KNEE));
+        let remedy = self.remedy(Change::Workers { num_workers }, reached(num_workers), note);
+        // With more threads it may come to depend on cores.
+        let error_band = remedy.error_band.max(self.parts.with_workers(num_workers).error_band());
+        Some(Remedy { error_band, ..remedy })
+    }
+
+    fn memory(&self) -> Option<Remedy> {
+        let (memory_budget, reached) = self.with_memory.filter(|_| self.bound == Bound::Memory)?;
+        let note = "measured: a budget four times as large".to_owned();
+        Some(self.remedy(Change::Memory { memory_budget }, reached, note))
+    }
+
+    fn planned(&self) -> Option<Remedy> {
+        if self.bound != Bound::HeadOfLine || self.plan.settings().order != Order::Strict {
+            return None;
+        }
+        let predicted = self.parts.times().samples_per_second();
+        let note = "slow samples come a few batches later, in an order that is the same on every machine".to_owned();
+        Some(self.remedy(Change::Planned, predicted, note))
+    }
+
+    fn native(&self) -> Option<Remedy> {
+        let ops: Vec<String> = self.parts.ops.iter().filter(|op| op.is_foreign).map(|op| op.op.clone()).collect();
+        if ops.is_empty() || self.bound != Bound::Python {
+            return None;
+        }
+        let foreign: f64 = self.parts.ops.iter().filter(|op| op.is_foreign).map(|op| op.ms).sum();
+        let changed = Parts {
+            prepare_ms: (self.parts.prepare_ms - foreign).max(1e-3),
+            prepare_cpu_ms: (self.parts.prepare_cpu_ms - self.parts.python_ms()).max(0.0),
+            ops: self.parts.ops.iter().filter(|op| !op.is_foreign).cloned().collect(),
+            ..self.parts.clone()
+        };
+        let note = "as if they took no time".to_owned();
+        Some(self.remedy(Change::Native { ops }, changed.times().samples_per_second(), note))
+    }
+
+    /// Those that were measured.
+    fn alternatives(&self) -> Vec<Remedy> {
+        let told = |(alternative, predicted): &(Alternative, f64)| {
+            self.remedy(alternative.change.clone(), *predicted, alternative.note.clone())
+        };
+        self.alternatives.iter().map(told).collect()
+    }
+
+    fn share(&self) -> Option<Remedy> {
+        let is_loading = matches!(self.bound, Bound::Prepare | Bound::Read | Bound::Network | Bound::Python);
+        let note = "two jobs for the work of one: as fast each, and twice as much together".to_owned();
+        is_loading.then(|| self.remedy(Change::Share { jobs: 2 }, self.measured, note))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::CoreShare;
+    use feedline_data::testing::open;
+
+    #[test]
+    fn a_gain_within_the_error_of_the_measurement_is_not_proposed() {
+        let plan = open("batch_size = 10\n[source]\nkind = \"synthetic\"\nn = 100\nshape = [4]\n").unwrap();
+        // Two threads that mostly wait, on four cores: eight more gain much.
+        let parts = Parts {
+            batch_size: 10.0,
+            num_workers: 2,
+            cores: 4,
+            free_cores: 4.0,
+            step_ms: 0.0,
+            is_remote: false,
+            reads_ahead: false,
+            read_samples_per_second: None,
+            read_alone_samples_per_second: None,
+            read_bytes: 0.0,
+            prepare_samples_per_second: 200.0,
+            prepare_ms: 10.0,
+            prepare_cpu_ms: 5.0,
+            core_wait_ms: 0.0,
+            core_share: CoreShare::default(),
+            ops: Vec::new(),
+        };
+        let names = |low: f64| {
+            let core_share = CoreShare { low, ..CoreShare::default() };
+            let parts = Parts { core_share, ..parts.clone() };
+            let case = Case {
+                plan: &plan,
+                parts: &parts,
+                bound: Bound::Prepare,
+                measured: 200.0,
+                with_memory: None,
+                alternatives: &[],
+            };
+            case.remedies().iter().map(|remedy| remedy.change.name()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(1.0), ["workers", "share"]);
+        assert_eq!(names(0.5), ["workers", "share"], "the gain is larger than the error");
+        assert_eq!(names(0.2), ["share"]);
+    }
+}

@@ -1,0 +1,133 @@
+//! What bounded a run that was not examined, from what is always counted.
+//!
+//! In: the snapshot and the batch log of a run. Out: a [`RunReport`]. Nothing was measured alone, so what reading and preparing
+//! could do is taken from what threads spent on them; an examination is surer.
+
+use std::collections::BTreeMap;
+
+use feedline_data::plan::{Plan, Shuffle, Workers};
+use feedline_engine::metrics::{Phase, Snapshot};
+use serde::Serialize;
+
+use super::core_share::CoreShare;
+use super::cores::ThreadTime;
+use super::log::{BatchTime, LoadedBy, LogReport};
+use super::parts::{Parts, ops, samples_of_a_batch};
+use super::remedy::{Case, Remedy};
+use super::verdict::Bound;
+
+/// A trainer that waits less than this part of its time is what bounds the run.
+const HARDLY: f64 = 0.05;
+/// Threads that have nothing to do for this part of their time are not what is waited for.
+const IDLE: f64 = 0.15;
+/// The part of the threads' time that waits for memory, and of the budget in use, that make memory the bound.
+const STARVED: f64 = 0.1;
+const FULL: f64 = 0.9;
+
+/// A run in words and numbers.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunReport {
+    /// What bounded it.
+    pub bound: Bound,
+    /// Samples a second, the first batch left out.
+    pub measured_samples_per_second: f64,
+    /// The part of the time in which the trainer waited.
+    pub stall_share: f64,
+    /// What it waited for, in seconds.
+    pub stall_seconds: BTreeMap<&'static str, f64>,
+    /// Part of the threads' time in which they had nothing to do.
+    pub idle_share: f64,
+    /// What would help, best first, as far as can be said.
+    pub remedies: Vec<Remedy>,
+    /// The batch log.
+    pub log: LogReport,
+}
+
+impl RunReport {
+    /// Looks at a run of `plan` that lasted so many seconds, of which the log may be the last part. Without threads of its own its
+    /// samples come from a node.
+    pub fn new(plan: &Plan, snapshot: &Snapshot, log: &[BatchTime], seconds: f64) -> Self {
+        let log = log.get(1..).filter(|rest| !rest.is_empty()).unwrap_or(log);
+        let told = LogReport::new(log, LoadedBy::Feedline);
+        let (stall_share, rate) = (told.stall_share, told.samples_per_second);
+        let thread_seconds = seconds.max(1e-9) * snapshot.num_workers.max(1) as f64;
+        let idle_share = (snapshot.idle_seconds / thread_seconds).clamp(0.0, 1.0);
+        let parts = parts(plan, snapshot, log);
+        let mean = |of: fn(&BatchTime) -> f64| log.iter().map(of).sum::<f64>() / log.len().max(1) as f64;
+        let is_starved = snapshot.memory_wait_seconds > STARVED * thread_seconds
+            || snapshot.memory.peak_bytes as f64 > FULL * snapshot.memory.budget_bytes as f64;
+        let reading = if parts.is_remote { Bound::Network } else { Bound::Read };
+        let waits_for_reads = stall_of(snapshot, Phase::Read) > stall_of(snapshot, Phase::Prepare);
+        let bound = match () {
+            () if stall_share < HARDLY => Bound::Step,
+            () if mean(|batch| batch.hand_over_ms) > mean(|batch| batch.wait_ms) => Bound::HandOver,
+            () if snapshot.num_workers == 0 => waited_for(snapshot, reading),
+            () if idle_share > IDLE && is_starved => Bound::Memory,
+            () if parts.reads_ahead && waits_for_reads => reading,
+            () if idle_share > IDLE => Bound::HeadOfLine,
+            () if parts.read_ms() > parts.prepare_ms => reading,
+            () if parts.foreign_share() > 0.5 => Bound::Python,
+            () => Bound::Prepare,
+        };
+        let case = Case { plan, parts: &parts, bound, measured: rate, with_memory: None, alternatives: &[] };
+        Self {
+            bound,
+            measured_samples_per_second: rate,
+            stall_share,
+            stall_seconds: snapshot.stall_seconds.clone(),
+            idle_share,
+            remedies: if bound == Bound::Step || snapshot.num_workers == 0 { Vec::new() } else { case.remedies() },
+            log: told,
+        }
+    }
+}
+
+/// What was waited for most, where a node prepares and nothing else is known of it.
+fn waited_for(snapshot: &Snapshot, reading: Bound) -> Bound {
+    let causes = [(Phase::Prepare, Bound::Prepare), (Phase::Read, reading), (Phase::Memory, Bound::Memory)];
+    let longest =
+        causes.into_iter().reduce(|a, b| if stall_of(snapshot, b.0) > stall_of(snapshot, a.0) { b } else { a });
+    longest.map_or(Bound::Prepare, |(_, bound)| bound)
+}
+
+fn stall_of(snapshot: &Snapshot, phase: Phase) -> f64 {
+    snapshot.stall_seconds.get(phase.name()).copied().unwrap_or_default()
+}
+
+/// The parts of a run as far as they were seen in it.
+fn parts(plan: &Plan, snapshot: &Snapshot, log: &[BatchTime]) -> Parts {
+    let ops = ops(plan, snapshot);
+    let source = plan.source();
+    let is_remote = source.is_remote() || source.peer().is_some();
+    let prepared = snapshot.ops.first().map_or(snapshot.samples, |op| op.samples).max(1) as f64;
+    let prepare_ms: f64 = ops.iter().map(|op| op.ms).sum();
+    let read_ms = 1e3 * snapshot.store.busy_seconds / prepared;
+    let (num_workers, cores) = (snapshot.num_workers.max(1), Workers::Auto.count());
+    let prepare_cpu_ms = ops.iter().map(|op| op.cpu_ms).sum();
+    let told = (snapshot.core_seconds, snapshot.core_wait_seconds);
+    // Where samples are kept, the last ops have more of them than the first.
+    let done = snapshot.ops.iter().map(|op| op.samples).max().unwrap_or(snapshot.samples).max(1) as f64;
+    let told = (told.0 > 0.0).then_some((1e3 * told.0 / done, 1e3 * told.1 / done));
+    let all = prepare_ms + read_ms;
+    let time = ThreadTime::new(all, prepare_cpu_ms, told, (num_workers, cores));
+    // Of what they waited for cores, ops have their part.
+    let of_ops = if all > 0.0 { time.core_wait * prepare_ms / all } else { 0.0 };
+    Parts {
+        batch_size: samples_of_a_batch(plan),
+        num_workers,
+        cores,
+        free_cores: time.free_cores(num_workers, cores),
+        step_ms: log.iter().map(|batch| batch.step_ms).sum::<f64>() / log.len().max(1) as f64,
+        is_remote,
+        reads_ahead: is_remote || matches!(plan.settings().shuffle, Shuffle::Reservoir(_)),
+        read_samples_per_second: None,
+        read_alone_samples_per_second: (read_ms > 0.0).then(|| 1e3 / read_ms),
+        read_bytes: snapshot.store.bytes as f64 / prepared,
+        prepare_samples_per_second: if prepare_ms > 0.0 { 1e3 * num_workers as f64 / prepare_ms } else { f64::MAX },
+        prepare_ms,
+        prepare_cpu_ms,
+        core_wait_ms: of_ops.min((prepare_ms - prepare_cpu_ms).max(0.0)),
+        core_share: CoreShare::default(),
+        ops,
+    }
+}

@@ -1,0 +1,121 @@
+//! Ops that take no time: what is left of a plan is to read.
+//!
+//! In: the ops of a plan. Out: ops that ask for the same bytes, with the same draws, and leave the memory of a batch as it is. The
+//! supply reads what it would read, so the time of the store and of the link is what it would be.
+
+use std::sync::Arc;
+
+use feedline_data::batch::{FieldTypes, Kind, Sample, Tensor, Value};
+use feedline_data::dtype::Dtype;
+use feedline_data::memory::Workspace;
+use feedline_data::op::{CheckError, Decoding, Facts, Need, On, Op, OpError, PlannedOp};
+use feedline_data::plan::Plan;
+use feedline_data::volume::{Foreground, Region};
+use feedline_order::Draw;
+
+/// Fields that the engine adds by itself.
+const OWN_FIELDS: [&str; 3] = ["index", "padded", "key"];
+
+/// An op of which nothing but its needs is left; the last of a chain puts something in the place of each field.
+#[derive(Debug)]
+struct Skipped {
+    planned: PlannedOp,
+    /// What is delivered, at the end of the chain.
+    delivered: Option<FieldTypes>,
+}
+
+/// The ops of a plan, all of them skipped.
+pub(super) fn skipped(plan: &Plan) -> Vec<PlannedOp> {
+    let last = plan.ops().len().saturating_sub(1);
+    let skip = |(number, planned): (usize, &PlannedOp)| {
+        let delivered = (number == last).then(|| plan.types().clone());
+        let op = Skipped { planned: planned.clone(), delivered };
+        // With its parameters, so that a storage server does what it would do.
+        let mut params = planned.table().unwrap_or_default();
+        params.remove("op");
+        PlannedOp::new(planned.name(), Arc::new(op), params)
+    };
+    plan.ops().iter().enumerate().map(skip).collect()
+}
+
+impl Op for Skipped {
+    fn on(&self) -> &On {
+        self.planned.op().on()
+    }
+
+    fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
+        self.planned.op().check(types)
+    }
+
+    fn is_random(&self) -> bool {
+        self.planned.op().is_random()
+    }
+
+    fn fires(&self, draw: &Draw) -> bool {
+        self.planned.op().fires(draw)
+    }
+
+    fn runs_anywhere(&self) -> bool {
+        self.planned.op().runs_anywhere()
+    }
+
+    fn unserialisable(&self) -> Option<String> {
+        self.planned.op().unserialisable()
+    }
+
+    fn needs(&self, draw: &Draw, facts: Facts) -> Option<Need> {
+        self.planned.op().needs(draw, facts)
+    }
+
+    fn needs_region(
+        &self,
+        draw: &Draw,
+        sides: [usize; 3],
+        foreground: &mut dyn FnMut() -> Option<Arc<Foreground>>,
+    ) -> Option<Region> {
+        self.planned.op().needs_region(draw, sides, foreground)
+    }
+
+    fn looks_for_foreground(&self) -> bool {
+        self.planned.op().looks_for_foreground()
+    }
+
+    fn will_look_for_foreground(&self, draw: &Draw) -> bool {
+        self.planned.op().will_look_for_foreground(draw)
+    }
+
+    fn keeps_places(&self) -> bool {
+        self.planned.op().keeps_places()
+    }
+
+    fn keeps_labels(&self) -> bool {
+        self.planned.op().keeps_labels()
+    }
+
+    fn decoding(&self, field: &str) -> Option<Decoding> {
+        self.planned.op().decoding(field)
+    }
+
+    fn apply(&self, sample: &mut Sample<'_>, _: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {
+        workspace.cancel().check()?;
+        let Some(delivered) = &self.delivered else { return Ok(()) };
+        for (name, kind) in delivered.iter() {
+            // What a function would return is not known; something small will do, the same for all.
+            let fixed = if *kind == Kind::Any { Some((Dtype::U8, vec![1])) } else { kind.fixed() };
+            let is_as_loaded = sample.get(name).is_ok_and(|value| value.array() == fixed);
+            if is_as_loaded || OWN_FIELDS.contains(&&**name) {
+                continue;
+            }
+            let value = match fixed {
+                // Whatever is in the memory of the batch: nobody looks at it.
+                Some((dtype, shape)) => {
+                    let memory = sample.output(name, dtype, &shape, workspace)?;
+                    Value::Tensor(Tensor::new(dtype, shape, memory))
+                }
+                None => Value::Text(String::new()),
+            };
+            sample.put(name, value);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,179 @@
+//! Tables: how a job scales with consumers and with preparer threads, its steps simulated.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use feedline_data::batch::Batch;
+use feedline_data::plan::{Plan, Workers};
+use feedline_engine::loader::{Loader, Next};
+use feedline_engine::machine::Machine;
+use serde::Serialize;
+
+use super::DoctorError;
+use super::parts::{samples_of_a_batch, varied};
+use super::watch::{POLL, Trainer, watch};
+
+/// Consumers that are fed at once.
+const CONSUMERS: [usize; 4] = [1, 2, 4, 8];
+/// The part at the beginning that does not count.
+const WARM_UP: f64 = 0.3;
+
+/// Samples a second of so many consumers.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct ConsumersRow {
+    pub consumers: usize,
+    /// So many times what one reaches without loading.
+    pub linear: f64,
+    /// Measured without loading: steps alone.
+    pub synthetic: f64,
+    /// Measured with it.
+    pub real: f64,
+}
+
+/// What a batch takes with so many threads.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct WorkersRow {
+    pub num_workers: usize,
+    pub step_ms: f64,
+    /// What the consumer waited for it.
+    pub load_ms: f64,
+    pub total_ms: f64,
+    pub samples_per_second: f64,
+}
+
+/// A step that only takes time.
+struct Sleeper<'a> {
+    step: Duration,
+    asked: &'a mut dyn Trainer,
+}
+
+impl Trainer for Sleeper<'_> {
+    fn receive(&mut self, _: Batch) -> Result<(), DoctorError> {
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<(), DoctorError> {
+        thread::sleep(self.step);
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<(), DoctorError> {
+        self.asked.check()
+    }
+}
+
+/// Runs the plan with 1, 2, 4 and more threads, up to four for each core.
+pub(super) fn by_workers(
+    plan: &Arc<Plan>,
+    machine: &Machine,
+    (step_ms, seconds): (f64, f64),
+    trainer: &mut dyn Trainer,
+) -> Result<Vec<WorkersRow>, DoctorError> {
+    let most = (4 * Workers::Auto.count()).max(plan.config().num_workers.count());
+    let mut rows = Vec::new();
+    let counts = std::iter::successors(Some(1), |count| Some(count * 2)).take_while(|count| *count <= most);
+    for num_workers in counts {
+        let changed = varied(plan, plan.source(), plan.ops().to_vec(), |_, config| {
+            config.num_workers = Workers::Count(num_workers);
+        })?;
+        let step = Duration::from_secs_f64(step_ms / 1e3);
+        let watched = watch(&changed, machine, seconds, &mut Sleeper { step, asked: trainer })?;
+        rows.push(WorkersRow {
+            num_workers,
+            step_ms: watched.mean_ms(|batch| batch.step_ms),
+            load_ms: watched.mean_ms(super::BatchTime::load_ms),
+            total_ms: watched.mean_ms(super::BatchTime::total_ms),
+            samples_per_second: watched.samples_per_second(),
+        });
+    }
+    Ok(rows)
+}
+
+/// Feeds 1, 2, 4 and 8 consumers from one loader.
+pub(super) fn by_consumers(
+    plan: &Arc<Plan>,
+    machine: &Machine,
+    (step_ms, seconds): (f64, f64),
+    trainer: &mut dyn Trainer,
+) -> Result<Vec<ConsumersRow>, DoctorError> {
+    let batch = samples_of_a_batch(plan);
+    let mut rows: Vec<ConsumersRow> = Vec::new();
+    for consumers in CONSUMERS {
+        let loader = Loader::new(Arc::clone(plan), machine);
+        let real = feed(Some(&loader), (consumers, step_ms, seconds), trainer);
+        loader.close();
+        let real = real?;
+        let synthetic = batch * feed(None, (consumers, step_ms, seconds / 2.0), trainer)?;
+        let linear = consumers as f64 * rows.first().map_or(synthetic, |one| one.synthetic);
+        rows.push(ConsumersRow { consumers, linear, synthetic, real });
+    }
+    Ok(rows)
+}
+
+/// Samples a second that consumers get of a loader; without one, steps a second.
+fn feed(
+    loader: Option<&Loader>,
+    (consumers, step_ms, seconds): (usize, f64, f64),
+    trainer: &mut dyn Trainer,
+) -> Result<f64, DoctorError> {
+    let (counted, is_over, is_warm) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
+    let step = Duration::from_secs_f64(step_ms / 1e3);
+    let step_once = |samples: u64| {
+        thread::sleep(step);
+        if is_warm.load(Ordering::Relaxed) {
+            counted.fetch_add(samples, Ordering::Relaxed);
+        }
+    };
+    let iteration = Mutex::new(loader.map(Loader::begin).transpose()?);
+    let current = || *iteration.lock().unwrap_or_else(PoisonError::into_inner);
+    let consume = || -> Result<(), DoctorError> {
+        while !is_over.load(Ordering::Relaxed) {
+            let Some((loader, now)) = loader.zip(current()) else {
+                step_once(1);
+                continue;
+            };
+            match loader.next_within(now, POLL) {
+                Ok(Next::Batch(batch)) => step_once(batch.len as u64),
+                Ok(Next::NotYet) | Err(feedline_engine::error::Error::Superseded) => {}
+                // Whoever is told first begins the next epoch.
+                Ok(Next::End) => {
+                    let mut iteration = iteration.lock().unwrap_or_else(PoisonError::into_inner);
+                    if *iteration == Some(now) {
+                        *iteration = Some(loader.begin()?);
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..consumers).map(|_| scope.spawn(consume)).collect();
+        let stopped = wait(seconds * WARM_UP, trainer);
+        is_warm.store(true, Ordering::Relaxed);
+        let start = Instant::now();
+        let stopped = stopped.and_then(|()| wait(seconds * (1.0 - WARM_UP), trainer));
+        let measured = start.elapsed().as_secs_f64();
+        is_over.store(true, Ordering::Relaxed);
+        let ends: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        stopped?;
+        for end in ends {
+            end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        }
+        Ok(counted.load(Ordering::Relaxed) as f64 / measured)
+    })
+}
+
+/// Waits, unless the user wants to stop.
+fn wait(seconds: f64, trainer: &mut dyn Trainer) -> Result<(), DoctorError> {
+    let end = Instant::now() + Duration::from_secs_f64(seconds);
+    while Instant::now() < end {
+        trainer.check()?;
+        thread::sleep(POLL.min(end.saturating_duration_since(Instant::now())));
+    }
+    Ok(())
+}

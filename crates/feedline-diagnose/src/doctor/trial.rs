@@ -1,0 +1,121 @@
+//! Trying a change: what it reaches, with nothing left of it.
+//!
+//! In: a change and the plan with it. Out: samples a second. What it would keep on disk lies in a folder of its own meanwhile.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use feedline_data::plan::Plan;
+use feedline_data::source::SubsetSource;
+use feedline_engine::machine::Machine;
+use rustix::fs::statvfs;
+use tempfile::TempDir;
+
+use super::DoctorError;
+use super::packed::packed;
+use super::parts::varied;
+use super::remedy::Change;
+use super::watch::{Trainer, watch};
+
+/// The part of a trial in which samples are kept or indexed, and batches of them at least.
+const WARMS_UP: f64 = 0.3;
+const LEAST_KEPT: u64 = 4;
+
+/// What a changed plan reaches with a trainer in some seconds, `usual` samples a second without the change. Where samples have to be
+/// kept or indexed first, as many take part as there is time for; shards are made of all. What lies on disk for it is gone thereafter.
+pub fn reached(
+    (change, plan): (&Change, &Arc<Plan>),
+    usual: f64,
+    machine: &Machine,
+    seconds: f64,
+    trainer: &mut dyn Trainer,
+) -> Result<f64, DoctorError> {
+    let apart = Apart::new(change, machine)?;
+    let machine = Machine { is_trial: true, ..apart.machine.clone() };
+    let mut plan = without_log(plan)?;
+    let is_packed = *change == Change::Pack;
+    let shards = is_packed.then(|| own_folder(&machine)?.ok_or(DoctorError::NoFolder)).transpose()?;
+    if let Some(shards) = &shards {
+        plan = packed(&plan, shards.path(), u64::MAX, trainer)?;
+    }
+    let some = ((usual * seconds * WARMS_UP) as u64).max(LEAST_KEPT * plan.settings().batch_size as u64);
+    let plan = if change.warms_up() { part_of(&plan, some)? } else { plan };
+    Ok(watch(&plan, &machine, seconds, trainer)?.samples_per_second())
+}
+
+/// A plan that leaves no log behind.
+pub(super) fn without_log(plan: &Arc<Plan>) -> Result<Arc<Plan>, DoctorError> {
+    if plan.config().arrival_log.is_none() {
+        return Ok(Arc::clone(plan));
+    }
+    varied(plan, plan.source(), plan.ops().to_vec(), |_, config| config.arrival_log = None)
+}
+
+/// The plan with about so many of its samples.
+fn part_of(plan: &Arc<Plan>, samples: u64) -> Result<Arc<Plan>, DoctorError> {
+    if samples >= plan.source().len() {
+        return Ok(Arc::clone(plan));
+    }
+    let source = SubsetSource::some(plan.source(), samples)?;
+    varied(plan, &source, plan.ops().to_vec(), |settings, _| settings.sampler = None)
+}
+
+/// A machine on which a change is tried: what it would keep on disk is kept apart, and gone when this is dropped.
+pub(super) struct Apart {
+    pub machine: Machine,
+    _folder: Option<TempDir>,
+}
+
+impl Apart {
+    pub fn new(change: &Change, machine: &Machine) -> Result<Self, DoctorError> {
+        let is_kept = matches!(change, Change::SeekIndex | Change::Cache { disk: Some(_), .. });
+        let folder = if is_kept { own_folder(machine)? } else { None };
+        let cache_folder =
+            folder.as_ref().map_or(machine.cache_folder.clone(), |own| Some(own.path().to_owned().into()));
+        Ok(Self { machine: Machine { cache_folder, ..machine.clone() }, _folder: folder })
+    }
+}
+
+/// A folder beside the cache, where there is one, that is gone when this is dropped.
+pub(super) fn own_folder(machine: &Machine) -> Result<Option<TempDir>, DoctorError> {
+    let folder = machine.cache_folder.as_deref().and_then(existing);
+    let own = folder.map(|folder| tempfile::Builder::new().prefix("feedline-doctor-").tempdir_in(folder));
+    own.transpose().map_err(DoctorError::Folder)
+}
+
+/// Room on the disk of a folder, or of the one that it would be made in.
+pub fn free_bytes(folder: &Path) -> u64 {
+    let disk = existing(folder).and_then(|folder| statvfs(folder).ok());
+    disk.map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+/// The folder, or the one that it would be made in.
+fn existing(folder: &Path) -> Option<&Path> {
+    folder.ancestors().find(|folder| folder.is_dir())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use feedline_data::plan::CacheForm;
+
+    #[test]
+    fn what_a_trial_keeps_lies_beside_the_cache_and_is_gone_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache_folder = Some(folder.path().join("cache").into());
+        let machine = Machine { cache_folder: cache_folder.clone(), ..Machine::default() };
+        let disk = Change::Cache { form: CacheForm::Encoded, ram: None, disk: Some(1 << 20) };
+        let apart = Apart::new(&disk, &machine).unwrap();
+        let own = apart.machine.cache_folder.clone().unwrap();
+        assert!(own.starts_with(folder.path()) && own.is_dir() && Some(&own) != cache_folder.as_ref());
+        drop(apart);
+        assert!(!own.exists());
+        assert_eq!(Apart::new(&Change::Planned, &machine).unwrap().machine.cache_folder, cache_folder, "keeps nothing");
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_has_the_room_of_the_one_above() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(free_bytes(&folder.path().join("a/b")) > 0);
+    }
+}

@@ -1,0 +1,222 @@
+//! Two streams that must not differ, and where they do.
+
+use std::collections::{HashMap, HashSet};
+
+use feedline_order::{Course, Epoch, SampleId};
+
+use super::content::Content;
+use super::report::Counterexample;
+use super::stream::{At, Begin, EpochStream, Seen, Stream, contents_at};
+use super::subject::{Subject, Variant, VerifyError};
+
+/// How often a place that differs is run again for its bytes.
+const ATTEMPTS: usize = 3;
+
+/// What is compared of samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Looks {
+    /// Which they are.
+    AtIds,
+    /// Also their bytes.
+    AtBytes,
+}
+
+/// Where two sequences of samples differ first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// Another sample comes at a turn, or none on one of the sides.
+    Sample {
+        /// The turn.
+        turn: usize,
+        /// What should come.
+        expected: Option<SampleId>,
+        /// What comes.
+        found: Option<SampleId>,
+    },
+    /// The sample is the same, but not the bytes of a field.
+    Field {
+        /// Its turn in the first sequence.
+        turn: usize,
+        /// The sample.
+        id: SampleId,
+        /// The number of the field.
+        field: usize,
+    },
+}
+
+/// Compares samples that should come in the same order.
+pub fn first_difference(expected: &[Seen], found: &[Seen], looks: Looks) -> Option<Difference> {
+    let id = |seen: Option<&Seen>| seen.map(|seen| (seen.id, seen.is_padding));
+    for turn in 0..expected.len().max(found.len()) {
+        let (one, other) = (expected.get(turn), found.get(turn));
+        if id(one) != id(other) {
+            return Some(Difference::Sample {
+                turn,
+                expected: one.map(|seen| seen.id),
+                found: other.map(|seen| seen.id),
+            });
+        }
+        if let (Some(one), Some(other), Looks::AtBytes) = (one, other, looks)
+            && let Some(field) = first_field(one, other)
+        {
+            return Some(Difference::Field { turn, id: one.id, field });
+        }
+    }
+    None
+}
+
+fn first_field(one: &Seen, other: &Seen) -> Option<usize> {
+    let fields = one.digests.len().max(other.digests.len());
+    (0..fields).find(|&field| one.digests.get(field) != other.digests.get(field))
+}
+
+/// Compares the samples that both have, in whatever order they come; those that are `repeated` have no name of their own.
+pub(super) fn difference_by_sample(
+    expected: &[Seen],
+    found: &[Seen],
+    repeated: &HashSet<SampleId>,
+) -> Option<Difference> {
+    let known: HashMap<SampleId, usize> = expected.iter().enumerate().map(|(turn, seen)| (seen.id, turn)).collect();
+    found.iter().filter(|seen| !repeated.contains(&seen.id)).find_map(|seen| {
+        let turn = *known.get(&seen.id)?;
+        let field = first_field(&expected[turn], seen)?;
+        Some(Difference::Field { turn, id: seen.id, field })
+    })
+}
+
+impl Subject<'_> {
+    /// What can be compared.
+    pub fn looks(&self) -> Looks {
+        if self.unstable.is_some() { Looks::AtIds } else { Looks::AtBytes }
+    }
+
+    /// Compares all epochs, in order.
+    pub fn differ(&self, expected: &Stream, found: &Stream) -> Option<(Epoch, Difference)> {
+        let mut pairs = expected.epochs.iter().zip(&found.epochs);
+        pairs.find_map(|(one, other)| Some((one.epoch, first_difference(&one.samples, &other.samples, self.looks())?)))
+    }
+
+    /// Compares all epochs, sample by sample.
+    pub fn differ_by_sample(&self, expected: &Stream, found: &Stream) -> Option<(Epoch, Difference)> {
+        if self.looks() == Looks::AtIds {
+            return None;
+        }
+        let mut pairs = expected.epochs.iter().zip(&found.epochs);
+        let one_epoch = |(one, other): (&EpochStream, &EpochStream)| {
+            let difference = difference_by_sample(&one.samples, &other.samples, &self.repeated(one.epoch))?;
+            Some((one.epoch, difference))
+        };
+        pairs.find_map(one_epoch)
+    }
+
+    /// A difference between two configurations, with the bytes of both sides.
+    pub fn explain(
+        &self,
+        (law, problem): (u8, &str),
+        (expected, found): (&Variant, &Variant),
+        (epoch, difference): (Epoch, Difference),
+        fields: &[std::sync::Arc<str>],
+    ) -> Result<Counterexample, VerifyError> {
+        let mut counterexample = Counterexample {
+            law,
+            problem: problem.to_owned(),
+            epoch: Some(epoch.0),
+            configurations: vec![expected.name.clone(), found.name.clone()],
+            ..Counterexample::default()
+        };
+        let name =
+            |id: Option<SampleId>| id.map_or_else(|| "no sample".to_owned(), |id| format!("sample {:?}", self.key(id)));
+        match difference {
+            Difference::Sample { turn, expected: one, found: other } => {
+                counterexample.position = Some(self.position_of(expected, epoch, turn as u64));
+                counterexample.sample = one.or(other).map(|id| self.key(id));
+                counterexample.expected = Some(name(one));
+                counterexample.found = Some(name(other));
+            }
+            Difference::Field { turn, id, field } => {
+                counterexample.position = Some(self.position_of(expected, epoch, turn as u64));
+                counterexample.sample = Some(self.key(id));
+                counterexample.field = fields.get(field).map(ToString::to_string);
+                let order = |variant: &Variant| (variant.settings.order, variant.settings.max_displacement);
+                let is_same_order = order(expected) == order(found) && expected.is_predetermined();
+                let at = if is_same_order { At::Turn(turn as u64) } else { At::Sample(id) };
+                let sides = self.both_sides((expected, found), epoch, (at, field))?;
+                if let Some((byte, one, other)) = sides {
+                    counterexample.byte = byte;
+                    (counterexample.expected, counterexample.found) = (Some(one), Some(other));
+                } else {
+                    counterexample.problem += " (once: run again, they are the same)";
+                }
+            }
+        }
+        Ok(counterexample)
+    }
+
+    /// Runs a place in two configurations until they differ, a few times.
+    fn both_sides(
+        &self,
+        (expected, found): (&Variant, &Variant),
+        epoch: Epoch,
+        (at, field): (At, usize),
+    ) -> Result<Option<(Option<u64>, String, String)>, VerifyError> {
+        for _ in 0..ATTEMPTS {
+            let one: Vec<Content<'_>> = contents_at(self, expected, Begin::Epoch(epoch), at)?;
+            let other = contents_at(self, found, Begin::Epoch(epoch), at)?;
+            if let (Some(one), Some(other)) = (one.get(field), other.get(field))
+                && let Some(difference) = one.first_difference(other)
+            {
+                return Ok(Some(difference));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The position in the epoch of what a configuration delivers at `turn`.
+    pub fn position_of(&self, variant: &Variant, epoch: Epoch, turn: u64) -> u64 {
+        let share = self.plan.share(0);
+        if turn >= share.samples() {
+            return turn;
+        }
+        let is_own = variant.settings.order == self.plan.settings().order;
+        let course = Course { epoch, share, rest: None };
+        if is_own { self.plan.place(&course, turn).position.0 } else { share.place(turn).position.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(id: u64, digest: u128) -> Seen {
+        Seen { id: SampleId(id), is_padding: false, digests: vec![0, digest] }
+    }
+
+    #[test]
+    fn the_first_of_several_differences_is_found() {
+        let expected = [seen(3, 1), seen(4, 2), seen(5, 3)];
+        let check =
+            |found: &[Seen], looks, difference| assert_eq!(first_difference(&expected, found, looks), difference);
+        check(&expected.clone(), Looks::AtBytes, None);
+        let other_bytes = [seen(3, 1), seen(4, 9), seen(7, 9)];
+        check(&other_bytes, Looks::AtBytes, Some(Difference::Field { turn: 1, id: SampleId(4), field: 1 }));
+        let other_sample = Difference::Sample { turn: 2, expected: Some(SampleId(5)), found: Some(SampleId(7)) };
+        check(&other_bytes, Looks::AtIds, Some(other_sample));
+        let missing = Difference::Sample { turn: 2, expected: Some(SampleId(5)), found: None };
+        check(&expected[..2], Looks::AtBytes, Some(missing));
+        let padded = Seen { is_padding: true, ..seen(3, 1) };
+        let marked = Difference::Sample { turn: 0, expected: Some(SampleId(3)), found: Some(SampleId(3)) };
+        check(&[padded, seen(4, 2), seen(5, 3)], Looks::AtIds, Some(marked));
+    }
+
+    #[test]
+    fn sample_by_sample_order_is_of_no_matter_and_bytes_are() {
+        let expected = [seen(3, 1), seen(4, 2)];
+        let check = |found: &[Seen], repeated: &[u64], difference| {
+            let repeated = repeated.iter().copied().map(SampleId).collect();
+            assert_eq!(difference_by_sample(&expected, found, &repeated), difference);
+        };
+        check(&[seen(4, 2), seen(8, 8), seen(3, 1)], &[], None);
+        check(&[seen(4, 9), seen(3, 1)], &[], Some(Difference::Field { turn: 1, id: SampleId(4), field: 1 }));
+        check(&[seen(4, 9), seen(3, 1)], &[4], None);
+    }
+}

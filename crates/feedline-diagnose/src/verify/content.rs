@@ -1,0 +1,116 @@
+//! The content of one field of one sample: its bytes and their form, to be hashed and compared.
+
+use std::borrow::Cow;
+
+use feedline_data::batch::{FieldData, Loose, Value};
+use feedline_data::dtype::Dtype;
+use xxhash_rust::xxh3::Xxh3;
+
+/// Bytes of a field, and what they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Content<'a> {
+    /// Element type and shape, in words.
+    pub form: String,
+    pub bytes: Cow<'a, [u8]>,
+}
+
+impl<'a> Content<'a> {
+    /// What a batch has in a slot of a field.
+    pub fn of_slot(data: &'a FieldData, slot: usize) -> Self {
+        let part = |dtype: &Dtype, shape: &[usize], bytes: &'a [u8]| {
+            let sides = shape.get(1..).unwrap_or_default();
+            let each = sides.iter().product::<usize>() * dtype.bytes();
+            Self::array(*dtype, sides, Cow::Borrowed(&bytes[slot * each..][..each]))
+        };
+        match data {
+            FieldData::Region { span, dtype, shape } => part(dtype, shape, span.bytes()),
+            FieldData::Stacked { dtype, shape, bytes } => part(dtype, shape, bytes),
+            FieldData::List(values) => match &values[slot] {
+                Loose::Array { dtype, shape, bytes } => Self::array(*dtype, shape, Cow::Borrowed(bytes)),
+                Loose::Text(text) => Self::text(text),
+            },
+        }
+    }
+
+    /// What a sample in preparation has in a field.
+    pub fn of_value(value: &'a Value<'_>) -> Self {
+        match value {
+            Value::Bytes(encoded) => Self::array(Dtype::U8, &[encoded.memory.len()], Cow::Borrowed(&encoded.memory)),
+            Value::Text(text) => Self::text(text),
+            Value::Volume(volume) => Self::array(volume.dtype, &volume.shape(), Cow::Borrowed(&volume.memory)),
+            Value::Tensor(tensor) => Self::array(tensor.dtype, &tensor.shape, Cow::Borrowed(&tensor.memory)),
+            Value::Pixels(pixels) => {
+                let mut bytes = vec![0; pixels.packed_bytes()];
+                pixels.copy_to(&mut bytes);
+                Self::array(Dtype::U8, &pixels.shape(), Cow::Owned(bytes))
+            }
+        }
+    }
+
+    fn array(dtype: Dtype, shape: &[usize], bytes: Cow<'a, [u8]>) -> Self {
+        Self { form: format!("{} {shape:?}", dtype.name()), bytes }
+    }
+
+    fn text(text: &'a str) -> Self {
+        Self { form: "text".to_owned(), bytes: Cow::Borrowed(text.as_bytes()) }
+    }
+
+    /// The same, in memory of its own.
+    pub fn into_owned(self) -> Content<'static> {
+        Content { form: self.form, bytes: Cow::Owned(self.bytes.into_owned()) }
+    }
+
+    /// A hash of all of it.
+    pub fn digest(&self) -> u128 {
+        let mut hasher = Xxh3::new();
+        hasher.update(self.form.as_bytes());
+        hasher.update(&[0]);
+        hasher.update(&self.bytes);
+        hasher.digest128()
+    }
+
+    /// The first byte that differs, and both sides in words; nothing if they are the same.
+    pub fn first_difference(&self, other: &Content<'_>) -> Option<(Option<u64>, String, String)> {
+        if self.form != other.form {
+            return Some((None, self.form.clone(), other.form.clone()));
+        }
+        let end = self.bytes.len().max(other.bytes.len());
+        let byte = (0..end).find(|&byte| self.bytes.get(byte) != other.bytes.get(byte))?;
+        let word = |bytes: &[u8]| bytes.get(byte).map_or_else(|| "the end".to_owned(), ToString::to_string);
+        Some((Some(byte as u64), word(&self.bytes), word(&other.bytes)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn array(shape: &[usize], bytes: &[u8]) -> Content<'static> {
+        Content::array(Dtype::U8, shape, Cow::Owned(bytes.to_vec()))
+    }
+
+    #[test]
+    fn a_difference_is_in_the_form_or_at_a_byte() {
+        let one = array(&[2, 2], &[1, 2, 3, 4]);
+        assert_eq!(one.first_difference(&one.clone()), None);
+        let (byte, expected, found) = one.first_difference(&array(&[2, 2], &[1, 2, 9, 9])).unwrap();
+        assert_eq!((byte, &*expected, &*found), (Some(2), "3", "9"));
+        let (byte, expected, found) = one.first_difference(&array(&[4], &[1, 2, 3, 4])).unwrap();
+        assert_eq!((byte, &*expected, &*found), (None, "uint8 [2, 2]", "uint8 [4]"));
+        let text = |text| Content::text(text).first_difference(&Content::text("ab")).map(|(byte, ..)| byte);
+        assert_eq!((text("ab"), text("a"), text("abc")), (None, Some(Some(1)), Some(Some(2))));
+        assert_ne!(
+            one.digest(),
+            array(&[4], &[1, 2, 3, 4]).digest(),
+            "equal bytes of another shape are another content"
+        );
+    }
+
+    #[test]
+    fn a_slot_of_a_batch_is_its_part_of_the_array() {
+        let stacked = FieldData::Stacked { dtype: Dtype::U16, shape: vec![2, 1], bytes: vec![1, 2, 3, 4] };
+        assert_eq!(*Content::of_slot(&stacked, 1).bytes, [3, 4]);
+        let list = FieldData::List(vec![Loose::Text("a".to_owned()), Loose::Text("b".to_owned())]);
+        assert_eq!(*Content::of_slot(&list, 1).bytes, *b"b");
+    }
+}

@@ -1,0 +1,181 @@
+//! A sample by definition: all of it loaded, one op after the other on whole fields, without SIMD, threads or anything kept.
+//!
+//! In: a sample. Out: its fields after each stage, that is as loaded and after each op. The engine has to give the same bytes
+//! by all its shorter ways (law 8); and a sample that is not the same twice is so from some stage on, which is to blame (law 1).
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use feedline_data::batch::Sample;
+use feedline_data::failure::chain;
+use feedline_data::memory::{Cancel, Workspace};
+use feedline_data::plan::Plan;
+use feedline_engine::machine::Machine;
+use feedline_engine::metrics::Metrics;
+use feedline_engine::supply::{LocalSupply, Reading, Supply as _};
+use feedline_order::SampleRequest;
+
+use super::content::Content;
+use super::subject::VerifyError;
+
+/// How often a sample is prepared to find out who makes it another each time.
+const ATTEMPTS: usize = 12;
+
+/// Which kernels are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kernels {
+    Plain,
+    Fastest,
+}
+
+/// The fields of a sample, by name.
+pub(super) type Fields = Vec<(String, Content<'static>)>;
+
+/// Who gives other bytes each time, and the first place where that shows.
+#[derive(Debug)]
+pub(super) struct Culprit {
+    pub who: String,
+    pub field: String,
+    pub byte: Option<u64>,
+    pub first: String,
+    pub second: String,
+}
+
+/// Prepares samples by definition.
+#[derive(Debug)]
+pub(super) struct Definition {
+    plan: Arc<Plan>,
+    supply: LocalSupply,
+    metrics: Metrics,
+}
+
+impl Definition {
+    pub fn new(plan: &Arc<Plan>) -> Self {
+        let supply = LocalSupply::new(Arc::clone(plan), &Machine::default());
+        Self { metrics: Metrics::counting(plan, supply.traffic()), plan: Arc::clone(plan), supply }
+    }
+
+    /// The fields of a sample after the last op, or why it cannot be prepared.
+    pub fn prepare(&self, wanted: SampleRequest) -> Result<Fields, String> {
+        let mut last = Vec::new();
+        let stages = self.plan.ops().len();
+        self.walk(wanted, Kernels::Plain, &mut |stage, sample| {
+            if stage == stages {
+                last = fields(sample);
+            }
+        })?;
+        Ok(last)
+    }
+
+    /// Who is to blame for a sample that is not the same twice, if that shows when it is prepared alone.
+    pub fn culprit(&self, wanted: SampleRequest) -> Result<Option<Culprit>, VerifyError> {
+        for attempt in 1..ATTEMPTS {
+            let kernels = if attempt % 2 == 0 { Kernels::Plain } else { Kernels::Fastest };
+            let [first, second] = self.on_two_threads(wanted, [Kernels::Fastest, kernels])?;
+            if let Some(culprit) = self.blame(&first, &second) {
+                return Ok(Some(culprit));
+            }
+        }
+        Ok(None)
+    }
+
+    /// All stages of a sample, on two threads that live at the same time, so that they differ: what depends on the thread shows.
+    fn on_two_threads(&self, wanted: SampleRequest, kernels: [Kernels; 2]) -> Result<[Stages; 2], VerifyError> {
+        let both = Barrier::new(2);
+        thread::scope(|scope| {
+            let both = &both;
+            let start = |kernels| {
+                let work = move || {
+                    both.wait();
+                    let mut stages = Stages::default();
+                    let walked = self.walk(wanted, kernels, &mut |_, sample| stages.fields.push(fields(sample)));
+                    Stages { failure: walked.err(), ..stages }
+                };
+                let started = thread::Builder::new().name("feedline-verify".to_owned()).spawn_scoped(scope, work);
+                started.map_err(VerifyError::Thread)
+            };
+            let first = start(kernels[0])?;
+            let second = start(kernels[1]).inspect_err(|_| {
+                // The first is not left alone.
+                both.wait();
+            })?;
+            Ok([first, second].map(|thread| thread.join().unwrap_or_default()))
+        })
+    }
+
+    /// The first stage at which two preparations of a sample differ.
+    fn blame(&self, first: &Stages, second: &Stages) -> Option<Culprit> {
+        for (stage, (one, other)) in first.fields.iter().zip(&second.fields).enumerate() {
+            for ((name, one), (_, other)) in one.iter().zip(other) {
+                if let Some((byte, first, second)) = one.first_difference(other) {
+                    return Some(Culprit { who: self.who(stage), field: name.clone(), byte, first, second });
+                }
+            }
+        }
+        if first.failure == second.failure {
+            return None;
+        }
+        let words = |stages: &Stages| stages.failure.clone().unwrap_or_else(|| "prepared".to_owned());
+        let stage = first.fields.len().min(second.fields.len());
+        Some(Culprit {
+            who: self.who(stage),
+            field: String::new(),
+            byte: None,
+            first: words(first),
+            second: words(second),
+        })
+    }
+
+    /// The name of a stage.
+    fn who(&self, stage: usize) -> String {
+        let Some(op) = stage.checked_sub(1).and_then(|number| self.plan.ops().get(number)) else {
+            return "the source: the bytes of this sample change from one reading to the next".to_owned();
+        };
+        let table = op.table().unwrap_or_default();
+        let function = table.get("fn").map(|function| format!("({function})")).unwrap_or_default();
+        let of = self.plan.ops().len();
+        format!(
+            "{}{function}, op {stage} of {of}: it gives other bytes for the same sample and the same draw",
+            op.name()
+        )
+    }
+
+    /// Goes through the stages of a sample; a failure says why it ends before the last.
+    fn walk(
+        &self,
+        wanted: SampleRequest,
+        kernels: Kernels,
+        each: &mut dyn FnMut(usize, &Sample<'_>),
+    ) -> Result<(), String> {
+        let walked = catch_unwind(AssertUnwindSafe(|| {
+            let mut workspace = match kernels {
+                Kernels::Plain => Workspace::without_simd(Cancel::default(), 0),
+                Kernels::Fastest => Workspace::new(Cancel::default(), 0),
+            };
+            let mut sample = Sample::new();
+            let loaded = self.supply.load(wanted, Reading::Plain, &mut sample, &mut workspace, &self.metrics);
+            loaded.map_err(|error| chain(&error))?;
+            each(0, &sample);
+            for (number, planned) in self.plan.ops().iter().enumerate() {
+                let draw = self.plan.chain().draw(number, wanted);
+                let applied = planned.op().apply(&mut sample, &draw, &mut workspace);
+                applied.map_err(|error| format!("{}: {}", planned.name(), chain(&error)))?;
+                each(number + 1, &sample);
+            }
+            Ok(())
+        }));
+        walked.unwrap_or_else(|_| Err("an op panicked, which is a bug".to_owned()))
+    }
+}
+
+/// What a preparation gave.
+#[derive(Debug, Default)]
+struct Stages {
+    fields: Vec<Fields>,
+    failure: Option<String>,
+}
+
+fn fields(sample: &Sample<'_>) -> Fields {
+    sample.values().map(|(name, value)| (name.to_owned(), Content::of_value(value).into_owned())).collect()
+}

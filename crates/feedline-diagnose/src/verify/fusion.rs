@@ -1,0 +1,92 @@
+//! Law 8: fused and unfused ops give the same bytes.
+//!
+//! Fused: only what a crop needs is read and decoded, by a seek index where there is one, with SIMD kernels. Unfused: the
+//! engine without both, and each sample by definition, one op after the other on whole fields.
+
+use feedline_data::plan::{SeekIndexUse, Workers};
+
+use super::definition::Definition;
+use super::report::{Counterexample, Finding, Outcome};
+use super::stream::{At, Begin, collect, contents_at};
+use super::subject::{Subject, VerifyError};
+use super::values::Looked;
+
+/// Compares the shorter ways of the engine with the longer ones; adds what it finds wrong with the data.
+pub(super) fn check(
+    subject: &Subject<'_>,
+    looked: &Looked,
+    findings: &mut Vec<Finding>,
+) -> Result<Outcome, VerifyError> {
+    if let Some(who) = &subject.unstable {
+        return Ok(Outcome::Silent(format!("bytes change by themselves: {who}")));
+    }
+    if subject.plan.ops().is_empty() {
+        return Ok(Outcome::Silent("the plan has no ops".to_owned()));
+    }
+    let strict = &looked.strict().0;
+    let fused = strict.with("fused, SIMD", |_, config| {
+        (config.seek_index, config.simd, config.cache) = (SeekIndexUse::Auto, true, None);
+        config.num_workers = Workers::Count(2);
+    });
+    let unfused = fused.with("no seek index, no SIMD", |_, config| {
+        (config.seek_index, config.simd) = (SeekIndexUse::Never, false);
+    });
+    let problem = (8, "fused and unfused ops do not give the same bytes");
+    let (expected, snapshot) = collect(subject, &fused)?;
+    let found = collect(subject, &unfused)?.0;
+    if let Some(difference) = subject.differ(&found, &expected) {
+        return Ok(Outcome::broken(subject.explain(problem, (&unfused, &fused), difference, &expected.fields)?));
+    }
+    let used = snapshot.seek_index.used;
+    let engine = format!("with seek indexes ({used} samples used one) and SIMD as without");
+    if subject.plan.is_approximate() {
+        let why = "decoding is approximate, so the definition is not compared";
+        return Ok(Outcome::Holds(format!("{engine}; {why}")));
+    }
+    let (definition, epoch) = (Definition::new(&subject.plan), &expected.epochs[0]);
+    let (mut compared, mut refused) = (0, 0);
+    for (turn, (_, wanted)) in subject.sequence(epoch.epoch, subject.samples()).iter().enumerate() {
+        subject.check()?;
+        // Where another stands in for a bad sample there is nothing to compare.
+        let Some(seen) = epoch.samples.get(turn).filter(|seen| seen.id == wanted.id) else { continue };
+        let fields = match definition.prepare(*wanted) {
+            Ok(fields) => fields,
+            // Damage outside of what the ops need does not keep a sample from being delivered.
+            Err(problem) => {
+                refused += 1;
+                let path = subject.plan.source().address(wanted.id).map(|(path, _)| path);
+                findings.push(Finding {
+                    sample: subject.key(wanted.id),
+                    path,
+                    problem: format!("as a whole: {problem}"),
+                });
+                continue;
+            }
+        };
+        compared += 1;
+        for (number, name) in expected.fields.iter().enumerate() {
+            let Some((_, content)) = fields.iter().find(|(field, _)| **field == **name) else { continue };
+            if content.digest() == seen.digests[number] {
+                continue;
+            }
+            let delivered = contents_at(subject, &fused, Begin::Epoch(epoch.epoch), At::Turn(turn as u64))?;
+            let difference = delivered.get(number).and_then(|delivered| content.first_difference(delivered));
+            let (byte, expected, found) = difference.unwrap_or_default();
+            return Ok(Outcome::broken(Counterexample {
+                law: 8,
+                problem: problem.1.to_owned(),
+                epoch: Some(epoch.epoch.0),
+                position: Some(subject.plan.share(0).place(turn as u64).position.0),
+                sample: Some(subject.key(wanted.id)),
+                field: Some(name.to_string()),
+                byte,
+                expected: Some(expected).filter(|text| !text.is_empty()),
+                found: Some(found).filter(|text| !text.is_empty()),
+                configurations: vec!["op by op on whole fields".to_owned(), fused.name],
+                culprit: None,
+            }));
+        }
+    }
+    let refused = if refused == 0 { String::new() } else { format!(", {refused} could not be made so") };
+    Ok(Outcome::Holds(format!("{engine}; {compared} samples as op by op on whole fields{refused}")))
+}

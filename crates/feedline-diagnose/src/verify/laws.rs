@@ -1,0 +1,70 @@
+//! The laws one after the other.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use feedline_data::plan::Plan;
+use feedline_engine::machine::Machine;
+
+use super::report::{Finding, Outcome, Verdict, Verification};
+use super::subject::{Extent, Subject, VerifyError, Watch};
+use super::values::Looked;
+use super::{displacement, failures, fusion, offloading, order, ranks, resume, values};
+
+/// One check: the law that it is about, its name, and what it does.
+struct Check {
+    law: u8,
+    name: &'static str,
+    run: Run,
+}
+
+type Run = fn(&mut Subject<'_>, &Looked, &mut Vec<Finding>) -> Result<Outcome, VerifyError>;
+
+/// Law 1 comes first: where bytes change by themselves, the others compare no bytes.
+const CHECKS: [Check; 8] = [
+    Check { law: 1, name: "same stream", run: |subject, looked, _| values::check(subject, looked) },
+    Check { law: 2, name: "exactly once", run: |subject, looked, _| ranks::check(subject, looked) },
+    Check { law: 3, name: "strict order", run: |subject, looked, _| Ok(order::check(subject, looked)) },
+    Check { law: 2, name: "displacement bound", run: |subject, _, _| displacement::check(subject) },
+    Check { law: 4, name: "exact resume", run: |subject, looked, _| resume::check(subject, looked) },
+    Check { law: 6, name: "bad samples", run: |subject, looked, _| failures::check(subject, looked) },
+    Check {
+        law: 8,
+        name: "fused = unfused",
+        run: |subject, looked, findings| fusion::check(subject, looked, findings),
+    },
+    Check { law: 1, name: "offloaded = local", run: |subject, looked, _| offloading::check(subject, looked) },
+];
+
+/// Looks at every law on a plan.
+pub fn verify(
+    plan: &Arc<Plan>,
+    extent: Extent,
+    machine: &Machine,
+    watch: &dyn Watch,
+) -> Result<Verification, VerifyError> {
+    let plan = Arc::clone(plan);
+    let mut subject = Subject { plan, extent, machine: machine.clone(), watch, unstable: None };
+    if subject.batches() == 0 {
+        return Err(VerifyError::Nothing);
+    }
+    let mut start = Instant::now();
+    watch.begins(CHECKS[0].name, 0, CHECKS.len());
+    let looked = values::look(&subject)?;
+    let mut findings = failures::findings(&subject, &looked);
+    let mut laws = Vec::new();
+    for (number, Check { law, name, run }) in CHECKS.iter().enumerate() {
+        watch.begins(name, number, CHECKS.len());
+        let outcome = run(&mut subject, &looked, &mut findings)?;
+        laws.push(outcome.report((*law, *name), start.elapsed().as_secs_f64()));
+        start = Instant::now();
+    }
+    Ok(Verification {
+        epochs: extent.epochs,
+        samples: subject.samples(),
+        samples_of_epoch: subject.plan.share(0).samples(),
+        passed: laws.iter().all(|law| law.verdict != Verdict::Fail),
+        laws,
+        findings,
+    })
+}

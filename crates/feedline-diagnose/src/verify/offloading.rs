@@ -1,0 +1,44 @@
+//! Law 1 where a storage server does a part of the work: offloaded samples have the bytes of those prepared here.
+
+use feedline_data::plan::{Policy, Workers};
+
+use super::report::Outcome;
+use super::stream::collect;
+use super::subject::{Subject, Variant, VerifyError};
+use super::values::Looked;
+
+/// Compares every policy with doing all the work here.
+pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Result<Outcome, VerifyError> {
+    if subject.plan.source().peer().is_none() {
+        let why = "samples do not come from a storage server (feedline://)";
+        return Ok(Outcome::Silent(why.to_owned()));
+    }
+    if subject.plan.sequence().reservoir().is_some() {
+        return Ok(Outcome::Silent("what is read in sequence is prepared here".to_owned()));
+    }
+    if let Some(who) = &subject.unstable {
+        return Ok(Outcome::Silent(format!("bytes change by themselves: {who}")));
+    }
+    let strict = &looked.strict().0;
+    let with = |policy: Policy| -> Variant {
+        strict.with(&format!("offload {policy}"), |_, config| {
+            (config.offload, config.cache) = (policy, None);
+            config.num_workers = Workers::Count(2);
+        })
+    };
+    let local = with(Policy::None);
+    let expected = collect(subject, &local)?.0;
+    let mut said = Vec::new();
+    for policy in Policy::ALL.into_iter().filter(|policy| *policy != Policy::None) {
+        let variant = with(policy);
+        let (found, snapshot) = collect(subject, &variant)?;
+        if let Some(difference) = subject.differ(&expected, &found) {
+            let problem = (1, "an offloaded sample has not the bytes of one that is prepared here");
+            return Ok(Outcome::broken(subject.explain(problem, (&local, &variant), difference, &expected.fields)?));
+        }
+        let forms = snapshot.store.candidates.into_iter();
+        let prepared: u64 = forms.filter(|(form, _)| form != "raw").map(|(_, samples)| samples).sum();
+        said.push(format!("{policy} ({prepared} prepared there)"));
+    }
+    Ok(Outcome::Holds(format!("the same bytes with offload {}, as with none", said.join(", "))))
+}

@@ -1,0 +1,201 @@
+//! Law 2: over all ranks each sample comes once an epoch, but for what is named: padding, and what is dropped at the end.
+//!
+//! Only numbers of samples are looked at here: the engine runs with nothing to load, so whole epochs of large sets are quick.
+
+use std::collections::HashMap;
+
+use feedline_data::plan::{Order, Workers};
+use feedline_order::{Epoch, Position, Rank, SampleId};
+
+use super::once::{Expected, Fault, Once};
+use super::report::{Counterexample, Outcome};
+use super::subject::{Subject, Variant, VerifyError};
+use super::values::Looked;
+
+/// Numbers of ranks that share an epoch.
+const WORLDS: [u32; 3] = [1, 2, 3];
+
+/// Counts the epochs of several worlds, and what was seen.
+pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Result<Outcome, VerifyError> {
+    if let Some(counterexample) = in_what_was_seen(subject, looked) {
+        return Ok(Outcome::broken(counterexample));
+    }
+    let own = subject.plan.config().rank.world;
+    let mut worlds: Vec<u32> = WORLDS.to_vec();
+    if !worlds.contains(&own) {
+        worlds.push(own);
+    }
+    let mut is_whole = true;
+    for &world in &worlds {
+        match in_world(subject, world)? {
+            Ok(has_ended) => is_whole &= has_ended,
+            Err(counterexample) => return Ok(Outcome::broken(*counterexample)),
+        }
+    }
+    let len = subject.plan.sequence().len();
+    let which = if is_whole { format!("all {len}") } else { format!("the first {} of {len}", subject.extent.ids) };
+    let worlds: Vec<String> = worlds.iter().map(ToString::to_string).collect();
+    let end = match subject.plan.settings().drop_last {
+        _ if !is_whole => "",
+        true => ", what is dropped counted",
+        false => ", padding counted",
+    };
+    let worlds = worlds.join(", ");
+    Ok(Outcome::Holds(format!("{which} samples of an epoch, over {worlds} ranks{end}")))
+}
+
+/// How often each place of the source comes in an epoch.
+fn expected(subject: &Subject<'_>, epoch: Epoch) -> Expected {
+    if subject.plan.settings().sampler.is_none() {
+        return Expected::Each(subject.plan.source().len());
+    }
+    let (mut counts, visits) = (HashMap::new(), subject.plan.sequence().epoch(epoch));
+    for position in 0..subject.plan.sequence().len() {
+        *counts.entry(visits.at(Position(position)).ordinal).or_default() += 1;
+    }
+    Expected::Counted(counts)
+}
+
+/// In the samples that were prepared, none comes too often; where others stand in for bad ones, law 6 counts them.
+fn in_what_was_seen(subject: &Subject<'_>, looked: &Looked) -> Option<Counterexample> {
+    let (variant, stream) = &looked.reference;
+    for epoch in stream.epochs.iter().filter(|epoch| epoch.counted == 0) {
+        let mut once = Once::new(expected(subject, epoch.epoch));
+        for (turn, seen) in epoch.samples.iter().enumerate() {
+            if let Err(fault) = once.add(subject.plan.source().ordinal_of(seen.id), seen.is_padding) {
+                let position = subject.position_of(variant, epoch.epoch, turn as u64);
+                return Some(explain(subject, fault, (epoch.epoch, Some(position)), seen.id, &variant.name));
+            }
+        }
+    }
+    None
+}
+
+/// Counts the first epoch of all ranks of a world; says whether it was looked at to its end.
+fn in_world(subject: &Subject<'_>, world: u32) -> Result<Result<bool, Box<Counterexample>>, VerifyError> {
+    let epoch = Epoch(0);
+    let len = subject.plan.sequence().len();
+    let batch_size = subject.plan.settings().batch_size as u64;
+    let most = (subject.extent.ids / u64::from(world) / batch_size).max(1);
+    let mut once = Once::new(expected(subject, epoch));
+    let mut counts: Vec<u64> = Vec::new();
+    let mut has_ended = true;
+    for rank in 0..world {
+        let variant = without_data(subject, rank, world);
+        let loader = subject.loader(&variant)?;
+        let (mut turn, mut batches, mut fault) = (0_u64, 0, None);
+        has_ended &= subject.take(&loader, &variant.name, most, |batch| {
+            batches += 1;
+            let padded = batch.field("padded").map(feedline_data::batch::FieldData::bytes).unwrap_or_default();
+            for (slot, id) in batch.ids().into_iter().enumerate() {
+                let id = SampleId(id.cast_unsigned());
+                let is_padding = padded.get(slot).is_some_and(|padded| *padded != 0);
+                let added = once.add(subject.plan.source().ordinal_of(id), is_padding);
+                let position = turn * u64::from(world) + u64::from(rank);
+                fault = fault.or(added.err().map(|fault| (fault, position, id)));
+                turn += 1;
+            }
+        })?;
+        loader.close();
+        if let Some((fault, position, id)) = fault {
+            let position = Some(position).filter(|_| variant.settings.order == Order::Strict);
+            return Ok(Err(Box::new(explain(subject, fault, (epoch, position), id, &variant.name))));
+        }
+        counts.push(batches);
+    }
+    let name = format!("{world} ranks");
+    if counts.iter().any(|count| *count != counts[0]) {
+        return Ok(Err(Box::new(Counterexample {
+            law: 2,
+            problem: "ranks do not get equally many batches".to_owned(),
+            epoch: Some(epoch.0),
+            found: Some(format!("{counts:?} batches")),
+            configurations: vec![name],
+            ..Counterexample::default()
+        })));
+    }
+    if has_ended {
+        let (padding, dropped) = rest(len, u64::from(world), batch_size, subject.plan.settings().drop_last);
+        if let Err(fault) = once.end(padding, dropped) {
+            let ordinal = if let Fault::Missing { ordinal, .. } = fault { ordinal } else { 0 };
+            let id = subject.plan.source().id_at(ordinal);
+            return Ok(Err(Box::new(explain(subject, fault, (epoch, None), id, &name))));
+        }
+    }
+    Ok(Ok(has_ended))
+}
+
+/// Samples that fill up the last batches of all ranks, and samples that are dropped there.
+fn rest(len: u64, world: u64, batch_size: u64, drops: bool) -> (u64, u64) {
+    if drops {
+        (0, len - len / (world * batch_size) * world * batch_size)
+    } else {
+        (len.next_multiple_of(world) - len, 0)
+    }
+}
+
+/// A rank of the plan that says which samples come, and loads none.
+fn without_data(subject: &Subject<'_>, rank: u32, world: u32) -> Variant {
+    let own = subject.own();
+    let mut variant = own.with(&format!("rank {rank} of {world}, numbers only"), |settings, config| {
+        settings.returns = Some(vec!["index".to_owned(), "padded".to_owned()]);
+        settings.ragged = Vec::new();
+        settings.costs = None;
+        config.cache = None;
+        config.rank = Rank { rank, world };
+        config.num_workers = Workers::Count(2);
+    });
+    // A log is of one division into ranks.
+    if variant.settings.replay.take().is_some() {
+        (variant.settings.order, variant.settings.max_displacement) = (Order::Strict, None);
+    }
+    variant.has_data = false;
+    variant
+}
+
+fn explain(
+    subject: &Subject<'_>,
+    fault: Fault,
+    (epoch, position): (Epoch, Option<u64>),
+    id: SampleId,
+    configuration: &str,
+) -> Counterexample {
+    let (problem, expected, found) = match fault {
+        Fault::Unknown => (
+            "a sample comes that the source does not have",
+            "a sample of the source".to_owned(),
+            format!("id {}", id.0),
+        ),
+        Fault::TooOften { times, .. } => {
+            ("a sample comes more often than once", "once".to_owned(), format!("{times} times"))
+        }
+        Fault::Missing { missing, dropped, .. } => {
+            ("a sample does not come", format!("{dropped} that do not come"), format!("{missing} that do not come"))
+        }
+        Fault::Padding { found, expected } => {
+            ("padding is not marked as it should be", format!("{expected} marked"), format!("{found} marked"))
+        }
+    };
+    let is_about_sample = !matches!(fault, Fault::Padding { .. });
+    Counterexample {
+        law: 2,
+        problem: format!("{problem} ({configuration})"),
+        epoch: Some(epoch.0),
+        position,
+        sample: is_about_sample.then(|| subject.key(id)),
+        expected: Some(expected),
+        found: Some(found),
+        ..Counterexample::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_padded_and_dropped_follows_from_the_sizes() {
+        assert_eq!((rest(10, 3, 2, false), rest(10, 1, 4, false)), ((2, 0), (0, 0)));
+        assert_eq!((rest(10, 3, 2, true), rest(10, 1, 4, true), rest(12, 3, 2, true)), ((0, 4), (0, 2), (0, 0)));
+    }
+}

@@ -1,0 +1,359 @@
+//! Law 4: a resume is exact, and prepares nothing again that was delivered.
+//!
+//! States are taken at several places, written as JSON, and loaded by a new loader with another number of threads. In an order
+//! that is known beforehand the rest comes byte for byte; in arrival order precisely what was not delivered comes, each once.
+
+use feedline_data::failure::chain;
+use feedline_data::plan::Workers;
+use feedline_engine::state::{Cursor, State};
+use feedline_order::{Course, Epoch, Occurrence, SampleId, SampleRequest};
+
+use super::compare::{Difference, Looks, first_difference};
+use super::failures::unnamed;
+use super::probe::Probe;
+use super::report::{Counterexample, Outcome};
+use super::resume_arrival;
+use super::stream::{At, Begin, EpochStream, Seen, collect_epoch, contents_at};
+use super::subject::{Subject, Variant, VerifyError};
+use super::values::Looked;
+
+/// Batches at the end of a long epoch from which its end is looked at.
+const LAST_BATCHES: u64 = 2;
+
+/// Resumes at several places.
+pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Result<Outcome, VerifyError> {
+    if let Some(why) = subject.erratic(looked.has_bad()) {
+        return Ok(Outcome::Silent(why));
+    }
+    let batches = subject.batches();
+    let last = if subject.sees_all() && subject.extent.epochs > 1 { batches } else { batches.saturating_sub(1) };
+    let mut places = vec![1, batches / 2, batches - 1, last];
+    places.retain(|&place| (1..=last).contains(&place));
+    places.dedup();
+    if places.is_empty() {
+        return Ok(Outcome::Silent("the epoch that was looked at is a single batch".to_owned()));
+    }
+    for &place in &places {
+        let found = if subject.is_predetermined() {
+            in_known_order(subject, looked, place)?
+        } else {
+            resume_arrival::check_at(subject, looked, place)?
+        };
+        if let Some(counterexample) = found {
+            return Ok(Outcome::broken(counterexample));
+        }
+    }
+    let mut more = String::new();
+    if !subject.sees_all() && subject.is_predetermined() {
+        if let Some(counterexample) = at_the_end(subject, looked)? {
+            return Ok(Outcome::broken(counterexample));
+        }
+        more = format!(" and {LAST_BATCHES} before the epoch's end");
+    }
+    // Substitutes may be prepared for several places.
+    let twice = if looked.has_bad() { "" } else { "; nothing prepared twice" };
+    let bytes = if subject.looks() == Looks::AtBytes { "byte for byte" } else { "sample for sample" };
+    let places: Vec<String> = places.iter().map(ToString::to_string).collect();
+    let of = subject.plan.batches_per_epoch();
+    let places = places.join(", ");
+    Ok(Outcome::Holds(format!(
+        "from states after {places}{more} of {of} batches, {bytes}, with 5 workers in place of 2{twice}"
+    )))
+}
+
+/// The loaders before and after a stop.
+pub(super) fn variants(reference: &Variant, place: u64) -> (Variant, Variant) {
+    let workers = |name: String, count| reference.with(&name, |_, config| config.num_workers = Workers::Count(count));
+    (
+        workers(format!("2 workers, stopped after {place} batches"), 2),
+        workers(format!("resumed after {place} batches, 5 workers"), 5),
+    )
+}
+
+/// Runs to a place, and gives what came and the state there, as it is after having been written and read.
+pub(super) fn stopped(
+    subject: &Subject<'_>,
+    variant: &Variant,
+    place: u64,
+) -> Result<(EpochStream, State), VerifyError> {
+    let loader = subject.loader(&variant.probed(&Probe::noting()))?;
+    let (came, _) = collect_epoch(subject, &loader, &variant.name, place)?;
+    let state = loader.state();
+    loader.close();
+    Ok((came, rewritten(&state)))
+}
+
+fn rewritten(state: &State) -> State {
+    let text = serde_json::to_string(state).expect("a state is plain data");
+    serde_json::from_str(&text).expect("a state that was written can be read")
+}
+
+/// What came of a resume: the rest, and the probe that saw what was prepared; or why there was none.
+pub(super) type Resumed =
+    Result<(EpochStream, std::sync::Arc<Probe>, std::sync::Arc<feedline_data::plan::Plan>), String>;
+
+pub(super) fn resumed(
+    subject: &Subject<'_>,
+    variant: &Variant,
+    state: &State,
+    batches: u64,
+) -> Result<Resumed, VerifyError> {
+    let probe = Probe::noting();
+    let loader = subject.loader(&variant.probed(&probe))?;
+    if let Err(error) = loader.load_state(state) {
+        return Ok(Err(chain(&error)));
+    }
+    let (rest, _) = collect_epoch(subject, &loader, &variant.name, batches)?;
+    loader.close();
+    Ok(Ok((rest, probe, std::sync::Arc::clone(loader.plan()))))
+}
+
+pub(super) fn refused(place: u64, variant: &Variant, reason: String) -> Counterexample {
+    Counterexample {
+        law: 4,
+        problem: format!("a state is refused that was taken after {place} batches"),
+        found: Some(reason),
+        configurations: vec![variant.name.clone()],
+        ..Counterexample::default()
+    }
+}
+
+fn in_known_order(subject: &Subject<'_>, looked: &Looked, place: u64) -> Result<Option<Counterexample>, VerifyError> {
+    let (variant, reference) = &looked.reference;
+    let (first, second) = variants(variant, place);
+    let (_, state) = stopped(subject, &first, place)?;
+    let (delivered, expected) = rest_after(&reference.epochs, place, variant.settings.batch_size);
+    let all = subject.batches() - place % subject.batches();
+    let most = if subject.sees_all() { u64::MAX } else { all };
+    let (rest, probe, plan) = match resumed(subject, &second, &state, most)? {
+        Ok(resumed) => resumed,
+        Err(reason) => return Ok(Some(refused(place, &second, reason))),
+    };
+    let epoch = reference.epochs[usize::from(delivered.is_empty())].epoch;
+    let problem = "the stream after a resume is not the rest of the stream";
+    if rest.epoch != epoch {
+        return Ok(Some(Counterexample {
+            law: 4,
+            problem: problem.to_owned(),
+            expected: Some(format!("epoch {}", epoch.0)),
+            found: Some(format!("epoch {}", rest.epoch.0)),
+            configurations: vec![variant.name.clone(), second.name],
+            ..Counterexample::default()
+        }));
+    }
+    if let Some(difference) = first_difference(expected, &rest.samples, subject.looks()) {
+        let moved = moved_by(difference, delivered.len());
+        let mut counterexample = explain(subject, problem, (variant, &second), (epoch, moved), &reference.fields);
+        if let Difference::Field { turn, field, .. } = difference {
+            let at = |turn: usize| At::Turn(turn as u64);
+            let one = contents_at(subject, variant, Begin::Epoch(epoch), at(turn + delivered.len()))?;
+            let other = contents_at(subject, &second.probed(&Probe::noting()), Begin::State(&state), at(turn))?;
+            let sides = one.get(field).zip(other.get(field)).and_then(|(one, other)| one.first_difference(other));
+            if let Some((byte, one, other)) = sides {
+                counterexample.byte = byte;
+                (counterexample.expected, counterexample.found) = (Some(one), Some(other));
+            }
+        }
+        return Ok(Some(counterexample));
+    }
+    let again = prepared_twice(subject, delivered, expected, |wanted| probe.has_noted(&plan, wanted));
+    Ok(again.filter(|_| !looked.has_bad()).map(|id| repeated(subject, id, vec![first.name, second.name])))
+}
+
+/// A sample that was prepared twice.
+pub(super) fn repeated(subject: &Subject<'_>, id: SampleId, configurations: Vec<String>) -> Counterexample {
+    Counterexample {
+        law: 4,
+        problem: "a sample is prepared again that was delivered before the stop".to_owned(),
+        epoch: Some(0),
+        sample: Some(subject.key(id)),
+        expected: Some("delivered".to_owned()),
+        found: Some("prepared again".to_owned()),
+        configurations,
+        ..Counterexample::default()
+    }
+}
+
+/// What was delivered of an epoch before a place, and what comes behind it: of the next epoch if nothing is left of this.
+fn rest_after(epochs: &[EpochStream], place: u64, batch_size: usize) -> (&[Seen], &[Seen]) {
+    let samples = &epochs[0].samples;
+    let turn = usize::try_from(place).unwrap_or(usize::MAX).saturating_mul(batch_size);
+    if turn < samples.len() { samples.split_at(turn) } else { (&[], epochs.get(1).map_or(&[], |next| &next.samples)) }
+}
+
+/// A difference in the rest, counted from the beginning of the epoch.
+fn moved_by(difference: Difference, turns: usize) -> Difference {
+    match difference {
+        Difference::Sample { turn, expected, found } => Difference::Sample { turn: turn + turns, expected, found },
+        Difference::Field { turn, id, field } => Difference::Field { turn: turn + turns, id, field },
+    }
+}
+
+/// The first sample that was delivered before, does not come behind, and is prepared all the same.
+pub(super) fn prepared_twice(
+    subject: &Subject<'_>,
+    delivered: &[Seen],
+    rest: &[Seen],
+    is_prepared: impl Fn(SampleRequest) -> bool,
+) -> Option<SampleId> {
+    let (epoch, repeated) = (Epoch(0), subject.repeated(Epoch(0)));
+    // The first sample of an epoch may come again as padding.
+    let first = usize::from(subject.plan.config().rank.world > 1);
+    let again: std::collections::HashSet<SampleId> = rest.iter().map(|seen| seen.id).collect();
+    let mut alone = delivered.iter().skip(first).map(|seen| seen.id);
+    alone.find(|&id| {
+        let is_over = !again.contains(&id) && !repeated.contains(&id);
+        is_over && is_prepared(SampleRequest { id, epoch, occurrence: Occurrence(0) })
+    })
+}
+
+pub(super) fn explain(
+    subject: &Subject<'_>,
+    problem: &str,
+    (variant, second): (&Variant, &Variant),
+    (epoch, difference): (Epoch, Difference),
+    fields: &[std::sync::Arc<str>],
+) -> Counterexample {
+    let name =
+        |id: Option<SampleId>| id.map_or_else(|| "no sample".to_owned(), |id| format!("sample {:?}", subject.key(id)));
+    let (turn, sample, field, sides) = match difference {
+        Difference::Sample { turn, expected, found } => {
+            (turn, expected.or(found), None, Some((name(expected), name(found))))
+        }
+        Difference::Field { turn, id, field } => (turn, Some(id), fields.get(field), None),
+    };
+    let (expected, found) = sides.unzip();
+    Counterexample {
+        law: 4,
+        problem: problem.to_owned(),
+        epoch: Some(epoch.0),
+        position: Some(subject.position_of(variant, epoch, turn as u64)),
+        sample: sample.map(|id| subject.key(id)),
+        field: field.map(ToString::to_string),
+        expected,
+        found,
+        configurations: vec![variant.name.clone(), second.name.clone()],
+        ..Counterexample::default()
+    }
+}
+
+/// Goes on from shortly before the end of an epoch of which only the beginning was looked at.
+fn at_the_end(subject: &Subject<'_>, looked: &Looked) -> Result<Option<Counterexample>, VerifyError> {
+    let (variant, reference) = &looked.reference;
+    let place = subject.plan.batches_per_epoch() - LAST_BATCHES;
+    let second = variants(variant, place).1;
+    let state = {
+        let loader = subject.loader(&second.probed(&Probe::noting()))?;
+        let cursor = Cursor { batches: place, ..Cursor::start_of(Epoch(0)) };
+        rewritten(&cursor.to_state(loader.plan()))
+    };
+    let loader = subject.loader(&second.probed(&Probe::noting()))?;
+    if let Err(error) = loader.load_state(&state) {
+        return Ok(Some(refused(place, &second, chain(&error))));
+    }
+    let (rest, _) = collect_epoch(subject, &loader, &second.name, u64::MAX)?;
+    let (next, _) = collect_epoch(subject, &loader, &second.name, 1)?;
+    loader.close();
+    let course = Course { epoch: Epoch(0), share: subject.plan.share(0), rest: None };
+    let visits = subject.plan.sequence().epoch(Epoch(0));
+    let first = place * subject.plan.settings().batch_size as u64;
+    let expected: Vec<_> = (first..course.share.samples())
+        .map(|turn| subject.plan.place(&course, turn).position)
+        .map(|position| (position.0, subject.plan.source().id_at(visits.at(position).ordinal)))
+        .collect();
+    let found: Vec<_> = rest.samples.iter().map(|seen| seen.id).collect();
+    let key = |id| subject.key(id);
+    if let Some(turn) = unnamed(&expected, &found, &rest.replaced, &key) {
+        let difference = Difference::Sample {
+            turn: first as usize + turn,
+            expected: expected.get(turn).map(|(_, id)| *id),
+            found: found.get(turn).copied(),
+        };
+        let problem = "the last batches of an epoch after a resume are not those of the plan";
+        let names = (variant, &second);
+        return Ok(Some(explain(subject, problem, names, (Epoch(0), difference), &reference.fields)));
+    }
+    let Some(expected) = reference.epochs.get(1) else { return Ok(None) };
+    let expected = &expected.samples[..expected.samples.len().min(next.samples.len())];
+    let difference = first_difference(expected, &next.samples, subject.looks());
+    let problem = "the epoch after a resume does not begin as it should";
+    Ok(difference
+        .map(|difference| explain(subject, problem, (variant, &second), (Epoch(1), difference), &reference.fields)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::subject::{Extent, Watch};
+    use super::*;
+    use feedline_engine::machine::Machine;
+    use feedline_order::Rank;
+
+    fn epoch(ids: &[u64]) -> EpochStream {
+        let seen = |&id: &u64| Seen { id: SampleId(id), is_padding: false, digests: vec![u128::from(id)] };
+        EpochStream { samples: ids.iter().map(seen).collect(), ..EpochStream::of(Epoch(0)) }
+    }
+
+    #[test]
+    fn law_4_a_rest_that_repeats_or_leaves_out_a_sample_is_found_out() {
+        let whole = [epoch(&[3, 1, 2, 0, 4]), epoch(&[0, 1])];
+        let check = |place, rest: &[u64], expected: Option<usize>| {
+            let (delivered, behind) = rest_after(&whole, place, 2);
+            let difference = first_difference(behind, &epoch(rest).samples, Looks::AtBytes);
+            let turn = difference.map(|difference| match moved_by(difference, delivered.len()) {
+                Difference::Sample { turn, .. } | Difference::Field { turn, .. } => turn,
+            });
+            assert_eq!(turn, expected, "{rest:?} after {place} batches");
+        };
+        check(1, &[2, 0, 4], None);
+        check(1, &[1, 2, 0, 4], Some(2));
+        check(2, &[], Some(4));
+        check(2, &[4, 3], Some(5));
+        check(3, &[0, 1], None);
+        check(3, &[4], Some(0));
+    }
+
+    struct Quiet;
+
+    impl Watch for Quiet {
+        fn begins(&self, _: &'static str, _: usize, _: usize) {}
+
+        fn delivered(&self, _: &str, _: u64) {}
+
+        fn wants_to_stop(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn law_4_what_is_prepared_again_is_found_out() {
+        let check = |world: u32, prepared: &[u64], expected: Option<u64>| {
+            let text = "batch_size = 2\n[source]\nkind = \"synthetic\"\nn = 8\nshape = [1]\n";
+            let plan = feedline_data::testing::open_for(Rank { rank: 0, world }, text).unwrap();
+            let extent = Extent { epochs: 1, samples: 8, ids: 8 };
+            let subject = Subject { plan, extent, machine: Machine::default(), watch: &Quiet, unstable: None };
+            let (delivered, rest) = (epoch(&[3, 1, 2, 0]), epoch(&[5, 6, 2]));
+            let is_prepared = |wanted: SampleRequest| prepared.contains(&wanted.id.0);
+            let found = prepared_twice(&subject, &delivered.samples, &rest.samples, is_prepared);
+            assert_eq!(found, expected.map(SampleId), "{prepared:?}");
+        };
+        check(1, &[5, 6, 7, 2], None);
+        check(1, &[5, 6, 0], Some(0));
+        check(1, &[3], Some(3));
+        check(2, &[3], None);
+    }
+
+    #[test]
+    fn law_4_a_plan_that_is_stopped_and_resumed_notes_only_the_rest() {
+        let text = "batch_size = 2\nshuffle = true\n[source]\nkind = \"synthetic\"\nn = 20\nshape = [1]\n";
+        let plan = feedline_data::testing::open(text).unwrap();
+        let extent = Extent { epochs: 1, samples: 20, ids: 20 };
+        let subject = Subject { plan, extent, machine: Machine::default(), watch: &Quiet, unstable: None };
+        let (first, second) = variants(&subject.own(), 3);
+        let (came, state) = stopped(&subject, &first, 3).unwrap();
+        let (rest, probe, plan) = resumed(&subject, &second, &state, u64::MAX).unwrap().unwrap();
+        let wanted = |seen: &Seen| SampleRequest { id: seen.id, epoch: Epoch(0), occurrence: Occurrence(0) };
+        assert_eq!((came.samples.len(), rest.samples.len()), (6, 14));
+        assert!(rest.samples.iter().all(|seen| probe.has_noted(&plan, wanted(seen))), "what came was prepared");
+        assert!(!came.samples.iter().any(|seen| probe.has_noted(&plan, wanted(seen))), "nothing else was");
+    }
+}

@@ -1,0 +1,96 @@
+//! Law 4 in arrival order: after a resume precisely what was not delivered comes, each once.
+
+use feedline_order::SampleId;
+
+use super::compare::{Looks, difference_by_sample};
+use super::displacement::displaced;
+use super::report::Counterexample;
+use super::resume::{explain, prepared_twice, refused, repeated, resumed, stopped, variants};
+use super::stream::Seen;
+use super::subject::{Subject, VerifyError};
+use super::values::Looked;
+
+/// Stops after `place` batches, and goes on.
+pub(super) fn check_at(
+    subject: &Subject<'_>,
+    looked: &Looked,
+    place: u64,
+) -> Result<Option<Counterexample>, VerifyError> {
+    let (strict, reference) = looked.strict();
+    let (first, second) = variants(&subject.own(), place);
+    let (came, state) = stopped(subject, &first, place)?;
+    let left = subject.batches() - place;
+    if left == 0 {
+        return Ok(None);
+    }
+    let most = if subject.sees_all() { u64::MAX } else { left };
+    let (rest, probe, plan) = match resumed(subject, &second, &state, most)? {
+        Ok(resumed) => resumed,
+        Err(reason) => return Ok(Some(refused(place, &second, reason))),
+    };
+    let epoch = came.epoch;
+    let all: Vec<Seen> = came.samples.iter().chain(&rest.samples).cloned().collect();
+    let bound = subject.plan.max_displacement();
+    let expected = subject.sequence(epoch, (all.len() as u64).saturating_add(bound).saturating_add(1));
+    let expected: Vec<_> = expected.iter().map(|(place, wanted)| (wanted.id, place.is_padding)).collect();
+    let names = vec![first.name, second.name.clone()];
+    if came.counted + rest.counted == 0
+        && let Some(turn) = not_once(&expected, &all)
+    {
+        return Ok(Some(Counterexample {
+            law: 4,
+            problem:
+                "after a resume in arrival order a sample comes that was delivered before, or that is of no place here"
+                    .to_owned(),
+            epoch: Some(epoch.0),
+            sample: Some(subject.key(all[turn].id)),
+            configurations: names,
+            ..Counterexample::default()
+        }));
+    }
+    if subject.sees_all() && all.len() != expected.len() {
+        return Ok(Some(Counterexample {
+            law: 4,
+            problem: "after a resume in arrival order not all of the epoch comes".to_owned(),
+            epoch: Some(epoch.0),
+            expected: Some(format!("{} samples", expected.len())),
+            found: Some(format!("{} samples", all.len())),
+            configurations: names,
+            ..Counterexample::default()
+        }));
+    }
+    let again = prepared_twice(subject, &came.samples, &rest.samples, |wanted| probe.has_noted(&plan, wanted));
+    if let Some(id) = again.filter(|_| came.counted + rest.counted == 0) {
+        return Ok(Some(repeated(subject, id, names)));
+    }
+    if subject.looks() == Looks::AtBytes
+        && let Some(difference) = difference_by_sample(&reference.epochs[0].samples, &all, &subject.repeated(epoch))
+    {
+        let problem = "after a resume a sample has other bytes";
+        return Ok(Some(explain(subject, problem, (strict, &second), (epoch, difference), &reference.fields)));
+    }
+    Ok(None)
+}
+
+/// The first sample that came too often, or that could not come yet.
+fn not_once(expected: &[(SampleId, bool)], all: &[Seen]) -> Option<usize> {
+    let found: Vec<_> = all.iter().map(|seen| (seen.id, seen.is_padding)).collect();
+    displaced(expected, &found).iter().position(|displaced| displaced.number.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(ids: &[u64]) -> Vec<Seen> {
+        ids.iter().map(|&id| Seen { id: SampleId(id), is_padding: false, digests: Vec::new() }).collect()
+    }
+
+    #[test]
+    fn law_4_in_arrival_order_what_was_delivered_does_not_come_again() {
+        let expected: Vec<_> = (0..4).map(|id| (SampleId(id), false)).collect();
+        assert_eq!(not_once(&expected, &seen(&[1, 0, 3, 2])), None);
+        assert_eq!(not_once(&expected, &seen(&[1, 0, 3, 1])), Some(3));
+        assert_eq!(not_once(&expected, &seen(&[1, 0, 9, 2])), Some(2));
+    }
+}

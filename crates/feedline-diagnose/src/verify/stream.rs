@@ -1,0 +1,188 @@
+//! The batches of some epochs as hashes: which samples came, and what their bytes were.
+//!
+//! In: a configuration of a plan. Out: a [`Stream`]. Bytes are not kept; where two streams differ, the place is run again for
+//! them ([`contents_at`]).
+
+use std::sync::Arc;
+
+use feedline_data::batch::{Batch, FieldData};
+use feedline_engine::loader::Loader;
+use feedline_engine::metrics::Snapshot;
+use feedline_engine::state::State;
+use feedline_order::{Epoch, SampleId};
+
+use super::content::Content;
+use super::subject::{Subject, Variant, VerifyError};
+
+/// A sample as it was delivered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Which sample.
+    pub id: SampleId,
+    /// Whether it only fills up a batch.
+    pub is_padding: bool,
+    /// A hash of each field, in the order of the stream's fields.
+    pub digests: Vec<u128>,
+}
+
+/// A bad sample that another stands in for, as the loader has named it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replaced {
+    /// The position in the epoch.
+    pub position: u64,
+    /// The name of the bad sample.
+    pub bad: String,
+    /// The name of its substitute.
+    pub by: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// What was delivered of one epoch.
+#[derive(Clone, Debug)]
+pub struct EpochStream {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// Its samples as they came.
+    pub samples: Vec<Seen>,
+    /// Samples of each batch.
+    pub batches: Vec<usize>,
+    /// Bad samples that were named.
+    pub replaced: Vec<Replaced>,
+    /// How many bad samples were counted.
+    pub counted: u64,
+}
+
+/// What was delivered of some epochs.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    /// The names of the fields.
+    pub fields: Vec<Arc<str>>,
+    /// The epochs.
+    pub epochs: Vec<EpochStream>,
+}
+
+impl EpochStream {
+    /// Nothing of an epoch.
+    pub fn of(epoch: Epoch) -> Self {
+        Self { epoch, samples: Vec::new(), batches: Vec::new(), replaced: Vec::new(), counted: 0 }
+    }
+
+    fn add(&mut self, batch: &Batch, names: &[Arc<str>]) {
+        let fields: Vec<&FieldData> = names.iter().filter_map(|name| batch.field(name)).collect();
+        let padded = batch.field("padded").map(FieldData::bytes).unwrap_or_default();
+        for (slot, id) in batch.ids().into_iter().enumerate() {
+            self.samples.push(Seen {
+                id: SampleId(id.cast_unsigned()),
+                is_padding: padded.get(slot).is_some_and(|padded| *padded != 0),
+                digests: fields.iter().map(|data| Content::of_slot(data, slot).digest()).collect(),
+            });
+        }
+        self.batches.push(batch.len);
+        self.epoch = batch.epoch;
+    }
+
+    /// Books what the loader has said of bad samples since `counted` were known.
+    fn book(&mut self, snapshot: &Snapshot, counted: &mut u64) {
+        let new = snapshot.substituted - *counted;
+        let kept = snapshot.substitutes.len() as u64;
+        let named = snapshot.substitutes.iter().skip(kept.saturating_sub(new) as usize);
+        self.replaced.extend(named.map(|named| Replaced {
+            position: named.position,
+            bad: named.bad.clone(),
+            by: named.by.clone(),
+            reason: named.reason.clone(),
+        }));
+        self.counted += new;
+        *counted = snapshot.substituted;
+    }
+}
+
+/// Runs a configuration for as many epochs and batches as are looked at.
+pub(super) fn collect(subject: &Subject<'_>, variant: &Variant) -> Result<(Stream, Snapshot), VerifyError> {
+    let loader = subject.loader(variant)?;
+    let fields = value_fields(&loader);
+    let mut epochs = Vec::new();
+    for _ in 0..subject.extent.epochs {
+        epochs.push(collect_epoch(subject, &loader, &variant.name, subject.batches())?.0);
+    }
+    let snapshot = loader.snapshot();
+    loader.close();
+    Ok((Stream { fields, epochs }, snapshot))
+}
+
+/// Takes batches of the next iteration; says whether its epoch has ended.
+pub(super) fn collect_epoch(
+    subject: &Subject<'_>,
+    loader: &Loader,
+    name: &str,
+    batches: u64,
+) -> Result<(EpochStream, bool), VerifyError> {
+    let fields = value_fields(loader);
+    let mut found = EpochStream::of(loader.upcoming_epoch());
+    let mut counted = loader.snapshot().substituted;
+    let has_ended = subject.take(loader, name, batches, |batch| {
+        found.add(batch, &fields);
+        found.book(&loader.snapshot(), &mut counted);
+    })?;
+    Ok((found, has_ended))
+}
+
+/// The fields of a sample besides those that say which it is.
+fn value_fields(loader: &Loader) -> Vec<Arc<str>> {
+    let delivered = loader.plan().delivered().iter();
+    delivered.filter(|name| !matches!(&***name, "index" | "padded")).cloned().collect()
+}
+
+/// Which sample of an epoch is meant.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum At {
+    /// The one that comes at this turn.
+    Turn(u64),
+    /// The one with this number, whenever it comes.
+    Sample(SampleId),
+}
+
+/// Where a loader begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Begin<'a> {
+    /// At the beginning of an epoch.
+    Epoch(Epoch),
+    /// Where a state was taken.
+    State(&'a State),
+}
+
+/// The fields of one sample, prepared once more; nothing if it does not come. Turns count from where the loader begins.
+pub(super) fn contents_at(
+    subject: &Subject<'_>,
+    variant: &Variant,
+    from: Begin<'_>,
+    at: At,
+) -> Result<Vec<Content<'static>>, VerifyError> {
+    let loader = subject.loader(variant)?;
+    let begun = match from {
+        Begin::Epoch(epoch) => loader.set_epoch(epoch),
+        Begin::State(state) => loader.load_state(state),
+    };
+    begun.map_err(|source| VerifyError::Run { configuration: variant.name.clone(), source })?;
+    let fields = value_fields(&loader);
+    let batch_size = variant.settings.batch_size as u64;
+    let (mut first, mut found) = (0, Vec::new());
+    let most = match at {
+        At::Turn(turn) => turn / batch_size + 1,
+        At::Sample(_) => subject.batches(),
+    };
+    subject.take(&loader, &variant.name, most, |batch| {
+        let slot = match at {
+            At::Turn(turn) => turn.checked_sub(first).map(|slot| slot as usize).filter(|slot| *slot < batch.len),
+            At::Sample(id) => batch.ids().iter().position(|found| found.cast_unsigned() == id.0),
+        };
+        if let Some(slot) = slot {
+            let data = fields.iter().filter_map(|name| batch.field(name));
+            found = data.map(|data| Content::of_slot(data, slot).into_owned()).collect();
+        }
+        first += batch.len as u64;
+    })?;
+    loader.close();
+    Ok(found)
+}

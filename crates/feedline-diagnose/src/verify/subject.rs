@@ -1,0 +1,232 @@
+//! The plan that is looked at, and the configurations of it that must not differ.
+
+use std::sync::Arc;
+
+use feedline_data::batch::Batch;
+use feedline_data::plan::{OnError, Order, Plan, PlanError, RunConfig, Settings, Workers};
+use feedline_engine::error::Error;
+use feedline_engine::loader::{Loader, Next};
+use feedline_engine::machine::Machine;
+use feedline_order::{Epoch, Place, Position, SampleId, SampleRequest};
+
+use super::probe::Probe;
+
+/// Longest time between two questions whether to stop.
+const TURN: std::time::Duration = std::time::Duration::from_millis(50);
+/// Batches that are looked at where an epoch has them, however few samples are asked for.
+const FEWEST_BATCHES: u64 = 4;
+
+/// How much of a plan is looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// Epochs.
+    pub epochs: u64,
+    /// Samples of each epoch that are prepared in each configuration.
+    pub samples: u64,
+    /// Samples of an epoch whose numbers alone are looked at.
+    pub ids: u64,
+}
+
+/// Sees how a verification goes on, and may end it.
+pub trait Watch {
+    /// The check with this number begins, of so many.
+    fn begins(&self, name: &'static str, number: usize, of: usize);
+
+    /// A configuration has delivered more samples.
+    fn delivered(&self, configuration: &str, samples: u64);
+
+    /// Whether to stop; asked several times a second.
+    fn wants_to_stop(&self) -> bool;
+}
+
+/// Why the laws could not be looked at.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum VerifyError {
+    #[error("the verification was stopped")]
+    Stopped,
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error("with {configuration}")]
+    Run { configuration: String, source: Error },
+    #[error("an epoch of this plan has no batch, so there is nothing to look at")]
+    Nothing,
+    #[error("cannot start a thread")]
+    Thread(#[source] std::io::Error),
+}
+
+/// A configuration of a plan.
+#[derive(Clone, Debug)]
+pub(super) struct Variant {
+    pub name: String,
+    pub settings: Settings,
+    pub config: RunConfig,
+    /// An op of ours at the end of the chain.
+    pub probe: Option<Arc<Probe>>,
+    /// Whether samples are loaded and prepared, or only counted.
+    pub has_data: bool,
+}
+
+impl Variant {
+    /// The same, changed, under another name.
+    pub fn with(&self, name: &str, change: impl FnOnce(&mut Settings, &mut RunConfig)) -> Self {
+        let mut variant = Self { name: name.to_owned(), ..self.clone() };
+        change(&mut variant.settings, &mut variant.config);
+        variant
+    }
+
+    /// The same with another order of delivery.
+    pub fn in_order(&self, order: Order, max_displacement: Option<u64>, name: &str) -> Self {
+        self.with(name, |settings, _| {
+            (settings.order, settings.max_displacement) = (order, max_displacement);
+            (settings.costs, settings.replay) = (None, None);
+        })
+    }
+
+    /// Whether its order of delivery is known before it runs.
+    pub fn is_predetermined(&self) -> bool {
+        self.settings.order != Order::Arrival || self.settings.replay.is_some()
+    }
+
+    /// The same with an op of ours at the end of the chain.
+    pub fn probed(&self, probe: &Arc<Probe>) -> Self {
+        Self { probe: Some(Arc::clone(probe)), ..self.clone() }
+    }
+}
+
+/// The plan that is looked at.
+pub(super) struct Subject<'a> {
+    pub plan: Arc<Plan>,
+    pub extent: Extent,
+    pub machine: Machine,
+    pub watch: &'a dyn Watch,
+    /// Who makes bytes that change by themselves, once that is known: then only numbers of samples can be compared.
+    pub unstable: Option<String>,
+}
+
+impl Subject<'_> {
+    /// The plan as it is, with 1 worker, with the fields that a check needs, bad samples replaced, and without a log.
+    pub fn own(&self) -> Variant {
+        let mut settings = self.plan.settings().clone();
+        let mut names: Vec<String> = self.plan.delivered().iter().map(ToString::to_string).collect();
+        names.extend(["index", "padded"].map(str::to_owned).into_iter().filter(|own| !self.delivers(own)));
+        settings.returns = Some(names);
+        settings.on_error = OnError::Skip { max_fraction: 1.0 };
+        let config = RunConfig { arrival_log: None, num_workers: Workers::Count(1), ..self.plan.config().clone() };
+        Variant { name: "1 worker".to_owned(), settings, config, probe: None, has_data: true }
+    }
+
+    fn delivers(&self, name: &str) -> bool {
+        self.plan.delivered().iter().any(|field| **field == *name)
+    }
+
+    /// The plan in strict order, with 1 worker.
+    pub fn strict(&self) -> Variant {
+        let own = self.own();
+        if own.settings.order == Order::Strict {
+            own
+        } else {
+            own.in_order(Order::Strict, None, "strict order, 1 worker")
+        }
+    }
+
+    /// Whether the order of delivery of the plan is known before it runs.
+    pub fn is_predetermined(&self) -> bool {
+        !self.plan.is_in_arrival_order()
+    }
+
+    /// Why not even the numbers of samples can be compared: somebody may make samples fail at times.
+    pub fn erratic(&self, has_bad: bool) -> Option<String> {
+        let who = self.unstable.as_ref().filter(|_| has_bad)?;
+        Some(format!("samples may be bad at one time and not at another: {who}"))
+    }
+
+    /// A variant, checked, over the same open source.
+    pub fn open(&self, variant: &Variant) -> Result<Arc<Plan>, PlanError> {
+        let mut ops = if variant.has_data { self.plan.ops().to_vec() } else { Vec::new() };
+        ops.extend(variant.probe.as_ref().map(Probe::planned));
+        let source = Arc::clone(self.plan.source());
+        Ok(Arc::new(Plan::new(source, ops, variant.settings.clone(), variant.config.clone())?))
+    }
+
+    /// A loader of a variant. What it learns of costs with an op of ours in the chain is not kept.
+    pub fn loader(&self, variant: &Variant) -> Result<Loader, VerifyError> {
+        let mut machine = self.machine.clone();
+        if variant.probe.is_some() || !variant.has_data {
+            machine.cache_folder = None;
+        }
+        Ok(Loader::new(self.open(variant)?, &machine))
+    }
+
+    /// Takes up to `most` batches of the next iteration; says whether the epoch has ended.
+    pub fn take(
+        &self,
+        loader: &Loader,
+        configuration: &str,
+        most: u64,
+        mut each: impl FnMut(&Batch),
+    ) -> Result<bool, VerifyError> {
+        let failed = |source| VerifyError::Run { configuration: configuration.to_owned(), source };
+        let iteration = loader.begin().map_err(failed)?;
+        let mut taken = 0;
+        while taken < most {
+            self.check()?;
+            match loader.next_within(iteration, TURN).map_err(failed)? {
+                Next::Batch(batch) => {
+                    taken += 1;
+                    each(&batch);
+                    self.watch.delivered(configuration, batch.len as u64);
+                }
+                Next::End => return Ok(true),
+                Next::NotYet => {}
+            }
+        }
+        Ok(taken == loader.plan().batches_per_epoch())
+    }
+
+    /// An error if somebody wants to stop.
+    pub fn check(&self) -> Result<(), VerifyError> {
+        if self.watch.wants_to_stop() { Err(VerifyError::Stopped) } else { Ok(()) }
+    }
+
+    /// Batches of an epoch that are looked at.
+    pub fn batches(&self) -> u64 {
+        let asked = self.extent.samples.div_ceil(self.plan.settings().batch_size as u64);
+        asked.max(FEWEST_BATCHES).min(self.plan.batches_per_epoch())
+    }
+
+    /// Samples of an epoch that are looked at.
+    pub fn samples(&self) -> u64 {
+        self.batches().saturating_mul(self.plan.settings().batch_size as u64).min(self.plan.share(0).samples())
+    }
+
+    /// Whether whole epochs are looked at.
+    pub fn sees_all(&self) -> bool {
+        self.batches() == self.plan.batches_per_epoch()
+    }
+
+    /// What strict order gives at the first turns of an epoch: places and samples.
+    pub fn sequence(&self, epoch: Epoch, turns: u64) -> Vec<(Place, SampleRequest)> {
+        let (share, visits) = (self.plan.share(0), self.plan.sequence().epoch(epoch));
+        let places = (0..turns.min(share.samples())).map(|turn| share.place(turn));
+        places.map(|place| (place, self.plan.wanted(epoch, &visits, place.position))).collect()
+    }
+
+    /// The name of a sample, for people.
+    pub fn key(&self, id: SampleId) -> String {
+        match self.plan.source().ordinal_of(id) {
+            Some(_) => self.plan.source().key(id).into_owned(),
+            None => format!("number {} of no source", id.0),
+        }
+    }
+
+    /// Samples that a sampler gives more than once in an epoch.
+    pub fn repeated(&self, epoch: Epoch) -> std::collections::HashSet<SampleId> {
+        if self.plan.settings().sampler.is_none() {
+            return std::collections::HashSet::new();
+        }
+        let visits = self.plan.sequence().epoch(epoch);
+        let visits = (0..self.plan.sequence().len()).map(|position| visits.at(Position(position)));
+        visits.filter(|visit| visit.occurrence.0 > 0).map(|visit| self.plan.source().id_at(visit.ordinal)).collect()
+    }
+}

@@ -1,0 +1,125 @@
+//! Law 1: the bytes of a sample do not depend on threads, on what is prepared ahead, on the order of delivery or on a cache.
+
+use feedline_data::plan::{Order, RunConfig, Start, Workers};
+use feedline_order::{Epoch, Occurrence, SampleRequest};
+
+use super::compare::Difference;
+use super::definition::Definition;
+use super::report::Outcome;
+use super::stream::{Stream, collect};
+use super::subject::{Subject, Variant, VerifyError};
+
+/// What was seen of a plan, for the checks that follow.
+#[derive(Debug)]
+pub(super) struct Looked {
+    /// The plan with 1 worker: in its own order, where that is known beforehand, else in strict order.
+    pub reference: (Variant, Stream),
+    /// The plan in strict order, if the reference is in another.
+    pub other_strict: Option<(Variant, Stream)>,
+}
+
+impl Looked {
+    /// The plan in strict order.
+    pub fn strict(&self) -> &(Variant, Stream) {
+        self.other_strict.as_ref().unwrap_or(&self.reference)
+    }
+
+    /// Whether there were bad samples.
+    pub fn has_bad(&self) -> bool {
+        let epochs = self.reference.1.epochs.iter().chain(&self.strict().1.epochs);
+        epochs.into_iter().any(|epoch| epoch.counted > 0)
+    }
+}
+
+/// Runs the plan as the others are measured by.
+pub(super) fn look(subject: &Subject<'_>) -> Result<Looked, VerifyError> {
+    let strict = subject.strict();
+    let reference = if subject.is_predetermined() { subject.own() } else { strict.clone() };
+    let other_strict = if reference.settings.order == Order::Strict {
+        None
+    } else {
+        let stream = collect(subject, &strict)?.0;
+        Some((strict, stream))
+    };
+    let stream = collect(subject, &reference)?.0;
+    Ok(Looked { reference: (reference, stream), other_strict })
+}
+
+/// Compares other configurations with what was seen.
+pub(super) fn check(subject: &mut Subject<'_>, looked: &Looked) -> Result<Outcome, VerifyError> {
+    let (own, reference) = &looked.reference;
+    let problem = (1, "the bytes of a sample are not the same in two configurations");
+    if let Some((strict, stream)) = &looked.other_strict
+        && let Some(difference) = subject.differ_by_sample(stream, reference)
+    {
+        let counterexample = subject.explain(problem, (strict, own), difference, &reference.fields)?;
+        return blame(subject, counterexample, difference);
+    }
+    let others = configurations(subject);
+    for other in &others {
+        let found = collect(subject, other)?.0;
+        let difference = if subject.is_predetermined() {
+            subject.differ(reference, &found)
+        } else {
+            subject.differ_by_sample(reference, &found)
+        };
+        if let Some(difference) = difference {
+            let counterexample = subject.explain(problem, (own, other), difference, &reference.fields)?;
+            return blame(subject, counterexample, difference);
+        }
+    }
+    let names: Vec<&str> = others.iter().map(|variant| &*variant.name).collect();
+    Ok(Outcome::Holds(format!("the same bytes with {}; {}", own.name, names.join("; "))))
+}
+
+/// The plan in its own order, run in other ways.
+fn configurations(subject: &Subject<'_>) -> Vec<Variant> {
+    let own = subject.own();
+    let order = if own.is_predetermined() { "" } else { ", arrival order" };
+    let with = |workers: usize, more: &str, change: fn(&mut RunConfig)| {
+        own.with(&format!("{workers} workers{more}{order}"), |_, config| {
+            config.num_workers = Workers::Count(workers);
+            change(config);
+        })
+    };
+    let mut variants = vec![
+        with(2, "", |_| {}),
+        with(5, "", |_| {}),
+        with(2, ", 1 batch ahead", |config| config.prefetch_batches = Some(1)),
+        with(5, ", 8 batches ahead, first come", |config| {
+            (config.prefetch_batches, config.start) = (Some(8), Start::FirstCome);
+        }),
+    ];
+    if own.config.cache.is_some() {
+        variants.push(with(2, ", no cache", |config| config.cache = None));
+    }
+    variants
+}
+
+/// Looks for the op that makes the bytes of a sample others each time.
+fn blame(
+    subject: &mut Subject<'_>,
+    mut counterexample: super::Counterexample,
+    (epoch, difference): (Epoch, Difference),
+) -> Result<Outcome, VerifyError> {
+    let (turn, id) = match difference {
+        Difference::Field { turn, id, .. } => (turn, Some(id)),
+        Difference::Sample { turn, expected, .. } => (turn, expected),
+    };
+    let planned = subject.sequence(epoch, turn as u64 + 1).pop().map(|(_, wanted)| wanted);
+    let wanted = match (planned, id) {
+        (Some(wanted), Some(id)) if wanted.id != id => Some(SampleRequest { id, epoch, occurrence: Occurrence(0) }),
+        (wanted, _) => wanted,
+    };
+    let Some(wanted) = wanted else { return Ok(Outcome::broken(counterexample)) };
+    if let Some(culprit) = Definition::new(&subject.plan).culprit(wanted)? {
+        subject.unstable = Some(culprit.who.clone());
+        if counterexample.expected.is_none() {
+            counterexample.field = Some(culprit.field).filter(|field| !field.is_empty());
+            counterexample.byte = culprit.byte;
+            (counterexample.expected, counterexample.found) = (Some(culprit.first), Some(culprit.second));
+        }
+        counterexample.culprit = Some(culprit.who);
+    }
+    Ok(Outcome::broken(counterexample))
+}

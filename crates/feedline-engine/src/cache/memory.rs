@@ -1,0 +1,122 @@
+//! Samples that are kept in memory, for one run or for all runs of a process with the same first ops.
+//!
+//! Always true: what is in stays in, and all of it stays below the limit.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use feedline_data::plan::Fingerprint;
+
+use crate::kept::Kept;
+
+/// Beside its bytes, what a record takes.
+const RECORD_OVERHEAD: u64 = 96;
+
+/// A sample that is kept.
+#[derive(Debug)]
+struct Record {
+    /// What it was made from.
+    stamp: u64,
+    bytes: Arc<Vec<u8>>,
+}
+
+/// Records by sample.
+#[derive(Debug, Default)]
+pub struct MemoryShelf {
+    records: RwLock<HashMap<u64, Record>>,
+    bytes: AtomicU64,
+    limit: AtomicU64,
+    is_full: AtomicBool,
+}
+
+impl MemoryShelf {
+    /// Room for at least `limit` bytes.
+    pub fn widen(&self, limit: u64) {
+        if self.limit.fetch_max(limit, Ordering::Relaxed) < limit {
+            self.is_full.store(false, Ordering::Relaxed);
+        }
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
+    }
+
+    pub fn has(&self, id: u64) -> bool {
+        self.records.read().unwrap_or_else(PoisonError::into_inner).contains_key(&id)
+    }
+
+    /// The record of a sample, if it was made from what has this stamp.
+    pub fn get(&self, id: u64, stamp: u64) -> Option<Arc<Vec<u8>>> {
+        let records = self.records.read().unwrap_or_else(PoisonError::into_inner);
+        records.get(&id).filter(|record| record.stamp == stamp).map(|record| Arc::clone(&record.bytes))
+    }
+
+    /// Keeps a record if it fits; says whether it is new here.
+    pub fn put(&self, id: u64, stamp: u64, record: Arc<Vec<u8>>) -> bool {
+        let taken = |record: &[u8]| record.len() as u64 + RECORD_OVERHEAD;
+        let bytes = taken(&record);
+        let limit = self.limit.load(Ordering::Relaxed);
+        let booked = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let mut records = self.records.write().unwrap_or_else(PoisonError::into_inner);
+        let is_known = records.get(&id).is_some_and(|known| known.stamp == stamp);
+        if booked <= limit && !is_known {
+            // One that was made from an older file gives way.
+            if let Some(old) = records.insert(id, Record { stamp, bytes: record }) {
+                self.bytes.fetch_sub(taken(&old.bytes), Ordering::Relaxed);
+            }
+            return true;
+        }
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        // Not even a smaller one is tried: to make samples ready to be kept costs more than to load them.
+        self.is_full.fetch_or(booked > limit, Ordering::Relaxed);
+        false
+    }
+}
+
+/// What runs of one process keep in memory, by what samples are: those with the same source and first ops have it in common.
+#[derive(Debug, Default)]
+pub struct Memories(Kept<MemoryShelf>);
+
+impl Memories {
+    /// Where samples of this kind are kept, for as long as somebody uses it.
+    pub(crate) fn shelf(&self, Fingerprint(prefix): Fingerprint) -> Arc<MemoryShelf> {
+        let Ok(shelf) = self.0.get(prefix, || Ok::<_, Infallible>(MemoryShelf::default()));
+        shelf
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(len: usize) -> Arc<Vec<u8>> {
+        Arc::new(vec![7; len])
+    }
+
+    #[test]
+    fn what_fits_is_kept_and_what_was_made_from_another_file_is_not_found() {
+        let shelf = MemoryShelf::default();
+        shelf.widen(3 * (100 + RECORD_OVERHEAD));
+        assert!(shelf.put(1, 5, record(100)) && !shelf.put(1, 5, record(100)));
+        assert!(shelf.get(1, 5).is_some() && shelf.get(1, 6).is_none() && shelf.get(2, 5).is_none());
+        assert!(shelf.put(1, 6, record(100)), "a newer file");
+        assert!(shelf.get(1, 5).is_none() && shelf.get(1, 6).is_some());
+        assert!(shelf.put(2, 0, record(100)) && !shelf.is_full());
+        assert!(!shelf.put(3, 0, record(101)) && shelf.is_full() && !shelf.has(3));
+        shelf.widen(1000);
+        assert!(shelf.put(3, 0, record(101)));
+    }
+
+    #[test]
+    fn runs_of_one_kind_have_one_shelf_for_as_long_as_one_of_them_lives() {
+        let memories = Memories::default();
+        let [first, same, other] = [3, 3, 4].map(|prefix| memories.shelf(Fingerprint(prefix)));
+        assert!(Arc::ptr_eq(&first, &same) && !Arc::ptr_eq(&first, &other));
+        first.widen(1000);
+        first.put(1, 0, record(10));
+        drop((first, same));
+        assert!(!memories.shelf(Fingerprint(3)).has(1));
+    }
+}

@@ -1,0 +1,244 @@
+//! The ring against a model: jobs that board, read, crash and come back, in any order.
+
+use feedline_order::Seed;
+use proptest::prelude::*;
+
+use super::*;
+
+/// What one job has been through, checked at each step.
+#[derive(Debug)]
+struct Passenger {
+    id: JobId,
+    ride: Ride,
+    had: BTreeSet<Portion>,
+    /// What it holds: number and how many of its samples are still to come.
+    holds: Option<(u64, u64)>,
+}
+
+/// A ring, its jobs and what is being produced.
+struct Model {
+    ring: Ring<Portion>,
+    segments: Segments,
+    producing: Vec<Ordered>,
+    passengers: Vec<Passenger>,
+    produced: u64,
+}
+
+impl Model {
+    fn new(samples: u64, limit: usize) -> Self {
+        let segments = Segments::new(Seed(1), samples, 1);
+        let ring = Ring::new(segments.clone(), limit);
+        Self { ring, segments, producing: Vec::new(), passengers: Vec::new(), produced: 0 }
+    }
+
+    fn len(&self, portion: Portion) -> u64 {
+        let positions = self.segments.positions(portion.segment);
+        positions.end - positions.start
+    }
+
+    fn board(&mut self, ride: Ride, had: BTreeSet<Portion>) {
+        let id = self.ring.board(&ride);
+        self.passengers.push(Passenger { id, ride, had, holds: None });
+        self.give();
+    }
+
+    fn give(&mut self) {
+        let ordered = self.ring.give();
+        self.produced += ordered.len() as u64;
+        self.producing.extend(ordered);
+        assert!(self.ring.live() <= self.ring.limit, "{} segments", self.ring.live());
+    }
+
+    fn publish(&mut self, which: usize) {
+        if !self.producing.is_empty() {
+            let ordered = self.producing.remove(which % self.producing.len());
+            self.ring.publish(ordered.number, ordered.portion);
+            self.give();
+        }
+    }
+
+    /// A job takes a segment, or some samples of the one that it holds.
+    fn read(&mut self, which: usize, samples: u64) -> bool {
+        let which = which % self.passengers.len();
+        let id = self.passengers[which].id;
+        if let Some((number, left)) = self.passengers[which].holds {
+            let taken = samples.clamp(1, left);
+            let passenger = &mut self.passengers[which];
+            passenger.ride.received += taken;
+            passenger.holds = (left > taken).then_some((number, left - taken));
+            if left == taken {
+                if passenger.ride.received == self.segments.samples() {
+                    passenger.ride.jump(Epoch(passenger.ride.epoch.0 + 1));
+                }
+                self.ring.give_back(id, number);
+                self.give();
+            }
+            return true;
+        }
+        let Some(leased) = self.ring.lease(id) else { return false };
+        let len = self.len(leased.portion);
+        let passenger = &mut self.passengers[which];
+        assert_eq!(leased.content, leased.portion);
+        assert_eq!(leased.epoch, passenger.ride.epoch);
+        let under_way = passenger.ride.under_way(&self.segments);
+        let received = if let Some((portion, received)) = under_way {
+            assert_eq!(leased.portion, portion, "what was under way comes first");
+            assert!(leased.skipped <= received);
+            received
+        } else {
+            let again = passenger.ride.order.iter().any(|p| p.segment == leased.portion.segment);
+            assert!(!again, "a segment comes once in an epoch");
+            assert!(passenger.had.insert(leased.portion), "a round of a segment comes once");
+            let before = passenger.ride.rounds[leased.portion.segment as usize];
+            assert!(leased.portion.round > before, "rounds of a segment come in their order");
+            assert_eq!(leased.skipped, 0);
+            passenger.ride.begin(leased.portion);
+            0
+        };
+        passenger.holds = Some((leased.number, len - received));
+        self.give();
+        true
+    }
+
+    /// A job is gone, and comes back later from its last state.
+    fn crash(&mut self, which: usize) -> (Ride, BTreeSet<Portion>) {
+        let Passenger { id, ride, had, .. } = self.passengers.remove(which % self.passengers.len());
+        self.ring.leave(id);
+        self.give();
+        (ride, had)
+    }
+}
+
+#[test]
+fn law_7_who_asks_for_more_than_he_reads_gets_no_more_and_others_are_turned_away_in_time() {
+    let mut model = Model::new(512, 5);
+    model.board(new_ride(&model), BTreeSet::new());
+    let id = model.passengers[0].id;
+    let mut leases = 0;
+    for _ in 0..50 {
+        model.publish(0);
+        leases += usize::from(model.ring.lease(id).is_some());
+        model.give();
+    }
+    assert_eq!(leases, MOST_LEASES);
+    assert!(!model.ring.has_room_for_job());
+    model.ring.leave(id);
+    assert!(model.ring.has_room_for_job());
+}
+
+fn new_ride(model: &Model) -> Ride {
+    Ride::new(&model.segments)
+}
+
+proptest! {
+    #[test]
+    fn law_2_whatever_jobs_do_each_gets_every_segment_once_an_epoch_and_no_round_twice(
+        samples in 8..100_u64, limit in 1..8_usize, steps in prop::collection::vec((0..12_u8, any::<usize>(), 1..20_u64), 1..200),
+    ) {
+        let mut model = Model::new(samples, limit);
+        let mut away = Vec::new();
+        model.board(new_ride(&model), BTreeSet::new());
+        for (step, which, count) in steps {
+            match step {
+                0 if model.passengers.len() < 6 => {
+                    let (ride, had) = away.pop().unwrap_or_else(|| (new_ride(&model), BTreeSet::new()));
+                    model.board(ride, had);
+                }
+                1 if model.passengers.len() > 1 => away.push(model.crash(which)),
+                2..=5 => model.publish(which),
+                _ => {
+                    model.read(which, count);
+                }
+            }
+        }
+        // Nobody waits for ever: when all that is held is given back, everybody goes on.
+        for job in 0..model.passengers.len() {
+            let goal = model.passengers[job].ride.epoch.0 + 2;
+            let mut turns = 0;
+            while model.passengers[job].ride.epoch.0 < goal {
+                turns += 1;
+                prop_assert!(turns < 20_000, "job {} does not get on: {:?}", job, model.ring);
+                model.publish(0);
+                if !model.read(job, 1000) {
+                    for other in 0..model.passengers.len() {
+                        model.read(other, 1000);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn law_7_a_job_that_reads_nothing_holds_nobody_up() {
+    let mut model = Model::new(64, 3);
+    model.board(new_ride(&model), BTreeSet::new());
+    model.publish(0);
+    assert!(model.read(0, 1), "it holds a segment from now on, and never reads on");
+    model.board(new_ride(&model), BTreeSet::new());
+    for _ in 0..1000 {
+        model.publish(0);
+        model.read(1, 1000);
+    }
+    assert!(model.passengers[1].ride.epoch.0 > 10, "{:?}", model.passengers[1].ride.epoch);
+}
+
+#[test]
+fn equal_jobs_are_served_by_one_production() {
+    let mut model = Model::new(512, 12);
+    (0..9).for_each(|_| model.board(new_ride(&model), BTreeSet::new()));
+    while model.passengers.iter().any(|passenger| passenger.ride.epoch.0 < 4) {
+        model.publish(0);
+        for job in 0..9 {
+            model.read(job, 8);
+        }
+    }
+    let epochs = model.produced as f64 / model.segments.count() as f64;
+    assert!(epochs < 4.7, "{epochs} epochs were produced for 36");
+}
+
+#[test]
+fn law_7_an_idle_job_stops_nobody_where_segments_are_short() {
+    for limit in 3..14 {
+        let mut model = Model::new(24, limit);
+        let idle = model.ring.board(&new_ride(&model));
+        model.give();
+        model.publish(0);
+        assert!(model.ring.lease(idle).is_some(), "it reads on no more");
+        let active = model.ring.board(&new_ride(&model));
+        let (mut held, mut taken) = (None, 0);
+        for _ in 0..500 {
+            model.give();
+            model.publish(0);
+            // Its last batch is there until it has the next one.
+            if let Some(leased) = model.ring.lease(active) {
+                taken += 1;
+                if let Some(before) = held.replace(leased.number) {
+                    model.ring.give_back(active, before);
+                }
+            }
+        }
+        assert!(taken > 3 * model.segments.count(), "{taken} segments with room for {limit}");
+    }
+}
+
+#[test]
+fn law_5_a_segment_that_is_leased_twice_is_free_when_both_are_given_back() {
+    let mut model = Model::new(64, 4);
+    let job = model.ring.board(&new_ride(&model));
+    model.give();
+    model.publish(0);
+    let first = model.ring.lease(job).unwrap();
+    let mut ride = new_ride(&model);
+    ride.begin(first.portion);
+    ride.received = 1;
+    model.ring.change(job, &ride);
+    model.give();
+    let again = model.ring.lease(job).unwrap();
+    assert_eq!((again.number, again.portion), (first.number, first.portion));
+    model.ring.give_back(job, first.number);
+    assert_eq!(model.ring.leased(), 1, "it is read once more");
+    model.ring.give_back(job, again.number);
+    assert_eq!(model.ring.leased(), 0);
+    assert!(model.ring.leave(job).is_empty());
+}

@@ -1,0 +1,58 @@
+//! What can go wrong once a plan runs.
+
+use std::sync::Arc;
+
+use feedline_data::batch::RaggedError;
+use feedline_data::failure::SampleFailure;
+use feedline_data::plan::PlanError;
+use feedline_order::Epoch;
+
+use crate::state::{RideError, StateError};
+
+/// Why there is no next batch.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum Error {
+    #[error(transparent)]
+    Sample(#[from] Arc<SampleFailure>),
+    #[error("{replaced} bad samples in epoch {}, but at most {allowed} may be replaced", epoch.0)]
+    TooManyFailures { replaced: u64, allowed: u64, epoch: Epoch, source: Arc<SampleFailure> },
+    #[error(transparent)]
+    Ragged(#[from] Box<RaggedError>),
+    #[error("the loader is closed")]
+    Closed,
+    #[error("a newer iterator of this loader has taken over; one loader has one stream")]
+    Superseded,
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error("the system has no {bytes} bytes left for a batch; lower batch_size or prefetch_batches")]
+    OutOfMemory { bytes: usize },
+    #[error(
+        "the system has no {bytes} bytes left for a segment of samples; free memory, or let the node take less of it"
+    )]
+    NoSegment { bytes: usize },
+    #[error("a preparer thread panicked, which is a bug; please report it")]
+    Panicked,
+    #[error("samples of this plan cannot be produced for several jobs")]
+    Unproducible(#[source] Box<PlanError>),
+    #[error("segments take {needs} bytes of shared memory at least, but {has} are allowed; give the node more memory")]
+    SharedMemory { needs: u64, has: u64 },
+    #[error(
+        "the jobs that are there hold all of the {segments} segments of {bytes} bytes that the node has room for; give it more memory"
+    )]
+    Crowded { segments: usize, bytes: u64 },
+    #[error(transparent)]
+    Ride(#[from] RideError),
+    #[error(transparent)]
+    Carousel(Arc<Self>),
+    #[error("samples cannot be produced any more: {reason}")]
+    Production { reason: String },
+    #[error("this job cannot attach to a node: {reason}")]
+    Attach { reason: String },
+    #[error("the node at {socket:?} is gone: {reason}")]
+    Node { socket: String, reason: String },
+    #[error("the log of arrivals {path:?} cannot be written")]
+    ArrivalLog { path: String, source: std::io::Error },
+    #[error("cannot start a preparer thread")]
+    Thread(#[source] std::io::Error),
+}

@@ -1,0 +1,76 @@
+//! Keeps the order of a stream whose order is decided while the plan runs: in a log, and counted up for a report.
+
+use std::sync::{Mutex, PoisonError};
+
+use feedline_data::cost::Costs;
+use feedline_data::op::Effort;
+use feedline_data::plan::{ArrivalLog, Plan};
+use feedline_order::{Epoch, OrderReport, SLOW, Tally};
+
+use crate::error::Error;
+use crate::run::Delivery;
+
+/// The order in which samples were delivered.
+#[derive(Debug)]
+pub(super) struct ArrivalBook(Mutex<Book>);
+
+#[derive(Debug)]
+struct Book {
+    path: Option<String>,
+    log: Option<ArrivalLog>,
+    /// Epoch, offset and number of the batch that would go on with what was counted.
+    next: (Epoch, u64, u64),
+    tally: Tally,
+}
+
+impl ArrivalBook {
+    pub fn new(plan: &Plan) -> Self {
+        let path = plan.config().arrival_log.clone();
+        let tally = Tally::new(plan.settings().batch_size);
+        Self(Mutex::new(Book { path, log: None, next: (Epoch(0), 0, 0), tally }))
+    }
+
+    /// Books a batch. If it cannot be logged it must not be delivered.
+    pub fn book(&self, delivery: &Delivery, plan: &Plan, costs: &Costs) -> Result<(), Error> {
+        let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        book.write(delivery, plan)?;
+        let (before, visits) = (&delivery.before, plan.sequence().epoch(delivery.before.epoch));
+        if book.next != (before.epoch, before.offset, before.batches) {
+            book.tally = Tally::new(plan.settings().batch_size);
+        }
+        book.next = (before.epoch, before.offset, before.batches + 1);
+        let share = plan.share(before.offset);
+        let slow_above = costs.spread().mean * SLOW;
+        for (turn, &number) in (before.turns(plan)..).zip(&delivery.numbers) {
+            let wanted = plan.wanted(before.epoch, &visits, share.place(number).position);
+            book.tally.add(turn, number, costs.predict(plan, wanted, Effort::Usual) > slow_above);
+        }
+        Ok(())
+    }
+
+    /// What was counted of the epoch that was delivered last.
+    pub fn report(&self, epoch: Option<Epoch>, plan: &Plan) -> Option<OrderReport> {
+        let book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_asked = epoch.is_none_or(|epoch| epoch == book.next.0);
+        is_asked.then(|| book.tally.report(plan.max_displacement()))
+    }
+}
+
+impl Book {
+    fn write(&mut self, delivery: &Delivery, plan: &Plan) -> Result<(), Error> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let before = &delivery.before;
+        let written = match &mut self.log {
+            Some(log) => Ok(log),
+            None => ArrivalLog::open(path, plan).map(|log| self.log.insert(log)),
+        };
+        let place = (before.epoch, before.offset, before.batches);
+        let written = written.and_then(|log| log.write(place, delivery.numbers.clone()));
+        let path = path.clone();
+        written.map_err(|source| {
+            // A record may have been cut short; to open the log again ends its line.
+            self.log = None;
+            Error::ArrivalLog { path, source }
+        })
+    }
+}

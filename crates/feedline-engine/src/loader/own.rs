@@ -1,0 +1,469 @@
+//! One stream of batches for one consumer: epochs, iterations, states.
+//!
+//! In: a plan. Out: batches of one epoch per iteration. The run behind it starts with the first batch asked for and goes on
+//! over the end of epochs, so there is no pause between them. The batches may come from a node instead; if that is lost, the
+//! stream goes on from what was received, with a run of its own, or ends with an error, as asked.
+//!
+//! Always true: to iterate again, also after a break, is the next epoch; after an error it goes on before what could not be
+//! delivered; the state says what the consumer has received.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use feedline_data::batch::Batch;
+use feedline_data::cost::CostFile;
+use feedline_data::memory::Iterating;
+use feedline_data::plan::Plan;
+use feedline_order::{Epoch, Occurrence, OrderReport, SampleRequest};
+
+use super::arrival_book::ArrivalBook;
+use super::deliverer::{Deliverer, Open};
+use crate::error::Error;
+use crate::machine::Machine;
+use crate::metrics::{Snapshot, Timeline};
+use crate::offload::OffloadReport;
+use crate::run::{Lasting, Run, keep_costs, lasting_for};
+use crate::state::{Cursor, State};
+use crate::supply::{Supply, supply_for};
+
+/// A stream of batches.
+#[derive(Debug)]
+pub struct Loader {
+    plan: Arc<Plan>,
+    supply: Arc<dyn Supply>,
+    lasting: Lasting,
+    machine: Machine,
+    node: Option<Node>,
+    /// The order in which batches were delivered, where it is decided while the plan runs.
+    arrivals: Option<ArrivalBook>,
+    progress: Mutex<Progress>,
+    /// Held while a run starts, or a node is reached: by one at a time, and nobody who only looks has to wait for it.
+    starting: Mutex<()>,
+    /// Held while a consumer waits and while the place in the stream changes: a batch is taken from the run and booked as
+    /// received in one turn, so none is lost between the two.
+    turn: Mutex<()>,
+}
+
+/// A node that prepares the batches of a stream.
+struct Node {
+    open: Open,
+    /// Whether the stream goes on without it.
+    continues: bool,
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("continues", &self.continues).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct Progress {
+    run: Option<Arc<dyn Deliverer>>,
+    /// Whether batches are prepared here though there was a node.
+    has_lost_node: bool,
+    /// Whether there was a node.
+    was_attached: bool,
+    received: Cursor,
+    iteration: Iteration,
+    stage: Stage,
+    is_closed: bool,
+    /// While it iterates, other loaders of the process leave it its part of the machine.
+    iterating: Option<Iterating>,
+}
+
+/// The number of an iteration: one pass of a `for` loop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Iteration(u64);
+
+impl Iteration {
+    /// Its number, for callers that cannot hold the type.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The iteration with this number.
+    pub fn from_number(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// No batch of the current epoch has been received in this iteration.
+    Fresh,
+    /// Some have.
+    Under,
+    /// All have.
+    Ended,
+    /// The next batch could not be delivered.
+    Stuck,
+}
+
+/// What a wait gave.
+#[derive(Debug)]
+pub enum Next {
+    /// A batch.
+    Batch(Box<Batch>),
+    /// The epoch has ended.
+    End,
+    /// Nothing yet: ask again.
+    NotYet,
+}
+
+impl Loader {
+    /// A stream of `plan` from its own source.
+    pub fn new(plan: Arc<Plan>, machine: &Machine) -> Self {
+        let supply = supply_for(&plan, machine);
+        Self::with_supply(plan, supply, machine)
+    }
+
+    /// A stream of `plan` whose batches come from the node that `open` reaches when the first is asked for. If it is lost, the
+    /// stream `continues` with a run of its own, or ends.
+    pub fn from_node(plan: Arc<Plan>, machine: &Machine, open: Open, continues: bool) -> Self {
+        let mut loader = Self::new(plan, machine);
+        loader.node = Some(Node { open, continues });
+        loader
+    }
+
+    /// A stream of `plan` whose samples come from `supply`.
+    pub fn with_supply(plan: Arc<Plan>, supply: Arc<dyn Supply>, machine: &Machine) -> Self {
+        let progress = Progress {
+            run: None,
+            has_lost_node: false,
+            was_attached: false,
+            received: Cursor::default(),
+            iteration: Iteration(0),
+            stage: Stage::Fresh,
+            is_closed: false,
+            iterating: None,
+        };
+        Self {
+            lasting: lasting_for(&plan, &supply, machine),
+            machine: machine.clone(),
+            node: None,
+            arrivals: plan.is_in_arrival_order().then(|| ArrivalBook::new(&plan)),
+            plan,
+            supply,
+            progress: Mutex::new(progress),
+            starting: Mutex::default(),
+            turn: Mutex::default(),
+        }
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// Begins an iteration: the epoch of a loaded state or of `set_epoch`, else the one after the last. Starts nothing.
+    pub fn begin(&self) -> Result<Iteration, Error> {
+        let _turn = self.turn();
+        let mut progress = self.lock();
+        if progress.is_closed {
+            return Err(Error::Closed);
+        }
+        if progress.stage == Stage::Under {
+            let next = Epoch(progress.received.epoch.0 + 1);
+            progress.jump(Cursor::start_of(next));
+        }
+        // What could not be delivered is tried once more, by new threads.
+        let failed = if progress.stage == Stage::Stuck { progress.run.take() } else { None };
+        progress.stage = Stage::Fresh;
+        progress.iteration.0 += 1;
+        let iteration = progress.iteration;
+        drop(progress);
+        drop(failed);
+        Ok(iteration)
+    }
+
+    /// Waits up to `timeout` for the next batch of an iteration, and takes it.
+    pub fn next_within(&self, iteration: Iteration, timeout: Duration) -> Result<Next, Error> {
+        if self.wait_within(iteration, timeout)? { self.take(iteration) } else { Ok(Next::NotYet) }
+    }
+
+    /// Waits up to `timeout` until [`Loader::take`] has an answer; says whether it has. What is not taken is not received.
+    pub fn wait_within(&self, iteration: Iteration, timeout: Duration) -> Result<bool, Error> {
+        // Nothing is taken here, so nobody else has to wait for this wait: `take` looks again.
+        let Some(run) = self.run_of(iteration)? else { return Ok(true) };
+        match run.wait_within(timeout) {
+            // The run was dropped for a newer one; what that means is said by the next look.
+            Err(Error::Closed) => self.run_of(iteration).map(|_| false),
+            Err(error) => self.book_stuck(iteration, error).map(|()| false),
+            ready => ready,
+        }
+    }
+
+    /// Takes the next batch of an iteration, if it is ready.
+    pub fn take(&self, iteration: Iteration) -> Result<Next, Error> {
+        let _turn = self.turn();
+        let Some(run) = self.run_of(iteration)? else { return Ok(Next::End) };
+        let delivery = match run.take() {
+            Ok(Some(delivery)) => delivery,
+            Ok(None) => return Ok(Next::NotYet),
+            Err(error) => return self.book_stuck(iteration, error).map(|()| Next::NotYet),
+        };
+        if let Some(arrivals) = &self.arrivals
+            && let Err(error) = arrivals.book(&delivery, &self.plan, &self.lasting.costs)
+        {
+            // The batch counts as not delivered, so the next run prepares it again.
+            let failed = self.lock().run.take();
+            drop(failed);
+            return self.book_stuck(iteration, error).map(|()| Next::NotYet);
+        }
+        let mut progress = self.lock();
+        let is_last = delivery.after.epoch != delivery.batch.epoch;
+        progress.received = delivery.after;
+        progress.stage = if is_last { Stage::Ended } else { Stage::Under };
+        if is_last {
+            progress.iterating = None;
+        }
+        drop(progress);
+        if is_last {
+            keep_costs(&self.plan, &self.lasting.costs, &self.machine);
+        }
+        Ok(Next::Batch(Box::new(delivery.batch)))
+    }
+
+    /// An error if an iteration gets no more batches: the loader was closed, or a newer iteration began.
+    pub fn check(&self, iteration: Iteration) -> Result<(), Error> {
+        self.lock().check(iteration)
+    }
+
+    /// The epoch that the next iteration would run.
+    pub fn upcoming_epoch(&self) -> Epoch {
+        self.lock().upcoming_epoch()
+    }
+
+    /// Makes `epoch` the next to run; changes nothing if it is that anyway, else drops prepared work.
+    pub fn set_epoch(&self, epoch: Epoch) -> Result<(), Error> {
+        let _turn = self.turn();
+        let mut progress = self.lock();
+        if progress.is_closed {
+            return Err(Error::Closed);
+        }
+        if progress.upcoming_epoch() != epoch {
+            progress.jump(Cursor::start_of(epoch));
+            progress.iteration.0 += 1;
+        }
+        Ok(())
+    }
+
+    /// What the consumer has received.
+    pub fn state(&self) -> State {
+        self.lock().received.to_state(&self.plan)
+    }
+
+    /// Goes on from a state, in the epoch it was taken in.
+    pub fn load_state(&self, state: &State) -> Result<(), Error> {
+        let cursor = state.to_cursor(&self.plan)?;
+        let _turn = self.turn();
+        let mut progress = self.lock();
+        progress.jump(cursor);
+        progress.iteration.0 += 1;
+        Ok(())
+    }
+
+    /// What a storage server does for it, and why, where samples come from one.
+    pub fn offload(&self) -> Option<OffloadReport> {
+        self.supply.offload()
+    }
+
+    /// All that was done so far, in numbers.
+    pub fn snapshot(&self) -> Snapshot {
+        let run = self.lock().run.clone();
+        let queue = run.as_ref().map(|run| run.queue()).unwrap_or_default();
+        let unstarted = || self.plan.config().num_workers.resolve(&self.machine.share);
+        let workers = run.map_or_else(unstarted, |run| run.workers());
+        let Lasting { metrics, budget, .. } = &self.lasting;
+        let reservoir = self.supply.reservoir();
+        Snapshot { reservoir, ..Snapshot::new(metrics, workers, queue, budget.snapshot()) }
+    }
+
+    /// What each sample of the source, in its order, will take in the epoch that the next iteration would run.
+    pub fn costs(&self) -> Vec<Duration> {
+        let (epoch, source) = (self.upcoming_epoch(), self.plan.source());
+        let wanted = |ordinal| SampleRequest { id: source.id_at(ordinal), epoch, occurrence: Occurrence(0) };
+        let predict = |wanted| self.lasting.costs.predict(&*self.plan, wanted, self.supply.effort(wanted));
+        (0..source.len()).map(|ordinal| predict(wanted(ordinal))).collect()
+    }
+
+    /// Notes what each sample of an epoch takes.
+    pub fn watch_costs(&self, epoch: Epoch) {
+        self.lasting.costs.watch(&*self.plan, epoch);
+    }
+
+    /// What the samples of that epoch took, in the source's order, as far as they were prepared.
+    pub fn watched_costs(&self) -> Vec<Option<Duration>> {
+        self.lasting.costs.watched(&*self.plan)
+    }
+
+    /// Begins to keep the life of up to `most_samples` samples and of their batches; gives when it began.
+    pub fn start_timeline(&self, most_samples: usize) -> Instant {
+        self.lasting.metrics.recorder.start(most_samples)
+    }
+
+    /// Ends that, and gives what was kept.
+    pub fn stop_timeline(&self) -> Option<Timeline> {
+        self.lasting.metrics.recorder.stop()
+    }
+
+    /// Writes what samples cost to a file, by which a planned order can be made.
+    pub fn save_costs(&self, path: &Path) -> std::io::Result<()> {
+        CostFile::at(path).write(&self.lasting.costs, &*self.plan)
+    }
+
+    /// What the order of delivery changes; nothing in strict order. In planned order: in `epoch`, by default the one that the next
+    /// iteration would run. In arrival order: in the epoch under way, or else the last one.
+    pub fn order_report(&self, epoch: Option<Epoch>) -> Option<OrderReport> {
+        match &self.arrivals {
+            Some(arrivals) => arrivals.report(epoch, &self.plan),
+            None => self.plan.order_report(epoch.unwrap_or_else(|| self.upcoming_epoch())),
+        }
+    }
+
+    /// Ends an iteration early: its prepared work, memory and threads are freed. The next one starts anew.
+    pub fn abandon(&self, iteration: Iteration) {
+        let _turn = self.turn();
+        let run = {
+            let mut progress = self.lock();
+            if progress.iteration != iteration || progress.stage == Stage::Ended {
+                return;
+            }
+            progress.iterating = None;
+            progress.run.take()
+        };
+        drop(run);
+    }
+
+    /// Ends the run and its threads within a second.
+    pub fn close(&self) {
+        let run = {
+            let mut progress = self.lock();
+            progress.is_closed = true;
+            progress.iterating = None;
+            progress.run.take()
+        };
+        if let Some(run) = run {
+            run.close();
+        }
+        keep_costs(&self.plan, &self.lasting.costs, &self.machine);
+    }
+
+    /// Notes that the next batch could not be delivered; no error if a run of this process will try it again.
+    fn book_stuck(&self, iteration: Iteration, error: Error) -> Result<(), Error> {
+        let mut progress = self.lock();
+        if let Some(node) = self.node.as_ref().filter(|_| !progress.has_lost_node) {
+            // What a node cannot produce cannot be produced here either, and then the error says all about it.
+            let goes_on = match error {
+                Error::Node { .. } => node.continues,
+                Error::Production { .. } => true,
+                _ => false,
+            };
+            if goes_on {
+                tracing::warn!(%error, "this job goes on without the node");
+                progress.has_lost_node = true;
+                let lost = progress.run.take();
+                drop(progress);
+                drop(lost);
+                return Ok(());
+            }
+        }
+        if progress.iteration == iteration {
+            progress.stage = Stage::Stuck;
+        }
+        Err(error)
+    }
+
+    /// The run that feeds an iteration, started if need be; none if the iteration has ended.
+    fn run_of(&self, iteration: Iteration) -> Result<Option<Arc<dyn Deliverer>>, Error> {
+        let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut progress = self.lock();
+        progress.check(iteration)?;
+        if progress.stage == Stage::Fresh && self.plan.batches_per_epoch() == 0 {
+            progress.received = Cursor::start_of(Epoch(progress.received.epoch.0 + 1));
+            progress.stage = Stage::Ended;
+        }
+        if progress.stage == Stage::Ended {
+            return Ok(None);
+        }
+        if progress.iterating.is_none() {
+            progress.iterating = Some(self.machine.share.begin());
+        }
+        if let Some(run) = &progress.run {
+            return Ok(Some(Arc::clone(run)));
+        }
+        let run = match self.node.as_ref().filter(|_| !progress.has_lost_node) {
+            Some(node) => {
+                let received = progress.received.clone();
+                drop(progress);
+                let opened = (node.open)(&received, &self.lasting.metrics);
+                progress = self.lock();
+                // Somebody may have gone elsewhere meanwhile.
+                progress.check(iteration)?;
+                match opened {
+                    // One that was there before is lost, whatever it says now.
+                    Err(error @ (Error::Node { .. } | Error::Attach { .. }))
+                        if node.continues && (progress.was_attached || matches!(error, Error::Node { .. })) =>
+                    {
+                        tracing::warn!(%error, "this job goes on without the node");
+                        progress.has_lost_node = true;
+                        self.start(&progress)?
+                    }
+                    opened => {
+                        progress.was_attached |= opened.is_ok();
+                        opened?
+                    }
+                }
+            }
+            None => self.start(&progress)?,
+        };
+        progress.run = Some(Arc::clone(&run));
+        Ok(Some(run))
+    }
+
+    /// A run of this process.
+    fn start(&self, progress: &Progress) -> Result<Arc<dyn Deliverer>, Error> {
+        let (plan, supply) = (Arc::clone(&self.plan), Arc::clone(&self.supply));
+        Ok(Arc::new(Run::start(plan, supply, progress.received.clone(), None, self.lasting.clone())?))
+    }
+
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Progress {
+    fn check(&self, iteration: Iteration) -> Result<(), Error> {
+        match iteration {
+            _ if self.is_closed => Err(Error::Closed),
+            iteration if self.iteration == iteration => Ok(()),
+            _ => Err(Error::Superseded),
+        }
+    }
+
+    fn upcoming_epoch(&self) -> Epoch {
+        Epoch(self.received.epoch.0 + u64::from(self.stage == Stage::Under))
+    }
+
+    fn jump(&mut self, cursor: Cursor) {
+        self.received = cursor.clone();
+        self.stage = Stage::Fresh;
+        self.iterating = None;
+        if let Some(run) = &self.run {
+            run.seek(cursor);
+        }
+    }
+}

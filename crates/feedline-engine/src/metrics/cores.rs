@@ -1,0 +1,147 @@
+//! How long threads were on a core, and how long they could have been and none was free.
+//!
+//! The system knows: it is asked when somebody wants to know, so that threads spend nothing on it.
+
+use std::fs;
+use std::iter::Sum;
+use std::ops::Add;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Time of threads; none where the system does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CoreTime {
+    /// On a core.
+    pub ran: Duration,
+    /// In the queue for one.
+    pub waited: Duration,
+}
+
+/// Some threads, each from when it enters to when it ends.
+#[derive(Debug, Default)]
+pub struct CoreMeter(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// What the system says of those that run.
+    running: Vec<PathBuf>,
+    ended: CoreTime,
+}
+
+/// A thread that counts, until this is dropped.
+#[derive(Debug)]
+pub struct OnCores<'a> {
+    cores: &'a CoreMeter,
+    schedule: Option<PathBuf>,
+}
+
+impl CoreMeter {
+    /// Counts this thread.
+    pub fn enter(&self) -> OnCores<'_> {
+        let own = fs::read_link("/proc/thread-self").ok();
+        let schedule = own.map(|own| Path::new("/proc").join(own).join("schedstat"));
+        self.lock().running.extend(schedule.clone());
+        OnCores { cores: self, schedule }
+    }
+
+    /// The time of all threads so far.
+    pub fn read(&self) -> CoreTime {
+        // None of them ends meanwhile.
+        let known = self.lock();
+        known.ended + known.running.iter().map(|schedule| CoreTime::of(schedule)).sum()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for OnCores<'_> {
+    fn drop(&mut self) {
+        let Some(schedule) = &self.schedule else { return };
+        let mut known = self.cores.lock();
+        known.running.retain(|other| other != schedule);
+        known.ended = known.ended + CoreTime::of(schedule);
+    }
+}
+
+impl CoreTime {
+    /// That of one thread.
+    fn of(schedule: &Path) -> Self {
+        let told = fs::read_to_string(schedule).unwrap_or_default();
+        // Behind these comes how often it got a core.
+        let mut nanos = told.split_ascii_whitespace().map(|nanos| nanos.parse().unwrap_or_default());
+        let mut next = || Duration::from_nanos(nanos.next().unwrap_or_default());
+        Self { ran: next(), waited: next() }
+    }
+}
+
+impl Add for CoreTime {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { ran: self.ran + other.ran, waited: self.waited + other.waited }
+    }
+}
+
+impl Sum for CoreTime {
+    fn sum<I: Iterator<Item = Self>>(times: I) -> Self {
+        times.fold(Self::default(), Add::add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+    use std::time::Instant;
+
+    use super::*;
+    use feedline_data::cpu_time::thread_cpu_time;
+
+    const WORK: Duration = Duration::from_millis(50);
+
+    fn compute() {
+        let end = thread_cpu_time() + WORK;
+        while thread_cpu_time() < end {}
+    }
+
+    #[test]
+    fn threads_that_share_a_core_wait_for_it_and_those_that_sleep_do_not() {
+        let count = 4 * thread::available_parallelism().unwrap().get() as u32;
+        let (cores, all_are_on) = (CoreMeter::default(), Barrier::new(count as usize));
+        let began = Instant::now();
+        thread::scope(|scope| {
+            for _ in 0..count {
+                scope.spawn(|| {
+                    let _on_cores = cores.enter();
+                    all_are_on.wait();
+                    compute();
+                });
+            }
+        });
+        let (before, most) = (cores.read(), began.elapsed() * count);
+        assert!(before.ran >= WORK * count && before.waited > WORK * count / 4, "{before:?}");
+        assert!(before.ran + before.waited < most, "{before:?} of {most:?}");
+        let began = Instant::now();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let _on_cores = cores.enter();
+                thread::sleep(WORK);
+            });
+        });
+        let more = cores.read().waited.checked_sub(before.waited).unwrap();
+        assert!(more < began.elapsed().checked_sub(WORK).unwrap(), "sleep is no wait for a core: {more:?}");
+        assert!(cores.lock().running.is_empty(), "nobody runs");
+    }
+
+    #[test]
+    fn what_runs_counts_before_it_ends() {
+        let cores = CoreMeter::default();
+        let _on_cores = cores.enter();
+        let before = cores.read();
+        compute();
+        assert!(cores.read().ran > before.ran + WORK / 2);
+    }
+}

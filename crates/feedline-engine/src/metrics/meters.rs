@@ -1,0 +1,223 @@
+//! The counters of a run. All are relaxed atomics: they are read for people, never for decisions about data.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use feedline_data::batch::Batch;
+use feedline_data::failure::SampleFailure;
+use feedline_data::plan::Plan;
+
+use super::{
+    CacheSnapshot, CostMeter, Counter, LoadingMeter, OpMeter, Recorder, SeekSnapshot, StallMeter, ThreadMeter,
+    TrafficMeter,
+};
+
+/// Pairs of bad sample and substitute that are kept for the snapshot.
+const KEPT_SUBSTITUTES: usize = 1000;
+
+/// Time, bytes and number of reads.
+#[derive(Debug, Default)]
+pub struct ReadMeter {
+    busy: Counter,
+    bytes: Counter,
+    reads: Counter,
+}
+
+impl ReadMeter {
+    /// Runs and times one read.
+    pub fn time<T>(&self, read: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let result = read();
+        self.busy.add_time(start.elapsed());
+        self.reads.add(1);
+        result
+    }
+
+    /// Books bytes that were read.
+    pub fn add_bytes(&self, bytes: usize) {
+        self.bytes.add(bytes as u64);
+    }
+
+    /// Busy time, bytes, reads.
+    pub fn read(&self) -> (Duration, u64, u64) {
+        let busy = self.busy.time();
+        (busy, self.bytes.get(), self.reads.get())
+    }
+}
+
+/// Seek indexes: made, and used.
+#[derive(Debug, Default)]
+pub struct SeekMeter {
+    made: Counter,
+    not_seekable: Counter,
+    busy: Counter,
+    bytes: Counter,
+    used: Counter,
+}
+
+impl SeekMeter {
+    /// Books a file that was walked.
+    pub fn add_made(&self, busy: Duration, is_seekable: bool, bytes: usize) {
+        let counter = if is_seekable { &self.made } else { &self.not_seekable };
+        counter.add(1);
+        self.busy.add_time(busy);
+        self.bytes.add(bytes as u64);
+    }
+
+    /// Books a sample of which an index said what to read.
+    pub fn add_used(&self) {
+        self.used.add(1);
+    }
+
+    /// The counters.
+    pub fn read(&self) -> SeekSnapshot {
+        SeekSnapshot {
+            made: self.made.get(),
+            not_seekable: self.not_seekable.get(),
+            made_bytes: self.bytes.get(),
+            busy_seconds: self.busy.seconds(),
+            used: self.used.get(),
+        }
+    }
+}
+
+/// The cache of samples.
+#[derive(Debug, Default)]
+pub struct CacheMeter {
+    hits: Counter,
+    misses: Counter,
+    memory_bytes: Counter,
+    memory_samples: Counter,
+    disk_bytes: Counter,
+}
+
+impl CacheMeter {
+    /// Books a sample that was there.
+    pub fn add_hit(&self) {
+        self.hits.add(1);
+    }
+
+    /// Books a sample that was not.
+    pub fn add_miss(&self) {
+        self.misses.add(1);
+    }
+
+    /// Books what was put into memory.
+    pub fn add_to_memory(&self, bytes: usize) {
+        self.memory_bytes.add(bytes as u64);
+        self.memory_samples.add(1);
+    }
+
+    /// Books what was put on disk.
+    pub fn add_to_disk(&self, bytes: usize) {
+        self.disk_bytes.add(bytes as u64);
+    }
+
+    /// The counters.
+    pub fn read(&self) -> CacheSnapshot {
+        CacheSnapshot {
+            hits: self.hits.get(),
+            misses: self.misses.get(),
+            ram_bytes: self.memory_bytes.get(),
+            ram_samples: self.memory_samples.get(),
+            written_bytes: self.disk_bytes.get(),
+        }
+    }
+}
+
+/// A bad sample and what was delivered in its place.
+#[derive(Clone, Debug)]
+pub struct Substitute {
+    /// The bad sample and what was wrong.
+    pub failure: Arc<SampleFailure>,
+    /// The substitute's name.
+    pub by: String,
+}
+
+/// All counters of a run.
+#[derive(Debug)]
+pub struct Metrics {
+    /// One meter per op of the plan.
+    pub ops: Vec<OpMeter>,
+    /// Preparer threads.
+    pub threads: ThreadMeter,
+    /// What comes before the first op.
+    pub loading: LoadingMeter,
+    /// How well costs were predicted.
+    pub costs: CostMeter,
+    /// The store.
+    pub read: ReadMeter,
+    /// What the supply gets from peers.
+    pub traffic: Arc<TrafficMeter>,
+    /// Seek indexes.
+    pub seek: SeekMeter,
+    /// The cache of samples.
+    pub cache: CacheMeter,
+    /// Time that consumers waited.
+    pub stalls: StallMeter,
+    /// The life of batches, where that is asked for.
+    pub recorder: Recorder,
+    pub(crate) samples: Counter,
+    pub(crate) batches: Counter,
+    pub(crate) content_bytes: Counter,
+    substituted: Counter,
+    substitutes: Mutex<VecDeque<Substitute>>,
+}
+
+impl Metrics {
+    /// Counters at zero for the ops of `plan`.
+    pub fn new(plan: &Plan) -> Self {
+        Self::counting(plan, Arc::default())
+    }
+
+    /// The same, with the counter of what a supply gets from peers.
+    pub fn counting(plan: &Plan, traffic: Arc<TrafficMeter>) -> Self {
+        Self {
+            ops: plan.ops().iter().map(|op| OpMeter::new(op.name())).collect(),
+            threads: ThreadMeter::default(),
+            loading: LoadingMeter::default(),
+            costs: CostMeter::default(),
+            read: ReadMeter::default(),
+            traffic,
+            seek: SeekMeter::default(),
+            cache: CacheMeter::default(),
+            stalls: StallMeter::default(),
+            recorder: Recorder::default(),
+            samples: Counter::default(),
+            batches: Counter::default(),
+            content_bytes: Counter::default(),
+            substituted: Counter::default(),
+            substitutes: Mutex::default(),
+        }
+    }
+
+    /// Books a batch that was delivered.
+    pub fn add_batch(&self, batch: &Batch) {
+        self.batches.add(1);
+        self.samples.add(batch.len as u64);
+        self.content_bytes.add(batch.content_bytes() as u64);
+    }
+
+    /// Books substitutes that were delivered.
+    pub fn add_substitutes(&self, new: &[Substitute]) {
+        // Nearly always: so nobody waits here for a snapshot that is being taken.
+        if new.is_empty() {
+            return;
+        }
+        self.substituted.add(new.len() as u64);
+        let mut kept = self.substitutes.lock().unwrap_or_else(PoisonError::into_inner);
+        for substitute in new {
+            if kept.len() == KEPT_SUBSTITUTES {
+                kept.pop_front();
+            }
+            kept.push_back(substitute.clone());
+        }
+    }
+
+    /// How many substitutes were delivered, and the latest of them.
+    pub fn substitutes(&self) -> (u64, Vec<Substitute>) {
+        let kept = self.substitutes.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.substituted.get(), kept.iter().cloned().collect())
+    }
+}

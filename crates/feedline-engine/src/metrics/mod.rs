@@ -1,0 +1,34 @@
+//! Counting: what every stage did, how long it took, and what the consumer waited for.
+//!
+//! In: increments from the engine, of each sample and op. Out: a [`Snapshot`]. Ops, sources and stores do not know that
+//! they are counted.
+
+mod cores;
+mod costs;
+mod counter;
+mod loading;
+mod meters;
+mod ops;
+mod snapshot;
+mod stalls;
+mod threads;
+mod timeline;
+mod traffic;
+
+pub use cores::{CoreMeter, CoreTime, OnCores};
+pub use costs::{CostMeter, CostSnapshot};
+pub use counter::Counter;
+pub(crate) use counter::counts;
+#[cfg(feature = "switch-counting")]
+pub use counter::switch;
+pub use loading::{LoadingMeter, LoadingSnapshot};
+pub use meters::{CacheMeter, Metrics, ReadMeter, SeekMeter, Substitute};
+pub use ops::{Look, OpMeter, OpTotals, Tally};
+pub use snapshot::{
+    CacheSnapshot, MemorySnapshot, OpSnapshot, QueueSnapshot, ReservoirSnapshot, SeekSnapshot, Snapshot, StoreSnapshot,
+    SubstituteSnapshot,
+};
+pub use stalls::{Phase, StallMeter};
+pub use threads::{ThreadMeter, ThreadTotals};
+pub use timeline::{BatchLife, Marks, Recorder, SampleLife, Seat, Stretch, Timeline};
+pub use traffic::{TrafficMeter, TrafficSums};

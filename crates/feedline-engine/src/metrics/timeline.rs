@@ -1,0 +1,286 @@
+//! The life of batches: when the order of each was drawn up, when its samples were asked for, read, changed by each op, and
+//! delivered.
+//!
+//! In: times from preparer threads and from the consumer, while a timeline is asked for. Out: a [`Timeline`]. Without one asked for,
+//! a thread looks at a flag once a sample, in arrival order twice.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use feedline_order::{Epoch, SampleId};
+use serde::Serialize;
+
+/// From when to when, in microseconds since the timeline began.
+pub type Stretch = (f64, f64);
+
+/// The life of a sample.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SampleLife {
+    /// The batch it is in, as a number of the run.
+    pub batch: u64,
+    /// Its slot there.
+    pub slot: usize,
+    /// Its id.
+    pub id: u64,
+    /// The thread that prepared it.
+    pub thread: usize,
+    /// When its batch was opened, and it was asked for.
+    pub asked: f64,
+    /// Reading first, then each op, then the way into the slot.
+    pub stages: Vec<Stretch>,
+}
+
+/// The life of a batch in the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct BatchLife {
+    /// Its number in the run.
+    pub batch: u64,
+    /// Its epoch, and its number there.
+    pub epoch: u64,
+    /// The latter.
+    pub number: u64,
+    /// How many samples it has.
+    pub samples: usize,
+    /// From when to when it was drawn up which samples it has, and room was made for them.
+    pub order: Stretch,
+    /// When the last of them was in its slot.
+    pub complete: f64,
+    /// When it was delivered.
+    pub delivered: f64,
+}
+
+/// What happened in a stretch of batches.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Timeline {
+    /// Samples, in the order in which they were finished.
+    pub samples: Vec<SampleLife>,
+    /// Batches, in the order in which they were delivered.
+    pub batches: Vec<BatchLife>,
+}
+
+/// What one sample's times are about.
+#[derive(Clone, Copy, Debug)]
+pub struct Seat {
+    /// The batch, as a number of the run.
+    pub batch: u64,
+    /// The slot.
+    pub slot: usize,
+    /// When it was asked for.
+    pub asked: Instant,
+    /// The thread.
+    pub thread: usize,
+}
+
+/// Keeps times while a timeline is asked for.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    is_on: AtomicBool,
+    has_timeline: AtomicBool,
+    kept: Mutex<Option<Kept>>,
+}
+
+/// Times of samples that one thread has prepared and not told yet.
+#[derive(Debug, Default)]
+pub struct Marks {
+    /// Samples, each with the end of its times.
+    samples: Vec<(Seat, SampleId, usize)>,
+    /// When the first stage of a sample began, and when each ended.
+    times: Vec<Instant>,
+}
+
+impl Marks {
+    /// Begins with a sample; what was marked of one that came to nothing is dropped.
+    pub fn begin(&mut self) {
+        self.times.truncate(self.samples.last().map_or(0, |sample| sample.2));
+    }
+
+    /// Marks the beginning of the first stage of a sample, or the end of a stage.
+    pub fn mark(&mut self, time: Instant) {
+        self.times.push(time);
+    }
+
+    /// Ends with a sample.
+    pub fn end(&mut self, seat: Seat, id: SampleId) {
+        self.samples.push((seat, id, self.times.len()));
+    }
+}
+
+#[derive(Debug)]
+struct Kept {
+    began: Instant,
+    most_samples: usize,
+    marks: Marks,
+    /// Samples that changed seats: from where to where.
+    moves: Vec<((u64, usize), (u64, usize))>,
+    /// The last batch that a sample is kept of.
+    last_batch: u64,
+    batches: Vec<BatchLife>,
+}
+
+impl Kept {
+    /// All of it, for people.
+    fn timeline(self) -> Timeline {
+        let at = |time: &Instant| micros(self.began, *time);
+        let mut first = 0;
+        let mut seats = HashMap::new();
+        let mut samples = Vec::with_capacity(self.marks.samples.len());
+        for (Seat { batch, slot, asked, thread }, id, end) in self.marks.samples {
+            let stages = self.marks.times[first..end].array_windows().map(|[from, to]| (at(from), at(to))).collect();
+            first = end;
+            seats.insert((batch, slot), samples.len());
+            samples.push(SampleLife { batch, slot, id: id.0, thread, asked: at(&asked), stages });
+        }
+        for (from, to) in self.moves {
+            if let Some(number) = seats.remove(&from) {
+                (samples[number].batch, samples[number].slot) = to;
+            }
+        }
+        Timeline { samples, batches: self.batches }
+    }
+}
+
+impl Recorder {
+    /// Begins a timeline of up to `most_samples` samples.
+    pub fn start(&self, most_samples: usize) -> Instant {
+        let began = Instant::now();
+        let marks = Marks::default();
+        let kept = Kept { began, most_samples, marks, moves: Vec::new(), last_batch: 0, batches: Vec::new() };
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
+        self.has_timeline.store(true, Ordering::Relaxed);
+        self.is_on.store(true, Ordering::Relaxed);
+        began
+    }
+
+    /// Ends it, and gives what was kept.
+    pub fn stop(&self) -> Option<Timeline> {
+        self.is_on.store(false, Ordering::Relaxed);
+        self.has_timeline.store(false, Ordering::Relaxed);
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
+        kept.map(Kept::timeline)
+    }
+
+    /// Whether times are wanted.
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// Books samples of a thread, of which nothing is left with it.
+    pub fn add_samples(&self, marks: &mut Marks) {
+        marks.begin();
+        if marks.samples.is_empty() {
+            return;
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(kept) = kept.as_mut() else { return *marks = Marks::default() };
+        let before = kept.marks.times.len();
+        let room = kept.most_samples - kept.marks.samples.len().min(kept.most_samples);
+        kept.marks.times.append(&mut marks.times);
+        for (seat, id, end) in marks.samples.drain(..).take(room) {
+            kept.last_batch = kept.last_batch.max(seat.batch);
+            kept.marks.samples.push((seat, id, before + end));
+        }
+        marks.samples.clear();
+        kept.marks.begin();
+        if kept.marks.samples.len() >= kept.most_samples {
+            self.is_on.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Books that a sample went into another slot than it was prepared for, as in arrival order.
+    pub fn move_sample(&self, from: (u64, usize), (batch, slot): (u64, usize)) {
+        if !self.has_timeline.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(kept) = kept.as_mut() else { return };
+        // Behind the last sample that is kept nothing more is.
+        if self.is_on() || from.0 <= kept.last_batch {
+            kept.moves.push((from, (batch, slot)));
+        }
+        if self.is_on() {
+            kept.last_batch = kept.last_batch.max(batch);
+        }
+    }
+
+    /// Books a batch that is delivered: its number in the run, its epoch and number there, and how many samples it has. Its order was
+    /// begun and ended, and it was complete, at `times`.
+    pub fn add_batch(&self, batch: u64, (epoch, number): (Epoch, u64), samples: usize, times: [Instant; 3]) {
+        if !self.has_timeline.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        // Batches behind the last sample that is kept are nobody's.
+        let Some(kept) = kept.as_mut().filter(|kept| self.is_on() || batch <= kept.last_batch) else { return };
+        let delivered = micros(kept.began, Instant::now());
+        let [ordering, ordered, complete] = times.map(|time| micros(kept.began, time));
+        let order = (ordering, ordered);
+        kept.batches.push(BatchLife { batch, epoch: epoch.0, number, samples, order, complete, delivered });
+    }
+}
+
+/// Microseconds from one time to another, below 0 for what was before.
+fn micros(from: Instant, to: Instant) -> f64 {
+    let (later, earlier) = (to.saturating_duration_since(from), from.saturating_duration_since(to));
+    (later.as_secs_f64() - earlier.as_secs_f64()) * 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn times_are_kept_only_while_they_are_wanted_and_no_more_than_that() {
+        let recorder = Recorder::default();
+        let now = Instant::now();
+        let seat = Seat { batch: 3, slot: 1, asked: now, thread: 0 };
+        let mut marks = Marks::default();
+        marks.mark(now);
+        marks.end(seat, SampleId(7));
+        recorder.add_samples(&mut marks);
+        assert_eq!(recorder.stop(), None);
+        let began = recorder.start(2);
+        let at = |ms| began + Duration::from_millis(ms);
+        assert!(recorder.is_on());
+        for id in 0..3 {
+            marks.begin();
+            marks.mark(began);
+            marks.begin();
+            for time in [at(2), at(4), at(5)] {
+                marks.mark(time);
+            }
+            marks.end(Seat { asked: at(1), ..seat }, SampleId(id));
+        }
+        recorder.add_samples(&mut marks);
+        assert!(!recorder.is_on(), "two were wanted");
+        recorder.add_batch(3, (Epoch(0), 3), 2, [began, at(1), at(5)]);
+        recorder.add_batch(4, (Epoch(0), 4), 2, [at(1), at(1), at(5)]);
+        let timeline = recorder.stop().unwrap();
+        assert_eq!(timeline.samples.len(), 2);
+        assert_eq!(timeline.samples[1].stages, [(2000.0, 4000.0), (4000.0, 5000.0)]);
+        assert_eq!((timeline.samples[0].asked, timeline.batches.len()), (1000.0, 1), "nothing is kept of batch 4");
+        let batch = timeline.batches[0];
+        assert_eq!((batch.order, batch.complete, batch.samples), ((0.0, 1000.0), 5000.0, 2));
+    }
+
+    #[test]
+    fn samples_that_change_seats_are_each_found_in_the_one_they_came_to() {
+        let recorder = Recorder::default();
+        let now = recorder.start(8);
+        let mut marks = Marks::default();
+        for (id, batch) in [(10, 0), (11, 1)] {
+            marks.begin();
+            marks.mark(now);
+            marks.mark(now);
+            marks.end(Seat { batch, slot: 0, asked: now, thread: 0 }, SampleId(id));
+            recorder.add_samples(&mut marks);
+        }
+        recorder.move_sample((1, 0), (0, 0));
+        recorder.move_sample((0, 0), (1, 0));
+        let samples = recorder.stop().unwrap().samples;
+        assert_eq!(samples.iter().map(|sample| (sample.id, sample.batch)).collect::<Vec<_>>(), [(10, 1), (11, 0)]);
+    }
+}

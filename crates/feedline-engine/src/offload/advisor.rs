@@ -1,0 +1,268 @@
+//! Keeps what is measured while a plan runs, and gives each sample its form.
+//!
+//! Stored sizes are kept for each sample; what forms take is modelled by them. Decisions are made anew as measurements come
+//! in, so they follow a bottleneck that moves.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use feedline_data::plan::{Plan, Policy};
+use feedline_data::store::{Form, Packing, Prefix, Spent, Trial};
+use feedline_order::SampleRequest;
+
+use super::decide::{Decision, Situation};
+use super::models::Models;
+use super::rates::Rates;
+use super::report::{OffloadReport, SamplePoint};
+use crate::metrics::{Metrics, OpTotals};
+
+/// Samples of which all forms are tried at the beginning, and one of how many later; of small sets one in so many.
+const FIRST_TRIALS: u64 = 8;
+const TRIED_SHARE: u64 = 4;
+const TRIALS_EVERY: u64 = 4096;
+/// How often a decision is made, and samples that the consumer has to take in between.
+const DECIDE_EVERY: Duration = Duration::from_millis(250);
+const LEAST_SAMPLES: u64 = 32;
+/// Samples that stand for all when a decision is made.
+const SAMPLED: u64 = 2048;
+/// Trials that are kept for reports.
+const KEPT_POINTS: usize = 4096;
+/// Samples whose size is kept.
+const MOST_SIZES: u64 = 1 << 28;
+/// What a sample is expected to take before the first has come.
+const UNKNOWN_BYTES: u64 = 128 << 10;
+
+/// Decides for one run.
+#[derive(Debug)]
+pub struct Advisor {
+    plan: Arc<Plan>,
+    policy: Policy,
+    names: BTreeMap<Form, String>,
+    /// What a policy that measures nothing asks for.
+    fixed: Form,
+    /// Stored bytes by sample; 0 where they are not known.
+    stored: OnceLock<Box<[AtomicU32]>>,
+    asked: AtomicU64,
+    measured: Mutex<Measured>,
+    decision: RwLock<Arc<Decision>>,
+}
+
+#[derive(Debug, Default)]
+struct Measured {
+    models: Models,
+    trials: u64,
+    points: Vec<SamplePoint>,
+    storage_cores: f64,
+    /// How fast the link is, as the server sees it.
+    link: Option<f64>,
+    bytes: u64,
+    samples: u64,
+    rates: Rates,
+    local: Vec<f64>,
+    window: Option<Window>,
+}
+
+/// What the consumer had received and waited at some moment.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    at: Instant,
+    samples: u64,
+    stalled: Duration,
+}
+
+impl Measured {
+    fn note_server(&mut self, spent: &Spent) {
+        self.storage_cores = spent.cores.into();
+        self.link = spent.bytes_per_second.or(self.link);
+    }
+}
+
+impl Advisor {
+    /// Nothing is known yet.
+    pub fn new(plan: &Arc<Plan>, prefix: &Prefix) -> Self {
+        let policy = plan.config().offload;
+        let last = prefix.forms.iter().map(|form| form.cut).max().unwrap_or_default();
+        let at = |cut| Form { cut, is_trimmed: false, packing: Packing::Plain };
+        let fixed = match policy {
+            Policy::All => at(last),
+            Policy::Resize => plan.fixed_cut().filter(|cut| *cut <= last).map_or(Form::RAW, at),
+            _ => Form::RAW,
+        };
+        Self {
+            plan: Arc::clone(plan),
+            policy,
+            names: prefix.forms.iter().map(|form| (*form, plan.form_name(*form))).collect(),
+            fixed,
+            stored: OnceLock::new(),
+            asked: AtomicU64::new(0),
+            measured: Mutex::default(),
+            decision: RwLock::default(),
+        }
+    }
+
+    /// The form in which a sample is asked for.
+    pub fn form_of(&self, wanted: SampleRequest) -> Form {
+        if !self.policy.measures() {
+            return self.fixed;
+        }
+        let decision = Arc::clone(&self.decision.read().unwrap_or_else(PoisonError::into_inner));
+        let stored = self.stored_bytes(wanted).or_else(|| {
+            // A sample that was not seen yet is as others are.
+            let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+            (self.policy == Policy::Auto && measured.samples > 0).then(|| measured.bytes / measured.samples)
+        });
+        let form = decision.rule.form_of(wanted.id, stored);
+        if self.names.contains_key(&form) { form } else { Form::RAW }
+    }
+
+    /// Has all samples come in one form, whatever is measured.
+    #[cfg(test)]
+    pub(crate) fn decide_on(&self, form: Form) {
+        let rule = super::decide::Rule::Share { form, tenths: 10 };
+        *self.decision.write().unwrap() = Arc::new(Decision { rule, ..Decision::default() });
+    }
+
+    /// Bytes that will come for it, about.
+    pub fn expected_bytes(&self, wanted: SampleRequest, form: Form) -> u64 {
+        let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        let mean = measured.bytes.checked_div(measured.samples).unwrap_or(UNKNOWN_BYTES);
+        let stored = self.stored_bytes(wanted).unwrap_or(mean);
+        measured.models.price(form, stored).map_or(stored, |price| price.bytes as u64)
+    }
+
+    /// What a form is called.
+    pub fn name_of(&self, form: Form) -> &str {
+        self.names.get(&form).map_or("raw", String::as_str)
+    }
+
+    fn stored_bytes(&self, wanted: SampleRequest) -> Option<u64> {
+        let ordinal = usize::try_from(self.plan.source().ordinal_of(wanted.id)?).ok()?;
+        let bytes = self.stored.get()?.get(ordinal)?.load(Ordering::Relaxed);
+        (bytes > 0).then_some(bytes.into())
+    }
+
+    fn keep_stored(&self, wanted: SampleRequest, bytes: u64) {
+        let len = self.plan.source().len();
+        if len > MOST_SIZES {
+            return;
+        }
+        let table = self.stored.get_or_init(|| (0..len).map(|_| AtomicU32::new(0)).collect());
+        if let Some(entry) = self.plan.source().ordinal_of(wanted.id).and_then(|ordinal| table.get(ordinal as usize)) {
+            entry.store(u32::try_from(bytes).unwrap_or(u32::MAX), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether all forms of the next sample are to be tried.
+    pub fn wants_trials(&self) -> bool {
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+        self.policy.measures() && (asked < self.first_trials() || asked.is_multiple_of(TRIALS_EVERY))
+    }
+
+    /// Trials before a decision.
+    fn first_trials(&self) -> u64 {
+        FIRST_TRIALS.min(self.plan.source().len().div_ceil(TRIED_SHARE))
+    }
+
+    /// Books what all forms of a sample take.
+    pub fn note_trials(&self, wanted: SampleRequest, spent: &Spent) {
+        self.keep_stored(wanted, spent.stored_bytes);
+        let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = spent.trials.iter().filter(|trial| self.names.contains_key(&trial.form));
+        known.for_each(|trial| measured.models.add(spent.stored_bytes, *trial));
+        measured.trials += 1;
+        measured.bytes += spent.stored_bytes;
+        measured.samples += 1;
+        measured.note_server(spent);
+        if measured.points.len() < KEPT_POINTS {
+            let point = SamplePoint::new(&self.plan.source().key(wanted.id), spent);
+            measured.points.push(point);
+        }
+    }
+
+    /// Books that a sample could not be tried.
+    pub fn note_failed_trials(&self) {
+        self.measured.lock().unwrap_or_else(PoisonError::into_inner).trials += 1;
+    }
+
+    /// Books what a sample took that came.
+    pub fn note(&self, wanted: SampleRequest, spent: &Spent, bytes: u64) {
+        self.keep_stored(wanted, spent.stored_bytes);
+        let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        measured.note_server(spent);
+        measured.bytes += spent.stored_bytes;
+        measured.samples += 1;
+        let Spent { form, nanoseconds, .. } = *spent;
+        measured.models.add(spent.stored_bytes, Trial { form, bytes, nanoseconds });
+    }
+
+    /// Looks at how fast everything is, and decides anew, now and then.
+    pub fn observe(&self, metrics: &Metrics, link: Option<f64>) {
+        if !self.policy.measures() {
+            return;
+        }
+        let Ok(mut measured) = self.measured.try_lock() else { return };
+        let now = Window { at: Instant::now(), samples: metrics.samples.get(), stalled: metrics.stalls.total() };
+        let window = *measured.window.get_or_insert(now);
+        let (passed, taken) = (now.at - window.at, now.samples - window.samples);
+        if passed < DECIDE_EVERY || taken < LEAST_SAMPLES.min(self.plan.source().len() / 4) {
+            return;
+        }
+        measured.window = Some(now);
+        let stalled = now.stalled.saturating_sub(window.stalled);
+        // Both ends see a link that is busy as slow as it is, and one that is not as faster.
+        let link = link.into_iter().chain(measured.link).reduce(f64::min);
+        let Some(link) = link.filter(|_| measured.trials >= self.first_trials()) else { return };
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        measured.rates = Rates {
+            step: passed.saturating_sub(stalled).as_secs_f64() / taken as f64,
+            link,
+            storage_cores: measured.storage_cores.max(1e-3),
+            cores: self.plan.config().num_workers.count().min(cores) as f64,
+        };
+        measured.local = local_seconds(metrics);
+        let situation = self.situation(&measured);
+        drop(measured);
+        let decision = situation.decide(self.policy);
+        *self.decision.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(decision);
+    }
+
+    fn situation(&self, measured: &Measured) -> Situation {
+        let table = self.stored.get().map(|table| &**table).unwrap_or_default();
+        let every = (table.len() / SAMPLED as usize).max(1);
+        let known = table.iter().step_by(every).map(|bytes| bytes.load(Ordering::Relaxed)).filter(|&bytes| bytes > 0);
+        Situation {
+            stored: known.map(u64::from).collect(),
+            models: measured.models.clone(),
+            rates: measured.rates,
+            local: measured.local.clone(),
+        }
+    }
+
+    /// What is decided, and why.
+    pub fn report(&self) -> OffloadReport {
+        let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        let situation = self.situation(&measured);
+        let points = measured.points.clone();
+        drop(measured);
+        let decision = Arc::clone(&self.decision.read().unwrap_or_else(PoisonError::into_inner));
+        let measures = self.policy.measures();
+        let form_of = |id, stored| if measures { decision.rule.form_of(id, Some(stored)) } else { self.fixed };
+        OffloadReport::new(self.policy, &decision, &situation, form_of, |form| self.name_of(form).to_owned(), points)
+    }
+}
+
+/// Seconds of this machine's processor for a sample, by how many ops are done elsewhere.
+fn local_seconds(metrics: &Metrics) -> Vec<f64> {
+    let of_op = |op: &crate::metrics::OpMeter| {
+        let OpTotals { busy, samples, .. } = op.read();
+        busy.as_secs_f64() / samples.max(1) as f64
+    };
+    let mut seconds = vec![0.0];
+    for op in metrics.ops.iter().rev() {
+        seconds.push(seconds.last().copied().unwrap_or_default() + of_op(op));
+    }
+    seconds.reverse();
+    seconds
+}

@@ -1,0 +1,290 @@
+//! The decision: from what was measured to a rule that gives each sample its form.
+
+use feedline_data::cost::{Resource, Times};
+use feedline_data::plan::Policy;
+use feedline_data::store::Form;
+use feedline_order::SampleId;
+
+use super::models::Models;
+use super::rates::Rates;
+use super::steps::{Step, is_candidate, steps};
+
+/// What is gained at least before all samples of a share are sent elsewhere.
+const LEAST_GAIN: f64 = 0.05;
+/// Seconds of the link that a second of the server's processor has to save.
+const LEAST_LINK_SECONDS: f64 = 3.0;
+/// Shares of samples that are considered for one place in the chain.
+const SHARES: u64 = 10;
+
+/// What is known when a decision is made.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Situation {
+    /// Stored bytes of some samples, which stand for all.
+    pub stored: Vec<u64>,
+    pub models: Models,
+    pub rates: Rates,
+    /// Seconds of this machine's processor for a sample of which so many ops are done elsewhere.
+    pub local: Vec<f64>,
+}
+
+/// A rule that gives each sample its form.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Rule {
+    /// Stored bytes as they are.
+    #[default]
+    Raw,
+    /// One form for a share of the samples, in tenths.
+    Share { form: Form, tenths: u64 },
+    /// Steps of at least this efficiency.
+    Efficient { policy: Policy, models: Models, least: f64 },
+}
+
+/// A rule, and what it will do as far as is known.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Decision {
+    pub rule: Rule,
+    pub before: Times,
+    pub after: Times,
+}
+
+impl Rule {
+    /// The form of a sample of so many stored bytes, if they are known.
+    pub fn form_of(&self, id: SampleId, stored: Option<u64>) -> Form {
+        match self {
+            Self::Raw => Form::RAW,
+            Self::Share { form, tenths } => {
+                // Neighbours do not share a fate: ids that follow each other may be alike.
+                let tenth = id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+                if tenth % SHARES < *tenths { *form } else { Form::RAW }
+            }
+            Self::Efficient { policy, models, least } => {
+                let steps = stored.map(|stored| steps(*policy, models, stored)).unwrap_or_default();
+                let taken = steps.into_iter().take_while(|step| step.efficiency >= *least);
+                taken.last().map_or(Form::RAW, |step| step.form)
+            }
+        }
+    }
+}
+
+impl Situation {
+    fn local_seconds(&self, form: Form) -> f64 {
+        self.local.get(form.cut.0).copied().unwrap_or_default()
+    }
+
+    /// Times of a sample if all are in one form, or in that of their last step.
+    fn times(&self, form_of: impl Fn(u64) -> Form) -> Times {
+        let (mut bytes, mut seconds, mut local) = (0.0, 0.0, 0.0);
+        for &stored in &self.stored {
+            let form = form_of(stored);
+            if let Some(price) = self.models.price(form, stored) {
+                bytes += price.bytes;
+                seconds += price.seconds;
+            }
+            local += self.local_seconds(form);
+        }
+        let count = self.stored.len().max(1) as f64;
+        self.rates.times(bytes / count, seconds / count, local / count)
+    }
+
+    /// Decides for a policy.
+    pub fn decide(&self, policy: Policy) -> Decision {
+        let before = self.times(|_| Form::RAW);
+        match policy {
+            Policy::FastFlow => self.share(before),
+            Policy::Auto | Policy::Sophon => self.most_efficient(policy, before),
+            Policy::None | Policy::All | Policy::Resize => Decision { rule: Rule::Raw, before, after: before },
+        }
+    }
+
+    /// The best steps of all samples, until the link is not what bounds the job.
+    fn most_efficient(&self, policy: Policy, before: Times) -> Decision {
+        let mut all: Vec<(Step, f64, f64, f64)> = Vec::new();
+        for &stored in &self.stored {
+            let Some(mut from) = self.models.price(Form::RAW, stored) else { continue };
+            let mut form = Form::RAW;
+            for step in steps(policy, &self.models, stored) {
+                let local = self.local_seconds(step.form) - self.local_seconds(form);
+                all.push((step, step.price.bytes - from.bytes, step.price.seconds - from.seconds, local));
+                (from, form) = (step.price, step.form);
+            }
+        }
+        all.sort_by(|(a, ..), (b, ..)| b.efficiency.total_cmp(&a.efficiency));
+        let (count, mut after, mut least) = (self.stored.len().max(1) as f64, before, f64::INFINITY);
+        for (step, bytes, seconds, local) in all {
+            // Steps that cost nothing are taken whatever bounds the job.
+            if after.bound() != Resource::Network && step.efficiency.is_finite() {
+                break;
+            }
+            // A second of a core that saves little of the link's time is left to others who share the server.
+            if policy == Policy::Auto && step.efficiency < LEAST_LINK_SECONDS * self.rates.link {
+                break;
+            }
+            let change = self.rates.times(bytes / count, seconds / count, local / count);
+            after.network += change.network;
+            after.storage += change.storage;
+            after.prepare += change.prepare;
+            least = step.efficiency;
+        }
+        let rule = Rule::Efficient { policy, models: self.models.clone(), least };
+        Decision { rule, before, after }
+    }
+
+    /// One place in the chain for a share of the samples, where this machine's processor is what bounds the job, and if the
+    /// job is faster then.
+    fn share(&self, before: Times) -> Decision {
+        let mut best = Decision { rule: Rule::Raw, before, after: before };
+        if before.bound() != Resource::Prepare {
+            return best;
+        }
+        for form in self.models.forms().filter(|&form| form.cut.0 > 0 && is_candidate(Policy::FastFlow, form)) {
+            let all = self.times(|_| form);
+            for tenths in 1..=SHARES {
+                let part = tenths as f64 / SHARES as f64;
+                let mixed = |raw: f64, moved: f64| raw + (moved - raw) * part;
+                let after = Times {
+                    step: before.step,
+                    prepare: mixed(before.prepare, all.prepare),
+                    network: mixed(before.network, all.network),
+                    storage: mixed(before.storage, all.storage),
+                    ..before
+                };
+                let has_gained = after.longest() < before.longest() * (1.0 - LEAST_GAIN);
+                if has_gained && after.longest() < best.after.longest() {
+                    best = Decision { rule: Rule::Share { form, tenths }, before, after };
+                }
+            }
+        }
+        best
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use feedline_data::cut::Cut;
+    use feedline_data::store::{Packing, Trial};
+
+    const KB: u64 = 1000;
+    /// Bytes of a crop of 224 x 224 pixels.
+    const CROP: u64 = 150_528;
+
+    fn at(cut: usize) -> Form {
+        Form { cut: Cut(cut), is_trimmed: false, packing: Packing::Plain }
+    }
+
+    fn at_trimmed(cut: usize) -> Form {
+        Form { is_trimmed: true, ..at(cut) }
+    }
+
+    const TRIMMED: Form = Form { cut: Cut(0), is_trimmed: true, packing: Packing::Plain };
+
+    /// Pictures of 40 to 400 KB on 100 Mbit/s; a decoder (5 ms), a crop (1 ms, 150 528 bytes), a tensor (1 ms, four times that).
+    fn situation() -> Situation {
+        let mut models = Models::default();
+        let stored: Vec<u64> = (1..=100).map(|number| 40 * KB + number * 3600).collect();
+        for &bytes in &stored {
+            let forms = [
+                (Form::RAW, bytes, 50_000),
+                (TRIMMED, bytes / 2, 150_000),
+                (at(1), bytes * 10, 5_000_000),
+                (at(2), CROP, 6_000_000),
+                (at_trimmed(2), CROP, 4_000_000),
+                (at(3), 4 * CROP, 7_000_000),
+            ];
+            for (form, sent, nanoseconds) in forms {
+                models.add(bytes, Trial { form, bytes: sent, nanoseconds });
+            }
+        }
+        let rates = Rates { step: 1e-4, link: 12.5e6, storage_cores: 2.0, cores: 8.0 };
+        Situation { stored, models, rates, local: vec![7e-3, 2e-3, 1e-3, 0.0] }
+    }
+
+    fn forms(situation: &Situation, policy: Policy) -> Vec<Form> {
+        let decision = situation.decide(policy);
+        let form = |(number, &stored): (u64, &u64)| decision.rule.form_of(SampleId(number), Some(stored));
+        (0..).zip(&situation.stored).map(form).collect()
+    }
+
+    fn count(forms: &[Form], form: Form) -> usize {
+        forms.iter().filter(|found| **found == form).count()
+    }
+
+    #[test]
+    fn sophon_moves_what_shrinks_and_nothing_else_on_a_slow_link() {
+        let situation = situation();
+        assert_eq!(situation.decide(Policy::Sophon).before.bound(), Resource::Network);
+        for (form, stored) in forms(&situation, Policy::Sophon).into_iter().zip(&situation.stored) {
+            assert_eq!(form, if *stored > CROP { at(2) } else { Form::RAW }, "{stored} bytes");
+        }
+        let unknown = situation.decide(Policy::Sophon).rule.form_of(SampleId(0), None);
+        assert_eq!(unknown, Form::RAW, "nothing is known of the sample");
+    }
+
+    #[test]
+    fn nothing_moves_where_the_link_is_not_what_bounds_the_job() {
+        let mut wide = situation();
+        wide.rates.link = 1e10;
+        for policy in [Policy::Sophon, Policy::Auto] {
+            assert_eq!(count(&forms(&wide, policy), Form::RAW), 100, "{policy}");
+        }
+        let mut slow_step = situation();
+        slow_step.rates.step = 1.0;
+        assert_eq!(slow_step.decide(Policy::Auto).before.bound(), Resource::Step);
+        assert_eq!(count(&forms(&slow_step, Policy::Auto), Form::RAW), 100);
+    }
+
+    #[test]
+    fn only_as_many_samples_move_as_the_link_needs_and_the_best_of_them() {
+        let mut situation = situation();
+        // Raw needs 17.7 ms a sample; a step of 16 ms can be kept up with if a few large samples are smaller.
+        situation.rates.step = 16e-3;
+        let forms = forms(&situation, Policy::Sophon);
+        let moved = count(&forms, at(2));
+        assert!((1..40).contains(&moved), "{moved} samples");
+        assert!(forms.iter().rev().take(moved).all(|form| *form == at(2)), "the largest gain most");
+        let after = situation.decide(Policy::Sophon).after;
+        assert!(after.network <= 16e-3 && after.network > 15e-3, "{after:?}");
+    }
+
+    #[test]
+    fn trimming_comes_first_because_it_saves_more_for_less() {
+        let mut situation = situation();
+        let all = forms(&situation, Policy::Auto);
+        assert_eq!(count(&all, TRIMMED), 100, "a crop saves less of the link's time than it takes of the server's");
+        situation.rates.link = 1e6;
+        let crops = count(&forms(&situation, Policy::Auto), at_trimmed(2));
+        assert!((10..90).contains(&crops), "on a slower one {crops} crops are worth it");
+        situation.rates.link = 12.5e6;
+        situation.rates.storage_cores = 0.1;
+        assert_eq!(count(&forms(&situation, Policy::Auto), TRIMMED), 100, "a weak server has no time for more");
+        situation.rates.storage_cores = 1e-6;
+        assert_eq!(count(&forms(&situation, Policy::Auto), Form::RAW), 100, "nor for anything here");
+    }
+
+    #[test]
+    fn fastflow_moves_all_samples_alike_and_only_if_the_whole_job_is_faster() {
+        let mut situation = situation();
+        assert_eq!(count(&forms(&situation, Policy::FastFlow), Form::RAW), 100, "the link bounds the job");
+        // A starved trainer, and a wide link.
+        (situation.rates.link, situation.rates.cores, situation.rates.storage_cores) = (1e10, 1.0, 16.0);
+        let decision = situation.decide(Policy::FastFlow);
+        assert_eq!(decision.before.bound(), Resource::Prepare);
+        let moved = 100 - count(&forms(&situation, Policy::FastFlow), Form::RAW);
+        assert!(moved > 80, "{moved} samples");
+        assert!(decision.after.longest() < 0.5 * decision.before.longest());
+        situation.rates.storage_cores = 0.01;
+        assert_eq!(count(&forms(&situation, Policy::FastFlow), Form::RAW), 100, "the server has no time");
+    }
+
+    #[test]
+    fn what_costs_the_server_nothing_is_taken_whatever_bounds_the_job() {
+        let mut situation = situation();
+        situation.rates.link = 1e10;
+        for &bytes in &situation.stored {
+            for _ in 0..100 {
+                situation.models.add(bytes, Trial { form: TRIMMED, bytes: bytes / 2, nanoseconds: 10_000 });
+            }
+        }
+        assert_eq!(count(&forms(&situation, Policy::Auto), TRIMMED), 100);
+    }
+}

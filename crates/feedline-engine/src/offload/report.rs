@@ -1,0 +1,149 @@
+//! A decision in words and numbers.
+
+use std::collections::BTreeMap;
+
+use feedline_data::cost::{Resource, Times};
+use feedline_data::plan::Policy;
+use feedline_data::store::{Form, Packing, Spent};
+use feedline_order::SampleId;
+use serde::Serialize;
+
+use super::decide::{Decision, Situation};
+
+/// What a storage server does for a run, and why.
+#[derive(Clone, Debug, Serialize)]
+pub struct OffloadReport {
+    /// What the user asked for.
+    pub policy: Policy,
+    /// What bounds the job if nothing is prepared near the storage, and with the decision.
+    pub bound_before: Resource,
+    /// The latter.
+    pub bound_after: Resource,
+    /// Seconds for a sample by resource, if nothing is prepared near the storage.
+    pub times_before: Times,
+    /// The same with the decision.
+    pub times_after: Times,
+    /// Samples a second, predicted from these.
+    pub throughput: Throughput,
+    /// Samples whose stored size is known, of which the shares are.
+    pub samples: usize,
+    /// The share of samples that are not sent as they are stored.
+    pub benefit_share: f64,
+    /// Bytes of a sample as stored, and as sent.
+    pub stored_bytes: f64,
+    /// The latter.
+    pub sent_bytes: f64,
+    /// Seconds of the server's processor for a sample.
+    pub storage_seconds: f64,
+    /// The forms that samples have.
+    pub candidates: Vec<Candidate>,
+    /// Samples of which all forms were tried.
+    pub points: Vec<SamplePoint>,
+}
+
+/// Samples a second.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Throughput {
+    /// If nothing is prepared near the storage.
+    pub before: f64,
+    /// With the decision.
+    pub after: f64,
+}
+
+/// A form that samples are sent in.
+#[derive(Clone, Debug, Serialize)]
+pub struct Candidate {
+    /// Its name.
+    pub name: String,
+    /// The share of samples that have it.
+    pub share: f64,
+    /// Their bytes as stored, on average.
+    pub stored_bytes: f64,
+    /// And as sent.
+    pub sent_bytes: f64,
+    /// Seconds of the server's processor for one of them.
+    pub storage_seconds: f64,
+}
+
+/// One sample in all forms.
+#[derive(Clone, Debug, Serialize)]
+pub struct SamplePoint {
+    /// The sample.
+    pub key: String,
+    /// Bytes as stored.
+    pub stored_bytes: u64,
+    /// Bytes when trimmed, if that can be done.
+    pub trimmed_bytes: Option<u64>,
+    /// Bytes after each op.
+    pub op_bytes: Vec<u64>,
+    /// Seconds of the server's processor up to each op.
+    pub op_seconds: Vec<f64>,
+}
+
+impl SamplePoint {
+    /// From the trials of a peer.
+    pub fn new(key: &str, spent: &Spent) -> Self {
+        let plain = |is_trimmed: bool| {
+            let trials = spent.trials.iter().filter(move |trial| trial.form.packing == Packing::Plain);
+            trials.filter(move |trial| trial.form.is_trimmed == is_trimmed)
+        };
+        let after_ops = || plain(false).filter(|trial| trial.form.cut.0 > 0);
+        Self {
+            key: key.to_owned(),
+            stored_bytes: spent.stored_bytes,
+            trimmed_bytes: plain(true).find(|trial| trial.form.cut.0 == 0).map(|trial| trial.bytes),
+            op_bytes: after_ops().map(|trial| trial.bytes).collect(),
+            op_seconds: after_ops().map(|trial| trial.nanoseconds as f64 * 1e-9).collect(),
+        }
+    }
+}
+
+impl OffloadReport {
+    pub(super) fn new(
+        policy: Policy,
+        decision: &Decision,
+        situation: &Situation,
+        form_of: impl Fn(SampleId, u64) -> Form,
+        name_of: impl Fn(Form) -> String,
+        points: Vec<SamplePoint>,
+    ) -> Self {
+        let mut by_form: BTreeMap<Form, [f64; 4]> = BTreeMap::new();
+        for (number, &stored) in (0..).zip(&situation.stored) {
+            let form = form_of(SampleId(number), stored);
+            let price = situation.models.price(form, stored);
+            let sums = by_form.entry(form).or_default();
+            let (bytes, seconds) = price.map_or((stored as f64, 0.0), |price| (price.bytes, price.seconds));
+            for (sum, value) in sums.iter_mut().zip([1.0, stored as f64, bytes, seconds]) {
+                *sum += value;
+            }
+        }
+        let count = situation.stored.len().max(1) as f64;
+        let total = |which: usize| by_form.values().map(|sums| sums[which]).sum::<f64>() / count;
+        let raw = by_form.get(&Form::RAW).map_or(0.0, |sums| sums[0]);
+        let candidate = |(form, [samples, stored, sent, seconds]): (&Form, &[f64; 4])| Candidate {
+            name: name_of(*form),
+            share: samples / count,
+            stored_bytes: stored / samples,
+            sent_bytes: sent / samples,
+            storage_seconds: seconds / samples,
+        };
+        // Nothing is known before anything was measured.
+        let a_second = |times: &Times| if times.longest() > 0.0 { times.samples_per_second() } else { 0.0 };
+        let Decision { before, after, .. } = decision;
+        Self {
+            policy,
+            bound_before: before.bound(),
+            bound_after: after.bound(),
+            times_before: *before,
+            times_after: *after,
+            throughput: Throughput { before: a_second(before), after: a_second(after) },
+            samples: situation.stored.len(),
+            benefit_share: if situation.stored.is_empty() { 0.0 } else { 1.0 - raw / count },
+            stored_bytes: total(1),
+            sent_bytes: total(2),
+            storage_seconds: total(3),
+            candidates: by_form.iter().map(candidate).collect(),
+            points,
+        }
+    }
+}

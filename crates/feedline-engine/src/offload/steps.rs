@@ -1,0 +1,59 @@
+//! What a sample gains by each form.
+//!
+//! In: the prices of the forms. Out: steps from stored bytes to ever fewer, each with its efficiency, best first: bytes saved
+//! per second of the server's processor. Always true: each step saves bytes, and efficiencies fall.
+
+use feedline_data::plan::Policy;
+use feedline_data::store::{Form, Packing};
+
+use super::models::{Models, Price};
+
+/// A change from one form to another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Step {
+    /// The form that a sample has then.
+    pub form: Form,
+    /// What it then takes.
+    pub price: Price,
+    /// Bytes saved for each second of the server's processor.
+    pub efficiency: f64,
+}
+
+/// The forms that a policy chooses from.
+pub(super) fn is_candidate(policy: Policy, form: Form) -> bool {
+    match policy {
+        Policy::Auto => form.is_trimmed || form.cut.0 == 0,
+        _ => !form.is_trimmed && form.packing == Packing::Plain,
+    }
+}
+
+/// The steps for a sample of so many stored bytes, best first.
+pub(super) fn steps(policy: Policy, models: &Models, stored: u64) -> Vec<Step> {
+    let Some(raw) = models.price(Form::RAW, stored) else { return Vec::new() };
+    let priced = |form| Some((form, models.price(form, stored)?));
+    let forms = models.forms().filter(|&form| is_candidate(policy, form));
+    let mut left: Vec<(Form, Price)> = forms.filter_map(priced).filter(|(_, price)| price.bytes < raw.bytes).collect();
+    if policy == Policy::Sophon {
+        // The smallest result of all is the one place that is looked at.
+        let smallest = left.into_iter().min_by(|(_, a), (_, b)| a.bytes.total_cmp(&b.bytes));
+        let step = |(form, price)| Step { form, price, efficiency: efficiency(raw, price) };
+        return smallest.map(step).into_iter().collect();
+    }
+    let (mut steps, mut now) = (Vec::new(), raw);
+    while let Some((form, price)) = left
+        .iter()
+        .copied()
+        .max_by(|(_, a), (_, b)| efficiency(now, *a).total_cmp(&efficiency(now, *b)).then(b.bytes.total_cmp(&a.bytes)))
+    {
+        steps.push(Step { form, price, efficiency: efficiency(now, price) });
+        now = price;
+        left.retain(|(_, price)| price.bytes < now.bytes);
+    }
+    steps
+}
+
+/// Bytes saved for each second more; without end where no more time is needed.
+fn efficiency(from: Price, to: Price) -> f64 {
+    let (saved, more) = (from.bytes - to.bytes, to.seconds - from.seconds);
+    if more <= 0.0 { f64::INFINITY } else { saved / more }
+}

@@ -1,0 +1,119 @@
+//! One production for the ranks of a job on this machine.
+//!
+//! In: the plan of each rank, and where it stands. Out: a run of each rank's share, in the order of the plan, as a loader of its
+//! own would give it. The runs have one supply, one memory budget, one table of costs and one set of counters, so what one rank
+//! has kept or learnt the others have, too.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use feedline_data::memory::{Budget, Iterating, LocalRanks, MachineShare};
+use feedline_data::plan::Plan;
+use feedline_memory::Pool;
+
+use crate::error::Error;
+use crate::machine::Machine;
+use crate::metrics::{QueueSnapshot, Snapshot};
+use crate::run::{Lasting, Run, keep_costs, lasting_for};
+use crate::state::Cursor;
+use crate::supply::{Supply, supply_for};
+
+/// Batches that a rank has at once, at least and at most.
+const FEWEST_SLABS: u64 = 4;
+const MOST_SLABS: usize = 8;
+/// Slabs of a rank that wait for use.
+const SPARE_SLABS: usize = 4;
+
+/// What the ranks of a job have in common.
+#[derive(Debug)]
+pub struct Partition {
+    plan: Arc<Plan>,
+    supply: Arc<dyn Supply>,
+    lasting: Lasting,
+    machine: Machine,
+    ranks: Arc<AtomicUsize>,
+}
+
+/// The share of one rank in execution.
+#[derive(Debug)]
+pub struct RankRun {
+    /// Its batches lie in memory that other processes can map.
+    pub run: Run,
+    /// What it has in common with the others.
+    pub partition: Arc<Partition>,
+    _iterating: Iterating,
+}
+
+impl Drop for RankRun {
+    fn drop(&mut self) {
+        self.run.close();
+    }
+}
+
+impl Partition {
+    /// A production for ranks with the order and fields of `plan`; a half of `memory_bytes` is for what is prepared, the other for
+    /// batches that ranks have. An error if that is not enough for a few.
+    pub fn new(plan: Arc<Plan>, machine: &Machine, memory_bytes: u64) -> Result<Self, Error> {
+        let needs = 2 * FEWEST_SLABS * plan.layout().slab().total_bytes() as u64;
+        if needs > memory_bytes {
+            return Err(Error::SharedMemory { needs, has: memory_bytes });
+        }
+        let supply = supply_for(&plan, machine);
+        let mut lasting = lasting_for(&plan, &supply, machine);
+        lasting.budget = Budget::asked(memory_bytes / 2, machine.memory_bytes);
+        // Each rank runs an engine of its own here, so they divide the cores.
+        let ranks = Arc::new(AtomicUsize::new(0));
+        lasting.share = Arc::new(MachineShare::new(LocalRanks::ALONE, Arc::clone(&ranks)));
+        Ok(Self { plan, supply, lasting, machine: machine.clone(), ranks })
+    }
+
+    /// Starts the share of a rank, whose plan differs from that of others in the rank alone.
+    pub fn start(self: &Arc<Self>, plan: Arc<Plan>, cursor: Cursor) -> Result<RankRun, Error> {
+        // The readers of a reservoir walk for one rank.
+        let is_walking = plan.sequence().reservoir().is_some();
+        let supply = if is_walking { supply_for(&plan, &self.machine) } else { Arc::clone(&self.supply) };
+        let pool = Pool::shared(plan.layout().slab().clone(), SPARE_SLABS);
+        let iterating = self.lasting.share.begin();
+        let run = Run::start(plan, supply, cursor, Some(pool), self.lasting.clone())?;
+        Ok(RankRun { run, partition: Arc::clone(self), _iterating: iterating })
+    }
+
+    /// The plan of the rank that came first.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// Bytes that its samples in preparation, open batches and those that ranks have may take.
+    pub fn memory_bytes(&self) -> u64 {
+        self.lasting.budget.limit() * 2
+    }
+
+    /// Bytes of that which are in use for what is prepared.
+    pub fn live_bytes(&self) -> u64 {
+        self.lasting.budget.snapshot().used
+    }
+
+    /// Batches that each rank may have: those that it keeps, reads and has asked for.
+    pub fn batches_of_rank(&self) -> usize {
+        let slab_bytes = (self.plan.layout().slab().total_bytes() as u64).max(1);
+        let most = self.lasting.budget.limit() / slab_bytes / self.ranks().max(1) as u64;
+        usize::try_from(most).unwrap_or(usize::MAX).clamp(FEWEST_SLABS as usize, MOST_SLABS)
+    }
+
+    /// Ranks that are served.
+    pub fn ranks(&self) -> usize {
+        self.ranks.load(Ordering::Relaxed)
+    }
+
+    /// What was done so far for all ranks, in numbers.
+    pub fn snapshot(&self) -> Snapshot {
+        let Lasting { metrics, budget, .. } = &self.lasting;
+        Snapshot::new(metrics, 0, QueueSnapshot::default(), budget.snapshot())
+    }
+}
+
+impl Drop for Partition {
+    fn drop(&mut self) {
+        keep_costs(&self.plan, &self.lasting.costs, &self.machine);
+    }
+}

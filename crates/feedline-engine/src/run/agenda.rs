@@ -1,0 +1,83 @@
+//! Which batches a run prepares.
+//!
+//! In: the number of a batch among those of the run. Out: what is in it. A stream goes on from batch to batch, over the end of
+//! epochs; a run on demand prepares what it is asked for.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use feedline_data::plan::Plan;
+use feedline_order::Epoch;
+
+use crate::state::Cursor;
+
+/// Positions of an epoch that follow each other, asked for as one batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// The epoch; of segments, the round.
+    pub epoch: Epoch,
+    /// The positions, at most as many as a batch has.
+    pub positions: Range<u64>,
+}
+
+/// The batches of a run.
+#[derive(Debug)]
+pub(super) enum Agenda {
+    /// The next one of the stream.
+    Stream,
+    /// Those that were asked for, by serial number.
+    Asked(BTreeMap<u64, Stretch>),
+}
+
+/// A batch that is not open yet.
+#[derive(Clone, Debug)]
+pub(super) struct Upcoming {
+    pub serial: u64,
+    pub cursor: Cursor,
+}
+
+impl Agenda {
+    /// A batch with its cursor at its beginning, and how many samples it has; none if nobody has asked for it.
+    pub fn look_up(&self, upcoming: &Upcoming, plan: &Plan) -> Option<(Upcoming, usize)> {
+        let serial = upcoming.serial;
+        match self {
+            Self::Stream => {
+                let cursor = upcoming.cursor.clone().normalised(plan);
+                let len = plan.share(cursor.offset).batch_len(cursor.batches);
+                Some((Upcoming { serial, cursor }, len))
+            }
+            Self::Asked(asked) => {
+                let Stretch { epoch, positions } = asked.get(&serial)?;
+                let cursor = Cursor { offset: positions.start, ..Cursor::start_of(*epoch) };
+                Some((Upcoming { serial, cursor }, (positions.end - positions.start) as usize))
+            }
+        }
+    }
+
+    /// Takes a stretch as batch number `serial`.
+    pub fn ask(&mut self, serial: u64, stretch: Stretch) {
+        match self {
+            Self::Stream => unreachable!("a stream knows what comes next"),
+            Self::Asked(asked) => {
+                asked.insert(serial, stretch);
+            }
+        }
+    }
+
+    /// Forgets what was asked for before batch number `serial`.
+    pub fn forget_before(&mut self, serial: u64) {
+        if let Self::Asked(asked) = self {
+            *asked = asked.split_off(&serial);
+        }
+    }
+}
+
+impl Upcoming {
+    /// Goes to the next batch; gives this one and how many samples it has.
+    pub fn step(&mut self, agenda: &Agenda, plan: &Plan) -> Option<(Self, usize)> {
+        let (this, len) = agenda.look_up(self, plan)?;
+        let cursor = Cursor { batches: this.cursor.batches + 1, ..this.cursor.clone() };
+        *self = Self { serial: this.serial + 1, cursor };
+        Some((this, len))
+    }
+}

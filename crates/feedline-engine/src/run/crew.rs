@@ -1,0 +1,254 @@
+//! How many threads prepare samples, where the plan leaves that open.
+//!
+//! In: how long the consumer waited, how busy the threads were, and with what. Out: a number of threads. It begins with one per
+//! core that the run may use beside others. Threads that wait for storage or sleep leave cores idle, so more of them help as long as the
+//! consumer waits; where the consumer never waits and threads are idle, fewer do.
+//!
+//! Always true: the number lies between one and [`MOST_PER_CORE`] per core that is this run's share of the machine, and decides no byte of the stream.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use feedline_data::cpu_time::{process_cpu_time, thread_cpu_time};
+use feedline_data::memory::MachineShare;
+use feedline_data::plan::Workers;
+
+use crate::metrics::CoreMeter;
+
+/// Threads for each core at most.
+pub(super) const MOST_PER_CORE: usize = 8;
+/// Time between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// The consumer waits, if it does so for more than this part of the time.
+const WAITS: f64 = 0.02;
+/// Threads that compute, or wait for a core, for less than this part of their time wait for something else.
+const COMPUTES: f64 = 0.7;
+/// The process uses all its cores, if it uses more than this part of them.
+const ALL_CORES: f64 = 0.8;
+/// Threads are idle, if they are for more than this part of the time.
+const IDLE: f64 = 0.5;
+/// Looks in a row at which there were idle threads before one ends.
+const PATIENCE: u32 = 8;
+
+/// The threads of a run, counted.
+#[derive(Debug)]
+pub(super) struct Crew {
+    wanted: AtomicUsize,
+    size: Size,
+    /// Time of tasks, and how much of that threads computed.
+    busy_nanos: AtomicU64,
+    cpu_nanos: AtomicU64,
+    /// And how much of it they waited for a core.
+    core_wait_nanos: AtomicU64,
+    /// Which cores its threads are on.
+    pub on: CoreMeter,
+    last: Mutex<Look>,
+}
+
+/// What bounds the number of threads.
+#[derive(Debug)]
+enum Size {
+    /// The user asked for this many.
+    Asked,
+    /// As many as are needed, by the cores that this run may use.
+    Auto(Arc<MachineShare>),
+}
+
+/// What was seen at a look.
+#[derive(Debug)]
+struct Look {
+    /// Cores that the run might use, by the number of others beside it.
+    cores: usize,
+    at: Instant,
+    busy: Duration,
+    cpu: Duration,
+    core_wait: Duration,
+    process: Duration,
+    waited: Duration,
+    idle_looks: u32,
+}
+
+impl Crew {
+    pub fn new(workers: Workers, share: Arc<MachineShare>) -> Self {
+        let count = workers.resolve(&share);
+        Self::of(count, if workers == Workers::Auto { Size::Auto(share) } else { Size::Asked })
+    }
+
+    fn of(cores: usize, size: Size) -> Self {
+        let [busy_nanos, cpu_nanos, core_wait_nanos] = [const { AtomicU64::new(0) }; 3];
+        let zero = Duration::ZERO;
+        let at = Instant::now();
+        let last = Look {
+            cores,
+            at,
+            busy: zero,
+            cpu: zero,
+            core_wait: zero,
+            process: process_cpu_time(),
+            waited: zero,
+            idle_looks: 0,
+        };
+        let (on, last) = (CoreMeter::default(), Mutex::new(last));
+        Self { wanted: AtomicUsize::new(cores), size, busy_nanos, cpu_nanos, core_wait_nanos, on, last }
+    }
+
+    /// Threads that there should be.
+    pub fn wanted(&self) -> usize {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Runs a task of this thread, and books how long it took and how much of that was work.
+    pub fn time<T>(&self, task: impl FnOnce() -> T) -> T {
+        if matches!(self.size, Size::Asked) {
+            return task();
+        }
+        let (start, cpu) = (Instant::now(), thread_cpu_time());
+        let result = task();
+        self.busy_nanos.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        let cpu = thread_cpu_time().saturating_sub(cpu);
+        self.cpu_nanos.fetch_add(cpu.as_nanos() as u64, Ordering::Relaxed);
+        result
+    }
+
+    /// Which part of their time threads have computed so far, or would have, had there been a core.
+    pub fn computing(&self) -> f64 {
+        let nanos = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
+        let busy = nanos(&self.busy_nanos);
+        if busy > 0.0 { ((nanos(&self.cpu_nanos) + nanos(&self.core_wait_nanos)) / busy).min(1.0) } else { 1.0 }
+    }
+
+    /// Leaves out time in which a thread waited for memory: more threads would wait too.
+    pub fn leave_out(&self, waited: Duration) {
+        if matches!(self.size, Size::Auto(_)) {
+            self.busy_nanos.fetch_sub(waited.as_nanos() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Compares with the last look, if that is a while ago, where the consumer has waited for `waited` in all; says whether there
+    /// should be another number of threads.
+    pub fn adjust(&self, waited: Duration) -> bool {
+        let Size::Auto(share) = &self.size else { return false };
+        // One looks for all.
+        let Ok(mut last) = self.last.try_lock() else { return false };
+        if last.at.elapsed() < LOOK_EVERY {
+            return false;
+        }
+        self.compare(&mut last, waited, self.on.read().waited, share.cores())
+    }
+
+    fn compare(&self, last: &mut Look, waited: Duration, core_wait: Duration, cores: usize) -> bool {
+        let nanos = |counter: &AtomicU64| Duration::from_nanos(counter.load(Ordering::Relaxed));
+        let (busy, cpu) = (nanos(&self.busy_nanos), nanos(&self.cpu_nanos));
+        let mut now = Look {
+            cores,
+            at: Instant::now(),
+            busy,
+            cpu,
+            core_wait,
+            process: process_cpu_time(),
+            waited,
+            idle_looks: 0,
+        };
+        let passed = now.at - last.at;
+        let part = |time: Duration, of: Duration| time.as_secs_f64() / of.as_secs_f64().max(f64::MIN_POSITIVE);
+        let wanted = self.wanted();
+        let busy = now.busy.saturating_sub(last.busy);
+        let busy_share = part(busy, passed * wanted as u32).min(1.0);
+        // What they waited for cores before they had something to do is no part of their tasks.
+        let core_wait = now.core_wait.saturating_sub(last.core_wait).mul_f64(busy_share);
+        self.core_wait_nanos.fetch_add(core_wait.as_nanos() as u64, Ordering::Relaxed);
+        let is_awaited = part(now.waited.saturating_sub(last.waited), passed) > WAITS;
+        let is_computing = part(now.cpu.saturating_sub(last.cpu) + core_wait, busy) > COMPUTES;
+        let has_cores = part(now.process.saturating_sub(last.process), passed * cores as u32) < ALL_CORES;
+        let is_idle = busy_share < 1.0 - IDLE;
+        now.idle_looks = if is_idle && !is_awaited { last.idle_looks + 1 } else { 0 };
+        let most = cores * MOST_PER_CORE;
+        let next = if cores != last.cores {
+            // Other loaders have begun or ended to iterate: the same number of threads for each core as before.
+            (wanted * cores).div_ceil(last.cores).clamp(1, most)
+        } else if is_awaited && !is_computing && has_cores && !is_idle {
+            (wanted + wanted.div_ceil(4)).min(most)
+        } else if now.idle_looks >= PATIENCE {
+            now.idle_looks = 0;
+            (wanted - 1).max(1)
+        } else {
+            wanted
+        };
+        *last = now;
+        self.wanted.store(next, Ordering::Relaxed);
+        next != wanted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn crew(cores: usize) -> Crew {
+        Crew::of(cores, Size::Auto(Arc::default()))
+    }
+
+    /// A second in which each thread was busy for `busy`, computed for `cpu`, and the consumer waited for `waited`.
+    fn second(crew: &Crew, [busy, cpu, waited]: [f64; 3]) {
+        busy_second(crew, [busy, cpu, waited, 0.0]);
+    }
+
+    /// The same on a machine where each thread waited so long for a core.
+    fn busy_second(crew: &Crew, [busy, cpu, waited, core_wait]: [f64; 4]) {
+        let nanos = |part: f64| (part * 1e9) as u64 * crew.wanted() as u64;
+        crew.busy_nanos.fetch_add(nanos(busy), Ordering::Relaxed);
+        crew.cpu_nanos.fetch_add(nanos(cpu), Ordering::Relaxed);
+        let mut last = crew.last.lock().unwrap();
+        last.at = Instant::now().checked_sub(Duration::from_secs(1)).expect("the machine runs for a second");
+        let waited = last.waited + Duration::from_secs_f64(waited);
+        let core_wait = last.core_wait + Duration::from_nanos(nanos(core_wait));
+        let cores = last.cores;
+        crew.compare(&mut last, waited, core_wait, cores);
+    }
+
+    #[test]
+    fn threads_that_wait_get_company_as_long_as_the_consumer_waits() {
+        let crew = crew(2);
+        second(&crew, [1.0, 0.01, 0.5]);
+        assert_eq!(crew.wanted(), 3);
+        (0..20).for_each(|_| second(&crew, [1.0, 0.01, 0.5]));
+        assert_eq!(crew.wanted(), 16, "no more than eight for each core");
+        (0..5).for_each(|_| second(&crew, [0.9, 0.01, 0.0]));
+        assert_eq!(crew.wanted(), 16, "all are needed");
+    }
+
+    #[test]
+    fn threads_that_compute_stay_as_many_as_there_are_cores() {
+        let crew = crew(2);
+        (0..5).for_each(|_| second(&crew, [1.0, 0.98, 0.9]));
+        assert_eq!(crew.wanted(), 2);
+    }
+
+    #[test]
+    fn threads_that_wait_for_cores_of_a_busy_machine_get_no_company() {
+        let crew = crew(2);
+        (0..5).for_each(|_| busy_second(&crew, [1.0, 0.3, 0.9, 0.65]));
+        assert_eq!(crew.wanted(), 2);
+        assert!((crew.computing() - 0.95).abs() < 0.01, "{}", crew.computing());
+        (0..5).for_each(|_| busy_second(&crew, [0.2, 0.02, 0.0, 0.5]));
+        assert!(crew.computing() < 0.9, "who is idle waits for cores, too: {}", crew.computing());
+    }
+
+    #[test]
+    fn idle_threads_end_one_by_one_down_to_one() {
+        let crew = crew(2);
+        (0..PATIENCE - 1).for_each(|_| second(&crew, [0.1, 0.1, 0.0]));
+        assert_eq!(crew.wanted(), 2);
+        (0..50).for_each(|_| second(&crew, [0.1, 0.1, 0.0]));
+        assert_eq!(crew.wanted(), 1);
+    }
+
+    #[test]
+    fn a_number_that_was_asked_for_stays() {
+        let crew = Crew::new(Workers::Count(3), Arc::default());
+        crew.last.lock().unwrap().at = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
+        assert!(!crew.adjust(Duration::from_secs(1)));
+        assert_eq!(crew.wanted(), 3);
+    }
+}

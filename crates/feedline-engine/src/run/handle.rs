@@ -1,0 +1,277 @@
+//! A plan in execution.
+//!
+//! In: a plan and a cursor. Out: batches, in the order of the plan from the cursor on, epoch after epoch without a seam.
+//! Dropping a run ends its threads and frees everything (law 7).
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use feedline_data::batch::Batch;
+use feedline_data::plan::Plan;
+use feedline_memory::{Pool, Slab};
+use feedline_order::Epoch;
+
+use super::Lasting;
+use super::agenda::Stretch;
+use super::open_batch::OpenBatch;
+use super::shared::{Progress, Shared};
+use super::stuck::Stuck;
+use super::threads::Threads;
+use super::window::Window;
+use crate::error::Error;
+use crate::metrics::{Phase, QueueSnapshot, Substitute};
+use crate::state::Cursor;
+use crate::supply::Supply;
+
+/// How long [`Run::close`] waits for threads.
+const CLOSE_TIME: Duration = Duration::from_millis(800);
+
+/// A plan in execution.
+#[derive(Debug)]
+pub struct Run {
+    shared: Arc<Shared>,
+    threads: Threads,
+}
+
+/// A batch and where the stream stands after it.
+#[derive(Debug)]
+pub struct Delivery {
+    /// The batch.
+    pub batch: Batch,
+    /// Bad samples that others stand in for, by position.
+    pub substitutes: Vec<Substitute>,
+    /// What had been received before it.
+    pub before: Cursor,
+    /// What has been received once it has been.
+    pub after: Cursor,
+    /// The numbers of its samples, where the order of delivery was decided while the plan ran.
+    pub numbers: Vec<u64>,
+    /// What its samples spent most of their time on.
+    pub phase: Phase,
+}
+
+impl Run {
+    /// Starts threads that prepare the stream of `plan` from `cursor` on, in slabs of `pool`, or else of the heap.
+    pub fn start(
+        plan: Arc<Plan>,
+        supply: Arc<dyn Supply>,
+        cursor: Cursor,
+        pool: Option<Pool>,
+        lasting: Lasting,
+    ) -> Result<Self, Error> {
+        // Found before there is anybody who would have to wait for it.
+        plan.find_order(&cursor.course(&plan));
+        let (epoch, substituted) = (cursor.epoch, (cursor.epoch, cursor.substituted));
+        let window = Window::of_stream(&plan, cursor);
+        let run = Self::started(Shared::new(plan, supply, (window, substituted), pool, lasting))?;
+        run.find_order(Epoch(epoch.0 + 1));
+        Ok(run)
+    }
+
+    /// Starts threads that prepare what is asked for, in slabs of `pool`.
+    pub fn on_demand(plan: Arc<Plan>, supply: Arc<dyn Supply>, pool: Pool, lasting: Lasting) -> Result<Self, Error> {
+        let window = (Window::on_demand(&plan), (Epoch(0), 0));
+        Self::started(Shared::new(plan, supply, window, Some(pool), lasting))
+    }
+
+    /// Asks a run on demand for a batch, which comes behind all that were asked for before.
+    pub fn ask(&self, stretch: Stretch) {
+        self.shared.lock().window.ask(stretch);
+        self.shared.open_ahead();
+    }
+
+    /// Says when the first who waits for what a run on demand prepares will have to.
+    pub fn set_due(&self, due: Instant) {
+        if let Some(standing) = &self.shared.standing {
+            standing.set_due(due);
+        }
+    }
+
+    fn started(shared: Shared) -> Result<Self, Error> {
+        let run = Self { shared: Arc::new(shared), threads: Threads::new() };
+        run.start_threads().map_err(Error::Thread)?;
+        let workers = run.shared.crew.wanted();
+        tracing::debug!(workers, budget_bytes = run.shared.budget.limit(), "started a run");
+        Ok(run)
+    }
+
+    /// Starts the threads that are missing. Those that are too many end by themselves.
+    fn start_threads(&self) -> std::io::Result<()> {
+        while let Some(number) = self.shared.next_worker() {
+            let shared = Arc::clone(&self.shared);
+            let body = move || {
+                if catch_unwind(AssertUnwindSafe(|| shared.work(number))).is_err() {
+                    shared.lock().stuck = Some(Stuck::Panicked);
+                    shared.has_batch.notify_all();
+                }
+            };
+            if let Err(error) = self.threads.start(format!("feedline-{number}"), body) {
+                self.shared.lock().workers.remove(&number);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks up how large samples are, once it is clear that they take their time.
+    fn find_sizes(&self) {
+        let shared = &self.shared;
+        if !shared.costs.wants_sizes(&*shared.plan) || shared.finds_sizes.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (plan, cancel) = (Arc::clone(&shared.plan), shared.cancel.clone());
+        if let Err(error) = self.threads.start("feedline-sizes".to_owned(), move || plan.find_sizes(&cancel)) {
+            tracing::debug!(%error, "sizes of samples are not looked up");
+        }
+    }
+
+    /// Finds the order of an epoch before it is needed, so that nobody waits for it.
+    fn find_order(&self, epoch: Epoch) {
+        if !self.shared.plan.has_planned_order() {
+            return;
+        }
+        let plan = Arc::clone(&self.shared.plan);
+        let course = Cursor::start_of(epoch).course(&plan);
+        if let Err(error) = self.threads.start("feedline-order".to_owned(), move || plan.find_order(&course)) {
+            tracing::debug!(%error, "the order of the next epoch is found when it begins");
+        }
+    }
+
+    /// Waits up to `timeout` until the next batch can be taken; says whether it can.
+    pub fn wait_within(&self, timeout: Duration) -> Result<bool, Error> {
+        let progress = self.shared.lock();
+        if let Some(answer) = self.answer(&progress) {
+            return answer;
+        }
+        let (deadline, mut progress) = (Instant::now() + timeout, progress);
+        progress.stall.begin(Instant::now());
+        let (answer, mut progress) = self.wait_until(deadline, progress);
+        progress.stall.end(Instant::now());
+        answer
+    }
+
+    /// Whether the next batch can be taken, if that is known now.
+    fn answer(&self, progress: &Progress) -> Option<Result<bool, Error>> {
+        if progress.is_closed {
+            return Some(Err(Error::Closed));
+        }
+        if let Some(stuck) = &progress.stuck {
+            return Some(Err(stuck.error(&self.shared.plan)));
+        }
+        progress.window.batches.front().is_some_and(OpenBatch::is_complete).then_some(Ok(true))
+    }
+
+    fn wait_until<'a>(
+        &'a self,
+        deadline: Instant,
+        mut progress: MutexGuard<'a, Progress>,
+    ) -> (Result<bool, Error>, MutexGuard<'a, Progress>) {
+        let shared = &self.shared;
+        let mut has_opened = false;
+        loop {
+            if let Some(answer) = self.answer(&progress) {
+                return (answer, progress);
+            }
+            // The lock is given up to open batches, so everything is looked at again before waiting: a batch may have been
+            // completed meanwhile. Once per wait, because there may be room but no memory.
+            if !has_opened && shared.has_room(&progress) {
+                drop(progress);
+                shared.open_ahead();
+                has_opened = true;
+                progress = shared.lock();
+                continue;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return (Ok(false), progress);
+            }
+            progress = shared.has_batch.wait_timeout(progress, left).unwrap_or_else(PoisonError::into_inner).0;
+            has_opened = false;
+        }
+    }
+
+    /// Takes the next batch, if it can be taken, and the memory of its arrays.
+    pub fn take(&self) -> Result<Option<(Delivery, Arc<Slab>)>, Error> {
+        if !self.wait_within(Duration::ZERO)? {
+            return Ok(None);
+        }
+        let delivery = self.shared.deliver(self.shared.lock())?;
+        self.find_sizes();
+        if let Some((delivery, _)) = delivery.as_ref().filter(|(delivery, _)| delivery.before.batches == 0) {
+            self.find_order(Epoch(delivery.before.epoch.0 + 1));
+        }
+        if self.shared.adjust_crew() {
+            // A run that has some threads goes on without more.
+            if let Err(error) = self.start_threads() {
+                tracing::warn!(%error, "no further thread could be started");
+            }
+        }
+        Ok(delivery)
+    }
+
+    /// Threads at work.
+    pub fn workers(&self) -> usize {
+        self.shared.lock().workers.len()
+    }
+
+    /// Drops prepared work and goes on from `cursor`.
+    pub fn seek(&self, cursor: Cursor) {
+        self.shared.plan.find_order(&cursor.course(&self.shared.plan));
+        self.find_order(Epoch(cursor.epoch.0 + 1));
+        let mut progress = self.shared.lock();
+        progress.stuck = None;
+        progress.substituted = (cursor.epoch, cursor.substituted);
+        let dropped = progress.window.reset(cursor, &self.shared.budget);
+        progress.stall.take(Instant::now());
+        progress.has_delivered = false;
+        progress.pace.pause();
+        let front = progress.window.front_serial();
+        drop(progress);
+        self.shared.budget.set_front((self.shared.number, front));
+        self.shared.has_batch.notify_all();
+        drop(dropped);
+        self.shared.supply.forget();
+    }
+
+    /// What waits to be taken.
+    pub fn queue(&self) -> QueueSnapshot {
+        let progress = self.shared.lock();
+        QueueSnapshot {
+            ready_batches: progress.window.batches.iter().take_while(|batch| batch.is_complete()).count(),
+            open_batches: progress.window.batches.len(),
+            limit_batches: progress.outlook.open_batches,
+            waiting_samples: progress.window.queue.samples(),
+            early_samples: progress.window.early.in_use()
+                + progress.window.arrivals.as_ref().map_or(0, super::arrivals::Arrivals::held),
+        }
+    }
+
+    /// Ends the threads, waiting at most a second; returns at once when called again.
+    pub fn close(&self) {
+        let shared = &*self.shared;
+        shared.cancel.cancel();
+        let mut progress = shared.lock();
+        if std::mem::replace(&mut progress.is_closed, true) {
+            return;
+        }
+        let dropped = progress.window.reset(Cursor::default(), &shared.budget);
+        drop(progress);
+        drop(dropped);
+        shared.budget.end_run(shared.number);
+        shared.supply.forget();
+        shared.has_tasks.notify_all();
+        shared.has_batch.notify_all();
+        let left = self.threads.join_within(CLOSE_TIME);
+        if left > 0 {
+            tracing::warn!(threads = left, "closed while an op was still running; its thread will end by itself");
+        }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

@@ -1,0 +1,159 @@
+//! A batch in preparation.
+//!
+//! In: reports of its tasks. Out: the batch in its final form, once nothing is missing.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use feedline_data::batch::{Batch, BatchField, FieldData, FieldForm, Loose, RaggedError, stack};
+use feedline_data::failure::SampleFailure;
+use feedline_data::memory::Budget;
+use feedline_data::plan::Plan;
+use feedline_memory::{OpenSlab, Slab, SlotWriter, Span};
+
+use super::prepare::Report;
+use crate::metrics::{Phase, Substitute};
+use crate::state::Cursor;
+
+#[derive(Debug)]
+pub(super) struct OpenBatch {
+    pub serial: u64,
+    /// Where it begins.
+    pub cursor: Cursor,
+    len: usize,
+    missing: usize,
+    slab: OpenSlab,
+    loose: Vec<Option<Vec<Loose>>>,
+    /// The way to slots whose samples come later.
+    reserved: BTreeMap<usize, SlotWriter>,
+    /// The numbers of its samples in arrival order, slot by slot.
+    pub numbers: Vec<u64>,
+    pub failure: Option<Arc<SampleFailure>>,
+    pub substitutes: Vec<Substitute>,
+    held_bytes: u64,
+    /// Time its samples spent reading, in ops, and waiting for memory.
+    spent: [Duration; 3],
+    /// Whether a consumer waited for the bytes of one of its samples to come from a peer.
+    pub is_late: bool,
+    /// When its order was begun, when that was drawn up, and when the batch was complete.
+    pub times: [Instant; 3],
+}
+
+impl OpenBatch {
+    pub fn new(serial: u64, cursor: Cursor, len: usize, slab: OpenSlab, began: Instant) -> Self {
+        Self {
+            serial,
+            cursor,
+            len,
+            missing: len,
+            held_bytes: slab.layout().total_bytes() as u64,
+            slab,
+            loose: (0..len).map(|_| None).collect(),
+            reserved: BTreeMap::new(),
+            numbers: Vec::new(),
+            failure: None,
+            substitutes: Vec::new(),
+            spent: [Duration::ZERO; 3],
+            is_late: false,
+            times: [began; 3],
+        }
+    }
+
+    /// How many samples it has.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_complete(&self) -> bool {
+        self.missing == 0
+    }
+
+    /// What its samples spent most of their time on, or were waited for.
+    pub fn main_phase(&self) -> Phase {
+        if self.is_late {
+            return Phase::Read;
+        }
+        let phases = [Phase::Read, Phase::Prepare, Phase::Memory];
+        let longest = (0..3).max_by_key(|&phase| self.spent[phase]).expect("there are three");
+        phases[longest]
+    }
+
+    /// Books its memory.
+    pub fn hold(&self, budget: &Budget) {
+        budget.hold(self.held_bytes);
+    }
+
+    /// Returns its memory, and what its samples brought with them.
+    pub fn release(&self, budget: &Budget) {
+        budget.release(self.held_bytes);
+    }
+
+    /// The way to slots of which nobody else has it.
+    pub fn claim(&self, slots: Range<usize>) -> SlotWriter {
+        self.slab.claim(slots).expect("a new slab's slots are free and groups are disjoint")
+    }
+
+    /// The next slot belongs to the sample with this number.
+    pub fn note_number(&mut self, number: u64) {
+        self.numbers.push(number);
+    }
+
+    /// Keeps the way to a slot until its sample comes.
+    pub fn reserve(&mut self, slot: usize, writer: SlotWriter) {
+        self.reserved.insert(slot, writer);
+    }
+
+    /// Gives away the way to a slot.
+    pub fn take_reserved(&mut self, slot: usize) -> Option<SlotWriter> {
+        self.reserved.remove(&slot)
+    }
+
+    /// Books a finished task of `slots` slots.
+    pub fn book(&mut self, slots: usize, report: Report) {
+        self.held_bytes += report.kept_bytes;
+        for prepared in report.prepared {
+            self.loose[prepared.slot] = Some(prepared.loose);
+            self.substitutes.extend(prepared.substitute);
+        }
+        let is_earlier =
+            |failure: &Arc<SampleFailure>| self.failure.as_ref().is_none_or(|known| failure.position < known.position);
+        if let Some(failure) = report.failure.filter(is_earlier) {
+            self.failure = Some(failure);
+        }
+        self.missing -= slots;
+        for (total, time) in self.spent.iter_mut().zip([report.read, report.ops, report.memory]) {
+            *total += time;
+        }
+        if self.is_complete() {
+            self.times[2] = Instant::now();
+            self.substitutes.sort_by_key(|substitute| substitute.failure.position);
+        }
+    }
+
+    /// Everything in its final form.
+    pub fn assemble(self, plan: &Plan) -> Result<(Batch, Arc<Slab>), Box<RaggedError>> {
+        let slab = self.slab.seal().expect("writers are gone before their slots count as filled: see Shared::settle");
+        let slab = Arc::new(slab);
+        let mut loose: Vec<std::vec::IntoIter<Loose>> =
+            self.loose.into_iter().map(|values| values.unwrap_or_default().into_iter()).collect();
+        let mut fields = Vec::with_capacity(plan.layout().fields().len());
+        for (name, form) in plan.layout().fields() {
+            let data = match form {
+                FieldForm::Region { region, dtype, shape } => {
+                    let mut batch_shape = vec![self.len];
+                    batch_shape.extend(shape);
+                    let start = slab.layout().region_range(*region).start;
+                    let span = Span::of_slab(&slab, start..start + self.len * slab.layout().slot_bytes(*region));
+                    FieldData::Region { span, dtype: *dtype, shape: batch_shape }
+                }
+                FieldForm::Stacked => stack(name, loose.iter_mut().filter_map(Iterator::next).collect())?,
+                FieldForm::List => FieldData::List(loose.iter_mut().filter_map(Iterator::next).collect()),
+            };
+            fields.push(BatchField { name: Arc::clone(name), data });
+        }
+        let batch = Batch { epoch: self.cursor.epoch, number: self.cursor.batches, len: self.len, fields };
+        Ok((batch, slab))
+    }
+}

@@ -1,0 +1,155 @@
+//! How far ahead a run looks, from what samples cost and how fast the consumer takes batches.
+//!
+//! A sample is *slow* if it takes so much longer than others that it should start before its batch is opened. Where there
+//! are slow samples, more batches are open, so that the work of a few slow ones is spread over the time of many others.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use feedline_data::cost::Spread;
+
+/// Intervals over which the pace is averaged: batches may be taken in bursts.
+const MEMORY: usize = 32;
+/// A pause counts as at most this many intervals and a bit: the consumer did something else, such as validation.
+const MOST_INTERVALS: f64 = 16.0;
+const MOST_SECONDS: f64 = 0.1;
+/// Positions that are looked at ahead at most.
+const MOST_POSITIONS: usize = 1 << 16;
+/// Time looked ahead, and time covered by open batches, in times of the slowest sample.
+const LOOK_AHEAD: f64 = 6.0;
+const OPEN_AHEAD: f64 = 2.0;
+/// Quicker samples are never slow: their costs differ by what else the machine does.
+const LEAST_SLOW: Duration = Duration::from_millis(1);
+
+/// How fast the consumer takes batches.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    last: Option<Instant>,
+    /// In seconds.
+    intervals: VecDeque<f64>,
+    interval: f64,
+}
+
+impl Pace {
+    /// Books that a batch was taken.
+    pub fn book(&mut self, now: Instant) {
+        if let Some(last) = self.last.replace(now) {
+            let most = if self.interval > 0.0 { self.interval * MOST_INTERVALS + MOST_SECONDS } else { f64::MAX };
+            self.intervals.push_back((now - last).as_secs_f64().min(most));
+            if self.intervals.len() > MEMORY {
+                self.intervals.pop_front();
+            }
+            self.interval = self.intervals.iter().sum::<f64>() / self.intervals.len() as f64;
+        }
+    }
+
+    /// When the consumer will want the batch behind the next `ready` ones; at once if nothing is known of it.
+    pub fn due_after(&self, ready: usize) -> Instant {
+        let last = self.last.unwrap_or_else(Instant::now);
+        last + Duration::from_secs_f64(self.interval * (ready + 1) as f64)
+    }
+
+    /// Forgets when the last batch was taken: what follows is no interval.
+    pub fn pause(&mut self) {
+        self.last = None;
+    }
+}
+
+/// What a run may hold open.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub batch_size: usize,
+    /// Batches, if the plan says how many.
+    pub asked: Option<usize>,
+    /// Batches that keep all threads busy with samples of equal cost.
+    pub useful: usize,
+    /// Batches that the memory budget has room for.
+    pub affordable: usize,
+    pub is_first_come: bool,
+}
+
+/// How far ahead a run looks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outlook {
+    /// The time between two batches.
+    pub interval: Duration,
+    /// What a sample takes that is not slow.
+    pub usual_cost: Duration,
+    /// Samples that take longer are slow; none are if the costs are too much alike.
+    pub slow_above: Option<Duration>,
+    /// Batches in which slow samples are looked for, counted from the one that is due.
+    pub batches_ahead: u64,
+    /// Batches that may be open.
+    pub open_batches: usize,
+}
+
+impl Outlook {
+    /// Whether a sample of this cost should start before its batch is open.
+    pub fn is_slow(&self, cost: Duration) -> bool {
+        self.slow_above.is_some_and(|limit| cost > limit)
+    }
+
+    pub fn new(limits: &Limits, pace: &Pace, spread: Spread) -> Self {
+        let interval = Duration::from_secs_f64(pace.interval);
+        let slow = (spread.mean * 5 / 4).max(spread.mean + interval / 4).max(LEAST_SLOW);
+        let is_spread = !limits.is_first_come && pace.interval > 0.0 && spread.slowest > slow;
+        let intervals = if is_spread { spread.slowest.as_secs_f64() / pace.interval } else { 0.0 };
+        let unasked = (limits.useful + (OPEN_AHEAD * intervals).ceil() as usize).min(limits.affordable).max(1);
+        let open_batches = limits.asked.unwrap_or(unasked);
+        let most_ahead = MOST_POSITIONS.div_ceil(limits.batch_size);
+        let batches_ahead = ((LOOK_AHEAD * intervals).ceil() as usize + open_batches).min(most_ahead) as u64;
+        Self {
+            interval,
+            usual_cost: spread.mean,
+            slow_above: is_spread.then_some(slow),
+            batches_ahead: if is_spread { batches_ahead } else { 0 },
+            open_batches,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pace(intervals_ms: &[u64]) -> Pace {
+        let (mut pace, mut now) = (Pace::default(), Instant::now());
+        pace.book(now);
+        for &interval in intervals_ms {
+            now += Duration::from_millis(interval);
+            pace.book(now);
+        }
+        pace
+    }
+
+    fn outlook(pace: &Pace, mean: u64, slowest: u64, asked: Option<usize>) -> Outlook {
+        let limits = Limits { batch_size: 8, asked, useful: 5, affordable: 1000, is_first_come: false };
+        let spread = Spread { mean: Duration::from_millis(mean), slowest: Duration::from_millis(slowest) };
+        Outlook::new(&limits, pace, spread)
+    }
+
+    #[test]
+    fn the_pace_is_that_of_bursts_together_and_survives_a_pause() {
+        let bursts: Vec<u64> = (0..64).map(|number| if number % 8 == 0 { 80 } else { 0 }).collect();
+        assert!((pace(&bursts).interval - 0.010).abs() < 1e-9);
+        let mut paused = vec![10; 40];
+        paused.push(60_000);
+        assert!(pace(&paused).interval < 0.020, "{}", pace(&paused).interval);
+    }
+
+    #[test]
+    fn costs_that_are_alike_need_no_look_ahead_and_no_further_batches() {
+        let alike = outlook(&pace(&[25; 10]), 20, 24, None);
+        assert_eq!((alike.slow_above, alike.batches_ahead, alike.open_batches), (None, 0, 5));
+        assert_eq!(outlook(&Pace::default(), 5, 2000, None).batches_ahead, 0, "nothing is known of the consumer yet");
+    }
+
+    #[test]
+    fn slow_samples_are_looked_for_far_ahead_and_more_batches_open_as_far_as_allowed() {
+        let spread = outlook(&pace(&[25; 10]), 25, 2000, None);
+        assert!(spread.is_slow(Duration::from_secs(2)) && !spread.is_slow(Duration::from_millis(30)));
+        assert_eq!((spread.open_batches, spread.batches_ahead), (165, 645));
+        let asked = outlook(&pace(&[25; 10]), 25, 2000, Some(32));
+        assert_eq!((asked.open_batches, asked.batches_ahead), (32, 512));
+    }
+}

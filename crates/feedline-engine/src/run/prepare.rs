@@ -1,0 +1,405 @@
+//! What a preparer thread does with a task: load each sample, run the ops, fill the slot.
+//!
+//! In: a task. Out: for each slot what was prepared, or a failure as a value (law 6). A panic in an op is a failure of
+//! its sample, not of the process.
+
+use std::error::Error as StdError;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use feedline_codec::CodecError;
+use feedline_data::batch::{FieldForm, Loose, Sample, Slot, Tensor, Value};
+use feedline_data::cost::{Bill, Costs};
+use feedline_data::cpu_time::thread_cpu_time;
+use feedline_data::cut::Cut;
+use feedline_data::dtype::Dtype;
+use feedline_data::failure::{SampleFailure, chain};
+use feedline_data::memory::{Budget, Cancel, NoMemory, Patience, Working, Workspace};
+use feedline_data::op::OpError;
+use feedline_data::plan::{OnError, Plan};
+use feedline_order::{EpochSequence, Place, SampleId, SampleRequest};
+
+use super::crew::MOST_PER_CORE;
+use crate::metrics::{Look, Marks, Metrics, Seat, Substitute, Tally, counts};
+use crate::supply::{Reading, Supply, Task};
+
+/// Substitutes that are tried for one bad sample.
+const SUBSTITUTE_ATTEMPTS: u32 = 100;
+/// A look at the processor's clock takes 0.2 us: it is for samples behind one that took this long, and for the first of 16 others.
+const LONG: Duration = Duration::from_micros(500);
+const LOOK_EVERY: u64 = 16;
+
+/// The result of one slot.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub slot: usize,
+    pub loose: Vec<Loose>,
+    pub substitute: Option<Substitute>,
+}
+
+/// The results of a task and where its time went.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    pub prepared: Vec<Prepared>,
+    pub failure: Option<Arc<SampleFailure>>,
+    pub read: Duration,
+    pub ops: Duration,
+    pub memory: Duration,
+    /// Bytes of loose values, which stay booked until the batch is delivered.
+    pub kept_bytes: u64,
+    /// Whether values that have a slot are not in it yet, but with the loose ones.
+    pub is_apart: bool,
+}
+
+/// How the work on a task ended.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Done(Box<Report>),
+    /// There is no memory for a sample that is not due; what was prepared before it. The task is about the others now.
+    PutBack(Box<Report>),
+    /// The run was closed.
+    Closed,
+}
+
+/// A preparer: one per thread.
+#[derive(Debug)]
+pub(super) struct Preparer {
+    pub plan: Arc<Plan>,
+    pub supply: Arc<dyn Supply>,
+    pub metrics: Arc<Metrics>,
+    pub budget: Arc<Budget>,
+    pub costs: Arc<Costs>,
+    pub workspace: Workspace,
+    /// The number of the thread.
+    pub number: usize,
+    pub run: u64,
+    /// The op at work, for failures that do not come back as errors.
+    pub current_op: Option<usize>,
+    /// What the sample at work took so far.
+    pub bill: Bill,
+    /// What was done and is not told yet, and when, where that is asked for.
+    pub tally: Tally,
+    pub marks: Marks,
+    /// Samples that were tried.
+    pub tried: u64,
+}
+
+/// Why one attempt ended.
+enum Stop {
+    Cancelled,
+    /// Memory is short: start again, asking for this many bytes at once.
+    Crowded(u64),
+    /// The sample cannot be kept whole: make it without keeping it.
+    Unkept,
+    /// What was loaded of the sample is not what was promised: load all of it.
+    Stale,
+    Failed(Arc<SampleFailure>),
+}
+
+/// One try to prepare a sample.
+#[derive(Clone, Copy)]
+struct Attempt {
+    wanted: SampleRequest,
+    place: Place,
+    reading: Reading,
+    may_keep: bool,
+    seat: Seat,
+}
+
+impl Preparer {
+    /// The tools of a thread. Those that a run begins with keep an eighth of the budget for use again; all that may come later
+    /// together not as much once more.
+    pub fn workspace(plan: &Plan, budget: &Budget, number: usize, cancel: Cancel) -> Workspace {
+        let workers = plan.config().num_workers.count();
+        let sharing = if number < workers { workers } else { workers * MOST_PER_CORE };
+        let spare_limit = usize::try_from(budget.limit() / 8 / sharing as u64).unwrap_or(usize::MAX);
+        if plan.config().simd {
+            Workspace::new(cancel, spare_limit)
+        } else {
+            Workspace::without_simd(cancel, spare_limit)
+        }
+    }
+
+    /// Prepares all slots of a task. A function of its own, so that profilers can tell its cost from that of the rest.
+    #[inline(never)]
+    pub fn run(&mut self, task: &mut Task) -> Outcome {
+        let outcome = self.fill_all(task);
+        if counts() {
+            self.tally.tell(&self.metrics);
+        }
+        self.metrics.recorder.add_samples(&mut self.marks);
+        outcome
+    }
+
+    fn fill_all(&mut self, task: &mut Task) -> Outcome {
+        let visits = self.plan.sequence().epoch(task.course.epoch);
+        let mut report = Box::new(Report { is_apart: task.writer.is_none(), ..Report::default() });
+        for slot in task.slots.clone() {
+            match self.fill(task, slot, &visits, &mut report) {
+                Ok(prepared) => report.prepared.push(prepared),
+                Err(Stop::Crowded(_)) => {
+                    task.slots.start = slot;
+                    return Outcome::PutBack(report);
+                }
+                Err(Stop::Cancelled | Stop::Stale | Stop::Unkept) => {
+                    self.budget.release(report.kept_bytes);
+                    return Outcome::Closed;
+                }
+                Err(Stop::Failed(failure)) => {
+                    report.failure = Some(failure);
+                    break;
+                }
+            }
+        }
+        Outcome::Done(report)
+    }
+
+    /// Fills one slot with its sample or, if that is bad and the plan allows it, with a substitute.
+    fn fill(
+        &mut self,
+        task: &mut Task,
+        slot: usize,
+        visits: &EpochSequence,
+        report: &mut Report,
+    ) -> Result<Prepared, Stop> {
+        let place = self.plan.place(&task.course, task.turn(slot));
+        let first = match self.attempt(task, slot, place, visits, report) {
+            Ok(loose) => return Ok(Prepared { slot, loose, substitute: None }),
+            Err(Stop::Failed(failure)) => failure,
+            Err(stop) => return Err(stop),
+        };
+        if self.plan.settings().on_error == OnError::Raise {
+            return Err(Stop::Failed(first));
+        }
+        for attempt in 0..SUBSTITUTE_ATTEMPTS {
+            let sequence = self.plan.sequence();
+            let position = sequence.substitute(&task.course.share, task.course.epoch, place.position, attempt);
+            let other = Place { position, ..place };
+            match self.attempt(task, slot, other, visits, report) {
+                Ok(loose) => {
+                    let by = self.plan.source().id_at(visits.at(position).ordinal);
+                    tracing::warn!(bad = %first.key, reason = %chain(&*first.cause), "replaced a bad sample");
+                    let by = self.plan.source().key(by).into_owned();
+                    let substitute = Substitute { failure: first, by };
+                    return Ok(Prepared { slot, loose, substitute: Some(substitute) });
+                }
+                Err(Stop::Failed(_)) => {}
+                Err(stop) => return Err(stop),
+            }
+        }
+        Err(Stop::Failed(first))
+    }
+
+    /// Prepares a sample, from the beginning again with more memory where that was short.
+    fn attempt(
+        &mut self,
+        task: &mut Task,
+        slot: usize,
+        place: Place,
+        visits: &EpochSequence,
+        report: &mut Report,
+    ) -> Result<Vec<Loose>, Stop> {
+        let wanted = self.plan.wanted(task.course.epoch, visits, place.position);
+        let (mut allotment, mut reading, mut may_keep) = (0, Reading::Trimmed, true);
+        loop {
+            let patience = if task.cost.is_none() { Patience::Waits } else { Patience::None };
+            let working = self.budget.begin((self.run, task.serial), slot, patience);
+            let seat = Seat { batch: task.serial, slot, asked: task.asked, thread: self.number };
+            let how = Attempt { wanted, place, reading, may_keep, seat };
+            let regions = task.writer.as_mut().map(|writer| writer.slot_mut(slot));
+            match self.attempt_with(allotment, working, how, regions, report) {
+                // What did not fit in is asked for at once; what was asked for at once and is not due has to wait.
+                Err(Stop::Crowded(bytes)) if patience == Patience::Waits && allotment < bytes => allotment = bytes,
+                Err(Stop::Stale) => reading = Reading::Plain,
+                Err(Stop::Unkept) => may_keep = false,
+                other => return other,
+            }
+        }
+    }
+
+    fn attempt_with(
+        &mut self,
+        allotment: u64,
+        working: Working,
+        how: Attempt,
+        regions: Option<Vec<&mut [u8]>>,
+        report: &mut Report,
+    ) -> Result<Vec<Loose>, Stop> {
+        let Attempt { wanted, place, .. } = how;
+        self.current_op = None;
+        if self.tally.is_due() {
+            self.tally.tell(&self.metrics);
+        }
+        let is_looked_at = counts() && (self.bill.total() > LONG || self.tried.is_multiple_of(LOOK_EVERY));
+        self.tried += 1;
+        self.bill.clear();
+        self.workspace.begin(working, allotment).map_err(|error| self.no_memory(error, wanted, place))?;
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.prepare(regions, how, is_looked_at, report)));
+        let kept = outcome.as_ref().ok().and_then(|result| result.as_ref().ok());
+        let kept: usize = kept.map_or(0, |loose| loose.iter().map(Loose::content_bytes).sum());
+        report.kept_bytes += kept as u64;
+        let waited = self.workspace.end_keeping(kept);
+        report.memory += waited;
+        if matches!(outcome, Ok(Ok(_))) && waited < self.bill.total() / 16 {
+            let predicted = self.costs.book(&*self.plan, wanted, &self.bill);
+            if let Some(predicted) = predicted {
+                self.metrics.costs.add(predicted, self.bill.total());
+            }
+        }
+        outcome.unwrap_or_else(|panic| {
+            self.workspace = Self::workspace(&self.plan, &self.budget, self.number, self.workspace.cancel().clone());
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+            let text = format!("an op panicked, which is a bug: {}", text.unwrap_or_default());
+            Err(self.failure(wanted, place, text.into()))
+        })
+    }
+
+    fn prepare(
+        &mut self,
+        regions: Option<Vec<&mut [u8]>>,
+        Attempt { wanted, place, reading, may_keep, seat }: Attempt,
+        is_looked_at: bool,
+        report: &mut Report,
+    ) -> Result<Vec<Loose>, Stop> {
+        let plan = Arc::clone(&self.plan);
+        let mut sample = if regions.is_some() { Sample::new() } else { Sample::apart() };
+        let mut regions: Vec<Option<&mut [u8]>> = regions.into_iter().flatten().map(Some).collect();
+        for (name, form) in plan.layout().fields() {
+            let slot = match form {
+                FieldForm::Region { region, dtype, shape } => {
+                    let bytes = regions.get_mut(*region).and_then(Option::take);
+                    Some(Slot { dtype: *dtype, shape, bytes })
+                }
+                FieldForm::Stacked | FieldForm::List => None,
+            };
+            sample.declare(name, slot);
+        }
+        let effort = self.supply.effort(wanted);
+        let began = Instant::now();
+        // What is kept is kept whole, so the ops before that place do not look ahead.
+        let may_keep = may_keep && reading == Reading::Trimmed;
+        let keeps = if may_keep { self.supply.keeps(wanted, &self.metrics) } else { None };
+        let kept_at = keeps.map(|keeping| keeping.cut);
+        let loading = if keeps.is_some() { Reading::Complete } else { reading };
+        let loaded = self.supply.load(wanted, loading, &mut sample, &mut self.workspace, &self.metrics);
+        let cut = loaded.map_err(|error| match error {
+            error if let Some(memory) = error.no_memory() => self.no_memory(memory, wanted, place),
+            other => self.failure(wanted, place, Box::new(other)),
+        })?;
+        let mut before = Instant::now();
+        let mut cpu_before = is_looked_at.then(thread_cpu_time);
+        let is_recorded = self.metrics.recorder.is_on();
+        if is_recorded {
+            self.marks.begin();
+            self.marks.mark(began);
+            self.marks.mark(before);
+        }
+        let load_time = before - began;
+        report.read += load_time;
+        if counts() {
+            self.tally.add_loading(load_time);
+        }
+        self.bill.add(load_time, effort);
+        for number in 0..cut.0 {
+            self.bill.add(Duration::ZERO, plan.chain().effort(number, wanted));
+            if is_recorded {
+                self.marks.mark(before);
+            }
+        }
+        for (number, planned) in plan.ops().iter().enumerate().skip(cut.0) {
+            if let Some(keeping) = keeps.filter(|keeping| keeping.cut == Cut(number)) {
+                self.supply.keep(keeping, wanted, &sample, &mut self.workspace, &self.metrics);
+            }
+            self.current_op = Some(number);
+            let draw = plan.chain().draw(number, wanted);
+            let is_whole = kept_at.is_some_and(|cut| number < cut.0);
+            let applied = if is_whole {
+                planned.op().apply(&mut sample, &draw, &mut self.workspace)
+            } else {
+                planned.op().apply_ahead(&mut sample, &draw, &plan.chain().ahead(number, wanted), &mut self.workspace)
+            };
+            applied.map_err(|error| match error {
+                OpError::Codec(CodecError::Index(_)) if reading == Reading::Trimmed => Stop::Stale,
+                // Damage outside of what the ops need is no reason to fail.
+                OpError::Codec(error) if is_whole && error.is_about_data() => Stop::Unkept,
+                OpError::Cancelled(_) | OpError::Codec(CodecError::Cancelled) => Stop::Cancelled,
+                OpError::Memory(memory) => self.no_memory(memory, wanted, place),
+                other => self.failure(wanted, place, Box::new(other)),
+            })?;
+            let now = Instant::now();
+            let taken = now - before;
+            let cpu_now = is_looked_at.then(thread_cpu_time);
+            if counts() {
+                let look = cpu_now.zip(cpu_before).map(|(now, before)| {
+                    let names = planned.op().on().names();
+                    let bytes = names.filter_map(|name| sample.get(name).ok().map(|value| value.content_bytes()));
+                    Look { cpu: now.saturating_sub(before), bytes_out: bytes.sum() }
+                });
+                self.tally.add_op(number, taken, look);
+            }
+            report.ops += taken;
+            self.bill.add(taken, plan.chain().effort(number, wanted));
+            if is_recorded {
+                self.marks.mark(now);
+            }
+            (before, cpu_before) = (now, cpu_now);
+        }
+        if let Some(keeping) = keeps.filter(|keeping| keeping.cut == Cut(plan.ops().len()) && cut < keeping.cut) {
+            self.supply.keep(keeping, wanted, &sample, &mut self.workspace, &self.metrics);
+        }
+        let finished = self.finish(sample, wanted.id, place);
+        if is_recorded && finished.is_ok() {
+            self.marks.mark(Instant::now());
+            self.marks.end(seat, wanted.id);
+        }
+        finished.map_err(|error| self.failure(wanted, place, Box::new(error)))
+    }
+
+    /// Adds the engine's own fields and moves everything to where it is delivered.
+    fn finish(
+        &mut self,
+        mut sample: Sample<'_>,
+        id: SampleId,
+        place: Place,
+    ) -> Result<Vec<Loose>, feedline_data::batch::FieldError> {
+        for name in self.plan.delivered() {
+            match &**name {
+                "index" => put_scalar(&mut sample, name, Dtype::I64, &(id.0 as i64).to_ne_bytes()),
+                "padded" => put_scalar(&mut sample, name, Dtype::Bool, &[u8::from(place.is_padding)]),
+                "key" => sample.put(name, Value::Text(self.plan.source().key(id).into_owned())),
+                _ => {}
+            }
+        }
+        sample.retain(self.plan.delivered(), &mut self.workspace);
+        sample.finish(&mut self.workspace)
+    }
+
+    fn no_memory(&self, error: NoMemory, wanted: SampleRequest, place: Place) -> Stop {
+        match error {
+            NoMemory::Cancelled(_) => Stop::Cancelled,
+            NoMemory::Crowded { bytes } => Stop::Crowded(bytes),
+            other => self.failure(wanted, place, Box::new(other)),
+        }
+    }
+
+    fn failure(&self, wanted: SampleRequest, place: Place, cause: Box<dyn StdError + Send + Sync>) -> Stop {
+        let (source, id) = (self.plan.source(), wanted.id);
+        let (path, range) = source.address(id).unzip();
+        Stop::Failed(Arc::new(SampleFailure {
+            id,
+            key: source.key(id).into_owned(),
+            path,
+            range: range.flatten(),
+            epoch: wanted.epoch,
+            position: place.position,
+            op: self.current_op.map(|number| Arc::clone(self.plan.ops()[number].name())),
+            cause: cause.into(),
+        }))
+    }
+}
+
+fn put_scalar(sample: &mut Sample<'_>, name: &str, dtype: Dtype, bytes: &[u8]) {
+    sample.put(name, Value::Tensor(Tensor::new(dtype, Vec::new(), bytes.to_vec().into())));
+}

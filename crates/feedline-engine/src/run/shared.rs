@@ -1,0 +1,286 @@
+//! What the threads of a run and its consumer share: the window, the queue, and what is delivered from them.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use feedline_data::cost::Costs;
+use feedline_data::memory::{Budget, Cancel};
+use feedline_data::plan::{Plan, Start};
+use feedline_memory::{Pool, Slab};
+use feedline_order::Epoch;
+
+use super::Lasting;
+use super::crew::Crew;
+use super::handle::Delivery;
+use super::outlook::{Limits, Outlook, Pace};
+use super::stall::Stall;
+use super::stuck::Stuck;
+use super::window::{Window, group_size};
+use crate::error::Error;
+use crate::machine::Standing;
+use crate::metrics::{Metrics, Phase};
+use crate::state::Cursor;
+use crate::supply::{Ready, Supply};
+
+/// With fewer open batches none is given up for samples that start early.
+const BATCHES_TO_SPARE: usize = 8;
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub plan: Arc<Plan>,
+    pub supply: Arc<dyn Supply>,
+    pub metrics: Arc<Metrics>,
+    pub budget: Arc<Budget>,
+    pub costs: Arc<Costs>,
+    pool: Pool,
+    pub cancel: Cancel,
+    /// Its number among the runs that use the budget.
+    pub number: u64,
+    pub crew: Crew,
+    /// Its place at cores that it shares with other runs.
+    pub standing: Option<Standing>,
+    /// Whether somebody looks up the sizes of samples.
+    pub finds_sizes: AtomicBool,
+    limits: Limits,
+    /// Held from the opening of batches until their tasks are requested, so that the supply is asked in the order of need.
+    opening: Mutex<()>,
+    progress: Mutex<Progress>,
+    pub has_tasks: Condvar,
+    pub has_batch: Condvar,
+}
+
+#[derive(Debug)]
+pub(super) struct Progress {
+    pub window: Window,
+    pub outlook: Outlook,
+    pub pace: Pace,
+    /// The numbers of the threads.
+    pub workers: BTreeSet<usize>,
+    /// Threads that wait for tasks.
+    pub idle: usize,
+    /// How long the consumer has waited in all.
+    waited_ever: Duration,
+    pub stuck: Option<Stuck>,
+    pub substituted: (Epoch, u64),
+    /// How long consumers have waited for the batch that is due.
+    pub stall: Stall,
+    pub has_delivered: bool,
+    pub is_closed: bool,
+}
+
+impl Shared {
+    /// A run of `window`; its slabs come from `pool`, or else from the heap.
+    pub fn new(
+        plan: Arc<Plan>,
+        supply: Arc<dyn Supply>,
+        (window, substituted): (Window, (Epoch, u64)),
+        pool: Option<Pool>,
+        lasting: Lasting,
+    ) -> Self {
+        let Lasting { metrics, budget, costs, cores, share } = lasting;
+        let config = plan.config();
+        let crew = Crew::new(config.num_workers, share);
+        let workers = crew.wanted();
+        let slab_bytes = plan.layout().slab().total_bytes() as u64;
+        let batch_size = plan.settings().batch_size;
+        let affordable = (budget.limit() / 2).checked_div(slab_bytes).unwrap_or(u64::MAX);
+        let limits = Limits {
+            batch_size,
+            asked: config.prefetch_batches,
+            useful: 2.max(1 + (4 * workers).max(supply.samples_ahead()).div_ceil(batch_size)),
+            affordable: usize::try_from(affordable).unwrap_or(usize::MAX),
+            // In arrival order a slow sample holds up nobody.
+            is_first_come: config.start == Start::FirstCome || plan.is_in_arrival_order(),
+        };
+        let pace = Pace::default();
+        let outlook = Outlook::new(&limits, &pace, costs.spread());
+        let number = budget.number_run();
+        budget.set_front((number, 0));
+        Self {
+            pool: pool.unwrap_or_else(|| Pool::new(plan.layout().slab().clone(), outlook.open_batches + 1)),
+            cancel: Cancel::default(),
+            number,
+            crew,
+            standing: cores.map(|cores| cores.standing()),
+            finds_sizes: AtomicBool::new(false),
+            limits,
+            opening: Mutex::default(),
+            progress: Mutex::new(Progress {
+                substituted,
+                window,
+                outlook,
+                pace,
+                workers: BTreeSet::new(),
+                idle: 0,
+                waited_ever: Duration::ZERO,
+                stuck: None,
+                stall: Stall::default(),
+                has_delivered: false,
+                is_closed: false,
+            }),
+            has_tasks: Condvar::new(),
+            has_batch: Condvar::new(),
+            metrics,
+            budget,
+            costs,
+            plan,
+            supply,
+        }
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes a thread that waits for tasks, if there is one.
+    pub fn wake_one(&self, progress: MutexGuard<'_, Progress>) {
+        let has_idle = progress.idle > 0;
+        drop(progress);
+        if has_idle {
+            self.has_tasks.notify_one();
+        }
+    }
+
+    /// The number of a thread that should be there and is not.
+    pub fn next_worker(&self) -> Option<usize> {
+        let mut progress = self.lock();
+        let missing = (0..self.crew.wanted()).find(|number| !progress.workers.contains(number))?;
+        progress.workers.insert(missing);
+        Some(missing)
+    }
+
+    /// Looks whether another number of threads would be better; says whether it would.
+    pub fn adjust_crew(&self) -> bool {
+        let waited = self.lock().waited_ever;
+        let has_changed = self.crew.adjust(waited);
+        if let Some(standing) = &self.standing {
+            standing.set_computing(self.crew.computing());
+        }
+        if has_changed {
+            // Who has looked how many are wanted waits by now.
+            drop(self.lock());
+            self.has_tasks.notify_all();
+        }
+        has_changed
+    }
+
+    /// Whether a further batch may be opened; the first always.
+    pub fn has_room(&self, progress: &Progress) -> bool {
+        let slab_bytes = self.plan.layout().slab().total_bytes() as u64;
+        let (open, limit) = (progress.window.batches.len(), progress.outlook.open_batches);
+        let slots = limit * self.limits.batch_size;
+        let expected = if limit >= BATCHES_TO_SPARE { progress.window.early.len().min(slots / 4) } else { 0 };
+        let early = progress.window.early.in_use().max(expected);
+        let has_slots = (open + 1) * self.limits.batch_size + early <= slots;
+        !progress.is_closed
+            && progress.stuck.is_none()
+            && progress.window.has_upcoming(&self.plan)
+            && (open == 0 || (has_slots && self.budget.has_room_ahead(slab_bytes)))
+    }
+
+    /// Whether a sample may start whose batch is not open.
+    pub fn has_room_early(&self, progress: &Progress) -> bool {
+        let taken = progress.window.batches.len() * self.limits.batch_size + progress.window.early.in_use();
+        taken < progress.outlook.open_batches * self.limits.batch_size && self.budget.has_room_ahead(0)
+    }
+
+    /// Opens batches while there is room, looks for slow samples beyond them, and requests the tasks.
+    pub fn open_ahead(self: &Arc<Self>) {
+        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut progress = self.lock();
+        let outlook = progress.outlook;
+        let mut tasks = Vec::new();
+        let mut has_ready = progress.window.queue.has_slow();
+        while self.has_room(&progress) {
+            let group = group_size(outlook.usual_cost, self.plan.settings().batch_size, self.crew.wanted());
+            match progress.window.open_next(&self.plan, &self.pool, &self.budget, group) {
+                Some(opened) => {
+                    tasks.extend(opened.wanted);
+                    has_ready |= !opened.ready.is_empty();
+                    opened.ready.into_iter().for_each(|task| progress.window.queue.push(task));
+                }
+                None if progress.window.batches.is_empty() => progress.stuck = Some(Stuck::OutOfMemory),
+                None => break,
+            }
+        }
+        tasks.extend(progress.window.look_ahead(&self.plan, &*self.supply, &self.costs, &outlook));
+        if has_ready {
+            self.wake_one(progress);
+        } else {
+            drop(progress);
+        }
+        if !tasks.is_empty() {
+            let ready: Arc<dyn Ready> = Arc::clone(self) as Arc<dyn Ready>;
+            self.supply.request(tasks, &ready);
+        }
+    }
+
+    /// Says when the consumer of a stream will wait, at its pace, if no further batch is finished.
+    pub fn tell_due(&self, progress: &Progress) {
+        let Some(standing) = self.standing.as_ref().filter(|_| progress.window.is_stream()) else { return };
+        let ready = progress.window.batches.iter().take_while(|batch| batch.is_complete()).count();
+        standing.set_due(progress.pace.due_after(ready));
+    }
+
+    /// Takes the batch that is due, if it is complete.
+    pub fn deliver(
+        self: &Arc<Self>,
+        mut progress: MutexGuard<'_, Progress>,
+    ) -> Result<Option<(Delivery, Arc<Slab>)>, Error> {
+        let Some(batch) = progress.window.batches.pop_front_if(|batch| batch.is_complete()) else { return Ok(None) };
+        batch.release(&self.budget);
+        let phase = batch.main_phase();
+        let waited = progress.stall.take(Instant::now());
+        progress.waited_ever += waited;
+        self.metrics.stalls.add(if progress.has_delivered { phase } else { Phase::Start }, waited);
+        let (cursor, serial) = (batch.cursor.clone(), batch.serial);
+        let (len, times) = (batch.len(), batch.times);
+        let already = if progress.substituted.0 == cursor.epoch { progress.substituted.1 } else { 0 };
+        let replaced = already + batch.substitutes.len() as u64;
+        let stuck = match (&batch.failure, batch.substitutes.last()) {
+            (Some(failure), _) => Some(Stuck::Failure(Arc::clone(failure))),
+            (None, Some(last)) if replaced > self.plan.substitutes_allowed() => {
+                let source = Arc::clone(&last.failure);
+                Some(Stuck::TooMany { replaced, epoch: cursor.epoch, source })
+            }
+            _ => None,
+        };
+        if let Some(stuck) = stuck {
+            let error = stuck.error(&self.plan);
+            progress.stuck = Some(stuck);
+            return Err(error);
+        }
+        let numbers = batch.numbers.clone();
+        let rest = progress.window.arrivals.as_mut().map(|arrivals| Arc::new(arrivals.deliver(cursor.epoch, &numbers)));
+        progress.pace.book(Instant::now());
+        self.tell_due(&progress);
+        progress.outlook = Outlook::new(&self.limits, &progress.pace, self.costs.spread());
+        let front = progress.window.front_serial();
+        // The consumer has better things to do than to open batches: a thread does it.
+        self.wake_one(progress);
+        self.budget.set_front((self.number, front));
+        let substitutes = batch.substitutes.clone();
+        let assembled = batch.assemble(&self.plan);
+        let mut progress = self.lock();
+        let (batch, slab) = match assembled {
+            Ok(assembled) => assembled,
+            Err(ragged) => {
+                progress.stuck = Some(Stuck::Ragged(ragged.clone()));
+                return Err(Error::Ragged(ragged));
+            }
+        };
+        progress.substituted = (cursor.epoch, replaced);
+        progress.has_delivered = true;
+        drop(progress);
+        self.metrics.add_substitutes(&substitutes);
+        self.metrics.add_batch(&batch);
+        self.metrics.traffic.deliver(cursor.epoch);
+        self.metrics.recorder.add_batch(serial, (cursor.epoch, cursor.batches), len, times);
+        let rest = rest.or_else(|| cursor.rest.clone());
+        let after = Cursor { batches: cursor.batches + 1, substituted: replaced, rest, ..cursor };
+        let after = after.normalised(&self.plan);
+        Ok(Some((Delivery { batch, substitutes, before: cursor, after, numbers, phase }, slab)))
+    }
+}

@@ -1,0 +1,263 @@
+//! Where a run stands, and how that is saved.
+//!
+//! A cursor says what the consumer has *received*, so it may be taken at every step and costs nothing (law 4). It counts
+//! from an offset over all ranks together, so it can be loaded with another world size, batch size or thread count.
+
+use std::sync::Arc;
+
+use feedline_data::plan::{OpMarks, Plan, limits};
+use feedline_order::{Course, Epoch, Rank, Rest, Share};
+use serde::{Deserialize, Serialize};
+
+/// A place in the stream of one rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// Positions of the epoch that were received before this world size and batch size applied.
+    pub offset: u64,
+    /// Batches received since.
+    pub batches: u64,
+    /// Bad samples replaced so far in the epoch.
+    pub substituted: u64,
+    /// What is left of the epoch, if the order so far was neither the sampler's nor that of the plan.
+    pub rest: Option<Arc<Rest>>,
+}
+
+impl Cursor {
+    /// The beginning of an epoch.
+    pub fn start_of(epoch: Epoch) -> Self {
+        Self { epoch, ..Self::default() }
+    }
+
+    /// The same place, or the beginning of the next epoch if this one has no batch left.
+    #[must_use]
+    pub fn normalised(self, plan: &Plan) -> Self {
+        if self.batches < plan.share(self.offset).batches() { self } else { Self::start_of(Epoch(self.epoch.0 + 1)) }
+    }
+
+    /// The way through the epoch that this is a place of.
+    pub fn course(&self, plan: &Plan) -> Course {
+        Course { epoch: self.epoch, share: plan.share(self.offset), rest: self.rest.clone() }
+    }
+
+    /// Samples of the rank that were received since `offset`; full batches only come before.
+    pub fn turns(&self, plan: &Plan) -> u64 {
+        self.batches * plan.settings().batch_size as u64
+    }
+
+    /// The place as it is saved.
+    pub fn to_state(&self, plan: &Plan) -> State {
+        let rank = plan.config().rank;
+        let turns = self.turns(plan);
+        let (delivery, pending) = match &self.rest {
+            Some(rest) => (Delivery::Any, rest.pending_at(turns).to_vec()),
+            None if self.batches > 0 && plan.has_planned_order() => {
+                let pending = plan.pending(self.epoch, &plan.share(self.offset), turns);
+                (Delivery::Planned(plan.fingerprints().delivery.to_string()), pending)
+            }
+            None => (Delivery::Strict, Vec::new()),
+        };
+        State {
+            feedline: FORMAT,
+            epoch: self.epoch,
+            offset: self.offset,
+            batches: self.batches,
+            substituted: self.substituted,
+            batch_size: plan.settings().batch_size,
+            rank: (delivery != Delivery::Strict).then_some(rank.rank),
+            world_size: rank.world,
+            drop_last: plan.settings().drop_last,
+            seed: plan.settings().seed.0,
+            samples: plan.source().len(),
+            listing: plan.fingerprints().listing.to_string(),
+            order: plan.fingerprints().order.to_string(),
+            ops: OpMarks::of(plan),
+            delivery,
+            pending,
+        }
+    }
+}
+
+/// The version of saved states.
+const FORMAT: u32 = 3;
+
+/// A saved place: small, plain data.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "the fields are those of Cursor and Plan")]
+pub struct State {
+    pub feedline: u32,
+    pub epoch: Epoch,
+    pub offset: u64,
+    pub batches: u64,
+    pub substituted: u64,
+    pub batch_size: usize,
+    /// The rank whose samples are pending; states in strict order are the same on all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+    pub world_size: u32,
+    pub drop_last: bool,
+    pub seed: u64,
+    pub samples: u64,
+    pub listing: String,
+    pub order: String,
+    pub ops: OpMarks,
+    #[serde(default)]
+    pub delivery: Delivery,
+    /// Numbers of the rank's share that were passed over so far.
+    #[serde(default)]
+    pub pending: Vec<u64>,
+}
+
+/// In which order the batches of an epoch were delivered so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Delivery {
+    /// The sampler's.
+    #[default]
+    Strict,
+    /// That of a plan, by its fingerprint.
+    Planned(String),
+    /// Another one, on each rank for itself.
+    Any,
+}
+
+/// Why a state cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum StateError {
+    #[error("the state has format {found}, but this version reads format {FORMAT}")]
+    Format { found: u32 },
+    #[error(
+        "the state is of other data: {saved} samples then, {now} now, or other names; restore the data, or start the epoch anew with set_epoch"
+    )]
+    Listing { saved: u64, now: u64 },
+    #[error("the state was saved with seed {saved}, but this loader has seed {now}")]
+    Seed { saved: u64, now: u64 },
+    #[error("the state was saved with other ops, so an exact resume is not possible: {changes}")]
+    Ops { changes: String },
+    #[error("the state was saved with another shuffle, sampler or library version, so an exact resume is not possible")]
+    Order,
+    #[error(
+        "the state is from within an epoch in {order} order with rank {rank} of {world_size} and batch size {batch_size}; go on with these, or start the epoch anew with set_epoch"
+    )]
+    Division { order: &'static str, rank: u32, world_size: u32, batch_size: usize },
+    #[error(
+        "the state is from within an epoch in another order, and the planned order of this loader (its max_displacement, costs or replay) cannot go on from there; take order=\"strict\" or \"arrival\" for the rest of the epoch, or start it anew with set_epoch"
+    )]
+    Delivery,
+    #[error(
+        "the planned order of this loader is another than that of the state: files have changed in size; take order=\"strict\" or \"arrival\" for the rest of the epoch, or start it anew with set_epoch"
+    )]
+    Changed,
+    #[error(
+        "the state is from within an epoch that a reservoir divides over {saved} ranks, but this loader has world_size {now}; go on with {saved}, or start the epoch anew with set_epoch"
+    )]
+    World { saved: u32, now: u32 },
+    #[error("the state is damaged: its pending samples are not those that {batches} batches can have passed over")]
+    Pending { batches: u64 },
+    #[error(
+        "the state is of a loader with share=..., and this one has a stream of its own; give share, or start an epoch"
+    )]
+    Shared,
+    #[error(
+        "the state is of a loader with a stream of its own, and this one has share=...; leave that out, or start an epoch"
+    )]
+    Private,
+    #[error("the state says batch {batches} of an epoch of {of}")]
+    Beyond { batches: u64, of: u64 },
+    #[error("the state is damaged: it says batch_size {batch_size} and world_size {world_size}")]
+    Numbers { batch_size: usize, world_size: u32 },
+    #[error("the state is damaged: it is of epoch {}, and nobody gets that far", epoch.0)]
+    Far { epoch: Epoch },
+}
+
+impl State {
+    /// The place in the stream of `plan` that this state describes.
+    pub fn to_cursor(&self, plan: &Plan) -> Result<Cursor, StateError> {
+        let now = Cursor::default().to_state(plan);
+        if self.feedline != FORMAT {
+            return Err(StateError::Format { found: self.feedline });
+        }
+        if self.listing != now.listing {
+            return Err(StateError::Listing { saved: self.samples, now: now.samples });
+        }
+        if self.seed != now.seed {
+            return Err(StateError::Seed { saved: self.seed, now: now.seed });
+        }
+        if let Some(changes) = self.ops.changes(&now.ops) {
+            return Err(StateError::Ops { changes });
+        }
+        if self.order != now.order {
+            return Err(StateError::Order);
+        }
+        if self.batch_size as u64 > limits::MOST_BATCH_SIZE || u64::from(self.world_size) > limits::MOST_WORLD_SIZE {
+            let Self { batch_size, world_size, .. } = *self;
+            return Err(StateError::Numbers { batch_size, world_size });
+        }
+        if self.epoch > Epoch::LAST {
+            return Err(StateError::Far { epoch: self.epoch });
+        }
+        let is_under_way = (self.offset, self.batches) != (0, 0);
+        if plan.sequence().reservoir().is_some() && is_under_way && self.world_size != now.world_size {
+            return Err(StateError::World { saved: self.world_size, now: now.world_size });
+        }
+        let saved_rank = Rank { rank: 0, world: self.world_size.max(1) };
+        let share = Share::new(plan.sequence().len(), self.offset, saved_rank, self.batch_size, self.drop_last);
+        if self.batches > share.batches() {
+            return Err(StateError::Beyond { batches: self.batches, of: share.batches() });
+        }
+        let is_same_division =
+            (self.batch_size, self.world_size, self.drop_last) == (now.batch_size, now.world_size, now.drop_last);
+        let rest =
+            self.rest(plan, &share, is_same_division, is_same_division && self.rank == Some(plan.config().rank.rank))?;
+        let (offset, batches) =
+            if is_same_division { (self.offset, self.batches) } else { (share.offset_after(self.batches), 0) };
+        Ok(Cursor { epoch: self.epoch, offset, batches, substituted: self.substituted, rest }.normalised(plan))
+    }
+
+    /// What is left of the epoch, if that is another order than the plan's.
+    fn rest(
+        &self,
+        plan: &Plan,
+        share: &Share,
+        is_same_division: bool,
+        is_same_rank: bool,
+    ) -> Result<Option<Arc<Rest>>, StateError> {
+        if self.batches == 0 && self.delivery == Delivery::Strict {
+            return Ok(None);
+        }
+        let goes_on = match &self.delivery {
+            Delivery::Planned(delivery) => {
+                plan.has_planned_order() && *delivery == plan.fingerprints().delivery.to_string()
+            }
+            Delivery::Strict => !plan.has_planned_order(),
+            Delivery::Any => false,
+        };
+        let has_to_stay = match self.delivery {
+            Delivery::Strict => None,
+            Delivery::Planned(_) => (!is_same_division || !(goes_on || is_same_rank)).then_some("planned"),
+            Delivery::Any => (!is_same_rank).then_some("arrival"),
+        };
+        if let Some(order) = has_to_stay {
+            let Self { world_size, batch_size, .. } = *self;
+            let rank = self.rank.unwrap_or(0);
+            return Err(StateError::Division { order, rank, world_size, batch_size });
+        }
+        if goes_on {
+            let turns = self.batches.saturating_mul(self.batch_size as u64);
+            // The order may be made of the sizes of files, which may have changed since.
+            let passes_over = |share| is_same_rank && self.pending != plan.pending(self.epoch, share, turns);
+            let has_changed = plan.has_planned_order() && passes_over(&plan.share(self.offset));
+            return if has_changed { Err(StateError::Changed) } else { Ok(None) };
+        }
+        if plan.has_planned_order() {
+            return Err(StateError::Delivery);
+        }
+        let turns = self.batches.saturating_mul(self.batch_size as u64).min(share.samples());
+        let fits = turns.checked_add(self.pending.len() as u64).is_some_and(|next| next <= share.samples());
+        let rest = Rest::new(turns, self.pending.clone()).filter(|_| fits);
+        rest.map(Arc::new).map(Some).ok_or(StateError::Pending { batches: self.batches })
+    }
+}

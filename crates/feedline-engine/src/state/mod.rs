@@ -1,0 +1,10 @@
+//! Where a consumer stands, and how that is saved.
+//!
+//! - `cursor.rs` is a place in a stream of one's own
+//! - `ride.rs` is one job's way through segments that others get too
+
+mod cursor;
+mod ride;
+
+pub use cursor::{Cursor, Delivery, State, StateError};
+pub use ride::{Portion, Ride, RideError, RideState};

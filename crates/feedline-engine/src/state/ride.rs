@@ -1,0 +1,222 @@
+//! One job's way through the carousel: which segments it has had, in which rounds, and how that is saved.
+//!
+//! In: what was delivered. Out: what is still to come in the epoch, and a state that goes on from there, on any machine, with
+//! or without the node that it was taken at (law 4). The order of segments that are not begun is not part of it.
+
+use feedline_data::plan::{OpMarks, Plan};
+use feedline_order::{Epoch, Segments};
+use serde::{Deserialize, Serialize};
+
+/// A segment in one of its rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Portion {
+    /// The number of the segment.
+    pub segment: u64,
+    /// The round, from 1.
+    pub round: u64,
+}
+
+/// One job's way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ride {
+    /// The epoch of this job.
+    pub epoch: Epoch,
+    /// The segments that were begun in the epoch, in order; the last may be under way.
+    pub order: Vec<Portion>,
+    /// Samples of the epoch that were received.
+    pub received: u64,
+    /// The last round of each segment that was begun, ever; 0 before the first.
+    pub rounds: Vec<u64>,
+    /// Bad samples replaced so far in the epoch.
+    pub substituted: u64,
+}
+
+impl Ride {
+    /// Nothing was received yet.
+    pub fn new(segments: &Segments) -> Self {
+        let rounds = vec![0; segments.count() as usize];
+        Self { epoch: Epoch(0), order: Vec::new(), received: 0, rounds, substituted: 0 }
+    }
+
+    /// The beginning of another epoch: rounds that were had are not had again.
+    pub fn jump(&mut self, epoch: Epoch) {
+        *self =
+            Self { epoch, order: Vec::new(), received: 0, rounds: std::mem::take(&mut self.rounds), substituted: 0 };
+    }
+
+    /// Books that a portion was begun.
+    pub fn begin(&mut self, portion: Portion) {
+        self.order.push(portion);
+        let round = &mut self.rounds[portion.segment as usize];
+        *round = (*round).max(portion.round);
+    }
+
+    /// What is under way, and how many of its samples were received; none between two segments.
+    pub fn under_way(&self, segments: &Segments) -> Option<(Portion, u64)> {
+        let (last, before) = self.order.split_last()?;
+        let len = |portion: &Portion| {
+            let positions = segments.positions(portion.segment);
+            positions.end - positions.start
+        };
+        let received = self.received - before.iter().map(len).sum::<u64>();
+        (received < len(last)).then_some((*last, received))
+    }
+
+    /// Segments that were not begun in the epoch.
+    pub fn needs(&self, segments: &Segments) -> impl Iterator<Item = u64> {
+        let begun: std::collections::BTreeSet<u64> = self.order.iter().map(|portion| portion.segment).collect();
+        (0..segments.count()).filter(move |segment| !begun.contains(segment))
+    }
+
+    /// The way as it is saved.
+    pub fn to_state(&self, plan: &Plan, segments: &Segments) -> RideState {
+        RideState {
+            feedline: FORMAT,
+            shared: plan.shared_key().to_string(),
+            samples: segments.samples(),
+            segment_len: segments.segment_len(),
+            ops: OpMarks::of(plan),
+            epoch: self.epoch,
+            received: self.received,
+            substituted: self.substituted,
+            order: self.order.clone(),
+            rounds: self.rounds.clone(),
+        }
+    }
+}
+
+/// The version of saved states.
+const FORMAT: u32 = 3;
+
+/// A saved way: plain data, a few numbers for each segment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "the fields are those of Ride and Segments")]
+pub struct RideState {
+    pub feedline: u32,
+    /// What jobs have to agree on that go on from it.
+    pub shared: String,
+    pub samples: u64,
+    pub segment_len: u64,
+    pub ops: OpMarks,
+    pub epoch: Epoch,
+    pub received: u64,
+    pub substituted: u64,
+    pub order: Vec<Portion>,
+    pub rounds: Vec<u64>,
+}
+
+/// Why a state cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages name the fields")]
+pub enum RideError {
+    #[error("the state has format {found}, but this version reads format {FORMAT}")]
+    Format { found: u32 },
+    #[error(
+        "the state is of other data, ops, fields or library version: {saved} samples then, {now} now; restore them, or start the epoch anew with set_epoch"
+    )]
+    Other { saved: u64, now: u64 },
+    #[error("the state was saved with other ops, so an exact resume is not possible: {changes}")]
+    Ops { changes: String },
+    #[error("the state is damaged: {problem}")]
+    Damaged { problem: &'static str },
+}
+
+impl RideState {
+    /// The way that this state describes.
+    pub fn to_ride(&self, plan: &Plan, segments: &Segments) -> Result<Ride, RideError> {
+        let damaged = |problem| Err(RideError::Damaged { problem });
+        if self.feedline != FORMAT {
+            return Err(RideError::Format { found: self.feedline });
+        }
+        if let Some(changes) = self.ops.changes(&OpMarks::of(plan)) {
+            return Err(RideError::Ops { changes });
+        }
+        let is_same = self.shared == plan.shared_key().to_string() && self.segment_len == segments.segment_len();
+        if !is_same || self.samples != segments.samples() {
+            return Err(RideError::Other { saved: self.samples, now: segments.samples() });
+        }
+        if self.rounds.len() as u64 != segments.count() {
+            return damaged("it has not one round for each segment");
+        }
+        if self.rounds.iter().chain([&self.epoch.0]).any(|count| *count > Epoch::LAST.0) {
+            return damaged("nobody gets that far: its epoch or a round is beyond all counting");
+        }
+        let mut seen = vec![false; self.rounds.len()];
+        let (mut begun, mut finished) = (0, 0);
+        for &Portion { segment, round } in &self.order {
+            let Some(seen) = seen.get_mut(segment as usize) else {
+                return damaged("it names a segment that is not there");
+            };
+            if std::mem::replace(seen, true) || round == 0 || round > self.rounds[segment as usize] {
+                return damaged("it names a segment twice, or a round that was not had");
+            }
+            let positions = segments.positions(segment);
+            finished = begun;
+            begun += positions.end - positions.start;
+        }
+        if self.received > begun || (!self.order.is_empty() && self.received <= finished) {
+            return damaged("the samples received are not those of its segments");
+        }
+        let Self { epoch, received, substituted, .. } = *self;
+        Ok(Ride { epoch, order: self.order.clone(), received, rounds: self.rounds.clone(), substituted })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use feedline_data::testing::open;
+
+    fn plan() -> std::sync::Arc<Plan> {
+        open("batch_size = 8\nshuffle = true\n[source]\nkind = \"synthetic\"\nn = 100\nshape = [4]\n").unwrap()
+    }
+
+    #[test]
+    fn law_4_a_saved_way_is_the_same_way_and_knows_what_is_under_way() {
+        let plan = plan();
+        let segments = plan.segments();
+        assert_eq!((segments.segment_len(), segments.count()), (8, 13));
+        let mut ride = Ride::new(&segments);
+        assert_eq!(ride.under_way(&segments), None);
+        for (segment, round) in [(3, 1), (12, 4), (0, 2)] {
+            ride.begin(Portion { segment, round });
+        }
+        // The last segment has four samples.
+        ride.received = 8 + 4 + 3;
+        assert_eq!(ride.under_way(&segments), Some((Portion { segment: 0, round: 2 }, 3)));
+        let back = ride.to_state(&plan, &segments).to_ride(&plan, &segments).unwrap();
+        assert_eq!(back, ride);
+        assert_eq!(back.needs(&segments).count(), 10);
+        ride.received = 8 + 4 + 8;
+        assert_eq!(ride.under_way(&segments), None, "it is finished");
+        ride.jump(Epoch(1));
+        assert_eq!((ride.needs(&segments).count(), ride.rounds[12]), (13, 4));
+    }
+
+    #[test]
+    fn a_damaged_state_is_refused() {
+        let plan = plan();
+        let segments = plan.segments();
+        let mut ride = Ride::new(&segments);
+        ride.begin(Portion { segment: 3, round: 1 });
+        ride.received = 5;
+        let sound = ride.to_state(&plan, &segments);
+        let check = |change: &dyn Fn(&mut RideState)| {
+            let mut state = sound.clone();
+            change(&mut state);
+            assert!(state.to_ride(&plan, &segments).is_err(), "{state:?}");
+        };
+        check(&|state| state.feedline = 99);
+        check(&|state| state.samples = 99);
+        check(&|state| state.rounds.push(0));
+        check(&|state| state.order[0].segment = 99);
+        check(&|state| state.order.push(state.order[0]));
+        check(&|state| state.order[0].round = 2);
+        check(&|state| state.rounds[5] = u64::MAX);
+        check(&|state| state.epoch = Epoch(u64::MAX));
+        check(&|state| state.received = 9);
+        check(&|state| state.received = 0);
+        check(&|state| state.shared = "another".to_owned());
+    }
+}

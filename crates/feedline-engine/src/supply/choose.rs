@@ -1,0 +1,27 @@
+//! Which supply a plan needs: by where its source is, how it is shuffled, and whether samples are kept.
+
+use std::sync::Arc;
+
+use feedline_data::plan::Plan;
+
+use super::{LocalSupply, NearSupply, PrefixCache, ReadAhead, ReservoirSupply, SegmentSupply, Supply};
+use crate::machine::Machine;
+
+/// The supply of a plan's samples.
+pub(crate) fn supply_for(plan: &Arc<Plan>, machine: &Machine) -> Arc<dyn Supply> {
+    let local = LocalSupply::new(Arc::clone(plan), machine);
+    let near = plan.source().peer().and_then(|peer| Some((peer, plan.prefix().ok()?)));
+    let supply: Arc<dyn Supply> = match near {
+        _ if let Some(reservoir) = plan.sequence().reservoir() => {
+            Arc::new(ReservoirSupply::new(plan, reservoir, local, machine))
+        }
+        _ if SegmentSupply::is_for(plan, &local) => Arc::new(SegmentSupply::new(local)),
+        Some((peer, prefix)) => Arc::new(NearSupply::new(plan, local, peer, prefix, machine)),
+        None if plan.source().is_remote() => Arc::new(ReadAhead::new(plan, local, machine)),
+        None => Arc::new(local),
+    };
+    match &plan.config().cache {
+        Some(config) => Arc::new(PrefixCache::new(Arc::clone(plan), supply, config, machine)),
+        None => supply,
+    }
+}

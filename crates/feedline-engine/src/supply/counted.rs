@@ -1,0 +1,57 @@
+//! An open object whose bytes are booked to an epoch when a peer is asked for them.
+
+use std::sync::Arc;
+
+use feedline_data::memory::Cancel;
+use feedline_data::store::{Object, Remote, StoreError, fetch_waiting};
+use feedline_order::Epoch;
+
+use crate::metrics::TrafficMeter;
+
+#[derive(Debug)]
+struct Counted {
+    object: Arc<dyn Object>,
+    epoch: Epoch,
+    traffic: Arc<TrafficMeter>,
+    cancel: Cancel,
+}
+
+/// The object, such that what it takes from a peer is booked.
+pub(super) fn counted(
+    object: Arc<dyn Object>,
+    epoch: Epoch,
+    traffic: &Arc<TrafficMeter>,
+    cancel: &Cancel,
+) -> Arc<dyn Object> {
+    if object.remote().is_none() {
+        return object;
+    }
+    Arc::new(Counted { object, epoch, traffic: Arc::clone(traffic), cancel: cancel.clone() })
+}
+
+impl Object for Counted {
+    fn len(&self) -> u64 {
+        self.object.len()
+    }
+
+    fn address(&self) -> String {
+        self.object.address()
+    }
+
+    fn modified_nanoseconds(&self) -> Option<i64> {
+        self.object.modified_nanoseconds()
+    }
+
+    fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
+        let Some(remote) = self.object.remote() else { return self.object.read_at(offset, target) };
+        let range = offset..offset.saturating_add(target.len() as u64);
+        let answer = fetch_waiting(remote, range, &self.cancel)?;
+        self.traffic.add(self.epoch, answer.traffic);
+        target.copy_from_slice(&answer.bytes?);
+        Ok(())
+    }
+
+    fn remote(&self) -> Option<&dyn Remote> {
+        self.object.remote()
+    }
+}

@@ -1,0 +1,311 @@
+//! Samples straight from a source and its store, before the first op.
+//!
+//! Files are read in the preparer thread that needs them, into memory used again, and arrays straight into their slot. Of a
+//! picture that is decoded and then cropped only the bytes of the crop are read, where its seek index is known.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use feedline_codec::read_header;
+use feedline_data::batch::{Encoded, EncodedContent, Kind, Memory, Pixels, Sample, Tensor, Value};
+use feedline_data::cut::Cut;
+use feedline_data::dtype::Dtype;
+use feedline_data::memory::{Buffer, NoMemory, Workspace};
+use feedline_data::op::{Decoding, Effort, Need};
+use feedline_data::plan::{Plan, SeekIndexUse};
+use feedline_data::source::{OpenPart, Origin, Source, stamp};
+use feedline_data::store::{Object, Room, StoreError};
+use feedline_order::{SampleId, SampleRequest};
+
+use super::reader::{Part, Reader};
+use super::seek::{Found, SeekIndexes};
+use super::volumes::Volumes;
+use super::{Reading, Ready, Supply, SupplyError};
+use crate::machine::Machine;
+use crate::metrics::Metrics;
+use crate::supply::Task;
+
+/// A source read by this process.
+#[derive(Debug)]
+pub struct LocalSupply {
+    plan: Arc<Plan>,
+    source: Arc<dyn Source>,
+    fields: Vec<LoadedField>,
+    volumes: Volumes,
+}
+
+#[derive(Debug)]
+struct LoadedField {
+    name: Arc<str>,
+    kind: Kind,
+    fixed: Option<(Dtype, Vec<usize>)>,
+    trim: Option<Trim>,
+}
+
+/// Where a picture is, and which of its bytes are needed.
+struct Sought {
+    object: Arc<dyn Object>,
+    /// All of it in the object.
+    all: Range<u64>,
+    stamp: u64,
+    found: Found,
+    /// The part of it that is needed, if not all is; only with an index.
+    needed: Option<Range<u64>>,
+}
+
+/// A field whose pictures are decoded, of which a later op may need a part only.
+#[derive(Debug)]
+struct Trim {
+    decoder: usize,
+    decoding: Decoding,
+    indexes: SeekIndexes,
+}
+
+impl LocalSupply {
+    /// Loads what a plan needs of its source.
+    pub fn new(plan: Arc<Plan>, machine: &Machine) -> Self {
+        let source = Arc::clone(plan.source());
+        let uses_indexes = plan.config().seek_index == SeekIndexUse::Auto;
+        let trim = |name: &str| {
+            let (decoder, decoding) = plan.chain().decoder_of(name).filter(|_| uses_indexes)?;
+            let indexes = SeekIndexes::new(&*source, name, machine.cache_folder.as_ref());
+            Some(Trim { decoder, decoding, indexes })
+        };
+        let field = |(name, kind): (&Arc<str>, &Kind)| LoadedField {
+            name: Arc::clone(name),
+            kind: kind.clone(),
+            fixed: kind.fixed(),
+            trim: trim(name),
+        };
+        let is_volume = |(_, kind): &(&Arc<str>, &Kind)| matches!(kind, Kind::Volume(_));
+        let fields = plan.loaded().iter().filter(|entry| !is_volume(entry)).map(field).collect();
+        let volumes = Volumes::new(&plan, machine.cache_folder.as_ref());
+        Self { plan, source, fields, volumes }
+    }
+
+    pub(super) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Which bytes of stored fields a sample will need, as far as that is known before they are read.
+    pub(super) fn needs(&self, wanted: SampleRequest, reading: Reading) -> Result<Vec<OpenPart>, StoreError> {
+        let mut parts = Vec::with_capacity(self.fields.len());
+        for field in &self.fields {
+            let part = match &field.trim {
+                Some(trim) if reading != Reading::Plain && field.fixed.is_none() => {
+                    let Sought { object, all, needed, .. } = self.seek(field, trim, wanted, reading)?;
+                    let range = needed.map_or(all.clone(), |needed| within(&all, &needed));
+                    Some((object, range))
+                }
+                _ => match self.source.origin(wanted.id, &field.name) {
+                    Origin::Whole { store, .. } if !store.is_near() => None,
+                    origin => origin.open()?,
+                },
+            };
+            parts.extend(part);
+        }
+        Ok(parts)
+    }
+
+    /// Finds where a picture is, and which of its bytes a crop needs.
+    fn seek(
+        &self,
+        field: &LoadedField,
+        trim: &Trim,
+        wanted: SampleRequest,
+        reading: Reading,
+    ) -> Result<Sought, StoreError> {
+        let opened = self.source.origin(wanted.id, &field.name).open()?;
+        let (object, all) = opened.expect("what a source makes has a fixed shape: see check_source");
+        let stamp = stamp(&*object, &all);
+        let found = trim.indexes.find(&*self.source, wanted.id, stamp)?;
+        let mut needed = None;
+        if let Found::Index(index) = &found
+            && reading == Reading::Trimmed
+        {
+            let header = index.header();
+            let range = self.need(field, trim, wanted, &header).and_then(|need| {
+                let options = trim.decoding.options(Some(need), &|| false);
+                index.bytes_for(trim.decoding.crop(&header, need), &options).ok()
+            });
+            needed = range.filter(|range| within(&all, range).end <= all.end);
+        }
+        Ok(Sought { object, all, stamp, found, needed })
+    }
+
+    /// Reads the bytes of a picture that a crop of it needs, or all of them.
+    fn read_trimmed<'s>(
+        &self,
+        field: &LoadedField,
+        trim: &Trim,
+        (wanted, reading): (SampleRequest, Reading),
+        reader: &Reader<'_>,
+        workspace: &mut Workspace,
+    ) -> Result<Encoded<'s>, SupplyError> {
+        let Sought { object, all, stamp, found, needed } = self.seek(field, trim, wanted, reading)?;
+        let seek = &reader.metrics.seek;
+        if let Some(needed) = needed {
+            let memory = read_range(&*object, within(&all, &needed), reader, workspace)?;
+            seek.add_used();
+            let Found::Index(index) = found else { unreachable!("a part is needed only where an index says which") };
+            return Ok(Encoded { memory, content: EncodedContent::Part { offset: needed.start, index } });
+        }
+        let memory = read_range(&*object, all, reader, workspace)?;
+        let index = match found {
+            // All of the file is wanted, or the index is that of another one.
+            Found::Index(index) if index.fits(&memory) => Some(index),
+            Found::NotSeekable => None,
+            Found::Index(_) | Found::Unknown => {
+                let header = read_header(&memory).ok();
+                let is_cropped = header.is_some_and(|header| self.need(field, trim, wanted, &header).is_some());
+                let make = || trim.indexes.make(wanted.id, stamp, &memory, seek);
+                if is_cropped { make() } else { None }
+            }
+        };
+        Ok(Encoded { memory, content: EncodedContent::Whole { index } })
+    }
+
+    fn need(
+        &self,
+        field: &LoadedField,
+        trim: &Trim,
+        wanted: SampleRequest,
+        header: &feedline_codec::Header,
+    ) -> Option<Need> {
+        self.plan.chain().ahead(trim.decoder, wanted).need(&field.name, trim.decoding.facts(header))
+    }
+}
+
+impl Supply for LocalSupply {
+    fn request(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
+        ready.ready(tasks);
+    }
+
+    fn effort(&self, wanted: SampleRequest) -> Effort {
+        self.volumes.effort(&self.plan, wanted)
+    }
+
+    fn load(
+        &self,
+        wanted: SampleRequest,
+        reading: Reading,
+        sample: &mut Sample<'_>,
+        workspace: &mut Workspace,
+        metrics: &Metrics,
+    ) -> Result<Cut, SupplyError> {
+        self.load_with(&[], (wanted, reading), sample, workspace, metrics)
+    }
+}
+
+impl LocalSupply {
+    /// Loads a sample of which parts were fetched ahead.
+    pub(super) fn load_with(
+        &self,
+        parts: &[Part],
+        (wanted, reading): (SampleRequest, Reading),
+        sample: &mut Sample<'_>,
+        workspace: &mut Workspace,
+        metrics: &Metrics,
+    ) -> Result<Cut, SupplyError> {
+        let id = wanted.id;
+        let reader = Reader { parts, epoch: wanted.epoch, metrics };
+        for field in &self.fields {
+            let LoadedField { name, kind, fixed, trim } = field;
+            let Some((dtype, shape)) = fixed else {
+                let encoded = match trim {
+                    Some(trim) if reading != Reading::Plain => {
+                        self.read_trimmed(field, trim, (wanted, reading), &reader, workspace)?
+                    }
+                    _ => read_whole(self.source.origin(id, name), &reader, workspace)?.into(),
+                };
+                let value = match kind {
+                    Kind::Text => text(&encoded.memory).ok_or_else(|| not_text(&*self.source, id, name))?,
+                    _ => Value::Bytes(encoded),
+                };
+                sample.put(name, value);
+                continue;
+            };
+            let mut memory = sample.output(name, *dtype, shape, workspace)?;
+            match self.source.origin(id, name) {
+                Origin::Part { object, range } => {
+                    reader.read_at(&*object, range.start, &mut memory, workspace.cancel())?;
+                }
+                Origin::Made => self.source.make(id, name, &mut memory),
+                Origin::Whole { .. } => unreachable!("a whole object has no fixed shape"),
+            }
+            sample.put(name, value(kind, *dtype, shape, memory));
+        }
+        self.volumes.load(&self.plan, (wanted, reading), sample, workspace, metrics)?;
+        Ok(Cut(0))
+    }
+}
+
+fn read_whole<'s>(
+    origin: Origin<'_>,
+    reader: &Reader<'_>,
+    workspace: &mut Workspace,
+) -> Result<Memory<'s>, SupplyError> {
+    match origin {
+        Origin::Whole { store, name } if store.is_remote() => {
+            let object = store.open(name)?;
+            read_range(&*object, 0..object.len(), reader, workspace)
+        }
+        Origin::Whole { store, name } => {
+            let mut room = BufferRoom { workspace, buffer: None };
+            reader.metrics.read.time(|| store.read(name, &mut room))?;
+            let memory = Memory::Heap(room.buffer.unwrap_or_default());
+            reader.metrics.read.add_bytes(memory.len());
+            Ok(memory)
+        }
+        Origin::Part { object, range } => read_range(&*object, range, reader, workspace),
+        Origin::Made => unreachable!("what a source makes has a fixed shape: see check_source"),
+    }
+}
+
+fn read_range<'s>(
+    object: &dyn Object,
+    range: Range<u64>,
+    reader: &Reader<'_>,
+    workspace: &mut Workspace,
+) -> Result<Memory<'s>, SupplyError> {
+    let mut buffer = workspace.buffer((range.end.saturating_sub(range.start)) as usize).map_err(StoreError::from)?;
+    reader.read_at(object, range.start, buffer.as_mut_slice(), workspace.cancel())?;
+    Ok(Memory::Heap(buffer))
+}
+
+/// A range of a picture as one of the object that holds the picture.
+fn within(all: &Range<u64>, part: &Range<u64>) -> Range<u64> {
+    all.start.saturating_add(part.start)..all.start.saturating_add(part.end)
+}
+
+fn value<'s>(kind: &Kind, dtype: Dtype, shape: &[usize], memory: Memory<'s>) -> Value<'s> {
+    match kind {
+        Kind::Pixels(pixels) => {
+            let (height, width) = (shape[0] as u32, shape[1] as u32);
+            Value::Pixels(Pixels::packed(memory, width, height, pixels.channels, pixels.is_mask))
+        }
+        _ => Value::Tensor(Tensor::new(dtype, shape.to_vec(), memory)),
+    }
+}
+
+fn text(bytes: &[u8]) -> Option<Value<'static>> {
+    Some(Value::Text(str::from_utf8(bytes).ok()?.to_owned()))
+}
+
+fn not_text(source: &dyn Source, id: SampleId, field: &str) -> StoreError {
+    let path = source.address(id).map(|(path, _)| path).unwrap_or_default();
+    StoreError::Content { path, problem: format!("holds a field {field:?} that is not UTF-8 text") }
+}
+
+/// A buffer of the thread, taken when the length is known.
+struct BufferRoom<'a> {
+    workspace: &'a mut Workspace,
+    buffer: Option<Buffer>,
+}
+
+impl Room for BufferRoom<'_> {
+    fn room(&mut self, len: usize) -> Result<&mut [u8], NoMemory> {
+        let buffer = self.buffer.insert(self.workspace.buffer(len)?);
+        Ok(buffer.as_mut_slice())
+    }
+}

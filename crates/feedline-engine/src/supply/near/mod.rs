@@ -1,0 +1,234 @@
+//! Samples that a machine near the data prepares as far as that pays.
+//!
+//! In: tasks, in the order of need. Out: their samples at the cut that the [`Advisor`] chose for each, whichever come first;
+//! the rest of the ops runs here. What the peer cannot prepare is loaded as from any store, and fails there by name if it
+//! has to (law 6).
+//!
+//! `preparer.rs` is what runs there; what the two say to each other is in `feedline_data::store`.
+
+mod preparer;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use feedline_data::store::{Asked, Form, Packing, Peer, Prepared};
+
+pub use preparer::{NearPreparer, NearWorkspace, PrepareError};
+
+use super::ahead::{Cargo, Fetching, Needs};
+use super::{LocalSupply, Reading, Ready, Supply, SupplyError};
+use crate::cache::record;
+use crate::machine::Machine;
+use crate::metrics::{Metrics, TrafficMeter};
+use crate::offload::{Advisor, OffloadReport};
+use crate::supply::Task;
+use feedline_data::batch::Sample;
+use feedline_data::cut::Cut;
+use feedline_data::memory::Workspace;
+use feedline_data::op::Effort;
+use feedline_data::plan::Plan;
+use feedline_data::plan::Policy;
+use feedline_data::source::Origin;
+use feedline_data::store::Prefix;
+use feedline_data::store::{Answer, Done, Fetch, StoreError, Version};
+use feedline_order::SampleRequest;
+
+/// Requests that are under way at once: a link is kept busy by fewer than a bucket, and what was decided meanwhile counts
+/// for all others.
+const MOST_REQUESTS: usize = 32;
+/// Samples to be asked for ahead.
+const SAMPLES_AHEAD: usize = 2 * MOST_REQUESTS;
+/// The same of volumes: each keeps a link busy for long, and what is asked for later is asked for in a better form.
+const VOLUMES_AHEAD: usize = 4;
+/// Trials that are waited for.
+const MOST_TRIALS: usize = 32;
+
+/// A supply with a peer near the data.
+#[derive(Debug)]
+pub struct NearSupply {
+    near: Arc<Near>,
+    fetching: Fetching,
+}
+
+/// What says in which form a sample is asked for, and asks.
+#[derive(Debug)]
+struct Near {
+    plan: Arc<Plan>,
+    local: LocalSupply,
+    peer: Arc<dyn Peer>,
+    prefix: Arc<Prefix>,
+    advisor: Arc<Advisor>,
+    traffic: Arc<TrafficMeter>,
+    /// Trials under way.
+    trials: Mutex<VecDeque<Fetch>>,
+}
+
+impl NearSupply {
+    /// Samples of `plan` from `peer`, which has its source; by way of `local` where that has to be.
+    pub fn new(plan: &Arc<Plan>, local: LocalSupply, peer: Arc<dyn Peer>, prefix: Prefix, machine: &Machine) -> Self {
+        let near = Arc::new(Near {
+            advisor: Arc::new(Advisor::new(plan, &prefix)),
+            plan: Arc::clone(plan),
+            local,
+            peer,
+            prefix: Arc::new(prefix),
+            traffic: Arc::default(),
+            trials: Mutex::default(),
+        });
+        let fetching =
+            Fetching::new(plan, Arc::<Near>::clone(&near), Arc::clone(&near.traffic), MOST_REQUESTS, machine);
+        Self { near, fetching }
+    }
+}
+
+impl Near {
+    /// The files of a sample as they were when they were listed, as far as the store says that.
+    fn stored(&self, wanted: SampleRequest) -> Vec<(String, Version)> {
+        let version = |name: &Arc<str>| match self.plan.source().origin(wanted.id, name) {
+            Origin::Whole { store, name: file } => Some((name.to_string(), store.version(file)?)),
+            Origin::Part { .. } | Origin::Made => None,
+        };
+        self.plan.loaded().iter().filter_map(|(name, _)| version(name)).collect()
+    }
+
+    /// Asks what a sample would take in other forms, now and then.
+    fn try_forms(&self, wanted: SampleRequest) {
+        if !self.advisor.wants_trials() {
+            return;
+        }
+        let (advisor, epoch) = (Arc::clone(&self.advisor), wanted.epoch);
+        let traffic = Arc::clone(&self.traffic);
+        let done = Box::new(move |answer: Prepared| {
+            traffic.add(epoch, answer.traffic);
+            match answer.sample {
+                Ok((_, spent)) => advisor.note_trials(wanted, &spent),
+                Err(error) => {
+                    tracing::debug!(%error, "forms of a sample cannot be tried");
+                    advisor.note_failed_trials();
+                }
+            }
+        });
+        let fetch = self.peer.ask(&self.prefix, Asked::Trials { wanted }, done);
+        let mut trials = self.trials.lock().unwrap_or_else(PoisonError::into_inner);
+        trials.push_back(fetch);
+        // Those before are answered by now, or too old to be of use.
+        let old = if trials.len() > MOST_TRIALS { trials.pop_front() } else { None };
+        drop(trials);
+        drop(old);
+    }
+}
+
+impl Needs for Near {
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    fn needs(&self, wanted: SampleRequest, reading: Reading) -> Result<Vec<Cargo>, StoreError> {
+        if self.peer.refuses(&self.prefix) {
+            return Needs::needs(&self.local, wanted, reading);
+        }
+        let form = if reading == Reading::Trimmed { self.advisor.form_of(wanted) } else { Form::RAW };
+        if form == Form::RAW && self.plan.loads_volumes() {
+            self.try_forms(wanted);
+            return Ok(Vec::new());
+        }
+        let bytes = self.advisor.expected_bytes(wanted, form);
+        Ok(vec![Cargo::Sample { wanted, form, bytes, reading }])
+    }
+
+    fn renew(&self, cargo: &mut Cargo) {
+        if let Cargo::Sample { wanted, form, bytes, reading: Reading::Trimmed } = cargo
+            && !self.plan.loads_volumes()
+        {
+            *form = self.advisor.form_of(*wanted);
+            *bytes = self.advisor.expected_bytes(*wanted, *form);
+        }
+    }
+
+    fn fetch(&self, cargo: &Cargo, done: Done) -> Fetch {
+        let Cargo::Sample { wanted, form, .. } = *cargo else { return Needs::fetch(&self.local, cargo, done) };
+        self.try_forms(wanted);
+        let advisor = Arc::clone(&self.advisor);
+        let done = Box::new(move |answer: Prepared| {
+            let bytes = answer.sample.map(|(bytes, spent)| {
+                advisor.note(wanted, &spent, bytes.len() as u64);
+                bytes
+            });
+            done(Answer { bytes, traffic: answer.traffic });
+        });
+        self.peer.ask(&self.prefix, Asked::Sample { wanted, form, stored: self.stored(wanted) }, done)
+    }
+}
+
+impl Supply for NearSupply {
+    fn request(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
+        self.fetching.hand_over(tasks, Reading::Trimmed, ready);
+    }
+
+    fn request_whole(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
+        self.fetching.hand_over(tasks, Reading::Complete, ready);
+    }
+
+    fn forget(&self) {
+        self.fetching.forget();
+    }
+
+    fn samples_ahead(&self) -> usize {
+        if self.near.plan.loads_volumes() { VOLUMES_AHEAD } else { SAMPLES_AHEAD }
+    }
+
+    fn traffic(&self) -> Arc<TrafficMeter> {
+        self.fetching.traffic()
+    }
+
+    fn effort(&self, wanted: SampleRequest) -> Effort {
+        self.near.local.effort(wanted)
+    }
+
+    fn offload(&self) -> Option<OffloadReport> {
+        Some(self.near.advisor.report())
+    }
+
+    fn load(
+        &self,
+        wanted: SampleRequest,
+        reading: Reading,
+        sample: &mut Sample<'_>,
+        workspace: &mut Workspace,
+        metrics: &Metrics,
+    ) -> Result<Cut, SupplyError> {
+        let Near { plan, local, peer, advisor, .. } = &*self.near;
+        advisor.observe(metrics, peer.bytes_per_second());
+        let parts = self.fetching.parts_of(wanted);
+        let prepared = parts.iter().find_map(|part| match part.cargo {
+            Cargo::Sample { wanted: of, form, .. } if of == wanted => Some((form, &part.bytes)),
+            _ => None,
+        });
+        match prepared {
+            Some((form, Ok(bytes))) if reading == Reading::Trimmed || form == Form::RAW => {
+                let read = metrics.read.time(|| -> Result<bool, StoreError> {
+                    workspace.reserve(Packing::unpacked_bytes(bytes))?;
+                    let Ok(record) = Packing::unpack(bytes) else { return Ok(false) };
+                    Ok(record::read(&record, sample, (plan, form.cut, wanted), workspace)?.is_some())
+                });
+                if read? {
+                    metrics.read.add_bytes(bytes.len());
+                    metrics.traffic.add_candidate(advisor.name_of(form));
+                    return Ok(form.cut);
+                }
+            }
+            // What the peer cannot prepare is tried here; one that is gone is not asked again.
+            Some((_, Err(error))) if !matches!(**error, StoreError::Content { .. }) => {
+                return Err(StoreError::from(Arc::clone(error)).into());
+            }
+            _ => {}
+        }
+        metrics.traffic.add_candidate(advisor.name_of(Form::RAW));
+        // Only `auto` reads parts of what is stored.
+        let reads_parts = plan.config().offload == Policy::Auto || reading != Reading::Trimmed;
+        let reading = if reads_parts || !plan.loads_volumes() { reading } else { Reading::Plain };
+        local.load_with(&parts, (wanted, reading), sample, workspace, metrics)
+    }
+}

@@ -1,0 +1,187 @@
+//! Samples in every form, against samples that are prepared here from the first byte on.
+
+use feedline_data::source::Opener;
+use feedline_data::source::listing_hash;
+use std::path::Path;
+
+use feedline_data::memory::Cancel;
+use feedline_data::plan::Registry;
+use feedline_data::store::Traffic;
+use feedline_data::testing::{open, write_pictures, write_volumes};
+
+use super::*;
+use crate::loader::Loader;
+use crate::testing::collect;
+
+/// A peer in this process: it prepares what it is asked for, as a server would.
+#[derive(Debug)]
+struct InProcess {
+    preparer: NearPreparer,
+    workspace: Mutex<NearWorkspace>,
+    /// Samples that it cannot prepare.
+    fails: fn(SampleRequest) -> bool,
+}
+
+impl Peer for InProcess {
+    fn ask(&self, _: &Arc<Prefix>, asked: Asked, done: Box<dyn FnOnce(Prepared) + Send>) -> Fetch {
+        let (Asked::Sample { wanted, .. } | Asked::Trials { wanted }) = asked;
+        let refused = |problem: String| StoreError::Content { path: "peer".to_owned(), problem };
+        let prepared = if (self.fails)(wanted) {
+            Err(refused("is not prepared".to_owned()))
+        } else {
+            let mut workspace = self.workspace.lock().unwrap();
+            self.preparer.prepare(&asked, &mut workspace).map_err(|error| refused(error.to_string()))
+        };
+        done(Prepared { sample: prepared, traffic: Traffic::default() });
+        Fetch::new(|| ())
+    }
+
+    fn bytes_per_second(&self) -> Option<f64> {
+        None
+    }
+}
+
+fn machine(cache: &Path) -> Machine {
+    Machine { cache_folder: Some(cache.to_owned().into()), ..Machine::default() }
+}
+
+fn near(plan: &Arc<Plan>, cache: &Path, fails: fn(SampleRequest) -> bool) -> NearSupply {
+    let prefix = plan.prefix().unwrap();
+    let registry = Registry::core();
+    let opened = Plan::open_prefix(&prefix.text, &registry, |table| Ok(registry.open_source(table)?)).unwrap();
+    assert_eq!(listing_hash(&**opened.source()), prefix.listing);
+    let preparer = NearPreparer::new(Arc::new(opened), &machine(cache));
+    let peer = InProcess { preparer, workspace: Mutex::new(NearWorkspace::new(Cancel::default())), fails };
+    let local = LocalSupply::new(Arc::clone(plan), &Machine::default());
+    NearSupply::new(plan, local, Arc::new(peer), prefix, &Machine::default())
+}
+
+type Epochs = Vec<(Vec<i64>, Vec<Vec<u8>>)>;
+
+fn epochs(loader: &Loader, count: usize) -> Epochs {
+    let batches = (0..count).flat_map(|_| collect(loader).unwrap());
+    let content = |batch: feedline_data::batch::Batch| {
+        let fields = batch.fields.iter().map(|field| field.data.bytes().to_vec()).collect();
+        (batch.ids(), fields)
+    };
+    batches.map(content).collect()
+}
+
+/// Compares all forms of a plan with local loading over three epochs; gives the forms.
+fn check_forms(plan: &str) -> Vec<Form> {
+    let cache = tempfile::tempdir().unwrap();
+    let plan = open(plan).unwrap();
+    let expected = epochs(&Loader::new(Arc::clone(&plan), &Machine::default()), 3);
+    let forms = plan.prefix().unwrap().forms;
+    for &form in &forms {
+        let supply = Arc::new(near(&plan, cache.path(), |_| false));
+        supply.near.advisor.decide_on(form);
+        let loader = Loader::with_supply(Arc::clone(&plan), Arc::<NearSupply>::clone(&supply), &Machine::default());
+        assert!(epochs(&loader, 3) == expected, "{form:?} of {plan:?}");
+        let came = loader.snapshot().store.candidates;
+        assert!(came.contains_key(&plan.form_name(form)), "{form:?}: {came:?}");
+    }
+    forms
+}
+
+fn plan(source: &str, ops: &str) -> String {
+    format!("batch_size = 4\nshuffle = true\nseed = 7\n[source]\n{source}\n[run]\nnum_workers = 2\n{ops}")
+}
+
+fn ops(tables: &[&str]) -> String {
+    let tables: Vec<String> = tables.iter().map(|table| table.replace("; ", "\n")).collect();
+    format!("[[ops]]\nop = {}\n", tables.join("\n[[ops]]\nop = "))
+}
+
+const TENSOR: &str = "\"ToTensor\"";
+
+#[test]
+fn law_1_pictures_are_the_same_in_every_form() {
+    let folder = tempfile::tempdir().unwrap();
+    write_pictures(folder.path(), 14, 3).unwrap();
+    let source = format!("kind = \"folder\"\nroot = {:?}", folder.path());
+    let chains: &[&[&str]] = &[
+        &["\"DecodeImage\"", "\"RandomResizedCrop\"; size = 20", "\"RandomHorizontalFlip\"", TENSOR],
+        &["\"DecodeImage\"; fast = true", "\"RandomResizedCrop\"; size = 20", TENSOR],
+        &[
+            "\"DecodeImage\"",
+            "\"Resize\"; size = 40",
+            "\"CenterCrop\"; size = 32",
+            "\"ColorJitter\"; brightness = 0.4",
+            TENSOR,
+        ],
+        &["\"DecodeImage\"; mode = \"grey\"", "\"RandomCrop\"; size = 24", TENSOR, "\"RandomErasing\"; p = 0.7"],
+    ];
+    for chain in chains {
+        let forms = check_forms(&plan(&source, &ops(chain)));
+        assert_eq!(forms.iter().map(|form| form.cut.0).max(), Some(chain.len()), "all ops can run elsewhere");
+        assert!(forms.contains(&Form { is_trimmed: true, ..Form::RAW }) || chain[1].contains("Resize\""));
+    }
+}
+
+#[test]
+fn law_1_volumes_are_the_same_in_every_form() {
+    let folder = tempfile::tempdir().unwrap();
+    write_volumes(folder.path(), 6, [14, 20, 18]).unwrap();
+    let source = format!("kind = \"volumes\"\nroot = {:?}", folder.path());
+    let both = "on = [\"image\", \"label\"]";
+    let chain = [
+        format!("\"RandomBalancedCrop\"; size = [8, 8, 8]; {both}"),
+        format!("\"RandomFlip3d\"; {both}"),
+        "\"GaussianNoise\"; p = 0.5; on = \"image\"".to_owned(),
+    ];
+    let chain: Vec<&str> = chain.iter().map(String::as_str).collect();
+    check_forms(&plan(&source, &ops(&chain)));
+}
+
+#[test]
+fn what_is_not_for_other_machines_ends_the_prefix() {
+    let folder = tempfile::tempdir().unwrap();
+    write_pictures(folder.path(), 3, 1).unwrap();
+    let source = format!("kind = \"folder\"\nroot = {:?}", folder.path());
+    let delay = "\"Delay\"; costs_ms = [0.1]";
+    let crop = "\"RandomResizedCrop\"; size = 20";
+    let forms = check_forms(&plan(&source, &ops(&["\"DecodeImage\"", delay, crop, TENSOR])));
+    assert_eq!(forms.iter().map(|form| form.cut.0).max(), Some(1));
+    assert!(!forms.contains(&Form { is_trimmed: true, ..Form::RAW }), "the crop is not known there");
+    // The crop decides the pixels of an approximate decoder, so not even that can run without it.
+    let forms = check_forms(&plan(&source, &ops(&["\"DecodeImage\"; fast = true", delay, crop, TENSOR])));
+    assert_eq!(forms.iter().map(|form| form.cut.0).max(), Some(0));
+}
+
+#[test]
+fn what_a_peer_cannot_prepare_is_prepared_here() {
+    let (folder, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    write_pictures(folder.path(), 12, 2).unwrap();
+    let source = format!("kind = \"folder\"\nroot = {:?}", folder.path());
+    let plan = open(&plan(&source, &ops(&["\"DecodeImage\"", "\"RandomResizedCrop\"; size = 20", TENSOR]))).unwrap();
+    let expected = epochs(&Loader::new(Arc::clone(&plan), &Machine::default()), 2);
+    let supply = Arc::new(near(&plan, cache.path(), |wanted| wanted.id.0.is_multiple_of(3)));
+    supply.near.advisor.decide_on(Form { cut: Cut(2), ..Form::RAW });
+    let loader = Loader::with_supply(plan, supply, &Machine::default());
+    assert!(epochs(&loader, 2) == expected);
+    let came = loader.snapshot().store.candidates;
+    assert!(came["raw"] >= 8 && came["after RandomResizedCrop"] >= 16, "{came:?}");
+}
+
+#[test]
+fn a_prefix_from_outside_cannot_reach_files_or_make_giants() {
+    let folder = tempfile::tempdir().unwrap();
+    write_pictures(folder.path(), 3, 1).unwrap();
+    let source = format!("kind = \"folder\"\nroot = {:?}", folder.path());
+    let refusal = |text: &str, registry: &Registry| {
+        let opened = Plan::open_prefix(text, registry, |table| Ok(registry.open_source(table)?));
+        opened.expect_err("it is refused").to_string()
+    };
+    let core = Registry::core();
+    let giant = plan(&source, &ops(&["\"DecodeImage\"", "\"Resize\"; size = [20000, 20000]", TENSOR]));
+    assert!(refusal(&giant, &core).contains("at most"), "{}", refusal(&giant, &core));
+    let sleep = plan(&source, &ops(&["\"Delay\"; costs_ms = [1e6]"]));
+    assert!(refusal(&sleep, &core).contains("not for other machines"));
+    let confined = Registry::confined();
+    let files = plan("kind = \"files\"\nfields = { image = [\"/etc/passwd\"] }", "");
+    let listed = plan("kind = \"volumes\"\nimages = [\"/etc/passwd\"]", "");
+    for text in [plan(&source, ""), files, listed] {
+        assert!(refusal(&text, &confined).contains("unknown"), "{}", refusal(&text, &confined));
+    }
+}

@@ -1,0 +1,352 @@
+//! Keeps samples as they are after the deterministic ops at the beginning of a chain, in memory or on disk.
+//!
+//! In: samples on their way through the ops. Out: the same samples in later epochs, without reading and without these ops. It
+//! is a supply around another one, and what it gives has the bytes that the other and the ops would give (law 1).
+//!
+//! In memory of its own a sample is what it was when it was read; on disk, and in memory that runs share, it carries the stamp of
+//! its files.
+//!
+//! Always true: what is in stays in, so under random access just what did not fit is missed. Memory and disk each stay
+//! below their limit, but for what other processes put on the disk at the same moment.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use feedline_data::batch::{Sample, Value};
+use feedline_data::cut::Cut;
+use feedline_data::dtype::Dtype;
+use feedline_data::memory::{NoMemory, Workspace};
+use feedline_data::op::Effort;
+use feedline_data::plan::{CacheConfig, CacheForm, Plan};
+use feedline_data::private_files::CacheFolder;
+use feedline_data::source::sample_stamp;
+use feedline_data::store::StoreError;
+use feedline_order::SampleRequest;
+
+use crate::cache::{Memories, MemoryShelf, Shelf, record};
+use crate::machine::Machine;
+use crate::metrics::{Metrics, OpTotals, TrafficMeter};
+use crate::offload::OffloadReport;
+use crate::supply::{Keeping, Reading, Ready, Supply, SupplyError, Task};
+
+/// Samples that are measured before the form is chosen.
+const MEASURED_SAMPLES: u64 = 32;
+/// Of small sets one in so many: few but large samples are kept from the first epoch on.
+const MEASURED_SHARE: u64 = 8;
+
+/// A supply that keeps what it can.
+#[derive(Debug)]
+pub struct PrefixCache {
+    plan: Arc<Plan>,
+    inner: Arc<dyn Supply>,
+    /// The place in the chain at which samples are kept, once it is known.
+    cut: OnceLock<Cut>,
+    /// Where records in memory go, once the cut is known.
+    memory: OnceLock<Arc<MemoryShelf>>,
+    memory_limit: u64,
+    /// What other runs keep, too.
+    memories: Option<Arc<Memories>>,
+    /// Where records on disk go, by cut; the folder says what they are.
+    disk: Option<Disk>,
+}
+
+#[derive(Debug)]
+struct Disk {
+    shelf: OnceLock<Shelf>,
+    cache_folder: CacheFolder,
+    limit: u64,
+    is_full: AtomicBool,
+    /// Which samples are known to be there, a bit for each.
+    known: Mutex<Vec<u8>>,
+}
+
+impl Disk {
+    fn knows(&self, ordinal: u64) -> bool {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get((ordinal / 8) as usize).is_some_and(|byte| byte >> (ordinal % 8) & 1 == 1)
+    }
+
+    fn learn(&self, ordinal: u64) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = (ordinal / 8) as usize;
+        if known.len() <= place {
+            known.resize(place + 1, 0);
+        }
+        known[place] |= 1 << (ordinal % 8);
+    }
+}
+
+impl PrefixCache {
+    /// A cache around `inner` for the samples of `plan`.
+    pub fn new(plan: Arc<Plan>, inner: Arc<dyn Supply>, config: &CacheConfig, machine: &Machine) -> Self {
+        let cut = OnceLock::new();
+        if let Some(form) = config.form {
+            cut.get_or_init(|| plan.cut_of(form));
+        }
+        let disk = config.disk.zip(machine.cache_folder.as_ref()).map(|(limit, folder)| Disk {
+            shelf: OnceLock::new(),
+            cache_folder: folder.clone(),
+            limit: limit.0,
+            is_full: AtomicBool::new(false),
+            known: Mutex::default(),
+        });
+        Self {
+            plan,
+            inner,
+            cut,
+            memory: OnceLock::new(),
+            memory_limit: config.ram.map_or(0, |ram| ram.0),
+            memories: machine.memories.clone(),
+            disk,
+        }
+    }
+
+    /// The cut, chosen when enough has been measured: the one that saves most time per byte.
+    fn cut(&self, metrics: &Metrics) -> Option<Cut> {
+        if let Some(cut) = self.cut.get() {
+            return Some(*cut);
+        }
+        let longest = self.plan.cut_of(CacheForm::Resized).0;
+        let (read_time, read_bytes, reads) = metrics.read.read();
+        let measured = longest.checked_sub(1).map_or(reads, |last| metrics.ops[last].read().samples);
+        if measured < MEASURED_SAMPLES.min(self.plan.source().len().div_ceil(MEASURED_SHARE)) {
+            return None;
+        }
+        let mut saved = read_time.as_secs_f64() / reads.max(1) as f64;
+        let mut best = (saved / (read_bytes as f64 / reads.max(1) as f64).max(1.0), Cut(0));
+        for (number, op) in metrics.ops[..longest].iter().enumerate() {
+            let OpTotals { busy, bytes_out: bytes, samples, .. } = op.read();
+            saved += busy.as_secs_f64() / samples.max(1) as f64;
+            let worth = saved / (bytes as f64 / samples.max(1) as f64).max(1.0);
+            if worth >= best.0 {
+                best = (worth, Cut(number + 1));
+            }
+        }
+        let cut = *self.cut.get_or_init(|| best.1);
+        tracing::info!(form = self.plan.form_of(cut), "chose what the cache keeps");
+        Some(cut)
+    }
+
+    fn shelf<'a>(&self, disk: &'a Disk, cut: Cut) -> &'a Shelf {
+        disk.shelf.get_or_init(|| {
+            let below = Path::new("samples").join(self.plan.prefix_fingerprint(cut).to_string());
+            // The limit is for all that is kept of samples, whatever ops they went through.
+            let others = Shelf::bytes_beside(&disk.cache_folder.join(&below));
+            Shelf::new(disk.cache_folder.clone(), below, Some(disk.limit.saturating_sub(others)))
+        })
+    }
+
+    fn ordinal(&self, wanted: SampleRequest) -> u64 {
+        self.plan.source().ordinal_of(wanted.id).unwrap_or_default()
+    }
+
+    /// Where records in memory are, if some may be.
+    fn memory(&self) -> Option<&MemoryShelf> {
+        let cut = *self.cut.get().filter(|_| self.memory_limit > 0)?;
+        let shelf = self.memory.get_or_init(|| {
+            let common = |memories: &Arc<Memories>| memories.shelf(self.plan.prefix_fingerprint(cut));
+            let shelf = self.memories.as_ref().map_or_else(Arc::default, common);
+            shelf.widen(self.memory_limit);
+            shelf
+        });
+        Some(shelf)
+    }
+
+    fn is_in_memory(&self, wanted: SampleRequest) -> bool {
+        self.memory().is_some_and(|memory| memory.has(wanted.id.0))
+    }
+
+    /// Whether a sample is kept, as far as can be said without reading it.
+    fn has(&self, wanted: SampleRequest) -> bool {
+        let on_disk = || Some(self.shelf(self.disk.as_ref()?, *self.cut.get()?).has(wanted.id.0));
+        self.is_in_memory(wanted) || on_disk().unwrap_or(false)
+    }
+
+    /// Whether samples are kept from now on.
+    fn has_room(&self) -> bool {
+        let on_disk = self.disk.as_ref().is_some_and(|disk| !disk.is_full.load(Ordering::Relaxed));
+        self.cut.get().is_some() && (on_disk || self.memory().is_some_and(|memory| !memory.is_full()))
+    }
+
+    /// A stamp of what a sample is made from, where it outlives the run.
+    fn stamp(&self, wanted: SampleRequest) -> Result<u64, StoreError> {
+        let fields = self.plan.loaded().iter().map(|(name, _)| &**name);
+        if self.disk.is_some() || self.memories.is_some() {
+            sample_stamp(&**self.plan.source(), wanted.id, fields)
+        } else {
+            Ok(0)
+        }
+    }
+
+    /// Keeps a record in memory if it fits.
+    fn keep_in_memory(&self, wanted: SampleRequest, stamp: u64, record: Arc<Vec<u8>>, metrics: &Metrics) {
+        let len = record.len();
+        if self.memory().is_some_and(|memory| memory.put(wanted.id.0, stamp, record)) {
+            metrics.cache.add_to_memory(len);
+        }
+    }
+
+    /// Finds the foregrounds of labels that later epochs will ask for, so that they are kept too.
+    fn find_foregrounds(
+        &self,
+        cut: Cut,
+        wanted: SampleRequest,
+        sample: &Sample<'_>,
+        workspace: &mut Workspace,
+    ) -> Result<(), NoMemory> {
+        let ahead = self.plan.chain().ahead_from(cut.0, wanted);
+        for (name, value) in sample.values() {
+            if let Value::Volume(label) = value
+                && label.dtype == Dtype::U8
+                && label.excerpt.is_none()
+                && ahead.asks_for_foreground(name)
+            {
+                label.foreground(workspace)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn find(
+        &self,
+        wanted: SampleRequest,
+        cut: Cut,
+        workspace: &mut Workspace,
+        metrics: &Metrics,
+    ) -> Result<Option<Arc<Vec<u8>>>, StoreError> {
+        // Memory of its own holds what it was when it was read.
+        let is_common = self.memories.is_some() && self.is_in_memory(wanted);
+        let stamp = if is_common || self.disk.is_some() { self.stamp(wanted)? } else { 0 };
+        let kept = self.memory().and_then(|memory| memory.get(wanted.id.0, stamp));
+        if kept.is_some() {
+            return Ok(kept);
+        }
+        let Some(disk) = &self.disk else { return Ok(None) };
+        let mut bytes = Vec::new();
+        if !self.shelf(disk, cut).get(wanted.id.0, stamp, &mut bytes, |len| workspace.reserve(len))? {
+            return Ok(None);
+        }
+        disk.learn(self.ordinal(wanted));
+        let record = Arc::new(bytes);
+        self.keep_in_memory(wanted, stamp, Arc::clone(&record), metrics);
+        Ok(Some(record))
+    }
+}
+
+impl Supply for PrefixCache {
+    fn request(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
+        if !self.plan.source().is_remote() {
+            return self.inner.request(tasks, ready);
+        }
+        // What is kept is not fetched; what will be kept is fetched whole.
+        let is_here = |task: &mut Task| task.wanted(&self.plan).into_iter().all(|wanted| self.has(wanted));
+        let mut tasks = tasks;
+        let here: Vec<Task> = tasks.extract_if(.., is_here).collect();
+        if !here.is_empty() {
+            ready.ready(here);
+        }
+        match tasks {
+            tasks if tasks.is_empty() => {}
+            // As long as it is not known what is kept, ops have to run here to find that out.
+            tasks if self.has_room() || self.cut.get().is_none() => self.inner.request_whole(tasks, ready),
+            tasks => self.inner.request(tasks, ready),
+        }
+    }
+
+    fn forget(&self) {
+        self.inner.forget();
+    }
+
+    fn samples_ahead(&self) -> usize {
+        self.inner.samples_ahead()
+    }
+
+    fn traffic(&self) -> Arc<TrafficMeter> {
+        self.inner.traffic()
+    }
+
+    fn effort(&self, wanted: SampleRequest) -> Effort {
+        match self.inner.effort(wanted) {
+            Effort::Search if self.has(wanted) => Effort::Usual,
+            effort => effort,
+        }
+    }
+
+    fn offload(&self) -> Option<OffloadReport> {
+        self.inner.offload()
+    }
+
+    fn load(
+        &self,
+        wanted: SampleRequest,
+        reading: Reading,
+        sample: &mut Sample<'_>,
+        workspace: &mut Workspace,
+        metrics: &Metrics,
+    ) -> Result<Cut, SupplyError> {
+        if let Some(cut) = self.cut(metrics).filter(|_| reading != Reading::Plain)
+            && let Some(bytes) = self.find(wanted, cut, workspace, metrics)?
+            && record::read(&bytes, sample, (&self.plan, cut, wanted), workspace).map_err(StoreError::from)?.is_some()
+        {
+            metrics.cache.add_hit();
+            return Ok(cut);
+        }
+        metrics.cache.add_miss();
+        // Where the decoded picture is kept, nobody asks for parts of the file.
+        let is_encoded = self.cut.get() == Some(&Cut(0));
+        let is_whole = reading == Reading::Complete;
+        let reading = if reading == Reading::Complete && !is_encoded { Reading::Plain } else { reading };
+        match self.inner.load(wanted, reading, sample, workspace, metrics) {
+            // Damage outside of what the ops need is no reason to fail: the sample is made without being kept.
+            Err(SupplyError::Volume(error)) if is_whole && error.no_memory().is_none() => {
+                self.inner.load(wanted, Reading::Trimmed, sample, workspace, metrics)
+            }
+            loaded => loaded,
+        }
+    }
+
+    fn keeps(&self, wanted: SampleRequest, metrics: &Metrics) -> Option<Keeping> {
+        let cut = self.cut(metrics)?;
+        let memory_takes = self.memory().is_some_and(|memory| !memory.is_full() && !memory.has(wanted.id.0));
+        let disk_takes = |disk: &Disk| !disk.is_full.load(Ordering::Relaxed) && !disk.knows(self.ordinal(wanted));
+        let is_wanted = memory_takes || self.disk.as_ref().is_some_and(disk_takes);
+        // What cannot be opened fails when it is loaded, with an error that says why.
+        is_wanted.then(|| Some(Keeping { cut, stamp: self.stamp(wanted).ok()? }))?
+    }
+
+    fn keep(
+        &self,
+        keeping: Keeping,
+        wanted: SampleRequest,
+        sample: &Sample<'_>,
+        workspace: &mut Workspace,
+        metrics: &Metrics,
+    ) {
+        // Found meanwhile, where it was kept by another run.
+        if self.is_in_memory(wanted) && self.disk.as_ref().is_none_or(|disk| disk.knows(self.ordinal(wanted))) {
+            return;
+        }
+        let len = sample.values().map(|(_, value)| value.content_bytes()).sum();
+        if workspace.reserve(len).is_err() {
+            return;
+        }
+        if self.find_foregrounds(keeping.cut, wanted, sample, workspace).is_err() {
+            return;
+        }
+        let Some(bytes) = record::write(sample).filter(|bytes| bytes.len() < Shelf::MOST_RECORD_BYTES) else { return };
+        // A file that was changed while the sample was made is not what the sample is made from.
+        if self.stamp(wanted).ok() != Some(keeping.stamp) {
+            return;
+        }
+        if let Some(disk) = self.disk.as_ref().filter(|disk| !disk.knows(self.ordinal(wanted))) {
+            if self.shelf(disk, keeping.cut).put(wanted.id.0, keeping.stamp, &bytes) {
+                disk.learn(self.ordinal(wanted));
+                metrics.cache.add_to_disk(bytes.len());
+            } else {
+                disk.is_full.store(true, Ordering::Relaxed);
+            }
+        }
+        self.keep_in_memory(wanted, keeping.stamp, Arc::new(bytes), metrics);
+    }
+}

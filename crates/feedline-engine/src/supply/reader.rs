@@ -1,0 +1,82 @@
+//! How the bytes of one sample are read: from what was fetched ahead, else from where they are.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use feedline_data::memory::Cancel;
+use feedline_data::store::{Object, StoreError, fetch_waiting};
+use feedline_order::Epoch;
+
+use super::ahead::{Cargo, Room};
+use crate::metrics::Metrics;
+
+/// Reads for one sample, and counts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reader<'a> {
+    /// What was fetched ahead.
+    pub parts: &'a [Part],
+    /// The epoch of the sample.
+    pub epoch: Epoch,
+    pub metrics: &'a Metrics,
+}
+
+/// What was fetched ahead for one task or more.
+pub(super) type Part = Arc<Fetched>;
+
+/// What was fetched.
+#[derive(Debug)]
+pub(super) struct Fetched {
+    pub cargo: Cargo,
+    pub bytes: Result<Vec<u8>, Arc<StoreError>>,
+    /// Booked as long as this is there, by whom it is booked.
+    pub _room: Option<Room>,
+}
+
+impl Reader<'_> {
+    /// Fills `target` from `offset` on.
+    pub fn read_at(
+        &self,
+        object: &dyn Object,
+        offset: u64,
+        target: &mut [u8],
+        cancel: &Cancel,
+    ) -> Result<(), StoreError> {
+        self.metrics.read.time(|| self.fill(object, offset, target, cancel))?;
+        self.metrics.read.add_bytes(target.len());
+        Ok(())
+    }
+
+    fn fill(&self, object: &dyn Object, offset: u64, target: &mut [u8], cancel: &Cancel) -> Result<(), StoreError> {
+        let range = offset..offset.saturating_add(target.len() as u64);
+        if let Some(bytes) = self.parts.iter().find_map(|part| part.bytes_of(object, &range)) {
+            target.copy_from_slice(bytes?);
+            return Ok(());
+        }
+        let Some(remote) = object.remote() else { return object.read_at(offset, target) };
+        let answer = fetch_waiting(remote, range, cancel)?;
+        self.metrics.traffic.add(self.epoch, answer.traffic);
+        target.copy_from_slice(&answer.bytes?);
+        Ok(())
+    }
+}
+
+/// Whether two are the same object, which may have been opened twice.
+fn is_same(one: &dyn Object, other: &dyn Object) -> bool {
+    let version = |object: &dyn Object| (object.len(), object.modified_nanoseconds());
+    std::ptr::addr_eq(one, other) || (version(one) == version(other) && one.address() == other.address())
+}
+
+impl Fetched {
+    /// The bytes of a range, if they are among those that were fetched.
+    fn bytes_of(&self, object: &dyn Object, range: &Range<u64>) -> Option<Result<&[u8], StoreError>> {
+        let Self { cargo: Cargo::Range { object: of, range: fetched }, bytes, .. } = self else { return None };
+        if !is_same(&**of, object) || range.start < fetched.start || range.end > fetched.end {
+            return None;
+        }
+        let place = (range.start - fetched.start) as usize..(range.end - fetched.start) as usize;
+        Some(match bytes {
+            Ok(bytes) => Ok(bytes.get(place)?),
+            Err(error) => Err(Arc::clone(error).into()),
+        })
+    }
+}

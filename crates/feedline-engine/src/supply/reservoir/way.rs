@@ -1,0 +1,100 @@
+//! What is left to be read of one rank's walk through an epoch.
+//!
+//! In: the turn at which the stream begins. Out: steps, each once, ascending but for what was in the reservoir at that turn, which
+//! comes first. Samples that will not be delivered, because they fill no batch, are left out.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use feedline_order::{ReservoirEpoch, Share};
+
+/// The rest of a walk.
+#[derive(Debug)]
+pub(super) struct Way {
+    pub walk: Arc<ReservoirEpoch>,
+    /// What was in the reservoir at the first turn and has to be read again.
+    again: VecDeque<u64>,
+    /// The next step behind that, and the end.
+    next: u64,
+    end: u64,
+    dropped: HashSet<u64>,
+}
+
+impl Way {
+    /// The rest from `turn` on, for a share of the epoch.
+    pub fn from_turn(walk: Arc<ReservoirEpoch>, rank: u32, turn: u64, share: &Share) -> Self {
+        let end = walk.samples(rank);
+        let before = share.offset() / u64::from(walk.world());
+        let delivered = before.saturating_add(share.samples()).min(end);
+        let dropped: HashSet<u64> = (delivered..end).map(|turn| walk.step_at(rank, turn)).collect();
+        let (again, next) = match turn {
+            0 => (Vec::new(), 0),
+            turn => (walk.held_at(rank, turn), turn.saturating_add(walk.size(rank)).min(end)),
+        };
+        let again = again.into_iter().filter(|step| !dropped.contains(step)).collect();
+        Self { walk, again, next, end, dropped }
+    }
+
+    /// Steps that are left, those that are left out counted.
+    pub fn left(&self) -> u64 {
+        self.again.len() as u64 + (self.end - self.next)
+    }
+
+    /// Whether a step is still to be read.
+    pub fn is_coming(&self, step: u64) -> bool {
+        let is_ahead = (self.next..self.end).contains(&step) && !self.dropped.contains(&step);
+        is_ahead || self.again.binary_search(&step).is_ok()
+    }
+}
+
+impl Iterator for Way {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        if let Some(step) = self.again.pop_front() {
+            return Some(step);
+        }
+        while self.next < self.end {
+            self.next += 1;
+            if !self.dropped.contains(&(self.next - 1)) {
+                return Some(self.next - 1);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use feedline_order::{Block, Blocks, Epoch, Rank, Reservoir, Seed};
+
+    fn walk(world: u32) -> Arc<ReservoirEpoch> {
+        let blocks = Arc::new(Blocks::cut(&[Block { samples: 103, bytes: 103 }], 10));
+        Arc::new(Reservoir { blocks, world, readers: 2, size: 20 }.epoch(Seed(1), Epoch(0)))
+    }
+
+    #[test]
+    fn law_4_what_is_read_from_a_turn_on_is_what_is_delivered_from_it_on() {
+        for (world, drop_last, turn) in [(1, false, 0), (1, false, 33), (1, true, 95), (2, true, 0), (2, false, 51)] {
+            for rank in 0..world {
+                let walk = walk(world);
+                let share = Share::new(103, 0, Rank { rank, world }, 10, drop_last);
+                let mut read: Vec<u64> = Way::from_turn(Arc::clone(&walk), rank, turn, &share).collect();
+                let end = share.samples().min(walk.samples(rank));
+                let mut delivered: Vec<u64> = (turn..end).map(|turn| walk.step_at(rank, turn)).collect();
+                read.sort_unstable();
+                delivered.sort_unstable();
+                assert_eq!(read, delivered, "rank {rank} of {world} from {turn}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_coming_is_what_will_be_read() {
+        let mut way = Way::from_turn(walk(1), 0, 40, &Share::new(103, 0, Rank::ALONE, 10, true));
+        assert_eq!(way.by_ref().take(15).count(), 15);
+        let coming: HashSet<u64> = (0..103).filter(|&step| way.is_coming(step)).collect();
+        assert_eq!(way.collect::<HashSet<u64>>(), coming);
+    }
+}

@@ -1,0 +1,114 @@
+//! Seek indexes of the pictures of a source: found where they are kept, made where they are missing.
+//!
+//! In: a sample, and a stamp of the bytes that it is stored in. Out: its index, if it has one. Beside the data first, where
+//! `feedline pack` put it, else in the cache folder. If that cannot be written, indexes of this run are kept in memory, up to a
+//! limit. Without a cache folder none are made.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use feedline_codec::SeekIndex;
+use feedline_data::memory::NoMemory;
+use feedline_data::private_files::CacheFolder;
+use feedline_data::source::Source;
+use feedline_data::store::StoreError;
+use feedline_order::SampleId;
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::cache::{MemoryShelf, Shelf};
+use crate::metrics::SeekMeter;
+
+/// The indexes of the pictures of one field.
+#[derive(Debug)]
+pub struct SeekIndexes {
+    field: String,
+    shelf: Option<Shelf>,
+    memory: MemoryShelf,
+}
+
+/// Memory of the indexes of one field, where they cannot be kept on disk.
+const MOST_MEMORY_BYTES: u64 = 64 << 20;
+/// A longer index is taken for damage.
+const MOST_INDEX_BYTES: usize = 64 << 20;
+
+/// What is known of a sample's index.
+#[derive(Debug)]
+pub enum Found {
+    /// It is here.
+    Index(SeekIndex),
+    /// The file has none: it is not a baseline JPEG.
+    NotSeekable,
+    /// Nobody has looked at the file.
+    Unknown,
+}
+
+impl SeekIndexes {
+    /// The indexes of a field of `source`, kept below `cache_folder`.
+    pub fn new(source: &dyn Source, field: &str, cache_folder: Option<&CacheFolder>) -> Self {
+        let below = || Path::new("seek").join(shelf_name(source, field));
+        let shelf = cache_folder.map(|folder| Shelf::new(folder.clone(), below(), None));
+        let memory = MemoryShelf::default();
+        memory.widen(MOST_MEMORY_BYTES);
+        Self { field: field.to_owned(), shelf, memory }
+    }
+
+    /// Whether indexes can be kept for later runs, as far as is known.
+    pub fn can_keep(&self) -> bool {
+        self.shelf.as_ref().is_some_and(Shelf::takes_records)
+    }
+
+    /// Finds an index; `stamp` is that of the bytes that the picture is stored in.
+    pub fn find(&self, source: &dyn Source, id: SampleId, stamp: u64) -> Result<Found, StoreError> {
+        let mut record = Vec::new();
+        if source.seek_record(id, &self.field, &mut record)?
+            && let Ok(index) = SeekIndex::from_bytes(&record)
+        {
+            return Ok(Found::Index(index));
+        }
+        if let Some(kept) = self.memory.get(id.0, stamp) {
+            return Ok(read(&kept));
+        }
+        let book = |bytes: usize| {
+            let memory = MOST_INDEX_BYTES as u64;
+            if bytes > MOST_INDEX_BYTES { Err(NoMemory::TooLarge { bytes: bytes as u64, memory }) } else { Ok(()) }
+        };
+        let is_kept = self.shelf.as_ref().is_some_and(|shelf| shelf.get(id.0, stamp, &mut record, book) == Ok(true));
+        Ok(if is_kept { read(&record) } else { Found::Unknown })
+    }
+
+    /// Makes the index of a file and keeps it. Nothing is made where it could not be kept: for one crop it does not pay.
+    pub fn make(&self, id: SampleId, stamp: u64, file: &[u8], meter: &SeekMeter) -> Option<SeekIndex> {
+        let shelf = self.shelf.as_ref().filter(|shelf| shelf.takes_records() || !self.memory.is_full())?;
+        let start = Instant::now();
+        let index = SeekIndex::build(file).ok();
+        let bytes = index.as_ref().map(SeekIndex::to_bytes).unwrap_or_default();
+        if !shelf.put(id.0, stamp, &bytes) && !self.memory.put(id.0, stamp, Arc::new(bytes.clone())) {
+            return index;
+        }
+        meter.add_made(start.elapsed().max(Duration::from_nanos(1)), index.is_some(), bytes.len());
+        index
+    }
+}
+
+/// What a record says: one that is empty, that the file has no index.
+fn read(record: &[u8]) -> Found {
+    match SeekIndex::from_bytes(record) {
+        Ok(index) => Found::Index(index),
+        Err(_) if record.is_empty() => Found::NotSeekable,
+        Err(_) => Found::Unknown,
+    }
+}
+
+/// A name for the source's field: the samples that it has, and where they are.
+pub(super) fn shelf_name(mut source: &dyn Source, field: &str) -> String {
+    while let Some(parent) = source.parent() {
+        source = parent;
+    }
+    let mut hasher = Xxh3::new();
+    hasher.update(&source.identity().to_le_bytes());
+    let first = (!source.is_empty()).then(|| source.id_at(0)).and_then(|id| source.address(id));
+    hasher.update(first.map(|(address, _)| address).unwrap_or_default().as_bytes());
+    hasher.update(field.as_bytes());
+    format!("{:032x}", hasher.digest128())
+}

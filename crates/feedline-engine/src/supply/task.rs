@@ -1,0 +1,65 @@
+//! A few neighbouring slots of a batch, prepared by one thread in one go.
+
+use std::any::Any;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use feedline_data::plan::Plan;
+use feedline_memory::SlotWriter;
+use feedline_order::{Course, Position, SampleRequest};
+
+/// Work for a preparer thread.
+#[derive(Debug)]
+pub struct Task {
+    /// The number of the batch in the run.
+    pub(crate) serial: u64,
+    /// The way through the epoch that the batch is part of.
+    pub(crate) course: Course,
+    /// The turn of the sample in slot 0.
+    pub(crate) first_turn: u64,
+    /// The slots to fill.
+    pub(crate) slots: Range<usize>,
+    /// When it was made.
+    pub(crate) asked: Instant,
+    /// The way to their memory; none as long as the batch is not open.
+    pub(crate) writer: Option<SlotWriter>,
+    /// What it will take, if that is long. A slow sample is a task of its own.
+    pub(crate) cost: Option<Duration>,
+    /// What the supply keeps for it.
+    pub(crate) held: Option<Box<dyn Any + Send + Sync>>,
+}
+
+impl Task {
+    /// The samples it is about, in the order of its slots.
+    pub fn wanted(&self, plan: &Plan) -> Vec<SampleRequest> {
+        let epoch = self.course.epoch;
+        let visits = plan.sequence().epoch(epoch);
+        self.positions(plan).map(|position| plan.wanted(epoch, &visits, position)).collect()
+    }
+
+    /// The way through the epoch that its samples are part of.
+    pub fn course(&self) -> &Course {
+        &self.course
+    }
+
+    /// The positions of its samples, in the order of its slots.
+    pub fn positions(&self, plan: &Plan) -> impl Iterator<Item = Position> {
+        let turns = self.slots.clone().map(|slot| self.turn(slot));
+        turns.map(|turn| plan.place(&self.course, turn).position)
+    }
+
+    /// Gives it something of the supply's, which is dropped with it: when its samples are prepared, or nobody needs them.
+    pub fn hold(&mut self, held: impl Any + Send + Sync) {
+        self.held = Some(Box::new(held));
+    }
+
+    /// The turn of the sample in a slot.
+    pub(crate) fn turn(&self, slot: usize) -> u64 {
+        self.first_turn + slot as u64
+    }
+
+    /// Its place in the stream: batches in order, slots in order. Smaller is needed sooner.
+    pub fn need(&self) -> (u64, usize) {
+        (self.serial, self.slots.start)
+    }
+}

@@ -1,0 +1,238 @@
+//! The volumes of a sample: of files that are not compressed, only what the crop needs.
+//!
+//! A balanced crop is drawn around the foreground of the label, so that has to be known before the image is read. It is
+//! found once for each label, and kept in the cache folder with the stamp of the file; from then on neither image nor label
+//! is read but for the crop.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use feedline_data::batch::{Kind, Memory, Sample, Value, Volume, VolumeKind, VolumeShape, volume_shape};
+use feedline_data::memory::Workspace;
+use feedline_data::op::Effort;
+use feedline_data::plan::Plan;
+use feedline_data::private_files::CacheFolder;
+use feedline_data::source::stamp;
+use feedline_data::volume::{Foreground, Region, VolumeError, VolumeFile};
+use feedline_order::SampleRequest;
+
+use super::counted::counted;
+use super::seek::shelf_name;
+use super::{Reading, SupplyError};
+use crate::cache::Shelf;
+use crate::metrics::Metrics;
+
+/// The fields of a plan that are volumes.
+#[derive(Debug)]
+pub(super) struct Volumes {
+    fields: Vec<VolumeField>,
+}
+
+#[derive(Debug)]
+struct VolumeField {
+    name: Arc<str>,
+    kind: VolumeKind,
+    /// Where the foregrounds of a label are kept.
+    foregrounds: Option<Shelf>,
+}
+
+/// One volume of a sample.
+struct OpenVolume<'a> {
+    field: &'a VolumeField,
+    file: VolumeFile,
+    stamp: u64,
+    /// A label that had to be read whole to find its foreground.
+    whole: Option<Memory<'static>>,
+    foreground: Option<Arc<Foreground>>,
+}
+
+impl Volumes {
+    pub fn new(plan: &Plan, cache_folder: Option<&CacheFolder>) -> Self {
+        let source = plan.source();
+        let volume = |(name, kind): (&Arc<str>, &Kind)| {
+            let Kind::Volume(kind) = *kind else { return None };
+            let below = || Path::new("foreground").join(shelf_name(&**source, name));
+            let folder = cache_folder.filter(|_| kind.is_label);
+            let foregrounds = folder.map(|folder| Shelf::new(folder.clone(), below(), None));
+            Some(VolumeField { name: Arc::clone(name), kind, foregrounds })
+        };
+        Self { fields: plan.loaded().iter().filter_map(volume).collect() }
+    }
+
+    /// Whether a label will have to be searched for its foreground before a sample is loaded.
+    pub fn effort(&self, plan: &Plan, wanted: SampleRequest) -> Effort {
+        let is_searched = |field: &VolumeField| {
+            field.kind.is_label
+                && plan.chain().ahead_from(0, wanted).will_ask_for_foreground(&field.name)
+                && !field.foregrounds.as_ref().is_some_and(|shelf| shelf.has(wanted.id.0))
+        };
+        if self.fields.iter().any(is_searched) { Effort::Search } else { Effort::Usual }
+    }
+
+    /// Gives a sample its volumes.
+    pub fn load(
+        &self,
+        plan: &Plan,
+        (wanted, reading): (SampleRequest, Reading),
+        sample: &mut Sample<'_>,
+        workspace: &mut Workspace,
+        metrics: &Metrics,
+    ) -> Result<(), SupplyError> {
+        let mut volumes = Vec::with_capacity(self.fields.len());
+        for field in &self.fields {
+            volumes.push(OpenVolume::open(plan, wanted, field, workspace, metrics)?);
+        }
+        check_shapes(&volumes)?;
+        let Some(sides) = volumes.first().map(|volume| volume.file.header().sides) else { return Ok(()) };
+        let mut regions = vec![None; volumes.len()];
+        if reading == Reading::Trimmed {
+            let ahead = plan.chain().ahead_from(0, wanted);
+            let mut failure = None;
+            for (field, region) in self.fields.iter().zip(&mut regions) {
+                *region = ahead.region(&field.name, sides, &mut |label| {
+                    let label = volumes.iter_mut().find(|volume| *volume.field.name == *label)?;
+                    let found = label.foreground(wanted, workspace, metrics);
+                    found.map_err(|error| failure = Some(error)).ok()
+                });
+                if let Some(failure) = failure.take() {
+                    return Err(failure);
+                }
+            }
+        }
+        for (volume, region) in volumes.into_iter().zip(regions) {
+            let name = &volume.field.name;
+            let value = volume.read(region.unwrap_or(Region::whole(sides)), sample, workspace, metrics)?;
+            sample.put(name, Value::Volume(value));
+        }
+        Ok(())
+    }
+}
+
+fn check_shapes(volumes: &[OpenVolume<'_>]) -> Result<(), VolumeError> {
+    let Some((first, others)) = volumes.split_first() else { return Ok(()) };
+    for other in others {
+        let (first_shape, second_shape) = (first.file.header().sides, other.file.header().sides);
+        if first_shape != second_shape {
+            let (first, second) = (first.file.address(), other.file.address());
+            return Err(VolumeError::ShapesDiffer { first, first_shape, second, second_shape });
+        }
+    }
+    Ok(())
+}
+
+impl<'a> OpenVolume<'a> {
+    fn open(
+        plan: &Plan,
+        wanted: SampleRequest,
+        field: &'a VolumeField,
+        workspace: &Workspace,
+        metrics: &Metrics,
+    ) -> Result<Self, SupplyError> {
+        let opened = plan.source().origin(wanted.id, &field.name).open()?;
+        let (object, all) = opened.expect("a volume is stored, not made");
+        let stamp = stamp(&*object, &all);
+        let object = counted(object, wanted.epoch, &metrics.traffic, workspace.cancel());
+        let file = VolumeFile::open(object, all, workspace)?;
+        let (has, wants) = (file.header().channels, field.kind.channels);
+        if has != wants {
+            return Err(VolumeError::Channels { path: file.address(), has, wants }.into());
+        }
+        Ok(Self { field, file, stamp, whole: None, foreground: None })
+    }
+
+    /// The foreground of a label: as it is kept, or as it is found in the whole label.
+    fn foreground(
+        &mut self,
+        wanted: SampleRequest,
+        workspace: &mut Workspace,
+        metrics: &Metrics,
+    ) -> Result<Arc<Foreground>, SupplyError> {
+        if let Some(found) = &self.foreground {
+            return Ok(Arc::clone(found));
+        }
+        let sides = self.file.header().sides;
+        let shelf = self.field.foregrounds.as_ref();
+        let mut record = Vec::new();
+        let is_kept = match shelf {
+            Some(shelf) => {
+                let read = shelf.get(wanted.id.0, self.stamp, &mut record, |len| workspace.reserve(len));
+                read.map_err(VolumeError::from)?
+            }
+            None => false,
+        };
+        let kept = is_kept.then(|| Foreground::from_bytes(&record, sides)).flatten();
+        let found = match kept {
+            Some(kept) => Arc::new(kept),
+            None => self.search(wanted, workspace, metrics)?,
+        };
+        self.foreground = Some(Arc::clone(&found));
+        Ok(found)
+    }
+
+    /// Reads the whole label, finds its foreground and keeps it.
+    fn search(
+        &mut self,
+        wanted: SampleRequest,
+        workspace: &mut Workspace,
+        metrics: &Metrics,
+    ) -> Result<Arc<Foreground>, SupplyError> {
+        let whole = Region::whole(self.file.header().sides);
+        let VolumeShape { dtype, channels, sides, is_label } = self.shape(whole.sides);
+        let mut buffer = workspace.buffer(channels * whole.elements()).map_err(VolumeError::from)?;
+        self.fill(whole, buffer.as_mut_slice(), workspace, metrics)?;
+        let label = Volume::packed(Memory::Heap(buffer), dtype, channels, sides, is_label);
+        let found = label.foreground(workspace).map_err(VolumeError::from)?;
+        if let Some(shelf) = &self.field.foregrounds {
+            shelf.put(wanted.id.0, self.stamp, &found.to_bytes());
+        }
+        self.whole = Some(label.memory);
+        Ok(found)
+    }
+
+    fn shape(&self, sides: [usize; 3]) -> VolumeShape {
+        let VolumeKind { dtype, channels, is_label, .. } = self.field.kind;
+        VolumeShape { dtype, channels, sides, is_label }
+    }
+
+    fn fill(
+        &self,
+        region: Region,
+        target: &mut [u8],
+        workspace: &mut Workspace,
+        metrics: &Metrics,
+    ) -> Result<(), VolumeError> {
+        let read = metrics.read.time(|| self.file.read(region, self.field.kind.dtype, target, workspace))?;
+        metrics.read.add_bytes(read as usize);
+        Ok(())
+    }
+
+    fn read<'s>(
+        self,
+        region: Region,
+        sample: &mut Sample<'s>,
+        workspace: &mut Workspace,
+        metrics: &Metrics,
+    ) -> Result<Volume<'s>, SupplyError> {
+        let sides = self.file.header().sides;
+        let VolumeShape { dtype, channels, .. } = self.shape(sides);
+        let memory = match &self.whole {
+            Some(whole) if region != Region::whole(sides) => {
+                let mut memory =
+                    sample.output(&self.field.name, dtype, &volume_shape(channels, region.sides), workspace)?;
+                region.copy_from(whole, channels, sides, dtype.bytes(), &mut memory);
+                memory
+            }
+            _ => {
+                let mut memory =
+                    sample.output(&self.field.name, dtype, &volume_shape(channels, region.sides), workspace)?;
+                self.fill(region, &mut memory, workspace, metrics)?;
+                memory
+            }
+        };
+        let volume = Volume::part(memory, region, self.shape(sides));
+        if let Some(Memory::Heap(buffer)) = self.whole {
+            workspace.recycle(buffer);
+        }
+        Ok(volume.with_spacing(self.file.header().spacing).with_foreground(self.foreground))
+    }
+}

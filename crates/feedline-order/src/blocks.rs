@@ -1,0 +1,140 @@
+//! Samples that lie one behind the other, and the sequence that an epoch makes of them.
+//!
+//! In: how many samples lie in each object of a source, and a length in bytes. Out: blocks of about that length, none across
+//! objects; for an epoch all of them one behind the other, in an order by key.
+//!
+//! Always true: every ordinal of the source stands at one place of an epoch's sequence.
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::Permutation;
+use super::random::StreamKey;
+
+/// Samples of a source, one behind the other in one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// How many they are.
+    pub samples: u64,
+    /// The bytes that they and what lies between them take.
+    pub bytes: u64,
+}
+
+/// All samples of a source in blocks, in the source's order.
+#[derive(Debug)]
+pub struct Blocks {
+    /// The first ordinal of each block, and at last the number of samples.
+    starts: Vec<u64>,
+    bytes: u64,
+}
+
+impl Blocks {
+    /// Cuts what lies together into blocks of about `block_bytes`.
+    pub fn cut(together: &[Block], block_bytes: u64) -> Self {
+        let mut starts = vec![0];
+        for Block { samples, bytes } in together {
+            let first = starts.last().copied().unwrap_or_default();
+            let pieces = bytes.div_ceil(block_bytes.max(1)).clamp(1, (*samples).max(1));
+            let end = |piece: u64| first + (u128::from(*samples) * u128::from(piece) / u128::from(pieces)) as u64;
+            starts.extend((1..=pieces).map(end));
+        }
+        starts.dedup();
+        Self { starts, bytes: together.iter().map(|block| block.bytes).sum() }
+    }
+
+    /// Samples in all of them.
+    pub fn samples(&self) -> u64 {
+        self.starts.last().copied().unwrap_or_default()
+    }
+
+    /// Number of blocks.
+    pub fn len(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes that a sample takes, on average.
+    pub fn sample_bytes(&self) -> u64 {
+        self.bytes.checked_div(self.samples()).unwrap_or_default().max(1)
+    }
+
+    /// A hash of where the blocks begin, and of their bytes.
+    pub fn hash(&self) -> u128 {
+        let numbers: Vec<u8> =
+            self.starts.iter().chain([&self.bytes]).flat_map(|number| number.to_le_bytes()).collect();
+        xxh3_128(&numbers)
+    }
+
+    /// The blocks one behind the other, in the order of `key`.
+    pub fn shuffled(&self, key: StreamKey) -> ShuffledBlocks {
+        let order = Permutation::new(key, self.len() as u64);
+        let (mut firsts, mut ends, mut end) = (Vec::with_capacity(self.len()), Vec::with_capacity(self.len()), 0);
+        for place in 0..self.len() as u64 {
+            let block = order.at(place) as usize;
+            firsts.push(self.starts[block]);
+            end += self.starts[block + 1] - self.starts[block];
+            ends.push(end);
+        }
+        ShuffledBlocks { firsts, ends }
+    }
+}
+
+/// The blocks of an epoch as one sequence.
+#[derive(Debug)]
+pub struct ShuffledBlocks {
+    /// The first ordinal of each block, in the order of the epoch.
+    firsts: Vec<u64>,
+    /// The place behind each block.
+    ends: Vec<u64>,
+}
+
+impl ShuffledBlocks {
+    /// The ordinal at `place` of the sequence.
+    pub fn ordinal_at(&self, place: u64) -> u64 {
+        let block = self.ends.partition_point(|&end| end <= place);
+        let start = if block == 0 { 0 } else { self.ends[block - 1] };
+        self.firsts[block] + (place - start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Purpose;
+    use crate::{Epoch, Seed};
+
+    fn key(epoch: u64) -> StreamKey {
+        StreamKey::new(Seed(3), Epoch(epoch), Purpose::Blocks)
+    }
+
+    fn block(samples: u64, bytes: u64) -> Block {
+        Block { samples, bytes }
+    }
+
+    #[test]
+    fn blocks_have_about_the_length_asked_for_and_none_lies_across_objects() {
+        let blocks = Blocks::cut(&[block(10, 1000), block(0, 900), block(3, 90), block(2, 5000)], 250);
+        assert_eq!(blocks.starts, [0, 2, 5, 7, 10, 13, 14, 15]);
+        assert_eq!((blocks.samples(), blocks.len(), blocks.sample_bytes()), (15, 7, 6990 / 15));
+    }
+
+    #[test]
+    fn law_2_every_ordinal_stands_at_one_place_and_blocks_stay_whole() {
+        for (together, bytes) in [(vec![block(100, 100)], 7), (vec![block(5, 5), block(1, 9), block(64, 64)], 16)] {
+            let blocks = Blocks::cut(&together, bytes);
+            let epoch = |number| {
+                let shuffled = blocks.shuffled(key(number));
+                (0..blocks.samples()).map(|place| shuffled.ordinal_at(place)).collect::<Vec<_>>()
+            };
+            let seams = epoch(0).windows(2).filter(|pair| pair[1] != pair[0] + 1).count();
+            assert!(seams < blocks.len(), "{seams} seams of {} blocks", blocks.len());
+            let mut sorted = epoch(0);
+            sorted.sort_unstable();
+            assert!(sorted.into_iter().eq(0..blocks.samples()));
+            assert_ne!(epoch(0), epoch(1), "epochs differ");
+        }
+    }
+}
