@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use feedline_data::cost::Costs;
-use feedline_engine::testing::collect;
+use feedline_data::plan::Plan;
 use feedline_data::testing::open;
 use feedline_engine::loader::Loader;
-use feedline_data::plan::Plan;
+use feedline_engine::testing::collect;
 use tempfile::TempDir;
 
 use crate::running;
@@ -39,7 +39,7 @@ pub fn run(data: &[u8]) {
 /// Costs as a run writes them, with and without a table.
 pub fn seeds() -> Vec<Vec<u8>> {
     let plan = plan(None).expect("a valid plan");
-    let empty = Costs::new(&plan).to_bytes(&plan);
+    let empty = Costs::new(&*plan).to_bytes(&*plan);
     let loader = Loader::new(Arc::clone(&plan), &running::machine());
     collect(&loader).expect("samples that are made");
     loader.save_costs(&path()).expect("a file of costs");

@@ -4,12 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use feedline_engine::cache::Shelf;
 use feedline_data::plan::{CacheForm, Plan};
-use feedline_engine::testing::collect;
 use feedline_data::testing::{open, write_pictures, write_volumes};
+use feedline_engine::cache::Shelf;
 use feedline_engine::loader::Loader;
 use feedline_engine::machine::Machine;
+use feedline_engine::testing::collect;
 use tempfile::TempDir;
 
 use crate::running;

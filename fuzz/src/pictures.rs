@@ -2,7 +2,10 @@
 
 use std::sync::LazyLock;
 
-use feedline_codec::{DecodeOptions, Encoded, Header, JpegCoding, Mode, Picture, Rect, Scale, SeekIndex, Subsampling, Trimmed, decode_part_into, encode_jpeg_as, encode_png};
+use feedline_codec::{
+    DecodeOptions, Encoded, Header, JpegCoding, Mode, Picture, Rect, Scale, SeekIndex, Subsampling, Trimmed,
+    decode_part_into, encode_jpeg_as, encode_png,
+};
 use feedline_data::testing::picture;
 
 /// Pixels beyond this are refused, so that a run is short.

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, LazyLock};
 
-use feedline_order::Epoch;
 use feedline_data::plan::{Document, Plan, Registry, Workers};
 use feedline_data::source::SyntheticSource;
+use feedline_order::Epoch;
 
 use crate::memory::MemoryStore;
 use crate::{pictures, running};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use feedline_data::plan::Plan;
 use feedline_engine::loader::{Loader, Next};
 use feedline_engine::machine::Machine;
-use feedline_data::plan::Plan;
 
 /// Batches that are taken at most.
 const MOST_BATCHES: usize = 4;

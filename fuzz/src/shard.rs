@@ -1,7 +1,7 @@
 //! Opens a shard and reads all that its index says.
 
-use feedline_order::SampleId;
 use feedline_data::source::{Origin, Source, TarSource};
+use feedline_order::SampleId;
 
 use crate::memory::{MemoryStore, ROOT};
 

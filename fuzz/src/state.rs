@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, LazyLock};
 
-use feedline_data::testing::open;
-use feedline_engine::state::{Cursor, State};
-use feedline_engine::loader::Loader;
 use feedline_data::plan::Plan;
+use feedline_data::testing::open;
+use feedline_engine::loader::Loader;
+use feedline_engine::state::{Cursor, State};
 
 use crate::running;
 

@@ -34,6 +34,7 @@ mod random_flip3d;
 mod random_resized_crop;
 mod resample_spacing;
 mod resize;
+mod runner;
 mod size;
 mod to_tensor;
 mod volumes;
@@ -54,6 +55,7 @@ pub(crate) use decoding::{DEFAULT_MOST_PIXELS, is_mask_field};
 pub use effort::Effort;
 pub use on::On;
 pub use planned::{PlannedOp, UnwritableOp};
+pub use runner::{ChainObserver, FailedOp, OpRange};
 
 use crate::batch::{FieldError, FieldTypes, OutputError, Sample};
 use crate::memory::{Cancelled, NoMemory, Workspace};

@@ -10,6 +10,7 @@ use std::thread;
 use feedline_data::batch::Sample;
 use feedline_data::failure::chain;
 use feedline_data::memory::{Cancel, Workspace};
+use feedline_data::op::{ChainObserver, FailedOp, OpRange};
 use feedline_data::plan::Plan;
 use feedline_engine::machine::Machine;
 use feedline_engine::metrics::Metrics;
@@ -157,15 +158,21 @@ impl Definition {
             let loaded = self.supply.load(wanted, Reading::Plain, &mut sample, &mut workspace, &self.metrics);
             loaded.map_err(|error| chain(&error))?;
             each(0, &sample);
-            for (number, planned) in self.plan.ops().iter().enumerate() {
-                let draw = self.plan.chain().draw(number, wanted);
-                let applied = planned.op().apply(&mut sample, &draw, &mut workspace);
-                applied.map_err(|error| format!("{}: {}", planned.name(), chain(&error)))?;
-                each(number + 1, &sample);
-            }
-            Ok(())
+            let all = 0..self.plan.ops().len();
+            let range = OpRange { ops: all.clone(), whole: all };
+            let ran = self.plan.chain().run(&range, wanted, &mut sample, &mut workspace, &mut EachStage(each));
+            ran.map_err(|FailedOp { op, cause }| format!("{}: {}", self.plan.ops()[op].name(), chain(&cause)))
         }));
         walked.unwrap_or_else(|_| Err("an op panicked, which is a bug".to_owned()))
+    }
+}
+
+/// Shows the sample after each op.
+struct EachStage<'a>(&'a mut dyn FnMut(usize, &Sample<'_>));
+
+impl ChainObserver for EachStage<'_> {
+    fn after(&mut self, op: usize, sample: &Sample<'_>) {
+        (self.0)(op + 1, sample);
     }
 }
 

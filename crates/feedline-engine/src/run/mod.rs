@@ -7,6 +7,7 @@
 
 mod agenda;
 mod arrivals;
+mod bookkeeping;
 mod crew;
 mod early;
 mod handle;

@@ -6,29 +6,26 @@
 use std::error::Error as StdError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use feedline_codec::CodecError;
 use feedline_data::batch::{FieldForm, Loose, Sample, Slot, Tensor, Value};
-use feedline_data::cost::{Bill, Costs};
-use feedline_data::cpu_time::thread_cpu_time;
+use feedline_data::cost::Costs;
 use feedline_data::cut::Cut;
 use feedline_data::dtype::Dtype;
 use feedline_data::failure::{SampleFailure, chain};
 use feedline_data::memory::{Budget, Cancel, NoMemory, Patience, Working, Workspace};
-use feedline_data::op::OpError;
+use feedline_data::op::{FailedOp, OpError, OpRange};
 use feedline_data::plan::{OnError, Plan};
 use feedline_order::{EpochSequence, Place, SampleId, SampleRequest};
 
+use super::bookkeeping::{Bookkeeping, Watching};
 use super::crew::MOST_PER_CORE;
-use crate::metrics::{Look, Marks, Metrics, Seat, Substitute, Tally, counts};
+use crate::metrics::{Metrics, Seat, Substitute};
 use crate::supply::{Reading, Supply, Task};
 
 /// Substitutes that are tried for one bad sample.
 const SUBSTITUTE_ATTEMPTS: u32 = 100;
-/// A look at the processor's clock takes 0.2 us: it is for samples behind one that took this long, and for the first of 16 others.
-const LONG: Duration = Duration::from_micros(500);
-const LOOK_EVERY: u64 = 16;
 
 /// The result of one slot.
 #[derive(Debug)]
@@ -74,15 +71,7 @@ pub(super) struct Preparer {
     /// The number of the thread.
     pub number: usize,
     pub run: u64,
-    /// The op at work, for failures that do not come back as errors.
-    pub current_op: Option<usize>,
-    /// What the sample at work took so far.
-    pub bill: Bill,
-    /// What was done and is not told yet, and when, where that is asked for.
-    pub tally: Tally,
-    pub marks: Marks,
-    /// Samples that were tried.
-    pub tried: u64,
+    pub books: Bookkeeping,
 }
 
 /// Why one attempt ended.
@@ -125,10 +114,7 @@ impl Preparer {
     #[inline(never)]
     pub fn run(&mut self, task: &mut Task) -> Outcome {
         let outcome = self.fill_all(task);
-        if counts() {
-            self.tally.tell(&self.metrics);
-        }
-        self.metrics.recorder.add_samples(&mut self.marks);
+        self.books.tell();
         outcome
     }
 
@@ -227,24 +213,18 @@ impl Preparer {
         report: &mut Report,
     ) -> Result<Vec<Loose>, Stop> {
         let Attempt { wanted, place, .. } = how;
-        self.current_op = None;
-        if self.tally.is_due() {
-            self.tally.tell(&self.metrics);
-        }
-        let is_looked_at = counts() && (self.bill.total() > LONG || self.tried.is_multiple_of(LOOK_EVERY));
-        self.tried += 1;
-        self.bill.clear();
+        self.books.begin_sample();
         self.workspace.begin(working, allotment).map_err(|error| self.no_memory(error, wanted, place))?;
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.prepare(regions, how, is_looked_at, report)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.prepare(regions, how, report)));
         let kept = outcome.as_ref().ok().and_then(|result| result.as_ref().ok());
         let kept: usize = kept.map_or(0, |loose| loose.iter().map(Loose::content_bytes).sum());
         report.kept_bytes += kept as u64;
         let waited = self.workspace.end_keeping(kept);
         report.memory += waited;
-        if matches!(outcome, Ok(Ok(_))) && waited < self.bill.total() / 16 {
-            let predicted = self.costs.book(&*self.plan, wanted, &self.bill);
+        if matches!(outcome, Ok(Ok(_))) && waited < self.books.bill().total() / 16 {
+            let predicted = self.costs.book(&*self.plan, wanted, self.books.bill());
             if let Some(predicted) = predicted {
-                self.metrics.costs.add(predicted, self.bill.total());
+                self.metrics.costs.add(predicted, self.books.bill().total());
             }
         }
         outcome.unwrap_or_else(|panic| {
@@ -256,105 +236,48 @@ impl Preparer {
         })
     }
 
+    /// Loads a sample, runs the ops and fills the slot.
     fn prepare(
         &mut self,
         regions: Option<Vec<&mut [u8]>>,
-        Attempt { wanted, place, reading, may_keep, seat }: Attempt,
-        is_looked_at: bool,
+        how: Attempt,
         report: &mut Report,
     ) -> Result<Vec<Loose>, Stop> {
+        let Attempt { wanted, place, reading, may_keep, seat } = how;
         let plan = Arc::clone(&self.plan);
-        let mut sample = if regions.is_some() { Sample::new() } else { Sample::apart() };
-        let mut regions: Vec<Option<&mut [u8]>> = regions.into_iter().flatten().map(Some).collect();
-        for (name, form) in plan.layout().fields() {
-            let slot = match form {
-                FieldForm::Region { region, dtype, shape } => {
-                    let bytes = regions.get_mut(*region).and_then(Option::take);
-                    Some(Slot { dtype: *dtype, shape, bytes })
-                }
-                FieldForm::Stacked | FieldForm::List => None,
-            };
-            sample.declare(name, slot);
-        }
+        let mut sample = declared(&plan, regions);
         let effort = self.supply.effort(wanted);
-        let began = Instant::now();
+        self.books.begin_loading();
         // What is kept is kept whole, so the ops before that place do not look ahead.
         let may_keep = may_keep && reading == Reading::Trimmed;
-        let keeps = if may_keep { self.supply.keeps(wanted, &self.metrics) } else { None };
-        let kept_at = keeps.map(|keeping| keeping.cut);
-        let loading = if keeps.is_some() { Reading::Complete } else { reading };
+        let keeping = if may_keep { self.supply.keeps(wanted, &self.metrics) } else { None };
+        let loading = if keeping.is_some() { Reading::Complete } else { reading };
         let loaded = self.supply.load(wanted, loading, &mut sample, &mut self.workspace, &self.metrics);
         let cut = loaded.map_err(|error| match error {
             error if let Some(memory) = error.no_memory() => self.no_memory(memory, wanted, place),
             other => self.failure(wanted, place, Box::new(other)),
         })?;
-        let mut before = Instant::now();
-        let mut cpu_before = is_looked_at.then(thread_cpu_time);
-        let is_recorded = self.metrics.recorder.is_on();
-        if is_recorded {
-            self.marks.begin();
-            self.marks.mark(began);
-            self.marks.mark(before);
+        report.read += self.books.loaded(effort, cut, plan.chain(), wanted);
+        let range = OpRange { ops: cut.0..plan.ops().len(), whole: 0..keeping.map_or(0, |keeping| keeping.cut.0) };
+        let (books, supply) = (&mut self.books, &*self.supply);
+        let mut watching = Watching { books, chain: plan.chain(), request: wanted, supply, keeping };
+        let ran = plan.chain().run(&range, wanted, &mut sample, &mut self.workspace, &mut watching);
+        if ran.is_ok() && cut.0 < range.ops.end {
+            watching.keep_at(Cut(range.ops.end), &sample, &mut self.workspace);
         }
-        let load_time = before - began;
-        report.read += load_time;
-        if counts() {
-            self.tally.add_loading(load_time);
-        }
-        self.bill.add(load_time, effort);
-        for number in 0..cut.0 {
-            self.bill.add(Duration::ZERO, plan.chain().effort(number, wanted));
-            if is_recorded {
-                self.marks.mark(before);
-            }
-        }
-        for (number, planned) in plan.ops().iter().enumerate().skip(cut.0) {
-            if let Some(keeping) = keeps.filter(|keeping| keeping.cut == Cut(number)) {
-                self.supply.keep(keeping, wanted, &sample, &mut self.workspace, &self.metrics);
-            }
-            self.current_op = Some(number);
-            let draw = plan.chain().draw(number, wanted);
-            let is_whole = kept_at.is_some_and(|cut| number < cut.0);
-            let applied = if is_whole {
-                planned.op().apply(&mut sample, &draw, &mut self.workspace)
-            } else {
-                planned.op().apply_ahead(&mut sample, &draw, &plan.chain().ahead(number, wanted), &mut self.workspace)
-            };
-            applied.map_err(|error| match error {
-                OpError::Codec(CodecError::Index(_)) if reading == Reading::Trimmed => Stop::Stale,
-                // Damage outside of what the ops need is no reason to fail.
-                OpError::Codec(error) if is_whole && error.is_about_data() => Stop::Unkept,
-                OpError::Cancelled(_) | OpError::Codec(CodecError::Cancelled) => Stop::Cancelled,
-                OpError::Memory(memory) => self.no_memory(memory, wanted, place),
-                other => self.failure(wanted, place, Box::new(other)),
-            })?;
-            let now = Instant::now();
-            let taken = now - before;
-            let cpu_now = is_looked_at.then(thread_cpu_time);
-            if counts() {
-                let look = cpu_now.zip(cpu_before).map(|(now, before)| {
-                    let names = planned.op().on().names();
-                    let bytes = names.filter_map(|name| sample.get(name).ok().map(|value| value.content_bytes()));
-                    Look { cpu: now.saturating_sub(before), bytes_out: bytes.sum() }
-                });
-                self.tally.add_op(number, taken, look);
-            }
-            report.ops += taken;
-            self.bill.add(taken, plan.chain().effort(number, wanted));
-            if is_recorded {
-                self.marks.mark(now);
-            }
-            (before, cpu_before) = (now, cpu_now);
-        }
-        if let Some(keeping) = keeps.filter(|keeping| keeping.cut == Cut(plan.ops().len()) && cut < keeping.cut) {
-            self.supply.keep(keeping, wanted, &sample, &mut self.workspace, &self.metrics);
-        }
+        report.ops += self.books.ops_time();
+        ran.map_err(|FailedOp { op, cause }| match cause {
+            OpError::Codec(CodecError::Index(_)) if reading == Reading::Trimmed => Stop::Stale,
+            // Damage outside of what the ops need is no reason to fail.
+            OpError::Codec(error) if range.whole.contains(&op) && error.is_about_data() => Stop::Unkept,
+            OpError::Cancelled(_) | OpError::Codec(CodecError::Cancelled) => Stop::Cancelled,
+            OpError::Memory(memory) => self.no_memory(memory, wanted, place),
+            other => self.failure(wanted, place, Box::new(other)),
+        })?;
         let finished = self.finish(sample, wanted.id, place);
-        if is_recorded && finished.is_ok() {
-            self.marks.mark(Instant::now());
-            self.marks.end(seat, wanted.id);
-        }
-        finished.map_err(|error| self.failure(wanted, place, Box::new(error)))
+        let finished = finished.map_err(|error| self.failure(wanted, place, Box::new(error)))?;
+        self.books.end_sample(seat, wanted.id);
+        Ok(finished)
     }
 
     /// Adds the engine's own fields and moves everything to where it is delivered.
@@ -394,7 +317,7 @@ impl Preparer {
             range: range.flatten(),
             epoch: wanted.epoch,
             position: place.position,
-            op: self.current_op.map(|number| Arc::clone(self.plan.ops()[number].name())),
+            op: self.books.op().map(|number| Arc::clone(self.plan.ops()[number].name())),
             cause: cause.into(),
         }))
     }
@@ -402,4 +325,21 @@ impl Preparer {
 
 fn put_scalar(sample: &mut Sample<'_>, name: &str, dtype: Dtype, bytes: &[u8]) {
     sample.put(name, Value::Tensor(Tensor::new(dtype, Vec::new(), bytes.to_vec().into())));
+}
+
+/// An empty sample with a place for each field that is delivered: in the slot, where there is one.
+fn declared<'s>(plan: &'s Plan, regions: Option<Vec<&'s mut [u8]>>) -> Sample<'s> {
+    let mut sample = if regions.is_some() { Sample::new() } else { Sample::apart() };
+    let mut regions: Vec<Option<&mut [u8]>> = regions.into_iter().flatten().map(Some).collect();
+    for (name, form) in plan.layout().fields() {
+        let slot = match form {
+            FieldForm::Region { region, dtype, shape } => {
+                let bytes = regions.get_mut(*region).and_then(Option::take);
+                Some(Slot { dtype: *dtype, shape, bytes })
+            }
+            FieldForm::Stacked | FieldForm::List => None,
+        };
+        sample.declare(name, slot);
+    }
+    sample
 }

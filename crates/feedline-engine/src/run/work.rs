@@ -4,15 +4,14 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use feedline_data::batch::{FieldForm, Loose};
-use feedline_data::cost::Bill;
 use feedline_memory::SlotWriter;
 
 use super::arrivals::Arrived;
+use super::bookkeeping::Bookkeeping;
 use super::prepare::{Outcome, Preparer, Report};
 use super::queue::Queued;
 use super::shared::Shared;
 use crate::machine::Standing;
-use crate::metrics::{Marks, Tally};
 use crate::supply::{Ready, Task};
 
 impl Shared {
@@ -28,11 +27,7 @@ impl Shared {
             workspace: Preparer::workspace(&self.plan, &self.budget, number, self.cancel.clone()),
             number,
             run: self.number,
-            current_op: None,
-            bill: Bill::default(),
-            tally: Tally::new(self.plan.ops().len()),
-            marks: Marks::default(),
-            tried: 0,
+            books: Bookkeeping::new(Arc::clone(&self.metrics), self.plan.ops().len()),
         };
         while let Some(Queued { mut task, prepared }) = self.next_task(number) {
             let is_new = prepared.is_none();

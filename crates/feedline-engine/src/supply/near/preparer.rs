@@ -12,7 +12,7 @@ use feedline_data::batch::{EncodedContent, Sample, Value};
 use feedline_data::cpu_time::thread_cpu_time;
 use feedline_data::cut::Cut;
 use feedline_data::memory::{Budget, Cancel, NoMemory, Patience, Workspace};
-use feedline_data::op::OpError;
+use feedline_data::op::{ChainObserver, FailedOp, OpError, OpRange};
 use feedline_data::plan::Plan;
 use feedline_data::source::Origin;
 use feedline_data::store::{Asked, Form, Packing, Spent, StoreError, Trial, Version};
@@ -86,10 +86,9 @@ impl From<StoreError> for PrepareError {
     }
 }
 
-/// How far a sample is, and what that took.
-struct Progress<'s> {
+/// A sample that was loaded, and the processor time of that.
+struct Loaded<'s> {
     sample: Sample<'s>,
-    done: usize,
     spent: Duration,
 }
 
@@ -172,14 +171,17 @@ impl NearPreparer {
         reading: Reading,
         tools: &mut Workspace,
     ) -> Result<Vec<u8>, PrepareError> {
-        let mut progress = self.load(wanted, reading, tools)?;
-        while progress.done < form.cut.0 {
-            self.step(&mut progress, wanted, form, tools)?;
+        let Loaded { mut sample, .. } = self.load(wanted, reading, tools)?;
+        // The last op makes all of its result, unless the form says otherwise. What an approximate decoder makes depends on the
+        // crop behind it.
+        let cut = form.cut.0;
+        let is_whole = !form.is_trimmed && !self.plan.is_approximate();
+        let range = OpRange { ops: 0..cut, whole: if is_whole { cut.saturating_sub(1)..cut } else { 0..0 } };
+        self.run(&range, wanted, &mut sample, tools, &mut ())?;
+        if cut == 0 && form.is_trimmed {
+            self.trim(&mut sample, wanted, tools);
         }
-        if form.cut.0 == 0 && form.is_trimmed {
-            self.trim(&mut progress.sample, wanted, tools);
-        }
-        record::write_parts(&progress.sample).ok_or(PrepareError::Form)
+        record::write_parts(&sample).ok_or(PrepareError::Form)
     }
 
     fn load<'s>(
@@ -187,35 +189,26 @@ impl NearPreparer {
         wanted: SampleRequest,
         reading: Reading,
         tools: &mut Workspace,
-    ) -> Result<Progress<'s>, PrepareError> {
+    ) -> Result<Loaded<'s>, PrepareError> {
         let start = thread_cpu_time();
         let mut sample = Sample::new();
         self.supply.load(wanted, reading, &mut sample, tools, &self.metrics)?;
-        Ok(Progress { sample, done: 0, spent: thread_cpu_time().saturating_sub(start) })
+        Ok(Loaded { sample, spent: thread_cpu_time().saturating_sub(start) })
     }
 
-    /// Does the next op; the last one before the cut makes all of its result, unless the form says otherwise.
-    fn step(
+    fn run(
         &self,
-        progress: &mut Progress<'_>,
+        range: &OpRange,
         wanted: SampleRequest,
-        form: Form,
+        sample: &mut Sample<'_>,
         tools: &mut Workspace,
+        observer: &mut impl ChainObserver,
     ) -> Result<(), PrepareError> {
-        let (start, number) = (thread_cpu_time(), progress.done);
-        let planned = &self.plan.ops()[number];
-        let draw = self.plan.chain().draw(number, wanted);
-        // What an approximate decoder makes depends on the crop behind it.
-        let is_whole = number + 1 == form.cut.0 && !form.is_trimmed && !self.plan.is_approximate();
-        let applied = if is_whole {
-            planned.op().apply(&mut progress.sample, &draw, tools)
-        } else {
-            planned.op().apply_ahead(&mut progress.sample, &draw, &self.plan.chain().ahead(number, wanted), tools)
-        };
-        applied.map_err(|source| PrepareError::Op { op: planned.name().to_string(), source: source.into() })?;
-        progress.done += 1;
-        progress.spent += thread_cpu_time().saturating_sub(start);
-        Ok(())
+        let ran = self.plan.chain().run(range, wanted, sample, tools, observer);
+        ran.map_err(|FailedOp { op, cause }| PrepareError::Op {
+            op: self.plan.ops()[op].name().to_string(),
+            source: cause.into(),
+        })
     }
 
     /// Cuts encoded pictures to what the crop behind their decoder needs, where that makes them smaller.
@@ -276,7 +269,7 @@ impl NearPreparer {
                 drop(self.load(wanted, Reading::Trimmed, tools)?);
             }
             let reading = if is_trimmed { Reading::Trimmed } else { Reading::Plain };
-            let mut progress = self.load(wanted, reading, tools)?;
+            let Loaded { mut sample, spent } = self.load(wanted, reading, tools)?;
             if is_trimmed {
                 let form = Form { is_trimmed, ..Form::RAW };
                 trials.extend(self.in_form(wanted, form, tools).ok().map(|(bytes, spent)| Trial {
@@ -285,19 +278,15 @@ impl NearPreparer {
                     nanoseconds: spent.nanoseconds,
                 }));
             } else if self.plan.loads_volumes() {
-                let (bytes, nanoseconds) = (self.stored_bytes(wanted)?, progress.spent.as_nanos() as u64);
+                let (bytes, nanoseconds) = (self.stored_bytes(wanted)?, spent.as_nanos() as u64);
                 trials.push(Trial { form: Form::RAW, bytes, nanoseconds });
             } else {
-                pack_trials(&progress, Form::RAW, &mut trials);
+                pack_trials(&sample, Form::RAW, spent, &mut trials);
             }
-            while progress.done < self.plan.ops().len() {
-                let cut = Cut(progress.done + 1);
-                let form = Form { cut, is_trimmed, packing: Packing::Plain };
-                // Ops that follow look at parts of what is there, so a whole result is made for the trial alone.
-                let ahead = Form { is_trimmed: true, ..form };
-                self.step(&mut progress, wanted, ahead, tools)?;
-                pack_trials(&progress, form, &mut trials);
-            }
+            // Ops that follow look at parts of what is there, so no op makes a whole result for the trial alone.
+            let range = OpRange { ops: 0..self.plan.ops().len(), whole: 0..0 };
+            let mut each = EachForm { is_trimmed, spent, since: Duration::ZERO, trials: &mut trials };
+            self.run(&range, wanted, &mut sample, tools, &mut each)?;
         }
         let nanoseconds = thread_cpu_time().saturating_sub(start).as_nanos() as u64;
         let stored_bytes = self.stored_bytes(wanted)?;
@@ -305,20 +294,41 @@ impl NearPreparer {
     }
 }
 
+/// Tries each form that a sample passes through on its way along the chain.
+struct EachForm<'a> {
+    is_trimmed: bool,
+    /// Processor time until now, without that of the trials.
+    spent: Duration,
+    since: Duration,
+    trials: &'a mut Vec<Trial>,
+}
+
+impl ChainObserver for EachForm<'_> {
+    fn before(&mut self, _: usize, _: &Sample<'_>, _: &mut Workspace) {
+        self.since = thread_cpu_time();
+    }
+
+    fn after(&mut self, op: usize, sample: &Sample<'_>) {
+        self.spent += thread_cpu_time().saturating_sub(self.since);
+        let form = Form { cut: Cut(op + 1), is_trimmed: self.is_trimmed, packing: Packing::Plain };
+        pack_trials(sample, form, self.spent, self.trials);
+    }
+}
+
 /// What a sample takes as it is now, in each packing.
-fn pack_trials(progress: &Progress<'_>, form: Form, trials: &mut Vec<Trial>) {
+fn pack_trials(sample: &Sample<'_>, form: Form, spent: Duration, trials: &mut Vec<Trial>) {
     let is_part = |value: &Value<'_>| matches!(value, Value::Pixels(pixels) if pixels.excerpt.is_some());
-    if !form.is_trimmed && progress.sample.values().any(|(_, value)| is_part(value)) {
+    if !form.is_trimmed && sample.values().any(|(_, value)| is_part(value)) {
         // Of what would be made whole only a part was made.
-        let bytes = progress.sample.values().map(|(_, value)| value.content_bytes() as u64).sum();
-        trials.push(Trial { form, bytes, nanoseconds: progress.spent.as_nanos() as u64 });
+        let bytes = sample.values().map(|(_, value)| value.content_bytes() as u64).sum();
+        trials.push(Trial { form, bytes, nanoseconds: spent.as_nanos() as u64 });
         return;
     }
     for packing in Packing::ALL {
         let start = thread_cpu_time();
-        let Some(record) = record::write_parts(&progress.sample) else { return };
+        let Some(record) = record::write_parts(sample) else { return };
         let bytes = packing.pack(record).0.len() as u64;
-        let spent = progress.spent + thread_cpu_time().saturating_sub(start);
+        let spent = spent + thread_cpu_time().saturating_sub(start);
         trials.push(Trial { form: Form { packing, ..form }, bytes, nanoseconds: spent.as_nanos() as u64 });
     }
 }

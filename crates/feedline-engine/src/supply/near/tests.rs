@@ -1,11 +1,10 @@
 //! Samples in every form, against samples that are prepared here from the first byte on.
 
-use feedline_data::source::Opener;
-use feedline_data::source::listing_hash;
 use std::path::Path;
 
 use feedline_data::memory::Cancel;
 use feedline_data::plan::Registry;
+use feedline_data::source::{Opener, listing_hash};
 use feedline_data::store::Traffic;
 use feedline_data::testing::{open, write_pictures, write_volumes};
 

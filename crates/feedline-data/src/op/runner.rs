@@ -1,0 +1,69 @@
+//! Runs the ops of a chain on one sample.
+//!
+//! In: a sample as it is at some place of the chain. Out: the sample at a later place, or the op that failed and why. Everything
+//! that runs ops runs them here: preparer threads, storage servers, the definition that `feedline verify` compares with.
+//!
+//! Always true: nothing here counts, times, logs or keeps; a [`ChainObserver`] does.
+
+use std::ops::Range;
+
+use feedline_order::SampleRequest;
+
+use super::{OpChain, OpError};
+use crate::batch::Sample;
+use crate::memory::Workspace;
+
+/// Watches the ops of a chain as they run.
+pub trait ChainObserver {
+    /// Op number `op` is about to change the sample.
+    fn before(&mut self, _op: usize, _sample: &Sample<'_>, _workspace: &mut Workspace) {}
+
+    /// Op number `op` has changed the sample.
+    fn after(&mut self, _op: usize, _sample: &Sample<'_>) {}
+}
+
+/// Nobody watches.
+impl ChainObserver for () {}
+
+/// Which ops run, and which of them make all of their result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpRange {
+    /// The ops.
+    pub ops: Range<usize>,
+    /// Of these, the ops that do not ask what comes behind them: somebody else needs all that they make.
+    pub whole: Range<usize>,
+}
+
+/// The op that failed, and why.
+#[derive(Debug)]
+pub struct FailedOp {
+    /// Its number in the chain.
+    pub op: usize,
+    /// The cause.
+    pub cause: OpError,
+}
+
+impl OpChain {
+    /// Runs ops on a sample.
+    pub fn run(
+        &self,
+        range: &OpRange,
+        request: SampleRequest,
+        sample: &mut Sample<'_>,
+        workspace: &mut Workspace,
+        observer: &mut impl ChainObserver,
+    ) -> Result<(), FailedOp> {
+        for number in range.ops.clone() {
+            observer.before(number, sample, workspace);
+            let (op, draw) = (self.ops()[number].op(), self.draw(number, request));
+            let applied = if range.whole.contains(&number) {
+                op.apply(sample, &draw, workspace)
+            } else {
+                op.apply_ahead(sample, &draw, &self.ahead(number, request), workspace)
+            };
+            applied.map_err(|cause| FailedOp { op: number, cause })?;
+            observer.after(number, sample);
+        }
+        Ok(())
+    }
+}
