@@ -7,7 +7,7 @@ use feedline_data::failure::SampleFailure;
 use feedline_data::plan::PlanError;
 use feedline_order::Epoch;
 
-use crate::state::{RideError, StateError};
+use crate::state::StateError;
 
 /// Why there is no next batch.
 #[derive(Debug, thiserror::Error)]
@@ -41,8 +41,6 @@ pub enum Error {
         "the jobs that are there hold all of the {segments} segments of {bytes} bytes that the node has room for; give it more memory"
     )]
     Crowded { segments: usize, bytes: u64 },
-    #[error(transparent)]
-    Ride(#[from] RideError),
     #[error(transparent)]
     Carousel(Arc<Self>),
     #[error("samples cannot be produced any more: {reason}")]

@@ -9,7 +9,7 @@ use feedline_data::batch::{Batch, FieldData};
 use feedline_data::plan::Plan;
 use feedline_data::testing::open;
 use feedline_engine::carousel::{Carousel, Memory};
-use feedline_engine::loader::{Feed, LocalFeed, Next, SharedLoader};
+use feedline_engine::loader::{Feed, Loader, LocalFeed, Next};
 use feedline_engine::machine::Machine;
 use feedline_engine::state::{Ride, RideState};
 
@@ -28,13 +28,13 @@ fn carousel(plan: &Plan) -> Arc<Carousel> {
     Arc::new(Carousel::start(plan, &Machine::default(), Memory::Heap, 1 << 20).unwrap())
 }
 
-fn job(plan: &Arc<Plan>, carousel: &Arc<Carousel>) -> SharedLoader {
+fn job(plan: &Arc<Plan>, carousel: &Arc<Carousel>) -> Loader {
     let carousel = Arc::clone(carousel);
     let connect = Box::new(move |ride: &Ride| Ok(Arc::new(LocalFeed::board(&carousel, ride)?) as Arc<dyn Feed>));
-    SharedLoader::new(Arc::clone(plan), connect, None).unwrap()
+    Loader::shared(plan, connect, None).unwrap()
 }
 
-fn next(loader: &SharedLoader, iteration: feedline_engine::loader::Iteration) -> Option<Batch> {
+fn next(loader: &Loader, iteration: feedline_engine::loader::Iteration) -> Option<Batch> {
     assert!(loader.wait_within(iteration, PATIENCE).unwrap(), "no batch within {PATIENCE:?}");
     match loader.take(iteration).unwrap() {
         Next::Batch(batch) => Some(*batch),
@@ -43,7 +43,7 @@ fn next(loader: &SharedLoader, iteration: feedline_engine::loader::Iteration) ->
     }
 }
 
-fn epoch(loader: &SharedLoader) -> Vec<Batch> {
+fn epoch(loader: &Loader) -> Vec<Batch> {
     let iteration = loader.begin().unwrap();
     std::iter::from_fn(|| next(loader, iteration)).collect()
 }
@@ -117,7 +117,7 @@ fn law_4_a_job_resumes_at_every_batch_with_another_carousel_and_gets_precisely_t
         let iteration = loader.begin().unwrap();
         let before: Vec<Batch> = (0..taken).map_while(|_| next(&loader, iteration)).collect();
         let state = loader.state();
-        let rest = rest_of_segment(&plan, &state);
+        let rest = rest_of_segment(&plan, state.ride().unwrap());
         let next_here = if rest > 0 { next(&loader, iteration) } else { None };
         drop(loader);
         let other = carousel(&plan);
@@ -162,7 +162,7 @@ fn law_5_delivered_batches_stay_as_they_are_however_many_a_job_keeps() {
 fn one_production_serves_jobs_that_run_together() {
     let plan = plan("");
     let carousel = carousel(&plan);
-    let jobs: Vec<SharedLoader> = (0..4).map(|_| job(&plan, &carousel)).collect();
+    let jobs: Vec<Loader> = (0..4).map(|_| job(&plan, &carousel)).collect();
     std::thread::scope(|scope| {
         for loader in &jobs {
             scope.spawn(move || {

@@ -213,10 +213,10 @@ fn law_4_resume_with_another_world_and_batch_size_completes_the_epoch() {
 #[test]
 fn law_4_a_state_of_another_stream_is_refused_by_name() {
     let folder = pictures(8);
-    let state = loader(&folder, "batch_size = 4", "").state();
+    let state = loader(&folder, "batch_size = 4", "").state().stream().unwrap().clone();
     let other = pictures(9);
-    let check = |state, folder: &tempfile::TempDir, settings: &str, words: &str| {
-        let text = loader(folder, settings, "").load_state(&state).unwrap_err().to_string();
+    let check = |state: feedline_engine::state::State, folder: &tempfile::TempDir, settings: &str, words: &str| {
+        let text = loader(folder, settings, "").load_state(&state.into()).unwrap_err().to_string();
         assert!(text.contains(words), "{text}");
     };
     check(state.clone(), &other, "batch_size = 4", "8 samples then, 9 now");
@@ -275,7 +275,11 @@ fn law_6_a_bad_sample_is_named_and_never_ends_the_epoch() {
     };
     let text = feedline_data::failure::chain(&error);
     assert!(text.contains("class-1/00004.jpg") && text.contains("DecodeImage"), "{text}");
-    assert_eq!(loader.state().batches, batches, "the state stays before the batch that was not delivered");
+    assert_eq!(
+        loader.state().stream().unwrap().batches,
+        batches,
+        "the state stays before the batch that was not delivered"
+    );
     assert!(loader.next_within(iteration, Duration::from_secs(30)).is_err(), "the failure stays");
 }
 

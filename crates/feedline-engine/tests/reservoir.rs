@@ -11,7 +11,7 @@ use feedline_data::batch::{Batch, FieldData, Loose};
 use feedline_data::testing::{open, open_for};
 use feedline_engine::loader::Loader;
 use feedline_engine::machine::Machine;
-use feedline_engine::state::State;
+use feedline_engine::state::SavedState;
 use feedline_engine::testing::{collect, take};
 use feedline_order::Rank;
 use tempfile::TempDir;
@@ -139,7 +139,7 @@ fn law_4_resuming_after_any_batch_gives_the_rest() {
     for batches in [0, 1, 9, 27, 33, 34] {
         let first = loader(data.path(), "", "num_workers = 3");
         let received = ids(&take(&first, batches).unwrap());
-        let state: State = serde_json::from_str(&serde_json::to_string(&first.state()).unwrap()).unwrap();
+        let state: SavedState = serde_json::from_str(&serde_json::to_string(&first.state()).unwrap()).unwrap();
         let second = loader(data.path(), "", "num_workers = 1");
         second.load_state(&state).unwrap();
         let rest = ids(&collect(&second).unwrap());

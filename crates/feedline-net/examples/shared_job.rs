@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use feedline_data::failure::chain;
 use feedline_data::plan::{Document, Plan, Registry};
 use feedline_engine::error::Error as RunError;
-use feedline_engine::loader::{Feed, Next, SharedLoader};
+use feedline_engine::loader::{Feed, Loader, Next};
 use feedline_engine::state::Ride;
 use feedline_net::node::NodeFeed;
 
@@ -62,11 +62,11 @@ pub fn read_epoch(plan: &Path, socket: &Path) -> Result<Epoch, Box<dyn Error>> {
 }
 
 /// A loader that attaches to the node when its first batch is asked for; without a fallback, a lost node is an error.
-fn attach(plan: &Arc<Plan>, socket: &Path) -> Result<SharedLoader, RunError> {
+fn attach(plan: &Arc<Plan>, socket: &Path) -> Result<Loader, RunError> {
     let (attaching, socket) = (Arc::clone(plan), socket.to_owned());
     let connect = Box::new(move |ride: &Ride| {
         let feed = NodeFeed::attach(&socket, &attaching, ride);
         feed.map(|feed| Arc::new(feed) as Arc<dyn Feed>).map_err(|error| RunError::Attach { reason: chain(&error) })
     });
-    SharedLoader::new(Arc::clone(plan), connect, None)
+    Loader::shared(plan, connect, None)
 }

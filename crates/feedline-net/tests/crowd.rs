@@ -13,9 +13,9 @@ use feedline_data::batch::Batch;
 use feedline_data::plan::{Plan, Registry};
 use feedline_data::testing::open;
 use feedline_engine::error::Error;
-use feedline_engine::loader::{Feed, Next, SharedLoader};
+use feedline_engine::loader::{Feed, Loader, Next};
 use feedline_engine::machine::Machine;
-use feedline_engine::state::{Ride, RideState};
+use feedline_engine::state::{Ride, SavedState};
 use feedline_net::node::{Node, NodeConfig, NodeFeed};
 use feedline_order::{Epoch, Position, Segments};
 
@@ -46,7 +46,7 @@ impl Chance {
 /// One job over all its lives, and what it has got.
 #[derive(Default)]
 struct Life {
-    state: Option<RideState>,
+    state: Option<SavedState>,
     /// Of the epoch under way.
     ids: Vec<u64>,
     /// The last round of each segment that it had, by segment.
@@ -86,7 +86,7 @@ fn live(life: &mut Life, socket: &Path, chance: &mut Chance) {
         let feed = NodeFeed::attach(&path, &connecting, ride);
         feed.map(|feed| Arc::new(feed) as Arc<dyn Feed>).map_err(|error| Error::Attach { reason: error.to_string() })
     });
-    let loader = SharedLoader::new(Arc::clone(&plan), connect, None).unwrap();
+    let loader = Loader::shared(&plan, connect, None).unwrap();
     if let Some(state) = &life.state {
         loader.load_state(state).unwrap();
     }
@@ -106,7 +106,7 @@ fn live(life: &mut Life, socket: &Path, chance: &mut Chance) {
                     kept.push(*batch);
                 }
                 if life.ids.len() as u64 == SAMPLES {
-                    life.end_epoch(&loader.state().rounds, &plan.segments());
+                    life.end_epoch(&loader.state().ride().unwrap().rounds, plan.segments());
                 }
             }
             Next::End => iteration = loader.begin().unwrap(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_data::testing::open;
-use feedline_engine::loader::{Loader, Stream};
+use feedline_engine::loader::Loader;
 use feedline_engine::machine::Machine;
 use feedline_net::http::{HttpServer, Page, Routes};
 use feedline_net::loader::{MetricsError, serve};
@@ -115,7 +115,7 @@ fn a_storage_server_says_how_it_is_doing() {
 #[test]
 fn a_loader_serves_its_numbers_where_it_is_told_to_and_says_why_it_cannot() {
     let plan = open("batch_size = 4\n[source]\nkind = \"synthetic\"\nn = 10\nshape = [2]\n").unwrap();
-    let stream = Arc::new(Stream::Private(Box::new(Loader::new(plan, &Machine::default()))));
+    let stream = Arc::new(Loader::new(plan, &Machine::default()));
     let server = serve(Arc::clone(&stream), "localhost:0").unwrap();
     let address = server.address();
     assert!(get(address, "/metrics").contains("feedline_loader_samples_total{plan=\""));

@@ -8,7 +8,7 @@ use feedline_data::batch::{Batch, FieldData};
 use feedline_data::plan::Plan;
 use feedline_data::testing::open;
 use feedline_engine::carousel::{Carousel, Memory};
-use feedline_engine::loader::{Connect, LocalFeed, SharedLoader};
+use feedline_engine::loader::{Connect, Loader, LocalFeed};
 use feedline_engine::machine::Machine;
 use feedline_order::Epoch;
 use jobs::{SAMPLES, attach, attach_at, check_all_once, epoch, ids, next, node, node_of, plan};
@@ -75,7 +75,7 @@ fn law_7_a_node_that_is_lost_between_two_iterations_costs_nothing() {
 }
 
 /// A job of its own beside the one that is tested, on a node with little memory.
-fn crowded(plan: &Arc<Plan>, test: impl FnOnce(SharedLoader, &mut dyn FnMut())) {
+fn crowded(plan: &Arc<Plan>, test: impl FnOnce(Loader, &mut dyn FnMut())) {
     let folder = tempfile::tempdir().unwrap();
     let node = node_of(folder.path(), 18 * slab_bytes(plan)).unwrap();
     let other = attach(&node, plan);
@@ -117,7 +117,7 @@ fn law_5_plans_that_come_at_once_get_no_more_memory_than_there_is() {
     for _ in 0..10 {
         let folder = tempfile::tempdir().unwrap();
         let (node, barrier) = (node_of(folder.path(), memory).unwrap(), Barrier::new(plans.len()));
-        let loaders: Mutex<Vec<SharedLoader>> = Mutex::default();
+        let loaders: Mutex<Vec<Loader>> = Mutex::default();
         std::thread::scope(|scope| {
             for plan in &plans {
                 scope.spawn(|| {

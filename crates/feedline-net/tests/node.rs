@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use feedline_data::batch::{Batch, FieldData};
 use feedline_engine::carousel::{Carousel, Memory};
 use feedline_engine::error::Error;
-use feedline_engine::loader::{Connect, Deliverer, Feed, Loader, LocalFeed, Open, SharedLoader};
+use feedline_engine::loader::{Connect, Deliverer, Feed, Loader, LocalFeed, Open};
 use feedline_engine::machine::Machine;
 use feedline_engine::state::Ride;
 use feedline_net::http::Numbers as _;
@@ -54,7 +54,7 @@ fn law_1_a_job_gets_the_bytes_that_a_carousel_of_its_own_would_give() {
     let (node, plan) = (node(folder.path()), plan(16, 0));
     let own = Arc::new(Carousel::start(&plan, &Machine::default(), Memory::Heap, 64 << 20).unwrap());
     let board = Box::new(move |ride: &Ride| Ok(Arc::new(LocalFeed::board(&own, ride)?) as Arc<dyn Feed>));
-    let alone = SharedLoader::new(Arc::clone(&plan), board, None).unwrap();
+    let alone = Loader::shared(&plan, board, None).unwrap();
     let attached = attach(&node, &plan);
     for round in 1..3 {
         let by_id = |batches: Vec<Batch>| -> std::collections::BTreeMap<i64, Vec<u8>> {
@@ -176,7 +176,7 @@ fn law_7_a_node_that_goes_before_or_while_a_job_attaches_is_lost_like_one_that_g
                 let carousel = Carousel::start(&of_fallback, &Machine::default(), Memory::Heap, 64 << 20)?;
                 Ok(Arc::new(LocalFeed::board(&Arc::new(carousel), ride)?))
             });
-            let loader = SharedLoader::new(Arc::clone(&plan), connect, goes_on.then_some(fallback)).unwrap();
+            let loader = Loader::shared(&plan, connect, goes_on.then_some(fallback)).unwrap();
             let iteration = loader.begin().unwrap();
             match next(&loader, iteration) {
                 Ok(first) => {
@@ -202,8 +202,9 @@ fn law_7_a_rank_whose_node_goes_before_or_while_it_attaches_goes_on_alone_if_it_
     for socket in dying_nodes(folder.path()) {
         for continues in [true, false] {
             let (of_open, socket) = (Arc::clone(&plan), socket.clone());
-            let open: Open = Box::new(move |cursor, metrics| {
-                let batches = NodeBatches::attach(&socket, &of_open, cursor, metrics).map_err(Error::from)?;
+            let open: Open = Box::new(move |received, metrics| {
+                let batches =
+                    NodeBatches::attach(&socket, &of_open, received.cursor(), metrics).map_err(Error::from)?;
                 Ok(Arc::new(batches) as Arc<dyn Deliverer>)
             });
             let loader = Loader::from_node(Arc::clone(&plan), &Machine::default(), open, continues);

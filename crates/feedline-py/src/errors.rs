@@ -52,7 +52,7 @@ pub fn run_error(py: Python<'_>, error: &Error) -> PyErr {
         }
         Error::Ragged(_) => raise(py, "RaggedError", chain(error)),
         Error::Closed => raise(py, "ClosedError", chain(error)),
-        Error::State(_) | Error::Ride(_) => raise(py, "StateError", chain(error)),
+        Error::State(_) => raise(py, "StateError", chain(error)),
         Error::Superseded => raise(py, "SupersededError", chain(error)),
         Error::OutOfMemory { .. } | Error::NoSegment { .. } | Error::SharedMemory { .. } | Error::Crowded { .. } => {
             raise(py, "OutOfMemoryError", chain(error))

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use feedline_diagnose::doctor::RunReport;
 use feedline_engine::error::Error;
-use feedline_engine::loader::{Iteration, Loader as CoreLoader, Next, SharedLoader, Stream, StreamState};
+use feedline_engine::loader::{Iteration, Loader as Stream, Next};
 use feedline_engine::machine::Machine;
+use feedline_engine::state::SavedState;
 use feedline_order::Epoch;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -42,8 +43,7 @@ impl Loader {
     #[new]
     fn new(plan: &Bound<'_, Plan>, machine: MachineParts) -> Self {
         logging::install();
-        let loader = CoreLoader::new(Arc::clone(&plan.get().0), &machine.into());
-        Self::of(Stream::Private(Box::new(loader)), None)
+        Self::of(Stream::new(Arc::clone(&plan.get().0), &machine.into()), None)
     }
 
     /// A stream of a plan's samples from the node at `socket`, which `command` starts where there is none; without it there has
@@ -63,11 +63,10 @@ impl Loader {
         let machine = Machine::from(machine);
         let way = Arc::new(Way::new(Arc::clone(&plan), socket, command));
         let stream = if plan.config().rank.world > 1 {
-            Stream::Private(Box::new(CoreLoader::from_node(plan, &machine, way.open(), continues)))
+            Stream::from_node(plan, &machine, way.open(), continues)
         } else {
             let fallback = continues.then(|| alone(Arc::clone(&plan), machine));
-            let loader = SharedLoader::new(plan, way.connect(), fallback).map_err(|error| run_error(py, &error))?;
-            Stream::Shared(Box::new(loader))
+            Stream::shared(&plan, way.connect(), fallback).map_err(|error| run_error(py, &error))?
         };
         Ok(Self::of(stream, Some(way)))
     }
@@ -143,9 +142,9 @@ impl Loader {
         let loader = self.here(py)?;
         let is_shared = state.contains("shared").unwrap_or(false);
         let read = if is_shared {
-            pythonize::depythonize(state).map(StreamState::Shared)
+            pythonize::depythonize(state).map(SavedState::Ride)
         } else {
-            pythonize::depythonize(state).map(StreamState::Private)
+            pythonize::depythonize(state).map(SavedState::Stream)
         };
         let state =
             read.map_err(|error| raise(py, "StateError", format!("this is not a state of a Loader: {error}")))?;
@@ -233,9 +232,10 @@ impl Loader {
 
 impl Loader {
     /// The loader, if its stream is its own: the node knows what is asked for otherwise.
-    fn private(&self, py: Python<'_>, what: &str) -> PyResult<&CoreLoader> {
-        let text = format!("a Loader with share=... has no {what}: its samples are prepared by the node");
-        self.here(py)?.private().ok_or_else(|| raise(py, "FeedlineError", text))
+    fn private(&self, py: Python<'_>, what: &str) -> PyResult<&Stream> {
+        let text = || format!("a Loader with share=... has no {what}: its samples are prepared by the node");
+        let loader = self.here(py)?;
+        if loader.is_shared() { Err(raise(py, "FeedlineError", text())) } else { Ok(loader) }
     }
 }
 

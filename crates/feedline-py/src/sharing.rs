@@ -13,7 +13,7 @@ use feedline_engine::error::Error;
 use feedline_engine::loader::{Connect, Deliverer, Feed, LocalFeed, Open};
 use feedline_engine::machine::Machine;
 use feedline_engine::metrics::Metrics;
-use feedline_engine::state::{Cursor, Ride};
+use feedline_engine::state::{Received, Ride};
 use feedline_net::node::{AttachError, NodeBatches, NodeFeed, attach_or_start};
 use pyo3::prelude::*;
 
@@ -53,8 +53,8 @@ impl Way {
     /// Attaches for the share of a rank when its first batch is asked for.
     pub fn open(self: &Arc<Self>) -> Open {
         let way = Arc::clone(self);
-        Box::new(move |cursor: &Cursor, metrics: &Arc<Metrics>| {
-            let (cursor, metrics) = (cursor.clone(), Arc::clone(metrics));
+        Box::new(move |received: &Received, metrics: &Arc<Metrics>| {
+            let (cursor, metrics) = (received.cursor().clone(), Arc::clone(metrics));
             let batches = way.reach(move |socket, plan| NodeBatches::attach(socket, plan, &cursor, &metrics))?;
             Ok(Arc::new(batches) as Arc<dyn Deliverer>)
         })

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use feedline_order::{Course, Epoch, EpochSequence, Position, Rank, SampleRequest, Sequence, Share, Visit};
+use feedline_order::{Course, Epoch, EpochSequence, Position, Rank, SampleRequest, Segments, Sequence, Share, Visit};
 
 use super::planning::{self, Planning};
 use super::{ByteSize, Document, Fingerprints, OnError, Order, PlanError, RunConfig, Settings, Shuffle, limits};
@@ -26,6 +26,7 @@ pub struct Plan {
     pub(super) planning: Option<Planning>,
     pub(super) sizes: OnceLock<Vec<u64>>,
     pub(super) elements: OnceLock<Vec<u64>>,
+    pub(super) segments: OnceLock<Segments>,
 }
 
 impl Plan {
@@ -84,6 +85,7 @@ impl Plan {
             planning,
             sizes,
             elements,
+            segments: OnceLock::new(),
         };
         plan.check_cache()?;
         plan.planning = plan.planning(table)?;

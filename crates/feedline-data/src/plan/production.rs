@@ -105,12 +105,14 @@ impl Plan {
     }
 
     /// How its samples are divided.
-    pub fn segments(&self) -> Segments {
-        let segments = self.divided();
-        match self.segment_blocks() {
-            Some(blocks) => segments.of_blocks(&blocks),
-            None => segments,
-        }
+    pub fn segments(&self) -> &Segments {
+        self.segments.get_or_init(|| {
+            let segments = self.divided();
+            match self.segment_blocks() {
+                Some(blocks) => segments.of_blocks(&blocks),
+                None => segments,
+            }
+        })
     }
 
     /// What its segments are made of, if it reads in sequence: blocks so short that each segment has one of every reader.
@@ -125,7 +127,7 @@ impl Plan {
 
     /// The plan that produces its segments.
     pub fn production(&self) -> Result<Self, PlanError> {
-        let segments = self.segments();
+        let segments = self.segments().clone();
         let seed = self.shared_seed();
         let settings = Settings {
             shuffle: self.settings().shuffle.clone(),

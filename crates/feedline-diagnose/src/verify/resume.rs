@@ -5,7 +5,7 @@
 
 use feedline_data::failure::chain;
 use feedline_data::plan::Workers;
-use feedline_engine::state::{Cursor, State};
+use feedline_engine::state::{Cursor, SavedState};
 use feedline_order::{Course, Epoch, Occurrence, SampleId, SampleRequest};
 
 use super::compare::{Difference, Looks, first_difference};
@@ -75,7 +75,7 @@ pub(super) fn stopped(
     subject: &Subject<'_>,
     variant: &Variant,
     place: u64,
-) -> Result<(EpochStream, State), VerifyError> {
+) -> Result<(EpochStream, SavedState), VerifyError> {
     let loader = subject.loader(&variant.probed(&Probe::noting()))?;
     let (came, _) = collect_epoch(subject, &loader, &variant.name, place)?;
     let state = loader.state();
@@ -83,7 +83,7 @@ pub(super) fn stopped(
     Ok((came, rewritten(&state)))
 }
 
-fn rewritten(state: &State) -> State {
+fn rewritten(state: &SavedState) -> SavedState {
     let text = serde_json::to_string(state).expect("a state is plain data");
     serde_json::from_str(&text).expect("a state that was written can be read")
 }
@@ -95,7 +95,7 @@ pub(super) type Resumed =
 pub(super) fn resumed(
     subject: &Subject<'_>,
     variant: &Variant,
-    state: &State,
+    state: &SavedState,
     batches: u64,
 ) -> Result<Resumed, VerifyError> {
     let probe = Probe::noting();
@@ -245,7 +245,7 @@ fn at_the_end(subject: &Subject<'_>, looked: &Looked) -> Result<Option<Counterex
     let state = {
         let loader = subject.loader(&second.probed(&Probe::noting()))?;
         let cursor = Cursor { batches: place, ..Cursor::start_of(Epoch(0)) };
-        rewritten(&cursor.to_state(loader.plan()))
+        rewritten(&cursor.to_state(loader.plan()).into())
     };
     let loader = subject.loader(&second.probed(&Probe::noting()))?;
     if let Err(error) = loader.load_state(&state) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use feedline_data::batch::{Batch, FieldData};
 use feedline_engine::loader::Loader;
 use feedline_engine::metrics::Snapshot;
-use feedline_engine::state::State;
+use feedline_engine::state::SavedState;
 use feedline_order::{Epoch, SampleId};
 
 use super::content::Content;
@@ -149,7 +149,7 @@ pub(super) enum Begin<'a> {
     /// At the beginning of an epoch.
     Epoch(Epoch),
     /// Where a state was taken.
-    State(&'a State),
+    State(&'a SavedState),
 }
 
 /// The fields of one sample, prepared once more; nothing if it does not come. Turns count from where the loader begins.

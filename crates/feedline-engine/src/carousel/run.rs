@@ -82,7 +82,7 @@ impl Carousel {
     /// Starts to produce for the jobs that will board, all with the values and fields of `plan`; segments take at most
     /// `memory_bytes`.
     pub fn start(plan: &Plan, machine: &Machine, memory: Memory, memory_bytes: u64) -> Result<Self, Error> {
-        let segments = plan.segments();
+        let segments = plan.segments().clone();
         let plan = Arc::new(plan.production().map_err(|error| Error::Unproducible(Box::new(error)))?);
         let layout = plan.layout().slab().clone();
         let slab_bytes = layout.total_bytes() as u64;

@@ -8,7 +8,7 @@ use feedline_data::plan::{ArrivalLog, Plan};
 use feedline_order::{Epoch, OrderReport, SLOW, Tally};
 
 use crate::error::Error;
-use crate::run::Delivery;
+use crate::state::Cursor;
 
 /// The order in which samples were delivered.
 #[derive(Debug)]
@@ -31,17 +31,17 @@ impl ArrivalBook {
     }
 
     /// Books a batch. If it cannot be logged it must not be delivered.
-    pub fn book(&self, delivery: &Delivery, plan: &Plan, costs: &Costs) -> Result<(), Error> {
+    pub fn book(&self, before: &Cursor, numbers: &[u64], plan: &Plan, costs: &Costs) -> Result<(), Error> {
         let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        book.write(delivery, plan)?;
-        let (before, visits) = (&delivery.before, plan.sequence().epoch(delivery.before.epoch));
+        book.write(before, numbers, plan)?;
+        let visits = plan.sequence().epoch(before.epoch);
         if book.next != (before.epoch, before.offset, before.batches) {
             book.tally = Tally::new(plan.settings().batch_size);
         }
         book.next = (before.epoch, before.offset, before.batches + 1);
         let share = plan.share(before.offset);
         let slow_above = costs.spread().mean * SLOW;
-        for (turn, &number) in (before.turns(plan)..).zip(&delivery.numbers) {
+        for (turn, &number) in (before.turns(plan)..).zip(numbers) {
             let wanted = plan.wanted(before.epoch, &visits, share.place(number).position);
             book.tally.add(turn, number, costs.predict(plan, wanted, Effort::Usual) > slow_above);
         }
@@ -57,15 +57,14 @@ impl ArrivalBook {
 }
 
 impl Book {
-    fn write(&mut self, delivery: &Delivery, plan: &Plan) -> Result<(), Error> {
+    fn write(&mut self, before: &Cursor, numbers: &[u64], plan: &Plan) -> Result<(), Error> {
         let Some(path) = &self.path else { return Ok(()) };
-        let before = &delivery.before;
         let written = match &mut self.log {
             Some(log) => Ok(log),
             None => ArrivalLog::open(path, plan).map(|log| self.log.insert(log)),
         };
         let place = (before.epoch, before.offset, before.batches);
-        let written = written.and_then(|log| log.write(place, delivery.numbers.clone()));
+        let written = written.and_then(|log| log.write(place, numbers.to_vec()));
         let path = path.clone();
         written.map_err(|source| {
             // A record may have been cut short; to open the log again ends its line.

@@ -61,7 +61,7 @@ struct Copied {
 impl Cutter {
     pub fn new(plan: &Arc<Plan>, production: Arc<Plan>) -> Self {
         let pool = Pool::new(plan.layout().slab().clone(), 4);
-        let (plan, segments) = (Arc::clone(plan), plan.segments());
+        let (plan, segments) = (Arc::clone(plan), plan.segments().clone());
         Self { plan, production, segments, held: None, begun: None, past: Vec::new(), pool }
     }
 

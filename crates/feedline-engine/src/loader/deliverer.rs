@@ -1,13 +1,15 @@
-//! Where the batches of a stream come from: a run of this process, or a node on this machine.
+//! Where the batches of a stream come from: a run of this process, a node on this machine, or segments that other jobs get too.
 
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use feedline_data::batch::Batch;
+
 use crate::error::Error;
 use crate::metrics::{Metrics, QueueSnapshot};
 use crate::run::{Delivery, Run};
-use crate::state::Cursor;
+use crate::state::{Cursor, Received};
 
 /// Gives the batches of a plan one after the other, epoch after epoch.
 pub trait Deliverer: Send + Sync + Debug {
@@ -15,10 +17,10 @@ pub trait Deliverer: Send + Sync + Debug {
     fn wait_within(&self, timeout: Duration) -> Result<bool, Error>;
 
     /// Takes the next batch, if it can be taken.
-    fn take(&self) -> Result<Option<Delivery>, Error>;
+    fn take(&self) -> Result<Option<Delivered>, Error>;
 
-    /// Goes on from `cursor`; what was prepared and not taken is dropped.
-    fn seek(&self, cursor: Cursor);
+    /// Goes on from a place; what was prepared and not taken is dropped.
+    fn seek(&self, received: &Received);
 
     /// What waits to be taken.
     fn queue(&self) -> QueueSnapshot;
@@ -26,21 +28,43 @@ pub trait Deliverer: Send + Sync + Debug {
     /// Threads of this process at work.
     fn workers(&self) -> usize;
 
+    /// Whether it is dropped when a consumer leaves an iteration early, to free its memory and threads, and opened anew for the
+    /// next one.
+    fn ends_with_iteration(&self) -> bool {
+        true
+    }
+
     /// Ends everything within a second.
     fn close(&self);
 }
+
+/// A batch that was taken.
+#[derive(Debug)]
+pub struct Delivered {
+    /// The batch.
+    pub batch: Batch,
+    /// What has been received with it.
+    pub after: Received,
+    /// Where the order was decided while the plan ran: what had been received before, and the numbers of the samples.
+    pub arrived: Option<(Cursor, Vec<u64>)>,
+}
+
+/// Opens a deliverer that goes on from a place and counts in the metrics of the stream.
+pub type Open = Box<dyn Fn(&Received, &Arc<Metrics>) -> Result<Arc<dyn Deliverer>, Error> + Send + Sync>;
 
 impl Deliverer for Run {
     fn wait_within(&self, timeout: Duration) -> Result<bool, Error> {
         self.wait_within(timeout)
     }
 
-    fn take(&self) -> Result<Option<Delivery>, Error> {
-        Ok(self.take()?.map(|(delivery, _)| delivery))
+    fn take(&self) -> Result<Option<Delivered>, Error> {
+        let Some((Delivery { batch, before, after, numbers, .. }, _)) = self.take()? else { return Ok(None) };
+        let arrived = (!numbers.is_empty()).then_some((before, numbers));
+        Ok(Some(Delivered { batch, after: Received::Stream(after), arrived }))
     }
 
-    fn seek(&self, cursor: Cursor) {
-        self.seek(cursor);
+    fn seek(&self, received: &Received) {
+        self.seek(received.cursor().clone());
     }
 
     fn queue(&self) -> QueueSnapshot {
@@ -55,6 +79,3 @@ impl Deliverer for Run {
         self.close();
     }
 }
-
-/// Opens a deliverer that goes on from a cursor and counts in the metrics of the stream.
-pub type Open = Box<dyn Fn(&Cursor, &Arc<Metrics>) -> Result<Arc<dyn Deliverer>, Error> + Send + Sync>;

@@ -22,6 +22,9 @@ pub trait Feed: Send + Sync + Debug {
     fn next_within(&self, timeout: Duration) -> Result<Option<Segment>, Error>;
 }
 
+/// Gives a feed that goes on from where a ride stands.
+pub type Connect = Box<dyn Fn(&Ride) -> Result<Arc<dyn Feed>, Error> + Send + Sync>;
+
 /// A segment that a job may read for as long as it keeps the lease.
 #[derive(Clone, Debug)]
 pub struct Segment {

@@ -1,18 +1,18 @@
-//! Where batches go: the iterator of a training process.
+//! Where batches go: epochs, iterations and states of one consumer.
+//!
+//! [`Loader`] is the consumer's side. Its batches come from a [`Deliverer`]: a run of this process, a node on this machine, or a
+//! rider, which cuts them out of segments that other jobs get too.
 
 mod arrival_book;
 mod cutter;
 mod deliverer;
 mod feed;
 mod own;
-mod shared;
-mod stream;
+mod rider;
 
-pub use feed::{Feed, LocalFeed, Segment, SegmentMemory};
+pub use deliverer::{Delivered, Deliverer, Open};
+pub use feed::{Connect, Feed, LocalFeed, Segment, SegmentMemory};
 pub use own::{Iteration, Loader, Next};
-/// How long whoever waits for samples waits before he looks whether he should end.
-pub const STREAM_POLL: std::time::Duration = std::time::Duration::from_millis(100);
 
-pub use deliverer::{Deliverer, Open};
-pub use shared::{Connect, SharedLoader};
-pub use stream::{Stream, StreamState};
+/// Interval at which a blocked reader checks for cancellation.
+pub const STREAM_POLL: std::time::Duration = std::time::Duration::from_millis(100);

@@ -15,27 +15,32 @@ use std::time::{Duration, Instant};
 use feedline_data::batch::Batch;
 use feedline_data::cost::CostFile;
 use feedline_data::memory::Iterating;
+use feedline_data::op::Effort;
 use feedline_data::plan::Plan;
 use feedline_order::{Epoch, Occurrence, OrderReport, SampleRequest};
 
 use super::arrival_book::ArrivalBook;
 use super::deliverer::{Deliverer, Open};
+use super::feed::Connect;
+use super::rider::Rider;
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::metrics::{Snapshot, Timeline};
 use crate::offload::OffloadReport;
 use crate::run::{Lasting, Run, keep_costs, lasting_for};
-use crate::state::{Cursor, State};
+use crate::state::{Received, SavedState, lock};
 use crate::supply::{Supply, supply_for};
 
 /// A stream of batches.
-#[derive(Debug)]
 pub struct Loader {
     plan: Arc<Plan>,
-    supply: Arc<dyn Supply>,
+    /// What a run of this process prepares from; none if samples come from segments that are shared.
+    supply: Option<Arc<dyn Supply>>,
     lasting: Lasting,
     machine: Machine,
     node: Option<Node>,
+    /// Prepares batches in this process.
+    own: Option<Open>,
     /// The order in which batches were delivered, where it is decided while the plan runs.
     arrivals: Option<ArrivalBook>,
     progress: Mutex<Progress>,
@@ -53,9 +58,9 @@ struct Node {
     continues: bool,
 }
 
-impl fmt::Debug for Node {
+impl fmt::Debug for Loader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Node").field("continues", &self.continues).finish_non_exhaustive()
+        f.debug_struct("Loader").field("plan", &self.plan).field("progress", &self.progress).finish_non_exhaustive()
     }
 }
 
@@ -66,7 +71,7 @@ struct Progress {
     has_lost_node: bool,
     /// Whether there was a node.
     was_attached: bool,
-    received: Cursor,
+    received: Received,
     iteration: Iteration,
     stage: Stage,
     is_closed: bool,
@@ -130,27 +135,65 @@ impl Loader {
 
     /// A stream of `plan` whose samples come from `supply`.
     pub fn with_supply(plan: Arc<Plan>, supply: Arc<dyn Supply>, machine: &Machine) -> Self {
+        let lasting = lasting_for(&plan, &supply, machine);
+        let (run_plan, run_supply, run_lasting) = (Arc::clone(&plan), Arc::clone(&supply), lasting.clone());
+        let own: Open = Box::new(move |received, _| {
+            let (plan, supply) = (Arc::clone(&run_plan), Arc::clone(&run_supply));
+            Ok(Arc::new(Run::start(plan, supply, received.cursor().clone(), None, run_lasting.clone())?))
+        });
+        let mut loader = Self::of(plan, lasting, machine.clone(), Received::nothing());
+        (loader.supply, loader.own) = (Some(supply), Some(own));
+        loader
+    }
+
+    /// A stream of `plan`'s samples from the segments that `connect` gives when the first is asked for; other jobs get them too.
+    /// `fallback` gives other ones if those are lost.
+    pub fn shared(plan: &Arc<Plan>, connect: Connect, fallback: Option<Connect>) -> Result<Self, Error> {
+        let production = plan.production().map_err(|error| Error::Unproducible(Box::new(error)))?;
+        let production = Arc::new(production);
+        let riding = |connect: Connect| -> Open {
+            let (plan, production) = (Arc::clone(plan), Arc::clone(&production));
+            Box::new(move |received, metrics| {
+                let ride = lock(received.ride()).clone();
+                Ok(Arc::new(Rider::new(&plan, &production, connect(&ride)?, received, metrics)))
+            })
+        };
+        let node = Some(Node { open: riding(connect), continues: fallback.is_some() });
+        let own = fallback.map(riding);
+        let received = Received::nothing_shared(plan);
+        let mut loader = Self::of(Arc::clone(plan), Lasting::of_receiver(plan), Machine::default(), received);
+        (loader.node, loader.own) = (node, own);
+        Ok(loader)
+    }
+
+    fn of(plan: Arc<Plan>, lasting: Lasting, machine: Machine, received: Received) -> Self {
         let progress = Progress {
             run: None,
             has_lost_node: false,
             was_attached: false,
-            received: Cursor::default(),
+            received,
             iteration: Iteration(0),
             stage: Stage::Fresh,
             is_closed: false,
             iterating: None,
         };
         Self {
-            lasting: lasting_for(&plan, &supply, machine),
-            machine: machine.clone(),
+            supply: None,
+            lasting,
+            machine,
             node: None,
+            own: None,
             arrivals: plan.is_in_arrival_order().then(|| ArrivalBook::new(&plan)),
             plan,
-            supply,
             progress: Mutex::new(progress),
             starting: Mutex::default(),
             turn: Mutex::default(),
         }
+    }
+
+    /// Whether it gets its samples from segments that other jobs get too, and prepares none itself.
+    pub fn is_shared(&self) -> bool {
+        self.supply.is_none()
     }
 
     /// The plan.
@@ -166,8 +209,8 @@ impl Loader {
             return Err(Error::Closed);
         }
         if progress.stage == Stage::Under {
-            let next = Epoch(progress.received.epoch.0 + 1);
-            progress.jump(Cursor::start_of(next));
+            let next = Epoch(progress.received.epoch().0 + 1);
+            progress.jump(next);
         }
         // What could not be delivered is tried once more, by new threads.
         let failed = if progress.stage == Stage::Stuck { progress.run.take() } else { None };
@@ -205,8 +248,8 @@ impl Loader {
             Ok(None) => return Ok(Next::NotYet),
             Err(error) => return self.book_stuck(iteration, error).map(|()| Next::NotYet),
         };
-        if let Some(arrivals) = &self.arrivals
-            && let Err(error) = arrivals.book(&delivery, &self.plan, &self.lasting.costs)
+        if let Some((arrivals, (before, numbers))) = self.arrivals.as_ref().zip(delivery.arrived.as_ref())
+            && let Err(error) = arrivals.book(before, numbers, &self.plan, &self.lasting.costs)
         {
             // The batch counts as not delivered, so the next run prepares it again.
             let failed = self.lock().run.take();
@@ -214,7 +257,7 @@ impl Loader {
             return self.book_stuck(iteration, error).map(|()| Next::NotYet);
         }
         let mut progress = self.lock();
-        let is_last = delivery.after.epoch != delivery.batch.epoch;
+        let is_last = delivery.after.epoch() != delivery.batch.epoch;
         progress.received = delivery.after;
         progress.stage = if is_last { Stage::Ended } else { Stage::Under };
         if is_last {
@@ -245,40 +288,45 @@ impl Loader {
             return Err(Error::Closed);
         }
         if progress.upcoming_epoch() != epoch {
-            progress.jump(Cursor::start_of(epoch));
+            progress.jump(epoch);
             progress.iteration.0 += 1;
         }
         Ok(())
     }
 
     /// What the consumer has received.
-    pub fn state(&self) -> State {
-        self.lock().received.to_state(&self.plan)
+    pub fn state(&self) -> SavedState {
+        let received = self.lock().received.clone();
+        received.to_state(&self.plan)
     }
 
     /// Goes on from a state, in the epoch it was taken in.
-    pub fn load_state(&self, state: &State) -> Result<(), Error> {
-        let cursor = state.to_cursor(&self.plan)?;
+    pub fn load_state(&self, state: &SavedState) -> Result<(), Error> {
+        let received = self.lock().received.clone();
+        let loaded = received.loaded(state, &self.plan)?;
         let _turn = self.turn();
         let mut progress = self.lock();
-        progress.jump(cursor);
+        progress.go_on_from(loaded);
         progress.iteration.0 += 1;
         Ok(())
     }
 
     /// What a storage server does for it, and why, where samples come from one.
     pub fn offload(&self) -> Option<OffloadReport> {
-        self.supply.offload()
+        self.supply.as_ref()?.offload()
     }
 
     /// All that was done so far, in numbers.
     pub fn snapshot(&self) -> Snapshot {
         let run = self.lock().run.clone();
         let queue = run.as_ref().map(|run| run.queue()).unwrap_or_default();
-        let unstarted = || self.plan.config().num_workers.resolve(&self.machine.share);
+        let unstarted = || match &self.supply {
+            Some(_) => self.plan.config().num_workers.resolve(&self.machine.share),
+            None => 0,
+        };
         let workers = run.map_or_else(unstarted, |run| run.workers());
         let Lasting { metrics, budget, .. } = &self.lasting;
-        let reservoir = self.supply.reservoir();
+        let reservoir = self.supply.as_ref().and_then(|supply| supply.reservoir());
         Snapshot { reservoir, ..Snapshot::new(metrics, workers, queue, budget.snapshot()) }
     }
 
@@ -286,7 +334,8 @@ impl Loader {
     pub fn costs(&self) -> Vec<Duration> {
         let (epoch, source) = (self.upcoming_epoch(), self.plan.source());
         let wanted = |ordinal| SampleRequest { id: source.id_at(ordinal), epoch, occurrence: Occurrence(0) };
-        let predict = |wanted| self.lasting.costs.predict(&*self.plan, wanted, self.supply.effort(wanted));
+        let effort = |wanted| self.supply.as_ref().map_or(Effort::Usual, |supply| supply.effort(wanted));
+        let predict = |wanted| self.lasting.costs.predict(&*self.plan, wanted, effort(wanted));
         (0..source.len()).map(|ordinal| predict(wanted(ordinal))).collect()
     }
 
@@ -333,7 +382,7 @@ impl Loader {
                 return;
             }
             progress.iterating = None;
-            progress.run.take()
+            progress.run.take_if(|run| run.ends_with_iteration())
         };
         drop(run);
     }
@@ -362,7 +411,7 @@ impl Loader {
                 Error::Production { .. } => true,
                 _ => false,
             };
-            if goes_on {
+            if goes_on && self.own.is_some() {
                 tracing::warn!(%error, "this job goes on without the node");
                 progress.has_lost_node = true;
                 let lost = progress.run.take();
@@ -383,7 +432,8 @@ impl Loader {
         let mut progress = self.lock();
         progress.check(iteration)?;
         if progress.stage == Stage::Fresh && self.plan.batches_per_epoch() == 0 {
-            progress.received = Cursor::start_of(Epoch(progress.received.epoch.0 + 1));
+            let next = Epoch(progress.received.epoch().0 + 1);
+            progress.received.jump(next);
             progress.stage = Stage::Ended;
         }
         if progress.stage == Stage::Ended {
@@ -424,10 +474,10 @@ impl Loader {
         Ok(Some(run))
     }
 
-    /// A run of this process.
+    /// A deliverer of this process.
     fn start(&self, progress: &Progress) -> Result<Arc<dyn Deliverer>, Error> {
-        let (plan, supply) = (Arc::clone(&self.plan), Arc::clone(&self.supply));
-        Ok(Arc::new(Run::start(plan, supply, progress.received.clone(), None, self.lasting.clone())?))
+        let own = self.own.as_ref().expect("a stream without a node prepares its batches itself");
+        own(&progress.received, &self.lasting.metrics)
     }
 
     fn turn(&self) -> MutexGuard<'_, ()> {
@@ -455,15 +505,22 @@ impl Progress {
     }
 
     fn upcoming_epoch(&self) -> Epoch {
-        Epoch(self.received.epoch.0 + u64::from(self.stage == Stage::Under))
+        Epoch(self.received.epoch().0 + u64::from(self.stage == Stage::Under))
     }
 
-    fn jump(&mut self, cursor: Cursor) {
-        self.received = cursor.clone();
+    /// Goes to the beginning of an epoch.
+    fn jump(&mut self, epoch: Epoch) {
+        let mut received = self.received.clone();
+        received.jump(epoch);
+        self.go_on_from(received);
+    }
+
+    fn go_on_from(&mut self, received: Received) {
         self.stage = Stage::Fresh;
         self.iterating = None;
         if let Some(run) = &self.run {
-            run.seek(cursor);
+            run.seek(&received);
         }
+        self.received = received;
     }
 }

@@ -25,6 +25,19 @@ pub struct Lasting {
     pub share: Arc<MachineShare>,
 }
 
+impl Lasting {
+    /// Of a stream whose samples others prepare: it only counts.
+    pub(crate) fn of_receiver(plan: &Plan) -> Self {
+        Self {
+            metrics: Arc::new(Metrics::new(plan)),
+            budget: Budget::new(0),
+            costs: Arc::new(Costs::new(plan)),
+            cores: None,
+            share: Arc::default(),
+        }
+    }
+}
+
 /// What outlives the runs of a plan, with the costs that earlier ones have learnt.
 pub(crate) fn lasting_for(plan: &Plan, supply: &Arc<dyn Supply>, machine: &Machine) -> Lasting {
     let asked = plan.config().memory_budget.map(|bytes| bytes.0);

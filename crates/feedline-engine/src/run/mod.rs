@@ -28,3 +28,4 @@ pub use agenda::Stretch;
 pub use handle::{Delivery, Run};
 pub use lasting::Lasting;
 pub(crate) use lasting::{keep_costs, lasting_for};
+pub(crate) use stuck::Stuck;

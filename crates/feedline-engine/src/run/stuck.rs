@@ -11,7 +11,7 @@ use crate::error::Error;
 
 /// Why the next batch cannot be delivered: the stream stays before it.
 #[derive(Debug)]
-pub(super) enum Stuck {
+pub(crate) enum Stuck {
     Ragged(Box<RaggedError>),
     Failure(Arc<SampleFailure>),
     TooMany { replaced: u64, epoch: Epoch, source: Arc<SampleFailure> },

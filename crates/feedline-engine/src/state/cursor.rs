@@ -165,6 +165,8 @@ pub enum StateError {
         "the state is of a loader with a stream of its own, and this one has share=...; leave that out, or start an epoch"
     )]
     Private,
+    #[error(transparent)]
+    Ride(#[from] super::RideError),
     #[error("the state says batch {batches} of an epoch of {of}")]
     Beyond { batches: u64, of: u64 },
     #[error("the state is damaged: it says batch_size {batch_size} and world_size {world_size}")]

@@ -177,35 +177,35 @@ mod tests {
         let plan = plan();
         let segments = plan.segments();
         assert_eq!((segments.segment_len(), segments.count()), (8, 13));
-        let mut ride = Ride::new(&segments);
-        assert_eq!(ride.under_way(&segments), None);
+        let mut ride = Ride::new(segments);
+        assert_eq!(ride.under_way(segments), None);
         for (segment, round) in [(3, 1), (12, 4), (0, 2)] {
             ride.begin(Portion { segment, round });
         }
         // The last segment has four samples.
         ride.received = 8 + 4 + 3;
-        assert_eq!(ride.under_way(&segments), Some((Portion { segment: 0, round: 2 }, 3)));
-        let back = ride.to_state(&plan, &segments).to_ride(&plan, &segments).unwrap();
+        assert_eq!(ride.under_way(segments), Some((Portion { segment: 0, round: 2 }, 3)));
+        let back = ride.to_state(&plan, segments).to_ride(&plan, segments).unwrap();
         assert_eq!(back, ride);
-        assert_eq!(back.needs(&segments).count(), 10);
+        assert_eq!(back.needs(segments).count(), 10);
         ride.received = 8 + 4 + 8;
-        assert_eq!(ride.under_way(&segments), None, "it is finished");
+        assert_eq!(ride.under_way(segments), None, "it is finished");
         ride.jump(Epoch(1));
-        assert_eq!((ride.needs(&segments).count(), ride.rounds[12]), (13, 4));
+        assert_eq!((ride.needs(segments).count(), ride.rounds[12]), (13, 4));
     }
 
     #[test]
     fn a_damaged_state_is_refused() {
         let plan = plan();
         let segments = plan.segments();
-        let mut ride = Ride::new(&segments);
+        let mut ride = Ride::new(segments);
         ride.begin(Portion { segment: 3, round: 1 });
         ride.received = 5;
-        let sound = ride.to_state(&plan, &segments);
+        let sound = ride.to_state(&plan, segments);
         let check = |change: &dyn Fn(&mut RideState)| {
             let mut state = sound.clone();
             change(&mut state);
-            assert!(state.to_ride(&plan, &segments).is_err(), "{state:?}");
+            assert!(state.to_ride(&plan, segments).is_err(), "{state:?}");
         };
         check(&|state| state.feedline = 99);
         check(&|state| state.samples = 99);

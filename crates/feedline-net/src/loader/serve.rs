@@ -1,12 +1,12 @@
 //! Serves the numbers of a loader.
 //!
-//! In: a stream and an address. Out: a server of `/metrics`, `/stats` and `/health`, which ends when it is dropped.
+//! In: a loader and an address. Out: a server of `/metrics`, `/stats` and `/health`, which ends when it is dropped.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use feedline_engine::loader::Stream;
+use feedline_engine::loader::Loader;
 
 use super::LoaderStats;
 use crate::http::{HttpError, HttpServer, Routes};
@@ -32,12 +32,12 @@ pub enum MetricsError {
     Http(HttpError),
 }
 
-/// Begins to serve the numbers of a stream.
-pub fn serve(stream: Arc<Stream>, address: &str) -> Result<HttpServer, MetricsError> {
+/// Begins to serve the numbers of a loader.
+pub fn serve(loader: Arc<Loader>, address: &str) -> Result<HttpServer, MetricsError> {
     let numeric = address.strip_prefix(THIS_MACHINE).map(|port| format!("127.0.0.1:{port}"));
     let listen = numeric.as_deref().unwrap_or(address).parse();
     let listen: SocketAddr = listen.map_err(|_| MetricsError::Address { given: address.to_owned() })?;
-    let server = HttpServer::start(listen, Routes::of_numbers(move || LoaderStats::of(&stream)));
+    let server = HttpServer::start(listen, Routes::of_numbers(move || LoaderStats::of(&loader)));
     let server = server.map_err(|error| match error {
         HttpError::Listen { listen, ref source } if source.kind() == io::ErrorKind::AddrInUse => {
             MetricsError::InUse { listen }

@@ -1,8 +1,8 @@
 //! A loader in numbers: its snapshot, and who it is.
 //!
-//! In: a stream. Out: plain data, and the same as Prometheus reads it. All that has a metric is in the snapshot.
+//! In: a loader. Out: plain data, and the same as Prometheus reads it. All that has a metric is in the snapshot.
 
-use feedline_engine::loader::Stream;
+use feedline_engine::loader::Loader;
 use feedline_engine::metrics::{QueueSnapshot, Snapshot, StoreSnapshot};
 use serde::Serialize;
 
@@ -25,15 +25,15 @@ pub struct LoaderStats {
 }
 
 impl LoaderStats {
-    /// Of a stream, as it is now.
-    pub fn of(stream: &Stream) -> Self {
-        let (plan, rank) = (stream.plan(), stream.plan().config().rank);
+    /// Of a loader, as it is now.
+    pub fn of(loader: &Loader) -> Self {
+        let (plan, rank) = (loader.plan(), loader.plan().config().rank);
         Self {
             plan: plan.fingerprints().order.to_string(),
             rank: rank.rank,
             world_size: rank.world,
-            epoch: stream.upcoming_epoch().0,
-            snapshot: stream.snapshot(),
+            epoch: loader.upcoming_epoch().0,
+            snapshot: loader.snapshot(),
         }
     }
 }
@@ -210,7 +210,7 @@ mod tests {
     fn every_series_is_there_once_and_names_say_unit_and_kind() {
         let loader = Loader::new(open(PLAN).unwrap(), &Machine::default());
         assert_eq!(collect(&loader).unwrap().len(), 3);
-        let stats = LoaderStats::of(&Stream::Private(Box::new(loader)));
+        let stats = LoaderStats::of(&loader);
         let exposition = stats.exposition();
         let text = exposition.text();
         let series: Vec<&str> = text
@@ -234,9 +234,8 @@ mod tests {
     fn the_document_is_the_snapshot_and_who_it_is_of() {
         let plan = open(PLAN).unwrap();
         let loader = Loader::new(Arc::clone(&plan), &Machine::default());
-        let stream = Stream::Private(Box::new(loader));
-        let document = serde_json::to_value(LoaderStats::of(&stream)).unwrap();
-        let snapshot = serde_json::to_value(stream.snapshot()).unwrap();
+        let document = serde_json::to_value(LoaderStats::of(&loader)).unwrap();
+        let snapshot = serde_json::to_value(loader.snapshot()).unwrap();
         for (name, value) in snapshot.as_object().unwrap() {
             assert_eq!(document[name], *value, "{name}");
         }

@@ -12,10 +12,9 @@ use feedline_data::batch::{Batch, BatchField, FieldData, FieldForm, Loose};
 use feedline_data::plan::Plan;
 use feedline_engine::carousel::BadSlot;
 use feedline_engine::error::Error;
-use feedline_engine::loader::Deliverer;
+use feedline_engine::loader::{Delivered, Deliverer};
 use feedline_engine::metrics::{Metrics, Phase, QueueSnapshot, Substitute};
-use feedline_engine::run::Delivery;
-use feedline_engine::state::Cursor;
+use feedline_engine::state::{Cursor, Received};
 use feedline_memory::{Pool, Slab, Span};
 
 use super::attached::{AttachError, Attached, Lent};
@@ -135,7 +134,7 @@ impl Deliverer for NodeBatches {
         Ok(progress.next.is_some())
     }
 
-    fn take(&self) -> Result<Option<Delivery>, Error> {
+    fn take(&self) -> Result<Option<Delivered>, Error> {
         let mut progress = self.lock();
         let Some(lent) = progress.next.take() else { return Ok(None) };
         let FromNode::Batch(BatchMessage { samples, keys, bad, bytes, .. }) = &lent.message else {
@@ -165,10 +164,11 @@ impl Deliverer for NodeBatches {
         self.metrics.add_batch(&batch);
         progress.has_delivered = true;
         progress.cursor = after.clone();
-        Ok(Some(Delivery { batch, substitutes, before, after, numbers: Vec::new(), phase: Phase::Prepare }))
+        Ok(Some(Delivered { batch, after: Received::Stream(after), arrived: None }))
     }
 
-    fn seek(&self, cursor: Cursor) {
+    fn seek(&self, received: &Received) {
+        let cursor = received.cursor().clone();
         let _turn = self.turn();
         let route = Route::share(&cursor, &self.plan);
         let mut progress = self.lock();

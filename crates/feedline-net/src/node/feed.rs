@@ -9,7 +9,6 @@ use feedline_engine::carousel::BadSlot;
 use feedline_engine::error::Error;
 use feedline_engine::loader::{Feed, Segment, SegmentMemory};
 use feedline_engine::state::Ride;
-use feedline_order::Segments;
 
 use super::attached::{AttachError, Attached, Lent};
 use super::message::{FromNode, Route, SegmentMessage};
@@ -22,22 +21,20 @@ const AHEAD: u64 = 1;
 pub struct NodeFeed {
     attached: Attached,
     plan: Arc<Plan>,
-    segments: Segments,
 }
 
 impl NodeFeed {
     /// Attaches to the node at `socket`, going on from where a ride stands.
     pub fn attach(socket: &Path, plan: &Arc<Plan>, ride: &Ride) -> Result<Self, AttachError> {
-        let segments = plan.segments();
-        let route = Route::Ride(ride.to_state(plan, &segments));
+        let route = Route::Ride(ride.to_state(plan, plan.segments()));
         let attached = Attached::attach(socket, plan, plan.shared_key().0, route)?;
-        Ok(Self { attached, plan: Arc::clone(plan), segments })
+        Ok(Self { attached, plan: Arc::clone(plan) })
     }
 }
 
 impl Feed for NodeFeed {
     fn change(&self, ride: &Ride) -> Result<(), Error> {
-        self.attached.change(Route::Ride(ride.to_state(&self.plan, &self.segments)))
+        self.attached.change(Route::Ride(ride.to_state(&self.plan, self.plan.segments())))
     }
 
     fn next_within(&self, timeout: Duration) -> Result<Option<Segment>, Error> {

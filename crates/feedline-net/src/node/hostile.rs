@@ -43,7 +43,7 @@ fn node(folder: &Path) -> Node {
 
 fn ride(plan: &Plan) -> RideState {
     let segments = plan.segments();
-    Ride::new(&segments).to_state(plan, &segments)
+    Ride::new(segments).to_state(plan, segments)
 }
 
 /// A connection to a node.

@@ -10,7 +10,7 @@ use feedline_data::batch::Batch;
 use feedline_data::plan::{Plan, Registry};
 use feedline_data::testing::open;
 use feedline_engine::error::Error;
-use feedline_engine::loader::{Connect, Feed, Iteration, Next, SharedLoader};
+use feedline_engine::loader::{Connect, Feed, Iteration, Loader, Next};
 use feedline_engine::machine::Machine;
 use feedline_engine::state::Ride;
 use feedline_net::node::{AttachError, Node, NodeConfig, NodeError, NodeFeed};
@@ -40,21 +40,21 @@ pub fn config(folder: &Path) -> NodeConfig {
     NodeConfig { socket, memory_bytes: 64 << 20, machine, registry, http: None }
 }
 
-pub fn attach(node: &Node, plan: &Arc<Plan>) -> SharedLoader {
+pub fn attach(node: &Node, plan: &Arc<Plan>) -> Loader {
     attach_at(node.path(), plan, None).unwrap()
 }
 
-pub fn attach_at(socket: &Path, plan: &Arc<Plan>, fallback: Option<Connect>) -> Result<SharedLoader, AttachError> {
-    let feed: Arc<dyn Feed> = Arc::new(NodeFeed::attach(socket, plan, &Ride::new(&plan.segments()))?);
+pub fn attach_at(socket: &Path, plan: &Arc<Plan>, fallback: Option<Connect>) -> Result<Loader, AttachError> {
+    let feed: Arc<dyn Feed> = Arc::new(NodeFeed::attach(socket, plan, &Ride::new(plan.segments()))?);
     let feed = Mutex::new(Some(feed));
     let connect = Box::new(move |ride: &Ride| {
         let feed = feed.lock().unwrap().take().expect("a stream connects once");
         feed.change(ride).map(|()| feed)
     });
-    Ok(SharedLoader::new(Arc::clone(plan), connect, fallback).unwrap())
+    Ok(Loader::shared(plan, connect, fallback).unwrap())
 }
 
-pub fn next(loader: &SharedLoader, iteration: Iteration) -> Result<Option<Batch>, Error> {
+pub fn next(loader: &Loader, iteration: Iteration) -> Result<Option<Batch>, Error> {
     let deadline = Instant::now() + PATIENCE;
     while !loader.wait_within(iteration, Duration::from_millis(100))? {
         assert!(Instant::now() < deadline, "no batch within {PATIENCE:?}");
@@ -66,7 +66,7 @@ pub fn next(loader: &SharedLoader, iteration: Iteration) -> Result<Option<Batch>
     }
 }
 
-pub fn epoch(loader: &SharedLoader) -> Vec<Batch> {
+pub fn epoch(loader: &Loader) -> Vec<Batch> {
     let iteration = loader.begin().unwrap();
     std::iter::from_fn(|| next(loader, iteration).unwrap()).collect()
 }
