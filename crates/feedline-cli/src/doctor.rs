@@ -17,11 +17,11 @@ use feedline_diagnose::doctor::{
 use feedline_engine::machine::Machine;
 use serde::Serialize;
 
+use crate::arguments::DoctorArguments;
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::progress::Progress;
 use crate::{output, plan};
 
-mod arguments;
 #[cfg(test)]
 mod example;
 mod formats;
@@ -30,7 +30,6 @@ mod strip;
 mod trace;
 mod words;
 
-pub use arguments::DoctorArguments;
 pub use formats::{FormatCost, formats};
 pub use page::html;
 pub use trace::trace;

@@ -3,42 +3,8 @@
 //! In: packed pixels. Out: a JPEG, PNG or WebP file. Not built for speed.
 
 use crate::error::CodecError;
-use crate::formats::jpeg;
-use crate::header::Format;
-
-/// How much finer luma is stored than chroma.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Subsampling {
-    /// Full chroma.
-    S444,
-    /// Chroma at half the width.
-    S422,
-    /// Chroma at half the width and height.
-    S420,
-    /// Chroma at half the height.
-    S440,
-    /// Chroma at a quarter of the width.
-    S411,
-    /// No chroma.
-    Grey,
-}
-
-/// How the coefficients of a JPEG are coded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum JpegCoding {
-    /// One scan, Huffman, the standard's tables.
-    Baseline,
-    /// One scan, Huffman, tables made for the picture.
-    Optimised,
-    /// One scan, Huffman, a restart every so many MCUs.
-    Restarts(u16),
-    /// Extended sequential: as baseline, with quantisers of 16 bits where quality is low.
-    Extended,
-    /// Several scans, Huffman.
-    Progressive,
-    /// One scan, arithmetic.
-    Arithmetic,
-}
+use crate::format::Format;
+use crate::formats::{JpegCoding, Subsampling, jpeg_encode};
 
 /// Encodes a baseline JPEG. Quality is 1 to 100.
 pub fn encode_jpeg(
@@ -72,7 +38,7 @@ pub fn encode_jpeg_as(
     }
     check(pixels, width, height, channels)?;
     let subsampling = if channels == 1 { Subsampling::Grey } else { subsampling };
-    jpeg::encode(pixels, (width, height, channels), quality.clamp(1, 100), subsampling, coding)
+    jpeg_encode::encode(pixels, (width, height, channels), quality.clamp(1, 100), subsampling, coding)
 }
 
 /// Encodes a PNG of 1 to 4 channels: grey, grey and alpha, RGB, RGB and alpha.

@@ -2,8 +2,7 @@
 //!
 //! Every variant carries the facts; nothing here knows which sample or file the bytes came from, the caller adds that.
 
-use crate::header::Format;
-use crate::seek::{BadIndex, BadTrimmed};
+use crate::format::Format;
 
 /// Why bytes did not become pixels, or pixels did not become bytes.
 #[derive(Debug, thiserror::Error)]
@@ -116,3 +115,25 @@ impl CodecError {
         Self::Unsupported { format, reason: reason.into() }
     }
 }
+
+/// Why an index cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the seek index is not valid: {0}")]
+pub struct BadIndex(pub(crate) &'static str);
+
+impl BadIndex {
+    /// The index of a file that was changed since.
+    pub fn of_part() -> Self {
+        Self("what it says of the file is no longer so")
+    }
+
+    /// The index of another picture than the crop is of.
+    pub(crate) fn of_crop() -> Self {
+        Self("the crop is not inside the picture")
+    }
+}
+
+/// Why a trimmed picture cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the trimmed picture is not valid: {0}")]
+pub struct BadTrimmed(pub(crate) &'static str);

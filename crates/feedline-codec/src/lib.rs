@@ -23,29 +23,37 @@
 mod decode;
 mod encode;
 mod error;
+mod format;
 mod formats;
 mod header;
 mod kernels;
+mod memory;
+mod options;
 mod orientation;
 mod part;
 mod rect;
 mod resample;
+mod scale;
 mod seek;
 mod view;
 
-pub use decode::{DecodeOptions, Mode, Picture, Scale, decode_into};
-pub use encode::{JpegCoding, Subsampling, encode_jpeg, encode_jpeg_as, encode_png, encode_webp};
-pub use error::CodecError;
-pub use header::{Format, Header, read_header};
+pub use decode::{Picture, decode_into};
+pub use encode::{encode_jpeg, encode_jpeg_as, encode_png, encode_webp};
+pub use error::{BadIndex, BadTrimmed, CodecError};
+pub use format::Format;
+pub use formats::{JpegCoding, Subsampling};
+pub use header::{Header, read_header};
 pub use kernels::{
     Affine, Simd, flip_horizontal, flip_vertical, interleaved_bf16, interleaved_f16, interleaved_f32, planes_bf16,
     planes_f16, planes_f32, planes_u8,
 };
+pub use options::{DecodeOptions, Mode};
 pub use orientation::Orientation;
 pub use part::{Encoded, decode_part_into};
 pub use rect::Rect;
 pub use resample::{Filter, Resampler};
-pub use seek::{BadIndex, BadTrimmed, NotSeekable, SeekIndex, Trimmed};
+pub use scale::Scale;
+pub use seek::{NotSeekable, SeekIndex, Trimmed};
 pub use view::View;
 
 /// Names everything that decides pixels. Part of the values fingerprint: change it when output may differ.

@@ -1,16 +1,18 @@
 //! From the bytes of a file to the pixels of a part of it.
 //!
 //! In: a crop, and a file, the bytes that its index names, or what was trimmed of it. Out: the crop and what came with it. The
-//! pixels are those of [`crate::decode_into`] at the same place, whichever way they were made: from its MCUs alone, by
+//! pixels are those of [`decode_into`] at the same place, whichever way they were made: from its MCUs alone, by
 //! libjpeg's own skipping, or by decoding everything.
 
-use crate::decode::{DecodeOptions, Picture, Target, with_scratch};
-use crate::error::CodecError;
+use crate::decode::{Picture, decode_into};
+use crate::error::{BadIndex, CodecError};
+use crate::format::Format;
 use crate::formats;
-use crate::formats::pnm::Pnm;
-use crate::header::{Format, Header, read_header};
+use crate::header::{Header, Pnm, read_header};
+use crate::memory::with_scratch;
+use crate::options::{DecodeOptions, Target};
 use crate::rect::Rect;
-use crate::seek::{BadIndex, JpegPiece, Piece, SeekIndex, Trimmed, TrimmedPiece};
+use crate::seek::{JpegPiece, Piece, SeekIndex, Trimmed, TrimmedPiece};
 
 /// A picture before it is decoded.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +44,7 @@ impl Encoded<'_> {
 }
 
 /// Decodes at least `crop` into `picture`, and says which part of the whole picture that is. Crop and part are rectangles
-/// of the picture as [`crate::decode_into`] would give it with these options.
+/// of the picture as [`decode_into`] would give it with these options.
 pub fn decode_part_into(
     encoded: Encoded<'_>,
     crop: Rect,
@@ -66,7 +68,7 @@ pub fn decode_part_into(
         (Encoded::Indexed { bytes, offset, index }, _) => {
             let stored = header.stored_rect(crop, options.scale().divisor());
             with_scratch(|memory| match index.piece(stored, bytes, offset, memory)? {
-                Piece::Pixels(pixels) => pixels.decode_part(bytes, offset, crop, &mut target),
+                Piece::Pixels(pixels) => formats::pnm::decode_part(pixels, bytes, offset, crop, &mut target),
                 Piece::Jpeg(piece) => decode_piece(&piece, crop, &mut target),
             })?
         }
@@ -74,10 +76,10 @@ pub fn decode_part_into(
         (Encoded::Whole(bytes), Format::Jpeg) => formats::jpeg::decode_part(bytes, crop, &mut target)?,
         (Encoded::Whole(bytes), Format::Pnm) => {
             let pixels = Pnm::read(bytes).expect("its header was read");
-            pixels.decode_part(bytes, 0, crop, &mut target)?
+            formats::pnm::decode_part(&pixels, bytes, 0, crop, &mut target)?
         }
         (Encoded::Whole(bytes), _) => {
-            crate::decode_into(bytes, options, picture)?;
+            decode_into(bytes, options, picture)?;
             return Ok(Rect::whole(seen_width, seen_height));
         }
     };
@@ -98,7 +100,8 @@ fn decode_trimmed(
         TrimmedPiece::Pixels(around, pixels, rows) => {
             let (width, height) = (around.width, around.height);
             let mut target = Target { width, height, options: target.options, pixels: target.pixels };
-            let part = pixels.decode_part(rows, 0, crop.seen_from(around.left, around.top), &mut target)?;
+            let part =
+                formats::pnm::decode_part(&pixels, rows, 0, crop.seen_from(around.left, around.top), &mut target)?;
             Ok(Rect { left: part.left + around.left, top: part.top + around.top, ..part })
         }
     }

@@ -10,8 +10,8 @@ use fast_image_resize::images::TypedImage;
 use fast_image_resize::pixels::{InnerPixel, U8, U8x3};
 use fast_image_resize::{CpuExtensions, FilterType, ImageView, PixelTrait, ResizeAlg, ResizeOptions};
 
-use crate::decode::grow;
 use crate::error::CodecError;
+use crate::memory::grow;
 use crate::view::View;
 
 /// How new pixels are made of old ones.

@@ -1,6 +1,7 @@
 //! Errors of the engine become the exception classes of `feedline.errors`.
 
 use std::error::Error as StdError;
+use std::fmt;
 
 use feedline_data::failure::{SampleFailure, chain};
 use feedline_data::op::OpError;
@@ -10,8 +11,6 @@ use feedline_data::store::StoreError;
 use feedline_engine::error::Error;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
-
-use crate::map::MapFailed;
 
 /// An exception class of the package.
 fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyType>> {
@@ -88,5 +87,35 @@ fn map_failure<'a>(cause: &'a (dyn StdError + Send + Sync + 'static)) -> Option<
     match (cause as &(dyn StdError + 'static)).downcast_ref::<OpError>()? {
         OpError::Foreign(foreign) => foreign.downcast_ref(),
         _ => None,
+    }
+}
+
+/// A Python exception on its way from a user's function to the trainer, as the error of an op.
+#[derive(Debug)]
+pub struct MapFailed {
+    error: PyErr,
+    text: String,
+}
+
+impl fmt::Display for MapFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl StdError for MapFailed {}
+
+impl MapFailed {
+    /// The function ended with an exception.
+    pub fn raised(py: Python<'_>, error: PyErr) -> OpError {
+        let name = error.get_type(py).name().map_or_else(|_| "an exception".to_owned(), |name| name.to_string());
+        let text = format!("the function raised {name}: {}", error.value(py));
+        OpError::Foreign(Box::new(Self { error, text }))
+    }
+
+    /// The function returned something that is no value of a field.
+    pub fn returned(py: Python<'_>, error: PyErr) -> OpError {
+        let text = format!("what the function returned cannot be used: {}", error.value(py));
+        OpError::Foreign(Box::new(Self { error, text }))
     }
 }

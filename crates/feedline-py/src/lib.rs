@@ -15,7 +15,9 @@ mod machine;
 mod map;
 mod metrics;
 mod plan;
+mod registry;
 mod sharing;
+mod signals;
 mod source;
 
 use pyo3::prelude::*;
@@ -60,6 +62,6 @@ fn has_jpeg_simd() -> bool {
 fn run_cli(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> i32 {
     py.detach(|| {
         let is_interrupted = || Python::attach(|py| py.check_signals().is_err());
-        feedline_cli::run(arguments, plan::registry(None), &is_interrupted)
+        feedline_cli::run(arguments, registry::registry(None), &is_interrupted)
     })
 }

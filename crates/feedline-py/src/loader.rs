@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use feedline_diagnose::doctor::RunReport;
 use feedline_engine::error::Error;
@@ -21,10 +21,8 @@ use crate::log::BatchLog;
 use crate::machine::MachineParts;
 use crate::plan::Plan;
 use crate::sharing::{Way, alone};
+use crate::signals::SIGNAL_CHECK;
 use crate::{convert, logging};
-
-/// How long a wait lasts before signals are looked at.
-pub const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
 /// A stream of batches.
 #[pyclass(frozen, module = "feedline._feedline")]

@@ -15,6 +15,8 @@ use pyo3::types::{PyBytes, PyTuple};
 use serde::Deserialize;
 
 use crate::batch::Array;
+use crate::convert;
+use crate::errors::MapFailed;
 
 /// The name in plans.
 pub const NAME: &str = "Map";
@@ -46,35 +48,6 @@ struct Params {
     deterministic: bool,
     #[serde(default)]
     version: u64,
-}
-
-/// A Python exception that ended a function.
-#[derive(Debug)]
-pub struct MapFailed {
-    /// The exception.
-    pub error: PyErr,
-    text: String,
-}
-
-impl fmt::Display for MapFailed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl std::error::Error for MapFailed {}
-
-impl MapFailed {
-    fn raised(py: Python<'_>, error: PyErr) -> OpError {
-        let name = error.get_type(py).name().map_or_else(|_| "an exception".to_owned(), |name| name.to_string());
-        let text = format!("the function raised {name}: {}", error.value(py));
-        OpError::Foreign(Box::new(Self { error, text }))
-    }
-
-    fn returned(py: Python<'_>, error: PyErr) -> OpError {
-        let text = format!("what the function returned cannot be used: {}", error.value(py));
-        OpError::Foreign(Box::new(Self { error, text }))
-    }
 }
 
 /// Builds the op from a plan, importing the function.
@@ -255,7 +228,7 @@ fn returned(result: &Bound<'_, PyAny>, asarray: &Bound<'_, PyAny>, old: &Value<'
         array = array.call_method1("astype", (order.call_method1("newbyteorder", ("=",))?,))?;
     }
     let name = array.getattr("dtype")?.getattr("name")?.extract::<String>()?;
-    let dtype = crate::convert::dtype(&name).map_err(|_| {
+    let dtype = convert::dtype(&name).map_err(|_| {
         let kind = result.get_type().name().map_or_else(|_| "something".to_owned(), |kind| kind.to_string());
         pyo3::exceptions::PyTypeError::new_err(format!("{kind} of {name} is not an array of numbers"))
     })?;

@@ -7,7 +7,7 @@ use feedline_data::batch::{Kind, VolumeKind};
 use feedline_data::dtype::Dtype;
 use feedline_data::failure::chain;
 use feedline_data::op::{Facts, PlannedOp};
-use feedline_data::plan::{Document, Plan as CorePlan, PlanError, Registry, RunConfig};
+use feedline_data::plan::{Document, Plan as CorePlan, PlanError, RunConfig};
 use feedline_data::spec::SpecError;
 use feedline_order::{Epoch, Occurrence, Rank, SampleId, SampleRequest};
 use pyo3::exceptions::PyIndexError;
@@ -17,18 +17,8 @@ use crate::convert::{table, to_python};
 use crate::errors::plan_error;
 use crate::logging;
 use crate::map::{self, Map};
+use crate::registry::registry;
 use crate::source::Source;
-
-/// What plans can name in this process: all of core, what is elsewhere, and Python functions; sources may keep things in `cache`.
-pub fn registry(cache: Option<PathBuf>) -> Registry {
-    let mut registry = Registry::core();
-    feedline_net::register(&mut registry);
-    registry.code_op(map::NAME, map::from_params);
-    match cache {
-        Some(folder) => registry.with_cache_folder(folder),
-        None => registry,
-    }
-}
 
 fn rank_of((rank, world): (u32, u32)) -> Rank {
     Rank { rank, world }

@@ -17,7 +17,7 @@ use feedline_engine::state::{Received, Ride};
 use feedline_net::node::{AttachError, NodeBatches, NodeFeed, attach_or_start};
 use pyo3::prelude::*;
 
-use crate::loader::SIGNAL_CHECK;
+use crate::signals::SIGNAL_CHECK;
 
 /// The part of the machine's memory for segments of a job that goes on alone.
 const ALONE_SHARE: u64 = 4;

@@ -13,7 +13,7 @@ use crate::buffer::BorrowedArray;
 use crate::convert::{LabelParts, dtype, labels, table, to_python};
 use crate::errors::source_error;
 use crate::logging;
-use crate::plan::registry;
+use crate::registry::registry;
 
 /// A source of samples.
 #[pyclass(frozen, module = "feedline._feedline")]

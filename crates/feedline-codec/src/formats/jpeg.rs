@@ -12,12 +12,13 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
-use crate::decode::{Mode, Scale, Target, grow, with_scratch};
-use crate::encode::{JpegCoding, Subsampling};
 use crate::error::CodecError;
+use crate::format::Format;
 use crate::formats::colour::{self, Layout};
-use crate::header::Format;
+use crate::memory::{grow, with_scratch};
+use crate::options::{Mode, Target};
 use crate::rect::Rect;
+use crate::scale::Scale;
 use crate::seek::{JpegPiece, Mcus};
 
 // Links the static library whose functions shim.c calls.
@@ -95,48 +96,6 @@ fn decode_with<'a>(
         }
         Ok(part)
     })
-}
-
-/// Encodes packed rows; the caller has checked sizes.
-pub(crate) fn encode(
-    pixels: &[u8],
-    (width, height, channels): (u32, u32, u8),
-    quality: u8,
-    subsampling: Subsampling,
-    coding: JpegCoding,
-) -> Result<Vec<u8>, CodecError> {
-    assert_eq!(pixels.len(), width as usize * height as usize * usize::from(channels), "the caller checks sizes");
-    let (across, down) = match subsampling {
-        Subsampling::S444 => (1, 1),
-        Subsampling::S422 => (2, 1),
-        Subsampling::S420 => (2, 2),
-        Subsampling::S440 => (1, 2),
-        Subsampling::S411 => (4, 1),
-        Subsampling::Grey => (0, 0),
-    };
-    let (coding, restarts) = match coding {
-        JpegCoding::Baseline => (0, 0),
-        JpegCoding::Progressive => (1, 0),
-        JpegCoding::Arithmetic => (2, 0),
-        JpegCoding::Optimised => (3, 0),
-        JpegCoding::Extended => (4, 0),
-        JpegCoding::Restarts(interval) => (0, c_int::from(interval)),
-    };
-    let (quality, channels) = (c_int::from(quality), u32::from(channels));
-    let mut bytes = std::ptr::null_mut();
-    let mut len = 0;
-    let pixels = pixels.as_ptr();
-    let status =
-        // SAFETY: C2, the assertion above makes `pixels` as long as the shim reads; C4 for the two results.
-        unsafe { fl_jpeg_encode(pixels, width, height, channels, quality, across, down, coding, restarts, &raw mut bytes, &raw mut len) };
-    let Some(owned) = NonNull::new(bytes).filter(|_| status == Status::OK) else {
-        return Err(CodecError::OutOfMemory { bytes: u64::from(width) * u64::from(height) * u64::from(channels) });
-    };
-    // SAFETY: C4, the shim hands over `len` initialised bytes, which nobody else knows of.
-    let encoded = unsafe { std::slice::from_raw_parts(owned.as_ptr(), len) }.to_vec();
-    // SAFETY: C4, freed once, and not used after.
-    unsafe { fl_jpeg_free_bytes(owned.as_ptr()) };
-    Ok(encoded)
 }
 
 /// One decompressor for one file.
@@ -271,10 +230,10 @@ extern "C" fn next_mcu(mcus: *mut c_void, blocks: *mut [i16; 64]) -> c_int {
 }
 
 /// Kept equal to the enum in shim.c.
-struct Status;
+pub(super) struct Status;
 
 impl Status {
-    const OK: c_int = 0;
+    pub const OK: c_int = 0;
     const TRUNCATED: c_int = 2;
     const UNSUPPORTED: c_int = 3;
     const OUT_OF_MEMORY: c_int = 4;
@@ -314,18 +273,4 @@ unsafe extern "C" {
     fn fl_jpeg_consume(object: *mut Object, steps: u32, is_done: *mut c_int) -> c_int;
     fn fl_jpeg_region(object: *mut Object, left: *mut u32, width: *mut u32, top: u32) -> c_int;
     fn fl_jpeg_rows(object: *mut Object, target: *mut u8, stride: usize, rows: u32) -> c_int;
-    fn fl_jpeg_encode(
-        pixels: *const u8,
-        width: u32,
-        height: u32,
-        channels: u32,
-        quality: c_int,
-        sampling_x: c_int,
-        sampling_y: c_int,
-        coding: c_int,
-        restarts: c_int,
-        bytes: *mut *mut u8,
-        length: *mut usize,
-    ) -> c_int;
-    fn fl_jpeg_free_bytes(bytes: *mut u8);
 }

@@ -2,6 +2,9 @@
 
 pub(crate) mod colour;
 pub(crate) mod jpeg;
+pub(crate) mod jpeg_encode;
 pub(crate) mod others;
 pub(crate) mod png;
 pub(crate) mod pnm;
+
+pub use jpeg_encode::{JpegCoding, Subsampling};

@@ -12,10 +12,11 @@ use image::codecs::gif::GifDecoder;
 use image::codecs::webp::WebPDecoder;
 use image::{ColorType, ImageDecoder, ImageError, Limits};
 
-use crate::decode::{Mode, Target, grow, with_scratch};
 use crate::error::CodecError;
+use crate::format::Format;
 use crate::formats::colour::{self, Layout};
-use crate::header::Format;
+use crate::memory::{grow, with_scratch};
+use crate::options::{Mode, Target};
 
 /// Memory for tables and chunks, besides pixels.
 const WORK_BYTES: u64 = 32 << 20;

@@ -7,10 +7,11 @@ use std::io::{self, Cursor};
 
 use png::{BitDepth, ColorType, Decoder, DecodingError, InterlaceInfo, Limits, Reader, Transformations};
 
-use crate::decode::{Mode, Target, grow, with_scratch};
 use crate::error::CodecError;
+use crate::format::Format;
 use crate::formats::colour::{self, Layout};
-use crate::header::Format;
+use crate::memory::{grow, with_scratch};
+use crate::options::{Mode, Target};
 
 /// Output between two questions whether to go on.
 const STRIP_BYTES: usize = 256 << 10;

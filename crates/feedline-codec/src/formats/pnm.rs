@@ -1,162 +1,45 @@
-//! PPM (P6) and PGM (P5): pixels as they are, behind a few words of text.
+//! PPM (P6) and PGM (P5): pixels as they are.
 //!
-//! In: the bytes of a file, or of some of its rows. Out: rows, or where they lie. Of 8 bits a value only.
+//! In: the bytes of a file, or of some of its rows. Out: rows.
 
-use std::ops::Range;
-
-use crate::decode::{Mode, Target};
 use crate::error::CodecError;
+use crate::format::Format;
 use crate::formats::colour::{self, Layout};
-use crate::header::{Format, Header};
-use crate::orientation::Orientation;
+use crate::header::Pnm;
+use crate::options::{Mode, Target};
 use crate::rect::Rect;
-
-/// Longer headers, full of comments, are refused.
-const MOST_HEADER: usize = 4096;
-
-/// What the header says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Pnm {
-    width: u32,
-    height: u32,
-    channels: u8,
-    /// Where the pixels begin.
-    data: u16,
-}
-
-impl Pnm {
-    /// Whether a file begins as one of this kind.
-    pub fn is_magic(file: &[u8]) -> bool {
-        matches!(file, [b'P', b'5' | b'6', behind, ..] if behind.is_ascii_whitespace() || *behind == b'#')
-    }
-
-    /// Reads the header; `None` if the file is none of this kind.
-    pub fn read(file: &[u8]) -> Option<Self> {
-        if !Self::is_magic(file) {
-            return None;
-        }
-        let channels = if file[1] == b'5' { 1 } else { 3 };
-        let mut words = Words { bytes: &file[..file.len().min(MOST_HEADER)], at: 2 };
-        let (width, height, most) = (words.number()?, words.number()?, words.number()?);
-        // One blank stands between the last word and the pixels.
-        let data = words.at + 1;
-        let is_blank = words.bytes.get(words.at).is_some_and(u8::is_ascii_whitespace);
-        let this = Self { width, height, channels, data: data as u16 };
-        (most == 255 && is_blank && this.is_sound()).then_some(this)
-    }
-
-    /// Whether there are pixels, and not more than can be counted.
-    fn is_sound(&self) -> bool {
-        let pixels = u64::from(self.width) * u64::from(self.height);
-        let end = pixels.checked_mul(self.channels.into()).and_then(|bytes| bytes.checked_add(self.data.into()));
-        pixels > 0 && end.is_some()
-    }
-
-    /// What other code wants to know.
-    pub fn header(&self) -> Header {
-        let Self { width, height, .. } = *self;
-        Header { format: Format::Pnm, width, height, orientation: Orientation::IDENTITY, is_progressive: false }
-    }
-
-    fn row_bytes(&self) -> u64 {
-        u64::from(self.width) * u64::from(self.channels)
-    }
-
-    /// The bytes of the rows of a crop.
-    pub fn rows(&self, crop: Rect) -> Option<Range<u64>> {
-        let row = |number: u32| u64::from(self.data) + u64::from(number) * self.row_bytes();
-        crop.is_inside(self.width, self.height).then(|| row(crop.top)..row(crop.bottom()))
-    }
-
-    /// The bytes of a crop's columns in each row.
-    pub fn columns(&self, crop: Rect) -> Range<usize> {
-        let channels = usize::from(self.channels);
-        crop.left as usize * channels..crop.right() as usize * channels
-    }
-
-    /// A part of it as a picture of its own, without a header; none if it does not lie inside.
-    pub fn part(&self, rect: Rect) -> Option<Self> {
-        let Rect { width, height, .. } = rect;
-        rect.is_inside(self.width, self.height).then_some(Self { width, height, data: 0, ..*self })
-    }
-
-    /// Decodes the rows of a crop of bytes that begin at `offset` of the file; gives the part that they are.
-    pub fn decode_part(
-        &self,
-        bytes: &[u8],
-        offset: u64,
-        crop: Rect,
-        target: &mut Target<'_, '_>,
-    ) -> Result<Rect, CodecError> {
-        let mode = target.options.mode;
-        target.check_size(Format::Pnm, self.width, self.height)?;
-        if mode == Mode::Mask && self.channels != 1 {
-            return Err(CodecError::NotAMask { format: Format::Pnm, found: "RGB colour" });
-        }
-        let range = self.rows(crop).expect("a crop lies inside its picture");
-        let inside = range.start.checked_sub(offset).zip(range.end.checked_sub(offset));
-        let stored = inside.and_then(|(start, end)| bytes.get(start as usize..end as usize)).ok_or_else(|| {
-            let has = offset + bytes.len() as u64;
-            CodecError::truncated(Format::Pnm, format!("the rows end at byte {}, the file at {has}", range.end))
-        })?;
-        let pixels = target.pixels(self.width, crop.height)?;
-        match (self.channels, mode) {
-            (3, Mode::Rgb) | (1, Mode::Grey | Mode::Mask) => pixels.copy_from_slice(stored),
-            (_, Mode::Rgb) => colour::to_rgb(Layout::Grey, stored, pixels),
-            (_, Mode::Grey | Mode::Mask) => colour::to_grey(Layout::Rgb, stored, pixels),
-        }
-        Ok(Rect { left: 0, width: self.width, ..crop })
-    }
-
-    /// Bytes that [`Pnm::pack`] writes.
-    pub const PACKED_BYTES: usize = 11;
-
-    /// Writes it as part of an index or of a trimmed picture.
-    pub fn pack(&self, out: &mut Vec<u8>) {
-        out.extend(self.width.to_le_bytes());
-        out.extend(self.height.to_le_bytes());
-        out.push(self.channels);
-        out.extend(self.data.to_le_bytes());
-    }
-
-    /// Reads what [`Pnm::pack`] wrote.
-    pub fn unpack(bytes: &[u8]) -> Option<Self> {
-        let [w0, w1, w2, w3, h0, h1, h2, h3, channels, d0, d1] = *<&[u8; Self::PACKED_BYTES]>::try_from(bytes).ok()?;
-        let this = Self {
-            width: u32::from_le_bytes([w0, w1, w2, w3]),
-            height: u32::from_le_bytes([h0, h1, h2, h3]),
-            channels,
-            data: u16::from_le_bytes([d0, d1]),
-        };
-        (matches!(channels, 1 | 3) && this.is_sound()).then_some(this)
-    }
-}
 
 /// Decodes a whole file.
 pub(crate) fn decode(bytes: &[u8], target: &mut Target<'_, '_>) -> Result<(), CodecError> {
     let pixels = Pnm::read(bytes).ok_or_else(|| CodecError::damaged(Format::Pnm, "the header is not valid"))?;
-    pixels.decode_part(bytes, 0, Rect::whole(target.width, target.height), target)?;
+    decode_part(&pixels, bytes, 0, Rect::whole(target.width, target.height), target)?;
     Ok(())
 }
 
-/// Words of text with comments between them.
-struct Words<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl Words<'_> {
-    fn number(&mut self) -> Option<u32> {
-        loop {
-            match self.bytes.get(self.at)? {
-                b'#' => self.at += self.bytes[self.at..].iter().position(|&byte| byte == b'\n')?,
-                byte if byte.is_ascii_whitespace() => self.at += 1,
-                _ => break,
-            }
-        }
-        let digits = self.bytes[self.at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-        let text = std::str::from_utf8(&self.bytes[self.at..self.at + digits]).ok()?;
-        self.at += digits;
-        text.parse().ok()
+/// Decodes the rows of a crop of bytes that begin at `offset` of the file; gives the part that they are.
+pub(crate) fn decode_part(
+    pnm: &Pnm,
+    bytes: &[u8],
+    offset: u64,
+    crop: Rect,
+    target: &mut Target<'_, '_>,
+) -> Result<Rect, CodecError> {
+    let mode = target.options.mode;
+    target.check_size(Format::Pnm, pnm.width, pnm.height)?;
+    if mode == Mode::Mask && pnm.channels != 1 {
+        return Err(CodecError::NotAMask { format: Format::Pnm, found: "RGB colour" });
     }
+    let range = pnm.rows(crop).expect("a crop lies inside its picture");
+    let inside = range.start.checked_sub(offset).zip(range.end.checked_sub(offset));
+    let stored = inside.and_then(|(start, end)| bytes.get(start as usize..end as usize)).ok_or_else(|| {
+        let has = offset + bytes.len() as u64;
+        CodecError::truncated(Format::Pnm, format!("the rows end at byte {}, the file at {has}", range.end))
+    })?;
+    let pixels = target.pixels(pnm.width, crop.height)?;
+    match (pnm.channels, mode) {
+        (3, Mode::Rgb) | (1, Mode::Grey | Mode::Mask) => pixels.copy_from_slice(stored),
+        (_, Mode::Rgb) => colour::to_rgb(Layout::Grey, stored, pixels),
+        (_, Mode::Grey | Mode::Mask) => colour::to_grey(Layout::Rgb, stored, pixels),
+    }
+    Ok(Rect { left: 0, width: pnm.width, ..crop })
 }

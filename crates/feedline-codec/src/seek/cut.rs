@@ -6,9 +6,9 @@
 use std::ops::Range;
 
 use super::frame::Frame;
-use super::index::BadIndex;
 use super::jpeg::JpegIndex;
 use super::walk::COMPONENTS;
+use crate::error::BadIndex;
 use crate::rect::Rect;
 
 /// Narrower cuts are upsampled in another way, at an eighth of their size.

@@ -10,11 +10,11 @@ use super::bits::BitReader;
 use super::coefficients::Order;
 use super::cut::Extent;
 use super::huffman::{Runs, difference};
-use super::index::BadIndex;
 use super::jpeg::JpegIndex;
 use super::kept::Block;
 use super::scan::{Scan, add_segments, last_bit, sum, unstuff};
 use super::walk::{COMPONENTS, blocks};
+use crate::error::BadIndex;
 
 impl<'m> Scan<'m> {
     /// Takes the data of MCUs into `memory`; `bytes` begin at byte `offset` of the file and hold the MCUs' groups.

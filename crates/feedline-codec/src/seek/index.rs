@@ -9,8 +9,9 @@ use super::jpeg::JpegIndex;
 use super::packed::Reader;
 use super::scan::{Mcus, Scan};
 use super::walk::NotSeekable;
-use crate::formats::pnm::Pnm;
-use crate::header::{Format, Header};
+use crate::error::BadIndex;
+use crate::format::Format;
+use crate::header::{Header, Pnm};
 use crate::rect::Rect;
 
 /// Changes when the bytes of an index mean something else.
@@ -27,11 +28,6 @@ pub(super) enum Kind {
     Jpeg(Box<JpegIndex>),
     Pixels(Pnm),
 }
-
-/// Why an index cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the seek index is not valid: {0}")]
-pub struct BadIndex(pub(super) &'static str);
 
 /// The data of a file that a crop needs.
 pub(crate) enum Piece<'a> {
@@ -60,18 +56,6 @@ impl JpegPiece<'_> {
     /// Its coefficients.
     pub fn mcus(&self) -> Mcus<'_> {
         Mcus::new(self.frame, &self.scan)
-    }
-}
-
-impl BadIndex {
-    /// The index of a file that was changed since.
-    pub fn of_part() -> Self {
-        Self("what it says of the file is no longer so")
-    }
-
-    /// The index of another picture than the crop is of.
-    pub(crate) fn of_crop() -> Self {
-        Self("the crop is not inside the picture")
     }
 }
 

@@ -4,10 +4,11 @@
 //! differences from them in as many bits as they need. So any place is found without reading those before it.
 
 use super::frame::Frame;
-use super::index::BadIndex;
 use super::packed::{FieldWriter, Reader, field, put_number, put_signed, width_of};
 use super::walk::{COMPONENTS, NotSeekable, Notes, Predictors, walk};
-use crate::header::{Format, Header, read_header};
+use crate::error::BadIndex;
+use crate::format::Format;
+use crate::header::{Header, read_header};
 use crate::orientation::Orientation;
 
 /// MCUs between two places.

@@ -25,9 +25,9 @@ mod trim;
 mod trimmed;
 mod walk;
 
-pub use index::{BadIndex, SeekIndex};
+pub use index::SeekIndex;
 pub(crate) use index::{JpegPiece, Piece};
 pub(crate) use scan::Mcus;
+pub use trimmed::Trimmed;
 pub(crate) use trimmed::TrimmedPiece;
-pub use trimmed::{BadTrimmed, Trimmed};
 pub use walk::NotSeekable;

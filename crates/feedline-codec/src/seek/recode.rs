@@ -10,11 +10,11 @@ use super::bits::BitWriter;
 use super::coefficients::Order;
 use super::frame::Frame;
 use super::huffman::Code;
-use super::index::BadIndex;
 use super::optimal::{Counts, cheapest};
 use super::packed_frame::{standard_ac, standard_dc};
 use super::scan::{Mcus, Scan, Segment};
 use super::walk::COMPONENTS;
+use crate::error::BadIndex;
 
 /// Codes of a frame: four of DC differences, then four of AC coefficients.
 const CODES: usize = 8;

@@ -12,10 +12,10 @@ use super::coefficients::{Coefficients, Order};
 use super::cut::Cut;
 use super::frame::Frame;
 use super::huffman::{Symbols, difference};
-use super::index::BadIndex;
 use super::jpeg::JpegIndex;
 use super::kept::{Block, Kept};
 use super::walk::COMPONENTS;
+use crate::error::BadIndex;
 
 /// The data of some MCUs, without stuffing.
 #[derive(Clone, Debug)]

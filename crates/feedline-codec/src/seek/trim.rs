@@ -7,14 +7,15 @@
 use std::borrow::Cow;
 
 use super::coefficients::Order;
-use super::index::{BadIndex, Kind, SeekIndex};
+use super::index::{Kind, SeekIndex};
 use super::jpeg::JpegIndex;
 use super::recode::Recoded;
 use super::scan::Scan;
 use super::trimmed::{TrimmedJpeg, pack_pixels};
-use crate::decode::Scale;
-use crate::formats::pnm::Pnm;
+use crate::error::BadIndex;
+use crate::header::Pnm;
 use crate::rect::Rect;
+use crate::scale::Scale;
 
 impl SeekIndex {
     /// What a crop of the stored picture needs, decoded at a scale; `bytes` begin at `offset` of the file.

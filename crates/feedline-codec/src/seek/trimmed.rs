@@ -25,11 +25,12 @@ use super::index::JpegPiece;
 use super::packed::{Reader, put_number, put_signed};
 use super::scan::{Scan, Segment, until_restart};
 use super::walk::COMPONENTS;
-use crate::decode::Scale;
-use crate::formats::pnm::Pnm;
-use crate::header::{Format, Header};
+use crate::error::BadTrimmed;
+use crate::format::Format;
+use crate::header::{Header, Pnm};
 use crate::orientation::Orientation;
 use crate::rect::Rect;
+use crate::scale::Scale;
 
 /// Changes when the bytes mean something else.
 const VERSION: u8 = 1;
@@ -55,11 +56,6 @@ pub(super) struct TrimmedJpeg<'a> {
     pub extent: Extent,
     pub scan: Scan<'a>,
 }
-
-/// Why a trimmed picture cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the trimmed picture is not valid: {0}")]
-pub struct BadTrimmed(&'static str);
 
 /// The data of a trimmed picture that a crop needs.
 pub(crate) enum TrimmedPiece<'a> {

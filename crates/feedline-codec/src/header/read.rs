@@ -1,4 +1,4 @@
-//! What the first bytes of a file say about the picture, without decoding it.
+//! Reads the header of a file of any format.
 //!
 //! In: the bytes of a whole file. Out: a [`Header`]. Formats are told by their magic bytes, never by a name. Each walker
 //! goes over markers or chunks by their lengths and reads no pixel, so a header costs well under a microsecond for files
@@ -6,97 +6,10 @@
 //!
 //! Always true: `width` and `height` are not zero.
 
-use std::fmt;
-
-use crate::decode::Scale;
+use super::{Header, Pnm};
 use crate::error::CodecError;
-use crate::formats::pnm::Pnm;
+use crate::format::Format;
 use crate::orientation::Orientation;
-use crate::rect::Rect;
-
-/// A file format that can be decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Format {
-    /// Baseline, progressive and arithmetic, 8 bits.
-    Jpeg,
-    /// With 1 to 16 bits, palette or not, interlaced or not.
-    Png,
-    /// Lossy and lossless; of an animation the first frame.
-    WebP,
-    /// Windows bitmap.
-    Bmp,
-    /// The first frame.
-    Gif,
-    /// Binary PPM and PGM of 8 bits: pixels as they are.
-    Pnm,
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Jpeg => "JPEG",
-            Self::Png => "PNG",
-            Self::WebP => "WebP",
-            Self::Bmp => "BMP",
-            Self::Gif => "GIF",
-            Self::Pnm => "PNM",
-        })
-    }
-}
-
-/// What is known before decoding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
-    /// Told by the magic bytes.
-    pub format: Format,
-    /// As stored, before the orientation.
-    pub width: u32,
-    /// As stored, before the orientation.
-    pub height: u32,
-    /// From EXIF; [`Orientation::IDENTITY`] where there is none.
-    pub orientation: Orientation,
-    /// Whether the file holds several passes over the whole picture (progressive JPEG, interlaced PNG).
-    pub is_progressive: bool,
-}
-
-impl Header {
-    /// Width and height as decoded at a scale, before the orientation. Only JPEG can be decoded smaller.
-    pub fn size_at(&self, scale: Scale) -> (u32, u32) {
-        let divisor = if self.format == Format::Jpeg { scale.divisor() } else { 1 };
-        (self.width.div_ceil(divisor), self.height.div_ceil(divisor))
-    }
-
-    /// The stored pixels that a rectangle of the picture decoded `divisor` times smaller is made of, neighbours included.
-    pub(crate) fn stored_rect(&self, rect: Rect, divisor: u32) -> Rect {
-        if self.format != Format::Jpeg || divisor == 1 {
-            return rect;
-        }
-        let (left, top) = (rect.left.saturating_sub(1) * divisor, rect.top.saturating_sub(1) * divisor);
-        let (right, bottom) = ((rect.right() + 1) * divisor, (rect.bottom() + 1) * divisor);
-        Rect { left, top, width: right.min(self.width) - left, height: bottom.min(self.height) - top }
-    }
-
-    /// About how many bytes decoding a crop takes at its peak: the pixels, and what the decoder holds beside them.
-    pub fn decode_bytes(&self, crop: Rect, channels: u8, exif: bool) -> u64 {
-        let area = u64::from(self.width) * u64::from(self.height);
-        let part = match self.format {
-            // Whole MCUs, and those that its edges are made of.
-            Format::Jpeg => area.min((u64::from(crop.width) + 64).saturating_mul(u64::from(crop.height) + 64)),
-            _ => area,
-        };
-        let pixels = part.saturating_mul(channels.into());
-        let beside = match self.format {
-            Format::Jpeg if self.is_progressive => area.saturating_mul(6),
-            Format::Png if self.is_progressive => area.saturating_mul(4),
-            // Rows go straight to their place.
-            Format::Jpeg | Format::Png | Format::Pnm => 0,
-            Format::WebP => area.saturating_mul(6),
-            Format::Bmp | Format::Gif => area.saturating_mul(5),
-        };
-        let turned = if exif && self.orientation != Orientation::IDENTITY { pixels } else { 0 };
-        pixels.saturating_add(beside).saturating_add(turned)
-    }
-}
 
 /// Reads format, size and orientation.
 pub fn read_header(bytes: &[u8]) -> Result<Header, CodecError> {

@@ -1,0 +1,100 @@
+//! From pixels to JPEG through libjpeg-turbo.
+
+use std::ffi::c_int;
+use std::ptr::NonNull;
+
+use super::jpeg::Status;
+use crate::error::CodecError;
+
+/// How much finer luma is stored than chroma.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Subsampling {
+    /// Full chroma.
+    S444,
+    /// Chroma at half the width.
+    S422,
+    /// Chroma at half the width and height.
+    S420,
+    /// Chroma at half the height.
+    S440,
+    /// Chroma at a quarter of the width.
+    S411,
+    /// No chroma.
+    Grey,
+}
+
+/// How the coefficients of a JPEG are coded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum JpegCoding {
+    /// One scan, Huffman, the standard's tables.
+    Baseline,
+    /// One scan, Huffman, tables made for the picture.
+    Optimised,
+    /// One scan, Huffman, a restart every so many MCUs.
+    Restarts(u16),
+    /// Extended sequential: as baseline, with quantisers of 16 bits where quality is low.
+    Extended,
+    /// Several scans, Huffman.
+    Progressive,
+    /// One scan, arithmetic.
+    Arithmetic,
+}
+
+/// Encodes packed rows; the caller has checked sizes.
+pub(crate) fn encode(
+    pixels: &[u8],
+    (width, height, channels): (u32, u32, u8),
+    quality: u8,
+    subsampling: Subsampling,
+    coding: JpegCoding,
+) -> Result<Vec<u8>, CodecError> {
+    assert_eq!(pixels.len(), width as usize * height as usize * usize::from(channels), "the caller checks sizes");
+    let (across, down) = match subsampling {
+        Subsampling::S444 => (1, 1),
+        Subsampling::S422 => (2, 1),
+        Subsampling::S420 => (2, 2),
+        Subsampling::S440 => (1, 2),
+        Subsampling::S411 => (4, 1),
+        Subsampling::Grey => (0, 0),
+    };
+    let (coding, restarts) = match coding {
+        JpegCoding::Baseline => (0, 0),
+        JpegCoding::Progressive => (1, 0),
+        JpegCoding::Arithmetic => (2, 0),
+        JpegCoding::Optimised => (3, 0),
+        JpegCoding::Extended => (4, 0),
+        JpegCoding::Restarts(interval) => (0, c_int::from(interval)),
+    };
+    let (quality, channels) = (c_int::from(quality), u32::from(channels));
+    let mut bytes = std::ptr::null_mut();
+    let mut len = 0;
+    let pixels = pixels.as_ptr();
+    let status =
+        // SAFETY: C2, the assertion above makes `pixels` as long as the shim reads; C4 for the two results.
+        unsafe { fl_jpeg_encode(pixels, width, height, channels, quality, across, down, coding, restarts, &raw mut bytes, &raw mut len) };
+    let Some(owned) = NonNull::new(bytes).filter(|_| status == Status::OK) else {
+        return Err(CodecError::OutOfMemory { bytes: u64::from(width) * u64::from(height) * u64::from(channels) });
+    };
+    // SAFETY: C4, the shim hands over `len` initialised bytes, which nobody else knows of.
+    let encoded = unsafe { std::slice::from_raw_parts(owned.as_ptr(), len) }.to_vec();
+    // SAFETY: C4, freed once, and not used after.
+    unsafe { fl_jpeg_free_bytes(owned.as_ptr()) };
+    Ok(encoded)
+}
+
+unsafe extern "C" {
+    fn fl_jpeg_encode(
+        pixels: *const u8,
+        width: u32,
+        height: u32,
+        channels: u32,
+        quality: c_int,
+        sampling_x: c_int,
+        sampling_y: c_int,
+        coding: c_int,
+        restarts: c_int,
+        bytes: *mut *mut u8,
+        length: *mut usize,
+    ) -> c_int;
+    fn fl_jpeg_free_bytes(bytes: *mut u8);
+}

@@ -1,0 +1,98 @@
+//! How a picture is to be decoded, and where its pixels go.
+//!
+//! The caller gives [`DecodeOptions`]. A decoder gets them with the memory that it writes to, as a [`Target`].
+
+use crate::error::CodecError;
+use crate::format::Format;
+use crate::header::Header;
+use crate::memory::grow;
+use crate::orientation::Orientation;
+use crate::scale::Scale;
+
+/// What the pixels of a decoded picture mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Three channels. Grey is repeated, palettes are looked up, alpha is dropped without blending.
+    Rgb,
+    /// One channel: a JPEG's own luma, else 0.299 R + 0.587 G + 0.114 B as Pillow rounds it.
+    Grey,
+    /// One channel unchanged: palette index or grey value (of 16 bits the high byte; 1, 2 and 4 bits of grey are spread
+    /// over 0..=255). A picture of more channels is an error.
+    Mask,
+}
+
+impl Mode {
+    /// Bytes in a pixel.
+    pub fn channels(self) -> u8 {
+        match self {
+            Self::Rgb => 3,
+            Self::Grey | Self::Mask => 1,
+        }
+    }
+}
+
+/// What the caller wants of a file.
+#[derive(Clone, Copy)]
+pub struct DecodeOptions<'a> {
+    /// What the pixels shall mean.
+    pub mode: Mode,
+    /// Whether the EXIF orientation is applied.
+    pub exif: bool,
+    /// More pixels than this are an error, found before memory is taken.
+    pub max_pixels: u64,
+    /// Approximate pixels of a JPEG, faster: at this scale, of each block only the coefficients whose row and column are
+    /// below 8 times the scale, by libjpeg's fast transform. Exact pixels if none.
+    pub fast: Option<Scale>,
+    /// Asked every few MB of output; when true, decoding ends with [`CodecError::Cancelled`].
+    pub cancel: &'a dyn Fn() -> bool,
+}
+
+impl DecodeOptions<'_> {
+    /// The scale of what comes out.
+    pub(crate) fn scale(&self) -> Scale {
+        self.fast.unwrap_or_default()
+    }
+
+    /// The orientation to apply.
+    pub(crate) fn orientation(&self, header: &Header) -> Orientation {
+        if self.exif { header.orientation } else { Orientation::IDENTITY }
+    }
+
+    /// Refuses too many pixels, before memory is taken.
+    pub(crate) fn check_header(&self, header: &Header) -> Result<(), CodecError> {
+        let Header { width, height, .. } = *header;
+        if u64::from(width) * u64::from(height) > self.max_pixels {
+            return Err(CodecError::TooManyPixels { width, height, limit: self.max_pixels });
+        }
+        self.check_cancel()
+    }
+
+    pub(crate) fn check_cancel(&self) -> Result<(), CodecError> {
+        if (self.cancel)() { Err(CodecError::Cancelled) } else { Ok(()) }
+    }
+}
+
+/// Where a decoder writes: the size the header promised, and memory that is taken only when asked for.
+pub(crate) struct Target<'a, 'o> {
+    pub width: u32,
+    pub height: u32,
+    pub options: &'a DecodeOptions<'o>,
+    pub pixels: &'a mut Vec<u8>,
+}
+
+impl Target<'_, '_> {
+    /// Memory for this many pixels, of the whole picture or a part of it.
+    pub fn pixels(&mut self, width: u32, height: u32) -> Result<&mut [u8], CodecError> {
+        let channels = self.options.mode.channels();
+        grow(self.pixels, u64::from(width) * u64::from(height) * u64::from(channels))
+    }
+
+    /// A decoder that finds another size than the header has walked over other bytes than the limit was checked on.
+    pub fn check_size(&self, format: Format, width: u32, height: u32) -> Result<(), CodecError> {
+        if (width, height) == (self.width, self.height) {
+            return Ok(());
+        }
+        let reason = format!("two sizes, {} x {} and {width} x {height}", self.width, self.height);
+        Err(CodecError::damaged(format, reason))
+    }
+}
