@@ -198,6 +198,26 @@ def test_law_6_each_job_deals_with_bad_samples_as_it_was_told(tmp_path: Path, so
             assert "zz.jpg" in lenient.snapshot()["substitutes"][0]["bad"]
 
 
+def test_after_an_error_a_job_goes_on_before_the_batch_that_could_not_be_delivered(
+    tmp_path: Path, socket: Path
+) -> None:
+    pictures = tmp_path / "pictures"
+    folder_of(pictures, 40)
+    (pictures / "zz.jpg").write_bytes(b"\xff\xd8 not a picture")
+    chain = [ops.DecodeImage(), ops.Resize((8, 8))]
+    with (
+        serving(socket),
+        fl.Loader(fl.folder(pictures), chain, batch_size=8, shuffle=True, share=str(socket)) as loader,
+    ):
+        received: list[int] = []
+        for _ in range(3):
+            with pytest.raises(fl.SampleError, match=r"zz.jpg"):
+                for batch in loader:
+                    received += batch["index"].tolist()
+            assert loader.state_dict()["epoch"] == 0, "it stays before the bad sample"
+        assert len(received) == len(set(received)) == loader.state_dict()["received"], "nothing comes twice"
+
+
 def test_batches_larger_than_many_segments_need_no_more_memory(socket: Path) -> None:
     # A segment has 16 samples of 200 bytes: the node has room for four of them.
     with (

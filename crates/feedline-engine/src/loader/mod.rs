@@ -7,12 +7,15 @@ mod arrival_book;
 mod cutter;
 mod deliverer;
 mod feed;
-mod own;
+mod inspect;
+mod progress;
 mod rider;
+mod stream;
 
 pub use deliverer::{Delivered, Deliverer, Open};
 pub use feed::{Connect, Feed, LocalFeed, Segment, SegmentMemory};
-pub use own::{Iteration, Loader, Next};
+pub use progress::{Iteration, Next};
+pub use stream::Loader;
 
 /// Interval at which a blocked reader checks for cancellation.
 pub const STREAM_POLL: std::time::Duration = std::time::Duration::from_millis(100);

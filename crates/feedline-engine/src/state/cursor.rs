@@ -127,7 +127,9 @@ pub enum Delivery {
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum StateError {
-    #[error("the state has format {found}, but this version reads format {FORMAT}")]
+    #[error(
+        "the state has format {found}, but this version reads format {FORMAT}; go on with the version of Feedline that saved it, or start the epoch anew with set_epoch"
+    )]
     Format { found: u32 },
     #[error(
         "the state is of other data: {saved} samples then, {now} now, or other names; restore the data, or start the epoch anew with set_epoch"

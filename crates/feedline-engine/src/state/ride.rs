@@ -110,7 +110,9 @@ pub struct RideState {
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum RideError {
-    #[error("the state has format {found}, but this version reads format {FORMAT}")]
+    #[error(
+        "the state has format {found}, but this version reads format {FORMAT}; go on with the version of Feedline that saved it, or start the epoch anew with set_epoch"
+    )]
     Format { found: u32 },
     #[error(
         "the state is of other data, ops, fields or library version: {saved} samples then, {now} now; restore them, or start the epoch anew with set_epoch"

@@ -8,41 +8,35 @@
 //! delivered; the state says what the consumer has received.
 
 use std::fmt;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use feedline_data::batch::Batch;
-use feedline_data::cost::CostFile;
-use feedline_data::memory::Iterating;
-use feedline_data::op::Effort;
 use feedline_data::plan::Plan;
-use feedline_order::{Epoch, Occurrence, OrderReport, SampleRequest};
+use feedline_order::Epoch;
 
 use super::arrival_book::ArrivalBook;
 use super::deliverer::{Deliverer, Open};
 use super::feed::Connect;
+use super::progress::{Iteration, Next, Progress, Stage};
 use super::rider::Rider;
 use crate::error::Error;
 use crate::machine::Machine;
-use crate::metrics::{Snapshot, Timeline};
-use crate::offload::OffloadReport;
 use crate::run::{Lasting, Run, keep_costs, lasting_for};
 use crate::state::{Received, SavedState, lock};
 use crate::supply::{Supply, supply_for};
 
 /// A stream of batches.
 pub struct Loader {
-    plan: Arc<Plan>,
+    pub(super) plan: Arc<Plan>,
     /// What a run of this process prepares from; none if samples come from segments that are shared.
-    supply: Option<Arc<dyn Supply>>,
-    lasting: Lasting,
-    machine: Machine,
+    pub(super) supply: Option<Arc<dyn Supply>>,
+    pub(super) lasting: Lasting,
+    pub(super) machine: Machine,
     node: Option<Node>,
     /// Prepares batches in this process.
     own: Option<Open>,
     /// The order in which batches were delivered, where it is decided while the plan runs.
-    arrivals: Option<ArrivalBook>,
+    pub(super) arrivals: Option<ArrivalBook>,
     progress: Mutex<Progress>,
     /// Held while a run starts, or a node is reached: by one at a time, and nobody who only looks has to wait for it.
     starting: Mutex<()>,
@@ -62,60 +56,6 @@ impl fmt::Debug for Loader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loader").field("plan", &self.plan).field("progress", &self.progress).finish_non_exhaustive()
     }
-}
-
-#[derive(Debug)]
-struct Progress {
-    run: Option<Arc<dyn Deliverer>>,
-    /// Whether batches are prepared here though there was a node.
-    has_lost_node: bool,
-    /// Whether there was a node.
-    was_attached: bool,
-    received: Received,
-    iteration: Iteration,
-    stage: Stage,
-    is_closed: bool,
-    /// While it iterates, other loaders of the process leave it its part of the machine.
-    iterating: Option<Iterating>,
-}
-
-/// The number of an iteration: one pass of a `for` loop.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Iteration(u64);
-
-impl Iteration {
-    /// Its number, for callers that cannot hold the type.
-    pub fn number(self) -> u64 {
-        self.0
-    }
-
-    /// The iteration with this number.
-    pub fn from_number(number: u64) -> Self {
-        Self(number)
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// No batch of the current epoch has been received in this iteration.
-    Fresh,
-    /// Some have.
-    Under,
-    /// All have.
-    Ended,
-    /// The next batch could not be delivered.
-    Stuck,
-}
-
-/// What a wait gave.
-#[derive(Debug)]
-pub enum Next {
-    /// A batch.
-    Batch(Box<Batch>),
-    /// The epoch has ended.
-    End,
-    /// Nothing yet: ask again.
-    NotYet,
 }
 
 impl Loader {
@@ -311,68 +251,6 @@ impl Loader {
         Ok(())
     }
 
-    /// What a storage server does for it, and why, where samples come from one.
-    pub fn offload(&self) -> Option<OffloadReport> {
-        self.supply.as_ref()?.offload()
-    }
-
-    /// All that was done so far, in numbers.
-    pub fn snapshot(&self) -> Snapshot {
-        let run = self.lock().run.clone();
-        let queue = run.as_ref().map(|run| run.queue()).unwrap_or_default();
-        let unstarted = || match &self.supply {
-            Some(_) => self.plan.config().num_workers.resolve(&self.machine.share),
-            None => 0,
-        };
-        let workers = run.map_or_else(unstarted, |run| run.workers());
-        let Lasting { metrics, budget, .. } = &self.lasting;
-        let reservoir = self.supply.as_ref().and_then(|supply| supply.reservoir());
-        Snapshot { reservoir, ..Snapshot::new(metrics, workers, queue, budget.snapshot()) }
-    }
-
-    /// What each sample of the source, in its order, will take in the epoch that the next iteration would run.
-    pub fn costs(&self) -> Vec<Duration> {
-        let (epoch, source) = (self.upcoming_epoch(), self.plan.source());
-        let wanted = |ordinal| SampleRequest { id: source.id_at(ordinal), epoch, occurrence: Occurrence(0) };
-        let effort = |wanted| self.supply.as_ref().map_or(Effort::Usual, |supply| supply.effort(wanted));
-        let predict = |wanted| self.lasting.costs.predict(&*self.plan, wanted, effort(wanted));
-        (0..source.len()).map(|ordinal| predict(wanted(ordinal))).collect()
-    }
-
-    /// Notes what each sample of an epoch takes.
-    pub fn watch_costs(&self, epoch: Epoch) {
-        self.lasting.costs.watch(&*self.plan, epoch);
-    }
-
-    /// What the samples of that epoch took, in the source's order, as far as they were prepared.
-    pub fn watched_costs(&self) -> Vec<Option<Duration>> {
-        self.lasting.costs.watched(&*self.plan)
-    }
-
-    /// Begins to keep the life of up to `most_samples` samples and of their batches; gives when it began.
-    pub fn start_timeline(&self, most_samples: usize) -> Instant {
-        self.lasting.metrics.recorder.start(most_samples)
-    }
-
-    /// Ends that, and gives what was kept.
-    pub fn stop_timeline(&self) -> Option<Timeline> {
-        self.lasting.metrics.recorder.stop()
-    }
-
-    /// Writes what samples cost to a file, by which a planned order can be made.
-    pub fn save_costs(&self, path: &Path) -> std::io::Result<()> {
-        CostFile::at(path).write(&self.lasting.costs, &*self.plan)
-    }
-
-    /// What the order of delivery changes; nothing in strict order. In planned order: in `epoch`, by default the one that the next
-    /// iteration would run. In arrival order: in the epoch under way, or else the last one.
-    pub fn order_report(&self, epoch: Option<Epoch>) -> Option<OrderReport> {
-        match &self.arrivals {
-            Some(arrivals) => arrivals.report(epoch, &self.plan),
-            None => self.plan.order_report(epoch.unwrap_or_else(|| self.upcoming_epoch())),
-        }
-    }
-
     /// Ends an iteration early: its prepared work, memory and threads are freed. The next one starts anew.
     pub fn abandon(&self, iteration: Iteration) {
         let _turn = self.turn();
@@ -484,7 +362,7 @@ impl Loader {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Progress> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -492,35 +370,5 @@ impl Loader {
 impl Drop for Loader {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-impl Progress {
-    fn check(&self, iteration: Iteration) -> Result<(), Error> {
-        match iteration {
-            _ if self.is_closed => Err(Error::Closed),
-            iteration if self.iteration == iteration => Ok(()),
-            _ => Err(Error::Superseded),
-        }
-    }
-
-    fn upcoming_epoch(&self) -> Epoch {
-        Epoch(self.received.epoch().0 + u64::from(self.stage == Stage::Under))
-    }
-
-    /// Goes to the beginning of an epoch.
-    fn jump(&mut self, epoch: Epoch) {
-        let mut received = self.received.clone();
-        received.jump(epoch);
-        self.go_on_from(received);
-    }
-
-    fn go_on_from(&mut self, received: Received) {
-        self.stage = Stage::Fresh;
-        self.iterating = None;
-        if let Some(run) = &self.run {
-            run.seek(&received);
-        }
-        self.received = received;
     }
 }
