@@ -210,10 +210,14 @@ def test_after_an_error_a_job_goes_on_before_the_batch_that_could_not_be_deliver
         fl.Loader(fl.folder(pictures), chain, batch_size=8, shuffle=True, share=str(socket)) as loader,
     ):
         received: list[int] = []
+
+        def receive() -> None:
+            for batch in loader:
+                received.extend(batch["index"].tolist())
+
         for _ in range(3):
             with pytest.raises(fl.SampleError, match=r"zz.jpg"):
-                for batch in loader:
-                    received += batch["index"].tolist()
+                receive()
             assert loader.state_dict()["epoch"] == 0, "it stays before the bad sample"
         assert len(received) == len(set(received)) == loader.state_dict()["received"], "nothing comes twice"
 
