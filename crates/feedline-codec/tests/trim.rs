@@ -283,3 +283,27 @@ fn bytes_that_are_missing_or_changed_between_restarts_give_a_trimmed_picture_or_
         }
     }
 }
+
+#[test]
+fn a_block_brighter_than_any_picture_is_not_coded_anew_for_a_smaller_one() {
+    // White, with a quantiser that multiplies it far beyond: the short way of the decoder wraps around, the long one saturates.
+    let file = encode_jpeg_as(JpegCoding::Baseline, &[255; 64 * 16], (64, 16, 1), 100, Subsampling::Grey).unwrap();
+    let table = file.windows(2).position(|marker| marker == [0xff, 0xdb]).unwrap() + 5;
+    let with = |quantiser: u8| [&file[..table], &[quantiser], &file[table + 1..]].concat();
+    let crop = Rect { left: 0, top: 0, width: 32, height: 8 };
+    let small = DecodeOptions { fast: Some(Scale::Half), ..options(Mode::Rgb) };
+    for (quantiser, can_be_trimmed) in [(1, true), (7, true), (9, false), (255, false)] {
+        let file = with(quantiser);
+        let index = SeekIndex::build(&file).unwrap();
+        let range = index.bytes_for(crop, &small).unwrap();
+        let bytes = &file[range.start as usize..range.end as usize];
+        assert_eq!(index.trim(crop, &small, bytes, range.start).is_ok(), can_be_trimmed, "{quantiser}");
+        let whole = Rect { left: 0, top: 0, width: 64, height: 16 };
+        let range = index.bytes_for(whole, &options(Mode::Rgb)).unwrap();
+        let bytes = &file[range.start as usize..range.end as usize];
+        assert!(
+            index.trim(whole, &options(Mode::Rgb), bytes, range.start).is_ok(),
+            "bits as they are can always be sent"
+        );
+    }
+}

@@ -7,15 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use feedline_data::batch::{Batch, FieldData, Sample};
+use feedline_data::batch::{Batch, FieldData};
 use feedline_data::cut::Cut;
-use feedline_data::memory::Workspace;
 use feedline_data::plan::Plan;
 use feedline_data::testing::open;
 use feedline_engine::loader::{Loader, Next};
 use feedline_engine::machine::Machine;
-use feedline_engine::metrics::Metrics;
-use feedline_engine::supply::{LocalSupply, Reading, Ready, Supply, SupplyError, Task};
+use feedline_engine::supply::{LocalSupply, Loading, Ready, Supply, SupplyError, Task};
 use feedline_order::{Epoch, SampleRequest};
 
 const SAMPLES: usize = 120;
@@ -71,16 +69,9 @@ impl Supply for Disturbed {
         }
     }
 
-    fn load(
-        &self,
-        wanted: SampleRequest,
-        reading: Reading,
-        sample: &mut Sample<'_>,
-        workspace: &mut Workspace,
-        metrics: &Metrics,
-    ) -> Result<Cut, SupplyError> {
+    fn load(&self, loading: Loading<'_, '_>) -> Result<Cut, SupplyError> {
         self.disturbance.wait();
-        self.local.load(wanted, reading, sample, workspace, metrics)
+        self.local.load(loading)
     }
 }
 

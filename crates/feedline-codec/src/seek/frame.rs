@@ -4,6 +4,7 @@
 //! of all components. It can be written again for a part of the picture.
 
 use super::huffman::Code;
+use super::walk::COMPONENTS;
 
 /// Limits of libjpeg.
 const MAX_BLOCKS_IN_MCU: usize = 10;
@@ -139,6 +140,16 @@ impl Frame {
             segment = rest;
         }
         Some(())
+    }
+
+    /// By how much the DC coefficients of each component are multiplied.
+    pub fn dc_quantisers(&self) -> [u16; COMPONENTS] {
+        let of = |component: &Component| {
+            self.quantisers[usize::from(component.quantiser)].as_ref().map_or(0, |values| values[0])
+        };
+        let mut all = [0; COMPONENTS];
+        all.iter_mut().zip(&self.components).for_each(|(quantiser, component)| *quantiser = of(component));
+        all
     }
 
     fn read_quantisers(&mut self, mut segment: &[u8]) -> Option<()> {

@@ -22,6 +22,11 @@ const CODES: usize = 8;
 const ZEROS: u8 = 0xf0;
 const END: u8 = 0;
 
+/// The mean of a block times 8 lies within 1024, so its DC coefficient does, once it is multiplied by its quantiser. From 8192 on
+/// (2^15 less the two bits that it is shifted by), the decoder of a smaller picture gives other pixels for a block whose other
+/// coefficients are all left out: it has a shorter way for that, which wraps around where the longer one saturates.
+const MOST_DC: i64 = 8192;
+
 /// Data coded anew.
 pub(super) struct Recoded {
     /// The header with the codes of the data.
@@ -114,10 +119,14 @@ impl Tokens {
         let mut this = Self { list: Vec::with_capacity(scan.bytes.len()), counts: Box::new([[0; 256]; CODES]) };
         let mut mcus = Mcus::new(frame, scan);
         let (ranks, count) = (order.ranks(), order.count());
+        let quantisers = frame.dc_quantisers();
         let mut predictors = [0; COMPONENTS];
         for _ in 0..scan.segments.iter().map(|segment| segment.mcus).sum() {
             let next = mcus.next_with(|block, dc, bits| {
                 let component = frame.components[block.component];
+                if (i64::from(dc as i16) * i64::from(quantisers[block.component])).abs() >= MOST_DC {
+                    return None;
+                }
                 // A decoder takes DC values modulo 2^16.
                 let difference =
                     (dc as i16).wrapping_sub(std::mem::replace(&mut predictors[block.component], dc as i16));

@@ -1,6 +1,7 @@
 //! Part of a source, under the parent's ids: a random share of it, or a list.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 use feedline_order::random::{Purpose, StreamKey};
@@ -105,7 +106,24 @@ fn share(parent: &dyn Source, seed: Seed, from: f64, to: f64) -> Result<Vec<u64>
     Ok((place(from)..place(to)).map(|position| parent.id_at(order.at(position)).0).collect())
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Source for SubsetSource {
+    fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    fn address(&self, id: SampleId) -> Option<(String, Option<Range<u64>>)> {
+        self.parent.address(id)
+    }
+
+    fn skipped(&self) -> u64 {
+        self.parent.skipped()
+    }
+
+    fn version(&self) -> u128 {
+        self.parent.version()
+    }
+
     fn len(&self) -> u64 {
         self.ids.len() as u64
     }

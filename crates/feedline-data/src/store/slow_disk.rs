@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{DiskStore, Names, Object, OpenStore, Room, Store, StoreError, Version};
+use super::{DiskStore, Names, Object, OpenStore, Peer, Remote, Room, Store, StoreError, Version};
 
 /// The scheme of its addresses: `slow-disk://seek_ms=8,mb_per_second=150/path`.
 const SCHEME: &str = "slow-disk";
@@ -84,7 +84,17 @@ impl SlowStore {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Store for SlowStore {
+    /// Whoever prepares samples near the data would read them from another disk.
+    fn peer(&self) -> Option<Arc<dyn Peer>> {
+        None
+    }
+
+    fn is_near(&self) -> bool {
+        false
+    }
+
     fn list(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError> {
         self.inner.list(accept)
     }
@@ -122,7 +132,21 @@ struct SlowObject {
     disk: Arc<SlowDisk>,
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Object for SlowObject {
+    fn is_empty(&self) -> bool {
+        self.inner.is_empty()
+    }
+
+    fn is_in_memory(&self) -> bool {
+        self.inner.is_in_memory()
+    }
+
+    /// What is fetched otherwise would not take the disk's time.
+    fn remote(&self) -> Option<&dyn Remote> {
+        None
+    }
+
     fn len(&self) -> u64 {
         self.inner.len()
     }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use feedline_data::batch::FieldTypes;
 use feedline_data::source::{OpenPart, Origin, Part, Source, SourceError, SubsetSource};
-use feedline_data::store::{Object, Room as _, StoreError};
-use feedline_order::SampleId;
+use feedline_data::store::{Object, Peer, Room as _, StoreError};
+use feedline_order::{Block, SampleId};
 
 use super::DoctorError;
 use super::watch::Trainer;
@@ -123,7 +123,35 @@ impl Object for HeldObject {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Source for HeldSource {
+    fn is_empty(&self) -> bool {
+        self.parent.is_empty()
+    }
+
+    /// What is held is here.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
+    /// What is held is not read in sequence.
+    fn blocks(&self) -> Option<Vec<Block>> {
+        None
+    }
+
+    /// What is held is not prepared elsewhere.
+    fn peer(&self) -> Option<Arc<dyn Peer>> {
+        None
+    }
+
+    fn skipped(&self) -> u64 {
+        self.parent.skipped()
+    }
+
+    fn version(&self) -> u128 {
+        self.parent.version()
+    }
+
     fn len(&self) -> u64 {
         self.parent.len()
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use feedline_data::batch::{FieldTypes, Kind, Sample, Tensor, Value};
 use feedline_data::dtype::Dtype;
 use feedline_data::memory::Workspace;
-use feedline_data::op::{CheckError, Decoding, Facts, Need, On, Op, OpError, PlannedOp};
+use feedline_data::op::{Ahead, CheckError, Decoding, Facts, Need, On, Op, OpError, PlannedOp};
 use feedline_data::plan::Plan;
 use feedline_data::volume::{Foreground, Region};
 use feedline_order::Draw;
@@ -38,7 +38,27 @@ pub(super) fn skipped(plan: &Plan) -> Vec<PlannedOp> {
     plan.ops().iter().enumerate().map(skip).collect()
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Op for Skipped {
+    /// Its own code runs no interpreter, whatever it stands in for.
+    fn is_foreign(&self) -> bool {
+        false
+    }
+
+    fn resolve(&self, draw: &Draw, facts: Facts) -> Vec<(&'static str, f64)> {
+        self.planned.op().resolve(draw, facts)
+    }
+
+    fn apply_ahead(
+        &self,
+        sample: &mut Sample<'_>,
+        draw: &Draw,
+        _: &Ahead<'_>,
+        workspace: &mut Workspace,
+    ) -> Result<(), OpError> {
+        self.apply(sample, draw, workspace)
+    }
+
     fn on(&self) -> &On {
         self.planned.op().on()
     }

@@ -14,7 +14,7 @@ use feedline_data::op::{ChainObserver, FailedOp, OpRange};
 use feedline_data::plan::Plan;
 use feedline_engine::machine::Machine;
 use feedline_engine::metrics::Metrics;
-use feedline_engine::supply::{LocalSupply, Reading, Supply as _};
+use feedline_engine::supply::{Loading, LocalSupply, Reading, Supply as _};
 use feedline_order::SampleRequest;
 
 use super::content::Content;
@@ -155,7 +155,13 @@ impl Definition {
                 Kernels::Fastest => Workspace::new(Cancel::default(), 0),
             };
             let mut sample = Sample::new();
-            let loaded = self.supply.load(wanted, Reading::Plain, &mut sample, &mut workspace, &self.metrics);
+            let loaded = self.supply.load(Loading {
+                request: wanted,
+                reading: Reading::Plain,
+                sample: &mut sample,
+                workspace: &mut workspace,
+                metrics: &self.metrics,
+            });
             loaded.map_err(|error| chain(&error))?;
             each(0, &sample);
             let all = 0..self.plan.ops().len();

@@ -3,6 +3,7 @@
 //! In: a task. Out: for each slot what was prepared, or a failure as a value (law 6). A panic in an op is a failure of
 //! its sample, not of the process.
 
+use crate::supply::Loading;
 use std::error::Error as StdError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -251,8 +252,13 @@ impl Preparer {
         // What is kept is kept whole, so the ops before that place do not look ahead.
         let may_keep = may_keep && reading == Reading::Trimmed;
         let keeping = if may_keep { self.supply.keeps(wanted, &self.metrics) } else { None };
-        let loading = if keeping.is_some() { Reading::Complete } else { reading };
-        let loaded = self.supply.load(wanted, loading, &mut sample, &mut self.workspace, &self.metrics);
+        let loaded = self.supply.load(Loading {
+            request: wanted,
+            reading: if keeping.is_some() { Reading::Complete } else { reading },
+            sample: &mut sample,
+            workspace: &mut self.workspace,
+            metrics: &self.metrics,
+        });
         let cut = loaded.map_err(|error| match error {
             error if let Some(memory) = error.no_memory() => self.no_memory(memory, wanted, place),
             other => self.failure(wanted, place, Box::new(other)),

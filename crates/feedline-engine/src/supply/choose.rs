@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use feedline_data::plan::Plan;
 
-use super::{LocalSupply, NearSupply, PrefixCache, ReadAhead, ReservoirSupply, SegmentSupply, Supply};
+use super::{LocalSupply, PrefixCache, ReadAhead, ReservoirSupply, SegmentSupply, Supply};
 use crate::machine::Machine;
 
 /// The supply of a plan's samples.
@@ -16,8 +16,8 @@ pub(crate) fn supply_for(plan: &Arc<Plan>, machine: &Machine) -> Arc<dyn Supply>
             Arc::new(ReservoirSupply::new(plan, reservoir, local, machine))
         }
         _ if SegmentSupply::is_for(plan, &local) => Arc::new(SegmentSupply::new(local)),
-        Some((peer, prefix)) => Arc::new(NearSupply::new(plan, local, peer, prefix, machine)),
-        None if plan.source().is_remote() => Arc::new(ReadAhead::new(plan, local, machine)),
+        Some((peer, prefix)) => Arc::new(ReadAhead::near(plan, local, peer, prefix, machine)),
+        None if plan.source().is_remote() => Arc::new(ReadAhead::of_source(local, machine)),
         None => Arc::new(local),
     };
     match &plan.config().cache {

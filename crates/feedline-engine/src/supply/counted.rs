@@ -29,7 +29,16 @@ pub(super) fn counted(
     Arc::new(Counted { object, epoch, traffic: Arc::clone(traffic), cancel: cancel.clone() })
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Object for Counted {
+    fn is_empty(&self) -> bool {
+        self.object.is_empty()
+    }
+
+    fn is_in_memory(&self) -> bool {
+        self.object.is_in_memory()
+    }
+
     fn len(&self) -> u64 {
         self.object.len()
     }

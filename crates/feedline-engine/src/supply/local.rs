@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use feedline_codec::read_header;
-use feedline_data::batch::{Encoded, EncodedContent, Kind, Memory, Pixels, Sample, Tensor, Value};
+use feedline_data::batch::{Encoded, EncodedContent, Kind, Memory, Pixels, Tensor, Value};
 use feedline_data::cut::Cut;
 use feedline_data::dtype::Dtype;
 use feedline_data::memory::{Buffer, NoMemory, Workspace};
@@ -22,8 +22,7 @@ use super::seek::{Found, SeekIndexes};
 use super::volumes::Volumes;
 use super::{Reading, Ready, Supply, SupplyError};
 use crate::machine::Machine;
-use crate::metrics::Metrics;
-use crate::supply::Task;
+use crate::supply::{Loading, Task};
 
 /// A source read by this process.
 #[derive(Debug)]
@@ -185,28 +184,15 @@ impl Supply for LocalSupply {
         self.volumes.effort(&self.plan, wanted)
     }
 
-    fn load(
-        &self,
-        wanted: SampleRequest,
-        reading: Reading,
-        sample: &mut Sample<'_>,
-        workspace: &mut Workspace,
-        metrics: &Metrics,
-    ) -> Result<Cut, SupplyError> {
-        self.load_with(&[], (wanted, reading), sample, workspace, metrics)
+    fn load(&self, loading: Loading<'_, '_>) -> Result<Cut, SupplyError> {
+        self.load_with(&[], loading)
     }
 }
 
 impl LocalSupply {
     /// Loads a sample of which parts were fetched ahead.
-    pub(super) fn load_with(
-        &self,
-        parts: &[Part],
-        (wanted, reading): (SampleRequest, Reading),
-        sample: &mut Sample<'_>,
-        workspace: &mut Workspace,
-        metrics: &Metrics,
-    ) -> Result<Cut, SupplyError> {
+    pub(super) fn load_with(&self, parts: &[Part], mut loading: Loading<'_, '_>) -> Result<Cut, SupplyError> {
+        let Loading { request: wanted, reading, ref mut sample, ref mut workspace, metrics } = loading;
         let id = wanted.id;
         let reader = Reader { parts, epoch: wanted.epoch, metrics };
         for field in &self.fields {
@@ -235,7 +221,7 @@ impl LocalSupply {
             }
             sample.put(name, value(kind, *dtype, shape, memory));
         }
-        self.volumes.load(&self.plan, (wanted, reading), sample, workspace, metrics)?;
+        self.volumes.load(&self.plan, loading)?;
         Ok(Cut(0))
     }
 }

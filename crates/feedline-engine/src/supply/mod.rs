@@ -29,7 +29,7 @@ pub use ahead::ReadAhead;
 pub(crate) use choose::supply_for;
 pub use indexing::{Indexed, index_source};
 pub use local::LocalSupply;
-pub use near::{NearPreparer, NearSupply, NearWorkspace, PrepareError};
+pub use near::{NearPreparer, NearWorkspace, PrepareError};
 pub use prefix_cache::PrefixCache;
 pub use reservoir::ReservoirSupply;
 pub use seek::{Found, SeekIndexes};
@@ -83,14 +83,7 @@ pub trait Supply: Send + Sync + Debug {
     }
 
     /// Loads one sample of a task that is ready; says how many ops of the chain have been done already.
-    fn load(
-        &self,
-        wanted: SampleRequest,
-        reading: Reading,
-        sample: &mut Sample<'_>,
-        workspace: &mut Workspace,
-        metrics: &Metrics,
-    ) -> Result<Cut, SupplyError>;
+    fn load(&self, loading: Loading<'_, '_>) -> Result<Cut, SupplyError>;
 
     /// Whether the supply wants to have a sample back as it is at some cut, to give it sooner the next time. Asked before
     /// the sample is loaded.
@@ -107,6 +100,29 @@ pub trait Supply: Send + Sync + Debug {
         _workspace: &mut Workspace,
         _metrics: &Metrics,
     ) {
+    }
+}
+
+/// A sample that is being loaded, and what it is loaded with.
+#[derive(Debug)]
+pub struct Loading<'a, 's> {
+    /// Which sample.
+    pub request: SampleRequest,
+    /// How much of it.
+    pub reading: Reading,
+    /// Where its fields go.
+    pub sample: &'a mut Sample<'s>,
+    /// The tools of the thread.
+    pub workspace: &'a mut Workspace,
+    /// Counts what is read.
+    pub metrics: &'a Metrics,
+}
+
+impl<'s> Loading<'_, 's> {
+    /// The same sample, loaded by another supply, which reads this much of it.
+    fn with(&mut self, reading: Reading) -> Loading<'_, 's> {
+        let Self { request, ref mut sample, ref mut workspace, metrics, .. } = *self;
+        Loading { request, reading, sample, workspace, metrics }
     }
 }
 

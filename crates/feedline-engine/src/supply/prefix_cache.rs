@@ -26,9 +26,9 @@ use feedline_order::SampleRequest;
 
 use crate::cache::{Memories, MemoryShelf, Shelf, record};
 use crate::machine::Machine;
-use crate::metrics::{Metrics, OpTotals, TrafficMeter};
+use crate::metrics::{Metrics, OpTotals, ReservoirSnapshot, TrafficMeter};
 use crate::offload::OffloadReport;
-use crate::supply::{Keeping, Reading, Ready, Supply, SupplyError, Task};
+use crate::supply::{Keeping, Loading, Reading, Ready, Supply, SupplyError, Task};
 
 /// Samples that are measured before the form is chosen.
 const MEASURED_SAMPLES: u64 = 32;
@@ -234,7 +234,16 @@ impl PrefixCache {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Supply for PrefixCache {
+    fn request_whole(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
+        self.inner.request_whole(tasks, ready);
+    }
+
+    fn reservoir(&self) -> Option<ReservoirSnapshot> {
+        self.inner.reservoir()
+    }
+
     fn request(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
         if !self.plan.source().is_remote() {
             return self.inner.request(tasks, ready);
@@ -277,14 +286,9 @@ impl Supply for PrefixCache {
         self.inner.offload()
     }
 
-    fn load(
-        &self,
-        wanted: SampleRequest,
-        reading: Reading,
-        sample: &mut Sample<'_>,
-        workspace: &mut Workspace,
-        metrics: &Metrics,
-    ) -> Result<Cut, SupplyError> {
+    fn load(&self, loading: Loading<'_, '_>) -> Result<Cut, SupplyError> {
+        let mut loading = loading;
+        let Loading { request: wanted, reading, ref mut sample, ref mut workspace, metrics } = loading;
         if let Some(cut) = self.cut(metrics).filter(|_| reading != Reading::Plain)
             && let Some(bytes) = self.find(wanted, cut, workspace, metrics)?
             && record::read(&bytes, sample, (&self.plan, cut, wanted), workspace).map_err(StoreError::from)?.is_some()
@@ -297,10 +301,10 @@ impl Supply for PrefixCache {
         let is_encoded = self.cut.get() == Some(&Cut(0));
         let is_whole = reading == Reading::Complete;
         let reading = if reading == Reading::Complete && !is_encoded { Reading::Plain } else { reading };
-        match self.inner.load(wanted, reading, sample, workspace, metrics) {
+        match self.inner.load(loading.with(reading)) {
             // Damage outside of what the ops need is no reason to fail: the sample is made without being kept.
             Err(SupplyError::Volume(error)) if is_whole && error.no_memory().is_none() => {
-                self.inner.load(wanted, Reading::Trimmed, sample, workspace, metrics)
+                self.inner.load(loading.with(Reading::Trimmed))
             }
             loaded => loaded,
         }

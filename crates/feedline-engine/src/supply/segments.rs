@@ -12,17 +12,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use feedline_data::batch::Sample;
 use feedline_data::cut::Cut;
-use feedline_data::memory::Workspace;
 use feedline_data::op::Effort;
 use feedline_data::plan::Plan;
 use feedline_order::{Epoch, Occurrence, SampleRequest, Segments};
 
 use super::haul::{Desk, Haul, hauls, stored_parts};
 use super::reader::Part;
-use super::{LocalSupply, Reading, Ready, Supply, SupplyError};
-use crate::metrics::{Metrics, ReservoirSnapshot};
+use super::{Loading, LocalSupply, Ready, Supply, SupplyError};
+use crate::metrics::ReservoirSnapshot;
 use crate::supply::Task;
 
 /// Stored bytes that may wait for threads.
@@ -295,16 +293,9 @@ impl Supply for SegmentSupply {
         Some(ReservoirSnapshot { samples: state.held.len() as u64, ..state.numbers })
     }
 
-    fn load(
-        &self,
-        wanted: SampleRequest,
-        reading: Reading,
-        sample: &mut Sample<'_>,
-        workspace: &mut Workspace,
-        metrics: &Metrics,
-    ) -> Result<Cut, SupplyError> {
-        let parts = self.reads.lock().held.get(&wanted).map_or_else(Arc::default, Arc::clone);
-        self.reads.local.load_with(&parts, (wanted, reading), sample, workspace, metrics)
+    fn load(&self, loading: Loading<'_, '_>) -> Result<Cut, SupplyError> {
+        let parts = self.reads.lock().held.get(&loading.request).map_or_else(Arc::default, Arc::clone);
+        self.reads.local.load_with(&parts, loading)
     }
 }
 

@@ -21,6 +21,7 @@ use super::seek::shelf_name;
 use super::{Reading, SupplyError};
 use crate::cache::Shelf;
 use crate::metrics::Metrics;
+use crate::supply::Loading;
 
 /// The fields of a plan that are volumes.
 #[derive(Debug)]
@@ -70,14 +71,8 @@ impl Volumes {
     }
 
     /// Gives a sample its volumes.
-    pub fn load(
-        &self,
-        plan: &Plan,
-        (wanted, reading): (SampleRequest, Reading),
-        sample: &mut Sample<'_>,
-        workspace: &mut Workspace,
-        metrics: &Metrics,
-    ) -> Result<(), SupplyError> {
+    pub fn load(&self, plan: &Plan, loading: Loading<'_, '_>) -> Result<(), SupplyError> {
+        let Loading { request: wanted, reading, sample, workspace, metrics } = loading;
         let mut volumes = Vec::with_capacity(self.fields.len());
         for field in &self.fields {
             volumes.push(OpenVolume::open(plan, wanted, field, workspace, metrics)?);

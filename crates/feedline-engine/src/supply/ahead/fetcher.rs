@@ -43,15 +43,15 @@ impl Fetcher {
         needs: Arc<dyn Needs>,
         held: Arc<Held>,
         traffic: Arc<TrafficMeter>,
-        (limit, most_requests): (u64, usize),
+        limit: u64,
     ) -> std::io::Result<Self> {
         let (messages, received) = mpsc::channel();
         let state = State {
+            most_requests: needs.most_requests(),
             needs,
             held,
             traffic,
             limit,
-            most_requests,
             messages: messages.clone(),
             used: 0,
             numbers: 0,

@@ -17,18 +17,19 @@ mod held;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::offload::OffloadReport;
+
 pub(super) use self::coalesce::Cargo;
 use self::fetcher::Fetcher;
 pub(super) use self::fetcher::Room;
 use self::held::Held;
 use super::reader::Part;
-use super::{LocalSupply, Reading, Ready, Supply, SupplyError};
+use super::{Loading, LocalSupply, Reading, Ready, Supply, SupplyError};
 use crate::machine::Machine;
-use crate::metrics::{Metrics, TrafficMeter};
+use crate::metrics::TrafficMeter;
 use crate::supply::Task;
-use feedline_data::batch::Sample;
 use feedline_data::cut::Cut;
-use feedline_data::memory::{Budget, Workspace};
+use feedline_data::memory::Budget;
 use feedline_data::op::Effort;
 use feedline_data::plan::Plan;
 use feedline_data::store::{Done, Fetch, StoreError};
@@ -36,34 +37,24 @@ use feedline_order::SampleRequest;
 
 /// Requests that are under way at once.
 const MOST_REQUESTS: usize = 64;
-/// Samples to be asked for ahead: half of them under way, half of them here or in preparation.
-const SAMPLES_AHEAD: usize = 2 * MOST_REQUESTS;
 /// The share of the memory budget that fetched bytes may take beside it, and the most that they may.
 const BUDGET_SHARE: u64 = 8;
 const MOST_BYTES: u64 = 256 << 20;
 
-/// A supply that fetches ahead.
-#[derive(Debug)]
-pub struct ReadAhead {
-    local: Arc<LocalSupply>,
-    fetching: Fetching,
-}
-
-impl ReadAhead {
-    /// Fetches what `local` will read for the samples of `plan`.
-    pub fn new(plan: &Plan, local: LocalSupply, machine: &Machine) -> Self {
-        let local = Arc::new(local);
-        Self {
-            fetching: Fetching::new(plan, Arc::<LocalSupply>::clone(&local), Arc::default(), MOST_REQUESTS, machine),
-            local,
-        }
-    }
-}
-
-/// Says what samples need from peers, and gets it.
+/// What samples need from peers, how it is fetched, and how a sample is made of it.
 pub(super) trait Needs: Send + Sync + Debug {
     /// The plan whose samples they are.
     fn plan(&self) -> &Plan;
+
+    /// Requests that may be under way at once.
+    fn most_requests(&self) -> usize {
+        MOST_REQUESTS
+    }
+
+    /// Samples to be asked for ahead: half of them under way, half of them here or in preparation.
+    fn samples_ahead(&self) -> usize {
+        2 * self.most_requests()
+    }
 
     /// What a sample needs; an error if that cannot be said.
     fn needs(&self, wanted: SampleRequest, reading: Reading) -> Result<Vec<Cargo>, StoreError>;
@@ -73,6 +64,17 @@ pub(super) trait Needs: Send + Sync + Debug {
 
     /// Begins to fetch it.
     fn fetch(&self, cargo: &Cargo, done: Done) -> Fetch;
+
+    /// Loads a sample of which parts were fetched.
+    fn load(&self, parts: &[Part], loading: Loading<'_, '_>) -> Result<Cut, SupplyError>;
+
+    /// What there is to do until a sample is loaded.
+    fn effort(&self, wanted: SampleRequest) -> Effort;
+
+    /// What a peer near the data does, and why.
+    fn offload(&self) -> Option<OffloadReport> {
+        None
+    }
 }
 
 impl Needs for LocalSupply {
@@ -90,48 +92,46 @@ impl Needs for LocalSupply {
         let Cargo::Range { object, range } = cargo else { unreachable!("only ranges are needed") };
         object.remote().expect("only what is with a peer is fetched").fetch(range.clone(), done)
     }
+
+    fn load(&self, parts: &[Part], loading: Loading<'_, '_>) -> Result<Cut, SupplyError> {
+        self.load_with(parts, loading)
+    }
+
+    fn effort(&self, wanted: SampleRequest) -> Effort {
+        Supply::effort(self, wanted)
+    }
 }
 
-/// Tasks on their way to what they need from peers.
+/// A supply that fetches ahead.
 #[derive(Debug)]
-pub(super) struct Fetching {
+pub struct ReadAhead {
     needs: Arc<dyn Needs>,
     held: Arc<Held>,
     traffic: Arc<TrafficMeter>,
     limit: u64,
-    most_requests: usize,
     /// Started with the first request.
     fetcher: Mutex<Option<Fetcher>>,
 }
 
-impl Fetching {
-    /// Nothing is fetched yet.
-    pub fn new(
-        plan: &Plan,
-        needs: Arc<dyn Needs>,
-        traffic: Arc<TrafficMeter>,
-        most_requests: usize,
-        machine: &Machine,
-    ) -> Self {
-        let asked = plan.config().memory_budget.map(|bytes| bytes.0);
+impl ReadAhead {
+    /// Fetches what `local` will read.
+    pub fn of_source(local: LocalSupply, machine: &Machine) -> Self {
+        Self::new(Arc::new(local), Arc::default(), machine)
+    }
+
+    /// Fetches what samples need, and counts it in `traffic`.
+    pub(super) fn new(needs: Arc<dyn Needs>, traffic: Arc<TrafficMeter>, machine: &Machine) -> Self {
+        let asked = needs.plan().config().memory_budget.map(|bytes| bytes.0);
         let limit = Budget::asked_or_shared(asked, machine.memory_bytes, &machine.share).limit() / BUDGET_SHARE;
-        Self {
-            needs,
-            held: Arc::default(),
-            traffic,
-            limit: limit.min(MOST_BYTES),
-            most_requests,
-            fetcher: Mutex::default(),
-        }
+        Self { needs, held: Arc::default(), traffic, limit: limit.min(MOST_BYTES), fetcher: Mutex::default() }
     }
 
     /// Fetches what tasks need; they are ready when it is here.
-    pub fn hand_over(&self, tasks: Vec<Task>, reading: Reading, ready: &Arc<dyn Ready>) {
+    fn hand_over(&self, tasks: Vec<Task>, reading: Reading, ready: &Arc<dyn Ready>) {
         let mut fetcher = self.fetcher.lock().unwrap_or_else(PoisonError::into_inner);
         if fetcher.is_none() {
             let (needs, held, traffic) = (&self.needs, &self.held, &self.traffic);
-            let limits = (self.limit, self.most_requests);
-            let started = Fetcher::start(Arc::clone(needs), Arc::clone(held), Arc::clone(traffic), limits);
+            let started = Fetcher::start(Arc::clone(needs), Arc::clone(held), Arc::clone(traffic), self.limit);
             *fetcher = started.inspect_err(|error| tracing::warn!(%error, "nothing is fetched ahead")).ok();
         }
         if let Some(fetcher) = &*fetcher {
@@ -140,59 +140,40 @@ impl Fetching {
         drop(fetcher);
         ready.ready(tasks);
     }
+}
 
-    /// Drops what is fetched for tasks that nobody expects.
-    pub fn forget(&self) {
+impl Supply for ReadAhead {
+    fn request(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
+        self.hand_over(tasks, Reading::Trimmed, ready);
+    }
+
+    fn request_whole(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
+        self.hand_over(tasks, Reading::Complete, ready);
+    }
+
+    fn forget(&self) {
         if let Some(fetcher) = &*self.fetcher.lock().unwrap_or_else(PoisonError::into_inner) {
             fetcher.forget();
         }
     }
 
-    /// Counts what comes.
-    pub fn traffic(&self) -> Arc<TrafficMeter> {
-        Arc::clone(&self.traffic)
-    }
-
-    /// What was fetched for a sample.
-    pub fn parts_of(&self, wanted: SampleRequest) -> Arc<[Part]> {
-        self.held.parts_of(wanted)
-    }
-}
-
-impl Supply for ReadAhead {
-    fn request(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
-        self.fetching.hand_over(tasks, Reading::Trimmed, ready);
-    }
-
-    fn request_whole(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
-        self.fetching.hand_over(tasks, Reading::Complete, ready);
-    }
-
-    fn forget(&self) {
-        self.fetching.forget();
-    }
-
     fn samples_ahead(&self) -> usize {
-        SAMPLES_AHEAD
+        self.needs.samples_ahead()
     }
 
     fn traffic(&self) -> Arc<TrafficMeter> {
-        self.fetching.traffic()
+        Arc::clone(&self.traffic)
     }
 
     fn effort(&self, wanted: SampleRequest) -> Effort {
-        self.local.effort(wanted)
+        self.needs.effort(wanted)
     }
 
-    fn load(
-        &self,
-        wanted: SampleRequest,
-        reading: Reading,
-        sample: &mut Sample<'_>,
-        workspace: &mut Workspace,
-        metrics: &Metrics,
-    ) -> Result<Cut, SupplyError> {
-        let parts = self.fetching.parts_of(wanted);
-        self.local.load_with(&parts, (wanted, reading), sample, workspace, metrics)
+    fn offload(&self) -> Option<OffloadReport> {
+        self.needs.offload()
+    }
+
+    fn load(&self, loading: Loading<'_, '_>) -> Result<Cut, SupplyError> {
+        self.needs.load(&self.held.parts_of(loading.request), loading)
     }
 }

@@ -17,16 +17,14 @@ use feedline_data::store::{Asked, Form, Packing, Peer, Prepared};
 
 pub use preparer::{NearPreparer, NearWorkspace, PrepareError};
 
-use super::ahead::{Cargo, Fetching, Needs};
-use super::{LocalSupply, Reading, Ready, Supply, SupplyError};
+use super::ahead::{Cargo, Needs, ReadAhead};
+use super::reader::Part;
+use super::{Loading, LocalSupply, Reading, Supply, SupplyError};
 use crate::cache::record;
 use crate::machine::Machine;
-use crate::metrics::{Metrics, TrafficMeter};
+use crate::metrics::TrafficMeter;
 use crate::offload::{Advisor, OffloadReport};
-use crate::supply::Task;
-use feedline_data::batch::Sample;
 use feedline_data::cut::Cut;
-use feedline_data::memory::Workspace;
 use feedline_data::op::Effort;
 use feedline_data::plan::Plan;
 use feedline_data::plan::Policy;
@@ -38,18 +36,18 @@ use feedline_order::SampleRequest;
 /// Requests that are under way at once: a link is kept busy by fewer than a bucket, and what was decided meanwhile counts
 /// for all others.
 const MOST_REQUESTS: usize = 32;
-/// Samples to be asked for ahead.
-const SAMPLES_AHEAD: usize = 2 * MOST_REQUESTS;
-/// The same of volumes: each keeps a link busy for long, and what is asked for later is asked for in a better form.
+/// Volumes that are asked for ahead: each keeps a link busy for long, and what is asked for later is asked for in a better form.
 const VOLUMES_AHEAD: usize = 4;
 /// Trials that are waited for.
 const MOST_TRIALS: usize = 32;
 
-/// A supply with a peer near the data.
-#[derive(Debug)]
-pub struct NearSupply {
-    near: Arc<Near>,
-    fetching: Fetching,
+impl ReadAhead {
+    /// Samples of `plan` from `peer`, which has its source; by way of `local` where that has to be.
+    pub fn near(plan: &Arc<Plan>, local: LocalSupply, peer: Arc<dyn Peer>, prefix: Prefix, machine: &Machine) -> Self {
+        let near = Near::new(plan, local, peer, prefix);
+        let traffic = Arc::clone(&near.traffic);
+        Self::new(Arc::new(near), traffic, machine)
+    }
 }
 
 /// What says in which form a sample is asked for, and asks.
@@ -65,10 +63,10 @@ struct Near {
     trials: Mutex<VecDeque<Fetch>>,
 }
 
-impl NearSupply {
+impl Near {
     /// Samples of `plan` from `peer`, which has its source; by way of `local` where that has to be.
-    pub fn new(plan: &Arc<Plan>, local: LocalSupply, peer: Arc<dyn Peer>, prefix: Prefix, machine: &Machine) -> Self {
-        let near = Arc::new(Near {
+    fn new(plan: &Arc<Plan>, local: LocalSupply, peer: Arc<dyn Peer>, prefix: Prefix) -> Self {
+        Self {
             advisor: Arc::new(Advisor::new(plan, &prefix)),
             plan: Arc::clone(plan),
             local,
@@ -76,14 +74,9 @@ impl NearSupply {
             prefix: Arc::new(prefix),
             traffic: Arc::default(),
             trials: Mutex::default(),
-        });
-        let fetching =
-            Fetching::new(plan, Arc::<Near>::clone(&near), Arc::clone(&near.traffic), MOST_REQUESTS, machine);
-        Self { near, fetching }
+        }
     }
-}
 
-impl Near {
     /// The files of a sample as they were when they were listed, as far as the store says that.
     fn stored(&self, wanted: SampleRequest) -> Vec<(String, Version)> {
         let version = |name: &Arc<str>| match self.plan.source().origin(wanted.id, name) {
@@ -160,48 +153,28 @@ impl Needs for Near {
         });
         self.peer.ask(&self.prefix, Asked::Sample { wanted, form, stored: self.stored(wanted) }, done)
     }
-}
 
-impl Supply for NearSupply {
-    fn request(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
-        self.fetching.hand_over(tasks, Reading::Trimmed, ready);
-    }
-
-    fn request_whole(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
-        self.fetching.hand_over(tasks, Reading::Complete, ready);
-    }
-
-    fn forget(&self) {
-        self.fetching.forget();
+    fn most_requests(&self) -> usize {
+        MOST_REQUESTS
     }
 
     fn samples_ahead(&self) -> usize {
-        if self.near.plan.loads_volumes() { VOLUMES_AHEAD } else { SAMPLES_AHEAD }
-    }
-
-    fn traffic(&self) -> Arc<TrafficMeter> {
-        self.fetching.traffic()
+        if self.plan.loads_volumes() { VOLUMES_AHEAD } else { 2 * MOST_REQUESTS }
     }
 
     fn effort(&self, wanted: SampleRequest) -> Effort {
-        self.near.local.effort(wanted)
+        Supply::effort(&self.local, wanted)
     }
 
     fn offload(&self) -> Option<OffloadReport> {
-        Some(self.near.advisor.report())
+        Some(self.advisor.report())
     }
 
-    fn load(
-        &self,
-        wanted: SampleRequest,
-        reading: Reading,
-        sample: &mut Sample<'_>,
-        workspace: &mut Workspace,
-        metrics: &Metrics,
-    ) -> Result<Cut, SupplyError> {
-        let Near { plan, local, peer, advisor, .. } = &*self.near;
+    fn load(&self, parts: &[Part], loading: Loading<'_, '_>) -> Result<Cut, SupplyError> {
+        let mut loading = loading;
+        let Loading { request: wanted, reading, ref mut sample, ref mut workspace, metrics } = loading;
+        let Self { plan, local, peer, advisor, .. } = self;
         advisor.observe(metrics, peer.bytes_per_second());
-        let parts = self.fetching.parts_of(wanted);
         let prepared = parts.iter().find_map(|part| match part.cargo {
             Cargo::Sample { wanted: of, form, .. } if of == wanted => Some((form, &part.bytes)),
             _ => None,
@@ -229,6 +202,6 @@ impl Supply for NearSupply {
         // Only `auto` reads parts of what is stored.
         let reads_parts = plan.config().offload == Policy::Auto || reading != Reading::Trimmed;
         let reading = if reads_parts || !plan.loads_volumes() { reading } else { Reading::Plain };
-        local.load_with(&parts, (wanted, reading), sample, workspace, metrics)
+        local.load_with(parts, loading.with(reading))
     }
 }

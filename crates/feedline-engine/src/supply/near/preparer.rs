@@ -22,6 +22,7 @@ use super::super::{LocalSupply, Reading, Supply, SupplyError};
 use crate::cache::record;
 use crate::machine::Machine;
 use crate::metrics::Metrics;
+use crate::supply::Loading;
 
 /// Memory that one sample may take.
 const MOST_BYTES: u64 = 1 << 30;
@@ -192,7 +193,9 @@ impl NearPreparer {
     ) -> Result<Loaded<'s>, PrepareError> {
         let start = thread_cpu_time();
         let mut sample = Sample::new();
-        self.supply.load(wanted, reading, &mut sample, tools, &self.metrics)?;
+        let loading =
+            Loading { request: wanted, reading, sample: &mut sample, workspace: tools, metrics: &self.metrics };
+        self.supply.load(loading)?;
         Ok(Loaded { sample, spent: thread_cpu_time().saturating_sub(start) })
     }
 

@@ -44,7 +44,7 @@ fn machine(cache: &Path) -> Machine {
     Machine { cache_folder: Some(cache.to_owned().into()), ..Machine::default() }
 }
 
-fn near(plan: &Arc<Plan>, cache: &Path, fails: fn(SampleRequest) -> bool) -> NearSupply {
+fn near(plan: &Arc<Plan>, cache: &Path, form: Form, fails: fn(SampleRequest) -> bool) -> ReadAhead {
     let prefix = plan.prefix().unwrap();
     let registry = Registry::core();
     let opened = Plan::open_prefix(&prefix.text, &registry, |table| Ok(registry.open_source(table)?)).unwrap();
@@ -52,7 +52,10 @@ fn near(plan: &Arc<Plan>, cache: &Path, fails: fn(SampleRequest) -> bool) -> Nea
     let preparer = NearPreparer::new(Arc::new(opened), &machine(cache));
     let peer = InProcess { preparer, workspace: Mutex::new(NearWorkspace::new(Cancel::default())), fails };
     let local = LocalSupply::new(Arc::clone(plan), &Machine::default());
-    NearSupply::new(plan, local, Arc::new(peer), prefix, &Machine::default())
+    let near = Near::new(plan, local, Arc::new(peer), prefix);
+    near.advisor.decide_on(form);
+    let traffic = Arc::clone(&near.traffic);
+    ReadAhead::new(Arc::new(near), traffic, &Machine::default())
 }
 
 type Epochs = Vec<(Vec<i64>, Vec<Vec<u8>>)>;
@@ -73,9 +76,8 @@ fn check_forms(plan: &str) -> Vec<Form> {
     let expected = epochs(&Loader::new(Arc::clone(&plan), &Machine::default()), 3);
     let forms = plan.prefix().unwrap().forms;
     for &form in &forms {
-        let supply = Arc::new(near(&plan, cache.path(), |_| false));
-        supply.near.advisor.decide_on(form);
-        let loader = Loader::with_supply(Arc::clone(&plan), Arc::<NearSupply>::clone(&supply), &Machine::default());
+        let supply = Arc::new(near(&plan, cache.path(), form, |_| false));
+        let loader = Loader::with_supply(Arc::clone(&plan), supply, &Machine::default());
         assert!(epochs(&loader, 3) == expected, "{form:?} of {plan:?}");
         let came = loader.snapshot().store.candidates;
         assert!(came.contains_key(&plan.form_name(form)), "{form:?}: {came:?}");
@@ -155,8 +157,8 @@ fn what_a_peer_cannot_prepare_is_prepared_here() {
     let source = format!("kind = \"folder\"\nroot = {:?}", folder.path());
     let plan = open(&plan(&source, &ops(&["\"DecodeImage\"", "\"RandomResizedCrop\"; size = 20", TENSOR]))).unwrap();
     let expected = epochs(&Loader::new(Arc::clone(&plan), &Machine::default()), 2);
-    let supply = Arc::new(near(&plan, cache.path(), |wanted| wanted.id.0.is_multiple_of(3)));
-    supply.near.advisor.decide_on(Form { cut: Cut(2), ..Form::RAW });
+    let form = Form { cut: Cut(2), ..Form::RAW };
+    let supply = Arc::new(near(&plan, cache.path(), form, |wanted| wanted.id.0.is_multiple_of(3)));
     let loader = Loader::with_supply(plan, supply, &Machine::default());
     assert!(epochs(&loader, 2) == expected);
     let came = loader.snapshot().store.candidates;

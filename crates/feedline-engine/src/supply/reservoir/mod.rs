@@ -20,18 +20,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use feedline_data::batch::Sample;
 use feedline_data::cut::Cut;
-use feedline_data::memory::{Budget, Workspace};
+use feedline_data::memory::Budget;
 use feedline_data::op::Effort;
 use feedline_data::plan::Plan;
 use feedline_order::{Reservoir, SampleRequest};
 
 use self::hoard::{Hoard, Limits};
 use self::walk::Walk;
-use super::{LocalSupply, Reading, Ready, Supply, SupplyError};
+use super::{Loading, LocalSupply, Ready, Supply, SupplyError};
 use crate::machine::Machine;
-use crate::metrics::{Metrics, ReservoirSnapshot, TrafficMeter};
+use crate::metrics::{ReservoirSnapshot, TrafficMeter};
 use crate::supply::Task;
 
 /// What is read in one go for each reader: a disk that reads 150 MB/s is busy with it thirteen times as long as with a seek
@@ -121,16 +120,9 @@ impl Supply for ReservoirSupply {
         Some(self.walk.snapshot())
     }
 
-    fn load(
-        &self,
-        wanted: SampleRequest,
-        reading: Reading,
-        sample: &mut Sample<'_>,
-        workspace: &mut Workspace,
-        metrics: &Metrics,
-    ) -> Result<Cut, SupplyError> {
-        let parts = self.walk.parts_of(wanted);
-        self.local.load_with(&parts, (wanted, reading), sample, workspace, metrics)
+    fn load(&self, loading: Loading<'_, '_>) -> Result<Cut, SupplyError> {
+        let parts = self.walk.parts_of(loading.request);
+        self.local.load_with(&parts, loading)
     }
 }
 
