@@ -1,7 +1,6 @@
 //! The whole examination of a job, from its parts to what would help.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use feedline_data::cost::Times;
@@ -21,6 +20,7 @@ use super::packed::PackedSome;
 use super::parts::{Parts, varied};
 use super::remedy::{Case, Change, MORE_MEMORY, Remedy};
 use super::tables::{ConsumersRow, WorkersRow, by_consumers, by_workers};
+use super::told::Told;
 use super::trial::without_log;
 use super::verdict::{Bound, Joint, Nature, bound, falls_short};
 use super::watch::{Trainer, Watched, watch, watch_loader};
@@ -47,30 +47,6 @@ pub struct Course {
     pub seconds: f64,
     /// Whether tables over consumers and threads are made.
     pub has_tables: bool,
-}
-
-/// What is told while it goes on.
-#[derive(Clone, Debug)]
-pub enum Told {
-    /// What is measured now, and about how many seconds that takes.
-    Measures(&'static str, f64),
-    /// What the joint run will reach, before it begins, and within which range.
-    Predicted(f64, [f64; 2]),
-    /// A remedy that is not looked at, and why.
-    LeftOut(&'static str, String),
-}
-
-impl fmt::Display for Told {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Measures(what, seconds) => write!(f, "measuring {what} (about {seconds:.0} s)"),
-            Self::Predicted(rate, [low, high]) if low < high => {
-                write!(f, "predicted: {low:.1} to {high:.1} samples/s, {rate:.1} on average: the share of cores varies")
-            }
-            Self::Predicted(rate, _) => write!(f, "predicted: {rate:.1} samples/s"),
-            Self::LeftOut(what, why) => write!(f, "{what} is not looked at: {why}"),
-        }
-    }
 }
 
 /// A sample that takes long.

@@ -8,7 +8,7 @@
 //! - `skipped.rs` makes a plan that only reads, `held.rs` one that only prepares; `parts.rs` measures both, and the step
 //! - `predict.rs` is what a sample needs of each resource, `cores.rs` how many cores there are for it, `core_share.rs` how steadily; `verdict.rs` what bounds a job
 //! - `remedy.rs` is what would help, `alternative.rs` of it what has to be measured first, `cached.rs` what could be kept, `packed.rs` what could be packed;
-//!   `trial.rs` tries it
+//!   `tried.rs` tries it, `trial.rs` runs a plan with it and leaves nothing behind; `told.rs` is what is told meanwhile
 //! - `tables.rs` is how a job scales, `life.rs` the life of a stretch of batches; `diagnosis.rs` does all of this, `run_report.rs` what can be said of it without
 //!   measuring anything
 //!
@@ -31,28 +31,32 @@ mod remedy;
 mod run_report;
 mod skipped;
 mod tables;
+mod told;
 mod trial;
+mod tried;
 mod verdict;
 mod watch;
 
 pub use cached::CachePoint;
 pub use core_share::CoreShare;
-pub use diagnosis::{Course, Diagnosis, SlowSample, Told};
+pub use diagnosis::{Course, Diagnosis, SlowSample};
 pub use life::{BatchRow, BatchSpan, BatchStage, Life, TrainerLife};
 pub use log::{BatchTime, LoadedBy, LogReport, Percentiles};
 pub use oddity::{Oddity, PeriodCause};
-pub use packed::MOST_PACKED;
 pub use parts::{OpPart, Parts};
 pub use period::{Period, period};
 pub use remedy::{Change, Remedy};
 pub use run_report::RunReport;
 pub use tables::{ConsumersRow, WorkersRow};
-pub use trial::{free_bytes, reached};
+pub use told::Told;
+pub use tried::{Choice, Job, Tried};
 pub use verdict::Bound;
 pub use watch::Trainer;
 
+use std::path::PathBuf;
+
 use feedline_data::pack::PackError;
-use feedline_data::plan::PlanError;
+use feedline_data::plan::{ByteSize, PlanError};
 use feedline_data::source::SourceError;
 use feedline_engine::error::Error;
 use period::median;
@@ -77,6 +81,14 @@ pub enum DoctorError {
     NoFolder,
     #[error("there is too little room beside the cache folder to pack a part of the samples")]
     NoRoom,
+    #[error("shards take {needs}, and {folder:?} has room for {has}; set FEEDLINE_CACHE to a larger disk")]
+    SmallDisk { folder: PathBuf, needs: ByteSize, has: ByteSize },
+    #[error("it packs all samples into a folder beside the cache; try pack by its name")]
+    PacksAll,
+    #[error("it is more than a change of settings")]
+    NotOurs,
+    #[error("there is nothing to try by the name of {name:?}; remedies here are: {names}")]
+    NoRemedy { name: String, names: String },
     #[error("a folder for trials cannot be made beside the cache")]
     Folder(#[source] std::io::Error),
     #[error("interrupted")]
