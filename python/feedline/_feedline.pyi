@@ -11,8 +11,8 @@ __all__ = [
     "Plan",
     "Source",
     "bounds",
+    "foreign_report",
     "has_jpeg_simd",
-    "log_report",
     "numbers",
     "run_cli",
     "version",
@@ -25,7 +25,11 @@ def has_jpeg_simd() -> bool: ...
 def run_cli(arguments: Sequence[str]) -> int: ...
 def numbers(loader: Loader) -> list[tuple[str, str, str, list[tuple[dict[str, str], float]]]]: ...
 def bounds() -> list[tuple[str, str]]: ...
-def log_report(log: Sequence[tuple[int, float, float, float, int]]) -> tuple[dict[str, Any], list[str]]: ...
+def foreign_report(
+    log: Sequence[tuple[int, float, float, float, int]],
+    consumer: tuple[float, float],
+    workers: tuple[float | None, float, float] | None,
+) -> tuple[dict[str, Any], list[str]]: ...
 
 @final
 class Diagnosis:

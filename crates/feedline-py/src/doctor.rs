@@ -7,8 +7,8 @@ use feedline_data::batch::Batch;
 use feedline_data::failure::chain;
 use feedline_data::plan::Plan as CorePlan;
 use feedline_diagnose::doctor::{
-    BatchTime, Bound as CoreBound, Course, Diagnosis as CoreDiagnosis, DoctorError, Job, LoadedBy, LogReport, Told,
-    Trainer, Tried,
+    BatchTime, Bound as CoreBound, ConsumerThread, Course, Diagnosis as CoreDiagnosis, DoctorError, ForeignReport, Job,
+    Told, Trainer, Tried, WorkerProcesses,
 };
 use feedline_engine::machine::Machine;
 use pyo3::exceptions::PyException;
@@ -130,13 +130,25 @@ fn teller(tell: &Bound<'_, PyAny>) -> impl FnMut(Told) + Send + use<> {
     }
 }
 
-/// What is odd about a foreign loader's log of (epoch, wait, hand-over, step, samples), times in milliseconds, and its percentiles.
+/// A batch of another loader: its epoch, milliseconds of wait, hand-over and step, and its samples.
+type BatchParts = (u64, f64, f64, f64, u64);
+
+/// What bounded another loader, as plain data, and what is odd about it in words. `consumer` has the seconds of its thread on a core
+/// and in the queue for one, `workers` the part of their time that processes computed and were blocked, and the bytes that each read.
 #[pyfunction]
-pub fn log_report(py: Python<'_>, log: Vec<(u64, f64, f64, f64, u64)>) -> PyResult<(Bound<'_, PyAny>, Vec<String>)> {
+pub fn foreign_report(
+    py: Python<'_>,
+    log: Vec<BatchParts>,
+    consumer: (f64, f64),
+    workers: Option<(Option<f64>, f64, f64)>,
+) -> PyResult<(Bound<'_, PyAny>, Vec<String>)> {
     let batch =
         |(epoch, wait_ms, hand_over_ms, step_ms, samples)| BatchTime { epoch, wait_ms, hand_over_ms, step_ms, samples };
-    let report = LogReport::new(&log.into_iter().map(batch).collect::<Vec<_>>(), LoadedBy::Foreign);
-    let told = report.oddities.iter().map(ToString::to_string).collect();
+    let log: Vec<BatchTime> = log.into_iter().map(batch).collect();
+    let consumer = ConsumerThread { computed: consumer.0, queued: consumer.1 };
+    let workers = workers.map(|(computing, blocked, read_bytes)| WorkerProcesses { computing, blocked, read_bytes });
+    let report = ForeignReport::new(&log, consumer, workers);
+    let told = report.log.oddities.iter().map(ToString::to_string).collect();
     Ok((convert::to_python(py, &report)?, told))
 }
 

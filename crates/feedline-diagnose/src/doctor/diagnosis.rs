@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::DoctorError;
 use super::alternative::alternatives;
 use super::cached::{CachePoint, cache_points};
+use super::evidence::{Examined, Joint, Nature, Stalls};
 use super::life::Life;
 use super::log::{BatchTime, LoadedBy, LogReport};
 use super::packed::PackedSome;
@@ -22,7 +23,7 @@ use super::remedy::{Case, Change, MORE_MEMORY, Remedy};
 use super::tables::{ConsumersRow, WorkersRow, by_consumers, by_workers};
 use super::told::Told;
 use super::trial::without_log;
-use super::verdict::{Bound, Joint, Nature, bound, falls_short};
+use super::verdict::{Bound, falls_short};
 use super::watch::{Trainer, Watched, watch, watch_loader};
 
 /// Each part lasts this part of the joint run, and from 1 to 5 seconds; of a short run a half.
@@ -139,13 +140,9 @@ impl Diagnosis {
         } else {
             None
         };
-        let nature = Nature {
-            is_remote: parts.is_remote,
-            reads_ahead: parts.reads_ahead,
-            foreign_share: parts.foreign_share(),
-            reads_longer: parts.read_ms() > parts.prepare_ms,
-        };
-        let bound = bound(&now.times(), nature, &joint, with_memory.map(|(_, reached)| reached));
+        let with_more = with_memory.map(|(_, reached)| reached);
+        let nature = Nature::from(&parts);
+        let bound = Examined { times: &now.times(), nature, joint, with_memory: with_more }.bound();
         let mut possible = alternatives(plan, &parts, bound, machine)?;
         let some = match PackedSome::offer((plan, &parts, bound), machine, part_seconds, trainer) {
             Err(error) if !matches!(error, DoctorError::Interrupted) => {
@@ -197,7 +194,7 @@ impl Diagnosis {
             log,
             slow_samples,
             idle_share: watched.idle_share(),
-            with_memory_samples_per_second: with_memory.map(|(_, reached)| reached),
+            with_memory_samples_per_second: with_more,
             consumers,
             workers,
             cache_points,
@@ -208,8 +205,6 @@ impl Diagnosis {
 }
 
 fn joint(watched: &Watched, log: &LogReport) -> Joint {
-    let stalls = stall_seconds(watched);
-    let waited_for = |phase: Phase| stalls.get(phase.name()).copied().unwrap_or_default();
     Joint {
         samples_per_second: watched.samples_per_second(),
         stall_share: log.stall_share,
@@ -217,7 +212,7 @@ fn joint(watched: &Watched, log: &LogReport) -> Joint {
         hand_over_ms: watched.mean_ms(|batch| batch.hand_over_ms),
         step_ms: watched.mean_ms(|batch| batch.step_ms),
         idle_share: watched.idle_share(),
-        waits_for_reads: waited_for(Phase::Read) > waited_for(Phase::Prepare),
+        stalls: Stalls::of(&stall_seconds(watched)),
     }
 }
 

@@ -6,11 +6,12 @@
 //! - `watch.rs` runs a plan with a trainer and keeps what each batch took; `log.rs` is that log, `oddity.rs` what is odd
 //!   about it, `period.rs` of that stalls at equal distances
 //! - `skipped.rs` makes a plan that only reads, `held.rs` one that only prepares; `parts.rs` measures both, and the step
-//! - `predict.rs` is what a sample needs of each resource, `cores.rs` how many cores there are for it, `core_share.rs` how steadily; `verdict.rs` what bounds a job
+//! - `predict.rs` is what a sample needs of each resource, `cores.rs` how many cores there are for it, `core_share.rs` how steadily
+//! - `evidence.rs` is what is known of a job, measured or counted; `verdict.rs` alone decides what bounds it
 //! - `remedy.rs` is what would help, `alternative.rs` of it what has to be measured first, `cached.rs` what could be kept, `packed.rs` what could be packed;
 //!   `tried.rs` tries it, `trial.rs` runs a plan with it and leaves nothing behind; `told.rs` is what is told meanwhile
-//! - `tables.rs` is how a job scales, `life.rs` the life of a stretch of batches; `diagnosis.rs` does all of this, `run_report.rs` what can be said of it without
-//!   measuring anything
+//! - `tables.rs` is how a job scales, `life.rs` the life of a stretch of batches; `diagnosis.rs` does all of this, `run_report.rs` what can be said of a run without
+//!   measuring anything, `foreign_report.rs` of another loader
 //!
 //! Always true: the stream of the job that is examined is not changed; a prediction is made before the run that it is about.
 
@@ -19,6 +20,8 @@ mod cached;
 mod core_share;
 mod cores;
 mod diagnosis;
+mod evidence;
+mod foreign_report;
 mod held;
 mod life;
 mod log;
@@ -40,6 +43,8 @@ mod watch;
 pub use cached::CachePoint;
 pub use core_share::CoreShare;
 pub use diagnosis::{Course, Diagnosis, SlowSample};
+pub use evidence::{ConsumerThread, WorkerProcesses};
+pub use foreign_report::ForeignReport;
 pub use life::{BatchRow, BatchSpan, BatchStage, Life, TrainerLife};
 pub use log::{BatchTime, LoadedBy, LogReport, Percentiles};
 pub use oddity::{Oddity, PeriodCause};
