@@ -95,6 +95,50 @@ def test_a_cache_is_tried_and_nothing_of_it_is_left(data: Path, tmp_path: Path) 
     assert not [path for path in tmp_path.rglob("feedline-doctor-*")]
 
 
+def test_a_script_tries_a_remedy_with_its_own_step_and_sees_what_was_predicted_and_measured(tmp_path: Path) -> None:
+    steps: list[int] = []
+
+    def step(batch: Any) -> None:
+        steps.append(len(batch["data"]))
+
+    with fl.Loader(fl.synthetic(256, (16,)), [testing.delay(20.0)], batch_size=8, num_workers=1) as loader:
+        before = loader.state_dict()
+        found = fl.doctor(loader, step, seconds=1.0)
+        assert found.bound == "prepare"
+        remedy = next(remedy for remedy in found.remedies if remedy["change"] == "workers")
+        steps.clear()
+        tried = found.try_remedy(remedy)
+        assert loader.state_dict() == before
+    assert set(steps) == {8}
+    assert {name: tried[name] for name in remedy} == remedy
+    assert tried["measured_samples_per_second"] > 1.3 * found.measured_samples_per_second
+    assert found.to_dict()["tried"] == [tried]
+    predicted, measured = (tried[f"{name}_samples_per_second"] for name in ("predicted", "measured"))
+    line = next(line for line in str(found).split("tried")[1].splitlines() if "num_workers=" in line)
+    assert line.split()[1:] == [f"{predicted:.1f}", f"{measured:.1f}"]
+    found.save_html(tmp_path / "page.html")
+    assert f"<td>{measured:.1f}" in (tmp_path / "page.html").read_text()
+
+
+def test_what_cannot_be_tried_is_refused_and_an_error_of_the_step_is_raised() -> None:
+    is_broken = False
+
+    def step(_: Any) -> None:
+        if is_broken:
+            raise ValueError("no longer")
+
+    with fl.Loader(fl.synthetic(256, (16,)), [testing.delay(20.0)], batch_size=8, num_workers=1) as loader:
+        found = fl.doctor(loader, step, seconds=1.0)
+    with pytest.raises(fl.PlanError, match='nothing to try by the name of "magic"; remedies here are: '):
+        found.try_remedy("magic")
+    with pytest.raises(fl.FeedlineError, match="more than a change of settings"):
+        found.try_remedy("share")
+    is_broken = True
+    with pytest.raises(fl.FeedlineError, match="the step raised ValueError: no longer"):
+        found.try_remedy("workers")
+    assert found.to_dict()["tried"] == []
+
+
 def test_files_on_a_slow_disk_are_packed_and_shards_there_read_in_sequence(data: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -120,8 +121,8 @@ def test_offload_explains_a_decision_in_words_numbers_and_plots(
     _, address = serve(root.parent, "--link-mbps", "2")
     plan = tmp_path / "plan.toml"
     plan.write_text(loader_over(f"feedline://{address}/{root.name}").plan.to_toml())
-    page, picture = tmp_path / "offload.html", tmp_path / "offload.png"
-    told = feedline("offload", plan, "--json", "--seconds", 3, "--samples", 9, "--html", page, "--png", picture)
+    page, picture = tmp_path / "offload.html", tmp_path / "offload.svg"
+    told = feedline("offload", plan, "--json", "--seconds", 3, "--samples", 9, "--html", page, "--svg", picture)
     assert told.returncode == 0, told.stderr
     report = json.loads(told.stdout)
     assert report["policy"] == "auto"
@@ -139,7 +140,11 @@ def test_offload_explains_a_decision_in_words_numbers_and_plots(
     assert report["throughput"]["after"] > report["throughput"]["before"]
     assert page.read_text().count("<svg") == 2
     assert "Size of each sample by op" in page.read_text()
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    drawn = ElementTree.parse(picture).getroot()
+    assert [plot.get("aria-label") for plot in drawn if plot.get("role") == "img"] == [
+        "Size of each sample by op",
+        "Bytes saved by size of the sample",
+    ]
     words = feedline("offload", plan, "--seconds", 1, "--samples", 2, "--policy", "none")
     assert words.returncode == 0
     assert "raw" in words.stdout

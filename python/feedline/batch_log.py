@@ -1,4 +1,7 @@
-"""The batch log of any loader: what each batch was waited for, what is odd about that, and what it means."""
+"""The batch log of any loader: how long each batch was waited for, and what its processes did meanwhile.
+
+Facts only: what they mean is decided in ``crates/feedline-diagnose/src/doctor/verdict.rs``.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,6 @@ B = TypeVar("B")
 
 _MOST_BATCHES = 1 << 14
 """Batches whose times are kept."""
-
-_HARDLY = 0.05
-"""A step that waits less than this part of its time is what bounds the run."""
-
-_COMPUTES = 0.5
-"""The part of its time above which loading computes rather than waits. Queueing for a core counts as computing."""
 
 
 class Wrapped(Generic[B]):
@@ -78,36 +75,12 @@ class Wrapped(Generic[B]):
 
     def report(self) -> Report:
         """Say what bounded the run so far."""
-        found, oddities = _feedline.log_report(list(self._log))
-        bound = self._bound(found["stall_share"], {oddity.get("cause", oddity["kind"]) for oddity in found["oddities"]})
-        speed = {"measured_samples_per_second": found["samples_per_second"], "stall_share": found["stall_share"]}
-        return Report({"bound": bound, **speed, "log": found}, oddities)
-
-    def _bound(self, stall_share: float, odd: set[str]) -> str:
-        if stall_share < _HARDLY:
-            return "step"
-        if "workers" in odd:
-            return "prepare"
-        waited = sum(wait for _, wait, _, _, _ in self._log) / 1e3
-        computed, queued = (sum(part) for part in zip(*self._own, strict=True))
-        # Batches that had to wait for a core take longer than others whatever is in them.
-        if "bimodal" in odd and queued < _HARDLY * waited:
-            return "head_of_line"
-        if self._workers == 0:
-            # What this thread waited for a core it did not wait for anything else.
-            return "prepare" if computed > _COMPUTES * (waited - queued) else "read"
-        # Unpickling and collating in this thread is work, too.
-        if computed > _COMPUTES * (waited - queued):
-            return "prepare"
-        computing = None if self._children is None else self._children.computing(self._workers)
-        if self._children is None or computing is None:
-            return "unknown"
-        if computing > _COMPUTES:
-            return "prepare"
-        # A worker has nothing to do only while enough batches are ready, and then the step does not wait. What it
-        # neither computed nor was idle in that way, it waited: for storage, if there is evidence that it reads.
-        waits = 1 - computing > 1 - stall_share + _HARDLY
-        return "read" if waits and self._children.have_read(self._workers) else "unknown"
+        computed, queued = (sum(part) for part in zip((0.0, 0.0), *self._own, strict=True))
+        children, workers = self._children, None
+        if self._workers > 0:
+            workers = (None, 0.0, 0.0) if children is None else children.counted(self._workers)
+        found, oddities = _feedline.foreign_report(list(self._log), (computed, queued), workers)
+        return Report({**found, "bound": found["bound"] or "unknown"}, oddities)
 
 
 def wrap(batches: Iterable[B], step: Step | None = None) -> Wrapped[B]:

@@ -14,12 +14,6 @@ from dataclasses import dataclass
 _LOOK_EVERY = 0.2
 """Seconds between two looks: a look takes some 50 us for each process."""
 
-_BLOCKED = 0.1
-"""The part of their time that processes wait for a disk before it counts as evidence of reading."""
-
-_MUCH_BYTES = 32 << 20
-"""Bytes of a process that count as evidence of reading: more than it reads to start and to take its tasks."""
-
 
 @dataclass(frozen=True)
 class _Counted:
@@ -75,13 +69,13 @@ class ChildProcesses:
         computed = sum(seen.now.computed - seen.before.computed for seen in busiest)
         return None if alive < _LOOK_EVERY else min(1.0, computed / alive)
 
-    def have_read(self, workers: int) -> bool:
-        """Say whether there is evidence that ``workers`` processes read: they waited for a disk, or read much."""
+    def counted(self, workers: int) -> tuple[float | None, float, float]:
+        """Give :meth:`computing`, the part of their time that they waited for a disk, and the bytes that each read."""
         busiest = self._busiest(workers)
         alive = sum(seen.until - seen.began for seen in busiest)
         blocked = sum(seen.now.blocked - seen.before.blocked for seen in busiest)
         read = sum(seen.now.read - seen.before.read for seen in busiest)
-        return blocked > _BLOCKED * alive or read > _MUCH_BYTES * max(len(busiest), 1)
+        return self.computing(workers), blocked / alive if alive > 0 else 0.0, read / max(len(busiest), 1)
 
     def _busiest(self, workers: int) -> list[_Seen]:
         younger = [seen for process, seen in self._seen.items() if process not in self._older]

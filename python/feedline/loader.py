@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, NoReturn
 
@@ -220,8 +221,7 @@ class Loader:
             raise PlanError(f'{names}: NumPy has no bfloat16; take framework="torch", or another dtype')
         self._plan, self._given = plan, given
         self._framework: Literal["numpy", "torch"] = "torch" if framework == "torch" else "numpy"
-        self._to_array = _converter(self._framework)
-        self._returns: list[str] | None = plan._native.settings.get("returns")
+        self._batch = partial(_batch, _converter(self._framework), plan._native.settings.get("returns"))
         self._share = share
         self._native = open_loader(plan._native, share)
         self._is_closed = False
@@ -430,15 +430,17 @@ class Loader:
         """Close."""
         self.close()
 
-    def _batch(self, fields: list[tuple[str, Any]]) -> Batch:
-        convert = self._to_array
-        batch = {
-            name: [value if isinstance(value, str) else convert(value) for value in data]
-            if isinstance(data, list)
-            else convert(data)
-            for name, data in fields
-        }
-        return batch if self._returns is None else tuple(batch[name] for name in self._returns)
+
+def _batch(
+    convert: Callable[[_feedline.Array], Any], returns: list[str] | None, fields: list[tuple[str, Any]]
+) -> Batch:
+    batch = {
+        name: [value if isinstance(value, str) else convert(value) for value in data]
+        if isinstance(data, list)
+        else convert(data)
+        for name, data in fields
+    }
+    return batch if returns is None else tuple(batch[name] for name in returns)
 
 
 def _converter(framework: Literal["numpy", "torch"]) -> Callable[[_feedline.Array], Any]:

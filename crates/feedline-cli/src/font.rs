@@ -1,4 +1,4 @@
-//! Text in pictures: printable ASCII in 8 x 8 pixels.
+//! Labels in the grid of `feedline show`: printable ASCII in 8 x 8 pixels.
 
 use font8x8::legacy::BASIC_LEGACY;
 

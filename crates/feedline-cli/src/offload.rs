@@ -3,10 +3,10 @@
 //! In: a plan whose source is a storage server. Out: an [`Offloading`]: the decision as it is made in training, samples in all
 //! forms, and the throughput without and with it, predicted and measured; plots of the samples where asked for.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
-use std::{fmt, fs, thread};
+use std::{fmt, thread};
 
 use anyhow::{Context as _, Result, bail};
 use feedline_data::failure::chain;
@@ -18,10 +18,11 @@ use serde::Serialize;
 
 use crate::arguments::OffloadArguments;
 use crate::interrupt::{Interrupt, POLL};
+use crate::plot::Drawing;
 use crate::progress::Progress;
 use crate::{output, plan};
 
-mod page;
+mod plots;
 
 /// Trials under way at once.
 const AT_ONCE: usize = 8;
@@ -74,17 +75,9 @@ impl fmt::Display for Offloading {
 /// Measures and decides.
 pub fn offload(typed: &OffloadArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Offloading> {
     let found = explain(typed, registry, interrupt).with_context(|| format!("in plan {:?}", typed.plan))?;
-    if let Some(path) = &typed.html {
-        write(path, page::html(&found.ops, &found.report, &found.to_string()).as_bytes())?;
-    }
-    if let Some(path) = &typed.png {
-        write(path, &page::png(&found.ops, &found.report)?)?;
-    }
+    let (report, plots) = (found.to_string(), plots::plots(&found.ops, &found.report.points));
+    Drawing { title: "feedline offload", report, plots }.write(typed.html.as_ref(), typed.svg.as_ref())?;
     Ok(found)
-}
-
-fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    fs::write(path, bytes).with_context(|| format!("cannot write {path:?}"))
 }
 
 fn explain(typed: &OffloadArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Offloading> {

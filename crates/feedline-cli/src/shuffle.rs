@@ -2,11 +2,11 @@
 //!
 //! In: a plan. Out: a [`Shuffling`], and plots of it where they are asked for. Only order and classes are looked at, no data.
 
-mod page;
+mod plots;
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::{fmt, fs};
 
 use anyhow::{Context as _, Result};
 use feedline_data::plan::{Registry, ShuffleReport};
@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::arguments::ShuffleArguments;
 use crate::interrupt::Interrupt;
 use crate::plan;
+use crate::plot::Drawing;
 
 /// How good a shuffle is.
 #[derive(Debug, Serialize)]
@@ -81,12 +82,7 @@ pub fn shuffle(typed: &ShuffleArguments, registry: &Arc<Registry>, interrupt: &I
     let epoch = Epoch(typed.epoch);
     let report = plan::wait_for(move || opened.shuffle_report(epoch), interrupt)?.with_context(within)?;
     let shuffling = Shuffling { plan: typed.plan.clone(), epoch: typed.epoch, report };
-    let write = |path: &PathBuf, bytes: &[u8]| fs::write(path, bytes).with_context(|| format!("cannot write {path:?}"));
-    if let Some(path) = &typed.png {
-        write(path, &page::png(&shuffling.report)?)?;
-    }
-    if let Some(path) = &typed.html {
-        write(path, page::html(&shuffling.report, &shuffling.to_string()).as_bytes())?;
-    }
+    let (report, plots) = (shuffling.to_string(), plots::plots(&shuffling.report));
+    Drawing { title: "feedline shuffle", report, plots }.write(typed.html.as_ref(), typed.svg.as_ref())?;
     Ok(shuffling)
 }

@@ -1,12 +1,14 @@
 //! The doctor for Python: a step that is a function.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use feedline_cli::doctor::{FormatCost, formats, html, trace, words};
 use feedline_data::batch::Batch;
 use feedline_data::failure::chain;
+use feedline_data::plan::Plan as CorePlan;
 use feedline_diagnose::doctor::{
-    BatchTime, Bound as CoreBound, Course, Diagnosis as CoreDiagnosis, DoctorError, LoadedBy, LogReport, Told, Trainer,
+    BatchTime, Bound as CoreBound, ConsumerThread, Course, Diagnosis as CoreDiagnosis, DoctorError, ForeignReport, Job,
+    Told, Trainer, Tried, WorkerProcesses,
 };
 use feedline_engine::machine::Machine;
 use pyo3::exceptions::PyException;
@@ -22,8 +24,12 @@ use crate::{convert, logging};
 /// What was found out about a job, and with tables what pictures of each format take here.
 #[pyclass(frozen, module = "feedline._feedline")]
 pub struct Diagnosis {
+    plan: Arc<CorePlan>,
+    machine: Machine,
+    course: Course,
     found: CoreDiagnosis,
     formats: Vec<FormatCost>,
+    tried: Mutex<Vec<Tried>>,
 }
 
 /// All of it as plain data.
@@ -31,6 +37,7 @@ pub struct Diagnosis {
 struct Data<'a> {
     #[serde(flatten)]
     found: &'a CoreDiagnosis,
+    tried: &'a [Tried],
     formats: &'a [FormatCost],
 }
 
@@ -51,40 +58,47 @@ impl Diagnosis {
         let mut trainer = Functions { receive: trainer.0, step: trainer.1, interrupt: None };
         let plan = Arc::clone(&plan.get().0);
         let course = Course { seconds: course.0, has_tables: course.1 };
-        let tell = tell.clone().unbind();
-        let mut told = |told: Told| {
-            let text = told.to_string();
-            if matches!(told, Told::LeftOut(..)) {
-                tracing::warn!("{text}");
-            }
-            Python::attach(|py| {
-                // Progress that cannot be shown is no reason to stop.
-                if let Err(error) = tell.call1(py, (text,)) {
-                    error.print(py);
-                }
-            });
-        };
+        let mut told = teller(tell);
         let examined = py.detach(|| CoreDiagnosis::examine(&plan, &machine, course, &mut trainer, &mut told));
         logging::hand_over(py)?;
-        let found = examined.map_err(|error| trainer.interrupt.take().unwrap_or_else(|| python_error(py, error)))?;
+        let found = examined.map_err(|error| trainer.raised(py, error))?;
         let formats = if course.has_tables { py.detach(formats) } else { Ok(Vec::new()) };
         let formats = formats.map_err(|error| raise(py, "FeedlineError", format!("{error:#}")))?;
-        Ok(Self { found, formats })
+        Ok(Self { plan, machine, course, found, formats, tried: Mutex::default() })
+    }
+
+    /// Tries one of the remedies by its name, with a trainer as it was examined with; gives the remedy and what it reached.
+    fn try_remedy<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        trainer: (Py<PyAny>, Py<PyAny>),
+        tell: &Bound<'_, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut trainer = Functions { receive: trainer.0, step: trainer.1, interrupt: None };
+        let mut told = teller(tell);
+        let job = Job { plan: &self.plan, machine: &self.machine, seconds: self.course.seconds };
+        let tried = py.detach(|| self.found.try_remedy(name, job, &mut trainer, &mut told));
+        logging::hand_over(py)?;
+        let tried = tried.map_err(|error| trainer.raised(py, error))?;
+        let data = convert::to_python(py, &tried)?;
+        self.tried().push(tried);
+        Ok(data)
     }
 
     /// All of it as plain data.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        convert::to_python(py, &Data { found: &self.found, formats: &self.formats })
+        convert::to_python(py, &Data { found: &self.found, tried: &self.tried(), formats: &self.formats })
     }
 
     /// All of it in words.
     fn text(&self) -> String {
-        words(&self.found, &[], &self.formats)
+        words(&self.found, &self.tried(), &self.formats)
     }
 
     /// A page that needs nothing else.
     fn html(&self) -> String {
-        html(&self.found, &[], &self.formats)
+        html(&self.found, &self.tried(), &self.formats)
     }
 
     /// The life of batches as a trace for Perfetto or Chrome.
@@ -93,13 +107,48 @@ impl Diagnosis {
     }
 }
 
-/// What is odd about a foreign loader's log of (epoch, wait, hand-over, step, samples), times in milliseconds, and its percentiles.
+impl Diagnosis {
+    fn tried(&self) -> MutexGuard<'_, Vec<Tried>> {
+        self.tried.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Passes on to a Python function what is told.
+fn teller(tell: &Bound<'_, PyAny>) -> impl FnMut(Told) + Send + use<> {
+    let tell = tell.clone().unbind();
+    move |told: Told| {
+        let text = told.to_string();
+        if matches!(told, Told::LeftOut(..)) {
+            tracing::warn!("{text}");
+        }
+        Python::attach(|py| {
+            // Progress that cannot be shown is no reason to stop.
+            if let Err(error) = tell.call1(py, (text,)) {
+                error.print(py);
+            }
+        });
+    }
+}
+
+/// A batch of another loader: its epoch, milliseconds of wait, hand-over and step, and its samples.
+type BatchParts = (u64, f64, f64, f64, u64);
+
+/// What bounded another loader, as plain data, and what is odd about it in words. `consumer` has the seconds of its thread on a core
+/// and in the queue for one, `workers` the part of their time that processes computed and were blocked, and the bytes that each read.
 #[pyfunction]
-pub fn log_report(py: Python<'_>, log: Vec<(u64, f64, f64, f64, u64)>) -> PyResult<(Bound<'_, PyAny>, Vec<String>)> {
+pub fn foreign_report(
+    py: Python<'_>,
+    log: Vec<BatchParts>,
+    consumer: (f64, f64),
+    workers: Option<(Option<f64>, f64, f64)>,
+) -> PyResult<(Bound<'_, PyAny>, Vec<String>)> {
     let batch =
         |(epoch, wait_ms, hand_over_ms, step_ms, samples)| BatchTime { epoch, wait_ms, hand_over_ms, step_ms, samples };
-    let report = LogReport::new(&log.into_iter().map(batch).collect::<Vec<_>>(), LoadedBy::Foreign);
-    let told = report.oddities.iter().map(ToString::to_string).collect();
+    let log: Vec<BatchTime> = log.into_iter().map(batch).collect();
+    let consumer = ConsumerThread { computed: consumer.0, queued: consumer.1 };
+    let workers = workers.map(|(computing, blocked, read_bytes)| WorkerProcesses { computing, blocked, read_bytes });
+    let report = ForeignReport::new(&log, consumer, workers);
+    let told = report.log.oddities.iter().map(ToString::to_string).collect();
     Ok((convert::to_python(py, &report)?, told))
 }
 
@@ -118,6 +167,11 @@ struct Functions {
 }
 
 impl Functions {
+    /// The exception for what ended an examination or a trial.
+    fn raised(&mut self, py: Python<'_>, error: DoctorError) -> PyErr {
+        self.interrupt.take().unwrap_or_else(|| python_error(py, error))
+    }
+
     fn call(&mut self, call: impl FnOnce(&Self, Python<'_>) -> PyResult<()>) -> Result<(), DoctorError> {
         Python::attach(|py| {
             call(self, py).map_err(|error| {
@@ -153,6 +207,7 @@ fn python_error(py: Python<'_>, error: DoctorError) -> PyErr {
             Ok(raised) => *raised,
             Err(other) => raise(py, "FeedlineError", chain(&*other)),
         },
+        DoctorError::NoRemedy { .. } => raise(py, "PlanError", chain(&error)),
         other => raise(py, "FeedlineError", chain(&other)),
     }
 }

@@ -32,7 +32,7 @@ mod _feedline {
     #[pymodule_export]
     use super::batch::Array;
     #[pymodule_export]
-    use super::doctor::{Diagnosis, bounds, log_report};
+    use super::doctor::{Diagnosis, bounds, foreign_report};
     #[pymodule_export]
     use super::loader::Loader;
     #[pymodule_export]

@@ -69,7 +69,7 @@ Only the order is looked at, and the classes of samples where they have some: no
 
 Examples:
   feedline shuffle plan.toml
-  feedline shuffle plan.toml --html shuffle.html
+  feedline shuffle plan.toml --html shuffle.html --svg shuffle.svg
   feedline shuffle plan.toml --json | jq .plan.labels.classes_per_batch")]
 pub struct ShuffleArguments {
     /// The plan; relative paths in it are relative to the current folder.
@@ -80,9 +80,9 @@ pub struct ShuffleArguments {
     /// A page with plots.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// A picture of the plots.
+    /// The plots alone, as a picture.
     #[arg(long, value_name = "FILE")]
-    pub png: Option<PathBuf>,
+    pub svg: Option<PathBuf>,
 }
 
 /// Arguments of `feedline cost`.
@@ -118,7 +118,7 @@ take in each form. The plan's source is on a storage server: root = \"feedline:/
 Examples:
   feedline offload plan.toml
   feedline offload plan.toml --step-ms 80 --policy sophon
-  feedline offload plan.toml --html offload.html --png offload.png
+  feedline offload plan.toml --html offload.html --svg offload.svg
   feedline offload plan.toml --json")]
 pub struct OffloadArguments {
     /// The plan; relative paths in it are relative to the current folder.
@@ -138,9 +138,9 @@ pub struct OffloadArguments {
     /// A page with plots of these samples.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// A picture of the plots.
+    /// The plots alone, as a picture.
     #[arg(long, value_name = "FILE")]
-    pub png: Option<PathBuf>,
+    pub svg: Option<PathBuf>,
 }
 
 /// Arguments of `feedline verify`.

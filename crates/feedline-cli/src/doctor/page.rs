@@ -3,12 +3,13 @@
 use std::fmt::{self, Write as _};
 
 use feedline_data::plan::ByteSize;
-use feedline_diagnose::doctor::{BatchRow, BatchStage, Diagnosis, Life};
+use feedline_diagnose::doctor::{BatchRow, BatchStage, Diagnosis, Life, Tried};
 use feedline_net::node::PALETTE;
 use serde::Serialize;
 
-use super::words::{blame, causes, company, cores_name, doubt, form_name, keeps, predicted, rate, time};
-use super::{FormatCost, Tried};
+use super::FormatCost;
+use super::tables::{form_name, keeps};
+use super::words::{blame, causes, company, cores_name, doubt, predicted, rate, time};
 use crate::plot::{Axis, Plot, Series, escaped};
 
 const STYLE: &str = include_str!("../../web/doctor.css");

@@ -1,22 +1,42 @@
-//! A plot as SVG, for pages; its text takes the colour of the page's.
+//! Plots as SVG: an element of a page, or a file of their own.
 
 use std::fmt::Write as _;
 
 use super::{Anchor, HEIGHT, Mark, Plot, Stroke, WIDTH};
 
+const FONT: &str = "font-family=\"sans-serif\" font-size=\"12\"";
+
 impl Plot {
-    /// The plot as an element of a page.
+    /// The plot as an element of a page; its text takes the colour of the page's.
     pub fn svg(&self) -> String {
-        let mut out = format!(
-            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\" font-family=\"sans-serif\" font-size=\"12\">",
-            escaped(&self.title)
-        );
+        let name = escaped(&self.title);
+        format!(
+            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{name}\" {FONT}>{}</svg>\n",
+            self.content()
+        )
+    }
+
+    fn content(&self) -> String {
+        let mut out = String::new();
         for mark in self.marks() {
             write_mark(&mark, &mut out).expect("a string grows");
         }
-        out.push_str("</svg>\n");
         out
     }
+}
+
+/// Plots below each other as a file, dark on white.
+pub(super) fn file(plots: &[Plot]) -> String {
+    let height = HEIGHT * plots.len() as f64;
+    let plots = (0..).zip(plots).map(|(number, plot)| {
+        let (top, name) = (HEIGHT * f64::from(number), escaped(&plot.title));
+        format!("<g transform=\"translate(0 {top})\" role=\"img\" aria-label=\"{name}\">{}</g>\n", plot.content())
+    });
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" \
+         color=\"#1e1e1e\" {FONT}>\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n{}</svg>\n",
+        plots.collect::<String>()
+    )
 }
 
 fn write_mark(mark: &Mark, out: &mut String) -> std::fmt::Result {

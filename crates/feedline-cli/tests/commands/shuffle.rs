@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::support::{decode, fail, json, pictures, succeed, write_plan};
+use crate::support::{fail, json, pictures, succeed, write_plan};
 
 /// Packs the pictures, which are sorted by class, and writes a plan over the shards.
 fn pack(folder: &Path, shuffle: &str) {
@@ -44,12 +44,17 @@ fn sorted_classes_and_a_small_reservoir_call_for_a_warning_and_a_large_one_does_
 fn plots_are_written_as_a_page_and_as_a_picture() {
     let folder = pictures();
     pack(folder.path(), "shuffle = { kind = \"reservoir\", size = 0.5 }");
-    succeed(&["shuffle", "plan.toml", "--png", "plot.png", "--html", "page.html"], folder.path());
+    succeed(&["shuffle", "plan.toml", "--svg", "plots.svg", "--html", "page.html"], folder.path());
     let page = fs::read_to_string(folder.path().join("page.html")).unwrap();
     assert_eq!(page.matches("<svg").count(), 2);
     assert!(page.contains("classes in a batch"), "the numbers are told, too");
-    decode(&folder.path().join("plot.png"));
-    fail(&["shuffle", "plan.toml", "--png", "no/such/plot.png"], folder.path(), &["no/such/plot.png"]);
+    let picture = fs::read_to_string(folder.path().join("plots.svg")).unwrap();
+    assert!(picture.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"720\" height=\"840\""), "{picture}");
+    for plot in page.split("<svg ").skip(1) {
+        let marks = plot.split_once('>').and_then(|(_, rest)| rest.split_once("</svg>")).unwrap().0;
+        assert!(picture.contains(marks), "both show the same");
+    }
+    fail(&["shuffle", "plan.toml", "--svg", "no/such/plots.svg"], folder.path(), &["no/such/plots.svg"]);
 }
 
 #[test]

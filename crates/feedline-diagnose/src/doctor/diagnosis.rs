@@ -1,7 +1,6 @@
 //! The whole examination of a job, from its parts to what would help.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use feedline_data::cost::Times;
@@ -15,14 +14,16 @@ use serde::Serialize;
 use super::DoctorError;
 use super::alternative::alternatives;
 use super::cached::{CachePoint, cache_points};
+use super::evidence::{Examined, Joint, Nature, Stalls};
 use super::life::Life;
 use super::log::{BatchTime, LoadedBy, LogReport};
 use super::packed::PackedSome;
 use super::parts::{Parts, varied};
 use super::remedy::{Case, Change, MORE_MEMORY, Remedy};
 use super::tables::{ConsumersRow, WorkersRow, by_consumers, by_workers};
+use super::told::Told;
 use super::trial::without_log;
-use super::verdict::{Bound, Joint, Nature, bound, falls_short};
+use super::verdict::{Bound, falls_short};
 use super::watch::{Trainer, Watched, watch, watch_loader};
 
 /// Each part lasts this part of the joint run, and from 1 to 5 seconds; of a short run a half.
@@ -47,30 +48,6 @@ pub struct Course {
     pub seconds: f64,
     /// Whether tables over consumers and threads are made.
     pub has_tables: bool,
-}
-
-/// What is told while it goes on.
-#[derive(Clone, Debug)]
-pub enum Told {
-    /// What is measured now, and about how many seconds that takes.
-    Measures(&'static str, f64),
-    /// What the joint run will reach, before it begins, and within which range.
-    Predicted(f64, [f64; 2]),
-    /// A remedy that is not looked at, and why.
-    LeftOut(&'static str, String),
-}
-
-impl fmt::Display for Told {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Measures(what, seconds) => write!(f, "measuring {what} (about {seconds:.0} s)"),
-            Self::Predicted(rate, [low, high]) if low < high => {
-                write!(f, "predicted: {low:.1} to {high:.1} samples/s, {rate:.1} on average: the share of cores varies")
-            }
-            Self::Predicted(rate, _) => write!(f, "predicted: {rate:.1} samples/s"),
-            Self::LeftOut(what, why) => write!(f, "{what} is not looked at: {why}"),
-        }
-    }
 }
 
 /// A sample that takes long.
@@ -163,13 +140,9 @@ impl Diagnosis {
         } else {
             None
         };
-        let nature = Nature {
-            is_remote: parts.is_remote,
-            reads_ahead: parts.reads_ahead,
-            foreign_share: parts.foreign_share(),
-            reads_longer: parts.read_ms() > parts.prepare_ms,
-        };
-        let bound = bound(&now.times(), nature, &joint, with_memory.map(|(_, reached)| reached));
+        let with_more = with_memory.map(|(_, reached)| reached);
+        let nature = Nature::from(&parts);
+        let bound = Examined { times: &now.times(), nature, joint, with_memory: with_more }.bound();
         let mut possible = alternatives(plan, &parts, bound, machine)?;
         let some = match PackedSome::offer((plan, &parts, bound), machine, part_seconds, trainer) {
             Err(error) if !matches!(error, DoctorError::Interrupted) => {
@@ -221,7 +194,7 @@ impl Diagnosis {
             log,
             slow_samples,
             idle_share: watched.idle_share(),
-            with_memory_samples_per_second: with_memory.map(|(_, reached)| reached),
+            with_memory_samples_per_second: with_more,
             consumers,
             workers,
             cache_points,
@@ -232,8 +205,6 @@ impl Diagnosis {
 }
 
 fn joint(watched: &Watched, log: &LogReport) -> Joint {
-    let stalls = stall_seconds(watched);
-    let waited_for = |phase: Phase| stalls.get(phase.name()).copied().unwrap_or_default();
     Joint {
         samples_per_second: watched.samples_per_second(),
         stall_share: log.stall_share,
@@ -241,7 +212,7 @@ fn joint(watched: &Watched, log: &LogReport) -> Joint {
         hand_over_ms: watched.mean_ms(|batch| batch.hand_over_ms),
         step_ms: watched.mean_ms(|batch| batch.step_ms),
         idle_share: watched.idle_share(),
-        waits_for_reads: waited_for(Phase::Read) > waited_for(Phase::Prepare),
+        stalls: Stalls::of(&stall_seconds(watched)),
     }
 }
 

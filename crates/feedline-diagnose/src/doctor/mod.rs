@@ -6,11 +6,12 @@
 //! - `watch.rs` runs a plan with a trainer and keeps what each batch took; `log.rs` is that log, `oddity.rs` what is odd
 //!   about it, `period.rs` of that stalls at equal distances
 //! - `skipped.rs` makes a plan that only reads, `held.rs` one that only prepares; `parts.rs` measures both, and the step
-//! - `predict.rs` is what a sample needs of each resource, `cores.rs` how many cores there are for it, `core_share.rs` how steadily; `verdict.rs` what bounds a job
+//! - `predict.rs` is what a sample needs of each resource, `cores.rs` how many cores there are for it, `core_share.rs` how steadily
+//! - `evidence.rs` is what is known of a job, measured or counted; `verdict.rs` alone decides what bounds it
 //! - `remedy.rs` is what would help, `alternative.rs` of it what has to be measured first, `cached.rs` what could be kept, `packed.rs` what could be packed;
-//!   `trial.rs` tries it
-//! - `tables.rs` is how a job scales, `life.rs` the life of a stretch of batches; `diagnosis.rs` does all of this, `run_report.rs` what can be said of it without
-//!   measuring anything
+//!   `tried.rs` tries it, `trial.rs` runs a plan with it and leaves nothing behind; `told.rs` is what is told meanwhile
+//! - `tables.rs` is how a job scales, `life.rs` the life of a stretch of batches; `diagnosis.rs` does all of this, `run_report.rs` what can be said of a run without
+//!   measuring anything, `foreign_report.rs` of another loader
 //!
 //! Always true: the stream of the job that is examined is not changed; a prediction is made before the run that it is about.
 
@@ -19,6 +20,8 @@ mod cached;
 mod core_share;
 mod cores;
 mod diagnosis;
+mod evidence;
+mod foreign_report;
 mod held;
 mod life;
 mod log;
@@ -31,28 +34,34 @@ mod remedy;
 mod run_report;
 mod skipped;
 mod tables;
+mod told;
 mod trial;
+mod tried;
 mod verdict;
 mod watch;
 
 pub use cached::CachePoint;
 pub use core_share::CoreShare;
-pub use diagnosis::{Course, Diagnosis, SlowSample, Told};
+pub use diagnosis::{Course, Diagnosis, SlowSample};
+pub use evidence::{ConsumerThread, WorkerProcesses};
+pub use foreign_report::ForeignReport;
 pub use life::{BatchRow, BatchSpan, BatchStage, Life, TrainerLife};
 pub use log::{BatchTime, LoadedBy, LogReport, Percentiles};
 pub use oddity::{Oddity, PeriodCause};
-pub use packed::MOST_PACKED;
 pub use parts::{OpPart, Parts};
 pub use period::{Period, period};
 pub use remedy::{Change, Remedy};
 pub use run_report::RunReport;
 pub use tables::{ConsumersRow, WorkersRow};
-pub use trial::{free_bytes, reached};
+pub use told::Told;
+pub use tried::{Choice, Job, Tried};
 pub use verdict::Bound;
 pub use watch::Trainer;
 
+use std::path::PathBuf;
+
 use feedline_data::pack::PackError;
-use feedline_data::plan::PlanError;
+use feedline_data::plan::{ByteSize, PlanError};
 use feedline_data::source::SourceError;
 use feedline_engine::error::Error;
 use period::median;
@@ -77,6 +86,14 @@ pub enum DoctorError {
     NoFolder,
     #[error("there is too little room beside the cache folder to pack a part of the samples")]
     NoRoom,
+    #[error("shards take {needs}, and {folder:?} has room for {has}; set FEEDLINE_CACHE to a larger disk")]
+    SmallDisk { folder: PathBuf, needs: ByteSize, has: ByteSize },
+    #[error("it packs all samples into a folder beside the cache; try pack by its name")]
+    PacksAll,
+    #[error("it is more than a change of settings")]
+    NotOurs,
+    #[error("there is nothing to try by the name of {name:?}; remedies here are: {names}")]
+    NoRemedy { name: String, names: String },
     #[error("a folder for trials cannot be made beside the cache")]
     Folder(#[source] std::io::Error),
     #[error("interrupted")]

@@ -29,7 +29,7 @@ const SHARD_BYTES: u64 = 256 << 20;
 /// Samples that are packed at least, to see what that would give.
 const LEAST_PACKED: f64 = 256.0;
 /// Bytes that are packed without being asked for.
-pub const MOST_PACKED: f64 = 2e9;
+pub(super) const MOST_PACKED: f64 = 2e9;
 const NOTE: &str = "as much space again, read in sequence through a reservoir of a tenth of the epoch; what was just packed is in \
                     the file cache, so a disk may be slower";
 

@@ -6,23 +6,16 @@
 use std::collections::BTreeMap;
 
 use feedline_data::plan::{Plan, Shuffle, Workers};
-use feedline_engine::metrics::{Phase, Snapshot};
+use feedline_engine::metrics::Snapshot;
 use serde::Serialize;
 
 use super::core_share::CoreShare;
 use super::cores::ThreadTime;
+use super::evidence::{Counted, Joint, Nature, Stalls};
 use super::log::{BatchTime, LoadedBy, LogReport};
 use super::parts::{Parts, ops, samples_of_a_batch};
 use super::remedy::{Case, Remedy};
 use super::verdict::Bound;
-
-/// A trainer that waits less than this part of its time is what bounds the run.
-const HARDLY: f64 = 0.05;
-/// Threads that have nothing to do for this part of their time are not what is waited for.
-const IDLE: f64 = 0.15;
-/// The part of the threads' time that waits for memory, and of the budget in use, that make memory the bound.
-const STARVED: f64 = 0.1;
-const FULL: f64 = 0.9;
 
 /// A run in words and numbers.
 #[derive(Clone, Debug, Serialize)]
@@ -54,21 +47,23 @@ impl RunReport {
         let idle_share = (snapshot.idle_seconds / thread_seconds).clamp(0.0, 1.0);
         let parts = parts(plan, snapshot, log);
         let mean = |of: fn(&BatchTime) -> f64| log.iter().map(of).sum::<f64>() / log.len().max(1) as f64;
-        let is_starved = snapshot.memory_wait_seconds > STARVED * thread_seconds
-            || snapshot.memory.peak_bytes as f64 > FULL * snapshot.memory.budget_bytes as f64;
-        let reading = if parts.is_remote { Bound::Network } else { Bound::Read };
-        let waits_for_reads = stall_of(snapshot, Phase::Read) > stall_of(snapshot, Phase::Prepare);
-        let bound = match () {
-            () if stall_share < HARDLY => Bound::Step,
-            () if mean(|batch| batch.hand_over_ms) > mean(|batch| batch.wait_ms) => Bound::HandOver,
-            () if snapshot.num_workers == 0 => waited_for(snapshot, reading),
-            () if idle_share > IDLE && is_starved => Bound::Memory,
-            () if parts.reads_ahead && waits_for_reads => reading,
-            () if idle_share > IDLE => Bound::HeadOfLine,
-            () if parts.read_ms() > parts.prepare_ms => reading,
-            () if parts.foreign_share() > 0.5 => Bound::Python,
-            () => Bound::Prepare,
+        let joint = Joint {
+            samples_per_second: rate,
+            stall_share,
+            wait_ms: mean(|batch| batch.wait_ms),
+            hand_over_ms: mean(|batch| batch.hand_over_ms),
+            step_ms: mean(|batch| batch.step_ms),
+            idle_share,
+            stalls: Stalls::of(&snapshot.stall_seconds),
         };
+        let counted = Counted {
+            nature: Nature::from(&parts),
+            joint,
+            has_threads: snapshot.num_workers > 0,
+            memory_wait_share: snapshot.memory_wait_seconds / thread_seconds,
+            memory_peak_share: snapshot.memory.peak_bytes as f64 / snapshot.memory.budget_bytes as f64,
+        };
+        let bound = counted.bound();
         let case = Case { plan, parts: &parts, bound, measured: rate, with_memory: None, alternatives: &[] };
         Self {
             bound,
@@ -80,18 +75,6 @@ impl RunReport {
             log: told,
         }
     }
-}
-
-/// What was waited for most, where a node prepares and nothing else is known of it.
-fn waited_for(snapshot: &Snapshot, reading: Bound) -> Bound {
-    let causes = [(Phase::Prepare, Bound::Prepare), (Phase::Read, reading), (Phase::Memory, Bound::Memory)];
-    let longest =
-        causes.into_iter().reduce(|a, b| if stall_of(snapshot, b.0) > stall_of(snapshot, a.0) { b } else { a });
-    longest.map_or(Bound::Prepare, |(_, bound)| bound)
-}
-
-fn stall_of(snapshot: &Snapshot, phase: Phase) -> f64 {
-    snapshot.stall_seconds.get(phase.name()).copied().unwrap_or_default()
 }
 
 /// The parts of a run as far as they were seen in it.

@@ -23,7 +23,7 @@ const LEAST_KEPT: u64 = 4;
 
 /// What a changed plan reaches with a trainer in some seconds, `usual` samples a second without the change. Where samples have to be
 /// kept or indexed first, as many take part as there is time for; shards are made of all. What lies on disk for it is gone thereafter.
-pub fn reached(
+pub(super) fn reached(
     (change, plan): (&Change, &Arc<Plan>),
     usual: f64,
     machine: &Machine,
@@ -84,7 +84,7 @@ pub(super) fn own_folder(machine: &Machine) -> Result<Option<TempDir>, DoctorErr
 }
 
 /// Room on the disk of a folder, or of the one that it would be made in.
-pub fn free_bytes(folder: &Path) -> u64 {
+pub(super) fn free_bytes(folder: &Path) -> u64 {
     let disk = existing(folder).and_then(|folder| statvfs(folder).ok());
     disk.map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
 }

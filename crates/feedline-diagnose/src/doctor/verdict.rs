@@ -1,20 +1,37 @@
-//! What bounds a job.
+//! What bounds a job: the one place that decides it.
 //!
-//! In: what its resources allow, what it reached, and, where it stayed below, what it reaches with more memory. Out: one bound.
+//! In: what is known of a job, as one of the three kinds of `evidence.rs`. Out: one bound; of a loader that is seen from outside
+//! only, none if too little is known. Nothing here measures or counts.
 
 use std::fmt;
 
 use feedline_data::cost::{Resource, Times};
 use serde::{Deserialize, Serialize};
 
+use super::evidence::{Counted, Examined, Joint, Nature, Outside, WorkerProcesses};
+use super::oddity::{Oddity, PeriodCause};
+
+/// A trainer that waits less than this part of its time does not wait for loading.
+const WAITS: f64 = 0.05;
 /// Below this part of what the resources allow, something else holds the job back.
 const FALLS_SHORT: f64 = 0.92;
-/// The part of their time in which threads have nothing to do where slow samples are the bound.
+/// The part of their time in which threads have nothing to do where slow samples are the bound, of a job that falls short.
 const IDLE: f64 = 0.05;
-/// The part of its time that the consumer has to wait before it waits for something.
-const WAITS: f64 = 0.05;
+/// The same where nothing was measured alone, so that it is not known whether the job falls short.
+const IDLE_UNSURE: f64 = 0.15;
 /// What more memory has to gain before its lack is the bound.
 const GAINS: f64 = 1.07;
+/// The part of the threads' time that waits for memory, and of the budget in use, that make memory the bound.
+const STARVED: f64 = 0.1;
+const FULL: f64 = 0.9;
+/// The part of the threads' time that goes to ops in Python where these are the bound.
+const MOSTLY: f64 = 0.5;
+/// The part of its time above which another loader computes rather than waits. Queueing for a core counts as computing.
+const COMPUTES: f64 = 0.5;
+/// The part of their time that worker processes wait for a disk before it counts as evidence of reading.
+const BLOCKED: f64 = 0.1;
+/// Bytes of a worker process that count as evidence of reading: more than it reads to start and to take its tasks.
+const MUCH_BYTES: f64 = 32.0 * 1024.0 * 1024.0;
 
 /// What bounds a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,20 +96,103 @@ impl From<Resource> for Bound {
     }
 }
 
-/// What was seen of a job as a whole.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Joint {
-    pub samples_per_second: f64,
-    /// The part of the time that the trainer waited for, or took, batches.
-    pub stall_share: f64,
-    /// Milliseconds that a batch is waited for, that it takes from the loader to the step, and of the step.
-    pub wait_ms: f64,
-    pub hand_over_ms: f64,
-    pub step_ms: f64,
-    /// The part of their time in which threads had nothing to do.
-    pub idle_share: f64,
-    /// Whether it waited for stored bytes rather than for ops.
-    pub waits_for_reads: bool,
+/// Whether a job stays below what its resources allow.
+pub(super) fn falls_short(times: &Times, joint: &Joint) -> bool {
+    joint.samples_per_second < FALLS_SHORT * times.samples_per_second()
+}
+
+impl Examined<'_> {
+    /// What bounds the job.
+    pub fn bound(&self) -> Bound {
+        let Self { times, nature, joint, with_memory } = self;
+        if falls_short(times, joint) {
+            if with_memory.is_some_and(|rate| rate > GAINS * joint.samples_per_second) {
+                return Bound::Memory;
+            }
+            if joint.is_slow_to_take() {
+                return Bound::HandOver;
+            }
+            if nature.reads_ahead && joint.waits_for_reads() && joint.stall_share > WAITS {
+                return nature.reading();
+            }
+            // The consumer waits, and threads have nothing to do: what it waits for cannot be divided among them.
+            if joint.idle_share > IDLE && joint.stall_share > WAITS {
+                return Bound::HeadOfLine;
+            }
+        }
+        match Bound::from(times.bound()) {
+            Bound::Step if joint.is_slow_to_take() => Bound::HandOver,
+            Bound::Prepare => nature.threads(),
+            other => other,
+        }
+    }
+}
+
+impl Counted {
+    /// What bounded the run.
+    pub fn bound(&self) -> Bound {
+        let Self { nature, joint, .. } = self;
+        let is_idle = joint.idle_share > IDLE_UNSURE;
+        let is_starved = self.memory_wait_share > STARVED || self.memory_peak_share > FULL;
+        match () {
+            () if joint.stall_share < WAITS => Bound::Step,
+            () if joint.hand_over_ms > joint.wait_ms => Bound::HandOver,
+            () if !self.has_threads => self.waited_for(),
+            () if is_idle && is_starved => Bound::Memory,
+            () if nature.reads_ahead && joint.waits_for_reads() => nature.reading(),
+            () if is_idle => Bound::HeadOfLine,
+            () => nature.threads(),
+        }
+    }
+
+    /// What was waited for most, where a node prepares and nothing else is known of it.
+    fn waited_for(&self) -> Bound {
+        let stalls = &self.joint.stalls;
+        let others = [(stalls.read, self.nature.reading()), (stalls.memory, Bound::Memory)];
+        let first = (stalls.prepare, Bound::Prepare);
+        others.into_iter().fold(first, |most, other| if other.0 > most.0 { other } else { most }).1
+    }
+}
+
+impl Outside<'_> {
+    /// What bounded the other loader; none if that cannot be told from outside.
+    pub fn bound(&self) -> Option<Bound> {
+        if self.stall_share < WAITS {
+            return Some(Bound::Step);
+        }
+        let is_round = |oddity: &Oddity| matches!(oddity, Oddity::Period { cause: PeriodCause::Workers, .. });
+        if self.oddities.iter().any(is_round) {
+            return Some(Bound::Prepare);
+        }
+        // Batches that had to wait for a core take longer than others whatever is in them.
+        let queued = self.consumer.queued;
+        let has_two_kinds = self.oddities.iter().any(|oddity| matches!(oddity, Oddity::Bimodal { .. }));
+        if has_two_kinds && queued < WAITS * self.waited {
+            return Some(Bound::HeadOfLine);
+        }
+        // What the thread waited for a core it did not wait for anything else. With workers, unpickling and collating is work, too.
+        if self.consumer.computed > COMPUTES * (self.waited - queued) {
+            return Some(Bound::Prepare);
+        }
+        match &self.workers {
+            None => Some(Bound::Read),
+            Some(workers) => workers.bound(self.stall_share),
+        }
+    }
+}
+
+impl WorkerProcesses {
+    fn bound(&self, stall_share: f64) -> Option<Bound> {
+        let computing = self.computing?;
+        if computing > COMPUTES {
+            return Some(Bound::Prepare);
+        }
+        // A worker has nothing to do only while enough batches are ready, and then the step does not wait. What it neither computed
+        // nor was idle in that way, it waited: for storage, if there is evidence that it reads.
+        let waits = 1.0 - computing > 1.0 - stall_share + WAITS;
+        let reads = self.blocked > BLOCKED || self.read_bytes > MUCH_BYTES;
+        (waits && reads).then_some(Bound::Read)
+    }
 }
 
 impl Joint {
@@ -100,102 +200,28 @@ impl Joint {
     fn is_slow_to_take(&self) -> bool {
         self.hand_over_ms > self.wait_ms && self.hand_over_ms > self.step_ms.max(1e-3)
     }
-}
 
-/// What kind of job it is.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Nature {
-    pub is_remote: bool,
-    /// Whether bytes come while threads prepare other samples, or have nothing to do.
-    pub reads_ahead: bool,
-    /// The part of the threads' time that goes to ops in another language.
-    pub foreign_share: f64,
-    /// Whether threads wait longer for stored bytes than they prepare.
-    pub reads_longer: bool,
-}
-
-/// Says what bounds a job; `with_memory` is what it reaches with a larger budget, where that was tried.
-pub(super) fn bound(times: &Times, nature: Nature, joint: &Joint, with_memory: Option<f64>) -> Bound {
-    if falls_short(times, joint) {
-        let gains_by_memory = with_memory.is_some_and(|rate| rate > GAINS * joint.samples_per_second);
-        if gains_by_memory {
-            return Bound::Memory;
-        }
-        if joint.is_slow_to_take() {
-            return Bound::HandOver;
-        }
-        if nature.reads_ahead && joint.waits_for_reads && joint.stall_share > WAITS {
-            return if nature.is_remote { Bound::Network } else { Bound::Read };
-        }
-        // The consumer waits, and threads have nothing to do: what it waits for cannot be divided among them.
-        if joint.idle_share > IDLE && joint.stall_share > WAITS {
-            return Bound::HeadOfLine;
-        }
-    }
-    match Bound::from(times.bound()) {
-        Bound::Step if joint.is_slow_to_take() => Bound::HandOver,
-        Bound::Prepare if nature.reads_longer && nature.is_remote => Bound::Network,
-        Bound::Prepare if nature.reads_longer => Bound::Read,
-        Bound::Prepare if nature.foreign_share > 0.5 => Bound::Python,
-        other => other,
+    /// Whether it waited for stored bytes rather than for ops.
+    fn waits_for_reads(&self) -> bool {
+        self.stalls.read > self.stalls.prepare
     }
 }
 
-/// Whether a job stays below what its resources allow.
-pub(super) fn falls_short(times: &Times, joint: &Joint) -> bool {
-    joint.samples_per_second < FALLS_SHORT * times.samples_per_second()
+impl Nature {
+    /// The bound of a job that waits for stored bytes.
+    fn reading(&self) -> Bound {
+        if self.is_remote { Bound::Network } else { Bound::Read }
+    }
+
+    /// The bound of a job whose threads are busy all the time: what they are busy with.
+    fn threads(&self) -> Bound {
+        match () {
+            () if self.reads_longer => self.reading(),
+            () if self.foreign_share > MOSTLY => Bound::Python,
+            () => Bound::Prepare,
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Of resources that allow so many samples a second.
-    fn allowing(step: f64, prepare: f64, read: f64) -> Times {
-        Times { step: 1.0 / step, prepare: 1.0 / prepare, read: 1.0 / read, ..Times::default() }
-    }
-
-    const LOCAL: Nature = Nature { is_remote: false, reads_ahead: false, foreign_share: 0.0, reads_longer: false };
-
-    fn joint(samples_per_second: f64) -> Joint {
-        Joint { samples_per_second, step_ms: 10.0, hand_over_ms: 0.1, ..Joint::default() }
-    }
-
-    #[test]
-    fn the_resource_that_allows_least_is_the_bound_if_the_job_reaches_what_it_allows() {
-        let verdict = |all: Times, reached| bound(&all, LOCAL, &joint(reached), None);
-        assert_eq!(verdict(allowing(100.0, 200.0, 300.0), 99.0), Bound::Step);
-        assert_eq!(verdict(allowing(300.0, 200.0, 500.0), 195.0), Bound::Prepare);
-        assert_eq!(verdict(allowing(300.0, 200.0, 80.0), 79.0), Bound::Read);
-        let remote = Times { network: 1.0 / 80.0, ..allowing(300.0, 200.0, 500.0) };
-        assert_eq!(bound(&remote, Nature { is_remote: true, ..LOCAL }, &joint(79.0), None), Bound::Network);
-        let foreign =
-            bound(&allowing(300.0, 200.0, 500.0), Nature { foreign_share: 0.9, ..LOCAL }, &joint(195.0), None);
-        assert_eq!(foreign, Bound::Python);
-        let waits = bound(&allowing(300.0, 200.0, 500.0), Nature { reads_longer: true, ..LOCAL }, &joint(195.0), None);
-        assert_eq!(waits, Bound::Read, "threads wait for the store, though it could give more to further ones");
-    }
-
-    #[test]
-    fn a_job_that_stays_below_lacks_memory_or_waits_for_slow_samples() {
-        let all = allowing(300.0, 200.0, 500.0);
-        assert_eq!(bound(&all, LOCAL, &joint(120.0), Some(170.0)), Bound::Memory);
-        let idle = Joint { idle_share: 0.4, stall_share: 0.3, ..joint(120.0) };
-        assert_eq!(bound(&all, LOCAL, &idle, Some(121.0)), Bound::HeadOfLine);
-        let slow_step = Joint { idle_share: 0.4, ..joint(85.0) };
-        assert_eq!(bound(&allowing(100.0, 200.0, 500.0), LOCAL, &slow_step, None), Bound::Step, "nobody waits");
-        assert_eq!(bound(&all, LOCAL, &joint(120.0), None), Bound::Prepare, "all threads were busy");
-        let link = Nature { is_remote: true, reads_ahead: true, ..LOCAL };
-        let late = Joint { waits_for_reads: true, ..idle };
-        assert_eq!(bound(&all, link, &late, None), Bound::Network, "threads are idle because nothing comes");
-        let slow_hand_over = Joint { hand_over_ms: 40.0, idle_share: 0.8, stall_share: 0.3, ..joint(120.0) };
-        assert_eq!(bound(&all, LOCAL, &slow_hand_over, Some(121.0)), Bound::HandOver);
-    }
-
-    #[test]
-    fn bounds_have_the_names_that_documents_use() {
-        let names: Vec<String> = Bound::ALL.iter().map(|bound| serde_json::to_string(bound).unwrap()).collect();
-        let told = ["step", "prepare", "read", "network", "head_of_line", "python", "memory", "hand_over"];
-        assert_eq!(names, told.map(|name| format!("{name:?}")));
-    }
-}
+mod tests;

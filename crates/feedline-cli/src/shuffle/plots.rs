@@ -1,13 +1,13 @@
-//! The plots of `feedline shuffle`, as a page and as a picture.
+//! The plots of `feedline shuffle`.
 
-use anyhow::{Context as _, Result};
-use feedline_codec::encode_png;
 use feedline_data::plan::ShuffleReport;
 
-use crate::plot::{self, Axis, Plot, Series, escaped};
+use crate::plot::{Axis, Plot, Series};
 
-const STYLE: &str = ":root{color-scheme:light dark}body{font-family:sans-serif;max-width:60rem;margin:1rem auto;padding:0 1rem}\
-     svg{width:100%;height:auto}pre{overflow-x:auto}";
+/// How far apart stored neighbours come, and where samples are stored by when they come.
+pub fn plots(report: &ShuffleReport) -> Vec<Plot> {
+    vec![neighbours(report), places(report)]
+}
 
 fn axis(name: &str) -> Axis {
     Axis { name: name.to_owned(), ..Axis::default() }
@@ -39,23 +39,4 @@ fn places(report: &ShuffleReport) -> Plot {
         y: axis("number in the source"),
         series: vec![Series { name: String::new(), colour: 1, is_line: false, points }],
     }
-}
-
-/// A page that needs nothing else.
-pub fn html(report: &ShuffleReport, text: &str) -> String {
-    format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>feedline shuffle</title>\
-         <style>{STYLE}</style><h1>feedline shuffle</h1><pre>{}</pre>{}{}</html>\n",
-        escaped(text),
-        neighbours(report).svg(),
-        places(report).svg()
-    )
-}
-
-/// Both plots below each other.
-pub fn png(report: &ShuffleReport) -> Result<Vec<u8>> {
-    let mut pixels = neighbours(report).pixels();
-    pixels.extend(places(report).pixels());
-    encode_png(&pixels, plot::WIDTH as u32, 2 * plot::HEIGHT as u32, 3).context("cannot write the plots")
 }

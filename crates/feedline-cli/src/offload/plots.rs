@@ -1,13 +1,13 @@
-//! The plots of `feedline offload`, as a page and as a picture.
+//! The plots of `feedline offload`.
 
-use anyhow::{Context as _, Result};
-use feedline_codec::encode_png;
-use feedline_engine::offload::{OffloadReport, SamplePoint};
+use feedline_engine::offload::SamplePoint;
 
-use crate::plot::{self, Axis, Plot, Series, escaped};
+use crate::plot::{Axis, Plot, Series};
 
-const STYLE: &str = ":root{color-scheme:light dark}body{font-family:sans-serif;max-width:60rem;margin:1rem auto;padding:0 1rem}\
-     svg{width:100%;height:auto}pre{overflow-x:auto}";
+/// The size of samples by op, and what they save by size.
+pub fn plots(ops: &[String], points: &[SamplePoint]) -> Vec<Plot> {
+    vec![sizes(ops, points), benefit(points)]
+}
 
 fn bytes(name: &str) -> Axis {
     Axis { name: name.to_owned(), is_logarithmic: true, words: Vec::new() }
@@ -47,23 +47,4 @@ fn benefit(points: &[SamplePoint]) -> Plot {
         y: bytes("bytes saved"),
         series: vec![series("trimmed", 2, trimmed), series("smallest op", 1, by_op)],
     }
-}
-
-/// A page that needs nothing else.
-pub fn html(ops: &[String], report: &OffloadReport, text: &str) -> String {
-    format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>feedline offload</title>\
-         <style>{STYLE}</style><h1>feedline offload</h1><pre>{}</pre>{}{}</html>\n",
-        escaped(text),
-        sizes(ops, &report.points).svg(),
-        benefit(&report.points).svg()
-    )
-}
-
-/// Both plots below each other.
-pub fn png(ops: &[String], report: &OffloadReport) -> Result<Vec<u8>> {
-    let mut pixels = sizes(ops, &report.points).pixels();
-    pixels.extend(benefit(&report.points).pixels());
-    encode_png(&pixels, plot::WIDTH as u32, 2 * plot::HEIGHT as u32, 3).context("cannot write the plots")
 }

@@ -1,0 +1,33 @@
+//! What bounded another loader, from the times of its batches and what the system says of its processes.
+//!
+//! In: a batch log, the consumer's thread and the worker processes. Out: a [`ForeignReport`].
+
+use serde::Serialize;
+
+use super::evidence::{ConsumerThread, Outside, WorkerProcesses};
+use super::log::{BatchTime, LoadedBy, LogReport};
+use super::verdict::Bound;
+
+/// A run of another loader in numbers.
+#[derive(Clone, Debug, Serialize)]
+pub struct ForeignReport {
+    /// What bounded it; none if that cannot be told from outside.
+    pub bound: Option<Bound>,
+    /// Samples a second.
+    pub measured_samples_per_second: f64,
+    /// The part of the time in which the consumer waited for batches.
+    pub stall_share: f64,
+    /// The batch log.
+    pub log: LogReport,
+}
+
+impl ForeignReport {
+    /// Looks at a log. Without `workers` the consumer's own thread loads.
+    pub fn new(log: &[BatchTime], consumer: ConsumerThread, workers: Option<WorkerProcesses>) -> Self {
+        let told = LogReport::new(log, LoadedBy::Foreign);
+        let waited = log.iter().map(|batch| batch.wait_ms).sum::<f64>() / 1e3;
+        let LogReport { stall_share, samples_per_second, ref oddities, .. } = told;
+        let bound = Outside { stall_share, oddities, waited, consumer, workers }.bound();
+        Self { bound, measured_samples_per_second: samples_per_second, stall_share, log: told }
+    }
+}
