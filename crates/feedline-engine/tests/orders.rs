@@ -13,8 +13,8 @@ use feedline_data::plan::Plan;
 use feedline_data::testing::open;
 use feedline_engine::loader::{Loader, Next};
 use feedline_engine::machine::Machine;
-use feedline_engine::supply::{LocalSupply, Loading, Ready, Supply, SupplyError, Task};
-use feedline_order::{Epoch, SampleRequest};
+use feedline_engine::supply::{Loading, LocalSupply, Ready, Supply, SupplyError, Task};
+use feedline_order::Epoch;
 
 const SAMPLES: usize = 120;
 const BATCH: usize = 5;

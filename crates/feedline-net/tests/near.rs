@@ -11,7 +11,7 @@ use feedline_codec::{Subsampling, encode_jpeg};
 use feedline_data::batch::Batch;
 use feedline_data::plan::{Document, Plan, Registry};
 use feedline_data::testing::{picture, write_pictures, write_volumes};
-use feedline_diagnose::doctor::{Bound, Change, Course, Diagnosis, DoctorError, Trainer, reached};
+use feedline_diagnose::doctor::{Bound, Change, Course, Diagnosis, DoctorError, Job, Trainer};
 use feedline_engine::loader::Loader;
 use feedline_engine::machine::Machine;
 use feedline_engine::testing::{collect, take};
@@ -272,7 +272,8 @@ fn the_doctor_proposes_to_offload_on_a_slow_link_and_that_gives_about_what_it_sa
     let remedy = found.remedies.iter().find(|remedy| remedy.change == Change::Offload);
     let predicted = remedy.unwrap().predicted_samples_per_second;
     assert!(predicted > 1.5 * found.measured_samples_per_second, "{:?}", found.remedies);
-    let changed = Change::Offload.apply(&plan).unwrap().unwrap();
-    let measured = reached((&Change::Offload, &changed), 0.0, &machine, 4.0, &mut trainer).unwrap();
+    let job = Job { plan: &plan, machine: &machine, seconds: 8.0 };
+    let tried = found.try_remedy("offload", job, &mut trainer, &mut |_| {}).unwrap();
+    let measured = tried.measured_samples_per_second;
     assert!((0.3..3.0).contains(&(predicted / measured)), "predicted {predicted}, measured {measured}");
 }

@@ -96,7 +96,9 @@ proptest! {
                 let row = rows.at(place.position.0);
                 prop_assert!(row.iter().map(|sample| lengths[*sample as usize]).sum::<u64>() <= 64);
                 if !place.is_padding {
-                    row.iter().for_each(|sample| seen[*sample as usize] += 1);
+                    for sample in row {
+                        seen[sample as usize] += 1;
+                    }
                 }
             }
         }
