@@ -326,7 +326,7 @@ class Working:
 @pytest.mark.busy
 @pytest.mark.usefixtures("busy_machine")
 @pytest.mark.parametrize("persistent", [True, False])
-@pytest.mark.parametrize(("compute", "wait"), [(0.004, 0.0), (0.0, 0.02)])
+@pytest.mark.parametrize(("compute", "wait"), [(0.004, 0.0), (0.0, 0.06)])
 def test_worker_processes_that_wait_for_a_core_do_not_wait_for_storage(
     compute: float, wait: float, persistent: bool
 ) -> None:
