@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use feedline_data::plan::Plan;
 use feedline_data::testing::open;
 use feedline_engine::loader::Loader;
-use feedline_engine::state::{Cursor, State};
+use feedline_engine::state::{Cursor, SavedState};
 
 use crate::running;
 
@@ -25,12 +25,12 @@ static PLANS: LazyLock<Vec<Arc<Plan>>> = LazyLock::new(|| {
 
 /// Loads the state into a loader of each plan.
 pub fn run(data: &[u8]) {
-    let Ok(state) = serde_json::from_slice::<State>(data) else { return };
+    let Ok(state) = serde_json::from_slice::<SavedState>(data) else { return };
     for plan in PLANS.iter() {
         let loader = Loader::new(Arc::clone(plan), &running::machine());
         if loader.load_state(&state).is_ok() {
             let saved = loader.state();
-            assert!(saved.to_cursor(plan).is_ok(), "what was loaded is saved: {saved:?}");
+            assert!(loader.load_state(&saved).is_ok(), "what was loaded is saved: {saved:?}");
             running::take_batches(&loader);
         }
     }
