@@ -18,10 +18,14 @@ T = TypeVar("T")
 class Iteration:
     """One epoch of a loader."""
 
-    def __init__(self, native: _feedline.Loader, to_batch: Callable[[list[tuple[str, Any]]], Any]) -> None:
-        """Begin an epoch of a stream, whose batches ``to_batch`` converts."""
+    def __init__(
+        self, native: _feedline.Loader, to_batch: Callable[[list[tuple[str, Any]]], Any], loader: object
+    ) -> None:
+        """Begin an epoch of a stream, whose batches ``to_batch`` converts; ``loader`` lives as long as it does."""
         self._is_open = False
         self._native, self._to_batch = native, to_batch
+        # Loaders are closed at exit as long as they live, and a stream with threads has to be.
+        self._loader = loader
         self._number = _unless_exiting(native.begin)
         self._is_open = True
 

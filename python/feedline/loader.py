@@ -261,7 +261,7 @@ class Loader:
     def _begin(self) -> Iteration:
         self._place()
         self._loaded, self._has_begun = None, True
-        return Iteration(self._native, self._batch)
+        return Iteration(self._native, self._batch, self)
 
     def _place_before_use(self) -> None:
         """Follow the process group as long as no batch was asked for: what was received belongs to a stream."""
