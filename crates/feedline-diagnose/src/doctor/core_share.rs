@@ -43,6 +43,13 @@ impl Default for CoreShare {
 }
 
 impl CoreShare {
+    /// Of threads that ran and queued for so long in all, where no window says how that varied. It has to fit to these times: a job
+    /// that needs little of the cores would else seem to queue far longer with the share of another run.
+    pub(super) fn steady(ran: f64, queued: f64) -> Self {
+        let share = if ran > 0.0 { ran / (ran + queued.max(0.0)) } else { 1.0 };
+        Self { low: share, mean: share, high: share }
+    }
+
     /// Of the windows of a run, if these say something.
     pub(super) fn of(windows: &[CoreWindow]) -> Option<Self> {
         let wanted =
@@ -91,6 +98,13 @@ mod tests {
         assert!(share.varies());
         let wide = steady.joined(share);
         assert_eq!((wide.low, wide.mean, wide.high), (share.low, steady.mean, share.high));
+    }
+
+    #[test]
+    fn without_windows_the_share_is_that_of_all_the_time() {
+        let share = CoreShare::steady(0.04, 0.56);
+        assert!((share.mean - 1.0 / 15.0).abs() < 1e-9 && !share.varies());
+        assert_eq!(CoreShare::steady(0.0, 3.0), CoreShare::default());
     }
 
     #[test]

@@ -158,7 +158,7 @@ impl Parts {
             prepare_ms,
             prepare_cpu_ms: time.cpu,
             core_wait_ms: time.core_wait,
-            core_share: preparing.core_share.unwrap_or_default(),
+            core_share: preparing.core_share.unwrap_or_else(|| CoreShare::steady(time.cpu, time.core_wait)),
             ops,
         })
     }
@@ -191,7 +191,7 @@ impl Parts {
             prepare_ms,
             prepare_cpu_ms: time.cpu,
             core_wait_ms: time.core_wait,
-            core_share: preparing.core_share.unwrap_or_default(),
+            core_share: preparing.core_share.unwrap_or_else(|| CoreShare::steady(time.cpu, time.core_wait)),
             ..self.with_kept(cut)
         })
     }

@@ -216,6 +216,16 @@ mod tests {
     }
 
     #[test]
+    fn a_job_that_sleeps_hardly_depends_on_the_share_that_another_run_got() {
+        let (cpu, core_wait) = (0.04, 0.55);
+        let core_share = CoreShare::steady(cpu, core_wait).joined(CoreShare { low: 0.05, mean: 0.05, high: 0.05 });
+        let sleeps = Parts { prepare_ms: 20.65, prepare_cpu_ms: cpu, core_wait_ms: core_wait, core_share, ..parts() };
+        let now = sleeps.at_core_share(0.05);
+        assert!((20.0..22.0).contains(&now.prepare_ms), "{}", now.prepare_ms);
+        assert!(now.error_band() < 0.1, "{}", now.error_band());
+    }
+
+    #[test]
     fn cores_that_others_use_are_no_gain_of_further_threads() {
         // Two threads that compute, beside as many threads of others.
         let (cores, free_cores, read) = (2, 1.0, None);
