@@ -4,7 +4,6 @@
 //! of all components. It can be written again for a part of the picture.
 
 use super::huffman::Code;
-use super::walk::COMPONENTS;
 
 /// Limits of libjpeg.
 const MAX_BLOCKS_IN_MCU: usize = 10;
@@ -142,14 +141,9 @@ impl Frame {
         Some(())
     }
 
-    /// By how much the DC coefficients of each component are multiplied.
-    pub fn dc_quantisers(&self) -> [u16; COMPONENTS] {
-        let of = |component: &Component| {
-            self.quantisers[usize::from(component.quantiser)].as_ref().map_or(0, |values| values[0])
-        };
-        let mut all = [0; COMPONENTS];
-        all.iter_mut().zip(&self.components).for_each(|(quantiser, component)| *quantiser = of(component));
-        all
+    /// By how much the coefficients of a component are multiplied, in the order of the file.
+    pub fn quantiser(&self, component: Component) -> Option<&[u16; 64]> {
+        self.quantisers.get(usize::from(component.quantiser))?.as_deref()
     }
 
     fn read_quantisers(&mut self, mut segment: &[u8]) -> Option<()> {

@@ -22,10 +22,10 @@ const CODES: usize = 8;
 const ZEROS: u8 = 0xf0;
 const END: u8 = 0;
 
-/// The mean of a block times 8 lies within 1024, so its DC coefficient does, once it is multiplied by its quantiser. From 8192 on
-/// (2^15 less the two bits that it is shifted by), the decoder of a smaller picture gives other pixels for a block whose other
-/// coefficients are all left out: it has a shorter way for that, which wraps around where the longer one saturates.
-const MOST_DC: i64 = 8192;
+/// Coefficients of pictures lie within about 1100, once they are multiplied by their quantisers. From 8192 on (2^15 less the two
+/// bits that they are shifted by), the decoder of a smaller picture gives other pixels for a block whose other coefficients are
+/// left out: it has a shorter way for blocks with few of them, which wraps around where the longer one saturates.
+const MOST_MULTIPLIED: i32 = 8192;
 
 /// Data coded anew.
 pub(super) struct Recoded {
@@ -119,14 +119,17 @@ impl Tokens {
         let mut this = Self { list: Vec::with_capacity(scan.bytes.len()), counts: Box::new([[0; 256]; CODES]) };
         let mut mcus = Mcus::new(frame, scan);
         let (ranks, count) = (order.ranks(), order.count());
-        let quantisers = frame.dc_quantisers();
+        let quantisers: Option<Vec<&[u16; 64]>> = frame.components.iter().map(|one| frame.quantiser(*one)).collect();
+        let quantisers = quantisers.ok_or(BadIndex("a table is missing"))?;
         let mut predictors = [0; COMPONENTS];
         for _ in 0..scan.segments.iter().map(|segment| segment.mcus).sum() {
             let next = mcus.next_with(|block, dc, bits| {
                 let component = frame.components[block.component];
-                if (i64::from(dc as i16) * i64::from(quantisers[block.component])).abs() >= MOST_DC {
-                    return None;
-                }
+                let quantiser = quantisers[block.component];
+                let is_small = |place: usize, value: i16| {
+                    i32::from(value).saturating_mul(quantiser[place].into()).abs() < MOST_MULTIPLIED
+                };
+                let mut are_small = is_small(0, dc as i16);
                 // A decoder takes DC values modulo 2^16.
                 let difference =
                     (dc as i16).wrapping_sub(std::mem::replace(&mut predictors[block.component], dc as i16));
@@ -135,6 +138,7 @@ impl Tokens {
                 block.ac.read_each(bits, 1, |place, value| {
                     let rank = ranks[place];
                     if rank != 0 && value != 0 {
+                        are_small &= is_small(place, value);
                         this.add_behind_zeros(code, rank.wrapping_sub(last + 1), value);
                         last = rank;
                     }
@@ -142,7 +146,7 @@ impl Tokens {
                 if last < count {
                     this.push(code, END, 0, 0);
                 }
-                Some(())
+                are_small.then_some(())
             });
             next.ok_or(BadIndex("the data is no sequence of blocks"))?;
         }
