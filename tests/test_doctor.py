@@ -230,7 +230,7 @@ def busy_machine() -> Iterator[None]:
 @pytest.fixture
 def restless_machine() -> Iterator[None]:
     """Others compute for half a second, then sleep as long, all together."""
-    with others("time.sleep(0.01 if time.time() % 1.0 > 0.5 else 0)"):
+    with others("time.sleep(0.01) if time.time() % 1.0 > 0.5 else None"):
         yield
 
 
