@@ -5,7 +5,7 @@
 //! [`feedline_data::plan::Plan`]. Out: batches. The modules depend on those before them only:
 //!
 //! ```text
-//! state, error, metrics, cache -> machine -> offload -> supply -> run -> carousel, partition -> loader
+//! slot_ref -> state, error, metrics, cache -> machine -> offload -> supply -> run -> carousel, partition -> loader
 //! ```
 //!
 //! Not here, ever: Python, sockets, unsafe code, globals, environment variables.
@@ -21,6 +21,7 @@ pub mod metrics;
 pub mod offload;
 pub mod partition;
 pub mod run;
+pub mod slot_ref;
 pub mod state;
 pub mod supply;
 pub mod testing;

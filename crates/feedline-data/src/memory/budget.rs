@@ -146,13 +146,13 @@ impl Budget {
         self.lock().used.saturating_add(bytes).saturating_add(limit / 4) <= limit
     }
 
-    /// Books bytes that a batch holds until [`Budget::release`].
-    pub fn hold(&self, bytes: u64) {
+    /// Books bytes for [`super::HeldBytes`].
+    pub(super) fn hold(&self, bytes: u64) {
         self.lock().take(bytes);
     }
 
-    /// Returns bytes that a batch held.
-    pub fn release(&self, bytes: u64) {
+    /// Returns bytes that were held.
+    pub(super) fn release(&self, bytes: u64) {
         self.lock().used -= bytes;
         self.released.notify_all();
     }

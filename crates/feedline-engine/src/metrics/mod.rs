@@ -30,5 +30,5 @@ pub use snapshot::{
 };
 pub use stalls::{Phase, StallMeter};
 pub use threads::{ThreadMeter, ThreadTotals};
-pub use timeline::{BatchLife, Marks, Recorder, SampleLife, Seat, Stretch, Timeline};
+pub use timeline::{BatchLife, Marks, Preparation, Recorder, SampleLife, Stretch, Timeline};
 pub use traffic::{TrafficMeter, TrafficSums};

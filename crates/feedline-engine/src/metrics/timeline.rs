@@ -12,6 +12,8 @@ use std::time::Instant;
 use feedline_order::{Epoch, SampleId};
 use serde::Serialize;
 
+use crate::slot_ref::{BatchSerial, SlotRef};
+
 /// From when to when, in microseconds since the timeline began.
 pub type Stretch = (f64, f64);
 
@@ -60,16 +62,14 @@ pub struct Timeline {
     pub batches: Vec<BatchLife>,
 }
 
-/// What one sample's times are about.
+/// What is known of a sample before its stages are timed.
 #[derive(Clone, Copy, Debug)]
-pub struct Seat {
-    /// The batch, as a number of the run.
-    pub batch: u64,
-    /// The slot.
-    pub slot: usize,
-    /// When it was asked for.
+pub struct Preparation {
+    /// The slot that it is prepared for.
+    pub at: SlotRef,
+    /// When it was requested.
     pub asked: Instant,
-    /// The thread.
+    /// The thread that prepares it.
     pub thread: usize,
 }
 
@@ -85,7 +85,7 @@ pub struct Recorder {
 #[derive(Debug, Default)]
 pub struct Marks {
     /// Samples, each with the end of its times.
-    samples: Vec<(Seat, SampleId, usize)>,
+    samples: Vec<(Preparation, SampleId, usize)>,
     /// When the first stage of a sample began, and when each ended.
     times: Vec<Instant>,
 }
@@ -102,8 +102,8 @@ impl Marks {
     }
 
     /// Ends with a sample.
-    pub fn end(&mut self, seat: Seat, id: SampleId) {
-        self.samples.push((seat, id, self.times.len()));
+    pub fn end(&mut self, preparation: Preparation, id: SampleId) {
+        self.samples.push((preparation, id, self.times.len()));
     }
 }
 
@@ -112,10 +112,10 @@ struct Kept {
     began: Instant,
     most_samples: usize,
     marks: Marks,
-    /// Samples that changed seats: from where to where.
-    moves: Vec<((u64, usize), (u64, usize))>,
+    /// Samples that went to another slot: from where to where.
+    moves: Vec<(SlotRef, SlotRef)>,
     /// The last batch that a sample is kept of.
-    last_batch: u64,
+    last_batch: BatchSerial,
     batches: Vec<BatchLife>,
 }
 
@@ -124,17 +124,18 @@ impl Kept {
     fn timeline(self) -> Timeline {
         let at = |time: &Instant| micros(self.began, *time);
         let mut first = 0;
-        let mut seats = HashMap::new();
+        let mut by_slot = HashMap::new();
         let mut samples = Vec::with_capacity(self.marks.samples.len());
-        for (Seat { batch, slot, asked, thread }, id, end) in self.marks.samples {
+        for (Preparation { at: prepared_for, asked, thread }, id, end) in self.marks.samples {
             let stages = self.marks.times[first..end].array_windows().map(|[from, to]| (at(from), at(to))).collect();
             first = end;
-            seats.insert((batch, slot), samples.len());
-            samples.push(SampleLife { batch, slot, id: id.0, thread, asked: at(&asked), stages });
+            by_slot.insert(prepared_for, samples.len());
+            let SlotRef { batch, slot } = prepared_for;
+            samples.push(SampleLife { batch: batch.0, slot, id: id.0, thread, asked: at(&asked), stages });
         }
         for (from, to) in self.moves {
-            if let Some(number) = seats.remove(&from) {
-                (samples[number].batch, samples[number].slot) = to;
+            if let Some(number) = by_slot.remove(&from) {
+                (samples[number].batch, samples[number].slot) = (to.batch.0, to.slot);
             }
         }
         Timeline { samples, batches: self.batches }
@@ -146,7 +147,8 @@ impl Recorder {
     pub fn start(&self, most_samples: usize) -> Instant {
         let began = Instant::now();
         let marks = Marks::default();
-        let kept = Kept { began, most_samples, marks, moves: Vec::new(), last_batch: 0, batches: Vec::new() };
+        let kept =
+            Kept { began, most_samples, marks, moves: Vec::new(), last_batch: BatchSerial(0), batches: Vec::new() };
         *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
         self.has_timeline.store(true, Ordering::Relaxed);
         self.is_on.store(true, Ordering::Relaxed);
@@ -177,9 +179,9 @@ impl Recorder {
         let before = kept.marks.times.len();
         let room = kept.most_samples - kept.marks.samples.len().min(kept.most_samples);
         kept.marks.times.append(&mut marks.times);
-        for (seat, id, end) in marks.samples.drain(..).take(room) {
-            kept.last_batch = kept.last_batch.max(seat.batch);
-            kept.marks.samples.push((seat, id, before + end));
+        for (preparation, id, end) in marks.samples.drain(..).take(room) {
+            kept.last_batch = kept.last_batch.max(preparation.at.batch);
+            kept.marks.samples.push((preparation, id, before + end));
         }
         marks.samples.clear();
         kept.marks.begin();
@@ -189,24 +191,24 @@ impl Recorder {
     }
 
     /// Books that a sample went into another slot than it was prepared for, as in arrival order.
-    pub fn move_sample(&self, from: (u64, usize), (batch, slot): (u64, usize)) {
+    pub fn move_sample(&self, from: SlotRef, to: SlotRef) {
         if !self.has_timeline.load(Ordering::Relaxed) {
             return;
         }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(kept) = kept.as_mut() else { return };
         // Behind the last sample that is kept nothing more is.
-        if self.is_on() || from.0 <= kept.last_batch {
-            kept.moves.push((from, (batch, slot)));
+        if self.is_on() || from.batch <= kept.last_batch {
+            kept.moves.push((from, to));
         }
         if self.is_on() {
-            kept.last_batch = kept.last_batch.max(batch);
+            kept.last_batch = kept.last_batch.max(to.batch);
         }
     }
 
     /// Books a batch that is delivered: its number in the run, its epoch and number there, and how many samples it has. Its order was
     /// begun and ended, and it was complete, at `times`.
-    pub fn add_batch(&self, batch: u64, (epoch, number): (Epoch, u64), samples: usize, times: [Instant; 3]) {
+    pub fn add_batch(&self, batch: BatchSerial, (epoch, number): (Epoch, u64), samples: usize, times: [Instant; 3]) {
         if !self.has_timeline.load(Ordering::Relaxed) {
             return;
         }
@@ -216,7 +218,7 @@ impl Recorder {
         let delivered = micros(kept.began, Instant::now());
         let [ordering, ordered, complete] = times.map(|time| micros(kept.began, time));
         let order = (ordering, ordered);
-        kept.batches.push(BatchLife { batch, epoch: epoch.0, number, samples, order, complete, delivered });
+        kept.batches.push(BatchLife { batch: batch.0, epoch: epoch.0, number, samples, order, complete, delivered });
     }
 }
 
@@ -232,14 +234,18 @@ mod tests {
 
     use super::*;
 
+    fn slot(batch: u64, slot: usize) -> SlotRef {
+        SlotRef { batch: BatchSerial(batch), slot }
+    }
+
     #[test]
     fn times_are_kept_only_while_they_are_wanted_and_no_more_than_that() {
         let recorder = Recorder::default();
         let now = Instant::now();
-        let seat = Seat { batch: 3, slot: 1, asked: now, thread: 0 };
+        let preparation = Preparation { at: slot(3, 1), asked: now, thread: 0 };
         let mut marks = Marks::default();
         marks.mark(now);
-        marks.end(seat, SampleId(7));
+        marks.end(preparation, SampleId(7));
         recorder.add_samples(&mut marks);
         assert_eq!(recorder.stop(), None);
         let began = recorder.start(2);
@@ -252,12 +258,12 @@ mod tests {
             for time in [at(2), at(4), at(5)] {
                 marks.mark(time);
             }
-            marks.end(Seat { asked: at(1), ..seat }, SampleId(id));
+            marks.end(Preparation { asked: at(1), ..preparation }, SampleId(id));
         }
         recorder.add_samples(&mut marks);
         assert!(!recorder.is_on(), "two were wanted");
-        recorder.add_batch(3, (Epoch(0), 3), 2, [began, at(1), at(5)]);
-        recorder.add_batch(4, (Epoch(0), 4), 2, [at(1), at(1), at(5)]);
+        recorder.add_batch(BatchSerial(3), (Epoch(0), 3), 2, [began, at(1), at(5)]);
+        recorder.add_batch(BatchSerial(4), (Epoch(0), 4), 2, [at(1), at(1), at(5)]);
         let timeline = recorder.stop().unwrap();
         assert_eq!(timeline.samples.len(), 2);
         assert_eq!(timeline.samples[1].stages, [(2000.0, 4000.0), (4000.0, 5000.0)]);
@@ -267,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_that_change_seats_are_each_found_in_the_one_they_came_to() {
+    fn samples_that_change_slots_are_each_found_in_the_one_they_came_to() {
         let recorder = Recorder::default();
         let now = recorder.start(8);
         let mut marks = Marks::default();
@@ -275,11 +281,11 @@ mod tests {
             marks.begin();
             marks.mark(now);
             marks.mark(now);
-            marks.end(Seat { batch, slot: 0, asked: now, thread: 0 }, SampleId(id));
+            marks.end(Preparation { at: slot(batch, 0), asked: now, thread: 0 }, SampleId(id));
             recorder.add_samples(&mut marks);
         }
-        recorder.move_sample((1, 0), (0, 0));
-        recorder.move_sample((0, 0), (1, 0));
+        recorder.move_sample(slot(1, 0), slot(0, 0));
+        recorder.move_sample(slot(0, 0), slot(1, 0));
         let samples = recorder.stop().unwrap().samples;
         assert_eq!(samples.iter().map(|sample| (sample.id, sample.batch)).collect::<Vec<_>>(), [(10, 1), (11, 0)]);
     }

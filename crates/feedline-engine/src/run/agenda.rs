@@ -5,11 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::time::Instant;
 
 use feedline_data::plan::Plan;
 use feedline_order::Epoch;
 
+use crate::slot_ref::BatchSerial;
 use crate::state::Cursor;
+use crate::supply::Task;
 
 /// Positions of an epoch that follow each other, asked for as one batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,13 +29,13 @@ pub(super) enum Agenda {
     /// The next one of the stream.
     Stream,
     /// Those that were asked for, by serial number.
-    Asked(BTreeMap<u64, Stretch>),
+    Asked(BTreeMap<BatchSerial, Stretch>),
 }
 
 /// A batch that is not open yet.
 #[derive(Clone, Debug)]
 pub(super) struct Upcoming {
-    pub serial: u64,
+    pub serial: BatchSerial,
     pub cursor: Cursor,
 }
 
@@ -55,7 +58,7 @@ impl Agenda {
     }
 
     /// Takes a stretch as batch number `serial`.
-    pub fn ask(&mut self, serial: u64, stretch: Stretch) {
+    pub fn ask(&mut self, serial: BatchSerial, stretch: Stretch) {
         match self {
             Self::Stream => unreachable!("a stream knows what comes next"),
             Self::Asked(asked) => {
@@ -65,7 +68,7 @@ impl Agenda {
     }
 
     /// Forgets what was asked for before batch number `serial`.
-    pub fn forget_before(&mut self, serial: u64) {
+    pub fn forget_before(&mut self, serial: BatchSerial) {
         if let Self::Asked(asked) = self {
             *asked = asked.split_off(&serial);
         }
@@ -73,11 +76,25 @@ impl Agenda {
 }
 
 impl Upcoming {
+    /// A task for some of its slots, which has no writer yet.
+    pub fn task(&self, plan: &Plan, slots: Range<usize>) -> Task {
+        Task {
+            batch: self.serial,
+            course: self.cursor.course(plan),
+            first_turn: self.cursor.turns(plan),
+            slots,
+            asked: Instant::now(),
+            writer: None,
+            cost: None,
+            held: None,
+        }
+    }
+
     /// Goes to the next batch; gives this one and how many samples it has.
     pub fn step(&mut self, agenda: &Agenda, plan: &Plan) -> Option<(Self, usize)> {
         let (this, len) = agenda.look_up(self, plan)?;
         let cursor = Cursor { batches: this.cursor.batches + 1, ..this.cursor.clone() };
-        *self = Self { serial: this.serial + 1, cursor };
+        *self = Self { serial: this.serial.next(), cursor };
         Some((this, len))
     }
 }

@@ -14,7 +14,7 @@ use feedline_data::memory::Workspace;
 use feedline_data::op::{ChainObserver, Effort, OpChain};
 use feedline_order::{SampleId, SampleRequest};
 
-use crate::metrics::{Look, Marks, Metrics, Seat, Tally, counts};
+use crate::metrics::{Look, Marks, Metrics, Preparation, Tally, counts};
 use crate::supply::{Keeping, Supply};
 
 /// A look at the processor's clock takes 0.2 us: it is for samples behind one that took this long, and for the first of 16 others.
@@ -139,10 +139,10 @@ impl Bookkeeping {
     }
 
     /// The sample is in its slot.
-    pub fn end_sample(&mut self, seat: Seat, id: SampleId) {
+    pub fn end_sample(&mut self, preparation: Preparation, id: SampleId) {
         if self.is_recorded {
             self.marks.mark(Instant::now());
-            self.marks.end(seat, id);
+            self.marks.end(preparation, id);
         }
     }
 

@@ -223,13 +223,13 @@ impl Run {
         let mut progress = self.shared.lock();
         progress.stuck = None;
         progress.substituted = (cursor.epoch, cursor.substituted);
-        let dropped = progress.window.reset(cursor, &self.shared.budget);
+        let dropped = progress.window.reset(cursor);
         progress.stall.take(Instant::now());
         progress.has_delivered = false;
         progress.pace.pause();
         let front = progress.window.front_serial();
         drop(progress);
-        self.shared.budget.set_front((self.shared.number, front));
+        self.shared.budget.set_front((self.shared.number, front.0));
         self.shared.has_batch.notify_all();
         drop(dropped);
         self.shared.supply.forget();
@@ -243,8 +243,7 @@ impl Run {
             open_batches: progress.window.batches.len(),
             limit_batches: progress.outlook.open_batches,
             waiting_samples: progress.window.queue.samples(),
-            early_samples: progress.window.early.in_use()
-                + progress.window.arrivals.as_ref().map_or(0, super::arrivals::Arrivals::held),
+            early_samples: progress.window.placement.apart(),
         }
     }
 
@@ -256,7 +255,7 @@ impl Run {
         if std::mem::replace(&mut progress.is_closed, true) {
             return;
         }
-        let dropped = progress.window.reset(Cursor::default(), &shared.budget);
+        let dropped = progress.window.reset(Cursor::default());
         drop(progress);
         drop(dropped);
         shared.budget.end_run(shared.number);

@@ -6,19 +6,19 @@
 //! (law 3). Every queue and all memory in flight is bounded (law 5).
 
 mod agenda;
-mod arrivals;
+mod arrival_order;
 mod bookkeeping;
 mod crew;
-mod early;
 mod handle;
 mod lasting;
 mod open_batch;
 mod outlook;
+mod placement;
 mod prepare;
 mod queue;
-
 mod shared;
 mod stall;
+mod strict_order;
 mod stuck;
 mod threads;
 mod window;

@@ -2,37 +2,35 @@
 //!
 //! In: reports of its tasks. Out: the batch in its final form, once nothing is missing.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_data::batch::{Batch, BatchField, FieldData, FieldForm, Loose, RaggedError, stack};
 use feedline_data::failure::SampleFailure;
-use feedline_data::memory::Budget;
+use feedline_data::memory::{Budget, HeldBytes};
 use feedline_data::plan::Plan;
 use feedline_memory::{OpenSlab, Slab, SlotWriter, Span};
 
+use super::agenda::Upcoming;
 use super::prepare::Report;
 use crate::metrics::{Phase, Substitute};
+use crate::slot_ref::BatchSerial;
 use crate::state::Cursor;
 
 #[derive(Debug)]
 pub(super) struct OpenBatch {
-    pub serial: u64,
+    pub serial: BatchSerial,
     /// Where it begins.
     pub cursor: Cursor,
     len: usize,
     missing: usize,
     slab: OpenSlab,
     loose: Vec<Option<Vec<Loose>>>,
-    /// The way to slots whose samples come later.
-    reserved: BTreeMap<usize, SlotWriter>,
-    /// The numbers of its samples in arrival order, slot by slot.
-    pub numbers: Vec<u64>,
     pub failure: Option<Arc<SampleFailure>>,
     pub substitutes: Vec<Substitute>,
-    held_bytes: u64,
+    /// Its slab, and the values of its samples that have no fixed shape.
+    pub held: HeldBytes,
     /// Time its samples spent reading, in ops, and waiting for memory.
     spent: [Duration; 3],
     /// Whether a consumer waited for the bytes of one of its samples to come from a peer.
@@ -42,17 +40,16 @@ pub(super) struct OpenBatch {
 }
 
 impl OpenBatch {
-    pub fn new(serial: u64, cursor: Cursor, len: usize, slab: OpenSlab, began: Instant) -> Self {
+    /// A batch of `len` samples, whose memory is booked in `budget`.
+    pub fn new(upcoming: &Upcoming, len: usize, slab: OpenSlab, budget: &Arc<Budget>, began: Instant) -> Self {
         Self {
-            serial,
-            cursor,
+            serial: upcoming.serial,
+            cursor: upcoming.cursor.clone(),
             len,
             missing: len,
-            held_bytes: slab.layout().total_bytes() as u64,
+            held: HeldBytes::new(budget, slab.layout().total_bytes() as u64),
             slab,
             loose: (0..len).map(|_| None).collect(),
-            reserved: BTreeMap::new(),
-            numbers: Vec::new(),
             failure: None,
             substitutes: Vec::new(),
             spent: [Duration::ZERO; 3],
@@ -80,39 +77,14 @@ impl OpenBatch {
         phases[longest]
     }
 
-    /// Books its memory.
-    pub fn hold(&self, budget: &Budget) {
-        budget.hold(self.held_bytes);
-    }
-
-    /// Returns its memory, and what its samples brought with them.
-    pub fn release(&self, budget: &Budget) {
-        budget.release(self.held_bytes);
-    }
-
-    /// The way to slots of which nobody else has it.
+    /// A writer of slots that nobody else writes.
     pub fn claim(&self, slots: Range<usize>) -> SlotWriter {
         self.slab.claim(slots).expect("a new slab's slots are free and groups are disjoint")
     }
 
-    /// The next slot belongs to the sample with this number.
-    pub fn note_number(&mut self, number: u64) {
-        self.numbers.push(number);
-    }
-
-    /// Keeps the way to a slot until its sample comes.
-    pub fn reserve(&mut self, slot: usize, writer: SlotWriter) {
-        self.reserved.insert(slot, writer);
-    }
-
-    /// Gives away the way to a slot.
-    pub fn take_reserved(&mut self, slot: usize) -> Option<SlotWriter> {
-        self.reserved.remove(&slot)
-    }
-
     /// Books a finished task of `slots` slots.
     pub fn book(&mut self, slots: usize, report: Report) {
-        self.held_bytes += report.kept_bytes;
+        self.held.absorb(report.kept);
         for prepared in report.prepared {
             self.loose[prepared.slot] = Some(prepared.loose);
             self.substitutes.extend(prepared.substitute);

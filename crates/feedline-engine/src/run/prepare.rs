@@ -3,7 +3,6 @@
 //! In: a task. Out: for each slot what was prepared, or a failure as a value (law 6). A panic in an op is a failure of
 //! its sample, not of the process.
 
-use crate::supply::Loading;
 use std::error::Error as StdError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,15 +14,16 @@ use feedline_data::cost::Costs;
 use feedline_data::cut::Cut;
 use feedline_data::dtype::Dtype;
 use feedline_data::failure::{SampleFailure, chain};
-use feedline_data::memory::{Budget, Cancel, NoMemory, Patience, Working, Workspace};
+use feedline_data::memory::{Budget, Cancel, HeldBytes, NoMemory, Patience, Working, Workspace};
 use feedline_data::op::{FailedOp, OpError, OpRange};
 use feedline_data::plan::{OnError, Plan};
 use feedline_order::{EpochSequence, Place, SampleId, SampleRequest};
 
 use super::bookkeeping::{Bookkeeping, Watching};
 use super::crew::MOST_PER_CORE;
-use crate::metrics::{Metrics, Seat, Substitute};
-use crate::supply::{Reading, Supply, Task};
+use crate::metrics::{Metrics, Preparation, Substitute};
+use crate::slot_ref::SlotRef;
+use crate::supply::{Loading, Reading, Supply, Task};
 
 /// Substitutes that are tried for one bad sample.
 const SUBSTITUTE_ATTEMPTS: u32 = 100;
@@ -37,7 +37,7 @@ pub(super) struct Prepared {
 }
 
 /// The results of a task and where its time went.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Report {
     pub prepared: Vec<Prepared>,
     pub failure: Option<Arc<SampleFailure>>,
@@ -45,9 +45,15 @@ pub(super) struct Report {
     pub ops: Duration,
     pub memory: Duration,
     /// Bytes of loose values, which stay booked until the batch is delivered.
-    pub kept_bytes: u64,
-    /// Whether values that have a slot are not in it yet, but with the loose ones.
-    pub is_apart: bool,
+    pub kept: HeldBytes,
+}
+
+impl Report {
+    /// Nothing is prepared yet. What will be kept is booked in `budget`.
+    pub fn new(budget: &Arc<Budget>) -> Self {
+        let [read, ops, memory] = [Duration::ZERO; 3];
+        Self { prepared: Vec::new(), failure: None, read, ops, memory, kept: HeldBytes::new(budget, 0) }
+    }
 }
 
 /// How the work on a task ended.
@@ -94,7 +100,7 @@ struct Attempt {
     place: Place,
     reading: Reading,
     may_keep: bool,
-    seat: Seat,
+    preparation: Preparation,
 }
 
 impl Preparer {
@@ -121,7 +127,7 @@ impl Preparer {
 
     fn fill_all(&mut self, task: &mut Task) -> Outcome {
         let visits = self.plan.sequence().epoch(task.course.epoch);
-        let mut report = Box::new(Report { is_apart: task.writer.is_none(), ..Report::default() });
+        let mut report = Box::new(Report::new(&self.budget));
         for slot in task.slots.clone() {
             match self.fill(task, slot, &visits, &mut report) {
                 Ok(prepared) => report.prepared.push(prepared),
@@ -129,10 +135,7 @@ impl Preparer {
                     task.slots.start = slot;
                     return Outcome::PutBack(report);
                 }
-                Err(Stop::Cancelled | Stop::Stale | Stop::Unkept) => {
-                    self.budget.release(report.kept_bytes);
-                    return Outcome::Closed;
-                }
+                Err(Stop::Cancelled | Stop::Stale | Stop::Unkept) => return Outcome::Closed,
                 Err(Stop::Failed(failure)) => {
                     report.failure = Some(failure);
                     break;
@@ -191,9 +194,10 @@ impl Preparer {
         let (mut allotment, mut reading, mut may_keep) = (0, Reading::Trimmed, true);
         loop {
             let patience = if task.cost.is_none() { Patience::Waits } else { Patience::None };
-            let working = self.budget.begin((self.run, task.serial), slot, patience);
-            let seat = Seat { batch: task.serial, slot, asked: task.asked, thread: self.number };
-            let how = Attempt { wanted, place, reading, may_keep, seat };
+            let working = self.budget.begin((self.run, task.batch.0), slot, patience);
+            let preparation =
+                Preparation { at: SlotRef { batch: task.batch, slot }, asked: task.asked, thread: self.number };
+            let how = Attempt { wanted, place, reading, may_keep, preparation };
             let regions = task.writer.as_mut().map(|writer| writer.slot_mut(slot));
             match self.attempt_with(allotment, working, how, regions, report) {
                 // What did not fit in is asked for at once; what was asked for at once and is not due has to wait.
@@ -219,7 +223,7 @@ impl Preparer {
         let outcome = catch_unwind(AssertUnwindSafe(|| self.prepare(regions, how, report)));
         let kept = outcome.as_ref().ok().and_then(|result| result.as_ref().ok());
         let kept: usize = kept.map_or(0, |loose| loose.iter().map(Loose::content_bytes).sum());
-        report.kept_bytes += kept as u64;
+        report.kept.take_over(kept as u64);
         let waited = self.workspace.end_keeping(kept);
         report.memory += waited;
         if matches!(outcome, Ok(Ok(_))) && waited < self.books.bill().total() / 16 {
@@ -244,7 +248,7 @@ impl Preparer {
         how: Attempt,
         report: &mut Report,
     ) -> Result<Vec<Loose>, Stop> {
-        let Attempt { wanted, place, reading, may_keep, seat } = how;
+        let Attempt { wanted, place, reading, may_keep, preparation } = how;
         let plan = Arc::clone(&self.plan);
         let mut sample = declared(&plan, regions);
         let effort = self.supply.effort(wanted);
@@ -282,7 +286,7 @@ impl Preparer {
         })?;
         let finished = self.finish(sample, wanted.id, place);
         let finished = finished.map_err(|error| self.failure(wanted, place, Box::new(error)))?;
-        self.books.end_sample(seat, wanted.id);
+        self.books.end_sample(preparation, wanted.id);
         Ok(finished)
     }
 

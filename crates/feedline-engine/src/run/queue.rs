@@ -1,82 +1,94 @@
-//! The tasks that wait for a thread.
+//! The work that waits for a thread.
 //!
-//! In: tasks whose samples can be loaded. Out: the one with the least *slack*, the time until the consumer needs it minus
-//! what it will take. Tasks of usual cost have it in the order of the stream; slow ones are compared one by one.
+//! In: tasks whose samples can be loaded, and prepared samples that are to be copied into their slots. Out: the work with the least
+//! *slack*, the time until the consumer needs it minus its cost. Work of usual cost has it in the order of the stream; slow tasks
+//! are compared one by one.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use super::outlook::Outlook;
-use super::prepare::Report;
+use super::placement::Placed;
+use crate::slot_ref::{BatchSerial, SlotRef};
 use crate::supply::Task;
 
-/// A task that waits for a thread.
+/// What a thread does next.
 #[derive(Debug)]
-pub(super) struct Queued {
-    pub task: Task,
-    /// What was prepared before its batch was open, and has yet to be put into its slot.
-    pub prepared: Option<Box<Report>>,
+pub(super) enum Work {
+    /// Load samples and run the ops.
+    Prepare(Task),
+    /// Copy a sample that was prepared before its batch was open.
+    Place(Placed),
 }
 
-impl From<Task> for Queued {
-    fn from(task: Task) -> Self {
-        Self { task, prepared: None }
+impl Work {
+    /// The first slot that it fills.
+    fn need(&self) -> SlotRef {
+        match self {
+            Self::Prepare(task) => task.need(),
+            Self::Place(placed) => placed.at,
+        }
+    }
+
+    /// How many samples it is about.
+    fn samples(&self) -> usize {
+        match self {
+            Self::Prepare(task) => task.slots.len(),
+            Self::Place(_) => 1,
+        }
     }
 }
 
 /// The greatest is the one needed soonest, as a heap wants it.
-impl Ord for Queued {
+impl Ord for Work {
     fn cmp(&self, other: &Self) -> Ordering {
-        other.task.need().cmp(&self.task.need())
+        other.need().cmp(&self.need())
     }
 }
 
-impl PartialOrd for Queued {
+impl PartialOrd for Work {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Queued {
+impl PartialEq for Work {
     fn eq(&self, other: &Self) -> bool {
-        self.task.need() == other.task.need()
+        self.need() == other.need()
     }
 }
 
-impl Eq for Queued {}
+impl Eq for Work {}
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    usual: BinaryHeap<Queued>,
-    /// None of them is prepared.
+    usual: BinaryHeap<Work>,
     slow: Vec<Task>,
 }
 
 impl Queue {
-    pub fn push(&mut self, queued: impl Into<Queued>) {
-        let queued = queued.into();
-        if queued.task.cost.is_some() && queued.prepared.is_none() {
-            self.slow.push(queued.task);
-        } else {
-            self.usual.push(queued);
+    pub fn push(&mut self, work: Work) {
+        match work {
+            Work::Prepare(task) if task.cost.is_some() => self.slow.push(task),
+            work => self.usual.push(work),
         }
     }
 
-    /// Takes the task with the least slack. Those of batches from `opened` on only if they `may_start_early`.
-    pub fn pop(&mut self, outlook: &Outlook, opened: u64, may_start_early: bool) -> Option<Queued> {
-        let slack = |task: &Task| {
-            let cost = task.cost.unwrap_or(outlook.usual_cost).as_secs_f64();
-            task.serial as f64 * outlook.interval.as_secs_f64() - cost
+    /// Takes the work with the least slack. Tasks of batches from `opened` on are taken only if they `may_start_early`.
+    pub fn pop(&mut self, outlook: &Outlook, opened: BatchSerial, may_start_early: bool) -> Option<Work> {
+        let slack = |batch: BatchSerial, cost: Option<std::time::Duration>| {
+            let cost = cost.unwrap_or(outlook.usual_cost);
+            batch.0 as f64 * outlook.interval.as_secs_f64() - cost.as_secs_f64()
         };
-        let may_start = |task: &Task| may_start_early || task.serial < opened;
+        let may_start = |task: &Task| may_start_early || task.batch < opened;
         let slow = self.slow.iter().enumerate().filter(|(_, task)| may_start(task));
-        let slow = slow.map(|(number, task)| (number, slack(task), task.need()));
+        let slow = slow.map(|(number, task)| (number, slack(task.batch, task.cost), task.need()));
         let slow = slow.min_by(|(_, slack, need), (_, other, other_need)| {
             slack.total_cmp(other).then_with(|| need.cmp(other_need))
         });
         match (slow, self.usual.peek()) {
-            (Some((number, least, _)), usual) if usual.is_none_or(|queued| least < slack(&queued.task)) => {
-                Some(self.slow.swap_remove(number).into())
+            (Some((number, least, _)), usual) if usual.is_none_or(|work| least < slack(work.need().batch, None)) => {
+                Some(Work::Prepare(self.slow.swap_remove(number)))
             }
             _ => self.usual.pop(),
         }
@@ -84,17 +96,13 @@ impl Queue {
 
     /// Samples that wait.
     pub fn samples(&self) -> usize {
-        self.usual.iter().map(|queued| &queued.task).chain(&self.slow).map(|task| task.slots.len()).sum()
+        let slow = self.slow.iter().map(|task| task.slots.len());
+        self.usual.iter().map(Work::samples).chain(slow).sum()
     }
 
-    /// What was prepared before its batch was open, and waits to be put into it.
-    pub fn early_reports(&self) -> impl Iterator<Item = &Report> {
-        self.usual.iter().filter_map(|queued| queued.prepared.as_deref())
-    }
-
-    /// Whether tasks wait that may be started; those of batches from `opened` on only if they `may_start_early`.
-    pub fn has_more(&self, opened: u64, may_start_early: bool) -> bool {
-        !self.usual.is_empty() || self.slow.iter().any(|task| may_start_early || task.serial < opened)
+    /// Whether work waits that may be started; tasks of batches from `opened` on only if they `may_start_early`.
+    pub fn has_more(&self, opened: BatchSerial, may_start_early: bool) -> bool {
+        !self.usual.is_empty() || self.slow.iter().any(|task| may_start_early || task.batch < opened)
     }
 
     /// Whether slow samples wait.

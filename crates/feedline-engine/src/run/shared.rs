@@ -15,6 +15,7 @@ use super::Lasting;
 use super::crew::Crew;
 use super::handle::Delivery;
 use super::outlook::{Limits, Outlook, Pace};
+use super::placement::{Delivered, EarlySamples};
 use super::stall::Stall;
 use super::stuck::Stuck;
 use super::window::{Window, group_size};
@@ -171,8 +172,9 @@ impl Shared {
         let slab_bytes = self.plan.layout().slab().total_bytes() as u64;
         let (open, limit) = (progress.window.batches.len(), progress.outlook.open_batches);
         let slots = limit * self.limits.batch_size;
-        let expected = if limit >= BATCHES_TO_SPARE { progress.window.early.len().min(slots / 4) } else { 0 };
-        let early = progress.window.early.in_use().max(expected);
+        let EarlySamples { announced, in_use } = progress.window.placement.early();
+        let expected = if limit >= BATCHES_TO_SPARE { announced.min(slots / 4) } else { 0 };
+        let early = in_use.max(expected);
         let has_slots = (open + 1) * self.limits.batch_size + early <= slots;
         !progress.is_closed
             && progress.stuck.is_none()
@@ -182,7 +184,7 @@ impl Shared {
 
     /// Whether a sample may start whose batch is not open.
     pub fn has_room_early(&self, progress: &Progress) -> bool {
-        let taken = progress.window.batches.len() * self.limits.batch_size + progress.window.early.in_use();
+        let taken = progress.window.batches.len() * self.limits.batch_size + progress.window.placement.early().in_use;
         taken < progress.outlook.open_batches * self.limits.batch_size && self.budget.has_room_ahead(0)
     }
 
@@ -199,7 +201,7 @@ impl Shared {
                 Some(opened) => {
                     tasks.extend(opened.wanted);
                     has_ready |= !opened.ready.is_empty();
-                    opened.ready.into_iter().for_each(|task| progress.window.queue.push(task));
+                    opened.ready.into_iter().for_each(|work| progress.window.queue.push(work));
                 }
                 None if progress.window.batches.is_empty() => progress.stuck = Some(Stuck::OutOfMemory),
                 None => break,
@@ -229,8 +231,11 @@ impl Shared {
         self: &Arc<Self>,
         mut progress: MutexGuard<'_, Progress>,
     ) -> Result<Option<(Delivery, Arc<Slab>)>, Error> {
-        let Some(batch) = progress.window.batches.pop_front_if(|batch| batch.is_complete()) else { return Ok(None) };
-        batch.release(&self.budget);
+        let Some(mut batch) = progress.window.batches.pop_front_if(|batch| batch.is_complete()) else {
+            return Ok(None);
+        };
+        // At once: the thread that is woken below looks whether there is room.
+        batch.held.release_all();
         let phase = batch.main_phase();
         let waited = progress.stall.take(Instant::now());
         progress.waited_ever += waited;
@@ -252,15 +257,14 @@ impl Shared {
             progress.stuck = Some(stuck);
             return Err(error);
         }
-        let numbers = batch.numbers.clone();
-        let rest = progress.window.arrivals.as_mut().map(|arrivals| Arc::new(arrivals.deliver(cursor.epoch, &numbers)));
+        let Delivered { numbers, rest } = progress.window.placement.deliver(cursor.epoch, serial);
         progress.pace.book(Instant::now());
         self.tell_due(&progress);
         progress.outlook = Outlook::new(&self.limits, &progress.pace, self.costs.spread());
         let front = progress.window.front_serial();
         // The consumer has better things to do than to open batches: a thread does it.
         self.wake_one(progress);
-        self.budget.set_front((self.number, front));
+        self.budget.set_front((self.number, front.0));
         let substitutes = batch.substitutes.clone();
         let assembled = batch.assemble(&self.plan);
         let mut progress = self.lock();

@@ -6,12 +6,13 @@ use std::time::Instant;
 use feedline_data::batch::{FieldForm, Loose};
 use feedline_memory::SlotWriter;
 
-use super::arrivals::Arrived;
 use super::bookkeeping::Bookkeeping;
+use super::placement::Placed;
 use super::prepare::{Outcome, Preparer, Report};
-use super::queue::Queued;
+use super::queue::Work;
 use super::shared::Shared;
 use crate::machine::Standing;
+use crate::slot_ref::BatchSerial;
 use crate::supply::{Ready, Task};
 
 impl Shared {
@@ -29,18 +30,18 @@ impl Shared {
             run: self.number,
             books: Bookkeeping::new(Arc::clone(&self.metrics), self.plan.ops().len()),
         };
-        while let Some(Queued { mut task, prepared }) = self.next_task(number) {
-            let is_new = prepared.is_none();
-            let outcome = prepared.map_or_else(
-                || {
-                    let _permit = self.standing.as_ref().map(Standing::enter);
-                    self.crew.time(|| preparer.run(&mut task))
-                },
-                Outcome::Done,
-            );
-            if let Outcome::Done(report) | Outcome::PutBack(report) = &outcome
-                && is_new
-            {
+        while let Some(work) = self.next_work(number) {
+            let mut task = match work {
+                Work::Prepare(task) => task,
+                Work::Place(placed) => {
+                    self.place(placed);
+                    continue;
+                }
+            };
+            let permit = self.standing.as_ref().map(Standing::enter);
+            let outcome = self.crew.time(|| preparer.run(&mut task));
+            drop(permit);
+            if let Outcome::Done(report) | Outcome::PutBack(report) = &outcome {
                 self.crew.leave_out(report.memory);
                 self.metrics.threads.add_memory(report.memory);
             }
@@ -52,7 +53,7 @@ impl Shared {
         }
     }
 
-    fn next_task(self: &Arc<Self>, number: usize) -> Option<Queued> {
+    fn next_work(self: &Arc<Self>, number: usize) -> Option<Work> {
         let mut progress = self.lock();
         let mut has_opened = false;
         loop {
@@ -72,12 +73,12 @@ impl Shared {
             }
             let may_start_early = progress.window.queue.has_slow() && self.has_room_early(&progress);
             let outlook = progress.outlook;
-            if let Some(task) = progress.window.next_task(&outlook, may_start_early) {
+            if let Some(work) = progress.window.next_work(&outlook, may_start_early) {
                 // Whoever brings tasks wakes one thread, which wakes the next: so nobody has to wake them all.
                 if progress.window.has_more(may_start_early) {
                     self.wake_one(progress);
                 }
-                return Some(task);
+                return Some(work);
             }
             has_opened = false;
             progress.idle += 1;
@@ -88,51 +89,33 @@ impl Shared {
         }
     }
 
-    /// Puts what was prepared where it belongs.
-    fn settle(self: &Arc<Self>, mut task: Task, mut report: Box<Report>) {
-        if self.plan.is_in_arrival_order() {
-            return self.settle_arrived(&task, report);
+    /// Books samples that were prepared in their slots. A sample that was prepared apart goes to the slot it is given, now or later.
+    fn settle(self: &Arc<Self>, task: Task, report: Box<Report>) {
+        if task.writer.is_some() {
+            let (batch, slots) = (task.batch, task.slots.len());
+            // The writer must be gone before the slots count as filled: a complete batch is sealed.
+            drop(task);
+            return self.book(batch, slots, *report);
         }
-        if report.is_apart {
-            if task.writer.is_none() {
-                let mut progress = self.lock();
-                task.writer = progress.window.reserved(task.need());
-                if task.writer.is_none() {
-                    let left = progress.window.early.finish(task.need(), report);
-                    drop(progress);
-                    if let Some(report) = left {
-                        self.budget.release(report.kept_bytes);
-                    }
-                    return;
-                }
-            }
-            if let Some(writer) = &mut task.writer {
-                self.put_in_place(writer, &mut report);
-            }
-        }
-        let (serial, slots) = (task.serial, task.slots.len());
-        // The writer must be gone before the slots count as filled: a complete batch is sealed.
-        drop(task);
-        self.book(serial, slots, *report);
+        let placed = self.lock().window.placement.finish(&task, report);
+        placed.into_iter().for_each(|placed| self.place(placed));
     }
 
-    /// Puts a sample into the place that is next, and those that waited for it.
-    fn settle_arrived(self: &Arc<Self>, task: &Task, report: Box<Report>) {
-        let arrived = self.lock().window.arrive(task, report, &self.budget);
-        for (Arrived { serial, slot, asked_for, mut report, .. }, mut writer) in arrived {
-            for prepared in &mut report.prepared {
-                self.metrics.recorder.move_sample((asked_for, prepared.slot), (serial, slot));
-                prepared.slot = slot;
-            }
-            self.put_in_place(&mut writer, &mut report);
-            drop(writer);
-            self.book(serial, 1, *report);
+    /// Copies a sample that was prepared apart into its slot.
+    fn place(self: &Arc<Self>, placed: Placed) {
+        let Placed { asked_for, at, mut writer, mut report } = placed;
+        if asked_for != at {
+            self.metrics.recorder.move_sample(asked_for, at);
+            report.prepared.iter_mut().for_each(|prepared| prepared.slot = at.slot);
         }
+        self.put_in_place(&mut writer, &mut report);
+        drop(writer);
+        self.book(at.batch, 1, *report);
     }
 
-    fn book(self: &Arc<Self>, serial: u64, slots: usize, report: Report) {
+    fn book(self: &Arc<Self>, batch: BatchSerial, slots: usize, report: Report) {
         let mut progress = self.lock();
-        let is_front_complete = progress.window.book(serial, slots, report, &self.budget);
+        let is_front_complete = progress.window.book(batch, slots, report);
         if is_front_complete {
             self.tell_due(&progress);
         }
@@ -155,33 +138,26 @@ impl Shared {
                 match (form, value) {
                     (FieldForm::Region { region, .. }, Loose::Array { bytes, .. }) => {
                         regions[*region].copy_from_slice(&bytes);
-                        self.budget.release(bytes.len() as u64);
-                        report.kept_bytes -= bytes.len() as u64;
+                        report.kept.release(bytes.len() as u64);
                     }
                     (_, value) => prepared.loose.push(value),
                 }
             }
         }
-        report.is_apart = false;
     }
 
     /// Books what was done of a task, and lets the rest wait for memory: from now on in the order of the stream.
     fn put_back(&self, mut task: Task, report: Report) {
         task.cost = None;
         let mut progress = self.lock();
-        if task.writer.is_none() && progress.window.arrivals.is_none() {
-            let Some(left) = progress.window.early.put_back(Box::new(task)) else { return };
-            // Its batch was opened meanwhile, or dropped.
-            task = *left;
-            task.writer = progress.window.reserved(task.need());
-            if task.writer.is_none() {
-                return;
-            }
+        if task.writer.is_none() {
+            let Some(again) = progress.window.placement.put_back(task) else { return };
+            task = again;
         }
         if task.writer.is_some() {
-            progress.window.book(task.serial, report.prepared.len(), report, &self.budget);
+            progress.window.book(task.batch, report.prepared.len(), report);
         }
-        progress.window.queue.push(task);
+        progress.window.queue.push(Work::Prepare(task));
         self.wake_one(progress);
     }
 }
@@ -202,13 +178,13 @@ impl Ready for Shared {
             // What the supply holds for a task had to come first.
             if is_waited_for
                 && task.held.is_some()
-                && let Some(front) = progress.window.batches.front_mut().filter(|front| front.serial == task.serial)
+                && let Some(front) = progress.window.batches.front_mut().filter(|front| front.serial == task.batch)
             {
                 front.is_late = true;
             }
             // Tasks of batches that were dropped by a jump have nobody waiting for them.
             if progress.window.expects(&task) {
-                progress.window.queue.push(task);
+                progress.window.queue.push(Work::Prepare(task));
             }
         }
         self.wake_one(progress);

@@ -8,11 +8,13 @@ use feedline_data::plan::Plan;
 use feedline_memory::SlotWriter;
 use feedline_order::{Course, Position, SampleRequest};
 
+use crate::slot_ref::{BatchSerial, SlotRef};
+
 /// Work for a preparer thread.
 #[derive(Debug)]
 pub struct Task {
-    /// The number of the batch in the run.
-    pub(crate) serial: u64,
+    /// The batch whose slots it fills.
+    pub(crate) batch: BatchSerial,
     /// The way through the epoch that the batch is part of.
     pub(crate) course: Course,
     /// The turn of the sample in slot 0.
@@ -21,9 +23,9 @@ pub struct Task {
     pub(crate) slots: Range<usize>,
     /// When it was made.
     pub(crate) asked: Instant,
-    /// The way to their memory; none as long as the batch is not open.
+    /// Writes into the slots. Without one, the sample is prepared in memory of its own.
     pub(crate) writer: Option<SlotWriter>,
-    /// What it will take, if that is long. A slow sample is a task of its own.
+    /// The predicted cost of a slow sample, which is a task of its own.
     pub(crate) cost: Option<Duration>,
     /// What the supply keeps for it.
     pub(crate) held: Option<Box<dyn Any + Send + Sync>>,
@@ -48,7 +50,7 @@ impl Task {
         turns.map(|turn| plan.place(&self.course, turn).position)
     }
 
-    /// Gives it something of the supply's, which is dropped with it: when its samples are prepared, or nobody needs them.
+    /// Attaches data of the supply, which is dropped with the task: when its samples are prepared, or nobody needs them.
     pub fn hold(&mut self, held: impl Any + Send + Sync) {
         self.held = Some(Box::new(held));
     }
@@ -58,8 +60,8 @@ impl Task {
         self.first_turn + slot as u64
     }
 
-    /// Its place in the stream: batches in order, slots in order. Smaller is needed sooner.
-    pub fn need(&self) -> (u64, usize) {
-        (self.serial, self.slots.start)
+    /// The first of its slots. Tasks in this order are in the order of need.
+    pub fn need(&self) -> SlotRef {
+        SlotRef { batch: self.batch, slot: self.slots.start }
     }
 }

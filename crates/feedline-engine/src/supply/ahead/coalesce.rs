@@ -12,7 +12,7 @@ use feedline_order::{Epoch, SampleRequest};
 use super::super::Reading;
 
 /// A place in the stream; see [`crate::supply::Task::need`].
-pub(super) type Need = (u64, usize);
+pub(super) type Need = crate::slot_ref::SlotRef;
 
 /// Bytes between two ranges that are fetched rather than asked around: headers of a tar file and a label. More would save
 /// requests and cost bytes, where many samples of a shard are known ahead.
@@ -122,13 +122,13 @@ mod tests {
         let object = DiskStore::new(folder.path()).open("x").unwrap();
         let wish = |(task, range): &(u64, Range<u64>)| Wish {
             task: *task,
-            need: (0, *task as usize),
+            need: Need { batch: crate::slot_ref::BatchSerial(0), slot: *task as usize },
             epoch: Epoch(0),
             cargo: Cargo::Range { object: Arc::clone(&object), range: range.clone() },
         };
         let flights = coalesce(wishes.iter().map(wish).collect());
         for flight in &flights {
-            assert_eq!(Some(flight.need.1 as u64), flight.tasks.iter().min().copied());
+            assert_eq!(Some(flight.need.slot as u64), flight.tasks.iter().min().copied());
         }
         let range = |cargo| if let Cargo::Range { range, .. } = cargo { range } else { unreachable!("all are ranges") };
         flights.into_iter().map(|flight| (range(flight.cargo), flight.tasks)).collect()

@@ -19,7 +19,7 @@ use crate::metrics::ReservoirSnapshot;
 use crate::supply::Task;
 
 /// A place in the stream; see [`Task::need`].
-type Need = (u64, usize);
+type Need = crate::slot_ref::SlotRef;
 /// Epochs whose walks are remembered: a run may look over the ends of many short ones.
 const KEPT_WAYS: usize = 1024;
 

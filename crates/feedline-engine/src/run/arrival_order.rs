@@ -1,0 +1,207 @@
+//! Arrival order: what is ready first comes first, within bounds.
+//!
+//! In: samples as they are prepared, in memory of their own. Out: the next free slot of the epoch for each. One that would
+//! come too early waits, so that none comes more than `max_displacement` turns later or earlier than in the sampler's order.
+//!
+//! Always true: turns are given in order, each once; a sample that is overdue gets the next one, so nothing waits for ever.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use feedline_data::plan::Plan;
+use feedline_memory::SlotWriter;
+use feedline_order::{Epoch, Missing};
+
+use super::placement::{Delivered, EarlySamples, Opened, Opening, Placed, Placement};
+use super::prepare::Report;
+use crate::slot_ref::{BatchSerial, SlotRef};
+use crate::supply::Task;
+
+/// Gives each sample the next free slot when it is prepared.
+#[derive(Debug)]
+pub(super) struct ArrivalOrder {
+    max_displacement: u64,
+    batch_size: u64,
+    epochs: BTreeMap<Epoch, Arriving>,
+    /// The open batches that the consumer has not received.
+    batches: BTreeMap<BatchSerial, Arrivals>,
+}
+
+/// An epoch of which samples are asked for.
+#[derive(Debug)]
+struct Arriving {
+    /// The batch with the first turn of the epoch, whether it was opened or not. It may lie before the first batch of the run.
+    first_batch: BatchSerial,
+    /// The next turn to give.
+    turn: u64,
+    /// The slots that samples without a turn were asked for with, by the samples' numbers in the share.
+    expected: BTreeMap<u64, SlotRef>,
+    /// Samples that came too early.
+    held: BTreeMap<u64, Box<Report>>,
+    /// What the consumer has received.
+    missing: Missing,
+}
+
+/// The samples of a batch.
+#[derive(Debug)]
+struct Arrivals {
+    /// Writers of the slots that are free, the last slot first.
+    free: Vec<SlotWriter>,
+    /// The numbers of the samples in the other slots, slot by slot.
+    numbers: Vec<u64>,
+}
+
+/// The sample's number in the share. In arrival order each sample is a task of its own.
+fn number_of(task: &Task) -> u64 {
+    task.course.number(task.turn(task.slots.start))
+}
+
+impl ArrivalOrder {
+    pub fn new(plan: &Plan) -> Self {
+        let (max_displacement, batch_size) = (plan.max_displacement(), plan.settings().batch_size as u64);
+        Self { max_displacement, batch_size, epochs: BTreeMap::new(), batches: BTreeMap::new() }
+    }
+}
+
+impl Placement for ArrivalOrder {
+    fn open(&mut self, opening: &Opening<'_>) -> Opened {
+        let Opening { upcoming, batch, plan, .. } = *opening;
+        let cursor = &batch.cursor;
+        let turns = cursor.turns(plan);
+        let epoch = self.epochs.entry(cursor.epoch).or_insert_with(|| Arriving {
+            first_batch: BatchSerial(batch.serial.0.wrapping_sub(cursor.batches)),
+            turn: turns,
+            expected: BTreeMap::new(),
+            held: BTreeMap::new(),
+            missing: Missing::new(turns, cursor.rest.as_ref().map_or(&[], |rest| rest.pending_at(turns))),
+        });
+        let wanted: Vec<Task> = (0..batch.len()).map(|slot| upcoming.task(plan, slot..slot + 1)).collect();
+        epoch.expected.extend(wanted.iter().map(|task| (number_of(task), task.need())));
+        let free = (0..batch.len()).rev().map(|slot| batch.claim(slot..slot + 1)).collect();
+        self.batches.insert(batch.serial, Arrivals { free, numbers: Vec::new() });
+        Opened { wanted, ready: Vec::new() }
+    }
+
+    fn expects(&self, task: &Task, _: BatchSerial) -> bool {
+        let epoch = self.epochs.get(&task.course.epoch);
+        epoch.is_some_and(|epoch| epoch.expected.get(&number_of(task)) == Some(&task.need()))
+    }
+
+    fn start(&mut self, _: &mut Task) -> bool {
+        true
+    }
+
+    fn finish(&mut self, task: &Task, report: Box<Report>) -> Vec<Placed> {
+        if !self.expects(task, task.batch) {
+            // It is left from before a jump.
+            return Vec::new();
+        }
+        let epoch = self.epochs.get_mut(&task.course.epoch).expect("an expected task has its epoch");
+        epoch.held.insert(number_of(task), report);
+        let mut placed = Vec::new();
+        while let Some((number, asked_for, report)) = epoch.next(self.max_displacement) {
+            let (batches, slot) = (epoch.turn / self.batch_size, epoch.turn % self.batch_size);
+            epoch.turn += 1;
+            let at = SlotRef { batch: BatchSerial(epoch.first_batch.0.wrapping_add(batches)), slot: slot as usize };
+            let batch = self.batches.get_mut(&at.batch).expect("a turn is given to samples of open batches only");
+            batch.numbers.push(number);
+            let writer = batch.free.pop().expect("a batch has a slot for each of its turns");
+            placed.push(Placed { asked_for, at, writer, report });
+        }
+        placed
+    }
+
+    fn put_back(&mut self, task: Task) -> Option<Task> {
+        Some(task)
+    }
+
+    fn deliver(&mut self, epoch: Epoch, batch: BatchSerial) -> Delivered {
+        self.epochs = self.epochs.split_off(&epoch);
+        let missing = self.epochs.get_mut(&epoch).map(|epoch| &mut epoch.missing);
+        let missing = missing.expect("an epoch stays until a later one is delivered");
+        let numbers = self.batches.remove(&batch).expect("a batch is delivered once").numbers;
+        for &number in &numbers {
+            missing.deliver(number);
+        }
+        Delivered { numbers, rest: Some(Arc::new(missing.rest())) }
+    }
+
+    fn can_announce(&self) -> bool {
+        false
+    }
+
+    fn announce(&mut self, _: SlotRef) {
+        unreachable!("in arrival order a slow sample holds up nobody");
+    }
+
+    fn early(&self) -> EarlySamples {
+        EarlySamples::default()
+    }
+
+    fn apart(&self) -> usize {
+        self.epochs.values().map(|epoch| epoch.held.len()).sum()
+    }
+
+    fn clear(&mut self) -> Box<dyn Placement> {
+        let (epochs, batches) = (std::mem::take(&mut self.epochs), std::mem::take(&mut self.batches));
+        Box::new(Self { epochs, batches, ..*self })
+    }
+}
+
+impl Arriving {
+    /// Takes the sample that may have the next turn, with its number and the slot that it was asked for with.
+    fn next(&mut self, max_displacement: u64) -> Option<(u64, SlotRef, Box<Report>)> {
+        let (&oldest, _) = self.expected.first_key_value()?;
+        let (&number, _) = self.held.first_key_value()?;
+        let is_overdue = self.turn >= oldest.saturating_add(max_displacement);
+        let is_too_early = number > self.turn.saturating_add(max_displacement);
+        if number != oldest && (is_overdue || is_too_early) {
+            return None;
+        }
+        let asked_for = self.expected.remove(&number)?;
+        let (number, report) = self.held.pop_first()?;
+        Some((number, asked_for, report))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use feedline_data::memory::Budget;
+    use proptest::prelude::*;
+
+    fn arriving(expected: std::ops::Range<u64>) -> Arriving {
+        let slot = SlotRef { batch: BatchSerial(0), slot: 0 };
+        let expected = expected.map(|number| (number, slot)).collect();
+        Arriving { first_batch: BatchSerial(0), turn: 0, expected, held: BTreeMap::new(), missing: Missing::default() }
+    }
+
+    proptest! {
+        #[test]
+        fn law_2_every_sample_gets_one_place_and_displacement_is_bounded(
+            order in Just((0..80_u64).collect::<Vec<_>>()).prop_shuffle(), bound in 0..40_u64, threads in 1..20_usize,
+        ) {
+            let (mut epoch, budget) = (arriving(0..80), Budget::new(0));
+            let mut given = Vec::new();
+            // Threads take samples in order and finish them in any.
+            let mut running: Vec<u64> = Vec::new();
+            let mut upcoming = 0..80;
+            let mut pick = order.iter().copied().cycle();
+            while given.len() < 80 {
+                while running.len() < threads && let Some(number) = upcoming.next() {
+                    running.push(number);
+                }
+                prop_assert!(!running.is_empty(), "the last sample frees those that wait");
+                let number = running.swap_remove(pick.next().unwrap() as usize % running.len());
+                epoch.held.insert(number, Box::new(Report::new(&budget)));
+                while let Some((number, ..)) = epoch.next(bound) {
+                    prop_assert!(number.abs_diff(epoch.turn) <= bound, "{number} at {}", epoch.turn);
+                    epoch.turn += 1;
+                    given.push(number);
+                }
+            }
+            given.sort_unstable();
+            prop_assert!(given.into_iter().eq(0..80));
+        }
+    }
+}

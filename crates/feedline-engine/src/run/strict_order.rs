@@ -1,0 +1,276 @@
+//! Strict and planned order: every sample has its slot before it is prepared.
+//!
+//! Most samples are prepared straight into their slots, a few in one task. A *slow* sample may start before its batch is open.
+//! Then it is prepared in memory of its own and copied later. It never waits for memory: where memory is short, its task waits until its
+//! batch opens, because no thread may wait for a batch that is not due.
+
+use std::collections::BTreeMap;
+
+use feedline_memory::SlotWriter;
+use feedline_order::Epoch;
+
+use super::placement::{Delivered, EarlySamples, Opened, Opening, Placed, Placement};
+use super::prepare::Report;
+use super::queue::Work;
+use crate::slot_ref::{BatchSerial, SlotRef};
+use crate::supply::Task;
+
+/// Slow samples that are announced at most.
+const MOST_EARLY: usize = 1024;
+
+/// Where a slow sample is in its life, from its announcement until it has a task with a writer or is copied into its slot.
+///
+/// ```text
+/// Queued ──start──> Started ──finish──> Prepared ──open──> copied into its slot
+///    │                 ├──put_back──> ShortOfMemory ──open──> a task with a writer
+///    └──────open───────┴──open──> Awaited ──start, put_back──> a task with a writer
+///                                    └──finish──> copied into its slot
+/// ```
+#[derive(Debug)]
+enum Life {
+    /// Its task is at the supply or in the queue. Its batch is not open.
+    Queued,
+    /// A thread prepares it in memory of its own. Its batch is not open.
+    Started,
+    /// There was no memory for it. Its task waits here until its batch opens.
+    ShortOfMemory(Box<Task>),
+    /// It is prepared. Its batch is not open.
+    Prepared(Box<Report>),
+    /// Its batch is open, while its task is at the supply, in the queue or at work.
+    Awaited(SlotWriter),
+}
+
+/// Gives every sample the slot of its turn.
+#[derive(Debug, Default)]
+pub(super) struct StrictOrder {
+    slow: BTreeMap<SlotRef, Life>,
+    early: EarlySamples,
+}
+
+impl StrictOrder {
+    /// Moves a slow sample into its batch, which opens. Returns the work that is left to do on it, if that is known.
+    fn open_slow(&mut self, slot: SlotRef, life: Life, writer: SlotWriter) -> Option<Work> {
+        self.early.announced -= 1;
+        self.early.in_use -= usize::from(matches!(life, Life::Started | Life::Prepared(_)));
+        match life {
+            Life::Queued | Life::Started => {
+                self.slow.insert(slot, Life::Awaited(writer));
+                None
+            }
+            Life::Prepared(report) => Some(Work::Place(Placed { asked_for: slot, at: slot, writer, report })),
+            Life::ShortOfMemory(task) => Some(Work::Prepare(Task { writer: Some(writer), ..*task })),
+            Life::Awaited(_) => unreachable!("a batch opens once"),
+        }
+    }
+}
+
+impl Placement for StrictOrder {
+    fn open(&mut self, opening: &Opening<'_>) -> Opened {
+        let Opening { upcoming, batch, plan, group } = *opening;
+        let mut opened = Opened::default();
+        let mut usual = 0..0;
+        for slot in 0..batch.len() {
+            let at = SlotRef { batch: batch.serial, slot };
+            let slow = self.slow.remove(&at);
+            if slow.is_none() {
+                usual.end = slot + 1;
+                if usual.len() < group && slot + 1 < batch.len() {
+                    continue;
+                }
+            }
+            if !usual.is_empty() {
+                let writer = Some(batch.claim(usual.clone()));
+                opened.wanted.push(Task { writer, ..upcoming.task(plan, usual) });
+            }
+            usual = slot + 1..slot + 1;
+            if let Some(life) = slow {
+                opened.ready.extend(self.open_slow(at, life, batch.claim(slot..slot + 1)));
+            }
+        }
+        opened
+    }
+
+    fn expects(&self, task: &Task, front: BatchSerial) -> bool {
+        task.batch >= front
+    }
+
+    fn start(&mut self, task: &mut Task) -> bool {
+        let slot = task.need();
+        match self.slow.remove(&slot) {
+            Some(Life::Queued) => {
+                self.slow.insert(slot, Life::Started);
+                self.early.in_use += 1;
+                true
+            }
+            Some(Life::Awaited(writer)) => {
+                task.writer = Some(writer);
+                true
+            }
+            // Its batch was dropped by a jump.
+            None => false,
+            Some(life) => unreachable!("a sample has one task, which starts once: {life:?}"),
+        }
+    }
+
+    fn finish(&mut self, task: &Task, report: Box<Report>) -> Vec<Placed> {
+        let slot = task.need();
+        match self.slow.remove(&slot) {
+            Some(Life::Started) => {
+                self.slow.insert(slot, Life::Prepared(report));
+                Vec::new()
+            }
+            Some(Life::Awaited(writer)) => vec![Placed { asked_for: slot, at: slot, writer, report }],
+            None => Vec::new(),
+            Some(life) => unreachable!("a sample is finished once, by the task that started: {life:?}"),
+        }
+    }
+
+    fn put_back(&mut self, mut task: Task) -> Option<Task> {
+        let slot = task.need();
+        match self.slow.remove(&slot) {
+            Some(Life::Started) => {
+                self.slow.insert(slot, Life::ShortOfMemory(Box::new(task)));
+                self.early.in_use -= 1;
+                None
+            }
+            Some(Life::Awaited(writer)) => {
+                task.writer = Some(writer);
+                Some(task)
+            }
+            None => None,
+            Some(life) => unreachable!("a sample is put back by the task that started: {life:?}"),
+        }
+    }
+
+    fn deliver(&mut self, _: Epoch, _: BatchSerial) -> Delivered {
+        Delivered::default()
+    }
+
+    fn can_announce(&self) -> bool {
+        self.early.announced < MOST_EARLY
+    }
+
+    fn announce(&mut self, slot: SlotRef) {
+        self.slow.insert(slot, Life::Queued);
+        self.early.announced += 1;
+    }
+
+    fn early(&self) -> EarlySamples {
+        self.early
+    }
+
+    fn apart(&self) -> usize {
+        self.early.in_use
+    }
+
+    fn clear(&mut self) -> Box<dyn Placement> {
+        Box::new(std::mem::take(self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::agenda::Upcoming;
+    use super::super::open_batch::OpenBatch;
+    use super::*;
+    use crate::state::Cursor;
+    use feedline_data::memory::{Budget, HeldBytes};
+    use feedline_data::plan::Plan;
+    use feedline_data::testing::open;
+    use feedline_memory::Pool;
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    /// One batch of two samples, of which the second is slow.
+    struct Scene {
+        plan: Arc<Plan>,
+        pool: Pool,
+        budget: Arc<Budget>,
+        upcoming: Upcoming,
+        order: StrictOrder,
+        slow: Task,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let plan = open("batch_size = 2\n[source]\nkind = \"synthetic\"\nn = 8\nshape = [4]\n").unwrap();
+            let upcoming = Upcoming { serial: BatchSerial(0), cursor: Cursor::default() };
+            let mut order = StrictOrder::default();
+            let slow = upcoming.task(&plan, 1..2);
+            order.announce(slow.need());
+            let pool = Pool::new(plan.layout().slab().clone(), 1);
+            Self { plan, pool, budget: Budget::new(1000), upcoming, order, slow }
+        }
+
+        fn open(&mut self) -> Opened {
+            let slab = self.pool.open().unwrap();
+            let batch = OpenBatch::new(&self.upcoming, 2, slab, &self.budget, Instant::now());
+            self.order.open(&Opening { upcoming: &self.upcoming, batch: &batch, plan: &self.plan, group: 8 })
+        }
+
+        fn start(&mut self) {
+            assert!(self.order.start(&mut self.slow));
+        }
+
+        fn finish(&mut self) -> Vec<Placed> {
+            let report = Report { kept: HeldBytes::new(&self.budget, 16), ..Report::new(&self.budget) };
+            self.order.finish(&self.slow, Box::new(report))
+        }
+
+        #[track_caller]
+        fn check_early(&self, announced: usize, in_use: usize) {
+            assert_eq!(self.order.early(), EarlySamples { announced, in_use });
+        }
+    }
+
+    #[test]
+    fn a_slow_sample_that_is_prepared_before_its_batch_opens_is_copied_then() {
+        let mut scene = Scene::new();
+        scene.check_early(1, 0);
+        scene.start();
+        scene.check_early(1, 1);
+        assert!(scene.finish().is_empty());
+        let opened = scene.open();
+        assert_eq!(opened.wanted.iter().map(|task| task.slots.clone()).collect::<Vec<_>>(), [0..1]);
+        assert!(matches!(&opened.ready[..], [Work::Place(placed)] if placed.at == scene.slow.need()));
+        scene.check_early(0, 0);
+    }
+
+    #[test]
+    fn a_slow_sample_whose_batch_opens_while_it_is_at_work_is_copied_when_it_is_prepared() {
+        let mut scene = Scene::new();
+        scene.start();
+        assert!(scene.open().ready.is_empty());
+        scene.check_early(0, 0);
+        assert!(matches!(&scene.finish()[..], [placed] if placed.at == scene.slow.need()));
+    }
+
+    #[test]
+    fn a_slow_sample_that_starts_after_its_batch_opened_is_prepared_in_its_slot() {
+        let mut scene = Scene::new();
+        assert!(scene.open().ready.is_empty());
+        scene.start();
+        assert!(scene.slow.writer.is_some());
+    }
+
+    #[test]
+    fn law_5_a_slow_sample_without_memory_waits_for_its_batch_and_then_for_its_slot() {
+        let mut scene = Scene::new();
+        scene.start();
+        let task = std::mem::replace(&mut scene.slow, scene.upcoming.task(&scene.plan, 1..2));
+        assert!(scene.order.put_back(task).is_none());
+        scene.check_early(1, 0);
+        assert!(matches!(&scene.open().ready[..], [Work::Prepare(task)] if task.writer.is_some()));
+    }
+
+    #[test]
+    fn law_7_what_is_left_of_a_jump_is_dropped_with_its_memory() {
+        let mut scene = Scene::new();
+        scene.start();
+        drop(scene.order.clear());
+        scene.check_early(0, 0);
+        assert!(scene.finish().is_empty());
+        assert!(!scene.order.start(&mut scene.slow));
+        assert_eq!(scene.budget.snapshot().used, 0);
+    }
+}
