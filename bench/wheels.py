@@ -1,0 +1,192 @@
+"""Does a change keep the speed? Two wheels of Feedline, run alternately.
+
+`python -m bench.wheels OLD.whl NEW.whl FOLDER [--pairs 15] [--only index,array]` runs each workload with the old wheel
+and with the new one, in turn, and prints the median ratio new / old of processor time and of wall time.
+`--instructions` counts the instructions of an epoch with callgrind instead, one pair a workload: that works on a busy
+machine too. Every run has a process of its own. The first epoch is left out: it fills caches and starts threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench import harness
+
+CALLGRIND = ("valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null")
+TARGET = {"cpu": 1.03, "instructions": 1.02}
+"""What a change that is not about speed may cost."""
+REPEATS = {"index": 4, "region": 3, "pixels": 8, "array": 20}
+"""Epochs that count."""
+SMALL, SMALL_REPEATS = 60, 3
+"""Samples of an epoch and epochs under callgrind, which is fifty times slower."""
+
+
+def _epochs(loader: Iterable[Any], count: int) -> dict[str, float]:
+    """Run epochs, the first uncounted."""
+    for _ in loader:
+        pass
+    cpu, began = harness.tree_cpu_seconds(), time.perf_counter()
+    for _ in range(count):
+        for _ in loader:
+            pass
+    return {"cpu": harness.tree_cpu_seconds() - cpu, "seconds": time.perf_counter() - began}
+
+
+def _pictures(name: str, folder: Path, work: Path, epochs: int, is_small: bool) -> dict[str, float]:
+    import feedline as fl
+    from bench.peers.feedline import loader_of
+
+    if name == "pixels":
+        return _epochs(loader_of(fl.tar(str(work / "pixels" / "*.tar"))), epochs)
+    source = fl.folder(str(folder))
+    if is_small:
+        source = source.subset(range(min(SMALL, len(source))))
+    return _epochs(loader_of(source, seek_index="auto" if name == "index" else "never"), epochs)
+
+
+def _array(_name: str, _folder: Path, _work: Path, epochs: int, _is_small: bool) -> dict[str, float]:
+    import numpy as np
+
+    import feedline as fl
+
+    data = np.zeros((2048, 64, 64, 3), np.uint8)
+    return _epochs(fl.Loader(fl.array(data), batch_size=256, shuffle=True, num_workers=2), epochs)
+
+
+def _schedule(name: str, _folder: Path, _work: Path, _epochs: int, _is_small: bool) -> dict[str, float]:
+    command = [sys.executable, "-m", "bench.schedule.one", "feedline", name]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+    return {"cpu": found["cores"] * found["seconds"], "seconds": found["seconds"]}
+
+
+def _share(_name: str, folder: Path, work: Path, _epochs: int, _is_small: bool) -> dict[str, float]:
+    from bench.share.jobs import Job, node, run
+
+    with node(work) as serving:
+        outcome = run(folder, work, [Job("shared", epochs=4)] * 2, serving)
+    return {"cpu": outcome.node_cpu_seconds, "seconds": outcome.seconds}
+
+
+WORKLOADS: dict[str, Callable[[str, Path, Path, int, bool], dict[str, float]]] = {
+    "index": _pictures,
+    "region": _pictures,
+    "pixels": _pictures,
+    "array": _array,
+    "bimodal": _schedule,
+    "heavy tail": _schedule,
+    "equal": _share,
+}
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A wheel, unpacked, with caches of its own."""
+
+    work: Path
+
+    @classmethod
+    def of(cls, wheel: Path, work: Path, folder: Path) -> Installed:
+        """Unpack a wheel, and let it prepare what the workloads read."""
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(work), str(wheel)]
+        subprocess.run(pip, check=True)
+        made = cls(work)
+        for command in (["index", str(folder)], ["pack", str(folder), str(work / "pixels"), "--pixels"]):
+            feedline = [sys.executable, "-m", "feedline", *command]
+            subprocess.run(feedline, cwd=work, env={**os.environ, **made.environment}, check=True, capture_output=True)
+        return made
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables with which it is the one that is imported."""
+        return {"PYTHONPATH": f"{self.work}:{Path(__file__).parent.parent}", "FEEDLINE_CACHE": str(self.work / "cache")}
+
+
+Wheels = list[Installed]
+
+
+def _run(name: str, folder: Path, installed: Installed, epochs: int, before: Sequence[str] = ()) -> Any:
+    """Run a workload; before its command stands a tool that watches it."""
+    command = [*before, sys.executable, "-m", "bench.wheels", "--child", name, str(folder), str(installed.work)]
+    environment = {**os.environ, **installed.environment}
+    command += [str(epochs), "small" if before else "whole"]
+    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+
+
+def _times(folder: Path, name: str, installed: Installed) -> dict[str, float]:
+    said = _run(name, folder, installed, REPEATS.get(name, 1)).stdout
+    found: dict[str, float] = json.loads(said.splitlines()[-1])
+    return found
+
+
+def _instructions(folder: Path, name: str, installed: Installed) -> dict[str, float]:
+    """Count those of an epoch: what some epochs take more than none."""
+    counts = []
+    for epochs in (0, SMALL_REPEATS):
+        said = _run(name, folder, installed, epochs, CALLGRIND).stderr
+        counted = re.search(r"Collected : (\d+)", said)
+        assert counted is not None, said
+        counts.append(int(counted[1]))
+    return {"instructions": (counts[1] - counts[0]) / SMALL_REPEATS}
+
+
+def _compare(name: str, measure: Callable[[str, Installed], dict[str, float]], wheels: Wheels, pairs: int) -> Any:
+    """Measure old and new in turn; give the medians of the ratios."""
+    runs: list[list[dict[str, float]]] = []
+    for pair in range(pairs):
+        # The second of a pair finds a warmer machine: each wheel is second in every other pair.
+        turn = -1 if pair % 2 else 1
+        runs.append([measure(name, wheel) for wheel in wheels[::turn]][::turn])
+    ratios = {what: statistics.median(new[what] / old[what] for old, new in runs) for what in runs[0][0]}
+    told = ", ".join(f"{what} {ratio:.3f}" for what, ratio in ratios.items())
+    print(f"{name:12} new / old: {told} ({len(runs)} pairs)", flush=True)
+    return {"ratios": ratios, "runs": runs}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("old", type=Path, help="wheel before the change")
+    parser.add_argument("new", type=Path, help="wheel with the change")
+    parser.add_argument("folder", type=Path, help="a folder of JPEG files")
+    parser.add_argument("--pairs", type=int, default=15)
+    parser.add_argument("--only", default=",".join(WORKLOADS), help="workloads, separated by commas")
+    parser.add_argument("--instructions", action="store_true", help="count instructions, of index and array alone")
+    parser.add_argument("--json", type=Path, help="where the figures go")
+    asked = parser.parse_args()
+    names = ["index", "array"] if asked.instructions else asked.only.split(",")
+    measure, pairs = (_instructions, 1) if asked.instructions else (_times, asked.pairs)
+    folder = asked.folder.resolve()
+    with tempfile.TemporaryDirectory(prefix="feedline-wheels-") as root:
+        kinds = {"old": asked.old, "new": asked.new}
+        wheels = [Installed.of(wheel, Path(root) / kind, folder) for kind, wheel in kinds.items()]
+        found = {name: _compare(name, partial(measure, folder), wheels, pairs) for name in names}
+    document = {"setup": harness.setup(), "targets": TARGET, "workloads": found}
+    if asked.json:
+        asked.json.write_text(json.dumps(document, indent=1) + "\n")
+    worst = max(
+        ratio / TARGET[what] for one in found.values() for what, ratio in one["ratios"].items() if what in TARGET
+    )
+    print("within the targets" if worst <= 1 else f"beyond a target by {100 * (worst - 1):.1f} %")
+
+
+def _child(name: str, folder: str, work: str, epochs: str, size: str) -> None:
+    print(json.dumps(WORKLOADS[name](name, Path(folder), Path(work), int(epochs), size == "small")))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        _child(*sys.argv[2:])
+    else:
+        main()
