@@ -113,9 +113,9 @@ pub struct Loading<'a, 's> {
 }
 
 impl<'s> Loading<'_, 's> {
-    /// The same sample, loaded by another supply, which reads this much of it.
-    fn with(&mut self, reading: Reading) -> Loading<'_, 's> {
-        let Self { request, ref mut sample, ref mut workspace, metrics, .. } = *self;
+    /// The same sample, loaded by another supply that may fail, so that it can be loaded again.
+    fn attempt(&mut self) -> Loading<'_, 's> {
+        let Self { request, reading, ref mut sample, ref mut workspace, metrics } = *self;
         Loading { request, reading, sample, workspace, metrics }
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use feedline_data::memory::Cancel;
-use feedline_data::store::{Object, StoreError, fetch_waiting};
+use feedline_data::store::{Object, StoreError, read_waiting};
 use feedline_order::Epoch;
 
 use super::read_ahead::{Booking, ReadTarget};
@@ -52,10 +52,7 @@ impl Reader<'_> {
             return Ok(());
         }
         let Some(remote) = object.remote() else { return object.read_at(offset, target) };
-        let answer = fetch_waiting(remote, range, cancel)?;
-        self.metrics.traffic.add(self.epoch, answer.traffic);
-        target.copy_from_slice(&answer.bytes?);
-        Ok(())
+        read_waiting(remote, offset, target, cancel, |traffic| self.metrics.traffic.add(self.epoch, traffic))
     }
 }
 

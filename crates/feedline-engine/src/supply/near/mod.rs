@@ -20,7 +20,7 @@ pub use preparer::{NearPreparer, NearWorkspace, PrepareError};
 use super::read_ahead::{Access, Needs, ReadAhead, ReadTarget, Stored};
 use super::reader::Part;
 use super::{Loading, LocalSupply, Reading, SupplyError};
-use crate::cache::record;
+use crate::cache::record::{self, Resume};
 use crate::machine::Machine;
 use crate::metrics::TrafficMeter;
 use crate::offload::{Advisor, OffloadReport};
@@ -180,7 +180,8 @@ impl Needs for Near {
                 let read = metrics.read.time(|| -> Result<bool, StoreError> {
                     workspace.reserve(Packing::unpacked_bytes(bytes))?;
                     let Ok(record) = Packing::unpack(bytes) else { return Ok(false) };
-                    Ok(record::read(&record, sample, (plan, form.cut, wanted), workspace)?.is_some())
+                    let resume = Resume { plan, cut: form.cut, request: wanted };
+                    Ok(record::read(&record, sample, resume, workspace)?.is_some())
                 });
                 if read? {
                     metrics.read.add_bytes(bytes.len());
@@ -197,7 +198,9 @@ impl Needs for Near {
         metrics.traffic.add_candidate(advisor.name_of(Form::RAW));
         // Only `auto` reads parts of what is stored.
         let reads_parts = plan.config().offload == Policy::Auto || reading != Reading::Trimmed;
-        let reading = if reads_parts || !plan.loads_volumes() { reading } else { Reading::Plain };
-        stored.load(parts, loading.with(reading))
+        if !reads_parts && plan.loads_volumes() {
+            loading.reading = Reading::Plain;
+        }
+        stored.load(parts, loading)
     }
 }
