@@ -15,8 +15,11 @@ use feedline_diagnose::doctor::{Bound, Change, Course, Diagnosis, DoctorError, J
 use feedline_engine::loader::Loader;
 use feedline_engine::machine::Machine;
 use feedline_engine::testing::{collect, take};
-use feedline_net::storage::{Link, LinkTerms, REPLY_MEMORY_BYTES, Root, Server, ServerConfig};
+use feedline_net::storage::{Link, LinkTerms, Server, ServerConfig};
 use feedline_net::wire::{Failure, Reply, Request};
+use served::caching_config as config;
+
+mod served;
 
 const POLICIES: [&str; 6] = ["auto", "none", "all", "resize", "fastflow", "sophon"];
 /// Longer than anything here takes, unless it hangs.
@@ -28,20 +31,6 @@ const FAST_PICTURES: &str =
     "[[ops]]\nop = \"DecodeImage\"\nfast = true\n[[ops]]\nop = \"RandomResizedCrop\"\nsize = 24\n";
 const VOLUMES: &str = "[[ops]]\nop = \"RandomBalancedCrop\"\nsize = [8, 8, 8]\non = [\"image\", \"label\"]\n\
      [[ops]]\nop = \"GaussianNoise\"\non = \"image\"\np = 0.5\n";
-
-fn config(root: &Path, cache: &Path) -> ServerConfig {
-    ServerConfig {
-        root: Root::folder(root).unwrap(),
-        listen: "127.0.0.1:0".parse().unwrap(),
-        cpus: 2.0,
-        token: None,
-        identity: None,
-        memory_bytes: REPLY_MEMORY_BYTES,
-        link_mbps: None,
-        http: None,
-        cache_folder: Some(cache.to_owned()),
-    }
-}
 
 fn plan(source: &str, offload: &str, ops: &str) -> Arc<Plan> {
     let text = format!(

@@ -15,26 +15,15 @@ use feedline_data::testing::{picture, write_pictures, write_volumes};
 use feedline_engine::loader::{Loader, Next};
 use feedline_engine::machine::Machine;
 use feedline_engine::testing::collect;
-use feedline_net::storage::{REPLY_MEMORY_BYTES, Root, Server, ServerConfig};
+use feedline_net::storage::{Server, ServerConfig};
 use feedline_net::wire::{Failure, Frame, Reply, Request, Sequence};
 use feedline_order::Epoch;
+use served::caching_config as config;
+
+mod served;
 
 const PICTURES: &str = "[[ops]]\nop = \"DecodeImage\"\n[[ops]]\nop = \"RandomResizedCrop\"\nsize = 24\n\
      [[ops]]\nop = \"RandomHorizontalFlip\"\n[[ops]]\nop = \"ToTensor\"\n";
-
-fn config(root: &Path, cache: &Path) -> ServerConfig {
-    ServerConfig {
-        root: Root::folder(root).unwrap(),
-        listen: "127.0.0.1:0".parse().unwrap(),
-        cpus: 2.0,
-        token: None,
-        identity: None,
-        memory_bytes: REPLY_MEMORY_BYTES,
-        link_mbps: None,
-        http: None,
-        cache_folder: Some(cache.to_owned()),
-    }
-}
 
 fn plan_with(head: &str, source: &str, offload: &str, ops: &str) -> Arc<Plan> {
     let text = format!(

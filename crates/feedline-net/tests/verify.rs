@@ -12,8 +12,11 @@ use feedline_data::store::{Asked, Fetch, Peer, Prefix, Prepared};
 use feedline_data::testing::write_pictures;
 use feedline_diagnose::verify::{Extent, LawReport, Verdict, Watch, verify};
 use feedline_engine::machine::Machine;
-use feedline_net::storage::{REPLY_MEMORY_BYTES, Root, Server, ServerConfig};
+use feedline_net::storage::Server;
 use feedline_order::{SampleId, SampleRequest};
+use served::caching_config;
+
+mod served;
 
 struct Quiet;
 
@@ -28,18 +31,7 @@ impl Watch for Quiet {
 }
 
 fn server(root: &Path, cache: &Path) -> Server {
-    Server::start(ServerConfig {
-        root: Root::folder(root).unwrap(),
-        listen: "127.0.0.1:0".parse().unwrap(),
-        cpus: 2.0,
-        token: None,
-        identity: None,
-        memory_bytes: REPLY_MEMORY_BYTES,
-        link_mbps: None,
-        http: None,
-        cache_folder: Some(cache.to_owned()),
-    })
-    .unwrap()
+    Server::start(caching_config(root, cache)).unwrap()
 }
 
 fn plan(server: &Server) -> Plan {

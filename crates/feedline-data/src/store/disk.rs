@@ -25,7 +25,7 @@ impl DiskStore {
     pub fn below(path: &str) -> Result<Self, StoreError> {
         let real = unescaped(path);
         let absolute = if path.is_empty() { std::env::current_dir() } else { std::path::absolute(&real) };
-        Ok(Self::new(absolute.map_err(|source| read_error(Path::new(&real), source))?))
+        Ok(Self::new(absolute.map_err(|source| read_error(escaped_path(Path::new(&real)), source))?))
     }
 
     /// Files below `root`.
@@ -38,26 +38,24 @@ impl DiskStore {
     }
 
     /// A file that was opened elsewhere.
-    pub(crate) fn opened(path: PathBuf, opened: io::Result<File>) -> Result<Arc<dyn Object>, StoreError> {
-        let (file, meta) = checked(&path, opened)?;
-        Ok(Arc::new(DiskObject { file, path, meta }))
-    }
-
-    fn open_file(&self, name: &str) -> Result<(File, Metadata), StoreError> {
-        let path = self.path(name);
-        // Not to wait for a writer if it is a pipe; regular files do not care.
-        let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&path);
-        checked(&path, opened)
+    pub(crate) fn opened(path: &Path, opened: io::Result<File>) -> Result<Arc<dyn Object>, StoreError> {
+        let address = escaped_path(path);
+        Ok(Arc::new(FileObject::new(opened, address.clone(), address)?))
     }
 }
 
-/// A file with what is known of it, if it is a regular one.
-fn checked(path: &Path, opened: io::Result<File>) -> Result<(File, Metadata), StoreError> {
-    let file = opened.map_err(|source| read_error(path, source))?;
-    let meta = file.metadata().map_err(|source| read_error(path, source))?;
+fn open_file(path: &Path) -> io::Result<File> {
+    // Not to wait for a writer if it is a pipe; regular files do not care.
+    OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
+}
+
+/// A file with what is known of it, if it is a regular one; `name` is how errors call it.
+fn checked(opened: io::Result<File>, name: &dyn Fn() -> String) -> Result<(File, Metadata), StoreError> {
+    let file = opened.map_err(|source| read_error(name(), source))?;
+    let meta = file.metadata().map_err(|source| read_error(name(), source))?;
     if !meta.is_file() {
         let what = if meta.is_dir() { "a folder" } else { "a pipe or device" };
-        return Err(StoreError::NotAFile { path: escaped_path(path), what });
+        return Err(StoreError::NotAFile { path: name(), what });
     }
     Ok((file, meta))
 }
@@ -75,14 +73,16 @@ impl Store for DiskStore {
     }
 
     fn read(&self, name: &str, room: &mut dyn Room) -> Result<(), StoreError> {
-        let (file, meta) = self.open_file(name)?;
+        let path = self.path(name);
+        let name = || escaped_path(&path);
+        let (file, meta) = checked(open_file(&path), &name)?;
         let target = room.room(meta.len() as usize)?;
-        read_exact(&file, &self.path(name), 0, target)
+        read_exact(&file, &name, 0, target)
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Object>, StoreError> {
-        let (file, meta) = self.open_file(name)?;
-        Ok(Arc::new(DiskObject { file, path: self.path(name), meta }))
+        let path = self.path(name);
+        Self::opened(&path, open_file(&path))
     }
 
     fn address(&self, name: &str) -> String {
@@ -91,52 +91,69 @@ impl Store for DiskStore {
 
     fn version(&self, name: &str) -> Option<Version> {
         let meta = std::fs::metadata(self.path(name)).ok().filter(Metadata::is_file)?;
-        Some(Version { len: meta.len(), modified_nanoseconds: modified_nanoseconds(&meta) })
+        Some(Version::from(&meta))
     }
 }
 
+/// An open file.
 #[derive(Debug)]
-struct DiskObject {
+pub struct FileObject {
     file: File,
-    path: PathBuf,
-    meta: Metadata,
+    name: String,
+    address: String,
+    version: Version,
 }
 
-impl Object for DiskObject {
+impl FileObject {
+    /// A regular file; `name` is how errors call it.
+    pub fn new(opened: io::Result<File>, name: String, address: String) -> Result<Self, StoreError> {
+        let (file, meta) = checked(opened, &|| name.clone())?;
+        Ok(Self { file, name, address, version: Version::from(&meta) })
+    }
+
+    /// By what it is known to be the same as before.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+}
+
+impl Object for FileObject {
     fn len(&self) -> u64 {
-        self.meta.len()
+        self.version.len
     }
 
     fn modified_nanoseconds(&self) -> Option<i64> {
-        modified_nanoseconds(&self.meta)
+        self.version.modified_nanoseconds
     }
 
     fn address(&self) -> String {
-        escaped_path(&self.path)
+        self.address.clone()
     }
 
     fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
-        read_exact(&self.file, &self.path, offset, target)
+        read_exact(&self.file, &|| self.name.clone(), offset, target)
     }
 }
 
-fn modified_nanoseconds(meta: &Metadata) -> Option<i64> {
-    meta.mtime().checked_mul(1_000_000_000)?.checked_add(meta.mtime_nsec())
+impl From<&Metadata> for Version {
+    fn from(meta: &Metadata) -> Self {
+        let nanoseconds = meta.mtime().checked_mul(1_000_000_000).and_then(|all| all.checked_add(meta.mtime_nsec()));
+        Self { len: meta.len(), modified_nanoseconds: nanoseconds }
+    }
 }
 
-fn read_exact(file: &File, path: &Path, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
+fn read_exact(file: &File, name: &dyn Fn() -> String, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
     file.read_exact_at(target, offset).map_err(|source| match source.kind() {
         io::ErrorKind::UnexpectedEof => StoreError::Truncated {
-            path: escaped_path(path),
-            range: offset..offset + target.len() as u64,
+            path: name(),
+            range: offset..offset.saturating_add(target.len() as u64),
             len: file.metadata().map(|meta| meta.len()).unwrap_or_default(),
         },
-        _ => read_error(path, source),
+        _ => read_error(name(), source),
     })
 }
 
-fn read_error(path: &Path, source: io::Error) -> StoreError {
-    let path = escaped_path(path);
+fn read_error(path: String, source: io::Error) -> StoreError {
     match source.kind() {
         io::ErrorKind::NotFound => StoreError::NotFound { path, source },
         _ => StoreError::Read { path, source },
@@ -155,15 +172,16 @@ fn list_folder(
         return Err(StoreError::TooDeep { path: escaped_path(&path), limit: MOST_DEPTH });
     }
     let mut folders = Vec::new();
-    for entry in read_dir(&path).map_err(|source| read_error(&path, source))? {
-        let entry = entry.map_err(|source| read_error(&path, source))?;
+    let failed = |source| read_error(escaped_path(&path), source);
+    for entry in read_dir(&path).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
         let name = entry.file_name();
         let name = escaped(name.as_bytes());
         if name.starts_with('.') {
             continue;
         }
         let full = folder.name_of(&name);
-        let kind = entry.file_type().map_err(|source| read_error(&path, source))?;
+        let kind = entry.file_type().map_err(failed)?;
         // A link that leads nowhere counts as a file: reading it gives an error that names it.
         let is_folder = kind.is_dir() || (kind.is_symlink() && entry.path().is_dir());
         if is_folder {

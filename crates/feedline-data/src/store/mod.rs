@@ -18,14 +18,14 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub use disk::DiskStore;
+pub use disk::{DiskStore, FileObject};
 pub use escaped::{escaped, escaped_path, unescaped};
 pub use form::{Form, Packing};
 pub use names::{Names, NamesBuilder};
 pub use packing::UnpackError;
 pub use peer::{Asked, Peer, Prepared, Spent, Trial};
 pub use prefix::Prefix;
-pub use remote::{Answer, Done, Fetch, Remote, Traffic, answer_unasked, fetch_waiting, read_ranges};
+pub use remote::{Answer, Done, Fetch, Remote, Traffic, answer_unasked, fetch_waiting, read_ranges, read_waiting};
 pub use slow_disk::{DiskSpeed, SlowDisk, SlowStore};
 pub use walk::{MOST_DEPTH, WALK_THREADS, WalkFolder, walk};
 

@@ -52,6 +52,12 @@ impl Fetch {
     pub fn new(cancel: impl FnOnce() + Send + Sync + 'static) -> Self {
         Self(Some(Box::new(cancel)))
     }
+
+    /// A fetch that has its answer at once.
+    pub fn answered(done: Done, answer: Answer) -> Self {
+        done(answer);
+        Self(None)
+    }
 }
 
 impl fmt::Debug for Fetch {
@@ -83,6 +89,21 @@ pub fn fetch_waiting(remote: &dyn Remote, range: Range<u64>, cancel: &Cancel) ->
             }
         }
     }
+}
+
+/// Fetches a range into `target` and waits for it, unless the run is closed meanwhile; `count` gets the traffic.
+pub fn read_waiting(
+    remote: &dyn Remote,
+    offset: u64,
+    target: &mut [u8],
+    cancel: &Cancel,
+    count: impl FnOnce(Traffic),
+) -> Result<(), StoreError> {
+    let range = offset..offset.saturating_add(target.len() as u64);
+    let answer = fetch_waiting(remote, range, cancel)?;
+    count(answer.traffic);
+    target.copy_from_slice(&answer.bytes?);
+    Ok(())
 }
 
 /// What is answered without asking the peer: a range without bytes, or one that is not in the object.

@@ -14,7 +14,7 @@ use feedline_data::batch::{
 use feedline_data::cut::Cut;
 use feedline_data::dtype::{Dtype, array_bytes};
 use feedline_data::memory::{NoMemory, Workspace};
-use feedline_data::op::Need;
+use feedline_data::op::{Ahead, Facts, Need};
 use feedline_data::plan::Plan;
 use feedline_data::volume::{Foreground, Region};
 use feedline_order::SampleRequest;
@@ -102,87 +102,122 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend(bytes);
 }
 
-/// Gives a sample its fields at the place `cut` of the chain; `None` if these are not the bytes of a sample.
+/// The place in the chain at which a sample goes on: the ops behind it may need only a part of a field.
+#[derive(Clone, Copy, Debug)]
+pub struct Resume<'a> {
+    /// The plan whose ops follow.
+    pub plan: &'a Plan,
+    /// How many of them are done.
+    pub cut: Cut,
+    /// The sample, by which the ops draw.
+    pub request: SampleRequest,
+}
+
+/// Gives a sample its fields from a record; `None` if these are not the bytes of a sample.
 pub fn read(
     record: &[u8],
     sample: &mut Sample<'_>,
-    (plan, cut, wanted): (&Plan, Cut, SampleRequest),
+    resume: Resume<'_>,
     workspace: &mut Workspace,
 ) -> Result<Option<()>, NoMemory> {
-    let mut reader = Reader(record);
-    let mut fields = Vec::new();
-    while !reader.0.is_empty() {
-        let Some(field) = Field::read(&mut reader) else { return Ok(None) };
-        fields.push(field);
+    match resume.read(record, sample, workspace) {
+        Ok(found) => Ok(found),
+        Err(OutputError::Memory(memory)) => Err(memory),
+        Err(OutputError::Field(_)) => Ok(None),
     }
-    let foregrounds: Vec<(&str, Option<Arc<Foreground>>)> = fields.iter().filter_map(Field::foreground).collect();
-    for field in fields {
-        let name = field.name;
-        let value = match field.content {
-            Content::Bytes { index, bytes } => {
-                let index = (!index.is_empty()).then(|| SeekIndex::from_bytes(index)).transpose();
-                let Ok(index) = index else { return Ok(None) };
-                let range = index.as_ref().and_then(|index| needed_bytes(index, name, plan, wanted));
-                let range = range.filter(|range| range.end <= bytes.len() as u64);
-                let is_whole = range.is_none();
-                let range = range.unwrap_or(0..bytes.len() as u64);
-                let memory = copied(&bytes[range.start as usize..range.end as usize], workspace)?;
-                let content = match index {
-                    Some(index) if !is_whole => EncodedContent::Part { offset: range.start, index },
-                    index => EncodedContent::Whole { index },
-                };
-                Value::Bytes(Encoded { memory, content })
-            }
-            Content::Trimmed(bytes) => {
-                let memory = copied(bytes, workspace)?;
-                Value::Bytes(Encoded { memory, content: EncodedContent::Trimmed })
-            }
-            Content::PixelsPart { size, excerpt, channels, is_mask, bytes } => {
-                let memory = copied(bytes, workspace)?;
-                Value::Pixels(Pixels::part(memory, size, excerpt, channels, is_mask))
-            }
-            Content::Text(text) => Value::Text(text.to_owned()),
-            Content::Pixels { width, height, channels, is_mask, bytes } => {
-                let facts = feedline_data::op::Facts { width, height };
-                match plan.chain().ahead_from(cut.0, wanted).need(name, facts) {
-                    Some(Need { rect, .. }) if rect.is_inside(width, height) => {
-                        let row = rect.width as usize * usize::from(channels);
-                        let stride = width as usize * usize::from(channels);
-                        let mut buffer = workspace.buffer(row * rect.height as usize)?;
-                        for (number, target) in buffer.as_mut_slice().chunks_exact_mut(row).enumerate() {
-                            let start =
-                                (rect.top as usize + number) * stride + rect.left as usize * usize::from(channels);
-                            target.copy_from_slice(&bytes[start..start + row]);
-                        }
-                        let excerpt = Excerpt { rect, divisor: 1 };
-                        Value::Pixels(Pixels::part(Memory::Heap(buffer), (width, height), excerpt, channels, is_mask))
-                    }
-                    _ => Value::Pixels(Pixels::packed(copied(bytes, workspace)?, width, height, channels, is_mask)),
+}
+
+impl Resume<'_> {
+    fn read(
+        self,
+        record: &[u8],
+        sample: &mut Sample<'_>,
+        workspace: &mut Workspace,
+    ) -> Result<Option<()>, OutputError> {
+        let mut reader = Reader(record);
+        let mut fields = Vec::new();
+        while !reader.0.is_empty() {
+            let Some(field) = Field::read(&mut reader) else { return Ok(None) };
+            fields.push(field);
+        }
+        let foregrounds: Vec<(&str, Option<Arc<Foreground>>)> = fields.iter().filter_map(Field::foreground).collect();
+        let foreground = |label: &str| foregrounds.iter().find(|(field, _)| *field == label)?.1.clone();
+        for Field { name, content } in fields {
+            let value = match content {
+                Content::Bytes { index, bytes } => {
+                    let Some(encoded) = self.encoded(name, index, bytes, workspace)? else { return Ok(None) };
+                    Value::Bytes(encoded)
                 }
-            }
-            Content::Volume(kept) => {
-                let sides = kept.whole.sides;
-                let found = |label: &str| foregrounds.iter().find(|(field, _)| *field == label)?.1.clone();
-                let region = plan.chain().ahead_from(cut.0, wanted).region(name, sides, &mut |label| found(label));
-                match kept.copied(name, region.unwrap_or(Region::whole(sides)), sample, workspace) {
-                    Ok(volume) => Value::Volume(volume.with_foreground(found(name))),
-                    Err(OutputError::Memory(memory)) => return Err(memory),
-                    Err(OutputError::Field(_)) => return Ok(None),
+                Content::Trimmed(bytes) => {
+                    let memory = copied(bytes, workspace)?;
+                    Value::Bytes(Encoded { memory, content: EncodedContent::Trimmed })
                 }
+                Content::PixelsPart { size, excerpt, channels, is_mask, bytes } => {
+                    Value::Pixels(Pixels::part(copied(bytes, workspace)?, size, excerpt, channels, is_mask))
+                }
+                Content::Text(text) => Value::Text(text.to_owned()),
+                Content::Pixels(kept) => Value::Pixels(self.pixels(name, &kept, workspace)?),
+                Content::Volume(kept) => {
+                    let sides = kept.whole.sides;
+                    let region = self.ahead().region(name, sides, &mut |label| foreground(label));
+                    let volume = kept.copied(name, region.unwrap_or(Region::whole(sides)), sample, workspace)?;
+                    Value::Volume(volume.with_foreground(foreground(name)))
+                }
+                Content::Tensor { dtype, shape, axes, bytes } => {
+                    let mut memory = sample.output(name, dtype, &shape, workspace)?;
+                    memory.copy_from_slice(bytes);
+                    Value::Tensor(Tensor::new(dtype, shape, memory).with_axes(axes))
+                }
+            };
+            sample.put(name, value);
+        }
+        Ok(Some(()))
+    }
+
+    /// The ops that follow.
+    fn ahead(&self) -> Ahead<'_> {
+        self.plan.chain().ahead_from(self.cut.0, self.request)
+    }
+
+    /// An encoded file, or what the crop behind its decoder needs of it; `None` if its index is damaged.
+    fn encoded<'s>(
+        &self,
+        name: &str,
+        index: &[u8],
+        bytes: &[u8],
+        workspace: &mut Workspace,
+    ) -> Result<Option<Encoded<'s>>, NoMemory> {
+        let index = (!index.is_empty()).then(|| SeekIndex::from_bytes(index)).transpose();
+        let Ok(index) = index else { return Ok(None) };
+        let needed = index.as_ref().and_then(|index| needed_bytes(index, name, self.plan, self.request));
+        let part = needed.filter(|range| range.end <= bytes.len() as u64);
+        let (bytes, content) = match (index, part) {
+            (Some(index), Some(range)) => {
+                let part = &bytes[range.start as usize..range.end as usize];
+                (part, EncodedContent::Part { offset: range.start, index })
             }
-            Content::Tensor { dtype, shape, axes, bytes } => {
-                let mut memory = match sample.output(name, dtype, &shape, workspace) {
-                    Ok(memory) => memory,
-                    Err(OutputError::Memory(memory)) => return Err(memory),
-                    Err(OutputError::Field(_)) => return Ok(None),
-                };
-                memory.copy_from_slice(bytes);
-                Value::Tensor(Tensor::new(dtype, shape, memory).with_axes(axes))
-            }
+            (index, _) => (bytes, EncodedContent::Whole { index }),
         };
-        sample.put(name, value);
+        Ok(Some(Encoded { memory: copied(bytes, workspace)?, content }))
     }
-    Ok(Some(()))
+
+    /// A picture, or the rows and columns of it that the next crop needs.
+    fn pixels<'s>(&self, name: &str, kept: &KeptPixels<'_>, workspace: &mut Workspace) -> Result<Pixels<'s>, NoMemory> {
+        let KeptPixels { width, height, channels, is_mask, bytes } = *kept;
+        let need = self.ahead().need(name, Facts { width, height });
+        let Some(Need { rect, .. }) = need.filter(|need| need.rect.is_inside(width, height)) else {
+            return Ok(Pixels::packed(copied(bytes, workspace)?, width, height, channels, is_mask));
+        };
+        let pixel = usize::from(channels);
+        let (row, stride) = (rect.width as usize * pixel, width as usize * pixel);
+        let mut buffer = workspace.buffer(row * rect.height as usize)?;
+        for (number, target) in buffer.as_mut_slice().chunks_exact_mut(row).enumerate() {
+            let start = (rect.top as usize + number) * stride + rect.left as usize * pixel;
+            target.copy_from_slice(&bytes[start..start + row]);
+        }
+        let excerpt = Excerpt { rect, divisor: 1 };
+        Ok(Pixels::part(Memory::Heap(buffer), (width, height), excerpt, channels, is_mask))
+    }
 }
 
 /// The bytes of an encoded field that the crop behind its decoder needs.
@@ -209,9 +244,17 @@ enum Content<'a> {
     Trimmed(&'a [u8]),
     Text(&'a str),
     PixelsPart { size: (u32, u32), excerpt: Excerpt, channels: u8, is_mask: bool, bytes: &'a [u8] },
-    Pixels { width: u32, height: u32, channels: u8, is_mask: bool, bytes: &'a [u8] },
+    Pixels(KeptPixels<'a>),
     Tensor { dtype: Dtype, shape: Vec<usize>, axes: Axes, bytes: &'a [u8] },
     Volume(KeptVolume<'a>),
+}
+
+struct KeptPixels<'a> {
+    width: u32,
+    height: u32,
+    channels: u8,
+    is_mask: bool,
+    bytes: &'a [u8],
 }
 
 struct KeptVolume<'a> {
@@ -277,7 +320,13 @@ impl<'a> Field<'a> {
                 let bytes = reader.piece()?;
                 let is_right = array_bytes(Dtype::U8, &[width as usize, height as usize, usize::from(channels)])
                     == Some(bytes.len());
-                is_right.then_some(Content::Pixels { width, height, channels, is_mask: is_mask != 0, bytes })?
+                Content::Pixels(is_right.then_some(KeptPixels {
+                    width,
+                    height,
+                    channels,
+                    is_mask: is_mask != 0,
+                    bytes,
+                })?)
             }
             [PIXELS_PART] => {
                 let [channels, is_mask] = *reader.array()?;

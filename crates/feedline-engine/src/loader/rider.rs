@@ -17,7 +17,7 @@ use super::feed::Feed;
 use crate::error::Error;
 use crate::metrics::{Metrics, Phase, QueueSnapshot, Substitute};
 use crate::run::Stuck;
-use crate::state::{Received, Ride, lock};
+use crate::state::{Received, Ride, SharedRide};
 
 /// Cuts a job's batches out of the segments of a feed.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(super) struct Rider {
 
 #[derive(Debug)]
 struct Progress {
-    ride: Arc<Mutex<Ride>>,
+    ride: SharedRide,
     cutter: Cutter,
     /// How long the consumer has waited for the next batch.
     waited: Duration,
@@ -50,7 +50,7 @@ impl Rider {
         metrics: &Arc<Metrics>,
     ) -> Self {
         let progress = Progress {
-            ride: Arc::clone(received.ride()),
+            ride: received.ride().clone(),
             cutter: Cutter::new(plan, Arc::clone(production)),
             waited: Duration::ZERO,
             stuck: None,
@@ -104,7 +104,7 @@ impl Deliverer for Rider {
         loop {
             let mut progress = self.lock();
             self.check(&progress)?;
-            let len = self.batch_len(&lock(&progress.ride));
+            let len = self.batch_len(&progress.ride.lock());
             if progress.cutter.has(len)? {
                 return Ok(true);
             }
@@ -114,7 +114,7 @@ impl Deliverer for Rider {
             let mut progress = self.lock();
             progress.waited += began.elapsed();
             let Some(segment) = next? else { return Ok(false) };
-            let ride = lock(&progress.ride);
+            let ride = progress.ride.lock();
             // What is left of an epoch that was ended early is given back.
             if segment.epoch == ride.epoch {
                 let under_way = ride.under_way(self.plan.segments());
@@ -128,8 +128,8 @@ impl Deliverer for Rider {
     fn take(&self) -> Result<Option<Delivered>, Error> {
         let mut progress = self.lock();
         self.check(&progress)?;
-        let shared = Arc::clone(&progress.ride);
-        let mut ride = lock(&shared);
+        let shared = progress.ride.clone();
+        let mut ride = shared.lock();
         let len = self.batch_len(&ride);
         if !progress.cutter.has(len)? {
             return Ok(None);
@@ -165,10 +165,10 @@ impl Deliverer for Rider {
     fn seek(&self, received: &Received) {
         let _turn = self.turn();
         let mut progress = self.lock();
-        (progress.ride, progress.stuck) = (Arc::clone(received.ride()), None);
+        (progress.ride, progress.stuck) = (received.ride().clone(), None);
         progress.cutter.clear();
         // A node that is gone is found out by the next wait.
-        self.feed.change(&lock(&progress.ride)).unwrap_or_default();
+        self.feed.change(&progress.ride.lock()).unwrap_or_default();
     }
 
     fn queue(&self) -> QueueSnapshot {

@@ -22,7 +22,7 @@ use super::rider::Rider;
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::run::{Lasting, Run, keep_costs, lasting_for};
-use crate::state::{Received, SavedState, lock};
+use crate::state::{Received, SavedState};
 use crate::supply::{Supply, supply_for};
 
 /// A stream of batches.
@@ -94,7 +94,7 @@ impl Loader {
         let riding = |connect: Connect| -> Open {
             let (plan, production) = (Arc::clone(plan), Arc::clone(&production));
             Box::new(move |received, metrics| {
-                let ride = lock(received.ride()).clone();
+                let ride = received.ride().lock().clone();
                 Ok(Arc::new(Rider::new(&plan, &production, connect(&ride)?, received, metrics)))
             })
         };

@@ -9,5 +9,5 @@ mod received;
 mod ride;
 
 pub use cursor::{Cursor, Delivery, State, StateError};
-pub use received::{Received, SavedState, lock};
+pub use received::{Received, SavedState, SharedRide};
 pub use ride::{Portion, Ride, RideError, RideState};

@@ -13,9 +13,8 @@ use super::{Cursor, Ride, RideState, State, StateError};
 pub enum Received {
     /// In a stream of one's own.
     Stream(Cursor),
-    /// In segments that other jobs get too. Shared with whoever cuts batches out of them: a way has a number for each segment, so
-    /// it is not copied with each batch.
-    Ride(Arc<Mutex<Ride>>),
+    /// In segments that other jobs get too.
+    Ride(SharedRide),
 }
 
 /// A saved place.
@@ -43,7 +42,7 @@ impl Received {
     pub fn epoch(&self) -> Epoch {
         match self {
             Self::Stream(cursor) => cursor.epoch,
-            Self::Ride(ride) => lock(ride).epoch,
+            Self::Ride(ride) => ride.lock().epoch,
         }
     }
 
@@ -51,7 +50,7 @@ impl Received {
     pub fn jump(&mut self, epoch: Epoch) {
         match self {
             Self::Stream(cursor) => *cursor = Cursor::start_of(epoch),
-            Self::Ride(ride) => lock(ride).jump(epoch),
+            Self::Ride(ride) => ride.lock().jump(epoch),
         }
     }
 
@@ -59,7 +58,7 @@ impl Received {
     pub fn to_state(&self, plan: &Plan) -> SavedState {
         match self {
             Self::Stream(cursor) => SavedState::Stream(cursor.to_state(plan)),
-            Self::Ride(ride) => SavedState::Ride(lock(ride).to_state(plan, plan.segments())),
+            Self::Ride(ride) => SavedState::Ride(ride.lock().to_state(plan, plan.segments())),
         }
     }
 
@@ -82,7 +81,7 @@ impl Received {
     }
 
     /// The way through segments.
-    pub fn ride(&self) -> &Arc<Mutex<Ride>> {
+    pub fn ride(&self) -> &SharedRide {
         match self {
             Self::Ride(ride) => ride,
             Self::Stream(_) => unreachable!("segments are given to loaders that share: see Loader::shared"),
@@ -116,11 +115,18 @@ impl From<State> for SavedState {
 
 impl From<Ride> for Received {
     fn from(ride: Ride) -> Self {
-        Self::Ride(Arc::new(Mutex::new(ride)))
+        Self::Ride(SharedRide(Arc::new(Mutex::new(ride))))
     }
 }
 
-/// The way of a job, to look at or to change.
-pub fn lock(ride: &Mutex<Ride>) -> MutexGuard<'_, Ride> {
-    ride.lock().unwrap_or_else(PoisonError::into_inner)
+/// The way of a job through segments. Shared with the deliverer that cuts batches out of them: it has a number for each segment, so
+/// it is not copied with each batch.
+#[derive(Clone, Debug)]
+pub struct SharedRide(Arc<Mutex<Ride>>);
+
+impl SharedRide {
+    /// Locks it, to look at or to change.
+    pub fn lock(&self) -> MutexGuard<'_, Ride> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use feedline_data::plan::Plan;
 
-use super::{LocalSupply, PrefixCache, ReadAhead, ReservoirSupply, SegmentSupply, Supply};
+use super::read_ahead::ReadAhead;
+use super::{LocalSupply, PrefixCache, Supply};
 use crate::machine::Machine;
 
 /// The supply of a plan's samples.
@@ -13,11 +14,11 @@ pub(crate) fn supply_for(plan: &Arc<Plan>, machine: &Machine) -> Arc<dyn Supply>
     let near = plan.source().peer().and_then(|peer| Some((peer, plan.prefix().ok()?)));
     let supply: Arc<dyn Supply> = match near {
         _ if let Some(reservoir) = plan.sequence().reservoir() => {
-            Arc::new(ReservoirSupply::new(plan, reservoir, local, machine))
+            Arc::new(ReadAhead::reservoir(plan, reservoir, local, machine))
         }
-        _ if SegmentSupply::is_for(plan, &local) => Arc::new(SegmentSupply::new(local)),
+        _ if ReadAhead::is_in_segments(plan, &local) => Arc::new(ReadAhead::segments(plan, local)),
         Some((peer, prefix)) => Arc::new(ReadAhead::near(plan, local, peer, prefix, machine)),
-        None if plan.source().is_remote() => Arc::new(ReadAhead::of_source(local, machine)),
+        None if plan.source().is_remote() => Arc::new(ReadAhead::of_source(plan, local, machine)),
         None => Arc::new(local),
     };
     match &plan.config().cache {

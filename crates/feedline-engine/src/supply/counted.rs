@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use feedline_data::memory::Cancel;
-use feedline_data::store::{Object, Remote, StoreError, fetch_waiting};
+use feedline_data::store::{Object, Remote, StoreError, read_waiting};
 use feedline_order::Epoch;
 
 use crate::metrics::TrafficMeter;
@@ -53,11 +53,7 @@ impl Object for Counted {
 
     fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
         let Some(remote) = self.object.remote() else { return self.object.read_at(offset, target) };
-        let range = offset..offset.saturating_add(target.len() as u64);
-        let answer = fetch_waiting(remote, range, &self.cancel)?;
-        self.traffic.add(self.epoch, answer.traffic);
-        target.copy_from_slice(&answer.bytes?);
-        Ok(())
+        read_waiting(remote, offset, target, &self.cancel, |traffic| self.traffic.add(self.epoch, traffic))
     }
 
     fn remote(&self) -> Option<&dyn Remote> {

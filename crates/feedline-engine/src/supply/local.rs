@@ -82,10 +82,6 @@ impl LocalSupply {
         Self { plan, source, fields, volumes }
     }
 
-    pub(super) fn plan(&self) -> &Plan {
-        &self.plan
-    }
-
     /// Which bytes of stored fields a sample will need, as far as that is known before they are read.
     pub(super) fn needs(&self, wanted: SampleRequest, reading: Reading) -> Result<Vec<OpenPart>, StoreError> {
         let mut parts = Vec::with_capacity(self.fields.len());

@@ -4,18 +4,15 @@
 //! waiting for a peer; then, in a preparer thread, the samples themselves. A supply with many requests in flight answers as
 //! they complete, from threads of its own; the local one answers at once.
 
-mod ahead;
 mod choose;
 mod counted;
-mod haul;
 mod indexing;
 mod local;
 mod near;
 mod prefix_cache;
+mod read_ahead;
 mod reader;
-mod reservoir;
 mod seek;
-mod segments;
 mod task;
 mod volumes;
 
@@ -25,15 +22,12 @@ use std::sync::Arc;
 use feedline_data::cut::Cut;
 use feedline_order::SampleRequest;
 
-pub use ahead::ReadAhead;
 pub(crate) use choose::supply_for;
 pub use indexing::{Indexed, index_source};
 pub use local::LocalSupply;
 pub use near::{NearPreparer, NearWorkspace, PrepareError};
 pub use prefix_cache::PrefixCache;
-pub use reservoir::ReservoirSupply;
 pub use seek::{Found, SeekIndexes};
-pub use segments::SegmentSupply;
 pub use task::Task;
 
 use crate::metrics::{Metrics, ReservoirSnapshot, TrafficMeter};
@@ -119,9 +113,9 @@ pub struct Loading<'a, 's> {
 }
 
 impl<'s> Loading<'_, 's> {
-    /// The same sample, loaded by another supply, which reads this much of it.
-    fn with(&mut self, reading: Reading) -> Loading<'_, 's> {
-        let Self { request, ref mut sample, ref mut workspace, metrics, .. } = *self;
+    /// The same sample, loaded by another supply that may fail, so that it can be loaded again.
+    fn attempt(&mut self) -> Loading<'_, 's> {
+        let Self { request, reading, ref mut sample, ref mut workspace, metrics } = *self;
         Loading { request, reading, sample, workspace, metrics }
     }
 }

@@ -24,7 +24,8 @@ use feedline_data::source::sample_stamp;
 use feedline_data::store::StoreError;
 use feedline_order::SampleRequest;
 
-use crate::cache::{Memories, MemoryShelf, Shelf, record};
+use crate::cache::record::{self, Resume};
+use crate::cache::{Memories, MemoryShelf, Shelf};
 use crate::machine::Machine;
 use crate::metrics::{Metrics, OpTotals, ReservoirSnapshot, TrafficMeter};
 use crate::offload::OffloadReport;
@@ -291,7 +292,9 @@ impl Supply for PrefixCache {
         let Loading { request: wanted, reading, ref mut sample, ref mut workspace, metrics } = loading;
         if let Some(cut) = self.cut(metrics).filter(|_| reading != Reading::Plain)
             && let Some(bytes) = self.find(wanted, cut, workspace, metrics)?
-            && record::read(&bytes, sample, (&self.plan, cut, wanted), workspace).map_err(StoreError::from)?.is_some()
+            && record::read(&bytes, sample, Resume { plan: &self.plan, cut, request: wanted }, workspace)
+                .map_err(StoreError::from)?
+                .is_some()
         {
             metrics.cache.add_hit();
             return Ok(cut);
@@ -300,11 +303,14 @@ impl Supply for PrefixCache {
         // Where the decoded picture is kept, nobody asks for parts of the file.
         let is_encoded = self.cut.get() == Some(&Cut(0));
         let is_whole = reading == Reading::Complete;
-        let reading = if reading == Reading::Complete && !is_encoded { Reading::Plain } else { reading };
-        match self.inner.load(loading.with(reading)) {
+        if is_whole && !is_encoded {
+            loading.reading = Reading::Plain;
+        }
+        match self.inner.load(loading.attempt()) {
             // Damage outside of what the ops need is no reason to fail: the sample is made without being kept.
             Err(SupplyError::Volume(error)) if is_whole && error.no_memory().is_none() => {
-                self.inner.load(loading.with(Reading::Trimmed))
+                loading.reading = Reading::Trimmed;
+                self.inner.load(loading)
             }
             loaded => loaded,
         }

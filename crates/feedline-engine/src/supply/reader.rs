@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use feedline_data::memory::Cancel;
-use feedline_data::store::{Object, StoreError, fetch_waiting};
+use feedline_data::store::{Object, StoreError, read_waiting};
 use feedline_order::Epoch;
 
-use super::ahead::{Cargo, Room};
+use super::read_ahead::{Booking, ReadTarget};
 use crate::metrics::Metrics;
 
 /// Reads for one sample, and counts.
@@ -26,10 +26,9 @@ pub(super) type Part = Arc<Fetched>;
 /// What was fetched.
 #[derive(Debug)]
 pub(super) struct Fetched {
-    pub cargo: Cargo,
+    pub target: ReadTarget,
     pub bytes: Result<Vec<u8>, Arc<StoreError>>,
-    /// Booked as long as this is there, by whom it is booked.
-    pub _room: Option<Room>,
+    pub _booking: Booking,
 }
 
 impl Reader<'_> {
@@ -53,10 +52,7 @@ impl Reader<'_> {
             return Ok(());
         }
         let Some(remote) = object.remote() else { return object.read_at(offset, target) };
-        let answer = fetch_waiting(remote, range, cancel)?;
-        self.metrics.traffic.add(self.epoch, answer.traffic);
-        target.copy_from_slice(&answer.bytes?);
-        Ok(())
+        read_waiting(remote, offset, target, cancel, |traffic| self.metrics.traffic.add(self.epoch, traffic))
     }
 }
 
@@ -69,7 +65,7 @@ fn is_same(one: &dyn Object, other: &dyn Object) -> bool {
 impl Fetched {
     /// The bytes of a range, if they are among those that were fetched.
     fn bytes_of(&self, object: &dyn Object, range: &Range<u64>) -> Option<Result<&[u8], StoreError>> {
-        let Self { cargo: Cargo::Range { object: of, range: fetched }, bytes, .. } = self else { return None };
+        let Self { target: ReadTarget::Range { object: of, range: fetched }, bytes, .. } = self else { return None };
         if !is_same(&**of, object) || range.start < fetched.start || range.end > fetched.end {
             return None;
         }

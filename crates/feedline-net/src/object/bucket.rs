@@ -10,7 +10,7 @@ use std::sync::Arc;
 use feedline_data::memory::Cancel;
 use feedline_data::store::{
     Answer, Done, Fetch, Names, NamesBuilder, Object, Remote, Room, Store, StoreError, Traffic, answer_unasked,
-    fetch_waiting,
+    read_waiting,
 };
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use object_store::path::Path;
@@ -156,9 +156,7 @@ impl Object for RemoteObject {
     }
 
     fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
-        let range = offset..offset.saturating_add(target.len() as u64);
-        target.copy_from_slice(&fetch_waiting(self, range, &Cancel::default())?.bytes?);
-        Ok(())
+        read_waiting(self, offset, target, &Cancel::default(), |_| ())
     }
 
     fn remote(&self) -> Option<&dyn Remote> {
@@ -169,8 +167,7 @@ impl Object for RemoteObject {
 impl Remote for RemoteObject {
     fn fetch(&self, range: Range<u64>, done: Done) -> Fetch {
         if let Some(answer) = answer_unasked(self, &range) {
-            done(answer);
-            return Fetch::new(|| {});
+            return Fetch::answered(done, answer);
         }
         let (counter, problems) = (Counter::default(), self.peer.problems(self.address()));
         let mut asked = GetOptions { range: Some(GetRange::Bounded(range.clone())), ..GetOptions::default() };
@@ -180,8 +177,7 @@ impl Remote for RemoteObject {
         let talk = match self.peer.talk() {
             Ok(talk) => talk,
             Err(error) => {
-                done(Answer { bytes: Err(error), traffic: Traffic::default() });
-                return Fetch::new(|| {});
+                return Fetch::answered(done, Answer { bytes: Err(error), traffic: Traffic::default() });
             }
         };
         talk.begin(|client| async move {

@@ -1,12 +1,9 @@
 //! The files of a folder below the root of a server, as a store.
 
-use std::fs::{self, File};
-use std::io;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use feedline_data::store::{Names, Object, Room, Store, StoreError, Version, escaped_path, unescaped};
+use feedline_data::store::{FileObject, Names, Object, Room, Store, StoreError, Version, escaped_path, unescaped};
 
 use super::beneath::{Beneath, ResolveError};
 use super::listing::{Listing, list};
@@ -37,23 +34,14 @@ impl ConfinedStore {
         list(&self.beneath, &self.folder, is_flat)
     }
 
-    fn open_file(&self, name: &str) -> Result<ConfinedObject, StoreError> {
+    fn open_file(&self, name: &str) -> Result<FileObject, StoreError> {
         check_name(name)?;
-        let read = |source: io::Error| match source.kind() {
-            io::ErrorKind::NotFound => StoreError::NotFound { path: name.to_owned(), source },
-            _ => StoreError::Read { path: name.to_owned(), source },
+        let opened = match self.beneath.open(&self.folder.join(unescaped(name))) {
+            Err(ResolveError::Outside) => return Err(outside(name)),
+            Err(ResolveError::Io(source)) => Err(source),
+            Ok(file) => Ok(file),
         };
-        let file = self.beneath.open(&self.folder.join(unescaped(name))).map_err(|error| match error {
-            ResolveError::Outside => outside(name),
-            ResolveError::Io(source) => read(source),
-        })?;
-        let meta = file.metadata().map_err(read)?;
-        if !meta.is_file() {
-            let what = if meta.is_dir() { "a folder" } else { "a pipe or device" };
-            return Err(StoreError::NotAFile { path: name.to_owned(), what });
-        }
-        let (address, name) = (self.address(name), name.to_owned());
-        Ok(ConfinedObject { file, name, address, version: version_of(&meta) })
+        FileObject::new(opened, name.to_owned(), self.address(name))
     }
 
     fn names(&self, is_flat: bool, accept: &dyn Fn(&str) -> bool) -> Result<Names, StoreError> {
@@ -67,11 +55,6 @@ impl ConfinedStore {
         }
         Ok(files.iter().map(|(name, _)| name.as_str()).filter(|name| accept(name)).collect())
     }
-}
-
-pub(super) fn version_of(meta: &fs::Metadata) -> Version {
-    let nanoseconds = meta.mtime().checked_mul(1_000_000_000).and_then(|all| all.checked_add(meta.mtime_nsec()));
-    Version { len: meta.len(), modified_nanoseconds: nanoseconds }
 }
 
 /// Names are below the root as they are written: relative, without `..`.
@@ -95,7 +78,7 @@ impl Store for ConfinedStore {
 
     fn read(&self, name: &str, room: &mut dyn Room) -> Result<(), StoreError> {
         let object = self.open_file(name)?;
-        let len = usize::try_from(object.version.len).unwrap_or(usize::MAX);
+        let len = usize::try_from(object.len()).unwrap_or(usize::MAX);
         object.read_at(0, room.room(len)?)
     }
 
@@ -108,48 +91,14 @@ impl Store for ConfinedStore {
     }
 
     fn version(&self, name: &str) -> Option<Version> {
-        Some(self.open_file(name).ok()?.version)
-    }
-}
-
-/// An open file.
-#[derive(Debug)]
-struct ConfinedObject {
-    file: File,
-    name: String,
-    address: String,
-    version: Version,
-}
-
-impl Object for ConfinedObject {
-    fn len(&self) -> u64 {
-        self.version.len
-    }
-
-    fn address(&self) -> String {
-        self.address.clone()
-    }
-
-    fn modified_nanoseconds(&self) -> Option<i64> {
-        self.version.modified_nanoseconds
-    }
-
-    fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
-        let path = || self.name.clone();
-        self.file.read_exact_at(target, offset).map_err(|source| match source.kind() {
-            io::ErrorKind::UnexpectedEof => StoreError::Truncated {
-                path: path(),
-                range: offset..offset.saturating_add(target.len() as u64),
-                len: self.file.metadata().map(|meta| meta.len()).unwrap_or_default(),
-            },
-            _ => StoreError::Read { path: path(), source },
-        })
+        Some(self.open_file(name).ok()?.version())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::ffi::OsString;
+    use std::fs;
     use std::os::unix::ffi::OsStringExt as _;
     use std::os::unix::fs::symlink;
 

@@ -17,7 +17,6 @@ use feedline_data::store::{
 use rustix::fs::{AtFlags, Dir, FileType, Stat};
 
 use super::beneath::{Beneath, ResolveError};
-use super::confined::version_of;
 
 /// What lies below a folder.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -123,7 +122,7 @@ impl FolderLister<'_> {
             Err(ResolveError::Io(_)) => Entry::File(None),
             Ok(file) => match file.metadata() {
                 Ok(meta) if meta.is_dir() => Entry::Folder,
-                Ok(meta) if meta.is_file() => Entry::File(Some(version_of(&meta))),
+                Ok(meta) if meta.is_file() => Entry::File(Some(Version::from(&meta))),
                 _ => Entry::File(None),
             },
         };

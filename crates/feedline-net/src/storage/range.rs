@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use feedline_data::memory::{Cancel, NoMemory};
 use feedline_data::store::{
-    Answer, Done, Fetch, Object, Remote, StoreError, Traffic, Version, answer_unasked, fetch_waiting,
+    Answer, Done, Fetch, Object, Remote, StoreError, Traffic, Version, answer_unasked, read_waiting,
 };
 
 use super::answer::MOST_READ_BYTES;
@@ -64,9 +64,7 @@ impl Object for RemoteObject {
     }
 
     fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
-        let range = offset..offset.saturating_add(target.len() as u64);
-        target.copy_from_slice(&fetch_waiting(self, range, &Cancel::default())?.bytes?);
-        Ok(())
+        read_waiting(self, offset, target, &Cancel::default(), |_| ())
     }
 
     fn remote(&self) -> Option<&dyn Remote> {
@@ -77,13 +75,12 @@ impl Object for RemoteObject {
 impl Remote for RemoteObject {
     fn fetch(&self, range: Range<u64>, done: Done) -> Fetch {
         if let Some(answer) = answer_unasked(self, &range) {
-            done(answer);
-            return Fetch::new(|| {});
+            return Fetch::answered(done, answer);
         }
         if range.end - range.start > MOST_FETCH_BYTES {
             let bytes = range.end - range.start;
-            done(Answer { bytes: Err(NoMemory::Exhausted { bytes }.into()), traffic: Traffic::default() });
-            return Fetch::new(|| {});
+            let bytes = Err(NoMemory::Exhausted { bytes }.into());
+            return Fetch::answered(done, Answer { bytes, traffic: Traffic::default() });
         }
         let starts: Vec<u64> = (range.start..range.end).step_by(MOST_READ_BYTES as usize).collect();
         let gathering = Arc::new(Gathering::new(starts.len(), done));

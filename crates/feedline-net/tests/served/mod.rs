@@ -26,6 +26,11 @@ pub fn config(root: &Path) -> ServerConfig {
     }
 }
 
+/// A server that keeps what it prepares in a folder.
+pub fn caching_config(root: &Path, cache: &Path) -> ServerConfig {
+    ServerConfig { cache_folder: Some(cache.to_owned()), ..config(root) }
+}
+
 pub fn serve(root: &Path) -> Server {
     Server::start(config(root)).unwrap()
 }

@@ -88,7 +88,7 @@ impl IndexCache {
         let name = Self::name(address);
         let path = self.cache_folder.join(Self::FOLDER).join(&name);
         let folder = PrivateFolder::open(&self.cache_folder, Path::new(Self::FOLDER));
-        DiskStore::opened(path, folder.and_then(|folder| folder.open_file(&name, Access::Read)))
+        DiskStore::opened(&path, folder.and_then(|folder| folder.open_file(&name, Access::Read)))
     }
 
     fn write(&self, address: &str, bytes: &[u8]) -> io::Result<()> {

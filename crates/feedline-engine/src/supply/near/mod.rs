@@ -17,10 +17,10 @@ use feedline_data::store::{Asked, Form, Packing, Peer, Prepared};
 
 pub use preparer::{NearPreparer, NearWorkspace, PrepareError};
 
-use super::ahead::{Cargo, Needs, ReadAhead};
+use super::read_ahead::{Access, Needs, ReadAhead, ReadTarget, Stored};
 use super::reader::Part;
-use super::{Loading, LocalSupply, Reading, Supply, SupplyError};
-use crate::cache::record;
+use super::{Loading, LocalSupply, Reading, SupplyError};
+use crate::cache::record::{self, Resume};
 use crate::machine::Machine;
 use crate::metrics::TrafficMeter;
 use crate::offload::{Advisor, OffloadReport};
@@ -46,7 +46,7 @@ impl ReadAhead {
     pub fn near(plan: &Arc<Plan>, local: LocalSupply, peer: Arc<dyn Peer>, prefix: Prefix, machine: &Machine) -> Self {
         let near = Near::new(plan, local, peer, prefix);
         let traffic = Arc::clone(&near.traffic);
-        Self::new(Arc::new(near), traffic, machine)
+        Self::as_needed(plan, Arc::new(near), traffic, machine)
     }
 }
 
@@ -54,7 +54,7 @@ impl ReadAhead {
 #[derive(Debug)]
 struct Near {
     plan: Arc<Plan>,
-    local: LocalSupply,
+    stored: Stored,
     peer: Arc<dyn Peer>,
     prefix: Arc<Prefix>,
     advisor: Arc<Advisor>,
@@ -69,7 +69,7 @@ impl Near {
         Self {
             advisor: Arc::new(Advisor::new(plan, &prefix)),
             plan: Arc::clone(plan),
-            local,
+            stored: Stored { local, access: Access::Peer },
             peer,
             prefix: Arc::new(prefix),
             traffic: Arc::default(),
@@ -114,13 +114,9 @@ impl Near {
 }
 
 impl Needs for Near {
-    fn plan(&self) -> &Plan {
-        &self.plan
-    }
-
-    fn needs(&self, wanted: SampleRequest, reading: Reading) -> Result<Vec<Cargo>, StoreError> {
+    fn needs(&self, wanted: SampleRequest, reading: Reading) -> Result<Vec<ReadTarget>, StoreError> {
         if self.peer.refuses(&self.prefix) {
-            return Needs::needs(&self.local, wanted, reading);
+            return self.stored.needs(wanted, reading);
         }
         let form = if reading == Reading::Trimmed { self.advisor.form_of(wanted) } else { Form::RAW };
         if form == Form::RAW && self.plan.loads_volumes() {
@@ -128,11 +124,11 @@ impl Needs for Near {
             return Ok(Vec::new());
         }
         let bytes = self.advisor.expected_bytes(wanted, form);
-        Ok(vec![Cargo::Sample { wanted, form, bytes, reading }])
+        Ok(vec![ReadTarget::Sample { wanted, form, bytes, reading }])
     }
 
-    fn renew(&self, cargo: &mut Cargo) {
-        if let Cargo::Sample { wanted, form, bytes, reading: Reading::Trimmed } = cargo
+    fn renew(&self, target: &mut ReadTarget) {
+        if let ReadTarget::Sample { wanted, form, bytes, reading: Reading::Trimmed } = target
             && !self.plan.loads_volumes()
         {
             *form = self.advisor.form_of(*wanted);
@@ -140,8 +136,8 @@ impl Needs for Near {
         }
     }
 
-    fn fetch(&self, cargo: &Cargo, done: Done) -> Fetch {
-        let Cargo::Sample { wanted, form, .. } = *cargo else { return Needs::fetch(&self.local, cargo, done) };
+    fn fetch(&self, target: &ReadTarget, done: Done) -> Fetch {
+        let ReadTarget::Sample { wanted, form, .. } = *target else { return self.stored.fetch(target, done) };
         self.try_forms(wanted);
         let advisor = Arc::clone(&self.advisor);
         let done = Box::new(move |answer: Prepared| {
@@ -163,7 +159,7 @@ impl Needs for Near {
     }
 
     fn effort(&self, wanted: SampleRequest) -> Effort {
-        Supply::effort(&self.local, wanted)
+        self.stored.effort(wanted)
     }
 
     fn offload(&self) -> Option<OffloadReport> {
@@ -173,10 +169,10 @@ impl Needs for Near {
     fn load(&self, parts: &[Part], loading: Loading<'_, '_>) -> Result<Cut, SupplyError> {
         let mut loading = loading;
         let Loading { request: wanted, reading, ref mut sample, ref mut workspace, metrics } = loading;
-        let Self { plan, local, peer, advisor, .. } = self;
+        let Self { plan, stored, peer, advisor, .. } = self;
         advisor.observe(metrics, peer.bytes_per_second());
-        let prepared = parts.iter().find_map(|part| match part.cargo {
-            Cargo::Sample { wanted: of, form, .. } if of == wanted => Some((form, &part.bytes)),
+        let prepared = parts.iter().find_map(|part| match part.target {
+            ReadTarget::Sample { wanted: of, form, .. } if of == wanted => Some((form, &part.bytes)),
             _ => None,
         });
         match prepared {
@@ -184,7 +180,8 @@ impl Needs for Near {
                 let read = metrics.read.time(|| -> Result<bool, StoreError> {
                     workspace.reserve(Packing::unpacked_bytes(bytes))?;
                     let Ok(record) = Packing::unpack(bytes) else { return Ok(false) };
-                    Ok(record::read(&record, sample, (plan, form.cut, wanted), workspace)?.is_some())
+                    let resume = Resume { plan, cut: form.cut, request: wanted };
+                    Ok(record::read(&record, sample, resume, workspace)?.is_some())
                 });
                 if read? {
                     metrics.read.add_bytes(bytes.len());
@@ -201,7 +198,9 @@ impl Needs for Near {
         metrics.traffic.add_candidate(advisor.name_of(Form::RAW));
         // Only `auto` reads parts of what is stored.
         let reads_parts = plan.config().offload == Policy::Auto || reading != Reading::Trimmed;
-        let reading = if reads_parts || !plan.loads_volumes() { reading } else { Reading::Plain };
-        local.load_with(parts, loading.with(reading))
+        if !reads_parts && plan.loads_volumes() {
+            loading.reading = Reading::Plain;
+        }
+        stored.load(parts, loading)
     }
 }

@@ -55,7 +55,7 @@ fn near(plan: &Arc<Plan>, cache: &Path, form: Form, fails: fn(SampleRequest) -> 
     let near = Near::new(plan, local, Arc::new(peer), prefix);
     near.advisor.decide_on(form);
     let traffic = Arc::clone(&near.traffic);
-    ReadAhead::new(Arc::new(near), traffic, &Machine::default())
+    ReadAhead::as_needed(plan, Arc::new(near), traffic, &Machine::default())
 }
 
 type Epochs = Vec<(Vec<i64>, Vec<Vec<u8>>)>;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use feedline_order::{ReservoirEpoch, Share};
 
-/// The rest of a walk.
+/// What is left to be read of a walk.
 #[derive(Debug)]
-pub(super) struct Way {
+pub(super) struct RemainingReads {
     pub walk: Arc<ReservoirEpoch>,
     /// What was in the reservoir at the first turn and has to be read again.
     again: VecDeque<u64>,
@@ -20,7 +20,7 @@ pub(super) struct Way {
     dropped: HashSet<u64>,
 }
 
-impl Way {
+impl RemainingReads {
     /// The rest from `turn` on, for a share of the epoch.
     pub fn from_turn(walk: Arc<ReservoirEpoch>, rank: u32, turn: u64, share: &Share) -> Self {
         let end = walk.samples(rank);
@@ -47,7 +47,7 @@ impl Way {
     }
 }
 
-impl Iterator for Way {
+impl Iterator for RemainingReads {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {
@@ -80,7 +80,7 @@ mod tests {
             for rank in 0..world {
                 let walk = walk(world);
                 let share = Share::new(103, 0, Rank { rank, world }, 10, drop_last);
-                let mut read: Vec<u64> = Way::from_turn(Arc::clone(&walk), rank, turn, &share).collect();
+                let mut read: Vec<u64> = RemainingReads::from_turn(Arc::clone(&walk), rank, turn, &share).collect();
                 let end = share.samples().min(walk.samples(rank));
                 let mut delivered: Vec<u64> = (turn..end).map(|turn| walk.step_at(rank, turn)).collect();
                 read.sort_unstable();
@@ -92,9 +92,9 @@ mod tests {
 
     #[test]
     fn what_is_coming_is_what_will_be_read() {
-        let mut way = Way::from_turn(walk(1), 0, 40, &Share::new(103, 0, Rank::ALONE, 10, true));
-        assert_eq!(way.by_ref().take(15).count(), 15);
-        let coming: HashSet<u64> = (0..103).filter(|&step| way.is_coming(step)).collect();
-        assert_eq!(way.collect::<HashSet<u64>>(), coming);
+        let mut remaining = RemainingReads::from_turn(walk(1), 0, 40, &Share::new(103, 0, Rank::ALONE, 10, true));
+        assert_eq!(remaining.by_ref().take(15).count(), 15);
+        let coming: HashSet<u64> = (0..103).filter(|&step| remaining.is_coming(step)).collect();
+        assert_eq!(remaining.collect::<HashSet<u64>>(), coming);
     }
 }

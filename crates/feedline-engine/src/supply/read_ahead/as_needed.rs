@@ -1,0 +1,46 @@
+//! Reads from a peer what tasks ask for, in the order of need.
+
+use std::sync::Arc;
+
+use feedline_data::plan::Plan;
+
+use super::buffer::{Asking, ReadBuffer};
+use super::order::{Load, ReadOrder, SampleRead};
+use super::range::{Grouping, ReadRange};
+
+/// The order of need.
+#[derive(Debug)]
+pub(super) struct AsNeeded {
+    pub plan: Arc<Plan>,
+    /// Bytes that may be held and under way.
+    pub limit: u64,
+}
+
+impl ReadOrder for AsNeeded {
+    fn locate(&self, tasks: &[Asking]) -> Vec<Vec<SampleRead>> {
+        let reads = |Asking { task, reading, .. }: &Asking| {
+            let (need, reading) = (task.need(), *reading);
+            let read = |request| SampleRead { request, reading, need, step: None };
+            task.wanted(&self.plan).into_iter().map(read).collect()
+        };
+        tasks.iter().map(reads).collect()
+    }
+
+    fn next_chunk(&self, buffer: &mut ReadBuffer, _is_idle: bool) -> Vec<SampleRead> {
+        buffer.take_announced()
+    }
+
+    fn has_room(&self, range: &ReadRange, load: &Load) -> bool {
+        // What is needed sooner than all that is here cannot wait for that to be used up.
+        load.bytes.saturating_add(range.target.bytes()) <= self.limit
+            || load.soonest.is_none_or(|soonest| soonest >= range.need)
+    }
+
+    fn grouping(&self) -> Grouping {
+        Grouping::Random
+    }
+
+    fn shown_size(&self) -> Option<u64> {
+        None
+    }
+}

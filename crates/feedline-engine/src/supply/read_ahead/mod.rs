@@ -1,0 +1,180 @@
+//! Samples whose bytes are read before they are needed.
+//!
+//! In: tasks, in the order of need. Out: each task to [`Ready`] once the bytes of all its samples are here. Then a sample is loaded
+//! from memory, so no preparer waits for a disk or a peer.
+//!
+//! One thread and one buffer do this for every order in which data is read:
+//! - `order.rs` is what an order decides; `as_needed.rs`, `reservoir.rs` and `segments.rs` are the three there are
+//! - `reads.rs` is the thread, `buffer.rs` is what was read and which tasks wait
+//! - `range.rs` groups what lies close together and divides it again
+//! - `needs.rs` is what a sample needs and how it is fetched
+//!
+//! Always true: what is held is bounded, beside the memory budget (law 5). What cannot be read fails by name when its sample is
+//! loaded (law 6).
+
+mod as_needed;
+mod buffer;
+mod needs;
+mod order;
+mod range;
+mod reads;
+mod remaining;
+mod reservoir;
+mod segments;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use feedline_data::cut::Cut;
+use feedline_data::memory::Budget;
+use feedline_data::op::Effort;
+use feedline_data::plan::Plan;
+use feedline_order::{Reservoir, SampleRequest};
+
+use self::as_needed::AsNeeded;
+use self::buffer::Asking;
+pub(super) use self::needs::{Access, Needs, Stored};
+use self::order::ReadOrder;
+pub(super) use self::range::{Booking, ReadTarget};
+use self::reads::Reads;
+use self::reservoir::ReservoirOrder;
+use self::segments::{SegmentOrder, is_in_segments};
+use super::{Loading, LocalSupply, Reading, Ready, Supply, SupplyError, Task};
+use crate::machine::Machine;
+use crate::metrics::{ReservoirSnapshot, TrafficMeter};
+use crate::offload::OffloadReport;
+
+/// A place in the stream; see [`Task::need`].
+type Need = (u64, usize);
+
+/// The share of the memory budget that may be read ahead beside it, and the most that may.
+const BUDGET_SHARE: u64 = 8;
+const MOST_BYTES_AHEAD: u64 = 256 << 20;
+/// How long to wait for a read to end when closing.
+const CLOSE_TIME: Duration = Duration::from_millis(800);
+
+/// A supply that reads ahead.
+#[derive(Debug)]
+pub(crate) struct ReadAhead {
+    reads: Arc<Reads>,
+    /// Started with the first request.
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Bytes that may be read ahead for a plan.
+fn bytes_ahead(plan: &Plan, machine: &Machine) -> u64 {
+    let asked = plan.config().memory_budget.map(|bytes| bytes.0);
+    let budget = Budget::asked_or_shared(asked, machine.memory_bytes, &machine.share).limit();
+    (budget / BUDGET_SHARE).min(MOST_BYTES_AHEAD)
+}
+
+impl ReadAhead {
+    /// Fetches from peers what `local` will read, in the order of need.
+    pub fn of_source(plan: &Arc<Plan>, local: LocalSupply, machine: &Machine) -> Self {
+        let stored = Stored { local, access: Access::Peer };
+        Self::as_needed(plan, Arc::new(stored), Arc::default(), machine)
+    }
+
+    /// Fetches what samples need, in the order of need, and counts it in `traffic`.
+    pub(super) fn as_needed(
+        plan: &Arc<Plan>,
+        needs: Arc<dyn Needs>,
+        traffic: Arc<TrafficMeter>,
+        machine: &Machine,
+    ) -> Self {
+        let order = AsNeeded { plan: Arc::clone(plan), limit: bytes_ahead(plan, machine) };
+        Self::new(needs, Box::new(order), traffic)
+    }
+
+    /// Reads what `local` will need along the walk of a plan's reservoir.
+    pub fn reservoir(plan: &Arc<Plan>, reservoir: &Reservoir, local: LocalSupply, machine: &Machine) -> Self {
+        let stored = Stored { local, access: Access::Sequential };
+        Self::new(Arc::new(stored), Box::new(ReservoirOrder::new(plan, reservoir, machine)), Arc::default())
+    }
+
+    /// Reads what `local` will need of segments, in the order in which samples lie.
+    pub fn segments(plan: &Arc<Plan>, local: LocalSupply) -> Self {
+        let stored = Stored { local, access: Access::Sequential };
+        let order = SegmentOrder { plan: Arc::clone(plan), requests: 0.into() };
+        Self::new(Arc::new(stored), Box::new(order), Arc::default())
+    }
+
+    /// Whether [`Self::segments`] is the order for a plan.
+    pub fn is_in_segments(plan: &Plan, local: &LocalSupply) -> bool {
+        is_in_segments(plan, local)
+    }
+
+    fn new(needs: Arc<dyn Needs>, order: Box<dyn ReadOrder>, traffic: Arc<TrafficMeter>) -> Self {
+        Self { reads: Arc::new(Reads::new(needs, order, traffic)), thread: Mutex::default() }
+    }
+
+    fn ask(&self, tasks: Vec<Task>, reading: Reading, ready: &Arc<dyn Ready>) {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.is_none() {
+            let reads = Arc::clone(&self.reads);
+            match thread::Builder::new().name("feedline-read".to_owned()).spawn(move || reads.run()) {
+                Ok(started) => *thread = Some(started),
+                Err(error) => {
+                    tracing::warn!(%error, "nothing is read ahead");
+                    self.reads.give_up();
+                }
+            }
+        }
+        drop(thread);
+        self.reads.ask(tasks.into_iter().map(|task| Asking { task, reading, ready: Arc::clone(ready) }).collect());
+    }
+}
+
+impl Supply for ReadAhead {
+    fn request(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
+        self.ask(tasks, Reading::Trimmed, ready);
+    }
+
+    fn request_whole(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
+        self.ask(tasks, Reading::Complete, ready);
+    }
+
+    fn forget(&self) {
+        self.reads.forget();
+    }
+
+    fn samples_ahead(&self) -> usize {
+        self.reads.needs.samples_ahead()
+    }
+
+    fn traffic(&self) -> Arc<TrafficMeter> {
+        Arc::clone(&self.reads.traffic)
+    }
+
+    fn effort(&self, wanted: SampleRequest) -> Effort {
+        self.reads.needs.effort(wanted)
+    }
+
+    fn offload(&self) -> Option<OffloadReport> {
+        self.reads.needs.offload()
+    }
+
+    fn reservoir(&self) -> Option<ReservoirSnapshot> {
+        self.reads.snapshot()
+    }
+
+    fn load(&self, loading: Loading<'_, '_>) -> Result<Cut, SupplyError> {
+        self.reads.needs.load(&self.reads.parts_of(loading.request), loading)
+    }
+}
+
+impl Drop for ReadAhead {
+    fn drop(&mut self) {
+        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(thread) = thread else { return };
+        // The last task that the thread drops may hold the last run, and so this: then it cannot wait for itself.
+        let is_own = thread.thread().id() == thread::current().id();
+        let has_ended = self.reads.close(if is_own { Duration::ZERO } else { CLOSE_TIME });
+        if has_ended && !is_own && thread.join().is_err() {
+            tracing::error!("the thread that reads ahead panicked");
+        } else if !has_ended && !is_own {
+            tracing::warn!("closed while a read was under way; its thread will end by itself");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What samples need to be read, how it is fetched from a peer, and how a sample is loaded from it.
+
+use std::fmt::Debug;
+
+use feedline_data::cut::Cut;
+use feedline_data::op::Effort;
+use feedline_data::source::OpenPart;
+use feedline_data::store::{Done, Fetch, StoreError};
+use feedline_order::SampleRequest;
+
+use super::super::reader::Part;
+use super::super::{Loading, LocalSupply, Reading, Supply as _, SupplyError};
+use super::range::ReadTarget;
+use crate::offload::OffloadReport;
+
+/// Requests that are under way at once, for samples in any order and for long ranges.
+const MOST_REQUESTS: usize = 64;
+const MOST_LONG_REQUESTS: usize = 8;
+
+/// See the module.
+pub(in super::super) trait Needs: Send + Sync + Debug {
+    /// Requests that may be under way at once.
+    fn most_requests(&self) -> usize;
+
+    /// Samples to be asked for ahead: half of them under way, half of them here or in preparation.
+    fn samples_ahead(&self) -> usize;
+
+    /// What a sample needs; an error if that cannot be said.
+    fn needs(&self, wanted: SampleRequest, reading: Reading) -> Result<Vec<ReadTarget>, StoreError>;
+
+    /// Looks again at what was needed, just before it is fetched.
+    fn renew(&self, _target: &mut ReadTarget) {}
+
+    /// Begins to fetch it.
+    fn fetch(&self, target: &ReadTarget, done: Done) -> Fetch;
+
+    /// Loads a sample of which parts were read.
+    fn load(&self, parts: &[Part], loading: Loading<'_, '_>) -> Result<Cut, SupplyError>;
+
+    /// What there is to do until a sample is loaded.
+    fn effort(&self, wanted: SampleRequest) -> Effort;
+
+    /// What a peer near the data does, and why.
+    fn offload(&self) -> Option<OffloadReport> {
+        None
+    }
+}
+
+/// Samples as they are stored.
+#[derive(Debug)]
+pub(in super::super) struct Stored {
+    pub local: LocalSupply,
+    pub access: Access,
+}
+
+/// How stored bytes are read ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Access {
+    /// What is with a peer, in any order. The rest is read when its sample is loaded.
+    Peer,
+    /// All of it, in sequence.
+    Sequential,
+}
+
+impl Needs for Stored {
+    fn most_requests(&self) -> usize {
+        if self.access == Access::Peer { MOST_REQUESTS } else { MOST_LONG_REQUESTS }
+    }
+
+    fn samples_ahead(&self) -> usize {
+        if self.access == Access::Peer { 2 * MOST_REQUESTS } else { 0 }
+    }
+
+    fn needs(&self, wanted: SampleRequest, reading: Reading) -> Result<Vec<ReadTarget>, StoreError> {
+        let mut parts = match self.access {
+            Access::Peer => self.local.needs(wanted, reading)?,
+            Access::Sequential => sequential_parts(&self.local, wanted)?,
+        };
+        parts.retain(|(object, _)| self.access == Access::Sequential || object.remote().is_some());
+        Ok(parts.into_iter().map(|(object, range)| ReadTarget::Range { object, range }).collect())
+    }
+
+    fn fetch(&self, target: &ReadTarget, done: Done) -> Fetch {
+        let ReadTarget::Range { object, range } = target else { unreachable!("only ranges are needed") };
+        object.remote().expect("only what is with a peer is fetched").fetch(range.clone(), done)
+    }
+
+    fn load(&self, parts: &[Part], loading: Loading<'_, '_>) -> Result<Cut, SupplyError> {
+        self.local.load_with(parts, loading)
+    }
+
+    fn effort(&self, wanted: SampleRequest) -> Effort {
+        self.local.effort(wanted)
+    }
+}
+
+/// The stored bytes of a sample that are read in sequence.
+pub(super) fn sequential_parts(local: &LocalSupply, wanted: SampleRequest) -> Result<Vec<OpenPart>, StoreError> {
+    let mut parts = local.needs(wanted, Reading::Trimmed)?;
+    parts.retain(|(object, range)| !range.is_empty() && !object.is_in_memory());
+    Ok(parts)
+}

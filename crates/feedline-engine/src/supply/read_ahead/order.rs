@@ -1,0 +1,70 @@
+//! What the three ways to read ahead differ in: what is read next, in which groups, and when there is room for more.
+
+use std::fmt::Debug;
+
+use feedline_order::{Epoch, SampleRequest};
+
+use super::super::Reading;
+use super::Need;
+use super::buffer::{Asking, ReadBuffer};
+use super::range::{Grouping, ReadRange};
+
+/// A sample to be read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SampleRead {
+    pub request: SampleRequest,
+    pub reading: Reading,
+    /// Ranges are read in this order.
+    pub need: Need,
+    /// Its step in this rank's walk, where samples are read along one; none if the walk does not come upon it.
+    pub step: Option<u64>,
+}
+
+/// How much is held and under way.
+#[derive(Debug)]
+pub(super) struct Load {
+    pub bytes: u64,
+    /// The need of what is needed soonest of it.
+    pub soonest: Option<Need>,
+}
+
+/// Decides what is read next.
+///
+/// Methods that get the buffer are called under its lock: they neither read nor wait. The others are called without it.
+pub(super) trait ReadOrder: Debug + Send + Sync {
+    /// The samples of each task, in the order of its slots.
+    fn locate(&self, tasks: &[Asking]) -> Vec<Vec<SampleRead>>;
+
+    /// Whether a sample that is neither here nor coming will be read, now that a task asks for it.
+    fn will_read(&self, read: &SampleRead, buffer: &mut ReadBuffer) -> bool {
+        buffer.announce(*read);
+        true
+    }
+
+    /// The samples to plan next, which count as coming. `is_idle` says that all ranges planned before have begun.
+    fn next_chunk(&self, buffer: &mut ReadBuffer, is_idle: bool) -> Vec<SampleRead>;
+
+    /// An epoch that has to be opened before more is read.
+    fn next_epoch(&self) -> Option<Epoch> {
+        None
+    }
+
+    /// Finds the order of [`Self::next_epoch`].
+    fn open(&self, _epoch: Epoch) {}
+
+    /// Whether there is room for a range.
+    fn has_room(&self, _range: &ReadRange, _load: &Load) -> bool {
+        true
+    }
+
+    /// Called when tasks are dropped. If it returns true, the order begins anew, and everything that was read is dropped.
+    fn restart(&self) -> bool {
+        false
+    }
+
+    /// How parts are read together.
+    fn grouping(&self) -> Grouping;
+
+    /// Samples that are meant to be held, where that is shown to the user.
+    fn shown_size(&self) -> Option<u64>;
+}

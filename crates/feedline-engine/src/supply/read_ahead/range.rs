@@ -1,0 +1,351 @@
+//! What is read in one go: a range of an object, or a sample that a peer prepares.
+//!
+//! In: the parts of samples. Out: ranges that cover them, each with the parts that it is read for. Bytes between two parts are
+//! read too where that is cheaper than another seek or request: headers of a tar file, or samples of another rank.
+//!
+//! Always true: every part lies in one range. A range is longer than its limit only if a single part is.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use feedline_data::store::{Form, Object, StoreError};
+use feedline_order::{Epoch, SampleRequest};
+
+use super::super::Reading;
+use super::super::reader::{Fetched, Part};
+use super::Need;
+
+/// Bytes that are read between two checks whether the range is still wanted.
+const PIECE_BYTES: usize = 4 << 20;
+
+/// What can be read or fetched.
+#[derive(Clone, Debug)]
+pub(in super::super) enum ReadTarget {
+    /// A range of an object.
+    Range { object: Arc<dyn Object>, range: Range<u64> },
+    /// A sample that the peer prepares, of about so many bytes.
+    Sample { wanted: SampleRequest, form: Form, bytes: u64, reading: Reading },
+}
+
+impl ReadTarget {
+    /// Bytes that will come, as far as is known before.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Range { range, .. } => range.end.saturating_sub(range.start),
+            Self::Sample { bytes, .. } => *bytes,
+        }
+    }
+
+    /// Whether it is with a peer, so that it is fetched and not read by the thread.
+    pub fn is_remote(&self) -> bool {
+        match self {
+            Self::Range { object, .. } => object.remote().is_some(),
+            Self::Sample { .. } => true,
+        }
+    }
+
+    /// The sort key that puts targets side by side that may be read together.
+    fn place(&self) -> (usize, u64, u64) {
+        match self {
+            Self::Range { object, range } => (Arc::as_ptr(object).cast::<()>().addr(), range.start, range.end),
+            Self::Sample { wanted, .. } => (0, wanted.id.0, wanted.occurrence.0.into()),
+        }
+    }
+
+    /// The range that covers both targets, if they lie close together and it is not too long.
+    fn merged(&self, next: &Self, grouping: Grouping) -> Option<Self> {
+        let (Self::Range { object, range }, Self::Range { object: also, range: next }) = (self, next) else {
+            return None;
+        };
+        let (gap_bytes, most_bytes) = grouping.limits(object.remote().is_some());
+        let end = range.end.max(next.end);
+        let is_close = Arc::ptr_eq(object, also) && next.start <= range.end.saturating_add(gap_bytes);
+        let is_short = end - range.start <= most_bytes || end == range.end;
+        (is_close && is_short).then(|| Self::Range { object: Arc::clone(object), range: range.start..end })
+    }
+}
+
+/// How parts are grouped into ranges, and how the bytes of a range become parts again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Grouping {
+    /// Short ranges for random access. The parts of a range share its bytes, and its error.
+    Random,
+    /// Long ranges for sequential access. Each part gets a copy of its bytes, so that it can be freed alone. A part that could
+    /// not be read has no bytes: it is read again alone when its sample is loaded, and fails there by name.
+    Sequential,
+}
+
+impl Grouping {
+    /// The longest gap that is read rather than skipped, and the longest range.
+    fn limits(self, is_remote: bool) -> (u64, u64) {
+        match self {
+            // The gap is a tar header and a label. A longer range would delay the part that is needed first.
+            Self::Random => (4 << 10, 1 << 20),
+            // The gap takes as long as a request, or as a seek. Several ranges of a peer are fetched at once.
+            Self::Sequential if is_remote => (128 << 10, 8 << 20),
+            Self::Sequential => (1 << 20, 32 << 20),
+        }
+    }
+}
+
+/// A part of a sample that has to be read.
+#[derive(Debug)]
+pub(super) struct PartRequest {
+    pub request: SampleRequest,
+    pub need: Need,
+    pub target: ReadTarget,
+}
+
+/// What is read in one go, and for which parts.
+#[derive(Debug)]
+pub(super) struct ReadRange {
+    pub target: ReadTarget,
+    pub epoch: Epoch,
+    /// That of the part needed first.
+    pub need: Need,
+    /// That of the buffer when the range was planned.
+    pub generation: u64,
+    pub parts: Vec<PartRequest>,
+}
+
+impl ReadRange {
+    /// Adds a part, if that is sensible; gives it back if not.
+    fn add(&mut self, part: PartRequest, grouping: Grouping) -> Option<PartRequest> {
+        match self.target.merged(&part.target, grouping) {
+            Some(target) if self.epoch == part.request.epoch => {
+                self.target = target;
+                self.need = self.need.min(part.need);
+                self.parts.push(part);
+                None
+            }
+            _ => Some(part),
+        }
+    }
+
+    /// Divides its bytes among its parts; see [`Grouping`].
+    pub fn divide(
+        &self,
+        bytes: Result<Cow<'_, [u8]>, StoreError>,
+        grouping: Grouping,
+        booked: &Arc<AtomicU64>,
+    ) -> Vec<(SampleRequest, Option<Part>)> {
+        let requests = self.parts.iter().map(|part| part.request);
+        match grouping {
+            Grouping::Random => {
+                let bytes = bytes.map(Cow::into_owned).map_err(Arc::new);
+                let part = fetched(self.target.clone(), bytes, booked);
+                requests.map(|request| (request, Some(Arc::clone(&part)))).collect()
+            }
+            Grouping::Sequential => {
+                let bytes = bytes.unwrap_or_default();
+                requests.zip(self.parts.iter().map(|part| self.cut(&part.target, &bytes, booked))).collect()
+            }
+        }
+    }
+
+    /// Copies the bytes of a part, if they are there and there is memory.
+    fn cut(&self, target: &ReadTarget, bytes: &[u8], booked: &Arc<AtomicU64>) -> Option<Part> {
+        let (ReadTarget::Range { range: all, .. }, ReadTarget::Range { range, .. }) = (&self.target, target) else {
+            return None;
+        };
+        let bytes = bytes.get((range.start - all.start) as usize..(range.end - all.start) as usize)?;
+        let mut own = Vec::new();
+        own.try_reserve_exact(bytes.len()).ok()?;
+        own.extend_from_slice(bytes);
+        Some(fetched(target.clone(), Ok(own), booked))
+    }
+}
+
+fn fetched(target: ReadTarget, bytes: Result<Vec<u8>, Arc<StoreError>>, booked: &Arc<AtomicU64>) -> Part {
+    let booking = Booking::new(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64), booked);
+    Arc::new(Fetched { target, bytes, _booking: booking })
+}
+
+/// Bytes that count as held until this is dropped.
+#[derive(Debug)]
+pub(in super::super) struct Booking {
+    bytes: u64,
+    booked: Arc<AtomicU64>,
+}
+
+impl Booking {
+    fn new(bytes: u64, booked: &Arc<AtomicU64>) -> Self {
+        booked.fetch_add(bytes, Ordering::Relaxed);
+        Self { bytes, booked: Arc::clone(booked) }
+    }
+}
+
+impl Drop for Booking {
+    fn drop(&mut self) {
+        self.booked.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Groups parts into as few ranges as is sensible.
+pub(super) fn coalesce(mut parts: Vec<PartRequest>, grouping: Grouping) -> Vec<ReadRange> {
+    parts.sort_by_key(|part| (part.request.epoch, part.target.place()));
+    let mut ranges: Vec<ReadRange> = Vec::with_capacity(parts.len());
+    for part in parts {
+        let left = match ranges.last_mut() {
+            Some(last) => last.add(part, grouping),
+            None => Some(part),
+        };
+        ranges.extend(left.map(|part| ReadRange {
+            target: part.target.clone(),
+            epoch: part.request.epoch,
+            need: part.need,
+            generation: 0,
+            parts: vec![part],
+        }));
+    }
+    ranges
+}
+
+/// Reads ranges from a disk, one after the other.
+#[derive(Debug, Default)]
+pub(super) struct DiskReader {
+    /// Used again for each range.
+    memory: Vec<u8>,
+    /// Where the last range ended.
+    last: Option<(Arc<dyn Object>, u64)>,
+}
+
+impl DiskReader {
+    /// Reads a range as long as it `is_wanted`; none if it is not. The bytes are empty if they could not be read.
+    pub fn read(&mut self, target: &mut ReadTarget, is_wanted: impl Fn() -> bool) -> Option<&[u8]> {
+        let ReadTarget::Range { object, range } = target else { return Some(&[]) };
+        self.join(object, range);
+        let len = (range.end - range.start) as usize;
+        let missing = len.saturating_sub(self.memory.len());
+        if self.memory.try_reserve_exact(missing).is_err() {
+            return Some(&[]);
+        }
+        self.memory.resize(self.memory.len() + missing, 0);
+        let bytes = &mut self.memory[..len];
+        let mut offset = range.start;
+        let mut is_read = true;
+        for piece in bytes.chunks_mut(PIECE_BYTES) {
+            if !is_wanted() {
+                return None;
+            }
+            is_read = is_read && object.read_at(offset, piece).is_ok();
+            offset += piece.len() as u64;
+        }
+        self.last = Some((Arc::clone(object), range.end));
+        Some(if is_read { bytes } else { &[] })
+    }
+
+    /// Lets a range begin where the last one ended, if the gap is short: then the disk need not seek.
+    fn join(&self, object: &Arc<dyn Object>, range: &mut Range<u64>) {
+        let (gap_bytes, _) = Grouping::Sequential.limits(false);
+        if let Some((last, end)) = &self.last
+            && Arc::ptr_eq(last, object)
+            && *end < range.start
+            && range.start - end <= gap_bytes
+        {
+            range.start = *end;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use feedline_data::store::{DiskStore, Store as _};
+    use feedline_order::{Occurrence, SampleId};
+
+    fn empty_object() -> Arc<dyn Object> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("x"), b"").unwrap();
+        DiskStore::new(folder.path()).open("x").unwrap()
+    }
+
+    fn bounds(range: &ReadRange) -> (u64, u64) {
+        let ReadTarget::Range { range, .. } = &range.target else { unreachable!("all are ranges") };
+        (range.start, range.end)
+    }
+
+    /// Ranges in the order of need, for samples of one object given by their number and range.
+    fn coalesced(object: &Arc<dyn Object>, parts: &[(u64, Range<u64>)], grouping: Grouping) -> Vec<ReadRange> {
+        let part = |(number, (id, range)): (usize, &(u64, Range<u64>))| PartRequest {
+            request: SampleRequest { id: SampleId(*id), epoch: Epoch(0), occurrence: Occurrence(0) },
+            need: (0, number),
+            target: ReadTarget::Range { object: Arc::clone(object), range: range.clone() },
+        };
+        let mut ranges = coalesce(parts.iter().enumerate().map(part).collect(), grouping);
+        assert_eq!(ranges.iter().map(|range| range.parts.len()).sum::<usize>(), parts.len());
+        for range in &ranges {
+            assert_eq!(Some(range.need), range.parts.iter().map(|part| part.need).min());
+        }
+        ranges.sort_by_key(|range| range.need);
+        ranges
+    }
+
+    #[track_caller]
+    fn check(grouping: Grouping, parts: &[Range<u64>], expected: &[(u64, u64)]) {
+        let parts: Vec<_> = parts.iter().enumerate().map(|(id, range)| (id as u64, range.clone())).collect();
+        let ranges = coalesced(&empty_object(), &parts, grouping);
+        assert_eq!(ranges.iter().map(bounds).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn parts_that_touch_overlap_or_lie_close_are_read_together_and_what_is_needed_first_comes_first() {
+        let (near, far) = (4 << 10, 100 << 20);
+        check(Grouping::Random, &[0..10, 10..20, 500..600], &[(0, 600)]);
+        check(Grouping::Random, &[50..90, 0..100], &[(0, 100)]);
+        check(Grouping::Random, &[0..10, 11 + near..99 + near], &[(0, 10), (11 + near, 99 + near)]);
+        check(
+            Grouping::Sequential,
+            &[far..far + 10, 0..10, 500..900, far + 20..far + 30],
+            &[(far, far + 30), (0, 900)],
+        );
+        check(
+            Grouping::Sequential,
+            &[0..10, 11 + (1 << 20)..12 + (1 << 20)],
+            &[(0, 10), (11 + (1 << 20), 12 + (1 << 20))],
+        );
+    }
+
+    #[test]
+    fn a_long_range_is_not_made_longer() {
+        let most: u64 = 1 << 20;
+        check(Grouping::Random, &[0..most - 5, most - 5..most + 5], &[(0, most - 5), (most - 5, most + 5)]);
+        check(Grouping::Random, &[0..most - 5, most - 5..most], &[(0, most)]);
+        check(Grouping::Random, &[0..5 * most, 7..9], &[(0, 5 * most)]);
+        let samples: Vec<_> = (0..40).map(|number| number << 21..(number + 1) << 21).collect();
+        check(Grouping::Sequential, &samples, &[(0, 32 << 20), (32 << 20, 64 << 20), (64 << 20, 80 << 20)]);
+        let giant = 5 << 25;
+        check(Grouping::Sequential, &[0..giant, giant..giant + 1], &[(0, giant), (giant, giant + 1)]);
+    }
+
+    #[test]
+    fn law_5_a_range_is_divided_among_its_samples_and_its_bytes_are_booked_until_they_are_dropped() {
+        let object = empty_object();
+        let booked = Arc::default();
+        let parts_of = |range: &ReadRange, bytes: &'static [u8], grouping| {
+            let parts = range.divide(Ok(Cow::Borrowed(bytes)), grouping, &booked);
+            parts.into_iter().map(|(_, part)| part).collect::<Vec<_>>()
+        };
+        let bytes_of = |part: &Option<Part>| part.as_ref().unwrap().bytes.as_ref().unwrap().clone();
+        let mut range = coalesced(&object, &[(0, 10..12), (1, 14..17)], Grouping::Sequential).remove(0);
+        let reader = DiskReader { memory: Vec::new(), last: Some((Arc::clone(&object), 8)) };
+        let ReadTarget::Range { range: all, .. } = &mut range.target else { unreachable!("all are ranges") };
+        reader.join(&object, all);
+        assert_eq!(*all, 8..17);
+        let bytes = &[8, 9, 10, 11, 12, 13, 14, 15, 16];
+        let cut = parts_of(&range, bytes, Grouping::Sequential);
+        assert_eq!(cut.iter().map(bytes_of).collect::<Vec<_>>(), [vec![10, 11], vec![14, 15, 16]]);
+        assert_eq!(booked.load(Ordering::Relaxed), 5);
+        drop(cut);
+        let none = parts_of(&range, &[8, 9], Grouping::Sequential);
+        assert!(none.iter().all(Option::is_none), "what did not come is not made up");
+        let mut shared = parts_of(&range, bytes, Grouping::Random);
+        assert_eq!(bytes_of(&shared[0]), bytes_of(&shared[1]));
+        drop(shared.pop());
+        assert_eq!(booked.load(Ordering::Relaxed), 9);
+        drop(shared);
+        assert_eq!(booked.load(Ordering::Relaxed), 0);
+    }
+}

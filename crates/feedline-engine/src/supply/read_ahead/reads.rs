@@ -1,0 +1,336 @@
+//! The thread that reads ahead, and what it shares with those who ask.
+//!
+//! The thread takes the next chunk of samples from the [`ReadOrder`], groups their parts into ranges, and reads these while there
+//! is room: from a disk one after the other, from a peer many at once. Tasks whose samples are here are handed over.
+//!
+//! Always true: no lock is held while a task is handed over, memory is freed, data is read or an order is found. If the thread
+//! ends, tasks are handed over as they are, and their samples are read one by one.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use feedline_data::store::{Answer, Fetch, StoreError};
+use feedline_order::{Epoch, SampleRequest};
+
+use super::super::reader::Part;
+use super::Need;
+use super::buffer::{Asking, Complete, ReadBuffer, TaskKey};
+use super::needs::Needs;
+use super::order::{Load, ReadOrder, SampleRead};
+use super::range::{DiskReader, PartRequest, ReadRange, coalesce};
+use crate::metrics::{ReservoirSnapshot, TrafficMeter};
+
+/// What the thread and those who ask share.
+#[derive(Debug)]
+pub(super) struct Reads {
+    pub needs: Arc<dyn Needs>,
+    pub order: Box<dyn ReadOrder>,
+    pub traffic: Arc<TrafficMeter>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    buffer: ReadBuffer,
+    /// Ranges that have not begun.
+    queue: BTreeMap<(Need, u64), ReadRange>,
+    fetches: HashMap<u64, UnderWay>,
+    answers: VecDeque<(u64, Answer)>,
+    numbers: u64,
+    is_closing: bool,
+    has_ended: bool,
+}
+
+/// A range that is being fetched. Dropping it ends the fetch.
+#[derive(Debug)]
+struct UnderWay {
+    range: ReadRange,
+    _fetch: Fetch,
+}
+
+/// What the thread does next.
+enum Next {
+    /// Find the order of an epoch.
+    Open(Epoch),
+    /// Plan the reads of samples, unless the generation has ended.
+    Chunk(u64, Vec<SampleRead>),
+    /// Begin a range.
+    Range(u64, ReadRange),
+    /// Take the answer of a peer.
+    Answer(ReadRange, Answer),
+}
+
+/// Goes with a task that was handed over, and releases its samples.
+struct Holding {
+    reads: Arc<Reads>,
+    key: TaskKey,
+    requests: Vec<SampleRequest>,
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        let freed = self.reads.lock().buffer.release(self.key, self.requests.iter().copied());
+        drop(freed);
+        // With the lock, so that the thread does not begin to wait between its look at the booked bytes and this.
+        let _state = self.reads.lock();
+        self.reads.changed.notify_all();
+    }
+}
+
+impl State {
+    fn next(&mut self, needs: &dyn Needs, order: &dyn ReadOrder) -> Option<Next> {
+        while let Some((number, answer)) = self.answers.pop_front() {
+            // One that was forgotten is not there.
+            if let Some(UnderWay { range, .. }) = self.fetches.remove(&number) {
+                return Some(Next::Answer(range, answer));
+            }
+        }
+        if let Some(epoch) = order.next_epoch() {
+            return Some(Next::Open(epoch));
+        }
+        let chunk = order.next_chunk(&mut self.buffer, self.queue.is_empty());
+        if !chunk.is_empty() {
+            return Some(Next::Chunk(self.buffer.generation, chunk));
+        }
+        while let Some(first) = self.queue.first_entry()
+            && self.fetches.len() < needs.most_requests()
+        {
+            if is_wanted(&self.buffer, first.get()) {
+                let under_way = || self.fetches.values().map(|under_way| &under_way.range);
+                let bytes = self.buffer.bytes() + under_way().map(|range| range.target.bytes()).sum::<u64>();
+                let soonest = under_way().map(|range| range.need).chain(self.buffer.soonest_ready()).min();
+                return order.has_room(first.get(), &Load { bytes, soonest }).then(|| {
+                    let ((_, number), range) = first.remove_entry();
+                    Next::Range(number, range)
+                });
+            }
+            first.remove();
+        }
+        None
+    }
+
+    /// Drops everything that is held and planned; gives it, to be dropped without the lock. Tasks that wait stay.
+    fn clear(&mut self) -> impl Sized + use<> {
+        self.queue.clear();
+        (self.buffer.clear(), std::mem::take(&mut self.fetches), std::mem::take(&mut self.answers))
+    }
+}
+
+/// Whether a sample of a range is still to come.
+fn is_wanted(buffer: &ReadBuffer, range: &ReadRange) -> bool {
+    range.generation == buffer.generation && range.parts.iter().any(|part| buffer.is_coming(part.request))
+}
+
+impl Reads {
+    pub fn new(needs: Arc<dyn Needs>, order: Box<dyn ReadOrder>, traffic: Arc<TrafficMeter>) -> Self {
+        Self { needs, order, traffic, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes tasks; hands over those whose samples are here.
+    pub fn ask(self: &Arc<Self>, mut tasks: Vec<Asking>) {
+        // Whoever sent them may not have known of a jump or a close.
+        tasks.retain(|asking| asking.ready.expects(&asking.task));
+        self.ask_again(tasks, Vec::new());
+    }
+
+    /// Takes tasks, then forgets those that had these keys.
+    fn ask_again(self: &Arc<Self>, tasks: Vec<Asking>, old: Vec<(TaskKey, Vec<SampleRead>)>) {
+        let reads = self.order.locate(&tasks);
+        let mut complete = Complete::new();
+        let mut state = self.lock();
+        if state.has_ended {
+            drop(state);
+            return tasks.into_iter().for_each(|Asking { task, ready, .. }| ready.ready(vec![task]));
+        }
+        for (asking, reads) in tasks.into_iter().zip(reads) {
+            state.buffer.ask(asking, reads, &*self.order, &mut complete);
+        }
+        let release =
+            |(key, reads): (TaskKey, Vec<SampleRead>)| state.buffer.release(key, reads.iter().map(|read| read.request));
+        let freed: Vec<_> = old.into_iter().map(release).collect();
+        let State { buffer, fetches, .. } = &mut *state;
+        let useless: Vec<_> = fetches.extract_if(|_, under_way| !is_wanted(buffer, &under_way.range)).collect();
+        drop(state);
+        self.changed.notify_all();
+        drop((freed, useless));
+        self.hand_over(complete);
+    }
+
+    fn hand_over(self: &Arc<Self>, complete: Complete) {
+        for (key, waiting) in complete {
+            let Asking { mut task, ready, .. } = waiting.asking;
+            let requests = waiting.reads.iter().map(|read| read.request).collect();
+            task.hold(Holding { reads: Arc::clone(self), key, requests });
+            ready.ready(vec![task]);
+        }
+    }
+
+    /// Drops the tasks that nobody expects any more, and what is read for them alone.
+    pub fn forget(self: &Arc<Self>) {
+        let mut state = self.lock();
+        let dropped = self.order.restart().then(|| state.clear());
+        let waiting = state.buffer.take_waiting();
+        drop(state);
+        drop(dropped);
+        let (mut expected, mut old) = (Vec::new(), Vec::new());
+        for (key, waiting) in waiting {
+            old.push((key, waiting.reads));
+            let asking = waiting.asking;
+            if asking.ready.expects(&asking.task) {
+                expected.push(asking);
+            }
+        }
+        self.ask_again(expected, old);
+    }
+
+    pub fn parts_of(&self, request: SampleRequest) -> Arc<[Part]> {
+        self.lock().buffer.parts_of(request)
+    }
+
+    pub fn snapshot(&self) -> Option<ReservoirSnapshot> {
+        self.order.shown_size().map(|size| self.lock().buffer.snapshot(size))
+    }
+
+    /// Notes that there is no thread: samples are read one by one.
+    pub fn give_up(&self) {
+        self.lock().has_ended = true;
+    }
+
+    /// Asks the thread to end, and waits for that at most `limit`; says whether it has ended.
+    pub fn close(&self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        let mut state = self.lock();
+        state.is_closing = true;
+        self.changed.notify_all();
+        while !state.has_ended {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    /// The life of the thread.
+    pub fn run(self: &Arc<Self>) {
+        if catch_unwind(AssertUnwindSafe(|| self.read_on())).is_err() {
+            tracing::error!("the thread that reads ahead panicked; samples are read one by one");
+        }
+        let mut state = self.lock();
+        state.has_ended = true;
+        let (dropped, waiting) = (state.clear(), state.buffer.take_waiting());
+        drop(state);
+        self.changed.notify_all();
+        drop(dropped);
+        for waiting in waiting.into_values() {
+            let Asking { task, ready, .. } = waiting.asking;
+            ready.ready(vec![task]);
+        }
+    }
+
+    fn read_on(self: &Arc<Self>) {
+        let mut disk = DiskReader::default();
+        while let Some(next) = self.next() {
+            match next {
+                Next::Open(epoch) => self.order.open(epoch),
+                Next::Chunk(generation, chunk) => self.plan(generation, &chunk),
+                Next::Range(number, range) if range.target.is_remote() => self.fetch(number, range),
+                Next::Range(_, range) => self.read(range, &mut disk),
+                Next::Answer(range, answer) => {
+                    self.traffic.add(range.epoch, answer.traffic);
+                    self.put(&range, answer.bytes.map(Cow::Owned));
+                }
+            }
+        }
+    }
+
+    /// Waits until there is something to do; none once closed.
+    fn next(&self) -> Option<Next> {
+        let mut state = self.lock();
+        while !state.is_closing {
+            if let Some(next) = state.next(&*self.needs, &*self.order) {
+                return Some(next);
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        None
+    }
+
+    /// Queues the ranges of a chunk.
+    fn plan(self: &Arc<Self>, generation: u64, chunk: &[SampleRead]) {
+        let mut parts = Vec::with_capacity(chunk.len());
+        let mut counts = Vec::with_capacity(chunk.len());
+        for &SampleRead { request, reading, need, .. } in chunk {
+            let targets = catch_unwind(AssertUnwindSafe(|| self.needs.needs(request, reading)));
+            // Where that cannot be said, nothing is read: to load the sample will say why.
+            let targets = targets.ok().and_then(Result::ok).unwrap_or_default();
+            counts.push((request, targets.len()));
+            parts.extend(targets.into_iter().map(|target| PartRequest { request, need, target }));
+        }
+        let ranges = coalesce(parts, self.order.grouping());
+        let mut complete = Complete::new();
+        let mut state = self.lock();
+        if state.buffer.generation == generation {
+            for (request, parts) in counts {
+                state.buffer.plan(request, parts, &mut complete);
+            }
+            for mut range in ranges {
+                range.generation = generation;
+                state.numbers += 1;
+                let key = (range.need, state.numbers);
+                state.queue.insert(key, range);
+            }
+        }
+        drop(state);
+        self.hand_over(complete);
+    }
+
+    /// Begins to fetch a range from a peer.
+    fn fetch(self: &Arc<Self>, number: u64, mut range: ReadRange) {
+        self.needs.renew(&mut range.target);
+        let reads = Arc::downgrade(self);
+        let done = Box::new(move |answer| {
+            let Some(reads) = reads.upgrade() else { return };
+            reads.lock().answers.push_back((number, answer));
+            reads.changed.notify_all();
+        });
+        let fetch = self.needs.fetch(&range.target, done);
+        self.lock().fetches.insert(number, UnderWay { range, _fetch: fetch });
+    }
+
+    /// Reads a range from a disk.
+    fn read(self: &Arc<Self>, mut range: ReadRange, disk: &mut DiskReader) {
+        let mut target = range.target.clone();
+        let is_wanted = || {
+            let state = self.lock();
+            !state.is_closing && is_wanted(&state.buffer, &range)
+        };
+        let bytes = disk.read(&mut target, is_wanted);
+        range.target = target;
+        if let Some(bytes) = bytes {
+            self.put(&range, Ok(Cow::Borrowed(bytes)));
+        }
+    }
+
+    fn put(self: &Arc<Self>, range: &ReadRange, bytes: Result<Cow<'_, [u8]>, StoreError>) {
+        let len = bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        let booked = Arc::clone(&self.lock().buffer.booked);
+        let parts = range.divide(bytes, self.order.grouping(), &booked);
+        let mut complete = Complete::new();
+        let mut state = self.lock();
+        if range.generation == state.buffer.generation {
+            state.buffer.put(parts, len, &mut complete);
+        }
+        drop(state);
+        self.hand_over(complete);
+    }
+}

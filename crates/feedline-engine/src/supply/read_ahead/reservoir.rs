@@ -1,0 +1,207 @@
+//! Reads samples along the walk of a plan's reservoir, before it is their turn.
+//!
+//! What is read next follows from the walk, not from the tasks, so a disk seeks only between blocks. `remaining.rs` is what is
+//! left to be read of an epoch.
+//!
+//! Always true: samples held and coming are at most those in the reservoir, those that tasks ask for, and a fixed number ahead.
+//! Only for a task that is needed sooner than all that are ready a few more are read, so that nothing waits for ever (law 5).
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use feedline_data::plan::Plan;
+use feedline_order::{Epoch, EpochSequence, Occurrence, Rank, Reservoir, ReservoirEpoch, SampleRequest};
+
+use super::super::{Reading, Task};
+use super::buffer::{Asking, ReadBuffer};
+use super::order::{ReadOrder, SampleRead};
+use super::range::Grouping;
+use super::remaining::RemainingReads;
+use crate::machine::Machine;
+
+/// What is read in one go for each reader: a disk that reads 150 MB/s is busy with it thirteen times as long as with a seek
+/// of 8 ms.
+const READER_BYTES: u64 = 16 << 20;
+/// Samples in a chunk at most, where they are short.
+const MOST_SAMPLES: u64 = 1 << 14;
+/// Epochs whose walks are remembered: a run may look over the ends of many short ones.
+const KEPT_EPOCHS: usize = 1024;
+
+/// How many samples may be read.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Samples in the reservoir.
+    size: u64,
+    /// Samples that are planned in one go.
+    chunk: u64,
+    /// Samples that may be held beyond the reservoir and what tasks ask for.
+    ahead: u64,
+}
+
+/// The order of the walk.
+#[derive(Debug)]
+pub(super) struct ReservoirOrder {
+    plan: Arc<Plan>,
+    rank: u32,
+    limits: Limits,
+    walk: Mutex<Walk>,
+}
+
+#[derive(Debug, Default)]
+struct Walk {
+    remaining: BTreeMap<Epoch, RemainingReads>,
+    /// Samples of epochs that are not walked yet, which tasks have all the same: they will not be read again.
+    had: HashSet<SampleRequest>,
+    /// The last epoch that tasks ask for.
+    last_asked: Epoch,
+}
+
+impl ReservoirOrder {
+    pub fn new(plan: &Arc<Plan>, reservoir: &Reservoir, machine: &Machine) -> Self {
+        let limits = limits(plan, reservoir, machine);
+        let bytes = limits.size.saturating_mul(reservoir.blocks.sample_bytes());
+        if let Some(memory) = machine.memory_bytes.filter(|memory| bytes > memory / 2) {
+            let (samples, megabytes, has) = (limits.size, bytes / 1_000_000, memory / 1_000_000);
+            tracing::warn!(
+                "the reservoir of {samples} samples takes about {megabytes} MB of this machine's {has} MB; take a smaller size"
+            );
+        }
+        Self { plan: Arc::clone(plan), rank: plan.config().rank.rank, limits, walk: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Walk> {
+        self.walk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn walk_of(&self, epoch: Epoch) -> Arc<ReservoirEpoch> {
+        match self.plan.sequence().epoch(epoch) {
+            EpochSequence::Reservoir(walk) => walk,
+            _ => unreachable!("this order is for plans with a reservoir: see ReadAhead::reservoir"),
+        }
+    }
+
+    /// The turns at the positions of a task; none where it is another rank's.
+    fn turns(&self, walk: &ReservoirEpoch, task: &Task) -> impl Iterator<Item = Option<u64>> {
+        let turn = |(rank, turn): (Rank, u64)| (rank.rank == self.rank).then_some(turn);
+        task.positions(&self.plan).map(move |position| turn(walk.turn_at(position)))
+    }
+
+    /// Begins the walks of epochs that are asked for: the first where the stream stands, those that follow at their beginning.
+    fn open_epochs(&self, tasks: &[Asking]) {
+        let epochs: BTreeSet<Epoch> = tasks.iter().map(|asking| asking.task.course().epoch).collect();
+        let mut last = self.lock().remaining.last_key_value().map(|(epoch, _)| *epoch);
+        for epoch in epochs {
+            match last {
+                Some(last) if epoch != Epoch(last.0 + 1) => continue,
+                Some(_) => self.open(epoch),
+                None => {
+                    let walk = self.walk_of(epoch);
+                    let of_epoch =
+                        || tasks.iter().map(|asking| &asking.task).filter(|task| task.course().epoch == epoch);
+                    let turn = of_epoch().flat_map(|task| self.turns(&walk, task)).flatten().min().unwrap_or(0);
+                    let share = of_epoch().next().map_or_else(|| self.plan.share(0), |task| task.course().share);
+                    self.begin(epoch, RemainingReads::from_turn(Arc::clone(&walk), self.rank, turn, &share));
+                }
+            }
+            last = Some(epoch);
+        }
+    }
+
+    fn begin(&self, epoch: Epoch, remaining: RemainingReads) {
+        self.lock().remaining.entry(epoch).or_insert(remaining);
+    }
+}
+
+fn limits(plan: &Plan, reservoir: &Reservoir, machine: &Machine) -> Limits {
+    let sample_bytes = reservoir.blocks.sample_bytes();
+    let most = super::bytes_ahead(plan, machine);
+    let bytes = (READER_BYTES * u64::from(reservoir.readers)).min(most / 2);
+    let chunk = (bytes / sample_bytes).clamp(1, MOST_SAMPLES);
+    // What is with a peer comes later, but more of it at once.
+    let ahead = if plan.source().is_remote() { (most / sample_bytes).max(2 * chunk) } else { 2 * chunk };
+    Limits { size: reservoir.size.min(reservoir.samples(plan.config().rank.rank)), chunk, ahead }
+}
+
+impl ReadOrder for ReservoirOrder {
+    fn locate(&self, tasks: &[Asking]) -> Vec<Vec<SampleRead>> {
+        self.open_epochs(tasks);
+        let reads = |Asking { task, .. }: &Asking| {
+            let walk = self.walk_of(task.course().epoch);
+            let steps = self.turns(&walk, task).map(|turn| turn.map(|turn| walk.step_at(self.rank, turn)));
+            let (reading, need) = (Reading::Trimmed, task.need());
+            let read = |(request, step)| SampleRead { request, reading, need, step };
+            task.wanted(&self.plan).into_iter().zip(steps).map(read).collect()
+        };
+        let reads = tasks.iter().map(reads).collect();
+        let mut walk = self.lock();
+        let last = tasks.iter().map(|asking| asking.task.course().epoch).max();
+        walk.last_asked = walk.last_asked.max(last.unwrap_or_default());
+        reads
+    }
+
+    fn will_read(&self, read: &SampleRead, _buffer: &mut ReadBuffer) -> bool {
+        let Some(step) = read.step else { return false };
+        let mut walk = self.lock();
+        if let Some(remaining) = walk.remaining.get(&read.request.epoch) {
+            return remaining.is_coming(step);
+        }
+        walk.had.insert(read.request);
+        false
+    }
+
+    fn next_chunk(&self, buffer: &mut ReadBuffer, is_idle: bool) -> Vec<SampleRead> {
+        let Limits { size, chunk: most, ahead } = self.limits;
+        let mut walk = self.lock();
+        let Walk { remaining, had, .. } = &mut *walk;
+        let left: u64 = remaining.values().map(RemainingReads::left).sum();
+        let room = (size + ahead + buffer.asked()).saturating_sub(buffer.samples());
+        if !is_idle || left == 0 || (room < most.min(left) && !buffer.is_starved()) {
+            return Vec::new();
+        }
+        let mut chunk = Vec::with_capacity(most as usize);
+        for (&epoch, remaining) in remaining.iter_mut() {
+            while (chunk.len() as u64) < most
+                && let Some(step) = remaining.next()
+            {
+                let id = self.plan.source().id_at(remaining.walk.ordinal_of_step(self.rank, step));
+                let request = SampleRequest { id, epoch, occurrence: Occurrence(0) };
+                if !had.remove(&request) {
+                    buffer.expect(request);
+                    chunk.push(SampleRead {
+                        request,
+                        reading: Reading::Trimmed,
+                        need: (0, chunk.len()),
+                        step: Some(step),
+                    });
+                }
+            }
+        }
+        while remaining.len() > KEPT_EPOCHS {
+            remaining.pop_first();
+        }
+        chunk
+    }
+
+    fn next_epoch(&self) -> Option<Epoch> {
+        let walk = self.lock();
+        let (last, remaining) = walk.remaining.last_key_value()?;
+        (remaining.left() == 0 && *last <= walk.last_asked).then_some(Epoch(last.0 + 1))
+    }
+
+    fn open(&self, epoch: Epoch) {
+        self.begin(epoch, RemainingReads::from_turn(self.walk_of(epoch), self.rank, 0, &self.plan.share(0)));
+    }
+
+    fn restart(&self) -> bool {
+        *self.lock() = Walk::default();
+        true
+    }
+
+    fn grouping(&self) -> Grouping {
+        Grouping::Sequential
+    }
+
+    fn shown_size(&self) -> Option<u64> {
+        Some(self.limits.size)
+    }
+}

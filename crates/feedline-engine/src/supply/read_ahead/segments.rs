@@ -1,0 +1,64 @@
+//! Reads the samples of segments from a disk in the order in which they lie, whatever their places in the segment.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use feedline_data::plan::Plan;
+use feedline_order::{Epoch, Occurrence, SampleRequest, Segments};
+
+use super::super::{LocalSupply, Reading};
+use super::buffer::{Asking, ReadBuffer};
+use super::needs::sequential_parts;
+use super::order::{Load, ReadOrder, SampleRead};
+use super::range::{Grouping, ReadRange};
+
+/// Stored bytes that may wait for threads.
+const MOST_BYTES: u64 = 128 << 20;
+
+/// Whether the samples of a plan are read in this order: those of segments that lie together, on a disk. From a peer many are
+/// fetched at once, in any order.
+pub(super) fn is_in_segments(plan: &Plan, local: &LocalSupply) -> bool {
+    let source = plan.source();
+    let is_on_disk = || {
+        let first = SampleRequest { id: source.id_at(0), epoch: Epoch(0), occurrence: Occurrence(0) };
+        let parts = sequential_parts(local, first).unwrap_or_default();
+        parts.iter().all(|(object, _)| object.remote().is_none())
+    };
+    plan.sequence().segments().is_some_and(Segments::are_of_blocks) && !source.is_empty() && is_on_disk()
+}
+
+/// The order in which the samples of tasks lie, request by request.
+#[derive(Debug)]
+pub(super) struct SegmentOrder {
+    pub plan: Arc<Plan>,
+    pub requests: AtomicU64,
+}
+
+impl ReadOrder for SegmentOrder {
+    fn locate(&self, tasks: &[Asking]) -> Vec<Vec<SampleRead>> {
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        let source = self.plan.source();
+        let read = |request: SampleRequest| {
+            let need = (number, source.ordinal_of(request.id).unwrap_or_default() as usize);
+            SampleRead { request, reading: Reading::Trimmed, need, step: None }
+        };
+        tasks.iter().map(|asking| asking.task.wanted(&self.plan).into_iter().map(read).collect()).collect()
+    }
+
+    fn next_chunk(&self, buffer: &mut ReadBuffer, _is_idle: bool) -> Vec<SampleRead> {
+        buffer.take_announced()
+    }
+
+    /// Beyond the limit nothing is read while threads have something to do (law 5).
+    fn has_room(&self, _range: &ReadRange, load: &Load) -> bool {
+        load.bytes < MOST_BYTES || load.soonest.is_none()
+    }
+
+    fn grouping(&self) -> Grouping {
+        Grouping::Sequential
+    }
+
+    fn shown_size(&self) -> Option<u64> {
+        Some(0)
+    }
+}
