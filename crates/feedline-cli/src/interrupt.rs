@@ -5,11 +5,11 @@ use std::time::Duration;
 use anyhow::Result;
 
 /// Longest time between two questions.
-pub const POLL: Duration = Duration::from_millis(50);
+pub(crate) const POLL: Duration = Duration::from_millis(50);
 
 /// The user wants to stop.
 #[derive(Clone, Copy, Debug)]
-pub struct Interrupted;
+pub(crate) struct Interrupted;
 
 impl std::fmt::Display for Interrupted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -23,7 +23,7 @@ const SHOW_EVERY: Duration = Duration::from_millis(200);
 
 /// What to run.
 #[derive(Debug)]
-pub struct Run {
+pub(crate) struct Run {
     plan: PathBuf,
     epochs: u64,
     most_batches: u64,
@@ -39,7 +39,7 @@ impl From<RunArguments> for Run {
 }
 
 /// Runs the plan.
-pub fn run(what: Run, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Report> {
+pub(crate) fn run(what: Run, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Report> {
     let mut document = plan::read(&what.plan)?;
     if let Some(workers) = what.workers {
         document.config.num_workers = workers;

@@ -30,7 +30,7 @@ const MOST_UNHEARD: usize = 64;
 
 /// A law is broken: all is said, and the exit code says it, too.
 #[derive(Clone, Copy, Debug)]
-pub struct Broken;
+pub(crate) struct Broken;
 
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -105,7 +105,7 @@ impl Telling {
 }
 
 /// Looks at the laws, and writes what was found.
-pub fn verify(
+pub(crate) fn verify(
     typed: &VerifyArguments,
     registry: &Arc<Registry>,
     interrupt: &Interrupt<'_>,

@@ -17,15 +17,7 @@ use feedline_order::{SampleId, SampleRequest};
 
 struct Quiet;
 
-impl Watch for Quiet {
-    fn begins(&self, _: &'static str, _: usize, _: usize) {}
-
-    fn delivered(&self, _: &str, _: u64) {}
-
-    fn wants_to_stop(&self) -> bool {
-        false
-    }
-}
+impl Watch for Quiet {}
 
 fn server(root: &Path, cache: &Path) -> Server {
     Server::start(ServerConfig {

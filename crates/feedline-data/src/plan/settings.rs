@@ -138,42 +138,37 @@ impl From<OnErrorForm> for OnError {
 
 /// What decides how a run is executed, but no byte of its stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct RunConfig {
     /// Preparer threads.
-    #[serde(default)]
     pub num_workers: Workers,
     /// Batches prepared ahead of the consumer; as many as memory and need suggest if not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub prefetch_batches: Option<usize>,
     /// Bytes in flight; an eighth of the machine's memory, at most 2 GB, if not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_budget: Option<ByteSize>,
     /// What is kept of samples between epochs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheConfig>,
     /// Whether seek indexes of pictures are used, and made where they are missing.
-    #[serde(default, skip_serializing_if = "SeekIndexUse::is_auto")]
+    #[serde(skip_serializing_if = "SeekIndexUse::is_auto")]
     pub seek_index: SeekIndexUse,
     /// What a storage server does of the work, where samples come from one.
-    #[serde(default, skip_serializing_if = "Policy::is_auto")]
+    #[serde(skip_serializing_if = "Policy::is_auto")]
     pub offload: Policy,
     /// Which sample is prepared next.
-    #[serde(default, skip_serializing_if = "Start::is_least_slack")]
+    #[serde(skip_serializing_if = "Start::is_least_slack")]
     pub start: Start,
     /// A file that keeps which samples each batch had, where the order of delivery is decided while the plan runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub arrival_log: Option<String>,
     /// Use SIMD kernels where the machine has them.
-    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    #[serde(skip_serializing_if = "is_true")]
     pub simd: bool,
     /// This process among those that share the epoch. Never written down: a plan describes what all ranks have in common.
     #[serde(skip)]
     pub rank: Rank,
-}
-
-fn yes() -> bool {
-    true
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

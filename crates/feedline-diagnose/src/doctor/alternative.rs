@@ -22,7 +22,7 @@ const PROFILE: f64 = 3.0;
 
 /// A plan as it would be, of which it is to be measured what it gives.
 #[derive(Clone, Debug)]
-pub struct Alternative {
+pub(super) struct Alternative {
     /// What is changed.
     pub change: Change,
     /// The plan with it, or with a part of its samples.

@@ -41,7 +41,7 @@ pub(super) struct PackedSome {
 
 impl PackedSome {
     /// Packs as many samples as are read in some seconds, where reading bounds a job whose samples can be packed.
-    pub fn offer(
+    pub(super) fn offer(
         (plan, parts, bound): (&Plan, &Parts, Bound),
         machine: &Machine,
         seconds: f64,

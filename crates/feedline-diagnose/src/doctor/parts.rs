@@ -117,7 +117,7 @@ impl Parts {
     }
 
     /// The same where it is known how long a step takes.
-    pub fn measure_with_step(
+    pub(crate) fn measure_with_step(
         plan: &Arc<Plan>,
         machine: &Machine,
         (step_ms, seconds): (f64, f64),

@@ -122,7 +122,7 @@ impl fmt::Display for Change {
 
 impl Change {
     /// Whether a run has to keep or index samples first, before it shows what it gives.
-    pub fn warms_up(&self) -> bool {
+    pub(crate) fn warms_up(&self) -> bool {
         matches!(self, Self::Cache { .. } | Self::SeekIndex)
     }
 
@@ -191,7 +191,7 @@ pub(super) struct Case<'a> {
 
 impl Case<'_> {
     /// All that would help, best first.
-    pub fn remedies(&self) -> Vec<Remedy> {
+    pub(super) fn remedies(&self) -> Vec<Remedy> {
         let found = [self.workers(), self.memory(), self.planned(), self.native()];
         let mut found: Vec<Remedy> = found.into_iter().flatten().chain(self.alternatives()).collect();
         // A gain within the error is none.

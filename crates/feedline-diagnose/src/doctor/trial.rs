@@ -67,7 +67,7 @@ pub(super) struct Apart {
 }
 
 impl Apart {
-    pub fn new(change: &Change, machine: &Machine) -> Result<Self, DoctorError> {
+    pub(super) fn new(change: &Change, machine: &Machine) -> Result<Self, DoctorError> {
         let is_kept = matches!(change, Change::SeekIndex | Change::Cache { disk: Some(_), .. });
         let folder = if is_kept { own_folder(machine)? } else { None };
         let cache_folder =

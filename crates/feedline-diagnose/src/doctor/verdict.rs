@@ -103,7 +103,7 @@ pub(super) fn falls_short(times: &Times, joint: &Joint) -> bool {
 
 impl Examined<'_> {
     /// What bounds the job.
-    pub fn bound(&self) -> Bound {
+    pub(super) fn bound(&self) -> Bound {
         let Self { times, nature, joint, with_memory } = self;
         if falls_short(times, joint) {
             if with_memory.is_some_and(|rate| rate > GAINS * joint.samples_per_second) {
@@ -130,7 +130,7 @@ impl Examined<'_> {
 
 impl Counted {
     /// What bounded the run.
-    pub fn bound(&self) -> Bound {
+    pub(super) fn bound(&self) -> Bound {
         let Self { nature, joint, .. } = self;
         let is_idle = joint.idle_share > IDLE_UNSURE;
         let is_starved = self.memory_wait_share > STARVED || self.memory_peak_share > FULL;
@@ -156,7 +156,7 @@ impl Counted {
 
 impl Outside<'_> {
     /// What bounded the other loader; none if that cannot be told from outside.
-    pub fn bound(&self) -> Option<Bound> {
+    pub(super) fn bound(&self) -> Option<Bound> {
         if self.stall_share < WAITS {
             return Some(Bound::Step);
         }

@@ -14,7 +14,7 @@ const ATTEMPTS: usize = 3;
 
 /// What is compared of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Looks {
+pub(super) enum Looks {
     /// Which they are.
     AtIds,
     /// Also their bytes.
@@ -23,7 +23,7 @@ pub enum Looks {
 
 /// Where two sequences of samples differ first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Difference {
+pub(super) enum Difference {
     /// Another sample comes at a turn, or none on one of the sides.
     Sample {
         /// The turn.
@@ -45,7 +45,7 @@ pub enum Difference {
 }
 
 /// Compares samples that should come in the same order.
-pub fn first_difference(expected: &[Seen], found: &[Seen], looks: Looks) -> Option<Difference> {
+pub(super) fn first_difference(expected: &[Seen], found: &[Seen], looks: Looks) -> Option<Difference> {
     let id = |seen: Option<&Seen>| seen.map(|seen| (seen.id, seen.is_padding));
     for turn in 0..expected.len().max(found.len()) {
         let (one, other) = (expected.get(turn), found.get(turn));
@@ -86,18 +86,18 @@ pub(super) fn difference_by_sample(
 
 impl Subject<'_> {
     /// What can be compared.
-    pub fn looks(&self) -> Looks {
+    pub(super) fn looks(&self) -> Looks {
         if self.unstable.is_some() { Looks::AtIds } else { Looks::AtBytes }
     }
 
     /// Compares all epochs, in order.
-    pub fn differ(&self, expected: &Stream, found: &Stream) -> Option<(Epoch, Difference)> {
+    pub(super) fn differ(&self, expected: &Stream, found: &Stream) -> Option<(Epoch, Difference)> {
         let mut pairs = expected.epochs.iter().zip(&found.epochs);
         pairs.find_map(|(one, other)| Some((one.epoch, first_difference(&one.samples, &other.samples, self.looks())?)))
     }
 
     /// Compares all epochs, sample by sample.
-    pub fn differ_by_sample(&self, expected: &Stream, found: &Stream) -> Option<(Epoch, Difference)> {
+    pub(super) fn differ_by_sample(&self, expected: &Stream, found: &Stream) -> Option<(Epoch, Difference)> {
         if self.looks() == Looks::AtIds {
             return None;
         }
@@ -110,7 +110,7 @@ impl Subject<'_> {
     }
 
     /// A difference between two configurations, with the bytes of both sides.
-    pub fn explain(
+    pub(super) fn explain(
         &self,
         (law, problem): (u8, &str),
         (expected, found): (&Variant, &Variant),
@@ -172,7 +172,7 @@ impl Subject<'_> {
     }
 
     /// The position in the epoch of what a configuration delivers at `turn`.
-    pub fn position_of(&self, variant: &Variant, epoch: Epoch, turn: u64) -> u64 {
+    pub(super) fn position_of(&self, variant: &Variant, epoch: Epoch, turn: u64) -> u64 {
         let share = self.plan.share(0);
         if turn >= share.samples() {
             return turn;

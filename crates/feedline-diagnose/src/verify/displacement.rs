@@ -20,7 +20,7 @@ const MOST_PLANNED: u64 = 200_000;
 
 /// A sample and how far it is from its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Displaced {
+pub(super) struct Displaced {
     /// When it came.
     pub turn: u64,
     /// When the sampler's order gives it; nothing if that is not among the samples that could come.
@@ -29,7 +29,7 @@ pub struct Displaced {
 
 /// Finds the places of samples that came, repeats in the order in which they came: if all came, no other choice
 /// displaces less.
-pub fn displaced(expected: &[(SampleId, bool)], found: &[(SampleId, bool)]) -> Vec<Displaced> {
+pub(super) fn displaced(expected: &[(SampleId, bool)], found: &[(SampleId, bool)]) -> Vec<Displaced> {
     let mut numbers: HashMap<(SampleId, bool), VecDeque<u64>> = HashMap::new();
     for (number, &sample) in expected.iter().enumerate() {
         numbers.entry(sample).or_default().push_back(number as u64);

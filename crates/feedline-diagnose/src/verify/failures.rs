@@ -21,7 +21,7 @@ use super::values::Looked;
 const MOST_FINDINGS: usize = 20;
 
 /// The first turn at which another sample comes than should, given as position and id, and is not named as its substitute.
-pub fn unnamed(
+pub(super) fn unnamed(
     expected: &[(u64, SampleId)],
     found: &[SampleId],
     replaced: &[Replaced],

@@ -164,11 +164,11 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    pub fn broken(counterexample: Counterexample) -> Self {
+    pub(super) fn broken(counterexample: Counterexample) -> Self {
         Self::Broken(Box::new(counterexample))
     }
 
-    pub fn report(self, (law, name): (u8, &'static str), seconds: f64) -> LawReport {
+    pub(super) fn report(self, (law, name): (u8, &'static str), seconds: f64) -> LawReport {
         let (verdict, detail, counterexample) = match self {
             Self::Holds(detail) => (Verdict::Pass, detail, None),
             Self::Broken(counterexample) => (Verdict::Fail, counterexample.problem.clone(), Some(counterexample)),

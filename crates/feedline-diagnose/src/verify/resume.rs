@@ -314,15 +314,7 @@ mod tests {
 
     struct Quiet;
 
-    impl Watch for Quiet {
-        fn begins(&self, _: &'static str, _: usize, _: usize) {}
-
-        fn delivered(&self, _: &str, _: u64) {}
-
-        fn wants_to_stop(&self) -> bool {
-            false
-        }
-    }
+    impl Watch for Quiet {}
 
     #[test]
     fn law_4_what_is_prepared_again_is_found_out() {

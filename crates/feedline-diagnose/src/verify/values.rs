@@ -20,12 +20,12 @@ pub(super) struct Looked {
 
 impl Looked {
     /// The plan in strict order.
-    pub fn strict(&self) -> &(Variant, Stream) {
+    pub(super) fn strict(&self) -> &(Variant, Stream) {
         self.other_strict.as_ref().unwrap_or(&self.reference)
     }
 
     /// Whether there were bad samples.
-    pub fn has_bad(&self) -> bool {
+    pub(super) fn has_bad(&self) -> bool {
         let epochs = self.reference.1.epochs.iter().chain(&self.strict().1.epochs);
         epochs.into_iter().any(|epoch| epoch.counted > 0)
     }
