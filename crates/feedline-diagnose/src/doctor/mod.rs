@@ -54,9 +54,9 @@ pub use remedy::{Change, Remedy};
 pub use run_report::RunReport;
 pub use tables::{ConsumersRow, WorkersRow};
 pub use told::Told;
-pub use tried::{Choice, Job, Tried};
+pub use tried::{Choice, Tried};
 pub use verdict::Bound;
-pub use watch::Trainer;
+pub use watch::{Job, Trainer};
 
 use std::path::PathBuf;
 

@@ -23,6 +23,17 @@ const WARM_UP: f64 = 0.25;
 /// Batches that do not count at the beginning, where there are many more.
 const WARM_UP_BATCHES: usize = 4;
 
+/// A plan that runs somewhere for some time.
+#[derive(Clone, Copy, Debug)]
+pub struct Job<'a> {
+    /// What it runs.
+    pub plan: &'a Arc<Plan>,
+    /// Where.
+    pub machine: &'a Machine,
+    /// For how long.
+    pub seconds: f64,
+}
+
 /// What takes batches: a training loop, or something that takes as long.
 pub trait Trainer {
     /// Takes a batch, and makes of it what it works with.
@@ -138,27 +149,17 @@ impl Watched {
     }
 }
 
-/// Runs a plan with a trainer for some seconds.
-pub(super) fn watch(
-    plan: &Arc<Plan>,
-    machine: &Machine,
-    seconds: f64,
-    trainer: &mut dyn Trainer,
-) -> Result<Watched, DoctorError> {
-    let loader = Loader::new(Arc::clone(plan), machine);
-    let watched = watch_loader(&loader, seconds, trainer);
+/// Runs a job with a trainer.
+pub(super) fn watch(job: Job<'_>, trainer: &mut dyn Trainer) -> Result<Watched, DoctorError> {
+    let loader = Loader::new(Arc::clone(job.plan), job.machine);
+    let watched = watch_loader(&loader, job.seconds, trainer);
     loader.close();
     watched
 }
 
 /// The same without a trainer: as fast as it can.
-pub(super) fn watch_alone(
-    plan: &Arc<Plan>,
-    machine: &Machine,
-    seconds: f64,
-    trainer: &mut dyn Trainer,
-) -> Result<Watched, DoctorError> {
-    watch(plan, machine, seconds, &mut Nobody(trainer))
+pub(super) fn watch_alone(job: Job<'_>, trainer: &mut dyn Trainer) -> Result<Watched, DoctorError> {
+    watch(job, &mut Nobody(trainer))
 }
 
 /// Runs a loader with a trainer for some seconds, from the epoch on that is next.

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use feedline_order::{Course, Epoch, SampleId};
 
-use super::content::Content;
+use super::content::{Content, Sides};
 use super::report::Counterexample;
 use super::stream::{At, Begin, EpochStream, Seen, Stream, contents_at};
 use super::subject::{Subject, Variant, VerifyError};
@@ -117,39 +117,46 @@ impl Subject<'_> {
         (epoch, difference): (Epoch, Difference),
         fields: &[std::sync::Arc<str>],
     ) -> Result<Counterexample, VerifyError> {
-        let mut counterexample = Counterexample {
-            law,
-            problem: problem.to_owned(),
-            epoch: Some(epoch.0),
-            configurations: vec![expected.name.clone(), found.name.clone()],
-            ..Counterexample::default()
-        };
-        let name =
-            |id: Option<SampleId>| id.map_or_else(|| "no sample".to_owned(), |id| format!("sample {:?}", self.key(id)));
-        match difference {
-            Difference::Sample { turn, expected: one, found: other } => {
-                counterexample.position = Some(self.position_of(expected, epoch, turn as u64));
-                counterexample.sample = one.or(other).map(|id| self.key(id));
-                counterexample.expected = Some(name(one));
-                counterexample.found = Some(name(other));
-            }
-            Difference::Field { turn, id, field } => {
-                counterexample.position = Some(self.position_of(expected, epoch, turn as u64));
-                counterexample.sample = Some(self.key(id));
-                counterexample.field = fields.get(field).map(ToString::to_string);
-                let order = |variant: &Variant| (variant.settings.order, variant.settings.max_displacement);
-                let is_same_order = order(expected) == order(found) && expected.is_predetermined();
-                let at = if is_same_order { At::Turn(turn as u64) } else { At::Sample(id) };
-                let sides = self.both_sides((expected, found), epoch, (at, field))?;
-                if let Some((byte, one, other)) = sides {
-                    counterexample.byte = byte;
-                    (counterexample.expected, counterexample.found) = (Some(one), Some(other));
-                } else {
-                    counterexample.problem += " (once: run again, they are the same)";
-                }
+        let mut counterexample = self.located((law, problem), (expected, found), (epoch, difference), fields);
+        if let Difference::Field { turn, id, field } = difference {
+            let order = |variant: &Variant| (variant.settings.order, variant.settings.max_displacement);
+            let is_same_order = order(expected) == order(found) && expected.is_predetermined();
+            let at = if is_same_order { At::Turn(turn as u64) } else { At::Sample(id) };
+            match self.both_sides((expected, found), epoch, (at, field))? {
+                Some(sides) => counterexample.differ_at(sides),
+                None => counterexample.problem += " (once: run again, they are the same)",
             }
         }
         Ok(counterexample)
+    }
+
+    /// The place of a difference between two configurations, without the bytes there.
+    pub(super) fn located(
+        &self,
+        (law, problem): (u8, &str),
+        (variant, other): (&Variant, &Variant),
+        (epoch, difference): (Epoch, Difference),
+        fields: &[std::sync::Arc<str>],
+    ) -> Counterexample {
+        let name =
+            |id: Option<SampleId>| id.map_or_else(|| "no sample".to_owned(), |id| format!("sample {:?}", self.key(id)));
+        let (turn, sample, field, sides) = match difference {
+            Difference::Sample { turn, expected, found } => {
+                (turn, expected.or(found), None, Some((name(expected), name(found))))
+            }
+            Difference::Field { turn, id, field } => (turn, Some(id), fields.get(field), None),
+        };
+        let (expected, found) = sides.unzip();
+        Counterexample {
+            epoch: Some(epoch.0),
+            position: Some(self.position_of(variant, epoch, turn as u64)),
+            sample: sample.map(|id| self.key(id)),
+            field: field.map(ToString::to_string),
+            expected,
+            found,
+            configurations: vec![variant.name.clone(), other.name.clone()],
+            ..Counterexample::of(law, problem)
+        }
     }
 
     /// Runs a place in two configurations until they differ, a few times.
@@ -158,7 +165,7 @@ impl Subject<'_> {
         (expected, found): (&Variant, &Variant),
         epoch: Epoch,
         (at, field): (At, usize),
-    ) -> Result<Option<(Option<u64>, String, String)>, VerifyError> {
+    ) -> Result<Option<Sides>, VerifyError> {
         for _ in 0..ATTEMPTS {
             let one: Vec<Content<'_>> = contents_at(self, expected, Begin::Epoch(epoch), at)?;
             let other = contents_at(self, found, Begin::Epoch(epoch), at)?;

@@ -6,6 +6,9 @@ use feedline_data::batch::{FieldData, Loose, Value};
 use feedline_data::dtype::Dtype;
 use xxhash_rust::xxh3::Xxh3;
 
+/// The first byte that differs, none if the form does, and both sides in words.
+pub(super) type Sides = (Option<u64>, String, String);
+
 /// Bytes of a field, and what they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Content<'a> {
@@ -70,7 +73,7 @@ impl<'a> Content<'a> {
     }
 
     /// The first byte that differs, and both sides in words; nothing if they are the same.
-    pub(super) fn first_difference(&self, other: &Content<'_>) -> Option<(Option<u64>, String, String)> {
+    pub(super) fn first_difference(&self, other: &Content<'_>) -> Option<Sides> {
         if self.form != other.form {
             return Some((None, self.form.clone(), other.form.clone()));
         }

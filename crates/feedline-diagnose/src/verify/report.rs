@@ -4,6 +4,9 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::content::Sides;
+use super::subject::VerifyError;
+
 /// The laws of a plan.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verification {
@@ -98,6 +101,19 @@ pub struct Counterexample {
     pub culprit: Option<String>,
 }
 
+impl Counterexample {
+    /// A broken law, without a place.
+    pub(super) fn of(law: u8, problem: impl Into<String>) -> Self {
+        Self { law, problem: problem.into(), ..Self::default() }
+    }
+
+    /// Adds the bytes that differ.
+    pub(super) fn differ_at(&mut self, (byte, expected, found): Sides) {
+        self.byte = byte;
+        (self.expected, self.found) = (Some(expected), Some(found));
+    }
+}
+
 impl fmt::Display for Counterexample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "law {}: {}", self.law, self.problem)?;
@@ -155,26 +171,27 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What a check came to, before it has its name.
+/// What a check returns: where its law holds, what it compared.
+pub(super) type Checked<T = String> = Result<T, Ended>;
+
+/// Why a check ended before it could say that its law holds.
 #[derive(Debug)]
-pub(super) enum Outcome {
-    Holds(String),
+pub(super) enum Ended {
     Broken(Box<Counterexample>),
+    /// The law says nothing about this plan, for this reason.
     Silent(String),
+    Failed(VerifyError),
 }
 
-impl Outcome {
-    pub(super) fn broken(counterexample: Counterexample) -> Self {
+impl From<Counterexample> for Ended {
+    fn from(counterexample: Counterexample) -> Self {
         Self::Broken(Box::new(counterexample))
     }
+}
 
-    pub(super) fn report(self, (law, name): (u8, &'static str), seconds: f64) -> LawReport {
-        let (verdict, detail, counterexample) = match self {
-            Self::Holds(detail) => (Verdict::Pass, detail, None),
-            Self::Broken(counterexample) => (Verdict::Fail, counterexample.problem.clone(), Some(counterexample)),
-            Self::Silent(why) => (Verdict::NotApplicable, why, None),
-        };
-        LawReport { law, name, verdict, detail, counterexample, seconds }
+impl From<VerifyError> for Ended {
+    fn from(error: VerifyError) -> Self {
+        Self::Failed(error)
     }
 }
 
