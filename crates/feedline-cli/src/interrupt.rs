@@ -8,16 +8,9 @@ use anyhow::Result;
 pub(crate) const POLL: Duration = Duration::from_millis(50);
 
 /// The user wants to stop.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("interrupted")]
 pub(crate) struct Interrupted;
-
-impl std::fmt::Display for Interrupted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("interrupted")
-    }
-}
-
-impl std::error::Error for Interrupted {}
 
 /// Asks whether the user wants to stop.
 pub struct Interrupt<'a>(&'a dyn Fn() -> bool);

@@ -29,16 +29,9 @@ const MOST_IDS: u64 = 2_000_000;
 const MOST_UNHEARD: usize = 64;
 
 /// A law is broken: all is said, and the exit code says it, too.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("a law is broken")]
 pub(crate) struct Broken;
-
-impl fmt::Display for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a law is broken")
-    }
-}
-
-impl std::error::Error for Broken {}
 
 /// The laws of a plan.
 #[derive(Debug, Serialize)]

@@ -101,7 +101,6 @@ impl fmt::Display for Change {
         match self {
             Self::Workers { num_workers } => write!(f, "num_workers={num_workers}"),
             Self::Cache { form, ram, disk } => {
-                let form = format!("{form:?}").to_lowercase();
                 let place = if ram.is_some() { "ram" } else { "disk" };
                 let bytes = ByteSize(ram.or(*disk).unwrap_or_default());
                 write!(f, "cache=fl.cache({place}=\"{bytes}\", form=\"{form}\")")

@@ -3,8 +3,6 @@
 //! In: what is known of a job, as one of the three kinds of `evidence.rs`. Out: one bound; of a loader that is seen from outside
 //! only, none if too little is known. Nothing here measures or counts.
 
-use std::fmt;
-
 use feedline_data::cost::{Resource, Times};
 use serde::{Deserialize, Serialize};
 
@@ -34,24 +32,32 @@ const BLOCKED: f64 = 0.1;
 const MUCH_BYTES: f64 = 32.0 * 1024.0 * 1024.0;
 
 /// What bounds a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
     /// The accelerator: loading keeps up.
+    #[strum(to_string = "the step: loading keeps up with it")]
     Step,
     /// Preparer threads, or the cores that they run on.
+    #[strum(to_string = "preparing: the threads, or the cores that they run on, can do no more")]
     Prepare,
     /// The store.
+    #[strum(to_string = "reading: the store gives no more")]
     Read,
     /// The link to another machine.
+    #[strum(to_string = "the network: the link to the data is full")]
     Network,
     /// Slow samples that others have to wait for.
+    #[strum(to_string = "slow samples: others are ready and wait behind them")]
     HeadOfLine,
     /// Ops in Python.
+    #[strum(to_string = "Python: ops in Python run one at a time")]
     Python,
     /// The memory budget.
+    #[strum(to_string = "memory: the budget is too small to prepare enough at once")]
     Memory,
     /// The way of a batch from the loader to the step.
+    #[strum(to_string = "the hand-over: batches take longer from the loader to the step than to prepare")]
     HandOver,
 }
 
@@ -67,21 +73,6 @@ impl Bound {
         Self::Memory,
         Self::HandOver,
     ];
-}
-
-impl fmt::Display for Bound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Step => "the step: loading keeps up with it",
-            Self::Prepare => "preparing: the threads, or the cores that they run on, can do no more",
-            Self::Read => "reading: the store gives no more",
-            Self::Network => "the network: the link to the data is full",
-            Self::HeadOfLine => "slow samples: others are ready and wait behind them",
-            Self::Python => "Python: ops in Python run one at a time",
-            Self::Memory => "memory: the budget is too small to prepare enough at once",
-            Self::HandOver => "the hand-over: batches take longer from the loader to the step than to prepare",
-        })
-    }
 }
 
 impl From<Resource> for Bound {

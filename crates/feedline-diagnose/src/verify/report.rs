@@ -43,26 +43,19 @@ pub struct LawReport {
 }
 
 /// Whether a law holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// It holds for all that was looked at.
+    #[strum(to_string = "pass")]
     Pass,
     /// It does not.
+    #[strum(to_string = "FAIL")]
     Fail,
     /// It says nothing about this plan.
     #[serde(rename = "not applicable")]
+    #[strum(to_string = "not applicable")]
     NotApplicable,
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Pass => "pass",
-            Self::Fail => "FAIL",
-            Self::NotApplicable => "not applicable",
-        })
-    }
 }
 
 /// A place where a law does not hold.
