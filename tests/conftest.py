@@ -76,6 +76,14 @@ def wait_until() -> Callable[..., None]:
     return wait
 
 
+def end(started: list[subprocess.Popen[str]]) -> None:
+    """Kill the processes that still run, and wait for all of them."""
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
 @pytest.fixture
 def start_python(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
     """Start a Python process that runs ``code``; it is killed at the end of the test if it still runs."""
@@ -93,10 +101,7 @@ def start_python(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
         return process
 
     yield start
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+    end(started)
 
 
 @pytest.fixture
@@ -127,10 +132,7 @@ def serve() -> Iterator[Callable[..., tuple[subprocess.Popen[str], str]]]:
         return process, found.group(1)
 
     yield start
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+    end(started)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ const KINDS: [(&str, &str); 5] = [
 
 /// What is, or was, kept.
 #[derive(Debug, Serialize)]
-pub struct Kept {
+pub(crate) struct Kept {
     path: PathBuf,
     kinds: Vec<KeptKind>,
     is_removed: bool,
@@ -48,7 +48,7 @@ impl fmt::Display for Kept {
 }
 
 /// Shows or removes what is kept.
-pub fn cache(command: &CacheCommand, registry: &Registry) -> Result<Kept> {
+pub(crate) fn cache(command: &CacheCommand, registry: &Registry) -> Result<Kept> {
     let folder = registry
         .cache_folder()
         .context("there is no cache folder: FEEDLINE_CACHE is empty, or neither it nor HOME is set")?;

@@ -17,14 +17,14 @@ const LANES: usize = 8;
 
 /// The classifier.
 #[derive(Debug)]
-pub struct Classifier {
+pub(crate) struct Classifier {
     hidden: Layer,
     output: Layer,
 }
 
 /// What a number of samples gave.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Score {
+pub(crate) struct Score {
     samples: u64,
     correct: u64,
     loss: f64,
@@ -32,22 +32,22 @@ pub struct Score {
 
 impl Score {
     /// Samples in it.
-    pub fn samples(&self) -> u64 {
+    pub(crate) fn samples(&self) -> u64 {
         self.samples
     }
 
     /// Mean loss.
-    pub fn loss(&self) -> f64 {
+    pub(crate) fn loss(&self) -> f64 {
         self.loss / self.samples.max(1) as f64
     }
 
     /// Share of samples that were classified right.
-    pub fn accuracy(&self) -> f64 {
+    pub(crate) fn accuracy(&self) -> f64 {
         self.correct as f64 / self.samples.max(1) as f64
     }
 
     /// Adds those of other samples.
-    pub fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: Self) {
         self.samples += other.samples;
         self.correct += other.correct;
         self.loss += other.loss;
@@ -56,12 +56,12 @@ impl Score {
 
 impl Classifier {
     /// For samples of `inputs` numbers in `classes` classes.
-    pub fn new(inputs: usize, classes: usize) -> Self {
+    pub(crate) fn new(inputs: usize, classes: usize) -> Self {
         Self { hidden: Layer::new(inputs, HIDDEN, 1), output: Layer::new(HIDDEN, classes, 2) }
     }
 
     /// One step: `images` are as many samples as there are labels, one after the other.
-    pub fn train(&mut self, images: &[f32], labels: &[usize]) -> Score {
+    pub(crate) fn train(&mut self, images: &[f32], labels: &[usize]) -> Score {
         let mut score = Score::default();
         for (image, &label) in self.samples(images).zip(labels) {
             let (hidden, odds) = self.forward(&image);
@@ -79,7 +79,7 @@ impl Classifier {
     }
 
     /// Classifies without learning.
-    pub fn score(&self, images: &[f32], labels: &[usize]) -> Score {
+    pub(crate) fn score(&self, images: &[f32], labels: &[usize]) -> Score {
         let mut score = Score::default();
         for (image, &label) in self.samples(images).zip(labels) {
             score.add(judge(&self.forward(&image).1, label));

@@ -26,7 +26,7 @@ const RUNS: usize = 3;
 
 /// What samples take.
 #[derive(Debug, Serialize)]
-pub struct Costing {
+pub(crate) struct Costing {
     plan: PathBuf,
     #[serde(flatten)]
     found: Found,
@@ -100,7 +100,7 @@ fn show_sample(sample: &str, seeds: &[SeedCost], f: &mut fmt::Formatter<'_>) -> 
 }
 
 /// Measures the plan's samples, or one of them.
-pub fn cost(typed: &CostArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Costing> {
+pub(crate) fn cost(typed: &CostArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Costing> {
     let document = plan::read(&typed.plan)?;
     let found = match &typed.sample {
         Some(sample) => of_sample(sample, &typed.seeds, &document, registry, interrupt),

@@ -28,7 +28,7 @@ const EPOCHS: u64 = 2;
 
 /// What to demonstrate.
 #[derive(Clone, Debug)]
-pub struct Demo {
+pub(crate) struct Demo {
     images: u64,
     sides: (u32, u32),
     place: Place,
@@ -50,7 +50,7 @@ impl From<DemoArguments> for Demo {
 
 /// What happened.
 #[derive(Clone, Debug, Serialize)]
-pub struct Demonstrated {
+pub(crate) struct Demonstrated {
     images: u64,
     classes: u32,
     chance: f64,
@@ -110,7 +110,7 @@ const TRAIN: &str = "train.toml";
 const HELD_OUT: &str = "held_out.toml";
 
 /// Makes pictures, trains on them and tells.
-pub fn demo(what: &Demo, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Demonstrated> {
+pub(crate) fn demo(what: &Demo, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Demonstrated> {
     match &what.place {
         Place::Temporary => {
             let base = environment::temporary_folder();

@@ -17,7 +17,7 @@ const NODE_SOCKET: &str = "FEEDLINE_NODE";
 const RUNTIME_FOLDER: &str = "XDG_RUNTIME_DIR";
 
 /// Where the node of this user listens.
-pub fn node_socket() -> PathBuf {
+pub(crate) fn node_socket() -> PathBuf {
     let given = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(socket) = given(NODE_SOCKET) {
         return socket;
@@ -28,7 +28,7 @@ pub fn node_socket() -> PathBuf {
 }
 
 /// The folder for what can be made again, if something is to be kept.
-pub fn cache_folder() -> Option<PathBuf> {
+pub(crate) fn cache_folder() -> Option<PathBuf> {
     choose_cache(std::env::var_os(CACHE_FOLDER), std::env::var_os(USER_CACHE), std::env::var_os(HOME))
 }
 
@@ -44,7 +44,7 @@ fn choose_cache(chosen: Option<OsString>, users: Option<OsString>, home: Option<
 
 /// An argument with `~` at the beginning of a path, also behind `--option=`, as the home folder. Shells do not expand
 /// `~` in quotes and behind `=`.
-pub fn with_home(argument: OsString) -> OsString {
+pub(crate) fn with_home(argument: OsString) -> OsString {
     expanded(argument, std::env::var_os(HOME).as_ref())
 }
 
@@ -62,12 +62,12 @@ fn expanded(argument: OsString, home: Option<&OsString>) -> OsString {
 }
 
 /// Where temporary folders go (`TMPDIR`).
-pub fn temporary_folder() -> PathBuf {
+pub(crate) fn temporary_folder() -> PathBuf {
     std::env::temp_dir()
 }
 
 /// Memory that this process may use, in bytes, where the system tells.
-pub fn memory_bytes() -> Option<u64> {
+pub(crate) fn memory_bytes() -> Option<u64> {
     let of_machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_of(&text));
     let of_group = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
     [of_machine, of_group].into_iter().flatten().min()
@@ -80,7 +80,7 @@ fn total_of(meminfo: &str) -> Option<u64> {
 }
 
 /// Cores that this process may use.
-pub fn cores() -> usize {
+pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 

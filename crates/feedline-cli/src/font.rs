@@ -3,12 +3,12 @@
 use font8x8::legacy::BASIC_LEGACY;
 
 /// Columns of one character.
-pub const WIDTH: usize = 8;
+pub(crate) const WIDTH: usize = 8;
 /// Rows of one character.
-pub const HEIGHT: usize = 8;
+pub(crate) const HEIGHT: usize = 8;
 
 /// The pixels (column, row) of a text; what is not printable ASCII becomes a question mark.
-pub fn pixels(text: &str) -> impl Iterator<Item = (usize, usize)> + '_ {
+pub(crate) fn pixels(text: &str) -> impl Iterator<Item = (usize, usize)> + '_ {
     text.chars().enumerate().flat_map(|(number, character)| {
         let printable = if character == ' ' || character.is_ascii_graphic() { character } else { '?' };
         let rows = BASIC_LEGACY[printable as usize];
@@ -20,7 +20,7 @@ pub fn pixels(text: &str) -> impl Iterator<Item = (usize, usize)> + '_ {
 }
 
 /// The text, cut to a number of characters; two dots say that something is missing.
-pub fn cut(text: &str, most: usize) -> String {
+pub(crate) fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
     }

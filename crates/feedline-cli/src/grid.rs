@@ -10,7 +10,7 @@ use crate::font;
 use crate::picture::Picture;
 
 /// Channels of the drawing.
-pub const CHANNELS: u8 = 3;
+pub(crate) const CHANNELS: u8 = 3;
 const RGB: usize = CHANNELS as usize;
 /// Least and greatest side of a picture's part of a cell.
 const SIDES: (usize, usize) = (96, 256);
@@ -23,7 +23,7 @@ const INK: u8 = 225;
 
 /// The measures of a grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grid {
+pub(crate) struct Grid {
     /// Cells in a row.
     pub columns: usize,
     /// Rows of cells.
@@ -34,7 +34,7 @@ pub struct Grid {
 
 impl Grid {
     /// A grid for these pictures, about as wide as high.
-    pub fn new<'a>(pictures: impl ExactSizeIterator<Item = &'a Picture>) -> Self {
+    pub(crate) fn new<'a>(pictures: impl ExactSizeIterator<Item = &'a Picture>) -> Self {
         let count = pictures.len().max(1);
         let columns = (1..=count).find(|side| side * side >= count).unwrap_or(1);
         let (width, height) =
@@ -48,17 +48,17 @@ impl Grid {
     }
 
     /// Columns of pixels.
-    pub fn width(&self) -> usize {
+    pub(crate) fn width(&self) -> usize {
         GAP + self.columns * (self.cell_width + GAP)
     }
 
     /// Rows of pixels.
-    pub fn height(&self) -> usize {
+    pub(crate) fn height(&self) -> usize {
         GAP + self.rows * (self.cell_height + LABEL + GAP)
     }
 
     /// Packed RGB pixels of the whole grid.
-    pub fn draw(&self, labelled: &[(Picture, String)]) -> Result<Vec<u8>> {
+    pub(crate) fn draw(&self, labelled: &[(Picture, String)]) -> Result<Vec<u8>> {
         let mut canvas = Canvas { width: self.width(), pixels: vec![BACKGROUND; self.width() * self.height() * RGB] };
         let mut resampler = Resampler::new();
         for (number, (picture, label)) in labelled.iter().enumerate() {

@@ -20,7 +20,7 @@ use crate::{environment, plan};
 
 /// What was done.
 #[derive(Debug, Serialize)]
-pub struct Indexing {
+pub(crate) struct Indexing {
     path: String,
     cache_folder: PathBuf,
     #[serde(flatten)]
@@ -56,7 +56,7 @@ impl fmt::Display for Indexing {
 }
 
 /// Makes the indexes that are missing.
-pub fn index(typed: &IndexArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Indexing> {
+pub(crate) fn index(typed: &IndexArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Indexing> {
     let start = Instant::now();
     let folder = registry
         .cache_folder()

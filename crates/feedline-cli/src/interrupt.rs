@@ -5,19 +5,12 @@ use std::time::Duration;
 use anyhow::Result;
 
 /// Longest time between two questions.
-pub const POLL: Duration = Duration::from_millis(50);
+pub(crate) const POLL: Duration = Duration::from_millis(50);
 
 /// The user wants to stop.
-#[derive(Clone, Copy, Debug)]
-pub struct Interrupted;
-
-impl std::fmt::Display for Interrupted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("interrupted")
-    }
-}
-
-impl std::error::Error for Interrupted {}
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("interrupted")]
+pub(crate) struct Interrupted;
 
 /// Asks whether the user wants to stop.
 pub struct Interrupt<'a>(&'a dyn Fn() -> bool);

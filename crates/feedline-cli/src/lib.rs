@@ -9,6 +9,7 @@
 //!
 //! Always true: the process is never ended from here; a closed pipe is no error; with `--json` stdout is exactly one JSON
 //! document; environment variables are read in `environment.rs` only.
+#![warn(unreachable_pub)]
 
 mod arguments;
 mod cache;
@@ -85,7 +86,7 @@ fn dispatch(command: Command, registry: Registry, interrupt: &Interrupt<'_>, out
         _ => registry,
     });
     match command {
-        Command::Run(arguments) => output.write(&run::run(arguments.into(), &registry, interrupt)?),
+        Command::Run(arguments) => output.write(&run::run(arguments, &registry, interrupt)?),
         Command::Show(arguments) => output.write(&show::show(arguments, &registry, interrupt)?),
         Command::Index(arguments) => output.write(&index::index(&arguments, &registry, interrupt)?),
         Command::Cost(arguments) => output.write(&cost::cost(&arguments, &registry, interrupt)?),

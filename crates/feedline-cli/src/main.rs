@@ -4,8 +4,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use feedline_data::op::CheckError;
-use feedline_data::plan::{PlanError, Registry};
+use feedline_data::op::{CheckError, MisplacedOp};
+use feedline_data::plan::Registry;
 
 /// Large memory of the engine goes back to the system when it is freed.
 #[global_allocator]
@@ -38,7 +38,7 @@ fn registry() -> Registry {
     registry.op_with("Map", |_| {
         let problem =
             "this binary has no Python; run the plan with the feedline command of the wheel (pip install feedline)";
-        Err(PlanError::Check(CheckError::Parameter { op: "Map", problem: problem.to_owned() }))
+        Err(MisplacedOp { op: "Map".to_owned(), cause: CheckError::Parameter(problem.to_owned()) }.into())
     });
     registry
 }

@@ -26,7 +26,7 @@ const NEXT_JOB: Duration = Duration::from_secs(1);
 
 /// What was served.
 #[derive(Debug, Serialize)]
-pub struct Served {
+pub(crate) struct Served {
     socket: PathBuf,
     jobs: u64,
     seconds: f64,
@@ -39,7 +39,7 @@ impl fmt::Display for Served {
 }
 
 /// Serves until the user stops it or, if that is asked for, until its last job has gone.
-pub fn node(typed: &NodeArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Served> {
+pub(crate) fn node(typed: &NodeArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Served> {
     let machine_bytes = environment::memory_bytes();
     let unasked = machine_bytes.map(|bytes| (bytes / 2).min(MOST_UNASKED));
     let memory_bytes = typed.memory.map(|bytes| bytes.0).or(unasked);

@@ -31,7 +31,7 @@ const WARM_UP: f64 = 0.5;
 
 /// What a storage server does for a plan.
 #[derive(Debug, Serialize)]
-pub struct Offloading {
+pub(crate) struct Offloading {
     plan: PathBuf,
     ops: Vec<String>,
     /// Samples a second, measured.
@@ -73,10 +73,14 @@ impl fmt::Display for Offloading {
 }
 
 /// Measures and decides.
-pub fn offload(typed: &OffloadArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Offloading> {
+pub(crate) fn offload(
+    typed: &OffloadArguments,
+    registry: &Arc<Registry>,
+    interrupt: &Interrupt<'_>,
+) -> Result<Offloading> {
     let found = explain(typed, registry, interrupt).with_context(|| format!("in plan {:?}", typed.plan))?;
     let (report, plots) = (found.to_string(), plots::plots(&found.ops, &found.report.points));
-    Drawing { title: "feedline offload", report, plots }.write(typed.html.as_ref(), typed.svg.as_ref())?;
+    Drawing { title: "feedline offload", report, plots }.write(typed.drawn.html.as_ref(), typed.drawn.svg.as_ref())?;
     Ok(found)
 }
 

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 /// Writes a report in the form that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Output {
+pub(crate) enum Output {
     /// For people.
     Text,
     /// For programs.
@@ -21,12 +21,12 @@ pub enum Output {
 
 impl Output {
     /// The form that `--json` asks for.
-    pub fn new(is_json: bool) -> Self {
+    pub(crate) fn new(is_json: bool) -> Self {
         if is_json { Self::Json } else { Self::Text }
     }
 
     /// Writes the report of a command.
-    pub fn write<R: Serialize + Display>(self, report: &R) -> Result<()> {
+    pub(crate) fn write<R: Serialize + Display>(self, report: &R) -> Result<()> {
         let mut text = match self {
             Self::Text => report.to_string(),
             Self::Json => serde_json::to_string_pretty(report).context("cannot write the report as JSON")?,
@@ -41,7 +41,7 @@ impl Output {
 }
 
 /// Says that a command failed and why: a line on stderr and, for programs, a document on stdout.
-pub fn fail(output: Output, error: &anyhow::Error) {
+pub(crate) fn fail(output: Output, error: &anyhow::Error) {
     #[derive(Serialize)]
     struct Failure {
         error: String,
@@ -60,12 +60,12 @@ pub fn fail(output: Output, error: &anyhow::Error) {
 }
 
 /// Writes a line to stderr. Where that is closed, nobody listens, and the exit code says the rest.
-pub fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     writeln!(io::stderr().lock(), "{line}").unwrap_or_default();
 }
 
 /// Prints help, the version or what is wrong with the arguments; gives the exit code.
-pub fn usage(usage: &clap::Error) -> i32 {
+pub(crate) fn usage(usage: &clap::Error) -> i32 {
     match usage.print() {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => 1,
         _ => usage.exit_code(),
@@ -73,6 +73,6 @@ pub fn usage(usage: &clap::Error) -> i32 {
 }
 
 /// Whether nobody reads stdout any more.
-pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
+pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

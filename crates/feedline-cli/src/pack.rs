@@ -23,7 +23,7 @@ const NAMED_DAMAGED: usize = 10;
 
 /// What to pack.
 #[derive(Debug)]
-pub struct Pack {
+pub(crate) struct Pack {
     src: String,
     folder: PathBuf,
     options: Options,
@@ -49,7 +49,7 @@ impl From<PackArguments> for Pack {
 
 /// What was packed. MB are 10^6 bytes; bytes and time are those of this run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Packed {
+pub(crate) struct Packed {
     path: PathBuf,
     samples: u64,
     shards: u64,
@@ -68,7 +68,7 @@ pub struct Packed {
 }
 
 /// Packs the source.
-pub fn pack(what: &Pack, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Packed> {
+pub(crate) fn pack(what: &Pack, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Packed> {
     let start = Instant::now();
     let source = plan::open_source(&what.src, registry, interrupt)?;
     let progress = Progress::new("samples", source.len());

@@ -7,7 +7,7 @@ use half::{bf16, f16};
 
 /// An array of one sample.
 #[derive(Clone, Copy, Debug)]
-pub struct Array<'a> {
+pub(crate) struct Array<'a> {
     /// Element type.
     pub dtype: Dtype,
     /// Sides, outermost first.
@@ -18,7 +18,7 @@ pub struct Array<'a> {
 
 /// Mean and deviation per channel, or one for all.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Scale {
+pub(crate) struct Scale {
     /// What was taken off.
     pub mean: Vec<f32>,
     /// What the rest was divided by.
@@ -27,7 +27,7 @@ pub struct Scale {
 
 /// A picture in RGB.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Picture {
+pub(crate) struct Picture {
     /// Columns.
     pub width: usize,
     /// Rows.
@@ -47,7 +47,7 @@ struct Axes {
 
 impl Array<'_> {
     /// Whether it can be shown.
-    pub fn is_picture(&self) -> bool {
+    pub(crate) fn is_picture(&self) -> bool {
         self.axes().is_some()
     }
 
@@ -69,7 +69,7 @@ impl Array<'_> {
     }
 
     /// The value of a whole number without sides.
-    pub fn as_integer(&self) -> Option<i64> {
+    pub(crate) fn as_integer(&self) -> Option<i64> {
         match (self.dtype, self.shape) {
             (Dtype::I64, []) => Some(i64::from_ne_bytes(self.bytes.try_into().ok()?)),
             (Dtype::I32, []) => Some(i32::from_ne_bytes(self.bytes.try_into().ok()?).into()),
@@ -92,7 +92,7 @@ impl Array<'_> {
 
 impl Picture {
     /// The picture in an array; floats are scaled back, or from least to greatest where it is not known how.
-    pub fn new(array: &Array<'_>, scale: Option<&Scale>) -> Option<Self> {
+    pub(crate) fn new(array: &Array<'_>, scale: Option<&Scale>) -> Option<Self> {
         let axes = array.axes()?;
         let values = array.floats();
         let to_unit = match scale {

@@ -16,20 +16,23 @@ use crate::environment;
 use crate::interrupt::{Interrupt, POLL};
 
 /// Reads a plan as it is written.
-pub fn read(path: &Path) -> Result<Document> {
+pub(crate) fn read(path: &Path) -> Result<Document> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read plan {path:?}"))?;
     Document::parse(&text).with_context(|| format!("in plan {path:?}"))
 }
 
 /// Opens the source of a plan and checks it.
-pub fn open(document: Document, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Arc<Plan>> {
+pub(crate) fn open(document: Document, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Arc<Plan>> {
     let registry = Arc::clone(registry);
     Ok(Arc::new(wait_for(move || document.open(&registry), interrupt)??))
 }
 
 /// Does what takes long and cannot be stopped, such as to list a large folder, in a thread of its own: after Ctrl-C that is
 /// left to the process's end.
-pub fn wait_for<T: Send + 'static>(open: impl FnOnce() -> T + Send + 'static, interrupt: &Interrupt<'_>) -> Result<T> {
+pub(crate) fn wait_for<T: Send + 'static>(
+    open: impl FnOnce() -> T + Send + 'static,
+    interrupt: &Interrupt<'_>,
+) -> Result<T> {
     let (sender, receiver) = mpsc::sync_channel(1);
     let opener = thread::Builder::new().name("feedline-open".to_owned());
     let opener = opener.spawn(move || {
@@ -50,7 +53,7 @@ pub fn wait_for<T: Send + 'static>(open: impl FnOnce() -> T + Send + 'static, in
 }
 
 /// Opens what `SRC` names: a plan's source, shards or a folder.
-pub fn open_source(src: &str, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Arc<dyn Source>> {
+pub(crate) fn open_source(src: &str, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Arc<dyn Source>> {
     let registry = Arc::clone(registry);
     if Path::new(src).extension().is_some_and(|ending| ending == "toml") {
         let table = read(src.as_ref())?.source;
@@ -62,7 +65,7 @@ pub fn open_source(src: &str, registry: &Arc<Registry>, interrupt: &Interrupt<'_
 }
 
 /// What this machine gives.
-pub fn machine() -> Machine {
+pub(crate) fn machine() -> Machine {
     Machine {
         memory_bytes: environment::memory_bytes(),
         cache_folder: environment::cache_folder().map(Into::into),
@@ -71,12 +74,12 @@ pub fn machine() -> Machine {
 }
 
 /// A loader with what this machine gives.
-pub fn loader(plan: Arc<Plan>) -> Loader {
+pub(crate) fn loader(plan: Arc<Plan>) -> Loader {
     Loader::new(plan, &machine())
 }
 
 /// Waits for the next batch; none at the end of the epoch.
-pub fn next(loader: &Loader, iteration: Iteration, interrupt: &Interrupt<'_>) -> Result<Option<Batch>> {
+pub(crate) fn next(loader: &Loader, iteration: Iteration, interrupt: &Interrupt<'_>) -> Result<Option<Batch>> {
     loop {
         interrupt.check()?;
         match loader.next_within(iteration, POLL)? {

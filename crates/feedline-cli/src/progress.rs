@@ -6,11 +6,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// A bar, removed when dropped.
 #[derive(Debug)]
-pub struct Progress(ProgressBar);
+pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
     /// A bar over `len` things of work called `what`.
-    pub fn new(what: &'static str, len: u64) -> Self {
+    pub(crate) fn new(what: &'static str, len: u64) -> Self {
         let target =
             if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let style = ProgressStyle::with_template("{prefix} [{bar:12}] {pos}/{len} {eta} left {wide_msg}")
@@ -20,22 +20,22 @@ impl Progress {
     }
 
     /// One more is done.
-    pub fn advance(&self) {
+    pub(crate) fn advance(&self) {
         self.0.inc(1);
     }
 
     /// There are so many to do.
-    pub fn of(&self, len: u64) {
+    pub(crate) fn of(&self, len: u64) {
         self.0.set_length(len);
     }
 
     /// So many are done.
-    pub fn reach(&self, position: u64) {
+    pub(crate) fn reach(&self, position: u64) {
         self.0.set_position(position);
     }
 
     /// Shows numbers behind the bar; `text` is called only if somebody can see it.
-    pub fn show(&self, text: impl FnOnce() -> String) {
+    pub(crate) fn show(&self, text: impl FnOnce() -> String) {
         if !self.0.is_hidden() {
             self.0.set_message(text());
         }

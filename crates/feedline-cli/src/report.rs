@@ -10,7 +10,7 @@ use serde::Serialize;
 
 /// A run in numbers. MB are 10^6 bytes.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub(crate) struct Report {
     plan: PathBuf,
     samples: u64,
     batches: u64,
@@ -28,7 +28,7 @@ pub struct Report {
 
 /// One epoch in numbers.
 #[derive(Clone, Debug, Serialize)]
-pub struct EpochReport {
+pub(crate) struct EpochReport {
     /// Its number.
     pub epoch: u64,
     /// Batches received.
@@ -45,7 +45,14 @@ pub struct EpochReport {
 
 impl EpochReport {
     /// The numbers between two snapshots.
-    pub fn new(epoch: u64, batches: u64, samples: u64, time: Duration, before: &Snapshot, after: &Snapshot) -> Self {
+    pub(crate) fn new(
+        epoch: u64,
+        batches: u64,
+        samples: u64,
+        time: Duration,
+        before: &Snapshot,
+        after: &Snapshot,
+    ) -> Self {
         let seconds = time.as_secs_f64();
         let start = start_seconds(after) - start_seconds(before);
         Self {
@@ -61,7 +68,7 @@ impl EpochReport {
 
 impl Report {
     /// Puts the numbers together.
-    pub fn new(
+    pub(crate) fn new(
         plan: PathBuf,
         seconds: f64,
         first_batch: Option<Duration>,
@@ -86,7 +93,7 @@ impl Report {
 }
 
 /// Seconds that the consumer waited for the first batch after a start or a jump.
-pub fn start_seconds(snapshot: &Snapshot) -> f64 {
+pub(crate) fn start_seconds(snapshot: &Snapshot) -> f64 {
     snapshot.stall_seconds.get(Phase::Start.name()).copied().unwrap_or_default()
 }
 

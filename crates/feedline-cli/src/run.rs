@@ -3,7 +3,6 @@
 //! In: a plan, how much of it to run. Out: a [`Report`]. Nothing is done with the batches, so what is measured is the
 //! loader alone.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,40 +20,24 @@ use crate::report::{EpochReport, Report, start_seconds};
 /// Time between two changes of the numbers behind the progress bar.
 const SHOW_EVERY: Duration = Duration::from_millis(200);
 
-/// What to run.
-#[derive(Debug)]
-pub struct Run {
-    plan: PathBuf,
-    epochs: u64,
-    most_batches: u64,
-    workers: Option<Workers>,
-}
-
-impl From<RunArguments> for Run {
-    fn from(typed: RunArguments) -> Self {
-        let RunArguments { plan, epochs, batches, num_workers } = typed;
-        let workers = num_workers.map(Workers::Count);
-        Self { plan, epochs, most_batches: batches.unwrap_or(u64::MAX), workers }
-    }
-}
-
 /// Runs the plan.
-pub fn run(what: Run, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Report> {
-    let mut document = plan::read(&what.plan)?;
-    if let Some(workers) = what.workers {
-        document.config.num_workers = workers;
+pub(crate) fn run(typed: RunArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Report> {
+    let mut document = plan::read(&typed.plan)?;
+    if let Some(workers) = typed.num_workers {
+        document.config.num_workers = Workers::Count(workers);
     }
-    let opened = plan::open(document, registry, interrupt).with_context(|| format!("in plan {:?}", what.plan))?;
-    let batches_per_epoch = opened.batches_per_epoch().min(what.most_batches);
+    let opened = plan::open(document, registry, interrupt).with_context(|| format!("in plan {:?}", typed.plan))?;
+    let most_batches = typed.batches.unwrap_or(u64::MAX);
+    let batches_per_epoch = opened.batches_per_epoch().min(most_batches);
     let loader = plan::loader(opened);
-    let progress = Progress::new("batches", batches_per_epoch.saturating_mul(what.epochs));
+    let progress = Progress::new("batches", batches_per_epoch.saturating_mul(typed.epochs));
     let mut pace = Pace { start: Instant::now(), first_batch: None, shown: Instant::now(), progress };
     let epochs: Result<Vec<_>> =
-        (0..what.epochs).map(|_| run_epoch(&loader, what.most_batches, &mut pace, interrupt)).collect();
+        (0..typed.epochs).map(|_| run_epoch(&loader, most_batches, &mut pace, interrupt)).collect();
     let seconds = pace.start.elapsed().as_secs_f64();
     let snapshot = loader.snapshot();
     loader.close();
-    Ok(Report::new(what.plan, seconds, pace.first_batch, epochs?, snapshot))
+    Ok(Report::new(typed.plan, seconds, pace.first_batch, epochs?, snapshot))
 }
 
 /// When things happened, and who is told.

@@ -24,7 +24,7 @@ use crate::whole::write_whole;
 
 /// What was drawn.
 #[derive(Clone, Debug, Serialize)]
-pub struct Shown {
+pub(crate) struct Shown {
     path: PathBuf,
     samples: usize,
     epoch: u64,
@@ -44,7 +44,7 @@ impl fmt::Display for Shown {
 }
 
 /// Draws the first samples.
-pub fn show(what: ShowArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Shown> {
+pub(crate) fn show(what: ShowArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Shown> {
     if what.out.extension().is_none_or(|ending| !ending.eq_ignore_ascii_case("png")) {
         return Err(anyhow!("{:?} does not end in .png, the format that is written", what.out));
     }

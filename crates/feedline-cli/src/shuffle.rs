@@ -20,7 +20,7 @@ use crate::plot::Drawing;
 
 /// How good a shuffle is.
 #[derive(Debug, Serialize)]
-pub struct Shuffling {
+pub(crate) struct Shuffling {
     plan: PathBuf,
     epoch: u64,
     #[serde(flatten)]
@@ -76,13 +76,17 @@ fn row(f: &mut fmt::Formatter<'_>, name: &str, [stored, plan, full]: &[String; 3
 }
 
 /// Looks at the order of a plan.
-pub fn shuffle(typed: &ShuffleArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Shuffling> {
+pub(crate) fn shuffle(
+    typed: &ShuffleArguments,
+    registry: &Arc<Registry>,
+    interrupt: &Interrupt<'_>,
+) -> Result<Shuffling> {
     let within = || format!("in plan {:?}", typed.plan);
     let opened = plan::open(plan::read(&typed.plan)?, registry, interrupt).with_context(within)?;
     let epoch = Epoch(typed.epoch);
     let report = plan::wait_for(move || opened.shuffle_report(epoch), interrupt)?.with_context(within)?;
     let shuffling = Shuffling { plan: typed.plan.clone(), epoch: typed.epoch, report };
     let (report, plots) = (shuffling.to_string(), plots::plots(&shuffling.report));
-    Drawing { title: "feedline shuffle", report, plots }.write(typed.html.as_ref(), typed.svg.as_ref())?;
+    Drawing { title: "feedline shuffle", report, plots }.write(typed.drawn.html.as_ref(), typed.drawn.svg.as_ref())?;
     Ok(shuffling)
 }

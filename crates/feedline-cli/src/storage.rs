@@ -19,7 +19,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// What was served.
 #[derive(Debug, Serialize)]
-pub struct Served {
+pub(crate) struct Served {
     scheme: &'static str,
     listen: SocketAddr,
     seconds: f64,
@@ -32,7 +32,11 @@ impl fmt::Display for Served {
 }
 
 /// Serves until the user stops it.
-pub fn storage(typed: &StorageArguments, cache_folder: Option<&Path>, interrupt: &Interrupt<'_>) -> Result<Served> {
+pub(crate) fn storage(
+    typed: &StorageArguments,
+    cache_folder: Option<&Path>,
+    interrupt: &Interrupt<'_>,
+) -> Result<Served> {
     let token = match &typed.token_file {
         Some(path) => Some(Token::read(path).with_context(|| format!("cannot read the token in {path:?}"))?),
         None => None,

@@ -113,7 +113,7 @@ impl fmt::Display for Report {
 }
 
 /// Looks until the user stops it.
-pub fn top(typed: &TopArguments, output: Output, interrupt: &Interrupt<'_>) -> Result<()> {
+pub(crate) fn top(typed: &TopArguments, output: Output, interrupt: &Interrupt<'_>) -> Result<()> {
     let socket = typed.socket.clone().unwrap_or_else(environment::node_socket);
     let stats = || -> Result<Value> {
         let text = look(&socket)?;

@@ -29,16 +29,9 @@ const MOST_IDS: u64 = 2_000_000;
 const MOST_UNHEARD: usize = 64;
 
 /// A law is broken: all is said, and the exit code says it, too.
-#[derive(Clone, Copy, Debug)]
-pub struct Broken;
-
-impl fmt::Display for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a law is broken")
-    }
-}
-
-impl std::error::Error for Broken {}
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("a law is broken")]
+pub(crate) struct Broken;
 
 /// The laws of a plan.
 #[derive(Debug, Serialize)]
@@ -105,7 +98,7 @@ impl Telling {
 }
 
 /// Looks at the laws, and writes what was found.
-pub fn verify(
+pub(crate) fn verify(
     typed: &VerifyArguments,
     registry: &Arc<Registry>,
     interrupt: &Interrupt<'_>,

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 /// Writes a file under another name and renames it, so that it is whole as soon as it is there.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let part = path.with_added_extension("part");
     // What a run that was killed left there, or a link that somebody put there, is removed, not followed.
     fs::remove_file(&part).unwrap_or_default();

@@ -6,11 +6,14 @@
 //! that is nearest above it. Files without an index, and crops that need more bytes than the file has, count as whole files.
 //! Times are of the CPU, the best of three. Ends with an error if any pixel differs from that of a decode by the index.
 
+mod crops;
+
 use std::error::Error;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crops::Random;
 use feedline_codec::{
     DecodeOptions, Encoded, Mode, Picture, Rect, Scale, SeekIndex, Trimmed, decode_part_into, read_header,
 };
@@ -142,31 +145,5 @@ impl Sum {
         println!("decode trimmed       {trimmed:.3} ms");
         println!("decode by index      {indexed:.3} ms");
         println!("crops that differ    {different}");
-    }
-}
-
-struct Random(u64);
-
-impl Random {
-    fn unit(&mut self) -> f64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    fn crop(&mut self, width: u32, height: u32) -> Rect {
-        for _ in 0..10 {
-            let area = f64::from(width) * f64::from(height) * (0.08 + 0.92 * self.unit());
-            let aspect = (0.75_f64.ln() + self.unit() * (16.0_f64 / 9.0).ln()).exp();
-            let (w, h) = ((area * aspect).sqrt().round() as u32, (area / aspect).sqrt().round() as u32);
-            if w > 0 && w <= width && h > 0 && h <= height {
-                let left = (self.unit() * f64::from(width - w + 1)) as u32;
-                let top = (self.unit() * f64::from(height - h + 1)) as u32;
-                return Rect { left, top, width: w, height: h };
-            }
-        }
-        let side = width.min(height);
-        Rect { left: (width - side) / 2, top: (height - side) / 2, width: side, height: side }
     }
 }

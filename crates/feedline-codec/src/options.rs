@@ -82,13 +82,13 @@ pub(crate) struct Target<'a, 'o> {
 
 impl Target<'_, '_> {
     /// Memory for this many pixels, of the whole picture or a part of it.
-    pub fn pixels(&mut self, width: u32, height: u32) -> Result<&mut [u8], CodecError> {
+    pub(crate) fn pixels(&mut self, width: u32, height: u32) -> Result<&mut [u8], CodecError> {
         let channels = self.options.mode.channels();
         grow(self.pixels, u64::from(width) * u64::from(height) * u64::from(channels))
     }
 
     /// A decoder that finds another size than the header has walked over other bytes than the limit was checked on.
-    pub fn check_size(&self, format: Format, width: u32, height: u32) -> Result<(), CodecError> {
+    pub(crate) fn check_size(&self, format: Format, width: u32, height: u32) -> Result<(), CodecError> {
         if (width, height) == (self.width, self.height) {
             return Ok(());
         }

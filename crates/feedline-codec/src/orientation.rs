@@ -25,7 +25,7 @@ impl Orientation {
     }
 
     /// Whether a row of the stored picture is a column of the seen one.
-    pub fn swaps_sides(self) -> bool {
+    pub(crate) fn swaps_sides(self) -> bool {
         self.0 >= 5
     }
 

@@ -7,7 +7,7 @@ use feedline_codec::{
     Encoded, JpegCoding, Mode, NotSeekable, Orientation, Picture, Rect, Scale, SeekIndex, Subsampling,
     decode_part_into, encode_jpeg_as, read_header,
 };
-use support::{CODINGS, Numbers, SAMPLINGS, SIZES, assert_same, crop, decode, options, picture};
+use support::{Numbers, SAMPLINGS, SIZES, assert_same, crop, decode, every_flavour, options, picture};
 
 /// Compares crops by region, by the index over the whole file, and by the index over just the bytes that it names.
 #[track_caller]
@@ -41,19 +41,10 @@ fn check(file: &[u8], mode: Mode, crops: usize, numbers: &mut Numbers, what: &st
 
 #[test]
 fn law_8_crops_of_every_flavour_are_those_of_a_full_decode() {
-    let mut numbers = Numbers(5);
-    for (width, height) in SIZES {
-        for sampling in SAMPLINGS {
-            for coding in CODINGS {
-                let quality = [3, 40, 85, 97][numbers.below(4) as usize];
-                let pixels = picture(&mut numbers, width, height, 3);
-                let file = encode_jpeg_as(coding, &pixels, (width, height, 3), quality, sampling).unwrap();
-                let what = format!("{width}x{height} {sampling:?} {coding:?} quality {quality}");
-                assert!(SeekIndex::build(&file).is_ok(), "{what}: {:?}", SeekIndex::build(&file));
-                check(&file, Mode::Rgb, 24, &mut numbers, &what);
-            }
-        }
-    }
+    every_flavour(&mut Numbers(5), |file, numbers, what| {
+        assert!(SeekIndex::build(file).is_ok(), "{what}: {:?}", SeekIndex::build(file));
+        check(file, Mode::Rgb, 24, numbers, what);
+    });
 }
 
 #[test]

@@ -7,7 +7,7 @@ use feedline_codec::{
     BadTrimmed, CodecError, DecodeOptions, Encoded, JpegCoding, Mode, Picture, Rect, Scale, SeekIndex, Subsampling,
     Trimmed, decode_into, decode_part_into, encode_jpeg_as, read_header,
 };
-use support::{CODINGS, Numbers, SAMPLINGS, SIZES, assert_same, crop, options, picture};
+use support::{CODINGS, Numbers, SAMPLINGS, assert_same, crop, every_flavour, options, picture};
 
 const SCALES: [Option<Scale>; 5] =
     [None, Some(Scale::Full), Some(Scale::Half), Some(Scale::Quarter), Some(Scale::Eighth)];
@@ -44,21 +44,12 @@ fn check(file: &[u8], options: &DecodeOptions<'_>, crops: usize, numbers: &mut N
 
 #[test]
 fn law_8_trimmed_crops_of_every_flavour_are_those_of_a_full_decode() {
-    let mut numbers = Numbers(51);
-    for (width, height) in SIZES {
-        for sampling in SAMPLINGS {
-            for coding in CODINGS {
-                let quality = [3, 40, 85, 97][numbers.below(4) as usize];
-                let pixels = picture(&mut numbers, width, height, 3);
-                let file = encode_jpeg_as(coding, &pixels, (width, height, 3), quality, sampling).unwrap();
-                let fast = SCALES[numbers.below(5) as usize];
-                for fast in [None, fast] {
-                    let what = format!("{width}x{height} {sampling:?} {coding:?} quality {quality} {fast:?}");
-                    check(&file, &DecodeOptions { fast, ..options(Mode::Rgb) }, 12, &mut numbers, &what);
-                }
-            }
+    every_flavour(&mut Numbers(51), |file, numbers, what| {
+        let fast = SCALES[numbers.below(5) as usize];
+        for fast in [None, fast] {
+            check(file, &DecodeOptions { fast, ..options(Mode::Rgb) }, 12, numbers, &format!("{what} {fast:?}"));
         }
-    }
+    });
 }
 
 #[test]

@@ -9,6 +9,7 @@
 //! ```
 //!
 //! Not here, ever: Python, sockets, unsafe code, globals, environment variables.
+#![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
 pub mod batch;

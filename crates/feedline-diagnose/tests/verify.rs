@@ -28,15 +28,7 @@ const OPS: &str = "[[ops]]\nop = \"DecodeImage\"\n[[ops]]\nop = \"RandomResizedC
 
 struct Quiet;
 
-impl Watch for Quiet {
-    fn begins(&self, _: &'static str, _: usize, _: usize) {}
-
-    fn delivered(&self, _: &str, _: u64) {}
-
-    fn wants_to_stop(&self) -> bool {
-        false
-    }
-}
+impl Watch for Quiet {}
 
 fn look(plan: &Arc<Plan>, extent: Extent, machine: &Machine) -> Verification {
     verify(plan, extent, machine, &Quiet).unwrap()

@@ -37,7 +37,7 @@ unsafe impl Sync for Allocation {}
 
 impl Allocation {
     /// Takes `len` zeroed bytes from the heap; `None` if the system does not have them.
-    pub fn zeroed(len: usize) -> Option<Self> {
+    pub(crate) fn zeroed(len: usize) -> Option<Self> {
         let alignment = if len >= HUGE_PAGE { HUGE_PAGE } else { SMALL_ALIGNMENT };
         let layout = Layout::from_size_align(len.max(1), alignment).ok()?;
         // SAFETY: the layout's size is at least 1.

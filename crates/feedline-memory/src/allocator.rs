@@ -13,7 +13,7 @@ use std::ptr::{self, NonNull};
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 
 /// Blocks of this size and more are mapped.
-pub const LEAST_MAPPED: usize = 1 << 20;
+pub(crate) const LEAST_MAPPED: usize = 1 << 20;
 /// The size of a page, or a multiple of it, on every machine that is supported.
 const PAGE: usize = 1 << 16;
 

@@ -73,7 +73,7 @@ impl Drop for View {
 
 impl Mapping {
     /// Maps the first `len` bytes; an error if there are fewer, or if there may be fewer later.
-    pub fn new(file: &OwnedFd, len: usize) -> io::Result<Self> {
+    pub(crate) fn new(file: &OwnedFd, len: usize) -> io::Result<Self> {
         let seals = rustix::fs::fcntl_get_seals(file)?;
         let stat = rustix::fs::fstat(file)?;
         let has = stat.st_size;
@@ -89,11 +89,11 @@ impl Mapping {
         Ok(Self { start, len, file: (stat.st_dev, stat.st_ino) })
     }
 
-    pub fn start(&self) -> NonNull<u8> {
+    pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 }

@@ -20,15 +20,7 @@ mod served;
 
 struct Quiet;
 
-impl Watch for Quiet {
-    fn begins(&self, _: &'static str, _: usize, _: usize) {}
-
-    fn delivered(&self, _: &str, _: u64) {}
-
-    fn wants_to_stop(&self) -> bool {
-        false
-    }
-}
+impl Watch for Quiet {}
 
 fn server(root: &Path, cache: &Path) -> Server {
     Server::start(caching_config(root, cache)).unwrap()

@@ -93,7 +93,7 @@ pub struct ShuffledBlocks {
 
 impl ShuffledBlocks {
     /// The ordinal at `place` of the sequence.
-    pub fn ordinal_at(&self, place: u64) -> u64 {
+    pub(crate) fn ordinal_at(&self, place: u64) -> u64 {
         let block = self.ends.partition_point(|&end| end <= place);
         let start = if block == 0 { 0 } else { self.ends[block - 1] };
         self.firsts[block] + (place - start)

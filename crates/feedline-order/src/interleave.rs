@@ -12,12 +12,12 @@ pub(super) struct Interleave {
 
 impl Interleave {
     /// As many readers as asked for, at most one for each place.
-    pub fn new(len: u64, readers: u64) -> Self {
+    pub(crate) fn new(len: u64, readers: u64) -> Self {
         Self { len, readers: readers.clamp(1, len.max(1)) }
     }
 
     /// The place that is come upon at `step`, which is below the length.
-    pub fn place_at(&self, step: u64) -> u64 {
+    pub(crate) fn place_at(&self, step: u64) -> u64 {
         let (rounds, longer) = (self.len / self.readers, self.len % self.readers);
         let whole = rounds * self.readers;
         let (reader, round) =

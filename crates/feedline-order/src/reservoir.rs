@@ -99,7 +99,7 @@ impl Reservoir {
 
 impl ReservoirEpoch {
     /// The ordinal at a position of the epoch.
-    pub fn ordinal_at(&self, position: Position) -> u64 {
+    pub(crate) fn ordinal_at(&self, position: Position) -> u64 {
         let (rank, turn) = self.turn_at(position);
         self.ordinal_of_step(rank.rank, self.step_at(rank.rank, turn))
     }

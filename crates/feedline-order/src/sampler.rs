@@ -64,7 +64,7 @@ pub(super) struct AliasTable(Vec<(f64, u64)>);
 
 impl AliasTable {
     /// A table of weights that are finite, not negative and not all zero.
-    pub fn new(weights: &[f64]) -> Self {
+    pub(crate) fn new(weights: &[f64]) -> Self {
         let scale = weights.len() as f64 / weights.iter().sum::<f64>();
         let mut table: Vec<(f64, u64)> =
             weights.iter().enumerate().map(|(number, weight)| (weight * scale, number as u64)).collect();
@@ -85,12 +85,12 @@ impl AliasTable {
     }
 
     /// Number of weights.
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.0.len() as u64
     }
 
     /// `len` draws for one epoch.
-    pub fn draw(&self, len: u64, seed: Seed, epoch: Epoch) -> Drawn {
+    pub(crate) fn draw(&self, len: u64, seed: Seed, epoch: Epoch) -> Drawn {
         let key = StreamKey::new(seed, epoch, Purpose::Sampler);
         let one = |position| {
             let place = below(key.bits(position, 0, 0), self.len());

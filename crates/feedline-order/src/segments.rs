@@ -80,7 +80,7 @@ impl Segments {
     }
 
     /// The segment that a position lies in.
-    pub fn segment_at(&self, position: Position) -> u64 {
+    pub(crate) fn segment_at(&self, position: Position) -> u64 {
         position.0 / self.segment_len
     }
 

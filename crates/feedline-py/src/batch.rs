@@ -68,7 +68,7 @@ fn typestr(dtype: Dtype) -> &'static str {
 }
 
 /// A batch as a list of (name, array | list of arrays | list of texts).
-pub fn to_python(py: Python<'_>, batch: Batch) -> PyResult<Bound<'_, PyList>> {
+pub(crate) fn to_python(py: Python<'_>, batch: Batch) -> PyResult<Bound<'_, PyList>> {
     let fields = PyList::empty(py);
     for field in batch.fields {
         let data = match field.data {

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 
 /// The memory of an array that Python owns.
 #[derive(Debug)]
-pub struct BorrowedArray {
+pub(crate) struct BorrowedArray {
     #[expect(dead_code, reason = "held, not read: B1")]
     owner: Py<PyAny>,
     address: usize,
@@ -19,7 +19,7 @@ pub struct BorrowedArray {
 
 impl BorrowedArray {
     /// The `len` bytes at `address`, which `owner` keeps alive.
-    pub fn new(owner: Py<PyAny>, address: usize, len: usize) -> Self {
+    pub(crate) fn new(owner: Py<PyAny>, address: usize, len: usize) -> Self {
         Self { owner, address, len }
     }
 }

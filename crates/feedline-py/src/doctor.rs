@@ -136,7 +136,7 @@ type BatchParts = (u64, f64, f64, f64, u64);
 /// What bounded another loader, as plain data, and what is odd about it in words. `consumer` has the seconds of its thread on a core
 /// and in the queue for one, `workers` the part of their time that processes computed and were blocked, and the bytes that each read.
 #[pyfunction]
-pub fn foreign_report(
+pub(crate) fn foreign_report(
     py: Python<'_>,
     log: Vec<BatchParts>,
     consumer: (f64, f64),
@@ -154,7 +154,7 @@ pub fn foreign_report(
 
 /// What may bound a job, by name, in words.
 #[pyfunction]
-pub fn bounds(py: Python<'_>) -> PyResult<Vec<(Bound<'_, PyAny>, String)>> {
+pub(crate) fn bounds(py: Python<'_>) -> PyResult<Vec<(Bound<'_, PyAny>, String)>> {
     CoreBound::ALL.iter().map(|bound| Ok((convert::to_python(py, bound)?, bound.to_string()))).collect()
 }
 

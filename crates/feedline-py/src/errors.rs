@@ -18,7 +18,7 @@ fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyType>> {
 }
 
 /// An exception of a named class; if the class itself cannot be had, that error.
-pub fn raise(py: Python<'_>, name: &str, text: String) -> PyErr {
+pub(crate) fn raise(py: Python<'_>, name: &str, text: String) -> PyErr {
     match class(py, name) {
         Ok(class) => PyErr::from_type(class, text),
         Err(error) => error,
@@ -26,7 +26,7 @@ pub fn raise(py: Python<'_>, name: &str, text: String) -> PyErr {
 }
 
 /// The exception for a plan that is refused.
-pub fn plan_error(py: Python<'_>, error: &PlanError) -> PyErr {
+pub(crate) fn plan_error(py: Python<'_>, error: &PlanError) -> PyErr {
     let name = match error {
         PlanError::Source(SourceError::Store(StoreError::NotFound { .. })) => "SourceNotFoundError",
         PlanError::Source(_) => "SourceError",
@@ -36,12 +36,12 @@ pub fn plan_error(py: Python<'_>, error: &PlanError) -> PyErr {
 }
 
 /// The exception for a source that cannot be opened.
-pub fn source_error(py: Python<'_>, error: SourceError) -> PyErr {
+pub(crate) fn source_error(py: Python<'_>, error: SourceError) -> PyErr {
     plan_error(py, &error.into())
 }
 
 /// The exception for a batch that cannot be had.
-pub fn run_error(py: Python<'_>, error: &Error) -> PyErr {
+pub(crate) fn run_error(py: Python<'_>, error: &Error) -> PyErr {
     match error {
         Error::Sample(failure) => sample_error(py, failure).unwrap_or_else(|error| error),
         Error::TooManyFailures { source, .. } => {
@@ -92,7 +92,7 @@ fn map_failure<'a>(cause: &'a (dyn StdError + Send + Sync + 'static)) -> Option<
 
 /// A Python exception on its way from a user's function to the trainer, as the error of an op.
 #[derive(Debug)]
-pub struct MapFailed {
+pub(crate) struct MapFailed {
     error: PyErr,
     text: String,
 }
@@ -107,14 +107,14 @@ impl StdError for MapFailed {}
 
 impl MapFailed {
     /// The function ended with an exception.
-    pub fn raised(py: Python<'_>, error: PyErr) -> OpError {
+    pub(crate) fn raised(py: Python<'_>, error: PyErr) -> OpError {
         let name = error.get_type(py).name().map_or_else(|_| "an exception".to_owned(), |name| name.to_string());
         let text = format!("the function raised {name}: {}", error.value(py));
         OpError::Foreign(Box::new(Self { error, text }))
     }
 
     /// The function returned something that is no value of a field.
-    pub fn returned(py: Python<'_>, error: PyErr) -> OpError {
+    pub(crate) fn returned(py: Python<'_>, error: PyErr) -> OpError {
         let text = format!("what the function returned cannot be used: {}", error.value(py));
         OpError::Foreign(Box::new(Self { error, text }))
     }

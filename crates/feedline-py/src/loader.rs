@@ -206,7 +206,7 @@ impl Loader {
     }
 
     /// Notes that threads of this process look at it, from now on.
-    pub fn note_threads(&self) {
+    pub(crate) fn note_threads(&self) {
         self.process.store(process::id(), Ordering::Relaxed);
     }
 

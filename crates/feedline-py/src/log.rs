@@ -12,7 +12,7 @@ const MOST_BATCHES: usize = 1 << 14;
 
 /// Times of the latest batches. Each thread that takes batches is a trainer of its own.
 #[derive(Default)]
-pub struct BatchLog(Mutex<Kept>);
+pub(crate) struct BatchLog(Mutex<Kept>);
 
 #[derive(Default)]
 struct Kept {
@@ -25,7 +25,7 @@ struct Kept {
 
 impl BatchLog {
     /// A trainer asks for a batch, so it is done with the last one.
-    pub fn asked(&self, iteration: u64, now: Instant) {
+    pub(crate) fn asked(&self, iteration: u64, now: Instant) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let last = kept.under_work.remove(&thread::current().id());
         // What comes behind an iteration that was left early is no step.
@@ -40,7 +40,7 @@ impl BatchLog {
     }
 
     /// It has received it.
-    pub fn received(&self, iteration: u64, samples: u64, [asked, ready, received]: [Instant; 3]) {
+    pub(crate) fn received(&self, iteration: u64, samples: u64, [asked, ready, received]: [Instant; 3]) {
         let (wait_ms, hand_over_ms) = (ms(ready - asked), ms(received - ready));
         let batch = BatchTime { epoch: iteration, wait_ms, hand_over_ms, step_ms: 0.0, samples };
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,7 +48,7 @@ impl BatchLog {
     }
 
     /// All that is kept, in the order in which work on it was done, and the seconds of all that ever was.
-    pub fn batches(&self) -> (Vec<BatchTime>, f64) {
+    pub(crate) fn batches(&self) -> (Vec<BatchTime>, f64) {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         (kept.batches.iter().copied().collect(), kept.total_ms / 1e3)
     }

@@ -19,7 +19,7 @@ static EVENTS: Mutex<VecDeque<(u8, String)>> = Mutex::new(VecDeque::new());
 static INSTALLED: Once = Once::new();
 
 /// Begins to collect events, once; a subscriber that the process has set already stays.
-pub fn install() {
+pub(crate) fn install() {
     INSTALLED.call_once(|| {
         if tracing::subscriber::set_global_default(Bridge).is_err() {
             tracing::debug!("another subscriber is installed; events go there");
@@ -28,7 +28,7 @@ pub fn install() {
 }
 
 /// Hands collected events to Python's logging.
-pub fn hand_over(py: Python<'_>) -> PyResult<()> {
+pub(crate) fn hand_over(py: Python<'_>) -> PyResult<()> {
     // Tried, not waited for: after a fork the lock may be held by a thread that does not exist.
     let Ok(mut waiting) = EVENTS.try_lock() else { return Ok(()) };
     let events = std::mem::take(&mut *waiting);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use feedline_data::batch::{FieldTypes, Kind, Memory, Pixels, Sample, Tensor, Value, Volume};
 use feedline_data::dtype::Dtype;
 use feedline_data::memory::Workspace;
-use feedline_data::op::{CheckError, On, Op, OpError, PlannedOp};
+use feedline_data::op::{CheckError, MisplacedOp, On, Op, OpError, PlannedOp};
 use feedline_data::plan::PlanError;
 use feedline_data::spec::SpecError;
 use feedline_order::Draw;
@@ -19,11 +19,11 @@ use crate::convert;
 use crate::errors::MapFailed;
 
 /// The name in plans.
-pub const NAME: &str = "Map";
+pub(crate) const NAME: &str = "Map";
 
 /// A Python function as an op.
 #[derive(Clone)]
-pub struct Map {
+pub(crate) struct Map {
     function: Arc<Py<PyAny>>,
     on: On,
     deterministic: bool,
@@ -51,12 +51,12 @@ struct Params {
 }
 
 /// Builds the op from a plan, importing the function.
-pub fn from_params(params: toml::Table) -> Result<PlannedOp, PlanError> {
+pub(crate) fn from_params(params: toml::Table) -> Result<PlannedOp, PlanError> {
     let parameters = |source| SpecError::Parameters { of: "op Map".to_owned(), source: Box::new(source) };
     let Params { r#fn: name, on, deterministic, version } = params.try_into().map_err(parameters)?;
-    let refuse = |problem: String| PlanError::Check(CheckError::Parameter { op: NAME, problem });
+    let refuse = |problem| MisplacedOp { op: NAME.to_owned(), cause: CheckError::Parameter(problem) };
     let Some((module, function)) = name.split_once(':') else {
-        return Err(refuse(format!("fn is {name:?}; in a plan it has the form \"module:function\"")));
+        return Err(refuse(format!("fn is {name:?}; in a plan it has the form \"module:function\"")).into());
     };
     let found = Python::attach(|py| {
         let found = py.import(module).and_then(|module| module.getattr(function));
@@ -71,14 +71,14 @@ pub fn from_params(params: toml::Table) -> Result<PlannedOp, PlanError> {
 
 impl Map {
     /// A function object at place `place` of the chain.
-    pub fn new(function: Py<PyAny>, on: Vec<String>, deterministic: bool, version: u64, place: usize) -> Self {
+    pub(crate) fn new(function: Py<PyAny>, on: Vec<String>, deterministic: bool, version: u64, place: usize) -> Self {
         let name = Python::attach(|py| importable_name(function.bind(py)));
         let name = name.map_err(|what| Nameless { place, what });
         Self { function: Arc::new(function), on: On::from(on), deterministic, version, name }
     }
 
     /// The parameters as a plan holds them.
-    pub fn params(&self) -> toml::Table {
+    pub(crate) fn params(&self) -> toml::Table {
         let name = match &self.name {
             Ok(name) => name.clone(),
             Err(nameless) => format!("function at place {}", nameless.place),
@@ -119,7 +119,7 @@ impl Op for Map {
     }
 
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
-        for (field, _) in self.on.kinds(NAME, types)? {
+        for (field, _) in self.on.kinds(types)? {
             types.set(&field, Kind::Any);
         }
         Ok(())

@@ -97,7 +97,7 @@ type NamedNumbers = (&'static str, &'static str, &'static str, Vec<(BTreeMap<&'s
 
 /// All metrics of a loader, as they are served.
 #[pyfunction]
-pub fn numbers(py: Python<'_>, loader: &Bound<'_, Loader>) -> PyResult<Vec<NamedNumbers>> {
+pub(crate) fn numbers(py: Python<'_>, loader: &Bound<'_, Loader>) -> PyResult<Vec<NamedNumbers>> {
     let stream = loader.get().stream(py)?;
     let exposition = py.detach(|| LoaderStats::of(&stream).exposition());
     let labelled = |(labels, value): &(Vec<(&'static str, String)>, f64)| (labels.iter().cloned().collect(), *value);

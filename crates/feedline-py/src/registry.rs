@@ -8,7 +8,7 @@ use crate::map;
 
 /// All ops, sources and stores of the engine, those over a network, and Python functions. Sources may keep things in the folder
 /// `cache`.
-pub fn registry(cache: Option<PathBuf>) -> Registry {
+pub(crate) fn registry(cache: Option<PathBuf>) -> Registry {
     let mut registry = Registry::core();
     feedline_net::register(&mut registry);
     registry.code_op(map::NAME, map::from_params);

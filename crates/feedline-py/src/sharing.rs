@@ -25,7 +25,7 @@ const ALONE_SHARE: u64 = 4;
 const ALONE_SEGMENTS: u64 = 12;
 
 /// The way of one loader to a node.
-pub struct Way {
+pub(crate) struct Way {
     plan: Arc<Plan>,
     socket: PathBuf,
     /// Starts a node where there is none.
@@ -36,12 +36,12 @@ pub struct Way {
 
 impl Way {
     /// The way to the node at `socket`, which `command` starts where there is none.
-    pub fn new(plan: Arc<Plan>, socket: PathBuf, command: Option<Vec<String>>) -> Self {
+    pub(crate) fn new(plan: Arc<Plan>, socket: PathBuf, command: Option<Vec<String>>) -> Self {
         Self { plan, socket, command, raised: Mutex::default() }
     }
 
     /// Attaches when the first batch is asked for.
-    pub fn connect(self: &Arc<Self>) -> Connect {
+    pub(crate) fn connect(self: &Arc<Self>) -> Connect {
         let way = Arc::clone(self);
         Box::new(move |ride: &Ride| {
             let ride = ride.clone();
@@ -51,7 +51,7 @@ impl Way {
     }
 
     /// Attaches for the share of a rank when its first batch is asked for.
-    pub fn open(self: &Arc<Self>) -> Open {
+    pub(crate) fn open(self: &Arc<Self>) -> Open {
         let way = Arc::clone(self);
         Box::new(move |received: &Received, metrics: &Arc<Metrics>| {
             let (cursor, metrics) = (received.cursor().clone(), Arc::clone(metrics));
@@ -61,7 +61,7 @@ impl Way {
     }
 
     /// Raises what a signal raised while the loader waited for the node.
-    pub fn check_interrupt(&self) -> PyResult<()> {
+    pub(crate) fn check_interrupt(&self) -> PyResult<()> {
         self.raised.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
     }
 
@@ -100,7 +100,7 @@ impl Way {
 }
 
 /// Goes on without a node.
-pub fn alone(plan: Arc<Plan>, machine: Machine) -> Connect {
+pub(crate) fn alone(plan: Arc<Plan>, machine: Machine) -> Connect {
     Box::new(move |ride: &Ride| {
         let most = machine.memory_bytes.unwrap_or(u64::MAX) / ALONE_SHARE;
         let slab_bytes = plan.production().map_or(0, |production| production.layout().slab().total_bytes() as u64);

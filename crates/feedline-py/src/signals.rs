@@ -3,4 +3,4 @@
 use std::time::Duration;
 
 /// The longest turn of a wait.
-pub const SIGNAL_CHECK: Duration = Duration::from_millis(100);
+pub(crate) const SIGNAL_CHECK: Duration = Duration::from_millis(100);

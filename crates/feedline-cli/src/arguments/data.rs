@@ -15,7 +15,7 @@ use super::parse_bytes;
 Examples:
   feedline show plan.toml samples.png
   feedline show plan.toml samples.png --samples 64 --epoch 3")]
-pub struct ShowArguments {
+pub(crate) struct ShowArguments {
     /// The plan; relative paths in it are relative to the current folder.
     pub plan: PathBuf,
     /// The PNG file to write.
@@ -38,7 +38,7 @@ Examples:
   feedline index data/train
   feedline index 'shards/*.tar'
   feedline index plan.toml --workers 8")]
-pub struct IndexArguments {
+pub(crate) struct IndexArguments {
     /// A folder of pictures, shards ('shards/*.tar'), or a plan, whose source is taken.
     #[arg(value_parser = path_text())]
     pub src: String,
@@ -56,7 +56,7 @@ Examples:
   feedline synth pictures --images 1000
   feedline synth pictures --images 50000 --classes 100 --size 256-640 --seed 7
   feedline synth large --images 200 --size 2000-4000 --quality 92")]
-pub struct SynthArguments {
+pub(crate) struct SynthArguments {
     /// The folder to fill; each class is a sub-folder.
     pub dir: PathBuf,
     /// Pictures to make.
@@ -100,7 +100,7 @@ Examples:
   feedline pack data/train pixels --pixels --max-side 256
   feedline pack 'shards/*.tar' larger --shard-size 4GB
   feedline pack plan.toml shards --json | jq .mb_per_second")]
-pub struct PackArguments {
+pub(crate) struct PackArguments {
     /// A folder of pictures, tar shards (a folder, a path or a pattern), or a plan whose source is packed.
     #[arg(value_parser = path_text())]
     pub src: String,
@@ -129,7 +129,7 @@ pub struct PackArguments {
 
 /// What becomes of a picture that cannot be decoded.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum DamagedArgument {
+pub(crate) enum DamagedArgument {
     /// Stored as it is.
     Keep,
     /// Its sample is left out.
@@ -142,7 +142,7 @@ pub enum DamagedArgument {
 Examples:
   feedline demo
   feedline demo --images 2000 --keep demo-data")]
-pub struct DemoArguments {
+pub(crate) struct DemoArguments {
     /// Pictures to make.
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(20..))]
     pub images: u64,

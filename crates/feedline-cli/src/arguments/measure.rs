@@ -14,7 +14,7 @@ Examples:
   feedline run plan.toml
   feedline run plan.toml --epochs 3 --num-workers 8
   feedline run plan.toml --batches 100 --json | jq .samples_per_second")]
-pub struct RunArguments {
+pub(crate) struct RunArguments {
     /// The plan; relative paths in it are relative to the current folder.
     pub plan: PathBuf,
     /// Epochs to run.
@@ -71,12 +71,19 @@ Examples:
   feedline shuffle plan.toml
   feedline shuffle plan.toml --html shuffle.html --svg shuffle.svg
   feedline shuffle plan.toml --json | jq .plan.labels.classes_per_batch")]
-pub struct ShuffleArguments {
+pub(crate) struct ShuffleArguments {
     /// The plan; relative paths in it are relative to the current folder.
     pub plan: PathBuf,
     /// The epoch to look at, with the one after it.
     #[arg(long, default_value_t = 0)]
     pub epoch: u64,
+    #[command(flatten)]
+    pub drawn: DrawnFiles,
+}
+
+/// Files for the plots of a command.
+#[derive(Args, Debug)]
+pub(crate) struct DrawnFiles {
     /// A page with plots.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
@@ -95,7 +102,7 @@ Examples:
   feedline cost plan.toml
   feedline cost plan.toml --slowest 20 --json
   feedline cost plan.toml --sample case_00013/imaging.nii.gz --seeds 0,1")]
-pub struct CostArguments {
+pub(crate) struct CostArguments {
     /// The plan; relative paths in it are relative to the current folder.
     pub plan: PathBuf,
     /// How many of the slowest samples are named.
@@ -120,7 +127,7 @@ Examples:
   feedline offload plan.toml --step-ms 80 --policy sophon
   feedline offload plan.toml --html offload.html --svg offload.svg
   feedline offload plan.toml --json")]
-pub struct OffloadArguments {
+pub(crate) struct OffloadArguments {
     /// The plan; relative paths in it are relative to the current folder.
     pub plan: PathBuf,
     /// The policy to look at, in place of the plan's.
@@ -135,12 +142,8 @@ pub struct OffloadArguments {
     /// How many samples are looked at in all forms.
     #[arg(long, default_value_t = 64)]
     pub samples: u64,
-    /// A page with plots of these samples.
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
-    /// The plots alone, as a picture.
-    #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
+    #[command(flatten)]
+    pub drawn: DrawnFiles,
 }
 
 /// Arguments of `feedline verify`.
@@ -155,7 +158,7 @@ Examples:
   feedline verify plan.toml
   feedline verify plan.toml --samples 100000 --epochs 3
   feedline verify plan.toml --json | jq '.laws[] | select(.verdict == \"fail\") | .counterexample'")]
-pub struct VerifyArguments {
+pub(crate) struct VerifyArguments {
     /// The plan; relative paths in it are relative to the current folder.
     pub plan: PathBuf,
     /// Samples of each epoch to look at in each configuration, in whole batches, and at least four of them.

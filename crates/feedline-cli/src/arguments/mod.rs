@@ -7,9 +7,11 @@ mod serve;
 use clap::{Parser, Subcommand};
 use feedline_data::plan::ByteSize;
 
-pub use data::{DamagedArgument, DemoArguments, IndexArguments, PackArguments, ShowArguments, SynthArguments};
-pub use measure::{CostArguments, DoctorArguments, OffloadArguments, RunArguments, ShuffleArguments, VerifyArguments};
-pub use serve::{CacheCommand, NodeArguments, StorageArguments, TopArguments};
+pub(crate) use data::{DamagedArgument, DemoArguments, IndexArguments, PackArguments, ShowArguments, SynthArguments};
+pub(crate) use measure::{
+    CostArguments, DoctorArguments, OffloadArguments, RunArguments, ShuffleArguments, VerifyArguments,
+};
+pub(crate) use serve::{CacheCommand, NodeArguments, StorageArguments, TopArguments};
 
 /// Loads data for training: try it, look at it, measure it.
 #[derive(Debug, Parser)]
@@ -27,7 +29,7 @@ Examples:
   feedline verify plan.toml                      check that the promises hold for it
   feedline show plan.toml samples.png            look at what a plan gives"
 )]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Write exactly one JSON document to stdout.
     #[arg(long, global = true)]
     pub json: bool,
@@ -41,7 +43,7 @@ pub struct Arguments {
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Run a plan and measure it.
     Run(RunArguments),
     /// Draw the first samples of a plan as a grid.

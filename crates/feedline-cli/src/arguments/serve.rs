@@ -19,7 +19,7 @@ Examples:
   feedline storage --root s3://bucket/train
   feedline storage --root /data --http 127.0.0.1:9100     then, in another terminal: curl http://127.0.0.1:9100/metrics
   feedline storage --root /data --link-mbps 500")]
-pub struct StorageArguments {
+pub(crate) struct StorageArguments {
     /// The folder whose files are served, or its URL in an object store.
     #[arg(long)]
     pub root: String,
@@ -60,7 +60,7 @@ Examples:
   feedline node --memory 16GB
   feedline node --http 127.0.0.1:9401            then open http://127.0.0.1:9401/ in a browser
   feedline node --socket /run/user/1000/mine.sock")]
-pub struct NodeArguments {
+pub(crate) struct NodeArguments {
     /// Where jobs find it; by default in the folder for this user's sockets, or where `FEEDLINE_NODE` says.
     #[arg(long)]
     pub socket: Option<PathBuf>,
@@ -83,7 +83,7 @@ Examples:
   feedline top
   feedline top --once
   feedline --json top | jq '.jobs[].samples'")]
-pub struct TopArguments {
+pub(crate) struct TopArguments {
     /// Where the node listens; by default that of this user, or where `FEEDLINE_NODE` says.
     #[arg(long)]
     pub socket: Option<PathBuf>,
@@ -94,7 +94,7 @@ pub struct TopArguments {
 
 /// What `feedline cache` does.
 #[derive(Debug, Subcommand)]
-pub enum CacheCommand {
+pub(crate) enum CacheCommand {
     /// Show what is kept and how much it takes.
     Show,
     /// Remove everything that is kept; it is made again when it is needed.

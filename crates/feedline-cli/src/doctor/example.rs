@@ -5,7 +5,7 @@ use feedline_engine::metrics::{BatchLife, SampleLife};
 
 /// Six batches of one sample each, a hundred microseconds apart; batch 0 was asked for at 0. Of each, 5 microseconds are spent on the
 /// order, 5 on waiting, 80 on preparing, 60 in the slot, 5 on the way and 90 on the step.
-pub fn life() -> Life {
+pub(super) fn life() -> Life {
     let sample = |number: u32| {
         let at = 100.0 * f64::from(number);
         let stages = vec![(at + 10.0, at + 20.0), (at + 20.0, at + 85.0), (at + 85.0, at + 90.0)];

@@ -21,7 +21,7 @@ const LETTERS: &[u8] = b"abcdefghijklmnopqtuvwxyz";
 type Drawn = (f64, f64, char);
 
 /// A few batches of a stretch; nothing where there was none.
-pub fn strip(life: &Life) -> String {
+pub(super) fn strip(life: &Life) -> String {
     let is_whole = |row: &BatchRow| row.spans.iter().any(|span| span.stage == BatchStage::Step);
     let batches: Vec<BatchRow> = life.rows().into_iter().filter(is_whole).take(BATCH_ROWS).collect();
     let Some((from, to)) = window(life, &batches) else { return String::new() };

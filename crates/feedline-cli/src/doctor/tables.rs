@@ -56,7 +56,7 @@ fn write_cache_points(points: &[CachePoint], out: &mut String) -> fmt::Result {
 
 /// What `fl.cache` calls a place, if it can keep samples there.
 pub(super) fn form_name(point: &CachePoint) -> String {
-    point.form.map_or_else(|| "-".to_owned(), |form| format!("{form:?}").to_lowercase())
+    point.form.map_or_else(|| "-".to_owned(), |form| form.to_string())
 }
 
 /// What becomes of augmentation.

@@ -5,7 +5,7 @@ use feedline_engine::offload::SamplePoint;
 use crate::plot::{Axis, Plot, Series};
 
 /// The size of samples by op, and what they save by size.
-pub fn plots(ops: &[String], points: &[SamplePoint]) -> Vec<Plot> {
+pub(super) fn plots(ops: &[String], points: &[SamplePoint]) -> Vec<Plot> {
     vec![sizes(ops, points), benefit(points)]
 }
 

@@ -12,7 +12,7 @@ const STYLE: &str = ":root{color-scheme:light dark}body{font-family:sans-serif;m
 
 /// The plots of a command and its report in words.
 #[derive(Clone, Debug)]
-pub struct Drawing {
+pub(crate) struct Drawing {
     /// The command.
     pub title: &'static str,
     /// What it found out.
@@ -23,7 +23,7 @@ pub struct Drawing {
 
 impl Drawing {
     /// Writes the files that are asked for.
-    pub fn write(&self, html: Option<&PathBuf>, svg: Option<&PathBuf>) -> Result<()> {
+    pub(crate) fn write(&self, html: Option<&PathBuf>, svg: Option<&PathBuf>) -> Result<()> {
         let write = |path: &Path, text: String| fs::write(path, text).with_context(|| format!("cannot write {path:?}"));
         if let Some(path) = svg {
             write(path, svg::file(&self.plots))?;

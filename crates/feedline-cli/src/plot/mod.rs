@@ -6,8 +6,8 @@
 mod drawing;
 mod svg;
 
-pub use drawing::Drawing;
-pub use svg::escaped;
+pub(crate) use drawing::Drawing;
+pub(crate) use svg::escaped;
 
 /// Width of a drawing, in units of the SVG.
 const WIDTH: f64 = 720.0;
@@ -28,7 +28,7 @@ const GRID_LINES: f64 = 6.0;
 
 /// A plot.
 #[derive(Clone, Debug)]
-pub struct Plot {
+pub(crate) struct Plot {
     /// What it shows.
     pub title: String,
     /// What is drawn to the right.
@@ -41,7 +41,7 @@ pub struct Plot {
 
 /// One of the two directions.
 #[derive(Clone, Debug, Default)]
-pub struct Axis {
+pub(crate) struct Axis {
     /// What it is, with its unit.
     pub name: String,
     /// Whether equal steps are equal factors.
@@ -52,7 +52,7 @@ pub struct Axis {
 
 /// Points that belong together.
 #[derive(Clone, Debug)]
-pub struct Series {
+pub(crate) struct Series {
     /// What they are; lines of one name are told once.
     pub name: String,
     /// The colour, a number of the palette.

@@ -8,7 +8,7 @@ const FONT: &str = "font-family=\"sans-serif\" font-size=\"12\"";
 
 impl Plot {
     /// The plot as an element of a page; its text takes the colour of the page's.
-    pub fn svg(&self) -> String {
+    pub(crate) fn svg(&self) -> String {
         let name = escaped(&self.title);
         format!(
             "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{name}\" {FONT}>{}</svg>\n",
@@ -72,6 +72,6 @@ fn write_mark(mark: &Mark, out: &mut String) -> std::fmt::Result {
 }
 
 /// A text that a page shows as it is.
-pub fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -5,7 +5,7 @@ use feedline_data::plan::ShuffleReport;
 use crate::plot::{Axis, Plot, Series};
 
 /// How far apart stored neighbours come, and where samples are stored by when they come.
-pub fn plots(report: &ShuffleReport) -> Vec<Plot> {
+pub(super) fn plots(report: &ShuffleReport) -> Vec<Plot> {
     vec![neighbours(report), places(report)]
 }
 

@@ -23,12 +23,12 @@ use crate::interrupt::{Interrupt, POLL};
 use crate::progress::Progress;
 use crate::whole::write_whole;
 
-pub use noise::Numbers;
-pub use picture::Style;
+pub(crate) use noise::Numbers;
+pub(crate) use picture::Style;
 
 /// What to make.
 #[derive(Clone, Debug)]
-pub struct Synth {
+pub(crate) struct Synth {
     /// The folder.
     pub folder: PathBuf,
     /// Pictures.
@@ -43,7 +43,7 @@ pub struct Synth {
 
 /// What to do with a folder that has something in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Existing {
+pub(crate) enum Existing {
     /// Touch nothing.
     Refuse,
     /// Put pictures beside what is there.
@@ -65,7 +65,7 @@ impl From<SynthArguments> for Synth {
 
 /// What was made.
 #[derive(Clone, Debug, Serialize)]
-pub struct Made {
+pub(crate) struct Made {
     path: PathBuf,
     images: u64,
     classes: u32,
@@ -93,7 +93,7 @@ impl fmt::Display for Made {
 }
 
 /// Makes the pictures.
-pub fn synth(what: &Synth, interrupt: &Interrupt<'_>) -> Result<Made> {
+pub(crate) fn synth(what: &Synth, interrupt: &Interrupt<'_>) -> Result<Made> {
     let start = Instant::now();
     interrupt.check()?;
     prepare_folder(what)?;

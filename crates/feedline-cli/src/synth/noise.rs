@@ -10,7 +10,7 @@ const SIDE: usize = 64;
 
 /// The random numbers of one picture, one after the other.
 #[derive(Clone, Debug)]
-pub struct Numbers {
+pub(crate) struct Numbers {
     key: [u32; 2],
     picture: u64,
     count: u32,
@@ -18,41 +18,41 @@ pub struct Numbers {
 
 impl Numbers {
     /// The numbers of picture `picture` under `key`.
-    pub fn new(key: u64, picture: u64) -> Self {
+    pub(crate) fn new(key: u64, picture: u64) -> Self {
         Self { key: [key as u32, (key >> 32) as u32], picture, count: 0 }
     }
 
     /// 64 random bits.
-    pub fn bits(&mut self) -> u64 {
+    pub(crate) fn bits(&mut self) -> u64 {
         let block = philox([self.count, 0, self.picture as u32, (self.picture >> 32) as u32], self.key);
         self.count += 1;
         u64::from(block[0]) | u64::from(block[1]) << 32
     }
 
     /// Uniform in `[0, 1)`, in steps that `f32` holds exactly.
-    pub fn unit(&mut self) -> f32 {
+    pub(crate) fn unit(&mut self) -> f32 {
         (self.bits() >> 40) as f32 / (1u32 << 24) as f32
     }
 
     /// Uniform in `[low, high)`.
-    pub fn between(&mut self, low: f32, high: f32) -> f32 {
+    pub(crate) fn between(&mut self, low: f32, high: f32) -> f32 {
         low + (high - low) * self.unit()
     }
 
     /// Whether an event of the given probability happens.
-    pub fn happens(&mut self, probability: f32) -> bool {
+    pub(crate) fn happens(&mut self, probability: f32) -> bool {
         self.unit() < probability
     }
 
     /// Near 0, more often than far from it, in `(-1, 1)`.
-    pub fn around(&mut self) -> f32 {
+    pub(crate) fn around(&mut self) -> f32 {
         (self.unit() + self.unit() + self.unit()) / 1.5 - 1.0
     }
 }
 
 /// A direction in the plane, of length one.
 #[derive(Clone, Copy, Debug)]
-pub struct Direction {
+pub(super) struct Direction {
     /// To the right.
     pub x: f32,
     /// Down.
@@ -61,7 +61,7 @@ pub struct Direction {
 
 impl Direction {
     /// The direction at `turn` of half a turn: 0 is right, 0.5 is down. Computed by the rational form of the circle.
-    pub fn at(turn: f32) -> Self {
+    pub(super) fn at(turn: f32) -> Self {
         let turn = turn - turn.floor();
         let (quarter, t) = if turn < 0.5 { (0, turn * 2.0) } else { (1, turn * 2.0 - 1.0) };
         let length = 1.0 + t * t;
@@ -72,11 +72,11 @@ impl Direction {
 
 /// A random value at each whole point of the plane, and smooth ones between them.
 #[derive(Debug)]
-pub struct Lattice(Vec<f32>);
+pub(super) struct Lattice(Vec<f32>);
 
 /// How points of a picture lie in a lattice.
 #[derive(Clone, Copy, Debug)]
-pub struct Frame {
+pub(super) struct Frame {
     /// The direction in which the texture is stretched.
     pub along: Direction,
     /// By how much.
@@ -89,7 +89,7 @@ pub struct Frame {
 
 impl Lattice {
     /// A lattice from the next numbers.
-    pub fn new(numbers: &mut Numbers) -> Self {
+    pub(super) fn new(numbers: &mut Numbers) -> Self {
         // One number of 64 bits gives four values.
         let values = (0..SIDE * SIDE / 4).flat_map(|_| {
             let bits = numbers.bits();
@@ -99,7 +99,7 @@ impl Lattice {
     }
 
     /// Adds `amplitude` times the field to a row of points that begins at `(x, y)` and goes right in steps of `step`.
-    pub fn add_row(&self, row: &mut [f32], (x, y): (f32, f32), step: f32, frame: &Frame, amplitude: f32) {
+    pub(super) fn add_row(&self, row: &mut [f32], (x, y): (f32, f32), step: f32, frame: &Frame, amplitude: f32) {
         let Direction { x: ax, y: ay } = frame.along;
         let (u_scale, v_scale) = (1.0 / (frame.cell * frame.stretch), 1.0 / frame.cell);
         // Far into the positive numbers, so that cutting off is rounding down.
@@ -126,7 +126,7 @@ impl Lattice {
 }
 
 /// From 0 to 1 with level ends.
-pub fn smooth(t: f32) -> f32 {
+pub(super) fn smooth(t: f32) -> f32 {
     t * t * (3.0 - 2.0 * t)
 }
 

@@ -23,7 +23,7 @@ const FULL_CHROMA: f32 = 0.2;
 
 /// What all pictures of a set have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Style {
+pub(crate) struct Style {
     /// The seed.
     pub seed: u64,
     /// Number of classes.
@@ -35,16 +35,16 @@ pub struct Style {
 }
 
 /// Red, green, blue, from 0 to 1 as displayed.
-pub type Colour = [f32; 3];
+pub(super) type Colour = [f32; 3];
 
 impl Style {
     /// The class of a picture.
-    pub fn class_of(&self, number: u64) -> u32 {
+    pub(crate) fn class_of(&self, number: u64) -> u32 {
         (number % u64::from(self.classes)) as u32
     }
 
     /// The file of picture `number`.
-    pub fn jpeg(&self, number: u64) -> Result<Vec<u8>, CodecError> {
+    pub(crate) fn jpeg(&self, number: u64) -> Result<Vec<u8>, CodecError> {
         let mut numbers = Numbers::new(mix(mix(self.seed) ^ PURPOSE), number);
         let (width, height) = self.size(&mut numbers);
         let subsampling = match numbers.unit() {
@@ -64,7 +64,7 @@ impl Style {
     }
 
     /// The pixels of picture `number`, RGB, if it was square.
-    pub fn square(&self, number: u64, side: u32) -> Vec<u8> {
+    pub(crate) fn square(&self, number: u64, side: u32) -> Vec<u8> {
         let mut numbers = Numbers::new(mix(mix(self.seed) ^ PURPOSE), number);
         let theme = Theme::new(self.class_of(number), self.classes, &mut numbers);
         paint(&theme, side as usize, side as usize, &mut numbers)
@@ -120,7 +120,7 @@ impl Theme {
 }
 
 /// A colour by hue (a turn of the colour circle), saturation and value.
-pub fn colour(hue: f32, saturation: f32, value: f32) -> Colour {
+pub(super) fn colour(hue: f32, saturation: f32, value: f32) -> Colour {
     let sector = (hue - hue.floor()) * 6.0;
     let channel = |offset: f32| {
         let place = (offset + sector) - ((offset + sector) / 6.0).floor() * 6.0;

@@ -5,7 +5,7 @@ use super::picture::{Colour, colour};
 
 /// One thing.
 #[derive(Debug)]
-pub struct Shape {
+pub(super) struct Shape {
     outline: Outline,
     centre: (f32, f32),
     along: Direction,
@@ -32,7 +32,7 @@ enum Outline {
 
 impl Shape {
     /// A thing of a picture of this size; half of them have the accent colour.
-    pub fn new(numbers: &mut Numbers, width: f32, height: f32, accent: Colour) -> Self {
+    pub(super) fn new(numbers: &mut Numbers, width: f32, height: f32, accent: Colour) -> Self {
         let outline = if numbers.happens(0.6) { Outline::Ellipse } else { Outline::Box };
         let side = width.min(height);
         let half = (side * numbers.between(0.05, 0.3), side * numbers.between(0.04, 0.2));
@@ -54,7 +54,7 @@ impl Shape {
     }
 
     /// Draws its part of row `y`.
-    pub fn draw_row(&self, row: &mut [Colour], y: usize, texture: &[f32], relief: &[f32]) {
+    pub(super) fn draw_row(&self, row: &mut [Colour], y: usize, texture: &[f32], relief: &[f32]) {
         let down = y as f32 - self.centre.1;
         if (y as f32) < self.rows.0 || (y as f32) > self.rows.1 {
             return;

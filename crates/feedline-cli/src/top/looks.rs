@@ -12,26 +12,26 @@ const OVER: f64 = 10.0;
 
 /// The latest looks, the newest last; never empty.
 #[derive(Clone, Debug)]
-pub struct Looks(VecDeque<Value>);
+pub(super) struct Looks(VecDeque<Value>);
 
 /// The number at a path; 0 if there is none.
-pub fn number(value: &Value, path: &str) -> f64 {
+pub(super) fn number(value: &Value, path: &str) -> f64 {
     value.pointer(path).and_then(Value::as_f64).unwrap_or(0.0)
 }
 
 /// The list at a path; empty if there is none.
-pub fn list<'a>(value: &'a Value, path: &str) -> &'a [Value] {
+pub(super) fn list<'a>(value: &'a Value, path: &str) -> &'a [Value] {
     value.pointer(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
 impl Looks {
     /// The first look.
-    pub fn new(stats: Value) -> Self {
+    pub(super) fn new(stats: Value) -> Self {
         Self(VecDeque::from([stats]))
     }
 
     /// Takes another look, and forgets those that no rate needs any more.
-    pub fn add(&mut self, stats: Value) {
+    pub(super) fn add(&mut self, stats: Value) {
         let now = number(&stats, "/seconds");
         self.0.push_back(stats);
         while self.0.get(1).is_some_and(|second| number(second, "/seconds") <= now - OVER) {
@@ -40,12 +40,12 @@ impl Looks {
     }
 
     /// The newest look.
-    pub fn newest(&self) -> &Value {
+    pub(super) fn newest(&self) -> &Value {
         self.0.back().expect("a look is there from the beginning")
     }
 
     /// How much the number at `field` grows each second, of the entry of the list at `of` whose `name` is that of `entry`.
-    pub fn rate(&self, of: &str, name: &str, entry: &Value, field: &str) -> f64 {
+    pub(super) fn rate(&self, of: &str, name: &str, entry: &Value, field: &str) -> f64 {
         let newest = (number(self.newest(), "/seconds"), number(entry, field));
         let mut oldest = newest;
         for look in self.0.iter().rev().skip(1) {

@@ -14,7 +14,7 @@ pub(crate) enum Layout {
 }
 
 impl Layout {
-    pub fn channels(self) -> usize {
+    pub(crate) fn channels(self) -> usize {
         match self {
             Self::Grey => 1,
             Self::GreyAlpha => 2,

@@ -233,7 +233,7 @@ extern "C" fn next_mcu(mcus: *mut c_void, blocks: *mut [i16; 64]) -> c_int {
 pub(super) struct Status;
 
 impl Status {
-    pub const OK: c_int = 0;
+    pub(super) const OK: c_int = 0;
     const TRUNCATED: c_int = 2;
     const UNSUPPORTED: c_int = 3;
     const OUT_OF_MEMORY: c_int = 4;

@@ -19,6 +19,8 @@ const STRIP_BYTES: usize = 256 << 10;
 /// Memory for the decoder's own tables and chunks, besides its rows.
 const WORK_BYTES: usize = 32 << 20;
 
+type PngReader<'b> = Reader<Cursor<&'b [u8]>>;
+
 /// Decodes a whole file.
 pub(crate) fn decode(bytes: &[u8], target: &mut Target<'_, '_>) -> Result<(), CodecError> {
     let mode = target.options.mode;
@@ -50,75 +52,65 @@ pub(crate) fn decode(bytes: &[u8], target: &mut Target<'_, '_>) -> Result<(), Co
         },
         depth,
         mode,
+        stored_bytes: reader.output_line_size(target.width).ok_or(CodecError::OutOfMemory { bytes: u64::MAX })?,
     };
-    with_scratch(|scratch| {
-        if reader.info().interlaced {
-            decode_interlaced(&mut reader, rows, target, scratch)
-        } else {
-            decode_rows(&mut reader, rows, target, scratch)
-        }
-    })?;
+    if reader.info().interlaced {
+        decode_interlaced(&mut reader, rows, target)?;
+    } else {
+        decode_rows(&mut reader, rows, target)?;
+    }
     // Checks what follows the last row, its checksum above all.
     reader.read_row(&mut []).map(|_| ()).map_err(error)
 }
 
-fn decode_rows(
-    reader: &mut Reader<Cursor<&[u8]>>,
-    rows: Rows,
-    target: &mut Target<'_, '_>,
-    scratch: &mut Vec<u8>,
-) -> Result<(), CodecError> {
+fn decode_rows(reader: &mut PngReader<'_>, rows: Rows, target: &mut Target<'_, '_>) -> Result<(), CodecError> {
     let options = target.options;
-    let stored_bytes = reader.output_line_size(target.width).ok_or(CodecError::OutOfMemory { bytes: u64::MAX })?;
     let row_bytes = target.width as usize * usize::from(options.mode.channels());
     let rows_per_strip = (STRIP_BYTES / row_bytes).max(1);
-    let stored = grow(scratch, stored_bytes as u64)?;
-    for (y, row) in target.pixels(target.width, target.height)?.chunks_exact_mut(row_bytes).enumerate() {
-        if y.is_multiple_of(rows_per_strip) {
-            options.check_cancel()?;
+    with_scratch(|scratch| {
+        let stored = grow(scratch, rows.stored_bytes as u64)?;
+        for (y, row) in target.pixels(target.width, target.height)?.chunks_exact_mut(row_bytes).enumerate() {
+            if y.is_multiple_of(rows_per_strip) {
+                options.check_cancel()?;
+            }
+            if rows.need_no_change() {
+                reader.read_row(row).map_err(error)?;
+            } else {
+                reader.read_row(stored).map_err(error)?;
+                rows.convert(stored, row);
+            }
         }
-        if rows.need_no_change() {
-            reader.read_row(row).map_err(error)?;
-        } else {
-            reader.read_row(stored).map_err(error)?;
-            rows.convert(stored, row);
-        }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// The seven passes are put together in work memory, then converted.
-fn decode_interlaced(
-    reader: &mut Reader<Cursor<&[u8]>>,
-    rows: Rows,
-    target: &mut Target<'_, '_>,
-    scratch: &mut Vec<u8>,
-) -> Result<(), CodecError> {
+fn decode_interlaced(reader: &mut PngReader<'_>, rows: Rows, target: &mut Target<'_, '_>) -> Result<(), CodecError> {
     let options = target.options;
-    let stored_bytes = reader.output_line_size(target.width).ok_or(CodecError::OutOfMemory { bytes: u64::MAX })?;
-    let stored = grow(scratch, stored_bytes as u64 * u64::from(target.height))?;
-    // Pixels smaller than a byte are or-ed in.
-    stored.fill(0);
-    let bits_per_pixel = rows.layout.channels() as u8 * rows.depth as u8;
-    let mut since_asked = usize::MAX / 2;
-    loop {
-        if since_asked >= STRIP_BYTES {
-            options.check_cancel()?;
-            since_asked = 0;
+    with_scratch(|scratch| {
+        let stored = grow(scratch, rows.stored_bytes as u64 * u64::from(target.height))?;
+        // Pixels smaller than a byte are or-ed in.
+        stored.fill(0);
+        let bits_per_pixel = rows.layout.channels() as u8 * rows.depth as u8;
+        let mut since_asked = usize::MAX / 2;
+        loop {
+            if since_asked >= STRIP_BYTES {
+                options.check_cancel()?;
+                since_asked = 0;
+            }
+            let Some(row) = reader.next_interlaced_row().map_err(error)? else { break };
+            since_asked += row.data().len();
+            if let InterlaceInfo::Adam7(pass) = row.interlace() {
+                png::expand_interlaced_row(stored, rows.stored_bytes, row.data(), pass, bits_per_pixel);
+            }
         }
-        let Some(row) = reader.next_interlaced_row().map_err(error)? else { break };
-        since_asked += row.data().len();
-        if let InterlaceInfo::Adam7(pass) = row.interlace() {
-            png::expand_interlaced_row(stored, stored_bytes, row.data(), pass, bits_per_pixel);
+        let row_bytes = target.width as usize * usize::from(options.mode.channels());
+        let pixels = target.pixels(target.width, target.height)?.chunks_exact_mut(row_bytes);
+        for (stored, row) in stored.chunks_exact(rows.stored_bytes).zip(pixels) {
+            rows.convert(stored, row);
         }
-    }
-    let row_bytes = target.width as usize * usize::from(options.mode.channels());
-    for (stored, row) in
-        stored.chunks_exact(stored_bytes).zip(target.pixels(target.width, target.height)?.chunks_exact_mut(row_bytes))
-    {
-        rows.convert(stored, row);
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// What the decoder gives, and what is wanted of it.
@@ -127,6 +119,8 @@ struct Rows {
     layout: Layout,
     depth: BitDepth,
     mode: Mode,
+    /// Bytes of a row as the decoder gives it.
+    stored_bytes: usize,
 }
 
 impl Rows {

@@ -24,12 +24,12 @@ pub(crate) struct Pnm {
 
 impl Pnm {
     /// Whether a file begins as one of this kind.
-    pub fn is_magic(file: &[u8]) -> bool {
+    pub(crate) fn is_magic(file: &[u8]) -> bool {
         matches!(file, [b'P', b'5' | b'6', behind, ..] if behind.is_ascii_whitespace() || *behind == b'#')
     }
 
     /// Reads the header; `None` if the file is none of this kind.
-    pub fn read(file: &[u8]) -> Option<Self> {
+    pub(crate) fn read(file: &[u8]) -> Option<Self> {
         if !Self::is_magic(file) {
             return None;
         }
@@ -51,7 +51,7 @@ impl Pnm {
     }
 
     /// What other code wants to know.
-    pub fn header(&self) -> Header {
+    pub(crate) fn header(&self) -> Header {
         let Self { width, height, .. } = *self;
         Header { format: Format::Pnm, width, height, orientation: Orientation::IDENTITY, is_progressive: false }
     }
@@ -61,28 +61,28 @@ impl Pnm {
     }
 
     /// The bytes of the rows of a crop.
-    pub fn rows(&self, crop: Rect) -> Option<Range<u64>> {
+    pub(crate) fn rows(&self, crop: Rect) -> Option<Range<u64>> {
         let row = |number: u32| u64::from(self.data) + u64::from(number) * self.row_bytes();
         crop.is_inside(self.width, self.height).then(|| row(crop.top)..row(crop.bottom()))
     }
 
     /// The bytes of a crop's columns in each row.
-    pub fn columns(&self, crop: Rect) -> Range<usize> {
+    pub(crate) fn columns(&self, crop: Rect) -> Range<usize> {
         let channels = usize::from(self.channels);
         crop.left as usize * channels..crop.right() as usize * channels
     }
 
     /// A part of it as a picture of its own, without a header; none if it does not lie inside.
-    pub fn part(&self, rect: Rect) -> Option<Self> {
+    pub(crate) fn part(&self, rect: Rect) -> Option<Self> {
         let Rect { width, height, .. } = rect;
         rect.is_inside(self.width, self.height).then_some(Self { width, height, data: 0, ..*self })
     }
 
     /// Bytes that [`Pnm::pack`] writes.
-    pub const PACKED_BYTES: usize = 11;
+    pub(crate) const PACKED_BYTES: usize = 11;
 
     /// Writes it as part of an index or of a trimmed picture.
-    pub fn pack(&self, out: &mut Vec<u8>) {
+    pub(crate) fn pack(&self, out: &mut Vec<u8>) {
         out.extend(self.width.to_le_bytes());
         out.extend(self.height.to_le_bytes());
         out.push(self.channels);
@@ -90,7 +90,7 @@ impl Pnm {
     }
 
     /// Reads what [`Pnm::pack`] wrote.
-    pub fn unpack(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn unpack(bytes: &[u8]) -> Option<Self> {
         let [w0, w1, w2, w3, h0, h1, h2, h3, channels, d0, d1] = *<&[u8; Self::PACKED_BYTES]>::try_from(bytes).ok()?;
         let this = Self {
             width: u32::from_le_bytes([w0, w1, w2, w3]),

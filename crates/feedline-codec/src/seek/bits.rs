@@ -17,12 +17,12 @@ pub(super) struct BitReader<'a> {
 }
 
 impl<'a> BitReader<'a> {
-    pub fn new(bytes: &'a [u8]) -> Self {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, next: 0, window: 0, valid: 0 }
     }
 
     /// Goes to bit `position`.
-    pub fn go_to(&mut self, position: usize) {
+    pub(super) fn go_to(&mut self, position: usize) {
         (self.next, self.window, self.valid) = (position / 8, 0, 0);
         self.refill();
         self.consume((position % 8) as u32);
@@ -30,7 +30,7 @@ impl<'a> BitReader<'a> {
 
     /// Makes at least 56 bits valid.
     #[inline]
-    pub fn refill(&mut self) {
+    pub(super) fn refill(&mut self) {
         let bytes = self.bytes.get(self.next..self.next + 8).and_then(|bytes| bytes.first_chunk());
         let chunk = bytes.map_or_else(|| self.last_bytes(), |bytes| u64::from_be_bytes(*bytes));
         self.window |= chunk >> self.valid;
@@ -48,26 +48,26 @@ impl<'a> BitReader<'a> {
 
     /// The next `count` bits, 1 to 32.
     #[inline]
-    pub fn peek(&self, count: u32) -> u32 {
+    pub(super) fn peek(&self, count: u32) -> u32 {
         (self.window >> (64 - count)) as u32
     }
 
     /// Goes on by `count` bits, which are valid.
     #[inline]
-    pub fn consume(&mut self, count: u32) {
+    pub(super) fn consume(&mut self, count: u32) {
         self.window <<= count;
         self.valid -= count;
     }
 
     /// Bits read so far.
     #[inline]
-    pub fn position(&self) -> usize {
+    pub(super) fn position(&self) -> usize {
         self.next * 8 - self.valid as usize
     }
 
     /// Whether bits behind the last byte were read.
     #[inline]
-    pub fn is_behind_end(&self) -> bool {
+    pub(super) fn is_behind_end(&self) -> bool {
         self.position() > self.bytes.len() * 8
     }
 }
@@ -82,13 +82,13 @@ pub(super) struct BitWriter<'m> {
 }
 
 impl<'m> BitWriter<'m> {
-    pub fn new(bytes: &'m mut Vec<u8>) -> Self {
+    pub(super) fn new(bytes: &'m mut Vec<u8>) -> Self {
         Self { bytes, window: 0, pending: 0 }
     }
 
     /// Appends a value of `count` bits, up to 32.
     #[inline]
-    pub fn put(&mut self, value: u32, count: u32) {
+    pub(super) fn put(&mut self, value: u32, count: u32) {
         self.window = self.window << count | u64::from(value);
         self.pending += count;
         if self.pending >= 32 {
@@ -98,7 +98,7 @@ impl<'m> BitWriter<'m> {
     }
 
     /// Appends bits of other bytes, which they have: eight bytes at a time once the first byte is full.
-    pub fn copy(&mut self, bytes: &[u8], bits: Range<usize>) {
+    pub(super) fn copy(&mut self, bytes: &[u8], bits: Range<usize>) {
         let first = (self.pending.next_multiple_of(8) - self.pending) as usize;
         let start = bits.end.min(bits.start + first);
         self.copy_some(bytes, bits.start..start);
@@ -134,7 +134,7 @@ impl<'m> BitWriter<'m> {
     }
 
     /// Fills the last byte with zeros.
-    pub fn finish(self) {
+    pub(super) fn finish(self) {
         let last = (self.window << (32 - self.pending)) as u32;
         self.bytes.extend_from_slice(&last.to_be_bytes()[..self.pending.div_ceil(8) as usize]);
     }

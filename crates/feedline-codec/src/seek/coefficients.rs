@@ -41,16 +41,16 @@ pub(super) struct Order {
 
 impl Order {
     /// All, as in a file.
-    pub const WHOLE: &Self = &Self::of(8);
+    pub(super) const WHOLE: &Self = &Self::of(8);
 
     /// The orders by their sides.
-    pub fn by_side(side: u8) -> Option<&'static Self> {
+    pub(super) fn by_side(side: u8) -> Option<&'static Self> {
         const ALL: [&Order; 4] = [Order::WHOLE, &Order::of(4), &Order::of(2), &Order::of(1)];
         ALL.into_iter().find(|order| order.side == side)
     }
 
     /// For each coefficient of a file's order, which of this order's it is; 0 of those that it has not, and of DC.
-    pub fn ranks(&self) -> [u8; 64] {
+    pub(super) fn ranks(&self) -> [u8; 64] {
         NATURAL.map(|natural| {
             let place = (self.first..64).find(|&place| self.natural[place] == natural);
             place.map_or(0, |place| (place - self.first + 1) as u8)
@@ -58,7 +58,7 @@ impl Order {
     }
 
     /// AC coefficients of a block.
-    pub fn count(&self) -> u8 {
+    pub(super) fn count(&self) -> u8 {
         (64 - self.first) as u8
     }
 
@@ -85,7 +85,7 @@ pub(super) struct Coefficients {
 }
 
 impl Coefficients {
-    pub fn new(code: &Code) -> Self {
+    pub(super) fn new(code: &Code) -> Self {
         let single = Symbols::new(code);
         let mut steps = Box::new([0; 1 << LOOK]);
         for (code, len, symbol) in code.codes().filter(|&(_, len, _)| len <= LOOK) {
@@ -99,7 +99,7 @@ impl Coefficients {
 
     /// Reads those of a block, which is zero so far; `None` if the bits are no block.
     #[inline]
-    pub fn read_block(&self, bits: &mut BitReader<'_>, order: &Order, block: &mut [i16; 64]) -> Option<()> {
+    pub(super) fn read_block(&self, bits: &mut BitReader<'_>, order: &Order, block: &mut [i16; 64]) -> Option<()> {
         if order.first == 64 {
             return Some(());
         }
@@ -109,7 +109,12 @@ impl Coefficients {
     /// Reads those of a block from place `first` on, and puts each at its place, below 64. A run of 16 zeros and the end of a
     /// block put a zero where nothing was put yet.
     #[inline]
-    pub fn read_each(&self, bits: &mut BitReader<'_>, first: usize, mut put: impl FnMut(usize, i16)) -> Option<()> {
+    pub(super) fn read_each(
+        &self,
+        bits: &mut BitReader<'_>,
+        first: usize,
+        mut put: impl FnMut(usize, i16),
+    ) -> Option<()> {
         let mut place = first;
         // Says whether the block ends.
         let mut put = |place: &mut usize, skip: usize, value: i16| {

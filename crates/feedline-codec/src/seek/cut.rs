@@ -23,7 +23,7 @@ pub(super) struct Extent {
 
 impl Extent {
     /// Whether all of `other` lies in it.
-    pub fn contains(&self, other: &Self) -> bool {
+    pub(super) fn contains(&self, other: &Self) -> bool {
         let holds = |outer: &Range<u32>, inner: &Range<u32>| outer.start <= inner.start && inner.end <= outer.end;
         holds(&self.rows, &other.rows) && holds(&self.columns, &other.columns)
     }
@@ -31,7 +31,7 @@ impl Extent {
 
 impl Frame {
     /// The MCUs that hold what a crop of the stored picture is made of; none if the crop does not lie inside.
-    pub fn extent_around(&self, crop: Rect) -> Option<Extent> {
+    pub(super) fn extent_around(&self, crop: Rect) -> Option<Extent> {
         let Self { width, height, .. } = *self;
         if !crop.is_inside(width, height) {
             return None;
@@ -52,7 +52,7 @@ impl Frame {
     }
 
     /// The pixels of MCUs.
-    pub fn rect_of(&self, extent: &Extent) -> Rect {
+    pub(super) fn rect_of(&self, extent: &Extent) -> Rect {
         let (mcu_width, mcu_height) = self.mcu_size();
         let (left, top) = (extent.columns.start * mcu_width, extent.rows.start * mcu_height);
         let (right, bottom) = (extent.columns.end * mcu_width, extent.rows.end * mcu_height);
@@ -74,7 +74,7 @@ pub(super) struct Cut {
 
 impl JpegIndex {
     /// The smallest part that holds what a crop of the stored picture is made of.
-    pub fn cut_around(&self, crop: Rect) -> Result<Cut, BadIndex> {
+    pub(super) fn cut_around(&self, crop: Rect) -> Result<Cut, BadIndex> {
         let Extent { rows, columns } = self.extent_around(crop)?;
         let groups = columns.start / Self::every()..columns.end.div_ceil(Self::every());
         let columns = groups.start * Self::every()..groups.end * Self::every();
@@ -88,7 +88,7 @@ impl JpegIndex {
     }
 
     /// The MCUs that hold what a crop of the stored picture is made of.
-    pub fn extent_around(&self, crop: Rect) -> Result<Extent, BadIndex> {
+    pub(super) fn extent_around(&self, crop: Rect) -> Result<Extent, BadIndex> {
         self.frame.extent_around(crop).ok_or_else(BadIndex::of_crop)
     }
 

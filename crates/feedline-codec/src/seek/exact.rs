@@ -18,7 +18,7 @@ use crate::error::BadIndex;
 
 impl<'m> Scan<'m> {
     /// Takes the data of MCUs into `memory`; `bytes` begin at byte `offset` of the file and hold the MCUs' groups.
-    pub fn gather_exact(
+    pub(super) fn gather_exact(
         index: &JpegIndex,
         extent: &Extent,
         bytes: &[u8],

@@ -39,14 +39,14 @@ pub(super) struct Component {
 
 impl Component {
     /// Blocks of an MCU.
-    pub fn blocks(self) -> usize {
+    pub(super) fn blocks(self) -> usize {
         usize::from(self.across) * usize::from(self.down)
     }
 }
 
 impl Frame {
     /// Reads the segments of a file up to the first byte of its scan, whose place is given too.
-    pub fn read(file: &[u8]) -> Result<(Self, usize), &'static str> {
+    pub(super) fn read(file: &[u8]) -> Result<(Self, usize), &'static str> {
         let mut this = Self {
             kind: 0,
             width: 0,
@@ -142,7 +142,7 @@ impl Frame {
     }
 
     /// By how much the coefficients of a component are multiplied, in the order of the file.
-    pub fn quantiser(&self, component: Component) -> Option<&[u16; 64]> {
+    pub(super) fn quantiser(&self, component: Component) -> Option<&[u16; 64]> {
         self.quantisers.get(usize::from(component.quantiser))?.as_deref()
     }
 
@@ -185,7 +185,7 @@ impl Frame {
     }
 
     /// Whether everything that the components name is there, and libjpeg would take it.
-    pub fn check(&mut self) -> Result<(), &'static str> {
+    pub(super) fn check(&mut self) -> Result<(), &'static str> {
         let sides = |component: &Component| [component.across, component.down];
         if self.components.iter().flat_map(sides).any(|side| !(1..=4).contains(&side)) {
             return Err("its sampling is not valid");
@@ -235,19 +235,19 @@ impl Frame {
     }
 
     /// Width and height of an MCU in pixels.
-    pub fn mcu_size(&self) -> (u32, u32) {
+    pub(super) fn mcu_size(&self) -> (u32, u32) {
         let (across, down) = self.sampling();
         (8 * across, 8 * down)
     }
 
     /// MCUs in a row, and rows of MCUs.
-    pub fn mcus(&self) -> (u32, u32) {
+    pub(super) fn mcus(&self) -> (u32, u32) {
         let (width, height) = self.mcu_size();
         (self.width.div_ceil(width), self.height.div_ceil(height))
     }
 
     /// Writes a header for a picture of another size, without codes: they are for a decoder that is given coefficients.
-    pub fn write(&self, (width, height): (u32, u32), out: &mut Vec<u8>) {
+    pub(super) fn write(&self, (width, height): (u32, u32), out: &mut Vec<u8>) {
         out.extend([0xff, 0xd8]);
         if self.has_jfif {
             segment(out, 0xe0, |out| out.extend(b"JFIF\0\x01\x01\0\0\x01\0\x01\0\0"));

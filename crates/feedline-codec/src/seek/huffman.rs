@@ -17,7 +17,7 @@ pub(super) struct Code {
 
 impl Code {
     /// Reads a definition; gives what follows it. `None` if it is cut short or no prefix code.
-    pub fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
+    pub(super) fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (counts, rest) = bytes.split_first_chunk::<16>()?;
         let total = counts.iter().map(|&count| usize::from(count)).sum::<usize>();
         let (symbols, rest) = rest.split_at_checked(total)?;
@@ -28,7 +28,7 @@ impl Code {
     }
 
     /// Code, length and symbol of each code, shorter ones first.
-    pub fn codes(&self) -> impl Iterator<Item = (u32, u32, u8)> {
+    pub(super) fn codes(&self) -> impl Iterator<Item = (u32, u32, u8)> {
         let lengths = (1..=16_u32).flat_map(|len| std::iter::repeat_n(len, usize::from(self.counts[len as usize - 1])));
         let mut code = 0_u32;
         let mut last_len = 1;
@@ -53,7 +53,7 @@ pub(super) struct Symbols {
 }
 
 impl Symbols {
-    pub fn new(code: &Code) -> Self {
+    pub(super) fn new(code: &Code) -> Self {
         let mut short = Box::new([0_u16; 1 << LOOK]);
         let mut long = [(0, 0); 17];
         for (number, (value, len, symbol)) in code.codes().enumerate() {
@@ -68,7 +68,7 @@ impl Symbols {
 
     /// Length and symbol of the next code; the reader has at least 16 valid bits and does not move.
     #[inline]
-    pub fn next(&self, bits: &BitReader<'_>) -> Option<(u32, u8)> {
+    pub(super) fn next(&self, bits: &BitReader<'_>) -> Option<(u32, u8)> {
         let entry = self.short[bits.peek(LOOK) as usize];
         if entry != 0 { Some((u32::from(entry >> 8), entry as u8)) } else { self.next_long(bits.peek(16)) }
     }
@@ -96,7 +96,7 @@ const END: u16 = 1 << 15;
 const NO_STEP: u16 = RUN_MASK << RUN_SHIFT;
 
 impl Runs {
-    pub fn new(code: &Code) -> Self {
+    pub(super) fn new(code: &Code) -> Self {
         let single = Symbols::new(code);
         let mut steps = Box::new([0; 1 << LOOK]);
         for (window, entry) in (0..).zip(steps.iter_mut()) {
@@ -107,7 +107,7 @@ impl Runs {
 
     /// Goes behind the AC coefficients of a block; `None` if they are no block.
     #[inline]
-    pub fn skip_block(&self, bits: &mut BitReader<'_>) -> Option<()> {
+    pub(super) fn skip_block(&self, bits: &mut BitReader<'_>) -> Option<()> {
         let mut place = 1;
         loop {
             bits.refill();

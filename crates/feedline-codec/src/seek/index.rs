@@ -47,14 +47,14 @@ pub(crate) struct JpegPiece<'a> {
 
 impl JpegPiece<'_> {
     /// The header of the picture that it is, without codes.
-    pub fn header(&self) -> Vec<u8> {
+    pub(crate) fn header(&self) -> Vec<u8> {
         let mut header = Vec::new();
         self.frame.write((self.rect.width, self.rect.height), &mut header);
         header
     }
 
     /// Its coefficients.
-    pub fn mcus(&self) -> Mcus<'_> {
+    pub(crate) fn mcus(&self) -> Mcus<'_> {
         Mcus::new(self.frame, &self.scan)
     }
 }
@@ -91,7 +91,7 @@ impl SeekIndex {
     }
 
     /// The bytes of the file that hold a crop of the stored picture.
-    pub fn bytes_around(&self, crop: Rect) -> Result<Range<u64>, BadIndex> {
+    pub(crate) fn bytes_around(&self, crop: Rect) -> Result<Range<u64>, BadIndex> {
         match &self.0 {
             Kind::Jpeg(jpeg) => Ok(jpeg.cut_around(crop)?.bytes),
             Kind::Pixels(pixels) => pixels.rows(crop).ok_or_else(BadIndex::of_crop),

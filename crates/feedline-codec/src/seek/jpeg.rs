@@ -57,7 +57,7 @@ impl Row {
 
 impl JpegIndex {
     /// Walks a file.
-    pub fn build(file: &[u8]) -> Result<Self, NotSeekable> {
+    pub(super) fn build(file: &[u8]) -> Result<Self, NotSeekable> {
         let (frame, scan) = Frame::read(file).map_err(NotSeekable)?;
         let header = read_header(file).map_err(|_| NotSeekable("it has no header"))?;
         let notes = walk(file, &frame, scan, EVERY)?;
@@ -104,13 +104,13 @@ impl JpegIndex {
     }
 
     /// What it says of the picture.
-    pub fn header(&self) -> Header {
+    pub(super) fn header(&self) -> Header {
         let Frame { width, height, .. } = self.frame;
         Header { format: Format::Jpeg, width, height, orientation: self.orientation, is_progressive: false }
     }
 
     /// Whether the file begins as the one that was walked; what it cannot tell are changes of the picture's data.
-    pub fn fits(&self, file: &[u8]) -> bool {
+    pub(super) fn fits(&self, file: &[u8]) -> bool {
         Frame::read(file).is_ok_and(|(frame, scan)| frame == self.frame && scan as u64 == self.scan)
     }
 
@@ -161,7 +161,7 @@ impl JpegIndex {
     }
 
     /// Writes it as bytes.
-    pub fn pack(&self, out: &mut Vec<u8>) {
+    pub(super) fn pack(&self, out: &mut Vec<u8>) {
         out.push(self.orientation.exif());
         put_number(out, self.scan);
         self.frame.pack(out);
@@ -181,7 +181,7 @@ impl JpegIndex {
     }
 
     /// Reads what [`JpegIndex::pack`] wrote.
-    pub fn unpack(mut reader: Reader<'_>) -> Option<Self> {
+    pub(super) fn unpack(mut reader: Reader<'_>) -> Option<Self> {
         let [orientation] = *reader.array()?;
         let orientation = Orientation::from_exif(orientation.into())?;
         let scan = reader.number()?;

@@ -15,12 +15,12 @@ const MOST: usize = 8;
 pub(super) struct Kept<T>(RefCell<Vec<(Code, Rc<T>)>>);
 
 impl<T> Kept<T> {
-    pub const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self(RefCell::new(Vec::new()))
     }
 
     /// The table of a code.
-    pub fn table(&self, code: &Code, make: impl FnOnce(&Code) -> T) -> Rc<T> {
+    pub(super) fn table(&self, code: &Code, make: impl FnOnce(&Code) -> T) -> Rc<T> {
         let mut kept = self.0.borrow_mut();
         let (code, table) = match kept.iter().position(|(known, _)| known == code) {
             Some(place) => kept.remove(place),
@@ -45,7 +45,7 @@ pub(super) struct Block<T> {
 
 impl<T> Block<T> {
     /// The blocks of an MCU, in their order in the data.
-    pub fn of_mcu(frame: &Frame, dc: &Kept<Symbols>, ac: &Kept<T>, make: fn(&Code) -> T) -> Vec<Self> {
+    pub(super) fn of_mcu(frame: &Frame, dc: &Kept<Symbols>, ac: &Kept<T>, make: fn(&Code) -> T) -> Vec<Self> {
         let there = "a frame has the codes that its components name";
         let of_component = |(component, c): (usize, &Component)| {
             let dc = dc.table(frame.dc[usize::from(c.dc)].as_ref().expect(there), Symbols::new);

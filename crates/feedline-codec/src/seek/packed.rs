@@ -7,28 +7,28 @@
 pub(super) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub fn new(bytes: &'a [u8]) -> Self {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
     /// What has not been read.
-    pub fn rest(&self) -> &'a [u8] {
+    pub(super) fn rest(&self) -> &'a [u8] {
         self.0
     }
 
-    pub fn array<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
+    pub(super) fn array<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
         let (array, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(array)
     }
 
-    pub fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+    pub(super) fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
         let (bytes, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         Some(bytes)
     }
 
-    pub fn number(&mut self) -> Option<u64> {
+    pub(super) fn number(&mut self) -> Option<u64> {
         let mut value = 0;
         for shift in (0..63).step_by(7) {
             let [byte] = *self.array()?;
@@ -40,7 +40,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    pub fn signed(&mut self) -> Option<i64> {
+    pub(super) fn signed(&mut self) -> Option<i64> {
         let value = self.number()?;
         Some((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
     }
@@ -75,7 +75,7 @@ pub(super) struct FieldWriter {
 
 impl FieldWriter {
     /// Adds a field of up to 32 bits.
-    pub fn put(&mut self, value: u64, width: u32) {
+    pub(super) fn put(&mut self, value: u64, width: u32) {
         self.window |= value << self.pending;
         self.pending += width;
         while self.pending >= 8 {
@@ -85,7 +85,7 @@ impl FieldWriter {
         }
     }
 
-    pub fn finish(mut self) -> Vec<u8> {
+    pub(super) fn finish(mut self) -> Vec<u8> {
         if self.pending > 0 {
             self.bytes.push(self.window as u8);
         }

@@ -9,7 +9,7 @@ use super::packed::{Reader, put_number};
 
 impl Frame {
     /// Writes it as part of an index.
-    pub fn pack(&self, out: &mut Vec<u8>) {
+    pub(super) fn pack(&self, out: &mut Vec<u8>) {
         out.extend([self.kind, u8::from(self.has_jfif), self.components.len() as u8]);
         put_number(out, u64::from(self.width));
         put_number(out, u64::from(self.height));
@@ -35,7 +35,7 @@ impl Frame {
     }
 
     /// Reads what [`Frame::pack`] wrote.
-    pub fn unpack(reader: &mut Reader<'_>) -> Option<Self> {
+    pub(super) fn unpack(reader: &mut Reader<'_>) -> Option<Self> {
         let [kind, has_jfif, count] = *reader.array()?;
         let mut number = || u32::try_from(reader.number()?).ok();
         let (width, height, restart_interval, adobe) = (number()?, number()?, number()?, number()?);
@@ -114,11 +114,11 @@ fn defined((counts, symbols): ([u8; 16], &[u8])) -> Code {
 mod standard {
     type Definition = ([u8; 16], &'static [u8]);
 
-    pub const DC: [Definition; 2] = [
+    pub(super) const DC: [Definition; 2] = [
         ([0, 1, 5, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0], &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
         ([0, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0], &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
     ];
-    pub const AC: [Definition; 2] = [
+    pub(super) const AC: [Definition; 2] = [
         ([0, 2, 1, 3, 3, 2, 4, 3, 5, 5, 4, 4, 0, 0, 1, 0x7d], &LUMA),
         ([0, 2, 1, 2, 4, 4, 3, 4, 7, 5, 4, 4, 0, 1, 2, 0x77], &CHROMA),
     ];

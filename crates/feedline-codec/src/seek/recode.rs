@@ -38,7 +38,7 @@ pub(super) struct Recoded {
 
 impl Recoded {
     /// Keeps the coefficients of an order.
-    pub fn of(frame: &Frame, scan: &Scan<'_>, order: &'static Order) -> Result<Self, BadIndex> {
+    pub(super) fn of(frame: &Frame, scan: &Scan<'_>, order: &'static Order) -> Result<Self, BadIndex> {
         let tokens = Tokens::of(frame, scan, order)?;
         let mut frame = frame.clone();
         frame.restart_interval = 0;
@@ -66,7 +66,7 @@ impl Recoded {
     }
 
     /// The data.
-    pub fn scan(&self) -> Scan<'_> {
+    pub(super) fn scan(&self) -> Scan<'_> {
         Scan { bytes: &self.bytes, segments: Cow::Borrowed(&self.segment), order: self.order }
     }
 }

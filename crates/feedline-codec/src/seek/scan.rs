@@ -48,7 +48,7 @@ pub(super) fn sum(predictors: [i32; COMPONENTS]) -> u16 {
 
 impl<'m> Scan<'m> {
     /// Takes the data of a cut into `memory`; `bytes` begin at byte `offset` of the file and hold the cut's.
-    pub fn gather(
+    pub(super) fn gather(
         index: &JpegIndex,
         cut: &Cut,
         bytes: &[u8],
@@ -160,12 +160,12 @@ impl<'a> Mcus<'a> {
     }
 
     /// Blocks in an MCU.
-    pub fn blocks_in_each(&self) -> usize {
+    pub(crate) fn blocks_in_each(&self) -> usize {
         self.blocks.len()
     }
 
     /// Reads the next MCU into blocks that are zero so far; `None` if there is none, or what is there is no MCU.
-    pub fn next(&mut self, coefficients: &mut [[i16; 64]]) -> Option<()> {
+    pub(crate) fn next(&mut self, coefficients: &mut [[i16; 64]]) -> Option<()> {
         let order = self.order;
         let mut coefficients = coefficients.iter_mut();
         self.next_with(|block, dc, bits| {

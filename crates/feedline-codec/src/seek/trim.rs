@@ -8,7 +8,6 @@ use std::borrow::Cow;
 
 use super::coefficients::Order;
 use super::index::{Kind, SeekIndex};
-use super::jpeg::JpegIndex;
 use super::recode::Recoded;
 use super::scan::Scan;
 use super::trimmed::{TrimmedJpeg, pack_pixels};
@@ -27,31 +26,21 @@ impl SeekIndex {
         offset: u64,
         memory: &mut Vec<u8>,
     ) -> Result<Vec<u8>, BadIndex> {
-        match &self.0 {
-            Kind::Jpeg(jpeg) => trim_jpeg(jpeg, crop, scale, bytes, offset, memory),
-            Kind::Pixels(pixels) => trim_pixels(pixels, crop, bytes, offset),
+        let index = match &self.0 {
+            Kind::Jpeg(index) => index,
+            Kind::Pixels(pixels) => return trim_pixels(pixels, crop, bytes, offset),
+        };
+        let extent = index.extent_around(crop)?;
+        let scan = Scan::gather_exact(index, &extent, bytes, offset, memory)?;
+        let orientation = index.header().orientation;
+        if scale == Scale::Full {
+            return Ok(TrimmedJpeg { frame: Cow::Borrowed(&index.frame), orientation, extent, scan }.to_bytes());
         }
+        let order = Order::by_side((8 / scale.divisor()) as u8).expect("there is an order for each scale");
+        let recoded = Recoded::of(&index.frame, &scan, order)?;
+        let scan = recoded.scan();
+        Ok(TrimmedJpeg { frame: Cow::Borrowed(&recoded.frame), orientation, extent, scan }.to_bytes())
     }
-}
-
-fn trim_jpeg(
-    index: &JpegIndex,
-    crop: Rect,
-    scale: Scale,
-    bytes: &[u8],
-    offset: u64,
-    memory: &mut Vec<u8>,
-) -> Result<Vec<u8>, BadIndex> {
-    let extent = index.extent_around(crop)?;
-    let scan = Scan::gather_exact(index, &extent, bytes, offset, memory)?;
-    let orientation = index.header().orientation;
-    if scale == Scale::Full {
-        return Ok(TrimmedJpeg { frame: Cow::Borrowed(&index.frame), orientation, extent, scan }.to_bytes());
-    }
-    let order = Order::by_side((8 / scale.divisor()) as u8).expect("there is an order for each scale");
-    let recoded = Recoded::of(&index.frame, &scan, order)?;
-    let scan = recoded.scan();
-    Ok(TrimmedJpeg { frame: Cow::Borrowed(&recoded.frame), orientation, extent, scan }.to_bytes())
 }
 
 fn trim_pixels(pixels: &Pnm, crop: Rect, bytes: &[u8], offset: u64) -> Result<Vec<u8>, BadIndex> {

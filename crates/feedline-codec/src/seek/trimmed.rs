@@ -147,7 +147,7 @@ fn unpack_pixels(mut reader: Reader<'_>) -> Option<Kind<'_>> {
 
 impl<'a> TrimmedJpeg<'a> {
     /// Writes it as bytes.
-    pub fn to_bytes(&self) -> Vec<u8> {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
         let Scan { bytes, segments, order } = &self.scan;
         let data_bits: usize = segments.iter().map(|segment| segment.bits.len()).sum();
         let mut out = Vec::with_capacity(data_bits / 8 + 16 * segments.len() + 1024);

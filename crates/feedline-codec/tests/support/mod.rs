@@ -4,7 +4,9 @@
 
 use std::io::Cursor;
 
-use feedline_codec::{CodecError, DecodeOptions, JpegCoding, Mode, Picture, Rect, Subsampling, decode_into};
+use feedline_codec::{
+    CodecError, DecodeOptions, JpegCoding, Mode, Picture, Rect, Subsampling, decode_into, encode_jpeg_as,
+};
 use image::ImageEncoder;
 
 pub const SIZES: [(u32, u32); 10] =
@@ -71,6 +73,21 @@ pub fn picture(numbers: &mut Numbers, width: u32, height: u32, channels: u8) -> 
         }
     }
     pixels
+}
+
+/// Calls `check` with a JPEG of each size, sampling and coding, and with words for it.
+#[track_caller]
+pub fn every_flavour(numbers: &mut Numbers, mut check: impl FnMut(&[u8], &mut Numbers, &str)) {
+    for (width, height) in SIZES {
+        for sampling in SAMPLINGS {
+            for coding in CODINGS {
+                let quality = [3, 40, 85, 97][numbers.below(4) as usize];
+                let pixels = picture(numbers, width, height, 3);
+                let file = encode_jpeg_as(coding, &pixels, (width, height, 3), quality, sampling).unwrap();
+                check(&file, numbers, &format!("{width}x{height} {sampling:?} {coding:?} quality {quality}"));
+            }
+        }
+    }
 }
 
 pub fn crop(numbers: &mut Numbers, width: u32, height: u32) -> Rect {

@@ -117,7 +117,7 @@ impl Kind {
 }
 
 /// The shape in which pixels are delivered: a mask has no channel axis.
-pub fn pixel_shape(height: usize, width: usize, channels: u8, is_mask: bool) -> Vec<usize> {
+pub(crate) fn pixel_shape(height: usize, width: usize, channels: u8, is_mask: bool) -> Vec<usize> {
     if is_mask { vec![height, width] } else { vec![height, width, usize::from(channels)] }
 }
 

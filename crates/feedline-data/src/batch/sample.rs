@@ -115,7 +115,7 @@ impl<'s> Sample<'s> {
     }
 
     /// Takes out a picture or mask.
-    pub fn take_pixels(&mut self, name: &str) -> Result<Pixels<'s>, FieldError> {
+    pub(crate) fn take_pixels(&mut self, name: &str) -> Result<Pixels<'s>, FieldError> {
         match self.take(name)? {
             Value::Pixels(pixels) => Ok(pixels),
             other => Err(FieldError::Kind { name: name.to_owned(), has: other.describe(), needs: "pixels" }),
@@ -123,7 +123,7 @@ impl<'s> Sample<'s> {
     }
 
     /// Takes out a tensor.
-    pub fn take_tensor(&mut self, name: &str) -> Result<Tensor<'s>, FieldError> {
+    pub(crate) fn take_tensor(&mut self, name: &str) -> Result<Tensor<'s>, FieldError> {
         match self.take(name)? {
             Value::Tensor(tensor) => Ok(tensor),
             other => Err(FieldError::Kind { name: name.to_owned(), has: other.describe(), needs: "a tensor" }),
@@ -131,7 +131,7 @@ impl<'s> Sample<'s> {
     }
 
     /// Takes out a volume.
-    pub fn take_volume(&mut self, name: &str) -> Result<Volume<'s>, FieldError> {
+    pub(crate) fn take_volume(&mut self, name: &str) -> Result<Volume<'s>, FieldError> {
         match self.take(name)? {
             Value::Volume(volume) => Ok(volume),
             other => Err(FieldError::Kind { name: name.to_owned(), has: other.describe(), needs: "a volume" }),

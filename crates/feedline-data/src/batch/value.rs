@@ -262,7 +262,7 @@ pub enum Value<'s> {
 
 impl Value<'_> {
     /// What it is, for messages.
-    pub fn describe(&self) -> &'static str {
+    pub(crate) fn describe(&self) -> &'static str {
         match self {
             Self::Bytes(_) => "encoded bytes",
             Self::Text(_) => "text",

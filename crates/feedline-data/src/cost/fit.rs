@@ -41,7 +41,7 @@ impl Fit {
     }
 
     /// The part of the variance of times that sizes explain; 0 where larger ones do not take longer.
-    pub fn explained(&self) -> f64 {
+    pub(crate) fn explained(&self) -> f64 {
         let is_telling = self.count >= FEWEST && self.products > 0.0;
         if is_telling { self.products * self.products / (self.size_squares * self.time_squares) } else { 0.0 }
     }

@@ -26,7 +26,7 @@ impl Default for Histogram {
 
 impl Histogram {
     /// Books a time.
-    pub fn add(&self, time: Duration) {
+    pub(super) fn add(&self, time: Duration) {
         let bucket = (((time.as_nanos() + 1) as f64).log2() * STEPS) as usize;
         self.buckets[bucket.min(BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
         if self.count.fetch_add(1, Ordering::Relaxed) + 1 >= 2 * MEMORY {
@@ -38,12 +38,12 @@ impl Histogram {
     }
 
     /// The counts, shortest times first.
-    pub fn counts(&self) -> impl Iterator<Item = u32> {
+    pub(super) fn counts(&self) -> impl Iterator<Item = u32> {
         self.buckets.iter().map(|count| count.load(Ordering::Relaxed))
     }
 
     /// Takes counts from bytes; gives what follows them, or `None` if they are cut short.
-    pub fn fill<'b>(&self, bytes: &'b [u8]) -> Option<&'b [u8]> {
+    pub(super) fn fill<'b>(&self, bytes: &'b [u8]) -> Option<&'b [u8]> {
         let (counts, rest) = bytes.split_at_checked(BUCKETS * 4)?;
         let mut sum = 0;
         for (bucket, count) in self.buckets.iter().zip(counts.as_chunks().0) {
@@ -56,7 +56,7 @@ impl Histogram {
     }
 
     /// The time of the slowest samples, but for those that together make up less than `part` of all work.
-    pub fn slowest_but(&self, part: f64) -> Duration {
+    pub(super) fn slowest_but(&self, part: f64) -> Duration {
         let time = |bucket: usize| ((bucket as f64 + 0.5) / STEPS).exp2();
         let counts: Vec<f64> = self.buckets.iter().map(|count| count.load(Ordering::Relaxed).into()).collect();
         let work: f64 = counts.iter().enumerate().map(|(bucket, count)| count * time(bucket)).sum();

@@ -15,7 +15,7 @@ pub(super) struct Mean {
 
 impl Mean {
     /// Books a time. A time that is booked while another thread halves may be lost, which a mean survives.
-    pub fn add(&self, time: Duration) {
+    pub(super) fn add(&self, time: Duration) {
         let nanos = self.nanos.fetch_add(time.as_nanos() as u64, Ordering::Relaxed) + time.as_nanos() as u64;
         let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         if count >= 2 * MEMORY {
@@ -25,18 +25,18 @@ impl Mean {
     }
 
     /// The mean; zero before the first time.
-    pub fn get(&self) -> Duration {
+    pub(super) fn get(&self) -> Duration {
         let nanos = self.nanos.load(Ordering::Relaxed);
         Duration::from_nanos(nanos.checked_div(self.count.load(Ordering::Relaxed)).unwrap_or(0))
     }
 
     /// Sum and number.
-    pub fn parts(&self) -> (u64, u64) {
+    pub(super) fn parts(&self) -> (u64, u64) {
         (self.nanos.load(Ordering::Relaxed), self.count.load(Ordering::Relaxed))
     }
 
     /// Goes on from a sum and a number.
-    pub fn set(&self, nanos: u64, count: u64) {
+    pub(super) fn set(&self, nanos: u64, count: u64) {
         self.nanos.store(nanos, Ordering::Relaxed);
         self.count.store(count, Ordering::Relaxed);
     }

@@ -35,12 +35,12 @@ struct Taken {
 
 impl Stage {
     /// The mean of an effort.
-    pub fn mean(&self, effort: Effort) -> &Mean {
+    pub(super) fn mean(&self, effort: Effort) -> &Mean {
         &self.0[effort as usize].mean
     }
 
     /// Books what it took for a sample of some size.
-    pub fn learn(&self, effort: Effort, size: Size, time: Duration) {
+    pub(super) fn learn(&self, effort: Effort, size: Size, time: Duration) {
         let mut fits = self.0[effort as usize].by_size.lock().unwrap_or_else(PoisonError::into_inner);
         for (fit, number) in fits.iter_mut().zip(size.numbers()) {
             if let Some(number) = number {
@@ -51,7 +51,7 @@ impl Stage {
 
     /// What it will take for a sample that was not seen yet: by that of its sizes that tells most, else on average. Where work
     /// has been seen with a search only, or without one only, it takes as long.
-    pub fn unseen(&self, effort: Effort, size: Size) -> Duration {
+    pub(super) fn unseen(&self, effort: Effort, size: Size) -> Duration {
         let is_seen = |effort: Effort| self.mean(effort).parts().1 > 0;
         let effort = match effort {
             Effort::Search if !is_seen(Effort::Search) => Effort::Usual,

@@ -15,10 +15,10 @@ pub(super) struct Table {
 
 impl Table {
     /// Entries at most: 128 MB. A source with more has no table.
-    pub const MOST_ENTRIES: u64 = 1 << 26;
+    pub(super) const MOST_ENTRIES: u64 = 1 << 26;
 
     /// An empty table, if it is not too large.
-    pub fn for_samples(samples: u64, stages: usize) -> Option<Self> {
+    pub(super) fn for_samples(samples: u64, stages: usize) -> Option<Self> {
         let entries = samples.checked_mul(stages as u64).filter(|&entries| entries <= Self::MOST_ENTRIES)?;
         let mut zeros = Vec::new();
         zeros.try_reserve_exact(entries as usize).ok()?;
@@ -31,7 +31,7 @@ impl Table {
     }
 
     /// Books a time: the mean of it and of what was known.
-    pub fn note(&self, row: u64, stage: usize, time: Duration) {
+    pub(super) fn note(&self, row: u64, stage: usize, time: Duration) {
         let Some(entry) = self.entry(row, stage) else { return };
         let known = self.of(row, stage);
         let time = known.map_or(time, |known| (known + time) / 2);
@@ -40,19 +40,19 @@ impl Table {
     }
 
     /// The time that is known.
-    pub fn of(&self, row: u64, stage: usize) -> Option<Duration> {
+    pub(super) fn of(&self, row: u64, stage: usize) -> Option<Duration> {
         let steps = self.entry(row, stage)?.load(Ordering::Relaxed);
         // Planned orders are made of these times on every machine alike, so not by the system's arithmetic.
         (steps > 0).then(|| Duration::from_nanos(libm::exp2(f64::from(steps) / STEPS) as u64))
     }
 
     /// All entries, row by row.
-    pub fn entries(&self) -> impl Iterator<Item = u16> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = u16> {
         self.entries.iter().map(|entry| entry.load(Ordering::Relaxed))
     }
 
     /// Takes entries from bytes; `None` if they are not as many.
-    pub fn fill(&self, bytes: &[u8]) -> Option<()> {
+    pub(super) fn fill(&self, bytes: &[u8]) -> Option<()> {
         let (numbers, rest) = bytes.as_chunks();
         if !rest.is_empty() || numbers.len() != self.entries.len() {
             return None;

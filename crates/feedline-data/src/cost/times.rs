@@ -3,45 +3,36 @@
 //! In: seconds for a sample, measured or modelled, of everything that works at the same time. Out: which of them decides, and how many
 //! samples a second that allows. Decisions about offloading and diagnoses are both made from this.
 
-use std::fmt;
-
 use serde::Serialize;
 
 /// Seconds below this are nothing.
 const LEAST: f64 = 1e-9;
 
 /// Something that samples need.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 pub enum Resource {
     /// The consumer: nothing to gain.
+    #[strum(to_string = "the step")]
     Step,
     /// Threads that prepare on this machine.
+    #[strum(to_string = "preparing here")]
     Prepare,
     /// The cores that they run on.
+    #[strum(to_string = "the cores here")]
     Cores,
     /// The interpreter, of which there is one.
+    #[strum(to_string = "the interpreter")]
     Python,
     /// The store of this machine.
+    #[strum(to_string = "the store")]
     Read,
     /// The link to another one.
+    #[strum(to_string = "the network")]
     Network,
     /// The processor of a storage server.
+    #[strum(to_string = "the server's processor")]
     Storage,
-}
-
-impl fmt::Display for Resource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Step => "the step",
-            Self::Prepare => "preparing here",
-            Self::Cores => "the cores here",
-            Self::Python => "the interpreter",
-            Self::Read => "the store",
-            Self::Network => "the network",
-            Self::Storage => "the server's processor",
-        })
-    }
 }
 
 /// Seconds that each resource needs for a sample; 0 for one that is not needed.

@@ -246,7 +246,7 @@ impl Working {
     }
 
     /// Waits until `bytes` more may be used, to be taken by [`Working::reserve`]; says how long that took.
-    pub fn grant(&self, bytes: u64, cancel: &Cancel) -> Result<Duration, NoMemory> {
+    pub(crate) fn grant(&self, bytes: u64, cancel: &Cancel) -> Result<Duration, NoMemory> {
         self.grant_from(self.budget.lock(), bytes, cancel)
     }
 

@@ -10,7 +10,7 @@ pub struct Buffer {
 
 impl Buffer {
     /// `len` bytes of unspecified (old) content in the memory of `bytes`; `None` if it has to grow and cannot.
-    pub fn reusing(mut bytes: Vec<u8>, len: usize) -> Option<Self> {
+    pub(crate) fn reusing(mut bytes: Vec<u8>, len: usize) -> Option<Self> {
         if bytes.len() < len {
             bytes.try_reserve_exact(len - bytes.len()).ok()?;
             bytes.resize(len, 0);
@@ -34,7 +34,7 @@ impl Buffer {
     }
 
     /// Exactly the bytes it holds.
-    pub fn into_exact(mut self) -> Vec<u8> {
+    pub(crate) fn into_exact(mut self) -> Vec<u8> {
         self.bytes.truncate(self.len);
         self.bytes
     }

@@ -90,7 +90,7 @@ impl Workspace {
     }
 
     /// Memory to grow into: the smallest spare piece that holds `len`, else the largest, else a new one.
-    pub fn spare_memory(&mut self, len: usize) -> Vec<u8> {
+    pub(crate) fn spare_memory(&mut self, len: usize) -> Vec<u8> {
         let rank = |bytes: &Vec<u8>| (bytes.len() < len, bytes.len().abs_diff(len));
         let best = (0..self.spare.len()).min_by_key(|&number| rank(&self.spare[number]));
         best.map(|number| self.spare.swap_remove(number)).unwrap_or_default()

@@ -6,33 +6,27 @@
 use feedline_order::Draw;
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
+use serde_inline_default::serde_inline_default;
 
 use super::volumes::{PIECE, change_kinds, image_and_label, volume};
-use super::{NamedOp, On, Op, OpError};
+use super::{On, Op, OpError};
 use crate::batch::{FieldTypes, Sample, Value, Volume};
 use crate::dtype::Dtype;
 use crate::memory::Workspace;
 use crate::op::CheckError;
 
 /// Gives volumes another element type.
+#[serde_inline_default]
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Cast {
-    #[serde(default = "float32")]
+    #[serde_inline_default(Dtype::F32)]
     dtype: Dtype,
     /// The element type of labels.
-    #[serde(default = "uint8")]
+    #[serde_inline_default(Dtype::U8)]
     label_dtype: Dtype,
     #[serde(default = "image_and_label")]
     on: On,
-}
-
-fn float32() -> Dtype {
-    Dtype::F32
-}
-
-fn uint8() -> Dtype {
-    Dtype::U8
 }
 
 impl Cast {
@@ -41,17 +35,13 @@ impl Cast {
     }
 }
 
-impl NamedOp for Cast {
-    const NAME: &'static str = "Cast";
-}
-
 impl Op for Cast {
     fn on(&self) -> &On {
         &self.on
     }
 
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
-        change_kinds(Self::NAME, &self.on, types, |_, mut kind| {
+        change_kinds(&self.on, types, |_, mut kind| {
             kind.dtype = self.dtype_of(kind.is_label);
             Ok(kind)
         })
@@ -92,60 +82,16 @@ impl Op for Cast {
 /// Runs a body with the types of two element types, and how their numbers are read and written.
 macro_rules! with_number {
     ($dtype:expr, $name:ident, $body:expr) => {
-        match $dtype {
-            Dtype::Bool => {
-                type $name = Truth;
+        with_number!($dtype, $name, $body; Bool Truth, U8 u8, I8 i8, U16 u16, I16 i16, U32 u32, I32 i32, U64 u64, I64 i64,
+            F16 f16, BF16 bf16, F32 f32, F64 f64)
+    };
+    ($dtype:expr, $name:ident, $body:expr; $($variant:ident $type:ty),*) => {
+        match $dtype {$(
+            Dtype::$variant => {
+                type $name = $type;
                 $body
             }
-            Dtype::U8 => {
-                type $name = u8;
-                $body
-            }
-            Dtype::I8 => {
-                type $name = i8;
-                $body
-            }
-            Dtype::U16 => {
-                type $name = u16;
-                $body
-            }
-            Dtype::I16 => {
-                type $name = i16;
-                $body
-            }
-            Dtype::U32 => {
-                type $name = u32;
-                $body
-            }
-            Dtype::I32 => {
-                type $name = i32;
-                $body
-            }
-            Dtype::U64 => {
-                type $name = u64;
-                $body
-            }
-            Dtype::I64 => {
-                type $name = i64;
-                $body
-            }
-            Dtype::F16 => {
-                type $name = f16;
-                $body
-            }
-            Dtype::BF16 => {
-                type $name = bf16;
-                $body
-            }
-            Dtype::F32 => {
-                type $name = f32;
-                $body
-            }
-            Dtype::F64 => {
-                type $name = f64;
-                $body
-            }
-        }
+        )*}
     };
 }
 

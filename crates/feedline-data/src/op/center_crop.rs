@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::pad::{Padding, PaddingMode, pad};
 use super::pixels::{common_size, crop};
 use super::size::Size;
-use super::{Facts, NamedOp, Need, On, Op, OpError};
+use super::{Facts, Need, On, Op, OpError};
 use crate::batch::{FieldTypes, Sample, Value};
 use crate::memory::Workspace;
 use crate::op::CheckError;
@@ -40,18 +40,14 @@ impl CenterCrop {
     }
 }
 
-impl NamedOp for CenterCrop {
-    const NAME: &'static str = "CenterCrop";
-}
-
 impl Op for CenterCrop {
     fn on(&self) -> &On {
         &self.on
     }
 
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
-        self.size.check(Self::NAME)?;
-        self.on.fix_size(Self::NAME, types, self.size.height_width())
+        self.size.check()?;
+        self.on.fix_size(types, self.size.height_width())
     }
 
     fn resolve(&self, _: &Draw, facts: Facts) -> Vec<(&'static str, f64)> {

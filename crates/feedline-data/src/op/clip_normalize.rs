@@ -2,47 +2,29 @@
 
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
+use serde_inline_default::serde_inline_default;
 
 use super::volumes::{change_floats, check_floats, check_positive};
-use super::{NamedOp, On, Op, OpError};
+use super::{On, Op, OpError};
 use crate::batch::{FieldTypes, Sample};
 use crate::memory::Workspace;
 use crate::op::CheckError;
 
 /// Limits and normalises volumes; the defaults are those of `MLPerf`'s 3D U-Net for CT.
+#[serde_inline_default]
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ClipNormalize {
-    #[serde(default = "default_low")]
+    #[serde_inline_default(-79.0)]
     low: f64,
-    #[serde(default = "default_high")]
+    #[serde_inline_default(304.0)]
     high: f64,
-    #[serde(default = "default_mean")]
+    #[serde_inline_default(101.0)]
     mean: f64,
-    #[serde(default = "default_std")]
+    #[serde_inline_default(76.9)]
     std: f64,
     #[serde(default)]
     on: On,
-}
-
-fn default_low() -> f64 {
-    -79.0
-}
-
-fn default_high() -> f64 {
-    304.0
-}
-
-fn default_mean() -> f64 {
-    101.0
-}
-
-fn default_std() -> f64 {
-    76.9
-}
-
-impl NamedOp for ClipNormalize {
-    const NAME: &'static str = "ClipNormalize";
 }
 
 impl Op for ClipNormalize {
@@ -52,12 +34,12 @@ impl Op for ClipNormalize {
 
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
         let Self { low, high, mean, std, .. } = *self;
-        check_positive(Self::NAME, "std", std)?;
+        check_positive("std", std)?;
         if !(low <= high && low.is_finite() && high.is_finite() && mean.is_finite()) {
             let problem = format!("low is {low}, high {high}, mean {mean}; they are numbers with low <= high");
-            return Err(CheckError::Parameter { op: Self::NAME, problem });
+            return Err(CheckError::Parameter(problem));
         }
-        check_floats(Self::NAME, &self.on, types)
+        check_floats(&self.on, types)
     }
 
     fn keeps_places(&self) -> bool {

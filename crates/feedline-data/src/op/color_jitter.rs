@@ -6,7 +6,7 @@ use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
 
 use super::pixels::pack;
-use super::{Facts, NamedOp, On, Op, OpError};
+use super::{Facts, On, Op, OpError};
 use crate::batch::{FieldError, FieldTypes, Kind, Pixels, Sample, Value};
 use crate::memory::{Cancel, Workspace};
 use crate::op::CheckError;
@@ -184,10 +184,6 @@ fn turn_hue(pixel: [u8; 3], turn: f32) -> [u8; 3] {
     rgb.map(|value| (value * (256.0 - 1e-3)) as u8)
 }
 
-impl NamedOp for ColorJitter {
-    const NAME: &'static str = "ColorJitter";
-}
-
 impl Op for ColorJitter {
     fn on(&self) -> &On {
         &self.on
@@ -202,25 +198,18 @@ impl Op for ColorJitter {
             if is_bad_strength || !(low >= 0.0 && low <= high && high.is_finite()) {
                 let problem =
                     format!("{name} is {span}; it has to be a number from 0 on, or (low, high) with 0 <= low <= high");
-                return Err(CheckError::Parameter { op: Self::NAME, problem });
+                return Err(CheckError::Parameter(problem));
             }
         }
         let [low, high] = self.hue.turns();
         if !(low >= -0.5 && low <= high && high <= 0.5) {
             let problem = format!("hue is {}; it has to lie within -0.5 and 0.5", self.hue);
-            return Err(CheckError::Parameter { op: Self::NAME, problem });
+            return Err(CheckError::Parameter(problem));
         }
-        for (field, kind) in self.on.kinds(Self::NAME, types)? {
-            let fits = match kind {
-                Kind::Pixels(pixels) => !pixels.is_mask && pixels.channels == 3,
-                Kind::Any => true,
-                _ => false,
-            };
-            if !fits {
-                return Err(CheckError::Needs { op: Self::NAME, needs: "RGB pixels", field, has: kind });
-            }
-        }
-        Ok(())
+        self.on.change(types, "RGB pixels", |kind| match kind {
+            Kind::Pixels(pixels) if !pixels.is_mask && pixels.channels == 3 => Some(kind.clone()),
+            _ => None,
+        })
     }
 
     fn is_random(&self) -> bool {

@@ -5,8 +5,9 @@
 use feedline_codec::{self as codec, BadIndex, CodecError, DecodeOptions, Mode, Picture, Rect, Trimmed, decode_into};
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
+use serde_inline_default::serde_inline_default;
 
-use super::{DEFAULT_MOST_PIXELS, Decoding, Facts, NamedOp, Need, On, Op, OpError, is_mask_field};
+use super::{DEFAULT_MOST_PIXELS, Decoding, Facts, Need, On, Op, OpError, is_mask_field};
 use crate::batch::{
     Encoded, EncodedContent, Excerpt, FieldError, FieldTypes, Kind, Memory, PixelKind, Pixels, Sample, Value,
 };
@@ -14,13 +15,14 @@ use crate::memory::{Buffer, Workspace};
 use crate::op::{Ahead, CheckError};
 
 /// Decodes pictures.
+#[serde_inline_default]
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DecodeImage {
     #[serde(default)]
     on: On,
     /// Turn the picture as its EXIF orientation says.
-    #[serde(default = "yes")]
+    #[serde_inline_default(true)]
     exif: bool,
     #[serde(default)]
     mode: PictureMode,
@@ -28,7 +30,7 @@ pub(super) struct DecodeImage {
     #[serde(default)]
     fast: bool,
     /// Pictures with more pixels are refused before memory is taken.
-    #[serde(default = "default_max_pixels")]
+    #[serde_inline_default(DEFAULT_MOST_PIXELS)]
     max_pixels: u64,
 }
 
@@ -45,14 +47,6 @@ enum PictureMode {
     Mask,
 }
 
-fn yes() -> bool {
-    true
-}
-
-fn default_max_pixels() -> u64 {
-    DEFAULT_MOST_PIXELS
-}
-
 impl DecodeImage {
     fn mode_of(&self, field: &str) -> Mode {
         match self.mode {
@@ -64,19 +58,15 @@ impl DecodeImage {
     }
 }
 
-impl NamedOp for DecodeImage {
-    const NAME: &'static str = "DecodeImage";
-}
-
 impl Op for DecodeImage {
     fn on(&self) -> &On {
         &self.on
     }
 
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
-        for (field, kind) in self.on.kinds(Self::NAME, types)? {
+        for (field, kind) in self.on.kinds(types)? {
             if kind != Kind::Bytes {
-                return Err(CheckError::Needs { op: Self::NAME, needs: "encoded bytes", field, has: kind });
+                return Err(CheckError::Needs { needs: "encoded bytes", field, has: kind });
             }
             let mode = self.mode_of(&field);
             let channels = if matches!(mode, Mode::Rgb) { 3 } else { 1 };

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
+use serde_inline_default::serde_inline_default;
 
-use super::{NamedOp, On, Op, OpError};
+use super::{On, Op, OpError};
 use crate::batch::{FieldTypes, Sample};
 use crate::cpu_time::thread_cpu_time;
 use crate::memory::{Cancel, Workspace};
@@ -18,6 +19,7 @@ const SPINS: u32 = 2000;
 const MOST_MS: f64 = 3_600_000.0;
 
 /// Takes as long as its list says for a sample. The scheduler is not told; it learns.
+#[serde_inline_default]
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Delay {
@@ -26,7 +28,7 @@ pub(super) struct Delay {
     #[serde(default)]
     kind: Kind,
     /// The probability that it takes any time.
-    #[serde(default = "always")]
+    #[serde_inline_default(1.0)]
     p: f64,
     #[serde(skip, default = "nothing")]
     on: On,
@@ -42,16 +44,8 @@ enum Kind {
     Cpu,
 }
 
-fn always() -> f64 {
-    1.0
-}
-
 fn nothing() -> On {
     On::from(Vec::new())
-}
-
-impl NamedOp for Delay {
-    const NAME: &'static str = "Delay";
 }
 
 impl Op for Delay {
@@ -60,11 +54,10 @@ impl Op for Delay {
     }
 
     fn check(&self, _: &mut FieldTypes) -> Result<(), CheckError> {
-        CheckError::probability(Self::NAME, self.p)?;
+        CheckError::probability(self.p)?;
         let is_sound = |cost: &f64| (0.0..=MOST_MS).contains(cost);
         if self.costs_ms.is_empty() || !self.costs_ms.iter().all(is_sound) {
-            let problem = "costs_ms is a list of milliseconds from 0 to an hour".to_owned();
-            return Err(CheckError::Parameter { op: Self::NAME, problem });
+            return Err(CheckError::Parameter("costs_ms is a list of milliseconds from 0 to an hour".to_owned()));
         }
         Ok(())
     }

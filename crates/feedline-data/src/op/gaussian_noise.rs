@@ -8,9 +8,10 @@
 use feedline_order::Draw;
 use feedline_order::random::philox;
 use serde::{Deserialize, Serialize};
+use serde_inline_default::serde_inline_default;
 
 use super::volumes::{change_floats, check_floats, check_positive};
-use super::{NamedOp, On, Op, OpError};
+use super::{On, Op, OpError};
 use crate::batch::{FieldTypes, Sample};
 use crate::memory::Workspace;
 use crate::op::CheckError;
@@ -19,27 +20,16 @@ use crate::op::CheckError;
 const CHUNK: usize = 1024;
 
 /// Adds normal noise whose deviation lies between 0 and `std`.
+#[serde_inline_default]
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GaussianNoise {
-    #[serde(default = "default_std")]
+    #[serde_inline_default(0.1)]
     std: f64,
-    #[serde(default = "default_p")]
+    #[serde_inline_default(0.1)]
     p: f64,
     #[serde(default)]
     on: On,
-}
-
-fn default_std() -> f64 {
-    0.1
-}
-
-fn default_p() -> f64 {
-    0.1
-}
-
-impl NamedOp for GaussianNoise {
-    const NAME: &'static str = "GaussianNoise";
 }
 
 impl Op for GaussianNoise {
@@ -48,9 +38,9 @@ impl Op for GaussianNoise {
     }
 
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
-        CheckError::probability(Self::NAME, self.p)?;
-        check_positive(Self::NAME, "std", self.std)?;
-        check_floats(Self::NAME, &self.on, types)
+        CheckError::probability(self.p)?;
+        check_positive("std", self.std)?;
+        check_floats(&self.on, types)
     }
 
     fn is_random(&self) -> bool {

@@ -2,34 +2,28 @@
 
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
+use serde_inline_default::serde_inline_default;
 
-use super::{NamedOp, On, Op, OpError};
+use super::{On, Op, OpError};
 use crate::batch::{FieldTypes, Kind, PixelKind, Pixels, Sample, Value};
 use crate::dtype::Dtype;
 use crate::memory::Workspace;
 use crate::op::CheckError;
 
 /// Pictures in grey, with one channel or three equal ones.
+#[serde_inline_default]
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Grayscale {
-    #[serde(default = "one")]
+    #[serde_inline_default(1)]
     num_output_channels: u8,
     #[serde(default)]
     on: On,
 }
 
-fn one() -> u8 {
-    1
-}
-
 /// ITU-R 601-2 luma in fixed point, as Pillow computes it.
 pub(super) fn luma(rgb: [u8; 3]) -> u8 {
     ((u32::from(rgb[0]) * 19595 + u32::from(rgb[1]) * 38470 + u32::from(rgb[2]) * 7471 + 0x8000) >> 16) as u8
-}
-
-impl NamedOp for Grayscale {
-    const NAME: &'static str = "Grayscale";
 }
 
 impl Op for Grayscale {
@@ -40,18 +34,14 @@ impl Op for Grayscale {
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
         if ![1, 3].contains(&self.num_output_channels) {
             let problem = format!("num_output_channels is {}; it is 1 or 3", self.num_output_channels);
-            return Err(CheckError::Parameter { op: Self::NAME, problem });
+            return Err(CheckError::Parameter(problem));
         }
-        for (field, kind) in self.on.kinds(Self::NAME, types)? {
-            match kind {
-                Kind::Pixels(kind) if !kind.is_mask => {
-                    types.set(&field, Kind::Pixels(PixelKind { channels: self.num_output_channels, ..kind }));
-                }
-                Kind::Any => {}
-                has => return Err(CheckError::Needs { op: Self::NAME, needs: "pixels", field, has }),
+        self.on.change(types, "pixels", |kind| match *kind {
+            Kind::Pixels(kind) if !kind.is_mask => {
+                Some(Kind::Pixels(PixelKind { channels: self.num_output_channels, ..kind }))
             }
-        }
-        Ok(())
+            _ => None,
+        })
     }
 
     fn apply(&self, sample: &mut Sample<'_>, _: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {

@@ -49,7 +49,7 @@ use feedline_codec::Rect;
 
 pub use ahead::Ahead;
 pub use chain::OpChain;
-pub use check::CheckError;
+pub use check::{CheckError, MisplacedOp};
 pub use decoding::Decoding;
 pub(crate) use decoding::{DEFAULT_MOST_PIXELS, is_mask_field};
 pub use effort::Effort;
@@ -108,12 +108,7 @@ pub trait Op: Send + Sync + Debug {
 
     /// The region of volumes of these sides that the op looks at, if it does not look at all of them. `foreground` finds
     /// that of their label, where there is one.
-    fn needs_region(
-        &self,
-        _draw: &Draw,
-        _sides: [usize; 3],
-        _foreground: &mut dyn FnMut() -> Option<Arc<Foreground>>,
-    ) -> Option<Region> {
+    fn needs_region(&self, _draw: &Draw, _sides: [usize; 3], _foreground: &mut FindForeground<'_>) -> Option<Region> {
         None
     }
 
@@ -157,6 +152,9 @@ pub trait Op: Send + Sync + Debug {
     fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, workspace: &mut Workspace) -> Result<(), OpError>;
 }
 
+/// Finds the foreground of a sample's label, if it has one. It may have to be searched for, so an op calls this at most once.
+pub type FindForeground<'a> = dyn FnMut() -> Option<Arc<Foreground>> + 'a;
+
 /// What is known of a sample before its data is touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
@@ -173,12 +171,6 @@ pub struct Need {
     pub rect: Rect,
     /// Width and height that the part is resized to, if it is.
     pub resized: Option<(u32, u32)>,
-}
-
-/// An op whose parameters are plain data, known to plans by name.
-pub trait NamedOp: Op + Serialize + DeserializeOwned + 'static {
-    /// The name in plans, in Python and in messages.
-    const NAME: &'static str;
 }
 
 /// Why an op could not do its work on one sample.
@@ -232,40 +224,38 @@ impl From<OutputError> for OpError {
     }
 }
 
-/// Builds an op from its table in a plan.
-pub(crate) type BuildOp = fn(toml::Table) -> Result<PlannedOp, SpecError>;
+/// Builds an op from its name and its table in a plan.
+pub(crate) type BuildOp = fn(&str, toml::Table) -> Result<PlannedOp, SpecError>;
 
 /// Builds an op whose parameters are plain data.
-pub fn build<O: NamedOp>(params: toml::Table) -> Result<PlannedOp, SpecError> {
-    Ok(PlannedOp::named::<O>(spec::parameters(|| format!("op {}", O::NAME), params)?))
+fn build<O: Op + Serialize + DeserializeOwned + 'static>(
+    name: &str,
+    params: toml::Table,
+) -> Result<PlannedOp, SpecError> {
+    Ok(PlannedOp::of_data::<O>(name, spec::parameters(|| format!("op {name}"), params)?))
 }
 
-/// The name of an op, and what builds it.
-const fn entry<O: NamedOp>() -> (&'static str, BuildOp) {
-    (O::NAME, build::<O>)
-}
-
-/// The ops of this crate.
+/// The ops of this crate, by their names in plans, in Python and in messages.
 pub(crate) const OPS: [(&str, BuildOp); 21] = [
-    entry::<decode_image::DecodeImage>(),
-    entry::<resize::Resize>(),
-    entry::<center_crop::CenterCrop>(),
-    entry::<random_crop::RandomCrop>(),
-    entry::<random_resized_crop::RandomResizedCrop>(),
-    entry::<random_flip::RandomHorizontalFlip>(),
-    entry::<random_flip::RandomVerticalFlip>(),
-    entry::<color_jitter::ColorJitter>(),
-    entry::<grayscale::Grayscale>(),
-    entry::<random_erasing::RandomErasing>(),
-    entry::<to_tensor::ToTensor>(),
-    entry::<normalize::Normalize>(),
-    entry::<delay::Delay>(),
-    entry::<resample_spacing::ResampleSpacing>(),
-    entry::<clip_normalize::ClipNormalize>(),
-    entry::<pad_to::PadTo>(),
-    entry::<random_balanced_crop::RandomBalancedCrop>(),
-    entry::<random_flip3d::RandomFlip3d>(),
-    entry::<cast::Cast>(),
-    entry::<random_brightness::RandomBrightness>(),
-    entry::<gaussian_noise::GaussianNoise>(),
+    ("DecodeImage", build::<decode_image::DecodeImage>),
+    ("Resize", build::<resize::Resize>),
+    ("CenterCrop", build::<center_crop::CenterCrop>),
+    ("RandomCrop", build::<random_crop::RandomCrop>),
+    ("RandomResizedCrop", build::<random_resized_crop::RandomResizedCrop>),
+    ("RandomHorizontalFlip", build::<random_flip::RandomHorizontalFlip>),
+    ("RandomVerticalFlip", build::<random_flip::RandomVerticalFlip>),
+    ("ColorJitter", build::<color_jitter::ColorJitter>),
+    ("Grayscale", build::<grayscale::Grayscale>),
+    ("RandomErasing", build::<random_erasing::RandomErasing>),
+    ("ToTensor", build::<to_tensor::ToTensor>),
+    ("Normalize", build::<normalize::Normalize>),
+    ("Delay", build::<delay::Delay>),
+    ("ResampleSpacing", build::<resample_spacing::ResampleSpacing>),
+    ("ClipNormalize", build::<clip_normalize::ClipNormalize>),
+    ("PadTo", build::<pad_to::PadTo>),
+    ("RandomBalancedCrop", build::<random_balanced_crop::RandomBalancedCrop>),
+    ("RandomFlip3d", build::<random_flip3d::RandomFlip3d>),
+    ("Cast", build::<cast::Cast>),
+    ("RandomBrightness", build::<random_brightness::RandomBrightness>),
+    ("GaussianNoise", build::<gaussian_noise::GaussianNoise>),
 ];

@@ -7,9 +7,10 @@ use feedline_codec::Affine;
 use feedline_order::Draw;
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
+use serde_inline_default::serde_inline_default;
 
-use super::to_tensor::{Layout, check_dtype, convert, float32};
-use super::{NamedOp, On, Op, OpError};
+use super::to_tensor::{Layout, check_dtype, convert};
+use super::{On, Op, OpError};
 use crate::batch::{Axes, FieldError, FieldTypes, Kind, Sample, Tensor, Value};
 use crate::dtype::Dtype;
 use crate::memory::Workspace;
@@ -18,29 +19,22 @@ use crate::op::CheckError;
 const FLOATS: [Dtype; 3] = [Dtype::F16, Dtype::BF16, Dtype::F32];
 
 /// Normalises pictures and tensors.
+#[serde_inline_default]
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Normalize {
-    #[serde(default = "imagenet_mean")]
+    #[serde_inline_default(vec![0.485, 0.456, 0.406])]
     mean: Vec<f64>,
-    #[serde(default = "imagenet_std")]
+    #[serde_inline_default(vec![0.229, 0.224, 0.225])]
     std: Vec<f64>,
     /// Element type, when it makes a tensor of pixels.
-    #[serde(default = "float32")]
+    #[serde_inline_default(Dtype::F32)]
     dtype: Dtype,
     /// Layout, when it makes a tensor of pixels.
     #[serde(default)]
     layout: Layout,
     #[serde(default)]
     on: On,
-}
-
-fn imagenet_mean() -> Vec<f64> {
-    vec![0.485, 0.456, 0.406]
-}
-
-fn imagenet_std() -> Vec<f64> {
-    vec![0.229, 0.224, 0.225]
 }
 
 impl Normalize {
@@ -60,13 +54,11 @@ impl Normalize {
         if self.fits(channels) {
             return Ok(());
         }
-        let problem = format!("mean and std have {} channels, the picture has {channels}", self.mean.len());
-        Err(CheckError::Parameter { op: Self::NAME, problem })
+        Err(CheckError::Parameter(format!(
+            "mean and std have {} channels, the picture has {channels}",
+            self.mean.len()
+        )))
     }
-}
-
-impl NamedOp for Normalize {
-    const NAME: &'static str = "Normalize";
 }
 
 impl Op for Normalize {
@@ -83,10 +75,10 @@ impl Op for Normalize {
             None
         };
         if let Some(problem) = problem {
-            return Err(CheckError::Parameter { op: Self::NAME, problem });
+            return Err(CheckError::Parameter(problem));
         }
-        check_dtype(Self::NAME, self.dtype, &FLOATS)?;
-        for (field, kind) in self.on.kinds(Self::NAME, types)? {
+        check_dtype(self.dtype, &FLOATS)?;
+        for (field, kind) in self.on.kinds(types)? {
             match &kind {
                 Kind::Pixels(pixels) if !pixels.is_mask => {
                     self.check_channels(pixels.channels.into())?;
@@ -95,12 +87,12 @@ impl Op for Normalize {
                 Kind::Tensor { dtype, shape, axes } if FLOATS.contains(dtype) => {
                     let Some((_, channels)) = axes.channels(shape) else {
                         let needs = "a tensor with 1 or 3 channels";
-                        return Err(CheckError::Needs { op: Self::NAME, needs, field, has: kind });
+                        return Err(CheckError::Needs { needs, field, has: kind });
                     };
                     self.check_channels(channels)?;
                 }
                 Kind::Any => {}
-                _ => return Err(CheckError::Needs { op: Self::NAME, needs: "pixels", field, has: kind }),
+                _ => return Err(CheckError::Needs { needs: "pixels", field, has: kind }),
             }
         }
         Ok(())

@@ -51,45 +51,51 @@ impl On {
     }
 
     /// The kinds of the fields before the op, or an error that says which fields there are.
-    pub fn kinds(&self, op: &'static str, types: &FieldTypes) -> Result<Vec<(String, Kind)>, CheckError> {
+    pub fn kinds(&self, types: &FieldTypes) -> Result<Vec<(String, Kind)>, CheckError> {
         if self.0.is_empty() {
-            return Err(CheckError::NoFields { op });
+            return Err(CheckError::NoFields);
         }
         if let Some(twice) = self.0.iter().enumerate().find(|(number, name)| self.0[..*number].contains(name)) {
-            return Err(CheckError::Parameter { op, problem: format!("on names field {:?} twice", twice.1) });
+            return Err(CheckError::Parameter(format!("on names field {:?} twice", twice.1)));
         }
         self.0
             .iter()
             .map(|name| match types.get(name) {
                 Some(kind) => Ok((name.clone(), kind.clone())),
-                None => Err(CheckError::NoSuchField { op, field: name.clone(), has: types.names() }),
+                None => Err(CheckError::NoSuchField { field: name.clone(), has: types.names() }),
             })
             .collect()
     }
 
     /// Checks that all fields are pictures or masks, which have the given size after the op.
-    pub fn fix_size(
-        &self,
-        op: &'static str,
-        types: &mut FieldTypes,
-        (height, width): (u32, u32),
-    ) -> Result<(), CheckError> {
-        self.change_pixels(op, types, |kind| PixelKind { height: Some(height), width: Some(width), ..kind })
+    pub(super) fn fix_size(&self, types: &mut FieldTypes, (height, width): (u32, u32)) -> Result<(), CheckError> {
+        self.change_pixels(types, |kind| PixelKind { height: Some(height), width: Some(width), ..kind })
     }
 
     /// Checks that all fields are pictures or masks, and gives each its kind after the op.
-    pub fn change_pixels(
+    pub(super) fn change_pixels(
         &self,
-        op: &'static str,
         types: &mut FieldTypes,
         change: impl Fn(PixelKind) -> PixelKind,
     ) -> Result<(), CheckError> {
-        for (field, kind) in self.kinds(op, types)? {
-            match kind {
-                Kind::Pixels(pixels) => types.set(&field, Kind::Pixels(change(pixels))),
-                // What a function returns is looked at when it is there.
-                Kind::Any => {}
-                has => return Err(CheckError::Needs { op, needs: "pixels", field, has }),
+        self.change(types, "pixels", |kind| match kind {
+            Kind::Pixels(pixels) => Some(Kind::Pixels(change(*pixels))),
+            _ => None,
+        })
+    }
+
+    /// Gives each field its kind after the op; `change` returns nothing for a kind that is not what the op `needs`.
+    /// What a function returns ([`Kind::Any`]) is checked when there is data.
+    pub(super) fn change(
+        &self,
+        types: &mut FieldTypes,
+        needs: &'static str,
+        change: impl Fn(&Kind) -> Option<Kind>,
+    ) -> Result<(), CheckError> {
+        for (field, has) in self.kinds(types)?.into_iter().filter(|(_, kind)| *kind != Kind::Any) {
+            match change(&has) {
+                Some(kind) => types.set(&field, kind),
+                None => return Err(CheckError::Needs { needs, field, has }),
             }
         }
         Ok(())

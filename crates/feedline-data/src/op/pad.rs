@@ -33,7 +33,7 @@ pub(super) struct Padding {
 }
 
 impl Padding {
-    pub fn is_none(self) -> bool {
+    pub(super) fn is_none(self) -> bool {
         self == Self::default()
     }
 }

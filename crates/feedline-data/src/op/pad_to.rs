@@ -2,21 +2,24 @@
 
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
+use serde_inline_default::serde_inline_default;
 
 use super::volumes::{Size3d, change_kinds, common_sides, image_and_label};
-use super::{NamedOp, On, Op, OpError};
+use super::{On, Op, OpError};
 use crate::batch::{FieldError, FieldTypes, Kind, Sample, Value, Volume, VolumeKind, volume_shape};
 use crate::dtype::Dtype;
 use crate::memory::Workspace;
 use crate::op::CheckError;
 
 /// Pads volumes.
+#[serde_inline_default]
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PadTo {
     size: Size3d,
-    /// What images are padded with; labels are padded with 0.
-    #[serde(default = "default_fill")]
+    /// What images are padded with; labels are padded with 0. By default it is what `MLPerf`'s 3D U-Net pads normalised CT
+    /// with at evaluation.
+    #[serde_inline_default(-2.2)]
     fill: f64,
     #[serde(default)]
     mode: PadMode,
@@ -38,20 +41,11 @@ enum PadMode {
 /// What a value can be added to.
 const NEEDS: &str = "a volume of float32, or a label";
 
-/// What `MLPerf`'s 3D U-Net pads normalised CT with at evaluation.
-fn default_fill() -> f64 {
-    -2.2
-}
-
 impl PadTo {
     /// Whether it has something to pad a volume of this element type with.
     fn has_fill(&self, dtype: Dtype, is_label: bool) -> bool {
         dtype == Dtype::F32 || is_label || self.mode == PadMode::Edge
     }
-}
-
-impl NamedOp for PadTo {
-    const NAME: &'static str = "PadTo";
 }
 
 impl Op for PadTo {
@@ -60,11 +54,11 @@ impl Op for PadTo {
     }
 
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
-        self.size.check(Self::NAME)?;
-        change_kinds(Self::NAME, &self.on, types, |field, kind| {
+        self.size.check()?;
+        change_kinds(&self.on, types, |field, kind| {
             if !self.has_fill(kind.dtype, kind.is_label) {
                 let (field, has) = (field.to_owned(), Kind::Volume(kind));
-                return Err(CheckError::Needs { op: Self::NAME, needs: NEEDS, field, has });
+                return Err(CheckError::Needs { needs: NEEDS, field, has });
             }
             let sides = kind.sides.map(|sides| padded_sides(sides, self.size.sides()));
             Ok(VolumeKind { sides, ..kind })

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{CheckError, NamedOp, Op};
-use crate::batch::Kind;
+use serde::Serialize;
+
+use super::{CheckError, MisplacedOp, Op};
+use crate::batch::{FieldTypes, Kind};
 
 /// An op of a plan.
 #[derive(Clone, Debug)]
@@ -25,9 +27,9 @@ pub struct UnwritableOp {
 
 impl PlannedOp {
     /// An op whose parameters are plain data.
-    pub fn named<O: NamedOp>(op: O) -> Self {
+    pub(super) fn of_data<O: Op + Serialize + 'static>(name: &str, op: O) -> Self {
         let params = toml::Table::try_from(&op).expect("parameters of an op are plain data");
-        Self::new(O::NAME, Arc::new(op), params)
+        Self::new(name, Arc::new(op), params)
     }
 
     /// An op with its parameters as a plan holds them.
@@ -66,15 +68,22 @@ impl PlannedOp {
         Ok(table)
     }
 
-    /// Explains a mismatch by what comes later in the chain.
-    pub(crate) fn explain(error: CheckError, later: &[Self]) -> CheckError {
-        let CheckError::Needs { op, needs, field, has } = error else { return error };
-        let decoder = later.iter().find(|later| {
-            has == Kind::Bytes && &*later.name == "DecodeImage" && later.op.on().names().any(|name| name == field)
-        });
-        match decoder {
-            Some(decoder) => CheckError::Before { op, needs, later: decoder.name.to_string() },
-            None => CheckError::Needs { op, needs, field, has },
-        }
+    /// Checks the op where it stands, before the ops `later`, and says what the fields are after it.
+    pub(crate) fn check(&self, types: &mut FieldTypes, later: &[Self]) -> Result<(), MisplacedOp> {
+        let decodes =
+            |op: &Self, field: &str| &*op.name == "DecodeImage" && op.op.on().names().any(|name| name == field);
+        self.op.check(types).map_err(|cause| {
+            let decoder = match &cause {
+                CheckError::Needs { field, has: Kind::Bytes, .. } => later.iter().find(|op| decodes(op, field)),
+                _ => None,
+            };
+            let cause = match (cause, decoder) {
+                (CheckError::Needs { needs, .. }, Some(decoder)) => {
+                    CheckError::Before { needs, later: decoder.name.to_string() }
+                }
+                (cause, _) => cause,
+            };
+            MisplacedOp { op: self.name.to_string(), cause }
+        })
     }
 }

@@ -5,13 +5,12 @@
 //! lies wholly in it, a longer one holds it wholly; which of these places it is, is drawn, then moved into the volume. Else
 //! all places are alike. Every place can come, the last one too, which `MLPerf`'s code leaves out.
 
-use std::sync::Arc;
-
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
+use serde_inline_default::serde_inline_default;
 
 use super::volumes::{Size3d, change_kinds, common_sides, image_and_label, volume};
-use super::{NamedOp, On, Op, OpError};
+use super::{FindForeground, On, Op, OpError};
 use crate::batch::{FieldError, FieldTypes, Kind, Sample, Value, Volume, VolumeKind, volume_shape};
 use crate::dtype::Dtype;
 use crate::memory::Workspace;
@@ -19,28 +18,53 @@ use crate::op::CheckError;
 use crate::volume::{Foreground, Region};
 
 /// Crops volumes at random.
+#[serde_inline_default]
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RandomBalancedCrop {
     size: Size3d,
-    #[serde(default = "default_oversampling")]
+    #[serde_inline_default(0.4)]
     oversampling: f64,
     #[serde(default = "image_and_label")]
     on: On,
 }
 
-fn default_oversampling() -> f64 {
-    0.4
+/// The box that a draw means, if there is any.
+fn chosen(draw: &Draw, foreground: &Foreground) -> Option<Region> {
+    let classes = foreground.classes();
+    let (_, boxes) = classes.get(draw.below(1, classes.len() as u64) as usize)?;
+    boxes.get(draw.below(2, boxes.len() as u64) as usize).copied()
 }
 
-impl RandomBalancedCrop {
-    /// The region that a draw means; `None` if it does not fit.
-    fn region(
-        &self,
-        draw: &Draw,
-        sides: [usize; 3],
-        foreground: &mut dyn FnMut() -> Option<Arc<Foreground>>,
-    ) -> Option<Region> {
+impl Op for RandomBalancedCrop {
+    fn on(&self) -> &On {
+        &self.on
+    }
+
+    fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
+        self.size.check()?;
+        if !(0.0..=1.0).contains(&self.oversampling) {
+            let problem = format!("oversampling is {}; it is a probability", self.oversampling);
+            return Err(CheckError::Parameter(problem));
+        }
+        let is_label = |kind: &Kind| match kind {
+            Kind::Volume(volume) => volume.is_label && volume.dtype == Dtype::U8,
+            Kind::Any => true,
+            _ => false,
+        };
+        if self.oversampling > 0.0 && !self.on.kinds(types)?.iter().any(|(_, kind)| is_label(kind)) {
+            let problem = "oversampling needs a label of uint8 among its fields; give it in on=..., or set it to 0";
+            return Err(CheckError::Parameter(problem.to_owned()));
+        }
+        let sides = Some(self.size.sides());
+        change_kinds(&self.on, types, |_, kind| Ok(VolumeKind { sides, ..kind }))
+    }
+
+    fn is_random(&self) -> bool {
+        true
+    }
+
+    fn needs_region(&self, draw: &Draw, sides: [usize; 3], foreground: &mut FindForeground<'_>) -> Option<Region> {
         let size = self.size.sides();
         if (0..3).any(|axis| sides[axis] < size[axis]) {
             return None;
@@ -58,55 +82,6 @@ impl RandomBalancedCrop {
             }
         });
         Some(Region { start, sides: size })
-    }
-}
-
-/// The box that a draw means, if there is any.
-fn chosen(draw: &Draw, foreground: &Foreground) -> Option<Region> {
-    let classes = foreground.classes();
-    let (_, boxes) = classes.get(draw.below(1, classes.len() as u64) as usize)?;
-    boxes.get(draw.below(2, boxes.len() as u64) as usize).copied()
-}
-
-impl NamedOp for RandomBalancedCrop {
-    const NAME: &'static str = "RandomBalancedCrop";
-}
-
-impl Op for RandomBalancedCrop {
-    fn on(&self) -> &On {
-        &self.on
-    }
-
-    fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
-        self.size.check(Self::NAME)?;
-        if !(0.0..=1.0).contains(&self.oversampling) {
-            let problem = format!("oversampling is {}; it is a probability", self.oversampling);
-            return Err(CheckError::Parameter { op: Self::NAME, problem });
-        }
-        let is_label = |kind: &Kind| match kind {
-            Kind::Volume(volume) => volume.is_label && volume.dtype == Dtype::U8,
-            Kind::Any => true,
-            _ => false,
-        };
-        if self.oversampling > 0.0 && !self.on.kinds(Self::NAME, types)?.iter().any(|(_, kind)| is_label(kind)) {
-            let problem = "oversampling needs a label of uint8 among its fields; give it in on=..., or set it to 0";
-            return Err(CheckError::Parameter { op: Self::NAME, problem: problem.to_owned() });
-        }
-        let sides = Some(self.size.sides());
-        change_kinds(Self::NAME, &self.on, types, |_, kind| Ok(VolumeKind { sides, ..kind }))
-    }
-
-    fn is_random(&self) -> bool {
-        true
-    }
-
-    fn needs_region(
-        &self,
-        draw: &Draw,
-        sides: [usize; 3],
-        foreground: &mut dyn FnMut() -> Option<Arc<Foreground>>,
-    ) -> Option<Region> {
-        self.region(draw, sides, foreground)
     }
 
     fn looks_for_foreground(&self) -> bool {
@@ -134,7 +109,7 @@ impl Op for RandomBalancedCrop {
             let found = volume(sample, label?).and_then(|label| label.foreground(workspace).map_err(OpError::from));
             found.map_err(|error| failure = Some(error)).ok()
         };
-        let region = self.region(draw, sides, &mut foreground);
+        let region = self.needs_region(draw, sides, &mut foreground);
         if let Some(failure) = failure {
             return Err(failure);
         }

@@ -2,35 +2,25 @@
 
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
+use serde_inline_default::serde_inline_default;
 
 use super::volumes::{change_floats, check_floats};
-use super::{NamedOp, On, Op, OpError};
+use super::{On, Op, OpError};
 use crate::batch::{FieldTypes, Sample};
 use crate::memory::Workspace;
 use crate::op::CheckError;
 
 /// Multiplies by a number between `1 - factor` and `1 + factor`.
+#[serde_inline_default]
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RandomBrightness {
-    #[serde(default = "default_factor")]
+    #[serde_inline_default(0.3)]
     factor: f64,
-    #[serde(default = "default_p")]
+    #[serde_inline_default(0.1)]
     p: f64,
     #[serde(default)]
     on: On,
-}
-
-fn default_factor() -> f64 {
-    0.3
-}
-
-fn default_p() -> f64 {
-    0.1
-}
-
-impl NamedOp for RandomBrightness {
-    const NAME: &'static str = "RandomBrightness";
 }
 
 impl Op for RandomBrightness {
@@ -39,12 +29,12 @@ impl Op for RandomBrightness {
     }
 
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
-        CheckError::probability(Self::NAME, self.p)?;
+        CheckError::probability(self.p)?;
         if !(0.0..=1.0).contains(&self.factor) {
             let problem = format!("factor is {}; it lies between 0 and 1", self.factor);
-            return Err(CheckError::Parameter { op: Self::NAME, problem });
+            return Err(CheckError::Parameter(problem));
         }
-        check_floats(Self::NAME, &self.on, types)
+        check_floats(&self.on, types)
     }
 
     fn is_random(&self) -> bool {

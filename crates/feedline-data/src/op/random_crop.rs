@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::pad::{Padding, PaddingMode, pad};
 use super::pixels::{common_size, crop};
 use super::size::{MAX_SIDE, Size};
-use super::{Facts, NamedOp, Need, On, Op, OpError};
+use super::{Facts, Need, On, Op, OpError};
 use crate::batch::{FieldTypes, Sample, Value};
 use crate::memory::Workspace;
 use crate::op::CheckError;
@@ -70,23 +70,18 @@ impl RandomCrop {
     }
 }
 
-impl NamedOp for RandomCrop {
-    const NAME: &'static str = "RandomCrop";
-}
-
 impl Op for RandomCrop {
     fn on(&self) -> &On {
         &self.on
     }
 
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
-        self.size.check(Self::NAME)?;
+        self.size.check()?;
         let padding = self.padding(1, 1);
         if [padding.left, padding.top, padding.right, padding.bottom].iter().any(|&side| side > MAX_SIDE) {
-            let problem = format!("padding exceeds {MAX_SIDE}");
-            return Err(CheckError::Parameter { op: Self::NAME, problem });
+            return Err(CheckError::Parameter(format!("padding exceeds {MAX_SIDE}")));
         }
-        self.on.fix_size(Self::NAME, types, self.size.height_width())
+        self.on.fix_size(types, self.size.height_width())
     }
 
     fn is_random(&self) -> bool {

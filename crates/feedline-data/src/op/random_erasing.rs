@@ -3,9 +3,10 @@
 use feedline_codec::Rect;
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
+use serde_inline_default::serde_inline_default;
 
 use super::pixels::pack;
-use super::{Facts, NamedOp, On, Op, OpError};
+use super::{Facts, On, Op, OpError};
 use crate::batch::{Axes, FieldError, FieldTypes, Kind, Sample, Tensor, Value};
 use crate::dtype::Dtype;
 use crate::memory::Workspace;
@@ -18,14 +19,15 @@ const FIRST_NOISE: u32 = 1000;
 const NEEDS: &str = "pixels, or a float32 or uint8 tensor with 1 or 3 channels";
 
 /// Erases at random.
+#[serde_inline_default]
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RandomErasing {
-    #[serde(default = "half")]
+    #[serde_inline_default(0.5)]
     p: f64,
-    #[serde(default = "default_scale")]
+    #[serde_inline_default([0.02, 0.33])]
     scale: [f64; 2],
-    #[serde(default = "default_ratio")]
+    #[serde_inline_default([0.3, 3.3])]
     ratio: [f64; 2],
     #[serde(default)]
     value: Filling,
@@ -47,18 +49,6 @@ impl Default for Filling {
     fn default() -> Self {
         Self::One(0.0)
     }
-}
-
-fn half() -> f64 {
-    0.5
-}
-
-fn default_scale() -> [f64; 2] {
-    [0.02, 0.33]
-}
-
-fn default_ratio() -> [f64; 2] {
-    [0.3, 3.3]
 }
 
 impl RandomErasing {
@@ -129,43 +119,34 @@ impl Strides {
     }
 }
 
-impl NamedOp for RandomErasing {
-    const NAME: &'static str = "RandomErasing";
-}
-
 impl Op for RandomErasing {
     fn on(&self) -> &On {
         &self.on
     }
 
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
-        CheckError::probability(Self::NAME, self.p)?;
-        let problem = match &self.value {
+        CheckError::probability(self.p)?;
+        match &self.value {
             Filling::Named(name) if name != "random" => {
-                Some(format!("value is {name:?}; it is a number, one number per channel, or \"random\""))
+                let problem = format!("value is {name:?}; it is a number, one number per channel, or \"random\"");
+                return Err(CheckError::Parameter(problem));
             }
             Filling::PerChannel(values) if ![1, 3].contains(&values.len()) => {
-                Some(format!("value has {} numbers; pictures have 1 or 3 channels", values.len()))
+                let problem = format!("value has {} numbers; pictures have 1 or 3 channels", values.len());
+                return Err(CheckError::Parameter(problem));
             }
-            _ => None,
-        };
-        if let Some(problem) = problem {
-            return Err(CheckError::Parameter { op: Self::NAME, problem });
+            _ => {}
         }
-        CheckError::range(Self::NAME, "scale", self.scale)?;
-        CheckError::range(Self::NAME, "ratio", self.ratio)?;
-        for (field, kind) in self.on.kinds(Self::NAME, types)? {
-            let fits = match &kind {
+        CheckError::range("scale", self.scale)?;
+        CheckError::range("ratio", self.ratio)?;
+        self.on.change(types, NEEDS, |kind| {
+            let fits = match kind {
                 Kind::Pixels(pixels) => !pixels.is_mask,
-                Kind::Any => true,
                 Kind::Tensor { dtype: Dtype::U8 | Dtype::F32, shape, axes } => axes.channels(shape).is_some(),
                 _ => false,
             };
-            if !fits {
-                return Err(CheckError::Needs { op: Self::NAME, needs: NEEDS, field, has: kind });
-            }
-        }
-        Ok(())
+            fits.then(|| kind.clone())
+        })
     }
 
     fn fires(&self, draw: &Draw) -> bool {

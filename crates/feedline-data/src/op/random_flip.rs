@@ -3,9 +3,10 @@
 use feedline_codec::{flip_horizontal, flip_vertical};
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
+use serde_inline_default::serde_inline_default;
 
 use super::pixels::pack;
-use super::{Facts, NamedOp, On, Op, OpError};
+use super::{Facts, On, Op, OpError};
 use crate::batch::{FieldTypes, Sample, Value};
 use crate::memory::Workspace;
 use crate::op::CheckError;
@@ -13,17 +14,14 @@ use crate::op::CheckError;
 macro_rules! random_flip {
     ($(#[$doc:meta])* $name:ident, $flip:path) => {
         $(#[$doc])*
+        #[serde_inline_default]
         #[derive(Clone, Debug, Deserialize, Serialize)]
         #[serde(deny_unknown_fields)]
         pub(super) struct $name {
-            #[serde(default = "half")]
+            #[serde_inline_default(0.5)]
             p: f64,
             #[serde(default)]
             on: On,
-        }
-
-        impl NamedOp for $name {
-            const NAME: &'static str = stringify!($name);
         }
 
         impl Op for $name {
@@ -32,8 +30,8 @@ macro_rules! random_flip {
             }
 
             fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
-                CheckError::probability(Self::NAME, self.p)?;
-                self.on.change_pixels(Self::NAME, types, |kind| kind)
+                CheckError::probability(self.p)?;
+                self.on.change_pixels(types, |kind| kind)
             }
 
             fn is_random(&self) -> bool {
@@ -61,10 +59,6 @@ macro_rules! random_flip {
             }
         }
     };
-}
-
-fn half() -> f64 {
-    0.5
 }
 
 random_flip!(

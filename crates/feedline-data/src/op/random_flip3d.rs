@@ -2,25 +2,23 @@
 
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
+use serde_inline_default::serde_inline_default;
 
 use super::volumes::{change_kinds, common_sides, image_and_label, volume};
-use super::{NamedOp, On, Op, OpError};
+use super::{On, Op, OpError};
 use crate::batch::{FieldTypes, Sample, Value, Volume};
 use crate::memory::{Cancelled, Workspace};
 use crate::op::CheckError;
 
 /// Mirrors along depth, height and width, each with probability `p`.
+#[serde_inline_default]
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RandomFlip3d {
-    #[serde(default = "third")]
+    #[serde_inline_default(1.0 / 3.0)]
     p: f64,
     #[serde(default = "image_and_label")]
     on: On,
-}
-
-fn third() -> f64 {
-    1.0 / 3.0
 }
 
 impl RandomFlip3d {
@@ -29,18 +27,14 @@ impl RandomFlip3d {
     }
 }
 
-impl NamedOp for RandomFlip3d {
-    const NAME: &'static str = "RandomFlip3d";
-}
-
 impl Op for RandomFlip3d {
     fn on(&self) -> &On {
         &self.on
     }
 
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
-        CheckError::probability(Self::NAME, self.p)?;
-        change_kinds(Self::NAME, &self.on, types, |_, kind| Ok(kind))
+        CheckError::probability(self.p)?;
+        change_kinds(&self.on, types, |_, kind| Ok(kind))
     }
 
     fn is_random(&self) -> bool {

@@ -3,10 +3,11 @@
 use feedline_codec::Rect;
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
+use serde_inline_default::serde_inline_default;
 
 use super::pixels::{Interpolation, common_size, crop, resize};
 use super::size::Size;
-use super::{Facts, NamedOp, Need, On, Op, OpError};
+use super::{Facts, Need, On, Op, OpError};
 use crate::batch::{FieldTypes, Sample};
 use crate::memory::Workspace;
 use crate::op::CheckError;
@@ -14,28 +15,21 @@ use crate::op::CheckError;
 const ATTEMPTS: u32 = 10;
 
 /// Crops at random and resizes.
+#[serde_inline_default]
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RandomResizedCrop {
     size: Size,
     /// Least and greatest share of the picture's area.
-    #[serde(default = "default_scale")]
+    #[serde_inline_default([0.08, 1.0])]
     scale: [f64; 2],
     /// Least and greatest width / height.
-    #[serde(default = "default_ratio")]
+    #[serde_inline_default([3.0 / 4.0, 4.0 / 3.0])]
     ratio: [f64; 2],
     #[serde(default)]
     interpolation: Interpolation,
     #[serde(default)]
     on: On,
-}
-
-fn default_scale() -> [f64; 2] {
-    [0.08, 1.0]
-}
-
-fn default_ratio() -> [f64; 2] {
-    [3.0 / 4.0, 4.0 / 3.0]
 }
 
 impl RandomResizedCrop {
@@ -77,20 +71,16 @@ impl RandomResizedCrop {
     }
 }
 
-impl NamedOp for RandomResizedCrop {
-    const NAME: &'static str = "RandomResizedCrop";
-}
-
 impl Op for RandomResizedCrop {
     fn on(&self) -> &On {
         &self.on
     }
 
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
-        self.size.check(Self::NAME)?;
-        CheckError::range(Self::NAME, "scale", self.scale)?;
-        CheckError::range(Self::NAME, "ratio", self.ratio)?;
-        self.on.fix_size(Self::NAME, types, self.size.height_width())
+        self.size.check()?;
+        CheckError::range("scale", self.scale)?;
+        CheckError::range("ratio", self.ratio)?;
+        self.on.fix_size(types, self.size.height_width())
     }
 
     fn is_random(&self) -> bool {
@@ -129,8 +119,8 @@ mod tests {
     fn crops_lie_inside_and_have_the_asked_area_and_aspect() {
         let op = RandomResizedCrop {
             size: Size::Square(224),
-            scale: default_scale(),
-            ratio: default_ratio(),
+            scale: [0.08, 1.0],
+            ratio: [3.0 / 4.0, 4.0 / 3.0],
             interpolation: Interpolation::Bilinear,
             on: On::default(),
         };

@@ -4,32 +4,29 @@
 
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
+use serde_inline_default::serde_inline_default;
 
 use super::volumes::{change_kinds, check_positive, common_sides, image_and_label, volume};
-use super::{NamedOp, On, Op, OpError};
+use super::{On, Op, OpError};
 use crate::batch::{FieldError, FieldTypes, Kind, Sample, Value, Volume, VolumeKind, volume_shape};
 use crate::dtype::Dtype;
 use crate::memory::Workspace;
 use crate::op::CheckError;
-use crate::volume::{nearest, place_bytes, trilinear};
+use crate::volume::{Resampling, place_bytes};
 
 /// Spacings are stored as float32: a side that is a whole number but for that is one.
 const TOLERANCE: f64 = 1e-4;
 
 /// Resamples volumes.
+#[serde_inline_default]
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ResampleSpacing {
-    /// Millimetres along depth, height, width.
-    #[serde(default = "default_spacing")]
+    /// Millimetres along depth, height, width; by default those of `MLPerf`'s 3D U-Net.
+    #[serde_inline_default([1.6, 1.2, 1.2])]
     spacing: [f64; 3],
     #[serde(default = "image_and_label")]
     on: On,
-}
-
-/// That of `MLPerf`'s 3D U-Net.
-fn default_spacing() -> [f64; 3] {
-    [1.6, 1.2, 1.2]
 }
 
 impl ResampleSpacing {
@@ -41,23 +38,19 @@ impl ResampleSpacing {
     }
 }
 
-impl NamedOp for ResampleSpacing {
-    const NAME: &'static str = "ResampleSpacing";
-}
-
 impl Op for ResampleSpacing {
     fn on(&self) -> &On {
         &self.on
     }
 
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
-        self.spacing.iter().try_for_each(|&spacing| check_positive(Self::NAME, "spacing", spacing))?;
-        change_kinds(Self::NAME, &self.on, types, |field, kind| {
+        self.spacing.iter().try_for_each(|&spacing| check_positive("spacing", spacing))?;
+        change_kinds(&self.on, types, |field, kind| {
             let wanted = if kind.is_label { Dtype::U8 } else { Dtype::F32 };
             if kind.dtype != wanted {
                 let (field, has) = (field.to_owned(), Kind::Volume(kind));
                 let needs = "an image of float32 or a label of uint8";
-                return Err(CheckError::Needs { op: Self::NAME, needs, field, has });
+                return Err(CheckError::Needs { needs, field, has });
             }
             Ok(VolumeKind { sides: None, ..kind })
         })
@@ -80,9 +73,10 @@ impl Op for ResampleSpacing {
             let mut memory = sample.output(name, source.dtype, &volume_shape(source.channels, new), workspace)?;
             // A long thin volume has almost as many places as elements.
             workspace.reserve(place_bytes(new))?;
+            let resampling = Resampling { old, new };
             match (source.dtype, source.is_label) {
-                (Dtype::U8, true) => nearest(&source.memory, old, &mut memory, new, workspace)?,
-                (Dtype::F32, false) => trilinear(&source.memory, old, &mut memory, new, workspace)?,
+                (Dtype::U8, true) => resampling.nearest(&source.memory, &mut memory, workspace)?,
+                (Dtype::F32, false) => resampling.trilinear(&source.memory, &mut memory, workspace)?,
                 (dtype, _) => {
                     let has = format!("a volume of {}", dtype.name());
                     let needs = "an image of float32 or a label of uint8";

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pixels::{Interpolation, common_size, resize};
 use super::size::{MAX_SIDE, Size};
-use super::{Facts, NamedOp, On, Op, OpError};
+use super::{Facts, On, Op, OpError};
 use crate::batch::{FieldTypes, PixelKind, Sample};
 use crate::memory::Workspace;
 use crate::op::CheckError;
@@ -43,17 +43,13 @@ impl Resize {
     }
 }
 
-impl NamedOp for Resize {
-    const NAME: &'static str = "Resize";
-}
-
 impl Op for Resize {
     fn on(&self) -> &On {
         &self.on
     }
 
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
-        self.size.check(Self::NAME)?;
+        self.size.check()?;
         let problem = match (self.size, self.max_size) {
             (Size::Square(side), Some(limit)) if limit <= side => {
                 Some(format!("max_size is {limit}, but has to exceed size, which is {side}"))
@@ -62,9 +58,9 @@ impl Op for Resize {
             _ => None,
         };
         if let Some(problem) = problem {
-            return Err(CheckError::Parameter { op: Self::NAME, problem });
+            return Err(CheckError::Parameter(problem));
         }
-        self.on.change_pixels(Self::NAME, types, |kind| match self.size {
+        self.on.change_pixels(types, |kind| match self.size {
             Size::Sides([height, width]) => PixelKind { height: Some(height), width: Some(width), ..kind },
             Size::Square(_) => match (kind.width, kind.height) {
                 (Some(width), Some(height)) => {

@@ -14,7 +14,7 @@ pub(super) enum Size {
 
 impl Size {
     /// Height and width of the result.
-    pub fn height_width(self) -> (u32, u32) {
+    pub(super) fn height_width(self) -> (u32, u32) {
         match self {
             Self::Square(side) => (side, side),
             Self::Sides([height, width]) => (height, width),
@@ -22,11 +22,11 @@ impl Size {
     }
 
     /// Refuses sizes that no picture has.
-    pub fn check(self, op: &'static str) -> Result<(), crate::op::CheckError> {
+    pub(super) fn check(self) -> Result<(), crate::op::CheckError> {
         let (height, width) = self.height_width();
         if height == 0 || width == 0 || height > MAX_SIDE || width > MAX_SIDE {
             let problem = format!("size is {height}x{width}; sides are from 1 to {MAX_SIDE}");
-            return Err(crate::op::CheckError::Parameter { op, problem });
+            return Err(crate::op::CheckError::Parameter(problem));
         }
         Ok(())
     }

@@ -3,18 +3,20 @@
 use feedline_codec::{self as kernels, Affine, Simd, View};
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
+use serde_inline_default::serde_inline_default;
 
-use super::{NamedOp, On, Op, OpError};
+use super::{On, Op, OpError};
 use crate::batch::{Axes, FieldTypes, Kind, PixelKind, Sample, Tensor, Value};
 use crate::dtype::Dtype;
 use crate::memory::Workspace;
 use crate::op::CheckError;
 
 /// Converts pictures to tensors.
+#[serde_inline_default]
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ToTensor {
-    #[serde(default = "float32")]
+    #[serde_inline_default(Dtype::F32)]
     dtype: Dtype,
     #[serde(default)]
     layout: Layout,
@@ -36,7 +38,7 @@ pub(super) enum Layout {
 
 impl Layout {
     /// The shape of a picture in this layout.
-    pub fn shape(self, height: usize, width: usize, channels: u8) -> Vec<usize> {
+    pub(super) fn shape(self, height: usize, width: usize, channels: u8) -> Vec<usize> {
         match self {
             Self::Chw => vec![usize::from(channels), height, width],
             Self::Hwc => vec![height, width, usize::from(channels)],
@@ -44,7 +46,7 @@ impl Layout {
     }
 
     /// The kind of a picture in this layout.
-    pub fn kind(self, dtype: Dtype, pixels: PixelKind) -> Kind {
+    pub(super) fn kind(self, dtype: Dtype, pixels: PixelKind) -> Kind {
         let (height, width) = (pixels.height.map(|h| h as usize), pixels.width.map(|w| w as usize));
         let channels = Some(usize::from(pixels.channels));
         let shape = match self {
@@ -63,17 +65,13 @@ impl Layout {
     }
 }
 
-pub(super) fn float32() -> Dtype {
-    Dtype::F32
-}
-
 /// Refuses element types that pictures are not converted to.
-pub(super) fn check_dtype(op: &'static str, dtype: Dtype, allowed: &[Dtype]) -> Result<(), CheckError> {
+pub(super) fn check_dtype(dtype: Dtype, allowed: &[Dtype]) -> Result<(), CheckError> {
     if allowed.contains(&dtype) {
         return Ok(());
     }
     let names: Vec<&str> = allowed.iter().map(|dtype| dtype.name()).collect();
-    Err(CheckError::Parameter { op, problem: format!("dtype is {}; it is one of {}", dtype.name(), names.join(", ")) })
+    Err(CheckError::Parameter(format!("dtype is {}; it is one of {}", dtype.name(), names.join(", "))))
 }
 
 /// Replaces a picture by its tensor, scaled by `affine` after the conversion to `[0, 1]`.
@@ -112,25 +110,17 @@ fn write(view: View<'_>, form: (Dtype, Layout), affine: Option<&Affine>, simd: S
     }
 }
 
-impl NamedOp for ToTensor {
-    const NAME: &'static str = "ToTensor";
-}
-
 impl Op for ToTensor {
     fn on(&self) -> &On {
         &self.on
     }
 
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
-        check_dtype(Self::NAME, self.dtype, &[Dtype::U8, Dtype::F16, Dtype::BF16, Dtype::F32])?;
-        for (field, kind) in self.on.kinds(Self::NAME, types)? {
-            match kind {
-                Kind::Pixels(pixels) => types.set(&field, self.layout.kind(self.dtype, pixels)),
-                Kind::Any => {}
-                has => return Err(CheckError::Needs { op: Self::NAME, needs: "pixels", field, has }),
-            }
-        }
-        Ok(())
+        check_dtype(self.dtype, &[Dtype::U8, Dtype::F16, Dtype::BF16, Dtype::F32])?;
+        self.on.change(types, "pixels", |kind| match kind {
+            Kind::Pixels(pixels) => Some(self.layout.kind(self.dtype, *pixels)),
+            _ => None,
+        })
     }
 
     fn apply(&self, sample: &mut Sample<'_>, _: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {

@@ -27,56 +27,55 @@ pub(super) enum Size3d {
 }
 
 impl Size3d {
-    pub fn sides(self) -> [usize; 3] {
+    pub(super) fn sides(self) -> [usize; 3] {
         match self {
             Self::All(side) => [side; 3],
             Self::Each(sides) => sides,
         }
     }
 
-    pub fn check(self, op: &'static str) -> Result<(), CheckError> {
+    pub(super) fn check(self) -> Result<(), CheckError> {
         let sides = self.sides();
         if sides.iter().all(|side| (1..=MAX_SIDE).contains(side)) {
             return Ok(());
         }
-        Err(CheckError::Parameter { op, problem: format!("size is {sides:?}; a side lies between 1 and {MAX_SIDE}") })
+        Err(CheckError::Parameter(format!("size is {sides:?}; a side lies between 1 and {MAX_SIDE}")))
     }
 }
 
 /// Refuses a parameter that is not a number, or not above 0.
-pub(super) fn check_positive(op: &'static str, name: &str, value: f64) -> Result<(), CheckError> {
+pub(super) fn check_positive(name: &str, value: f64) -> Result<(), CheckError> {
     if value > 0.0 && value.is_finite() {
         return Ok(());
     }
-    Err(CheckError::Parameter { op, problem: format!("{name} is {value}; it has to be above 0") })
+    Err(CheckError::Parameter(format!("{name} is {value}; it has to be above 0")))
 }
 
 /// Checks that all fields are volumes, and gives each its kind after the op.
 pub(super) fn change_kinds(
-    op: &'static str,
     on: &On,
     types: &mut FieldTypes,
     change: impl Fn(&str, VolumeKind) -> Result<VolumeKind, CheckError>,
 ) -> Result<(), CheckError> {
-    for (field, kind) in on.kinds(op, types)? {
+    for (field, kind) in on.kinds(types)? {
         match kind {
             Kind::Volume(volume) => types.set(&field, Kind::Volume(change(&field, volume)?)),
             // What a function returns is looked at when it is there.
             Kind::Any => {}
-            has => return Err(CheckError::Needs { op, needs: "a volume", field, has }),
+            has => return Err(CheckError::Needs { needs: "a volume", field, has }),
         }
     }
     Ok(())
 }
 
 /// Checks that all fields are volumes of float32, which they stay.
-pub(super) fn check_floats(op: &'static str, on: &On, types: &mut FieldTypes) -> Result<(), CheckError> {
-    change_kinds(op, on, types, |field, volume| {
+pub(super) fn check_floats(on: &On, types: &mut FieldTypes) -> Result<(), CheckError> {
+    change_kinds(on, types, |field, volume| {
         if volume.dtype == Dtype::F32 {
             return Ok(volume);
         }
         let (field, has) = (field.to_owned(), Kind::Volume(volume));
-        Err(CheckError::Needs { op, needs: "a volume of float32", field, has })
+        Err(CheckError::Needs { needs: "a volume of float32", field, has })
     })
 }
 

@@ -34,7 +34,7 @@ pub(super) struct Recipe {
 
 impl Recipe {
     /// A source and how it is packed.
-    pub fn new(identity: u128, samples: u64, options: &Options) -> Self {
+    pub(super) fn new(identity: u128, samples: u64, options: &Options) -> Self {
         Self { format: FORMAT, source: format!("{identity:032x}"), samples, options: options.clone() }
     }
 }
@@ -65,7 +65,7 @@ pub(super) struct FinishedShard {
 
 impl FinishedShard {
     /// Adds it to a summary.
-    pub fn add_to(&self, summary: &mut Summary) {
+    pub(super) fn add_to(&self, summary: &mut Summary) {
         summary.samples += self.samples;
         summary.shards += u64::from(!self.shard.is_empty());
         summary.bytes += self.bytes;
@@ -87,7 +87,7 @@ impl Journal {
     /// Opens the journal of `folder`, or begins it; gives the shards that are finished.
     ///
     /// `is_current` says of a finished shard, and the first sample that it deals with, whether the files are as they were.
-    pub fn open(
+    pub(super) fn open(
         folder: &Path,
         recipe: &Recipe,
         is_current: impl Fn(u64, &FinishedShard) -> bool,
@@ -135,7 +135,7 @@ impl Journal {
     }
 
     /// Adds a line that stays, whatever happens.
-    pub fn add(&mut self, line: &impl Serialize) -> Result<(), PackError> {
+    pub(super) fn add(&mut self, line: &impl Serialize) -> Result<(), PackError> {
         let mut text = serde_json::to_vec(line).expect("a journal holds plain data");
         text.push(b'\n');
         let written = self.file.write_all(&text).and_then(|()| self.file.sync_data());

@@ -17,7 +17,7 @@ pub(super) struct Keys {
 
 impl Keys {
     /// Keys of names, which lose the folder they have in common if the first is absolute or leads upwards.
-    pub fn below_common_folder<'a>(names: impl Iterator<Item = Cow<'a, str>>) -> Self {
+    pub(super) fn below_common_folder<'a>(names: impl Iterator<Item = Cow<'a, str>>) -> Self {
         let mut common: Option<String> = None;
         for name in names {
             if common.is_none() && !is_path(&name) {
@@ -32,7 +32,7 @@ impl Keys {
     }
 
     /// The key of the next sample, whose first file ends in `ending`.
-    pub fn next(&mut self, name: &str, ending: &str) -> String {
+    pub(super) fn next(&mut self, name: &str, ending: &str) -> String {
         let below = name.strip_prefix(&self.root).unwrap_or(name);
         let stem = below.strip_suffix(ending).and_then(|stem| stem.strip_suffix('.')).unwrap_or(below);
         let plain = plain(stem);

@@ -51,12 +51,17 @@ struct Pixels<'a> {
 
 impl PictureTools {
     /// Tools of one worker.
-    pub fn new(cancel: Cancel) -> Self {
+    pub(super) fn new(cancel: Cancel) -> Self {
         Self { resampler: Resampler::new(), picture: Picture::default(), cancel }
     }
 
     /// Makes a picture ready to be stored; an error only if the work is to end.
-    pub fn store(&mut self, bytes: Vec<u8>, is_mask: bool, options: &Options) -> Result<StoredPicture, CodecError> {
+    pub(super) fn store(
+        &mut self,
+        bytes: Vec<u8>,
+        is_mask: bool,
+        options: &Options,
+    ) -> Result<StoredPicture, CodecError> {
         let header = match read_header(&bytes) {
             Ok(header) => header,
             Err(problem) => return Ok(StoredPicture::as_is(bytes, 0, 0, Some(problem))),

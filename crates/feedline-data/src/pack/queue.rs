@@ -38,13 +38,13 @@ struct State {
 
 impl Queue {
     /// A queue of the samples `start..end`.
-    pub fn new(start: u64, end: u64, cancel: Cancel) -> Self {
+    pub(super) fn new(start: u64, end: u64, cancel: Cancel) -> Self {
         let state = State { next: start, end, due: start, ready: BTreeMap::new(), bytes: 0 };
         Self { state: Mutex::new(state), changed: Condvar::new(), cancel }
     }
 
     /// The next sample to be made; none at the end, or if the work is to stop.
-    pub fn claim(&self) -> Option<u64> {
+    pub(super) fn claim(&self) -> Option<u64> {
         let mut state = self.lock();
         if self.cancel.is_cancelled() || state.next >= state.end {
             return None;
@@ -54,7 +54,7 @@ impl Queue {
     }
 
     /// Hands a sample over, once there is room.
-    pub fn put(&self, number: u64, made: Result<ReadySample, PackError>) {
+    pub(super) fn put(&self, number: u64, made: Result<ReadySample, PackError>) {
         let bytes = made.as_ref().map_or(0, ReadySample::memory_bytes);
         let mut state = self.lock();
         while number != state.due && (state.bytes + bytes > MOST_BYTES || state.ready.len() >= MOST_SAMPLES) {
@@ -69,7 +69,7 @@ impl Queue {
     }
 
     /// The sample that is due, if it comes within `limit`.
-    pub fn take_within(&self, limit: Duration) -> Option<Result<ReadySample, PackError>> {
+    pub(super) fn take_within(&self, limit: Duration) -> Option<Result<ReadySample, PackError>> {
         let mut state = self.lock();
         if !state.ready.contains_key(&state.due) {
             state = self.changed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0;

@@ -53,7 +53,7 @@ pub(super) struct ReadyMember {
 
 impl ReadySample {
     /// Bytes that it holds.
-    pub fn memory_bytes(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         self.members.iter().map(|member| member.bytes.len() + member.record.len()).sum()
     }
 }
@@ -67,7 +67,7 @@ pub(super) struct PackedFields {
 
 impl PackedFields {
     /// Refuses fields that are neither files nor classes.
-    pub fn of(types: &FieldTypes) -> Result<Self, PackError> {
+    pub(super) fn of(types: &FieldTypes) -> Result<Self, PackError> {
         let mut this = Self { stored: Vec::new(), has_label: false };
         for (field, kind) in types.iter() {
             match kind {
@@ -80,12 +80,12 @@ impl PackedFields {
     }
 
     /// A stamp of the files of a sample: their size and time; 0 if one of them cannot be opened.
-    pub fn stamp(&self, source: &dyn Source, id: SampleId) -> u64 {
+    pub(super) fn stamp(&self, source: &dyn Source, id: SampleId) -> u64 {
         sample_stamp(source, id, self.stored.iter().map(String::as_str)).unwrap_or_default()
     }
 
     /// The field whose file names the sample.
-    pub fn first(&self) -> Option<&str> {
+    pub(super) fn first(&self) -> Option<&str> {
         self.stored.first().map(String::as_str)
     }
 }
@@ -100,12 +100,12 @@ pub(super) struct Preparer<'a> {
 
 impl<'a> Preparer<'a> {
     /// The tools of one worker.
-    pub fn new(source: &'a dyn Source, fields: &'a PackedFields, options: &'a Options, cancel: Cancel) -> Self {
+    pub(super) fn new(source: &'a dyn Source, fields: &'a PackedFields, options: &'a Options, cancel: Cancel) -> Self {
         Self { source, fields, options, tools: PictureTools::new(cancel) }
     }
 
     /// Makes one sample ready.
-    pub fn prepare(&mut self, id: SampleId) -> Result<ReadySample, PackError> {
+    pub(super) fn prepare(&mut self, id: SampleId) -> Result<ReadySample, PackError> {
         let name = self.source.key(id).into_owned();
         let stamp = self.fields.stamp(self.source, id);
         let mut ready = ReadySample { name, stamp, ..ReadySample::default() };

@@ -73,7 +73,7 @@ pub(super) struct Written {
 
 impl<'a> ShardWriter<'a> {
     /// Begins the shard with this number.
-    pub fn begin(folder: &'a Path, number: u64, syncer: &'a Syncer) -> Result<Self, PackError> {
+    pub(super) fn begin(folder: &'a Path, number: u64, syncer: &'a Syncer) -> Result<Self, PackError> {
         let name = format!("shard-{number:06}.tar");
         let partial = folder.join(partial_name(&name));
         let created = create_new(&partial).map_err(|source| PackError::Write { path: partial.clone(), source })?;
@@ -95,22 +95,22 @@ impl<'a> ShardWriter<'a> {
     }
 
     /// Its name.
-    pub fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         &self.name
     }
 
     /// Samples in it.
-    pub fn samples(&self) -> u64 {
+    pub(super) fn samples(&self) -> u64 {
         self.index.samples()
     }
 
     /// Whether it would be larger than `limit` with this sample.
-    pub fn has_room(&self, key: &str, sample: &ReadySample, limit: u64) -> bool {
+    pub(super) fn has_room(&self, key: &str, sample: &ReadySample, limit: u64) -> bool {
         self.tar.get_ref().bytes + sample.members.iter().map(|member| tar_bytes(key, member)).sum::<u64>() <= limit
     }
 
     /// Adds a sample.
-    pub fn push(&mut self, key: &str, sample: ReadySample) -> Result<(), PackError> {
+    pub(super) fn push(&mut self, key: &str, sample: ReadySample) -> Result<(), PackError> {
         let mut members = Vec::with_capacity(sample.members.len());
         self.modified = self.modified.max(sample.modified);
         for ReadyMember { extension, bytes, width, height, record } in sample.members {
@@ -139,7 +139,7 @@ impl<'a> ShardWriter<'a> {
     }
 
     /// Ends the shard: it and its index get their names.
-    pub fn finish(mut self, classes: &[String]) -> Result<Written, PackError> {
+    pub(super) fn finish(mut self, classes: &[String]) -> Result<Written, PackError> {
         let ended = self.tar.finish().and_then(|()| self.tar.get_mut().flush()).and_then(|()| self.file.sync_all());
         // Two runs write the same index, which holds the time of its shard: that of the newest file in it, with a fraction of a
         // second that differs where the content does.
@@ -207,7 +207,7 @@ pub(super) struct Syncer {
 
 impl Syncer {
     /// The syncer, and what its thread does until the syncer is dropped.
-    pub fn new() -> (Self, impl FnOnce() + Send) {
+    pub(super) fn new() -> (Self, impl FnOnce() + Send) {
         let (files, asked) = mpsc::sync_channel::<Arc<File>>(1);
         let error = Arc::new(Mutex::new(None));
         let kept = Arc::clone(&error);

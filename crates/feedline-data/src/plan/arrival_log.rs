@@ -116,7 +116,7 @@ pub(super) struct Logged(BTreeMap<(Epoch, u64), Vec<u64>>);
 
 impl Logged {
     /// Reads a log of `plan` from bytes; says what is wrong with it.
-    pub fn read(bytes: &[u8], plan: &Plan) -> Result<Self, String> {
+    pub(super) fn read(bytes: &[u8], plan: &Plan) -> Result<Self, String> {
         let mut lines = BufReader::new(bytes);
         let title = read_title(&mut lines).ok_or("it is not a log of arrivals")?;
         if title != Title::of(plan) {
@@ -149,7 +149,7 @@ impl Logged {
     }
 
     /// The order of delivery of `samples` samples: what the log has of it, then what it leaves out in the sampler's order.
-    pub fn order(&self, epoch: Epoch, offset: u64, samples: u64) -> Vec<u32> {
+    pub(super) fn order(&self, epoch: Epoch, offset: u64, samples: u64) -> Vec<u32> {
         let logged = self.0.get(&(epoch, offset)).map(Vec::as_slice).unwrap_or_default();
         let mut is_left = vec![true; samples as usize];
         let mut order = Vec::with_capacity(samples as usize);

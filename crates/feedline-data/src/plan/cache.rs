@@ -9,22 +9,23 @@ use crate::op::PlannedOp;
 
 /// The cache of the deterministic ops at the beginning of a chain.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct CacheConfig {
     /// Most bytes of memory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ram: Option<ByteSize>,
     /// Most bytes in the cache folder.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<ByteSize>,
     /// What is kept; the form that saves most time per byte, as measured, if not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub form: Option<CacheForm>,
 }
 
 /// The state of a sample in which it is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum CacheForm {
     /// As loaded.
     Encoded,

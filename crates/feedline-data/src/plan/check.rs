@@ -52,7 +52,7 @@ impl Plan {
         check_settings(&settings, &config)?;
         let mut types = source.fields();
         for (number, op) in ops.iter().enumerate() {
-            op.op().check(&mut types).map_err(|error| PlannedOp::explain(error, &ops[number + 1..]))?;
+            op.check(&mut types, &ops[number + 1..])?;
         }
         let types = delivered_types(types, &settings, &config)?;
         let needed =

@@ -2,7 +2,7 @@
 
 use feedline_order::SamplerError;
 
-use crate::op::{CheckError, UnwritableOp};
+use crate::op::{MisplacedOp, UnwritableOp};
 use crate::source::SourceError;
 use crate::spec::SpecError;
 use crate::store::StoreError;
@@ -12,7 +12,7 @@ use crate::store::StoreError;
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum PlanError {
     #[error(transparent)]
-    Check(#[from] CheckError),
+    Check(#[from] MisplacedOp),
     #[error(transparent)]
     Spec(#[from] SpecError),
     #[error(transparent)]

@@ -10,7 +10,7 @@ use super::{PlanError, ReservoirSize, RunConfig, Settings, Shuffle};
 /// Samples of a source, and of an epoch.
 pub const MOST_SAMPLES: u64 = 1 << 48;
 /// Samples of an epoch whose order is held in memory: that of a sampler, a planned one, a replay.
-pub const MOST_LISTED: u64 = 1 << 30;
+pub(crate) const MOST_LISTED: u64 = 1 << 30;
 /// Samples of a batch.
 pub const MOST_BATCH_SIZE: u64 = 1 << 22;
 /// Bytes of the arrays of a batch.
@@ -20,11 +20,11 @@ pub const MOST_WORLD_SIZE: u64 = 1 << 20;
 /// Threads that prepare samples.
 pub const MOST_WORKERS: u64 = 4096;
 /// Batches prepared ahead.
-pub const MOST_PREFETCH_BATCHES: u64 = 1 << 16;
+pub(crate) const MOST_PREFETCH_BATCHES: u64 = 1 << 16;
 /// Bytes of a budget or of a cache.
 pub const MOST_BYTES: u64 = 1 << 60;
 /// Ops of a plan.
-pub const MOST_OPS: u64 = 1024;
+pub(crate) const MOST_OPS: u64 = 1024;
 
 /// Refuses a number above its limit.
 pub fn check(setting: &'static str, value: u64, most: u64) -> Result<(), PlanError> {

@@ -1,12 +1,11 @@
 //! What a user may ask of a storage server.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 /// Which samples a storage server prepares, and how far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Policy {
     /// Per sample, the form that saves most bytes per second of the server's processor, while the link is what bounds the job.
     #[default]
@@ -25,29 +24,11 @@ pub enum Policy {
 }
 
 impl Policy {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-    pub(crate) fn is_auto(&self) -> bool {
-        *self == Self::Auto
-    }
-
     /// All of them.
     pub const ALL: [Self; 6] = [Self::Auto, Self::None, Self::All, Self::Resize, Self::FastFlow, Self::Sophon];
 
     /// Whether it depends on what is measured.
     pub fn measures(self) -> bool {
         matches!(self, Self::Auto | Self::FastFlow | Self::Sophon)
-    }
-}
-
-impl fmt::Display for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::None => "none",
-            Self::All => "all",
-            Self::Resize => "resize",
-            Self::FastFlow => "fastflow",
-            Self::Sophon => "sophon",
-        })
     }
 }

@@ -139,7 +139,7 @@ impl Plan {
 fn check_sizes(source: &dyn Source, ops: &[PlannedOp]) -> Result<(), PlanError> {
     let mut types: FieldTypes = source.fields();
     for op in ops {
-        op.op().check(&mut types)?;
+        op.check(&mut types, &[])?;
         for (field, kind) in types.iter() {
             let bytes = kind.fixed().map(|(dtype, shape)| array_bytes(dtype, &shape).unwrap_or(usize::MAX));
             if let Some(bytes) = bytes.filter(|&bytes| bytes > MOST_ARRAY_BYTES) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::PlanError;
-use crate::op::{NamedOp, PlannedOp};
+use crate::op::PlannedOp;
 use crate::source::{Opener, Source, SourceError};
 use crate::spec::SpecError;
 use crate::store::{OpenStore, Store, StoreError};
@@ -45,8 +45,8 @@ impl std::fmt::Debug for Registry {
 impl Registry {
     /// All ops, and these sources.
     fn with_sources(sources: impl IntoIterator<Item = (&'static str, source::OpenSource)>) -> Self {
-        let op = |(name, build): (&str, op::BuildOp)| -> (String, OpBuilder) {
-            (name.to_owned(), Box::new(move |params| Ok(build(params)?)))
+        let op = |(name, build): (&'static str, op::BuildOp)| -> (String, OpBuilder) {
+            (name.to_owned(), Box::new(move |params| Ok(build(name, params)?)))
         };
         let source =
             |(kind, open): (&str, source::OpenSource)| -> (String, SourceBuilder) { (kind.to_owned(), Box::new(open)) };
@@ -83,11 +83,6 @@ impl Registry {
     #[must_use]
     pub fn allowing_functions(self) -> Self {
         Self { allows_functions: true, ..self }
-    }
-
-    /// Adds an op whose parameters are plain data.
-    pub fn op<O: NamedOp>(&mut self) {
-        self.op_with(O::NAME, |params| Ok(op::build::<O>(params)?));
     }
 
     /// Adds an op that is built in its own way.

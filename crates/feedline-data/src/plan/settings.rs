@@ -1,7 +1,5 @@
 //! The settings of a plan beside its source and ops. Every field has a default; unknown keys are errors.
 
-use std::fmt;
-
 use feedline_order::{Rank, Sampler, Seed};
 use serde::{Deserialize, Serialize};
 
@@ -71,8 +69,9 @@ impl Settings {
 }
 
 /// The order in which batches are delivered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Order {
     /// The sampler's order, whatever runs when.
     #[default]
@@ -81,16 +80,6 @@ pub enum Order {
     Planned,
     /// What is ready first comes first.
     Arrival,
-}
-
-impl fmt::Display for Order {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Strict => "strict",
-            Self::Planned => "planned",
-            Self::Arrival => "arrival",
-        })
-    }
 }
 
 /// What to do with a sample that cannot be prepared.
@@ -138,42 +127,41 @@ impl From<OnErrorForm> for OnError {
 
 /// What decides how a run is executed, but no byte of its stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct RunConfig {
     /// Preparer threads.
-    #[serde(default)]
     pub num_workers: Workers,
     /// Batches prepared ahead of the consumer; as many as memory and need suggest if not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub prefetch_batches: Option<usize>,
     /// Bytes in flight; an eighth of the machine's memory, at most 2 GB, if not given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_budget: Option<ByteSize>,
     /// What is kept of samples between epochs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheConfig>,
     /// Whether seek indexes of pictures are used, and made where they are missing.
-    #[serde(default, skip_serializing_if = "SeekIndexUse::is_auto")]
+    #[serde(skip_serializing_if = "is_default")]
     pub seek_index: SeekIndexUse,
     /// What a storage server does of the work, where samples come from one.
-    #[serde(default, skip_serializing_if = "Policy::is_auto")]
+    #[serde(skip_serializing_if = "is_default")]
     pub offload: Policy,
     /// Which sample is prepared next.
-    #[serde(default, skip_serializing_if = "Start::is_least_slack")]
+    #[serde(skip_serializing_if = "is_default")]
     pub start: Start,
     /// A file that keeps which samples each batch had, where the order of delivery is decided while the plan runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub arrival_log: Option<String>,
     /// Use SIMD kernels where the machine has them.
-    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    #[serde(skip_serializing_if = "is_true")]
     pub simd: bool,
     /// This process among those that share the epoch. Never written down: a plan describes what all ranks have in common.
     #[serde(skip)]
     pub rank: Rank,
 }
 
-fn yes() -> bool {
-    true
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -209,13 +197,6 @@ pub enum SeekIndexUse {
     Never,
 }
 
-impl SeekIndexUse {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-    fn is_auto(&self) -> bool {
-        *self == Self::Auto
-    }
-}
-
 /// Which sample is prepared next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -225,13 +206,6 @@ pub enum Start {
     LeastSlack,
     /// The one that is needed first.
     FirstCome,
-}
-
-impl Start {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-    fn is_least_slack(&self) -> bool {
-        *self == Self::LeastSlack
-    }
 }
 
 /// Number of preparer threads.

@@ -33,16 +33,14 @@ pub enum Shuffle {
 
 /// A reservoir, as a user asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct ReservoirConfig {
     /// Samples in it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<ReservoirSize>,
     /// Readers that fill it, each from a stretch of its own.
-    #[serde(default = "usual_readers")]
     pub readers: u32,
     /// The length of the blocks that are read in sequence.
-    #[serde(default = "usual_block")]
     pub block: ByteSize,
 }
 
@@ -73,14 +71,6 @@ enum Form {
 #[serde(tag = "kind", rename_all = "lowercase")]
 enum Table {
     Reservoir(ReservoirConfig),
-}
-
-fn usual_readers() -> u32 {
-    USUAL_READERS
-}
-
-fn usual_block() -> ByteSize {
-    USUAL_BLOCK
 }
 
 impl From<Form> for Shuffle {

@@ -9,4 +9,4 @@ mod folder;
 mod named;
 
 pub use folder::{Access, CacheFolder, PrivateFolder};
-pub use named::{open_appending, read_bounded, read_open};
+pub(crate) use named::{open_appending, read_bounded, read_open};

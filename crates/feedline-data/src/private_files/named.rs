@@ -6,20 +6,20 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 /// Reads a whole file of at most `most_bytes`. A link is followed; a pipe, a device or a folder is refused at once.
-pub fn read_bounded(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read_bounded(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     read_open(&regular(file)?, most_bytes)
 }
 
 /// Opens a file to read it and to append to it; it is made if there is none. Links are not followed.
-pub fn open_appending(path: &Path) -> io::Result<File> {
+pub(crate) fn open_appending(path: &Path) -> io::Result<File> {
     let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
     let file = OpenOptions::new().read(true).append(true).create(true).custom_flags(flags).open(path);
     regular(file.map_err(explain_link)?)
 }
 
 /// Reads an open file from its beginning to its end.
-pub fn read_open(file: &File, most_bytes: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read_open(file: &File, most_bytes: u64) -> io::Result<Vec<u8>> {
     let too_large = |bytes: u64| {
         let text = format!("it has {bytes} bytes or more, and at most {most_bytes} are read");
         io::Error::new(io::ErrorKind::FileTooLarge, text)

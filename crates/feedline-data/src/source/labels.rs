@@ -28,7 +28,7 @@ pub(super) struct PlainLabels {
 
 impl PlainLabels {
     /// The labels, if there are any.
-    pub fn open(self) -> Result<Option<Labels>, SourceError> {
+    pub(super) fn open(self) -> Result<Option<Labels>, SourceError> {
         let Some(labels) = self.labels else { return Ok(None) };
         let dtype = self.label_dtype.unwrap_or(Dtype::I64);
         let bytes: Option<Vec<Vec<u8>>> = labels.iter().map(|&label| encode(dtype, label)).collect();
@@ -37,7 +37,7 @@ impl PlainLabels {
     }
 
     /// Adds the labels to the table of a source.
-    pub fn add_to(&self, table: &mut toml::Table) {
+    pub(super) fn add_to(&self, table: &mut toml::Table) {
         table.extend(toml::Table::try_from(self).expect("labels are plain data"));
     }
 }
@@ -76,7 +76,7 @@ impl Labels {
     }
 
     /// Refuses a number of labels other than that of the samples.
-    pub fn check_len(&self, samples: u64) -> Result<(), SourceError> {
+    pub(crate) fn check_len(&self, samples: u64) -> Result<(), SourceError> {
         if self.len() as u64 == samples {
             return Ok(());
         }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
+use delegate::delegate;
 use feedline_order::random::{Purpose, StreamKey};
 use feedline_order::{Block, Epoch, Permutation, SampleId, Seed};
 use serde::{Deserialize, Serialize};
@@ -108,20 +109,25 @@ fn share(parent: &dyn Source, seed: Seed, from: f64, to: f64) -> Result<Vec<u64>
 
 #[deny(clippy::missing_trait_methods)]
 impl Source for SubsetSource {
-    fn is_empty(&self) -> bool {
-        self.ids.is_empty()
-    }
-
-    fn address(&self, id: SampleId) -> Option<(String, Option<Range<u64>>)> {
-        self.parent.address(id)
-    }
-
-    fn skipped(&self) -> u64 {
-        self.parent.skipped()
-    }
-
-    fn version(&self) -> u128 {
-        self.parent.version()
+    delegate! {
+        to self.ids {
+            fn is_empty(&self) -> bool;
+        }
+        to self.parent {
+            fn fields(&self) -> FieldTypes;
+            fn origin(&self, id: SampleId, field: &str) -> Origin<'_>;
+            fn is_remote(&self) -> bool;
+            fn peer(&self) -> Option<Arc<dyn Peer>>;
+            fn make(&self, id: SampleId, field: &str, target: &mut [u8]);
+            fn key(&self, id: SampleId) -> Cow<'_, str>;
+            fn address(&self, id: SampleId) -> Option<(String, Option<Range<u64>>)>;
+            fn class_of(&self, id: SampleId) -> Option<i64>;
+            fn classes(&self) -> &[String];
+            fn skipped(&self) -> u64;
+            fn version(&self) -> u128;
+            fn ending(&self, id: SampleId, field: &str) -> Option<String>;
+            fn seek_record(&self, id: SampleId, field: &str, record: &mut Vec<u8>) -> Result<bool, StoreError>;
+        }
     }
 
     fn len(&self) -> u64 {
@@ -136,18 +142,6 @@ impl Source for SubsetSource {
         self.ids.binary_search(&id.0).ok().map(|ordinal| ordinal as u64)
     }
 
-    fn fields(&self) -> FieldTypes {
-        self.parent.fields()
-    }
-
-    fn origin(&self, id: SampleId, field: &str) -> Origin<'_> {
-        self.parent.origin(id, field)
-    }
-
-    fn is_remote(&self) -> bool {
-        self.parent.is_remote()
-    }
-
     fn blocks(&self) -> Option<Vec<Block>> {
         let mut parent_end = 0;
         let place = |id: &u64| self.parent.ordinal_of(SampleId(*id)).unwrap_or(u64::MAX);
@@ -158,34 +152,6 @@ impl Source for SubsetSource {
             Block { samples: own, bytes: (u128::from(bytes) * u128::from(own) / u128::from(samples.max(1))) as u64 }
         };
         Some(self.parent.blocks()?.into_iter().map(own).filter(|block| block.samples > 0).collect())
-    }
-
-    fn peer(&self) -> Option<Arc<dyn Peer>> {
-        self.parent.peer()
-    }
-
-    fn make(&self, id: SampleId, field: &str, target: &mut [u8]) {
-        self.parent.make(id, field, target);
-    }
-
-    fn key(&self, id: SampleId) -> Cow<'_, str> {
-        self.parent.key(id)
-    }
-
-    fn class_of(&self, id: SampleId) -> Option<i64> {
-        self.parent.class_of(id)
-    }
-
-    fn ending(&self, id: SampleId, field: &str) -> Option<String> {
-        self.parent.ending(id, field)
-    }
-
-    fn seek_record(&self, id: SampleId, field: &str, record: &mut Vec<u8>) -> Result<bool, StoreError> {
-        self.parent.seek_record(id, field, record)
-    }
-
-    fn classes(&self) -> &[String] {
-        self.parent.classes()
     }
 
     fn parent(&self) -> Option<&dyn Source> {

@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use delegate::delegate;
+
 use super::{DiskStore, Names, Object, OpenStore, Peer, Remote, Room, Store, StoreError, Version};
 
 /// The scheme of its addresses: `slow-disk://seek_ms=8,mb_per_second=150/path`.
@@ -86,6 +88,15 @@ impl SlowStore {
 
 #[deny(clippy::missing_trait_methods)]
 impl Store for SlowStore {
+    delegate! {
+        to self.inner {
+            fn list(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError>;
+            fn list_flat(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError>;
+            fn address(&self, name: &str) -> String;
+            fn version(&self, name: &str) -> Option<Version>;
+        }
+    }
+
     /// Whoever prepares samples near the data would read them from another disk.
     fn peer(&self) -> Option<Arc<dyn Peer>> {
         None
@@ -95,14 +106,6 @@ impl Store for SlowStore {
         false
     }
 
-    fn list(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError> {
-        self.inner.list(accept)
-    }
-
-    fn list_flat(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError> {
-        self.inner.list_flat(accept)
-    }
-
     fn read(&self, name: &str, room: &mut dyn Room) -> Result<(), StoreError> {
         let object = self.open(name)?;
         object.read_at(0, room.room(object.len() as usize)?)
@@ -110,14 +113,6 @@ impl Store for SlowStore {
 
     fn open(&self, name: &str) -> Result<Arc<dyn Object>, StoreError> {
         Ok(Arc::new(SlowObject { inner: self.inner.open(name)?, disk: Arc::clone(&self.disk) }))
-    }
-
-    fn address(&self, name: &str) -> String {
-        self.inner.address(name)
-    }
-
-    fn version(&self, name: &str) -> Option<Version> {
-        self.inner.version(name)
     }
 
     /// What is small and often looked at is copied, as the file cache of a machine with such a disk would keep it.
@@ -134,29 +129,19 @@ struct SlowObject {
 
 #[deny(clippy::missing_trait_methods)]
 impl Object for SlowObject {
-    fn is_empty(&self) -> bool {
-        self.inner.is_empty()
-    }
-
-    fn is_in_memory(&self) -> bool {
-        self.inner.is_in_memory()
+    delegate! {
+        to self.inner {
+            fn len(&self) -> u64;
+            fn is_empty(&self) -> bool;
+            fn is_in_memory(&self) -> bool;
+            fn address(&self) -> String;
+            fn modified_nanoseconds(&self) -> Option<i64>;
+        }
     }
 
     /// What is fetched otherwise would not take the disk's time.
     fn remote(&self) -> Option<&dyn Remote> {
         None
-    }
-
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn address(&self) -> String {
-        self.inner.address()
-    }
-
-    fn modified_nanoseconds(&self) -> Option<i64> {
-        self.inner.modified_nanoseconds()
     }
 
     fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {

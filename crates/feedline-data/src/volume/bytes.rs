@@ -24,11 +24,11 @@ pub(super) enum Bytes<'a> {
 }
 
 impl<'a> Bytes<'a> {
-    pub fn plain(object: &'a dyn Object, range: Range<u64>) -> Self {
+    pub(super) fn plain(object: &'a dyn Object, range: Range<u64>) -> Self {
         Self::Plain(Plain { object, range, read: 0 })
     }
 
-    pub fn open(object: &'a dyn Object, range: Range<u64>, is_gzip: bool, cancel: &'a Cancel) -> Self {
+    pub(super) fn open(object: &'a dyn Object, range: Range<u64>, is_gzip: bool, cancel: &'a Cancel) -> Self {
         if !is_gzip {
             return Self::plain(object, range);
         }
@@ -36,7 +36,7 @@ impl<'a> Bytes<'a> {
     }
 
     /// Bytes read from the store so far.
-    pub fn bytes_read(&self) -> u64 {
+    pub(super) fn bytes_read(&self) -> u64 {
         match self {
             Self::Plain(plain) => plain.read,
             Self::Gzip(gzip) => gzip.decoder.get_ref().read,
@@ -44,7 +44,7 @@ impl<'a> Bytes<'a> {
     }
 
     /// Fills `target` from `offset` on, which is not before the end of what was read last.
-    pub fn read_at(&mut self, offset: u64, target: &mut [u8]) -> Result<(), VolumeError> {
+    pub(super) fn read_at(&mut self, offset: u64, target: &mut [u8]) -> Result<(), VolumeError> {
         match self {
             Self::Plain(plain) => {
                 plain.read += target.len() as u64;
@@ -58,7 +58,7 @@ impl<'a> Bytes<'a> {
     }
 
     /// The first bytes, as many as there are up to the length of `target`.
-    pub fn read_head(&mut self, target: &mut [u8]) -> Result<usize, VolumeError> {
+    pub(super) fn read_head(&mut self, target: &mut [u8]) -> Result<usize, VolumeError> {
         match self {
             Self::Plain(Plain { object, range, read }) => {
                 let len = target.len().min((range.end - range.start) as usize);
@@ -71,7 +71,7 @@ impl<'a> Bytes<'a> {
     }
 
     /// Unpacks what is left, so that its checksum is compared.
-    pub fn finish(&mut self) -> Result<(), VolumeError> {
+    pub(super) fn finish(&mut self) -> Result<(), VolumeError> {
         let Self::Gzip(gzip) = self else { return Ok(()) };
         let mut rest = vec![0; CHUNK_BYTES];
         while gzip.fill_some(&mut rest)? > 0 {}

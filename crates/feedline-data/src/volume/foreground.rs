@@ -30,7 +30,7 @@ impl Foreground {
     }
 
     /// Most bytes that the search takes for a label of these sides.
-    pub fn search_bytes([_, height, width]: [usize; 3]) -> usize {
+    pub(crate) fn search_bytes([_, height, width]: [usize; 3]) -> usize {
         // Of two planes the runs, the components and their new numbers, and once more the components that are kept.
         let element = 2 * size_of::<Run>() + 3 * size_of::<Component>() + 2 * size_of::<u32>();
         height * (width * element + 2 * size_of::<usize>())

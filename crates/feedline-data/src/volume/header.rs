@@ -43,7 +43,7 @@ pub enum Fastest {
 
 impl VolumeHeader {
     /// Bytes of all elements; `None` if no memory can have them.
-    pub fn data_bytes(&self) -> Option<usize> {
+    pub(crate) fn data_bytes(&self) -> Option<usize> {
         let [depth, height, width] = self.sides;
         array_bytes(self.dtype, &[self.channels, depth, height, width])
     }

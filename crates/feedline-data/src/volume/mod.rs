@@ -21,4 +21,4 @@ pub use file::VolumeFile;
 pub use foreground::Foreground;
 pub use header::{VolumeError, VolumeHeader};
 pub use region::Region;
-pub(crate) use resample::{nearest, place_bytes, trilinear};
+pub(crate) use resample::{Resampling, place_bytes};

@@ -32,37 +32,70 @@ fn mixed(first: f32, second: f32, weight: f32) -> f32 {
     first * (1.0 - weight) + second * weight
 }
 
-/// Resamples volumes of float32 that follow each other.
-pub(crate) fn trilinear(
-    source: &[u8],
-    old: [usize; 3],
-    target: &mut [u8],
-    new: [usize; 3],
-    workspace: &Workspace,
-) -> Result<(), Cancelled> {
-    let [planes, rows, columns] = [0, 1, 2].map(|axis| between(old[axis], new[axis]));
-    let source = source.as_chunks::<4>().0;
-    let volumes = source.chunks_exact(old.iter().product());
-    let mut row = vec![0.0; old[2]];
-    for (source, target) in volumes.zip(target.as_chunks_mut::<4>().0.chunks_exact_mut(new.iter().product())) {
-        for (plane, target) in planes.iter().zip(target.chunks_exact_mut(new[1] * new[2])) {
-            workspace.cancel().check()?;
-            for (place, target) in rows.iter().zip(target.chunks_exact_mut(new[2])) {
-                let at = |plane: usize, row: usize| &source[(plane * old[1] + row) * old[2]..][..old[2]];
-                let four = [
-                    at(plane.first, place.first),
-                    at(plane.first, place.second),
-                    at(plane.second, place.first),
-                    at(plane.second, place.second),
-                ];
-                mix_rows(four, place.weight, plane.weight, &mut row);
-                for (column, target) in columns.iter().zip(target) {
-                    *target = mixed(row[column.first], row[column.second], column.weight).to_ne_bytes();
+/// From volumes of the `old` sides to volumes of the `new` ones. Several channels follow each other.
+pub(crate) struct Resampling {
+    pub(crate) old: [usize; 3],
+    pub(crate) new: [usize; 3],
+}
+
+impl Resampling {
+    /// Resamples float32 images.
+    pub(crate) fn trilinear(&self, source: &[u8], target: &mut [u8], workspace: &Workspace) -> Result<(), Cancelled> {
+        let Self { old, new } = *self;
+        let [planes, rows, columns] = [0, 1, 2].map(|axis| between(old[axis], new[axis]));
+        let (source, target) = (source.as_chunks::<4>().0, target.as_chunks_mut::<4>().0);
+        let mut mixed_row = vec![0.0; old[2]];
+        self.each_row(source, target, [&planes, &rows], workspace, |source, plane, row, target| {
+            let at = |plane: usize, row: usize| &source[(plane * old[1] + row) * old[2]..][..old[2]];
+            let four = [
+                at(plane.first, row.first),
+                at(plane.first, row.second),
+                at(plane.second, row.first),
+                at(plane.second, row.second),
+            ];
+            mix_rows(four, row.weight, plane.weight, &mut mixed_row);
+            for (column, target) in columns.iter().zip(target) {
+                *target = mixed(mixed_row[column.first], mixed_row[column.second], column.weight).to_ne_bytes();
+            }
+        })
+    }
+
+    /// Resamples labels of bytes.
+    pub(crate) fn nearest(&self, source: &[u8], target: &mut [u8], workspace: &Workspace) -> Result<(), Cancelled> {
+        let Self { old, new } = *self;
+        let [planes, rows, columns] = [0, 1, 2].map(|axis| {
+            let at = |number: usize| (number as u128 * old[axis] as u128 / new[axis] as u128) as usize;
+            (0..new[axis]).map(at).collect::<Vec<usize>>()
+        });
+        self.each_row(source, target, [&planes, &rows], workspace, |source, plane, row, target| {
+            let source = &source[(plane * old[1] + row) * old[2]..][..old[2]];
+            for (column, target) in columns.iter().zip(target) {
+                *target = source[*column];
+            }
+        })
+    }
+
+    /// Calls `fill` with each new row, the old volume that it is made of, and the places of its plane and row there.
+    fn each_row<E, P>(
+        &self,
+        source: &[E],
+        target: &mut [E],
+        [planes, rows]: [&[P]; 2],
+        workspace: &Workspace,
+        mut fill: impl FnMut(&[E], &P, &P, &mut [E]),
+    ) -> Result<(), Cancelled> {
+        let Self { old, new } = self;
+        let volumes = source.chunks_exact(old.iter().product());
+        for (source, target) in volumes.zip(target.chunks_exact_mut(new.iter().product())) {
+            for (plane, target) in planes.iter().zip(target.chunks_exact_mut(new[1] * new[2])) {
+                workspace.cancel().check()?;
+                for (row, target) in rows.iter().zip(target.chunks_exact_mut(new[2])) {
+                    fill(source, plane, row, target);
                 }
             }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 fn mix_rows([a, b, c, d]: [&[[u8; 4]]; 4], weight: f32, plane_weight: f32, out: &mut [f32]) {
@@ -70,31 +103,4 @@ fn mix_rows([a, b, c, d]: [&[[u8; 4]]; 4], weight: f32, plane_weight: f32, out: 
         let [a, b, c, d] = [a, b, c, d].map(|bytes| f32::from_ne_bytes(*bytes));
         *out = mixed(mixed(a, b, weight), mixed(c, d, weight), plane_weight);
     }
-}
-
-/// Resamples volumes of bytes that follow each other.
-pub(crate) fn nearest(
-    source: &[u8],
-    old: [usize; 3],
-    target: &mut [u8],
-    new: [usize; 3],
-    workspace: &Workspace,
-) -> Result<(), Cancelled> {
-    let [planes, rows, columns] = [0, 1, 2].map(|axis| {
-        let at = |number: usize| (number as u128 * old[axis] as u128 / new[axis] as u128) as usize;
-        (0..new[axis]).map(at).collect::<Vec<usize>>()
-    });
-    let volumes = source.chunks_exact(old.iter().product());
-    for (source, target) in volumes.zip(target.chunks_exact_mut(new.iter().product())) {
-        for (plane, target) in planes.iter().zip(target.chunks_exact_mut(new[1] * new[2])) {
-            workspace.cancel().check()?;
-            for (row, target) in rows.iter().zip(target.chunks_exact_mut(new[2])) {
-                let source = &source[(plane * old[1] + row) * old[2]..][..old[2]];
-                for (column, target) in columns.iter().zip(target) {
-                    *target = source[*column];
-                }
-            }
-        }
-    }
-    Ok(())
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use feedline_data::op::PlannedOp;
 use feedline_data::plan::{ByteSize, Plan, PlanError, Policy, Registry, ReservoirConfig, SeekIndexUse, Shuffle};
 use feedline_engine::loader::Loader;
-use feedline_engine::machine::Machine;
 
 use super::DoctorError;
 use super::cached::best_cache;
@@ -13,7 +12,7 @@ use super::parts::{Parts, samples_of_a_batch, step};
 use super::remedy::Change;
 use super::trial::Apart;
 use super::verdict::Bound;
-use super::watch::{Trainer, watch, watch_loader};
+use super::watch::{Job, Trainer, watch, watch_loader};
 
 /// How much larger reads are tried.
 const MORE: u64 = 4;
@@ -22,7 +21,7 @@ const PROFILE: f64 = 3.0;
 
 /// A plan as it would be, of which it is to be measured what it gives.
 #[derive(Clone, Debug)]
-pub struct Alternative {
+pub(super) struct Alternative {
     /// What is changed.
     pub change: Change,
     /// The plan with it, or with a part of its samples.
@@ -32,12 +31,8 @@ pub struct Alternative {
 }
 
 /// What could be changed about a plan, by what bounds it.
-pub(super) fn alternatives(
-    plan: &Plan,
-    parts: &Parts,
-    bound: Bound,
-    machine: &Machine,
-) -> Result<Vec<Alternative>, DoctorError> {
+pub(super) fn alternatives(job: Job<'_>, parts: &Parts, bound: Bound) -> Result<Vec<Alternative>, DoctorError> {
+    let plan = job.plan;
     let is_loading = matches!(bound, Bound::Prepare | Bound::Read | Bound::Network);
     let is_reading = matches!(bound, Bound::Read | Bound::Network);
     let decodes = is_loading && plan.ops().iter().any(is_decoder);
@@ -47,7 +42,7 @@ pub(super) fn alternatives(
     let index_note = "indexes are made in the first epoch; the pixels stay the same";
     let reads_note = "larger pieces, one behind the other; samples are drawn from a reservoir of them";
     let is_cached = is_loading || matches!(bound, Bound::Python | Bound::HeadOfLine);
-    let cache = is_cached.then(|| best_cache(plan, parts, machine)).flatten();
+    let cache = is_cached.then(|| best_cache(plan, parts, job.machine)).flatten();
     let possible = [
         (decodes && !has_index).then(|| (Change::SeekIndex, index_note.to_owned())),
         (decodes && is_exact && bound == Bound::Prepare)
@@ -102,41 +97,41 @@ fn batch_note(bound: Bound) -> &'static str {
 }
 
 impl Alternative {
-    /// Samples a second that a job with these parts would reach with it.
+    /// Samples a second that a job with these parts and this bound would reach with it.
     pub(super) fn predicted(
         &self,
-        (parts, bound): (&Parts, Bound),
-        machine: &Machine,
-        seconds: f64,
+        job: Job<'_>,
+        parts: &Parts,
+        bound: Bound,
         trainer: &mut dyn Trainer,
     ) -> Result<f64, DoctorError> {
-        let machine = &Apart::new(&self.change, machine)?.machine;
+        let machine = &Apart::new(&self.change, job.machine)?.machine;
+        let job = Job { plan: &self.plan, machine, ..job };
+        let longer = Job { seconds: PROFILE * job.seconds, ..job };
         let times = match self.change {
-            Change::Cache { .. } if bound != Bound::HeadOfLine => {
-                parts.measure_cached(&self.plan, machine, seconds, trainer)?.times()
-            }
-            Change::Offload => return self.profiled(machine, PROFILE * seconds, trainer),
+            Change::Cache { .. } if bound != Bound::HeadOfLine => parts.measure_cached(job, trainer)?.times(),
+            Change::Offload => return profiled(longer, trainer),
             Change::BatchSize { .. } if bound == Bound::Step => {
-                let step_ms = step(&self.plan, machine, seconds, trainer)?;
+                let step_ms = step(job, trainer)?;
                 Parts { batch_size: samples_of_a_batch(&self.plan), step_ms, ..parts.clone() }.times()
             }
             Change::Cache { .. } | Change::BatchSize { .. } => {
-                return Ok(watch(&self.plan, machine, PROFILE * seconds, trainer)?.samples_per_second());
+                return Ok(watch(longer, trainer)?.samples_per_second());
             }
-            _ => Parts::measure_with_step(&self.plan, machine, (parts.step_ms, seconds), trainer)?.times(),
+            _ => Parts::measure_with_step(job, parts.step_ms, trainer)?.times(),
         };
         Ok(times.samples_per_second())
     }
+}
 
-    /// By the profile that decisions about offloading are made from, taken while the job runs.
-    fn profiled(&self, machine: &Machine, seconds: f64, trainer: &mut dyn Trainer) -> Result<f64, DoctorError> {
-        let loader = Loader::new(Arc::clone(&self.plan), machine);
-        let watched = watch_loader(&loader, seconds, trainer);
-        let report = loader.offload();
-        loader.close();
-        let measured = watched?.samples_per_second();
-        Ok(report.map(|report| report.throughput.after).filter(|predicted| *predicted > 0.0).unwrap_or(measured))
-    }
+/// Samples a second by the profile that decisions about offloading are made from, taken while the job runs.
+fn profiled(job: Job<'_>, trainer: &mut dyn Trainer) -> Result<f64, DoctorError> {
+    let loader = Loader::new(Arc::clone(job.plan), job.machine);
+    let watched = watch_loader(&loader, job.seconds, trainer);
+    let report = loader.offload();
+    loader.close();
+    let measured = watched?.samples_per_second();
+    Ok(report.map(|report| report.throughput.after).filter(|predicted| *predicted > 0.0).unwrap_or(measured))
 }
 
 /// The plan's ops, with pictures decoded approximately.

@@ -72,7 +72,7 @@ impl CoreShare {
     }
 
     /// Whether it varied so much that figures of different moments differ by it.
-    pub fn varies(&self) -> bool {
+    pub(crate) fn varies(&self) -> bool {
         self.high > (1.0 + STEADY) * self.low
     }
 }

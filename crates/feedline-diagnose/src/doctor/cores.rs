@@ -19,7 +19,7 @@ pub(super) struct ThreadTime {
 
 impl ThreadTime {
     /// With (computed, waited for a core) as the system says it; where it does not, with what ops computed, and waits for each other.
-    pub fn new(all: f64, ops_cpu: f64, told: Option<(f64, f64)>, (workers, cores): (usize, usize)) -> Self {
+    pub(super) fn new(all: f64, ops_cpu: f64, told: Option<(f64, f64)>, (workers, cores): (usize, usize)) -> Self {
         if let Some((cpu, core_wait)) = told {
             return Self { all, cpu, core_wait };
         }
@@ -29,7 +29,7 @@ impl ThreadTime {
     }
 
     /// The cores that so many threads got of all `cores`.
-    pub fn free_cores(&self, workers: usize, cores: usize) -> f64 {
+    pub(super) fn free_cores(&self, workers: usize, cores: usize) -> f64 {
         let for_others = (self.core_wait - self.waits_for_each_other(workers, cores)).max(0.0);
         let share = if self.cpu > 0.0 { self.cpu / (self.cpu + for_others) } else { 1.0 };
         let cores = cores.max(1) as f64;

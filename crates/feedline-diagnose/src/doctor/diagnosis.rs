@@ -12,7 +12,7 @@ use feedline_engine::metrics::Phase;
 use serde::Serialize;
 
 use super::DoctorError;
-use super::alternative::alternatives;
+use super::alternative::{Alternative, alternatives};
 use super::cached::{CachePoint, cache_points};
 use super::evidence::{Examined, Joint, Nature, Stalls};
 use super::life::Life;
@@ -24,7 +24,7 @@ use super::tables::{ConsumersRow, WorkersRow, by_consumers, by_workers};
 use super::told::Told;
 use super::trial::without_log;
 use super::verdict::{Bound, falls_short};
-use super::watch::{Trainer, Watched, watch, watch_loader};
+use super::watch::{Job, Trainer, Watched, watch, watch_loader};
 
 /// Each part lasts this part of the joint run, and from 1 to 5 seconds; of a short run a half.
 const PART: f64 = 1.0 / 6.0;
@@ -113,10 +113,11 @@ impl Diagnosis {
         trainer: &mut dyn Trainer,
         tell: &mut dyn FnMut(Told),
     ) -> Result<Self, DoctorError> {
-        let part_seconds = (course.seconds * PART).clamp(1_f64.min(course.seconds / 2.0), 5.0);
         let (plan, machine) = (&without_log(plan)?, &Machine { is_trial: true, ..machine.clone() });
-        tell(Told::Measures("each part alone", 4.0 * part_seconds));
-        let parts = Parts::measure(plan, machine, part_seconds, trainer)?;
+        let whole = Job { plan, machine, seconds: course.seconds };
+        let part = Job { seconds: (course.seconds * PART).clamp(1_f64.min(course.seconds / 2.0), 5.0), ..whole };
+        tell(Told::Measures("each part alone", 4.0 * part.seconds));
+        let parts = Parts::measure(part, trainer)?;
         let times = parts.times();
         let predicted = times.samples_per_second();
         let predicted_range = parts.predicted_range();
@@ -129,52 +130,25 @@ impl Diagnosis {
         let watched = watched?;
         let log = LogReport::new(&watched.log, LoadedBy::Feedline);
         let joint = joint(&watched, &log);
-        // The joint run is judged, and changes are compared with it, by the share of cores that it got itself.
-        let joint_share = watched.core_share.unwrap_or(parts.core_share);
-        let core_share = parts.core_share.joined(joint_share);
-        let wide = Parts { core_share, ..parts.clone() };
-        let now = if core_share.varies() { wide.at_core_share(joint_share.mean) } else { wide };
+        let now = as_in_joint_run(&parts, &watched);
         let with_memory = if falls_short(&now.times(), &joint) && is_pressed(&watched) {
             tell(Told::Measures("with more memory", course.seconds));
-            Some(with_memory(plan, machine, &watched, course.seconds, trainer)?)
+            Some(with_memory(whole, &watched, trainer)?)
         } else {
             None
         };
         let with_more = with_memory.map(|(_, reached)| reached);
         let nature = Nature::from(&parts);
         let bound = Examined { times: &now.times(), nature, joint, with_memory: with_more }.bound();
-        let mut possible = alternatives(plan, &parts, bound, machine)?;
-        let some = match PackedSome::offer((plan, &parts, bound), machine, part_seconds, trainer) {
-            Err(error) if !matches!(error, DoctorError::Interrupted) => {
-                tell(Told::LeftOut(Change::Pack.name(), chain(&error)));
-                None
-            }
-            offered => offered?,
-        };
-        possible.extend(some.as_ref().map(|some| some.alternative.clone()));
-        let mut measured_alternatives = Vec::new();
-        for alternative in possible {
-            tell(Told::Measures(alternative.change.name(), 3.0 * part_seconds));
-            let predicted = alternative.predicted((&parts, bound), machine, part_seconds, trainer);
-            let is_other_batch = matches!(alternative.change, Change::BatchSize { .. });
-            match predicted {
-                Ok(predicted) => measured_alternatives.push((alternative, predicted)),
-                Err(DoctorError::Interrupted) => return Err(DoctorError::Interrupted),
-                // A step need not be able to work on batches of another size.
-                Err(error @ DoctorError::Step(_)) if !is_other_batch => return Err(error),
-                Err(error) => tell(Told::LeftOut(alternative.change.name(), chain(&error))),
-            }
-        }
+        let alternatives = &measured_alternatives(part, &parts, bound, trainer, tell)?[..];
         let measured = joint.samples_per_second;
-        let alternatives = &measured_alternatives[..];
-        let case = Case { plan, parts: &now, bound, measured, with_memory, alternatives };
-        let remedies = case.remedies();
+        let remedies = Case { plan, parts: &now, bound, measured, with_memory, alternatives }.remedies();
         let (mut consumers, mut workers) = (Vec::new(), Vec::new());
         if course.has_tables {
-            let row = (parts.step_ms, (course.seconds * ROW).clamp(1.0, 3.0));
-            tell(Told::Measures("more consumers and threads", 12.0 * row.1));
-            consumers = by_consumers(plan, machine, row, trainer)?;
-            workers = by_workers(plan, machine, row, trainer)?;
+            let row = Job { seconds: (course.seconds * ROW).clamp(1.0, 3.0), ..whole };
+            tell(Told::Measures("more consumers and threads", 12.0 * row.seconds));
+            consumers = by_consumers(row, parts.step_ms, trainer)?;
+            workers = by_workers(row, parts.step_ms, trainer)?;
         }
         let samples = plan.share(0).samples() as f64;
         let lost_a_sample = if measured > 0.0 { 1.0 / measured - times.step } else { 0.0 };
@@ -204,6 +178,46 @@ impl Diagnosis {
     }
 }
 
+/// The parts at the share of cores that the joint run got: by it the run is judged, and changes are compared with it.
+fn as_in_joint_run(parts: &Parts, watched: &Watched) -> Parts {
+    let joint_share = watched.core_share.unwrap_or(parts.core_share);
+    let core_share = parts.core_share.joined(joint_share);
+    let wide = Parts { core_share, ..parts.clone() };
+    if core_share.varies() { wide.at_core_share(joint_share.mean) } else { wide }
+}
+
+/// The alternatives that could be measured, with samples a second that each would reach.
+fn measured_alternatives(
+    job: Job<'_>,
+    parts: &Parts,
+    bound: Bound,
+    trainer: &mut dyn Trainer,
+    tell: &mut dyn FnMut(Told),
+) -> Result<Vec<(Alternative, f64)>, DoctorError> {
+    let mut possible = alternatives(job, parts, bound)?;
+    let packed = match PackedSome::offer(job, parts, bound, trainer) {
+        Err(error) if !matches!(error, DoctorError::Interrupted) => {
+            tell(Told::LeftOut(Change::Pack.name(), chain(&error)));
+            None
+        }
+        offered => offered?,
+    };
+    possible.extend(packed.as_ref().map(|packed| packed.alternative.clone()));
+    let mut measured = Vec::new();
+    for alternative in possible {
+        tell(Told::Measures(alternative.change.name(), 3.0 * job.seconds));
+        let is_other_batch = matches!(alternative.change, Change::BatchSize { .. });
+        match alternative.predicted(job, parts, bound, trainer) {
+            Ok(predicted) => measured.push((alternative, predicted)),
+            Err(DoctorError::Interrupted) => return Err(DoctorError::Interrupted),
+            // A step need not be able to work on batches of another size.
+            Err(error @ DoctorError::Step(_)) if !is_other_batch => return Err(error),
+            Err(error) => tell(Told::LeftOut(alternative.change.name(), chain(&error))),
+        }
+    }
+    Ok(measured)
+}
+
 fn joint(watched: &Watched, log: &LogReport) -> Joint {
     Joint {
         samples_per_second: watched.samples_per_second(),
@@ -229,18 +243,13 @@ fn is_pressed(watched: &Watched) -> bool {
 }
 
 /// The budget that was tried, and what was reached with it.
-fn with_memory(
-    plan: &Arc<Plan>,
-    machine: &Machine,
-    watched: &Watched,
-    seconds: f64,
-    trainer: &mut dyn Trainer,
-) -> Result<(u64, f64), DoctorError> {
+fn with_memory(job: Job<'_>, watched: &Watched, trainer: &mut dyn Trainer) -> Result<(u64, f64), DoctorError> {
+    let (plan, seconds) = (job.plan, job.seconds.max(1.0));
     let budget = watched.after.memory.budget_bytes.saturating_mul(MORE_MEMORY);
     let more = varied(plan, plan.source(), plan.ops().to_vec(), |_, config| {
         config.memory_budget = Some(ByteSize(budget));
     })?;
-    Ok((budget, watch(&more, machine, seconds.max(1.0), trainer)?.samples_per_second()))
+    Ok((budget, watch(Job { plan: &more, seconds, ..job }, trainer)?.samples_per_second()))
 }
 
 /// The samples that take much longer than others, slowest first.

@@ -93,7 +93,7 @@ pub(super) struct Stalls {
 
 impl Stalls {
     /// From seconds by the names of phases.
-    pub fn of(seconds: &BTreeMap<&'static str, f64>) -> Self {
+    pub(super) fn of(seconds: &BTreeMap<&'static str, f64>) -> Self {
         let of = |phase: Phase| seconds.get(phase.name()).copied().unwrap_or_default();
         Self { prepare: of(Phase::Prepare), read: of(Phase::Read), memory: of(Phase::Memory) }
     }

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use delegate::delegate;
 use feedline_data::batch::FieldTypes;
 use feedline_data::source::{OpenPart, Origin, Part, Source, SourceError, SubsetSource};
 use feedline_data::store::{Object, Peer, Room as _, StoreError};
@@ -42,7 +43,7 @@ struct HeldObject {
 impl HeldSource {
     /// Some samples of `parent`, spread over it, in memory: as many as there is room and time for. Those that cannot be read are
     /// left out.
-    pub fn read(
+    pub(super) fn read(
         parent: &Arc<dyn Source>,
         fields: &FieldTypes,
         (time, most_samples): (Duration, u64),
@@ -125,47 +126,25 @@ impl Object for HeldObject {
 
 #[deny(clippy::missing_trait_methods)]
 impl Source for HeldSource {
-    fn is_empty(&self) -> bool {
-        self.parent.is_empty()
-    }
-
-    /// What is held is here.
-    fn is_remote(&self) -> bool {
-        false
-    }
-
-    /// What is held is not read in sequence.
-    fn blocks(&self) -> Option<Vec<Block>> {
-        None
-    }
-
-    /// What is held is not prepared elsewhere.
-    fn peer(&self) -> Option<Arc<dyn Peer>> {
-        None
-    }
-
-    fn skipped(&self) -> u64 {
-        self.parent.skipped()
-    }
-
-    fn version(&self) -> u128 {
-        self.parent.version()
-    }
-
-    fn len(&self) -> u64 {
-        self.parent.len()
-    }
-
-    fn id_at(&self, ordinal: u64) -> SampleId {
-        self.parent.id_at(ordinal)
-    }
-
-    fn ordinal_of(&self, id: SampleId) -> Option<u64> {
-        self.parent.ordinal_of(id)
-    }
-
-    fn fields(&self) -> FieldTypes {
-        self.parent.fields()
+    delegate! {
+        to self.parent {
+            fn len(&self) -> u64;
+            fn is_empty(&self) -> bool;
+            fn id_at(&self, ordinal: u64) -> SampleId;
+            fn ordinal_of(&self, id: SampleId) -> Option<u64>;
+            fn fields(&self) -> FieldTypes;
+            fn make(&self, id: SampleId, field: &str, target: &mut [u8]);
+            fn key(&self, id: SampleId) -> Cow<'_, str>;
+            fn address(&self, id: SampleId) -> Option<(String, Option<Range<u64>>)>;
+            fn class_of(&self, id: SampleId) -> Option<i64>;
+            fn classes(&self) -> &[String];
+            fn skipped(&self) -> u64;
+            fn identity(&self) -> u128;
+            fn version(&self) -> u128;
+            fn ending(&self, id: SampleId, field: &str) -> Option<String>;
+            fn seek_record(&self, id: SampleId, field: &str, record: &mut Vec<u8>) -> Result<bool, StoreError>;
+            fn refreshed(&self) -> Result<Arc<dyn Source>, SourceError>;
+        }
     }
 
     fn origin(&self, id: SampleId, field: &str) -> Origin<'_> {
@@ -176,47 +155,26 @@ impl Source for HeldSource {
         }
     }
 
-    fn make(&self, id: SampleId, field: &str, target: &mut [u8]) {
-        self.parent.make(id, field, target);
+    /// The bytes are in memory, not with a peer.
+    fn is_remote(&self) -> bool {
+        false
     }
 
-    fn key(&self, id: SampleId) -> Cow<'_, str> {
-        self.parent.key(id)
+    /// Bytes in memory are not read in sequence.
+    fn blocks(&self) -> Option<Vec<Block>> {
+        None
     }
 
-    fn address(&self, id: SampleId) -> Option<(String, Option<Range<u64>>)> {
-        self.parent.address(id)
-    }
-
-    fn class_of(&self, id: SampleId) -> Option<i64> {
-        self.parent.class_of(id)
-    }
-
-    fn classes(&self) -> &[String] {
-        self.parent.classes()
+    /// Samples in memory are prepared on this machine.
+    fn peer(&self) -> Option<Arc<dyn Peer>> {
+        None
     }
 
     fn parent(&self) -> Option<&dyn Source> {
         Some(&*self.parent)
     }
 
-    fn identity(&self) -> u128 {
-        self.parent.identity()
-    }
-
-    fn ending(&self, id: SampleId, field: &str) -> Option<String> {
-        self.parent.ending(id, field)
-    }
-
-    fn seek_record(&self, id: SampleId, field: &str, record: &mut Vec<u8>) -> Result<bool, StoreError> {
-        self.parent.seek_record(id, field, record)
-    }
-
     fn spec(&self) -> Result<toml::Table, SourceError> {
         Err(SourceError::Unserialisable("its samples are in memory".to_owned()))
-    }
-
-    fn refreshed(&self) -> Result<Arc<dyn Source>, SourceError> {
-        self.parent.refreshed()
     }
 }

@@ -164,14 +164,14 @@ pub(super) struct Stretching<'a> {
 
 impl<'a> Stretching<'a> {
     /// Begins.
-    pub fn new(loader: &'a Loader) -> Self {
+    pub(super) fn new(loader: &'a Loader) -> Self {
         let batch = loader.plan().settings().batch_size;
         let began = loader.start_timeline((BATCHES * batch).min(MOST_SAMPLES.max(LEAST_BATCHES * batch)));
         Self { loader, began, trainer: Vec::new() }
     }
 
     /// Books what the trainer did with a batch, by its epoch and number there.
-    pub fn add(&mut self, (epoch, number): (u64, u64), times: [Instant; 4]) {
+    pub(super) fn add(&mut self, (epoch, number): (u64, u64), times: [Instant; 4]) {
         if self.trainer.len() < MOST_SAMPLES {
             let at = |time: Instant| time.saturating_duration_since(self.began).as_secs_f64() * 1e6;
             let [asked, ready, received, done] = times.map(at);
@@ -180,7 +180,7 @@ impl<'a> Stretching<'a> {
     }
 
     /// Ends.
-    pub fn end(self) -> Life {
+    pub(super) fn end(self) -> Life {
         let plan = self.loader.plan();
         let Timeline { samples, mut batches } = self.loader.stop_timeline().unwrap_or_default();
         let ops = plan.ops().iter().map(|op| op.name().to_string());

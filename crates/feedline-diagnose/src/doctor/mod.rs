@@ -49,14 +49,14 @@ pub use life::{BatchRow, BatchSpan, BatchStage, Life, TrainerLife};
 pub use log::{BatchTime, LoadedBy, LogReport, Percentiles};
 pub use oddity::{Oddity, PeriodCause};
 pub use parts::{OpPart, Parts};
-pub use period::{Period, period};
+pub use period::Period;
 pub use remedy::{Change, Remedy};
 pub use run_report::RunReport;
 pub use tables::{ConsumersRow, WorkersRow};
 pub use told::Told;
-pub use tried::{Choice, Job, Tried};
+pub use tried::{Choice, Tried};
 pub use verdict::Bound;
-pub use watch::Trainer;
+pub use watch::{Job, Trainer};
 
 use std::path::PathBuf;
 

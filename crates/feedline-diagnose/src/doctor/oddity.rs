@@ -217,7 +217,7 @@ pub(super) mod tests {
 
     const BY: LoadedBy = LoadedBy::Feedline;
 
-    pub fn log(waits: impl Iterator<Item = f64>, epoch_len: u64) -> Vec<BatchTime> {
+    pub(crate) fn log(waits: impl Iterator<Item = f64>, epoch_len: u64) -> Vec<BatchTime> {
         let batch = |(number, wait_ms): (u64, f64)| BatchTime {
             epoch: number / epoch_len,
             wait_ms,
@@ -234,7 +234,7 @@ pub(super) mod tests {
     }
 
     /// A little jitter.
-    pub fn about(number: u64, value: f64) -> f64 {
+    pub(crate) fn about(number: u64, value: f64) -> f64 {
         value * (1.0 + 0.1 * (noise(number) - 0.5))
     }
 

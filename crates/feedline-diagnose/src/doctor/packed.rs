@@ -10,7 +10,6 @@ use feedline_data::pack::{Content, Damaged, Options, PackError, Watch};
 use feedline_data::plan::{ByteSize, Plan, Registry, ReservoirConfig, ReservoirSize, Shuffle, Workers};
 use feedline_data::source::{Opener, SubsetSource};
 use feedline_data::store::escaped_path;
-use feedline_engine::machine::Machine;
 use tempfile::TempDir;
 
 use super::DoctorError;
@@ -19,7 +18,7 @@ use super::parts::{Parts, varied};
 use super::remedy::Change;
 use super::trial::{free_bytes, own_folder};
 use super::verdict::Bound;
-use super::watch::Trainer;
+use super::watch::{Job, Trainer};
 
 /// A simulated disk keeps its speed in the address.
 const SLOW_DISK: &str = "slow-disk://";
@@ -41,12 +40,13 @@ pub(super) struct PackedSome {
 
 impl PackedSome {
     /// Packs as many samples as are read in some seconds, where reading bounds a job whose samples can be packed.
-    pub fn offer(
-        (plan, parts, bound): (&Plan, &Parts, Bound),
-        machine: &Machine,
-        seconds: f64,
+    pub(super) fn offer(
+        job: Job<'_>,
+        parts: &Parts,
+        bound: Bound,
         trainer: &mut dyn Trainer,
     ) -> Result<Option<Self>, DoctorError> {
+        let Job { plan, machine, seconds } = job;
         if bound != Bound::Read || !can_pack(plan) {
             return Ok(None);
         }

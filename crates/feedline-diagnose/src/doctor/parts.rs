@@ -9,7 +9,6 @@ use feedline_data::op::PlannedOp;
 use feedline_data::plan::{CacheConfig, Order, Plan, RunConfig, Settings, Shuffle, Workers};
 use feedline_data::source::Source;
 use feedline_engine::loader::Loader;
-use feedline_engine::machine::Machine;
 use feedline_engine::metrics::Snapshot;
 use feedline_order::Rank;
 use serde::Serialize;
@@ -18,7 +17,7 @@ use super::core_share::CoreShare;
 use super::cores::ThreadTime;
 use super::held::HeldSource;
 use super::skipped::skipped;
-use super::watch::{Trainer, Watched, next, watch_alone};
+use super::watch::{Job, Trainer, Watched, next, watch_alone};
 use super::{DoctorError, median};
 
 /// The part of its time in which a cache is filled, to see what it gives.
@@ -105,24 +104,19 @@ fn plain(settings: &mut Settings, config: &mut RunConfig) {
 }
 
 impl Parts {
-    /// Measures all of them, about `seconds` for each.
-    pub fn measure(
-        plan: &Arc<Plan>,
-        machine: &Machine,
-        seconds: f64,
-        trainer: &mut dyn Trainer,
-    ) -> Result<Self, DoctorError> {
-        let step_ms = step(plan, machine, seconds, trainer)?;
-        Self::measure_with_step(plan, machine, (step_ms, seconds), trainer)
+    /// Measures all of them, each for about as long as the job lasts.
+    pub(super) fn measure(job: Job<'_>, trainer: &mut dyn Trainer) -> Result<Self, DoctorError> {
+        let step_ms = step(job, trainer)?;
+        Self::measure_with_step(job, step_ms, trainer)
     }
 
     /// The same where it is known how long a step takes.
-    pub fn measure_with_step(
-        plan: &Arc<Plan>,
-        machine: &Machine,
-        (step_ms, seconds): (f64, f64),
+    pub(crate) fn measure_with_step(
+        job: Job<'_>,
+        step_ms: f64,
         trainer: &mut dyn Trainer,
     ) -> Result<Self, DoctorError> {
+        let Job { plan, seconds, .. } = job;
         let source = plan.source();
         let is_remote = source.is_remote() || source.peer().is_some();
         let reads_ahead = is_remote || matches!(plan.settings().shuffle, Shuffle::Reservoir(_));
@@ -131,13 +125,13 @@ impl Parts {
                 plain(settings, config);
                 config.num_workers = workers.map_or(config.num_workers, Workers::Count);
             })?;
-            watch_alone(&reading, machine, seconds, trainer)
+            watch_alone(Job { plan: &reading, ..job }, trainer)
         };
         let reading = read(None, trainer)?;
         let has_reads = read_bytes(&reading) > 0.0;
         let alone = if has_reads && !reads_ahead { Some(read(Some(1), trainer)?) } else { None };
         let held = HeldSource::read(source, plan.loaded(), (Duration::from_secs_f64(seconds), u64::MAX), trainer)?;
-        let preparing = prepare((plan, None), &held, machine, seconds, trainer)?;
+        let preparing = prepare(job, None, &held, trainer)?;
         let ops = ops(plan, &preparing.after);
         let prepare_ms = 1e3 * preparing.thread_seconds_a_sample();
         let num_workers = preparing.after.num_workers.max(1);
@@ -162,23 +156,15 @@ impl Parts {
             ops,
         })
     }
-}
 
-impl Parts {
-    /// The same parts with samples that are kept between epochs, as `cached` says: some of them are kept, then all come from there.
-    pub(super) fn measure_cached(
-        &self,
-        cached: &Arc<Plan>,
-        machine: &Machine,
-        seconds: f64,
-        trainer: &mut dyn Trainer,
-    ) -> Result<Self, DoctorError> {
+    /// The same parts with samples that are kept between epochs, as the plan says: some of them are kept, then all come from there.
+    pub(super) fn measure_cached(&self, job: Job<'_>, trainer: &mut dyn Trainer) -> Result<Self, DoctorError> {
+        let Job { plan, seconds, .. } = job;
         let some = (self.prepare_samples_per_second * seconds * FILLS) as u64;
-        let held =
-            HeldSource::read(cached.source(), cached.loaded(), (Duration::from_secs_f64(seconds), some), trainer)?;
-        let cache = cached.config().cache.clone();
-        let cut = cache.as_ref().and_then(|cache| cache.form).map_or(0, |form| cached.cut_of(form).0);
-        let preparing = prepare((cached, cache), &held, machine, 2.0 * seconds, trainer)?;
+        let held = HeldSource::read(plan.source(), plan.loaded(), (Duration::from_secs_f64(seconds), some), trainer)?;
+        let cache = plan.config().cache.clone();
+        let cut = cache.as_ref().and_then(|cache| cache.form).map_or(0, |form| plan.cut_of(form).0);
+        let preparing = prepare(Job { seconds: 2.0 * seconds, ..job }, cache, &held, trainer)?;
         let prepare_ms = 1e3 * preparing.thread_seconds_a_sample();
         let spent = preparing.before.ops.iter().zip(&preparing.after.ops);
         let cpu = spent.map(|(before, after)| after.cpu_seconds - before.cpu_seconds).sum::<f64>();
@@ -199,19 +185,18 @@ impl Parts {
 
 /// Prepares samples that are in memory, as fast as it can.
 fn prepare(
-    (plan, cache): (&Plan, Option<CacheConfig>),
+    job: Job<'_>,
+    cache: Option<CacheConfig>,
     held: &Arc<dyn Source>,
-    machine: &Machine,
-    seconds: f64,
     trainer: &mut dyn Trainer,
 ) -> Result<Watched, DoctorError> {
-    let prepared = varied(plan, held, plan.ops().to_vec(), |settings, config| {
+    let prepared = varied(job.plan, held, job.plan.ops().to_vec(), |settings, config| {
         plain(settings, config);
         config.cache = cache;
         (settings.shuffle, settings.sampler, settings.drop_last) = (Shuffle::Never, None, false);
         config.rank = Rank::ALONE;
     })?;
-    watch_alone(&prepared, machine, seconds, trainer)
+    watch_alone(Job { plan: &prepared, ..job }, trainer)
 }
 
 /// Stored bytes of a sample.
@@ -238,20 +223,15 @@ pub(super) fn ops(plan: &Plan, snapshot: &Snapshot) -> Vec<OpPart> {
 }
 
 /// Milliseconds of a step on a batch that is there: the median of some.
-pub(super) fn step(
-    plan: &Arc<Plan>,
-    machine: &Machine,
-    seconds: f64,
-    trainer: &mut dyn Trainer,
-) -> Result<f64, DoctorError> {
-    let loader = Loader::new(Arc::clone(plan), machine);
+pub(super) fn step(job: Job<'_>, trainer: &mut dyn Trainer) -> Result<f64, DoctorError> {
+    let loader = Loader::new(Arc::clone(job.plan), job.machine);
     let iteration = loader.begin()?;
     let Some((batch, ..)) = next(&loader, iteration, trainer)? else { return Err(DoctorError::NoBatches) };
     // Nothing is prepared while steps are timed.
     loader.close();
     trainer.receive(batch)?;
     let (start, mut times) = (Instant::now(), Vec::new());
-    while times.len() < MOST_STEPS && (times.len() < 2 || start.elapsed().as_secs_f64() < seconds) {
+    while times.len() < MOST_STEPS && (times.len() < 2 || start.elapsed().as_secs_f64() < job.seconds) {
         trainer.check()?;
         let began = Instant::now();
         trainer.step()?;

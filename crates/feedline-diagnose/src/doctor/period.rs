@@ -40,7 +40,7 @@ pub struct Period {
 }
 
 /// The period of a log, if it has one.
-pub fn period(times_ms: &[f64]) -> Option<Period> {
+pub(crate) fn period(times_ms: &[f64]) -> Option<Period> {
     let split = Split::of(times_ms)?;
     let found = (2..=LONGEST).filter_map(|batches| Some((batches, chance(&split.is_slow, batches)?)));
     let (batches, chance) = found.min_by(|a, b| a.1.total_cmp(&b.1))?;
@@ -59,7 +59,7 @@ pub(super) struct Split {
 
 impl Split {
     /// Divides where the logarithms of times are best told apart; nothing if they are too much alike.
-    pub fn of(times_ms: &[f64]) -> Option<Self> {
+    pub(super) fn of(times_ms: &[f64]) -> Option<Self> {
         let mut sorted = times_ms.to_vec();
         sorted.sort_by(f64::total_cmp);
         let most = &sorted[..(sorted.len() as f64 * MOST).ceil() as usize];

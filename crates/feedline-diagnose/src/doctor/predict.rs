@@ -13,7 +13,7 @@ const CONTENDED: f64 = 0.2;
 
 impl Parts {
     /// Milliseconds in which a thread waits for the bytes of a sample.
-    pub fn read_ms(&self) -> f64 {
+    pub(crate) fn read_ms(&self) -> f64 {
         if self.reads_ahead { 0.0 } else { self.read_alone_samples_per_second.map_or(0.0, |rate| 1e3 / rate) }
     }
 
@@ -23,7 +23,7 @@ impl Parts {
     }
 
     /// The part of the threads' time that goes to ops in another language.
-    pub fn foreign_share(&self) -> f64 {
+    pub(crate) fn foreign_share(&self) -> f64 {
         let all: f64 = self.ops.iter().map(|op| op.ms).sum();
         let foreign: f64 = self.ops.iter().filter(|op| op.is_foreign).map(|op| op.ms).sum();
         if all > 0.0 { foreign / all } else { 0.0 }
@@ -56,7 +56,7 @@ impl Parts {
 
     /// With another share of the cores: threads queue for longer or shorter, and compute as long as before.
     #[must_use]
-    pub fn at_core_share(&self, share: f64) -> Self {
+    pub(crate) fn at_core_share(&self, share: f64) -> Self {
         let (mean, share) = (self.core_share.mean.max(f64::MIN_POSITIVE), share.max(f64::MIN_POSITIVE));
         // Nothing is known of windows in which they did not queue, so what they queued in all is scaled.
         let core_wait_ms = ((self.prepare_cpu_ms + self.core_wait_ms) * mean / share - self.prepare_cpu_ms).max(0.0);
@@ -94,7 +94,7 @@ impl Parts {
 
     /// With samples that are kept between epochs as they are behind the first `cut` ops.
     #[must_use]
-    pub fn with_kept(&self, cut: usize) -> Self {
+    pub(crate) fn with_kept(&self, cut: usize) -> Self {
         let ms = |of: fn(&OpPart) -> f64| self.ops[..cut].iter().map(of).sum::<f64>();
         let left = (1.0 - ms(|op| op.cpu_ms) / self.prepare_cpu_ms.max(f64::MIN_POSITIVE)).max(0.0);
         Self {
@@ -110,7 +110,7 @@ impl Parts {
 
     /// With another number of threads. What a thread takes for a sample beyond computing is waiting, which others may use.
     #[must_use]
-    pub fn with_workers(&self, num_workers: usize) -> Self {
+    pub(crate) fn with_workers(&self, num_workers: usize) -> Self {
         let for_python = (self.python_ms() * (self.num_workers as f64 - 1.0)).min(self.waits_ms()).max(0.0);
         // What other processes take they go on to take.
         let core_wait_ms = self.prepare_cpu_ms * (self.cores as f64 / self.free_cores - 1.0).max(0.0);

@@ -101,7 +101,6 @@ impl fmt::Display for Change {
         match self {
             Self::Workers { num_workers } => write!(f, "num_workers={num_workers}"),
             Self::Cache { form, ram, disk } => {
-                let form = format!("{form:?}").to_lowercase();
                 let place = if ram.is_some() { "ram" } else { "disk" };
                 let bytes = ByteSize(ram.or(*disk).unwrap_or_default());
                 write!(f, "cache=fl.cache({place}=\"{bytes}\", form=\"{form}\")")
@@ -122,7 +121,7 @@ impl fmt::Display for Change {
 
 impl Change {
     /// Whether a run has to keep or index samples first, before it shows what it gives.
-    pub fn warms_up(&self) -> bool {
+    pub(crate) fn warms_up(&self) -> bool {
         matches!(self, Self::Cache { .. } | Self::SeekIndex)
     }
 
@@ -191,7 +190,7 @@ pub(super) struct Case<'a> {
 
 impl Case<'_> {
     /// All that would help, best first.
-    pub fn remedies(&self) -> Vec<Remedy> {
+    pub(super) fn remedies(&self) -> Vec<Remedy> {
         let found = [self.workers(), self.memory(), self.planned(), self.native()];
         let mut found: Vec<Remedy> = found.into_iter().flatten().chain(self.alternatives()).collect();
         // A gain within the error is none.

@@ -5,12 +5,13 @@
 
 use std::sync::Arc;
 
+use delegate::delegate;
 use feedline_data::batch::{FieldTypes, Kind, Sample, Tensor, Value};
 use feedline_data::dtype::Dtype;
 use feedline_data::memory::Workspace;
-use feedline_data::op::{Ahead, CheckError, Decoding, Facts, Need, On, Op, OpError, PlannedOp};
+use feedline_data::op::{Ahead, CheckError, Decoding, Facts, FindForeground, Need, On, Op, OpError, PlannedOp};
 use feedline_data::plan::Plan;
-use feedline_data::volume::{Foreground, Region};
+use feedline_data::volume::Region;
 use feedline_order::Draw;
 
 /// Fields that the engine adds by itself.
@@ -40,13 +41,28 @@ pub(super) fn skipped(plan: &Plan) -> Vec<PlannedOp> {
 
 #[deny(clippy::missing_trait_methods)]
 impl Op for Skipped {
+    delegate! {
+        to self.planned.op() {
+            fn on(&self) -> &On;
+            fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError>;
+            fn is_random(&self) -> bool;
+            fn fires(&self, draw: &Draw) -> bool;
+            fn runs_anywhere(&self) -> bool;
+            fn unserialisable(&self) -> Option<String>;
+            fn resolve(&self, draw: &Draw, facts: Facts) -> Vec<(&'static str, f64)>;
+            fn needs(&self, draw: &Draw, facts: Facts) -> Option<Need>;
+            fn needs_region(&self, draw: &Draw, sides: [usize; 3], foreground: &mut FindForeground<'_>) -> Option<Region>;
+            fn looks_for_foreground(&self) -> bool;
+            fn will_look_for_foreground(&self, draw: &Draw) -> bool;
+            fn keeps_places(&self) -> bool;
+            fn keeps_labels(&self) -> bool;
+            fn decoding(&self, field: &str) -> Option<Decoding>;
+        }
+    }
+
     /// Its own code runs no interpreter, whatever it stands in for.
     fn is_foreign(&self) -> bool {
         false
-    }
-
-    fn resolve(&self, draw: &Draw, facts: Facts) -> Vec<(&'static str, f64)> {
-        self.planned.op().resolve(draw, facts)
     }
 
     fn apply_ahead(
@@ -57,63 +73,6 @@ impl Op for Skipped {
         workspace: &mut Workspace,
     ) -> Result<(), OpError> {
         self.apply(sample, draw, workspace)
-    }
-
-    fn on(&self) -> &On {
-        self.planned.op().on()
-    }
-
-    fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError> {
-        self.planned.op().check(types)
-    }
-
-    fn is_random(&self) -> bool {
-        self.planned.op().is_random()
-    }
-
-    fn fires(&self, draw: &Draw) -> bool {
-        self.planned.op().fires(draw)
-    }
-
-    fn runs_anywhere(&self) -> bool {
-        self.planned.op().runs_anywhere()
-    }
-
-    fn unserialisable(&self) -> Option<String> {
-        self.planned.op().unserialisable()
-    }
-
-    fn needs(&self, draw: &Draw, facts: Facts) -> Option<Need> {
-        self.planned.op().needs(draw, facts)
-    }
-
-    fn needs_region(
-        &self,
-        draw: &Draw,
-        sides: [usize; 3],
-        foreground: &mut dyn FnMut() -> Option<Arc<Foreground>>,
-    ) -> Option<Region> {
-        self.planned.op().needs_region(draw, sides, foreground)
-    }
-
-    fn looks_for_foreground(&self) -> bool {
-        self.planned.op().looks_for_foreground()
-    }
-
-    fn will_look_for_foreground(&self, draw: &Draw) -> bool {
-        self.planned.op().will_look_for_foreground(draw)
-    }
-
-    fn keeps_places(&self) -> bool {
-        self.planned.op().keeps_places()
-    }
-
-    fn keeps_labels(&self) -> bool {
-        self.planned.op().keeps_labels()
-    }
-
-    fn decoding(&self, field: &str) -> Option<Decoding> {
-        self.planned.op().decoding(field)
     }
 
     fn apply(&self, sample: &mut Sample<'_>, _: &Draw, workspace: &mut Workspace) -> Result<(), OpError> {

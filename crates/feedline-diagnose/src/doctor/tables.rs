@@ -6,14 +6,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use feedline_data::batch::Batch;
-use feedline_data::plan::{Plan, Workers};
+use feedline_data::plan::Workers;
 use feedline_engine::loader::{Loader, Next};
-use feedline_engine::machine::Machine;
 use serde::Serialize;
 
 use super::DoctorError;
 use super::parts::{samples_of_a_batch, varied};
-use super::watch::{POLL, Trainer, watch};
+use super::watch::{Job, POLL, Trainer, watch};
 
 /// Consumers that are fed at once.
 const CONSUMERS: [usize; 4] = [1, 2, 4, 8];
@@ -68,11 +67,11 @@ impl Trainer for Sleeper<'_> {
 
 /// Runs the plan with 1, 2, 4 and more threads, up to four for each core.
 pub(super) fn by_workers(
-    plan: &Arc<Plan>,
-    machine: &Machine,
-    (step_ms, seconds): (f64, f64),
+    job: Job<'_>,
+    step_ms: f64,
     trainer: &mut dyn Trainer,
 ) -> Result<Vec<WorkersRow>, DoctorError> {
+    let plan = job.plan;
     let most = (4 * Workers::Auto.count()).max(plan.config().num_workers.count());
     let mut rows = Vec::new();
     let counts = std::iter::successors(Some(1), |count| Some(count * 2)).take_while(|count| *count <= most);
@@ -81,7 +80,7 @@ pub(super) fn by_workers(
             config.num_workers = Workers::Count(num_workers);
         })?;
         let step = Duration::from_secs_f64(step_ms / 1e3);
-        let watched = watch(&changed, machine, seconds, &mut Sleeper { step, asked: trainer })?;
+        let watched = watch(Job { plan: &changed, ..job }, &mut Sleeper { step, asked: trainer })?;
         rows.push(WorkersRow {
             num_workers,
             step_ms: watched.mean_ms(|batch| batch.step_ms),
@@ -95,11 +94,11 @@ pub(super) fn by_workers(
 
 /// Feeds 1, 2, 4 and 8 consumers from one loader.
 pub(super) fn by_consumers(
-    plan: &Arc<Plan>,
-    machine: &Machine,
-    (step_ms, seconds): (f64, f64),
+    job: Job<'_>,
+    step_ms: f64,
     trainer: &mut dyn Trainer,
 ) -> Result<Vec<ConsumersRow>, DoctorError> {
+    let Job { plan, machine, seconds } = job;
     let batch = samples_of_a_batch(plan);
     let mut rows: Vec<ConsumersRow> = Vec::new();
     for consumers in CONSUMERS {

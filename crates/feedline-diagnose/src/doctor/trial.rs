@@ -15,32 +15,31 @@ use super::DoctorError;
 use super::packed::packed;
 use super::parts::varied;
 use super::remedy::Change;
-use super::watch::{Trainer, watch};
+use super::watch::{Job, Trainer, watch};
 
 /// The part of a trial in which samples are kept or indexed, and batches of them at least.
 const WARMS_UP: f64 = 0.3;
 const LEAST_KEPT: u64 = 4;
 
-/// What a changed plan reaches with a trainer in some seconds, `usual` samples a second without the change. Where samples have to be
+/// What a job with a change reaches, which gives `usual` samples a second without it. Where samples have to be
 /// kept or indexed first, as many take part as there is time for; shards are made of all. What lies on disk for it is gone thereafter.
 pub(super) fn reached(
-    (change, plan): (&Change, &Arc<Plan>),
+    change: &Change,
+    job: Job<'_>,
     usual: f64,
-    machine: &Machine,
-    seconds: f64,
     trainer: &mut dyn Trainer,
 ) -> Result<f64, DoctorError> {
-    let apart = Apart::new(change, machine)?;
+    let apart = Apart::new(change, job.machine)?;
     let machine = Machine { is_trial: true, ..apart.machine.clone() };
-    let mut plan = without_log(plan)?;
+    let mut plan = without_log(job.plan)?;
     let is_packed = *change == Change::Pack;
     let shards = is_packed.then(|| own_folder(&machine)?.ok_or(DoctorError::NoFolder)).transpose()?;
     if let Some(shards) = &shards {
         plan = packed(&plan, shards.path(), u64::MAX, trainer)?;
     }
-    let some = ((usual * seconds * WARMS_UP) as u64).max(LEAST_KEPT * plan.settings().batch_size as u64);
+    let some = ((usual * job.seconds * WARMS_UP) as u64).max(LEAST_KEPT * plan.settings().batch_size as u64);
     let plan = if change.warms_up() { part_of(&plan, some)? } else { plan };
-    Ok(watch(&plan, &machine, seconds, trainer)?.samples_per_second())
+    Ok(watch(Job { plan: &plan, machine: &machine, ..job }, trainer)?.samples_per_second())
 }
 
 /// A plan that leaves no log behind.
@@ -67,7 +66,7 @@ pub(super) struct Apart {
 }
 
 impl Apart {
-    pub fn new(change: &Change, machine: &Machine) -> Result<Self, DoctorError> {
+    pub(super) fn new(change: &Change, machine: &Machine) -> Result<Self, DoctorError> {
         let is_kept = matches!(change, Change::SeekIndex | Change::Cache { disk: Some(_), .. });
         let folder = if is_kept { own_folder(machine)? } else { None };
         let cache_folder =

@@ -3,8 +3,6 @@
 //! In: a diagnosis, the job that it is about, and which of its remedies to try. Out: what each reached with the trainer. Only the
 //! settings of the job change, and nothing that a trial keeps on disk is left (`trial.rs`).
 
-use std::sync::Arc;
-
 use feedline_data::failure::chain;
 use feedline_data::plan::{ByteSize, Plan};
 use feedline_engine::machine::Machine;
@@ -16,7 +14,7 @@ use super::packed::MOST_PACKED;
 use super::remedy::{Change, Remedy};
 use super::told::Told;
 use super::trial::{free_bytes, reached};
-use super::watch::Trainer;
+use super::watch::{Job, Trainer};
 
 /// The part of the joint run that a remedy is tried for.
 const TRY: f64 = 0.5;
@@ -24,17 +22,6 @@ const TRY: f64 = 0.5;
 const LEAST_SECONDS: f64 = 2.0;
 /// Shards are larger than what is in them.
 const OVERHEAD: f64 = 1.1;
-
-/// The job that a diagnosis is about.
-#[derive(Clone, Copy, Debug)]
-pub struct Job<'a> {
-    /// What it runs.
-    pub plan: &'a Arc<Plan>,
-    /// Where.
-    pub machine: &'a Machine,
-    /// How long the joint run was.
-    pub seconds: f64,
-}
 
 /// Which remedies to try.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +55,7 @@ pub struct Tried {
 }
 
 impl Diagnosis {
-    /// Tries the remedies of a choice. One that cannot be tried is told, and takes nothing from the others.
+    /// Tries the remedies of a choice on the job that this is about, which ran for `job.seconds` as a whole. One that cannot be tried is told, and takes nothing from the others.
     pub fn try_remedies(
         &self,
         choice: &Choice,
@@ -121,21 +108,21 @@ impl Diagnosis {
     fn attempt(
         &self,
         remedy: &Remedy,
-        Job { plan, machine, seconds }: Job<'_>,
+        job: Job<'_>,
         trainer: &mut dyn Trainer,
         tell: &mut dyn FnMut(Told),
     ) -> Result<Tried, DoctorError> {
         let change = &remedy.change;
         if *change == Change::Pack {
-            check_room(machine, self.stored_bytes(plan))?;
+            check_room(job.machine, self.stored_bytes(job.plan))?;
         }
-        let changed = change.apply(plan)?.ok_or(DoctorError::NotOurs)?;
+        let changed = change.apply(job.plan)?.ok_or(DoctorError::NotOurs)?;
         // What is kept between epochs, or indexed, has to be made first.
-        let seconds = if change.warms_up() { seconds } else { seconds * TRY }.max(LEAST_SECONDS);
+        let seconds = if change.warms_up() { job.seconds } else { job.seconds * TRY }.max(LEAST_SECONDS);
         tell(Told::Tries(change.clone(), seconds));
-        let usual = self.measured_samples_per_second;
-        let measured = reached((change, &changed), usual, machine, seconds, trainer)?;
-        Ok(Tried { remedy: remedy.clone(), measured_samples_per_second: measured })
+        let job = Job { plan: &changed, seconds, ..job };
+        let measured_samples_per_second = reached(change, job, self.measured_samples_per_second, trainer)?;
+        Ok(Tried { remedy: remedy.clone(), measured_samples_per_second })
     }
 
     /// Bytes of all samples, about.

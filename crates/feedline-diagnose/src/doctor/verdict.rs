@@ -3,8 +3,6 @@
 //! In: what is known of a job, as one of the three kinds of `evidence.rs`. Out: one bound; of a loader that is seen from outside
 //! only, none if too little is known. Nothing here measures or counts.
 
-use std::fmt;
-
 use feedline_data::cost::{Resource, Times};
 use serde::{Deserialize, Serialize};
 
@@ -34,24 +32,32 @@ const BLOCKED: f64 = 0.1;
 const MUCH_BYTES: f64 = 32.0 * 1024.0 * 1024.0;
 
 /// What bounds a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
     /// The accelerator: loading keeps up.
+    #[strum(to_string = "the step: loading keeps up with it")]
     Step,
     /// Preparer threads, or the cores that they run on.
+    #[strum(to_string = "preparing: the threads, or the cores that they run on, can do no more")]
     Prepare,
     /// The store.
+    #[strum(to_string = "reading: the store gives no more")]
     Read,
     /// The link to another machine.
+    #[strum(to_string = "the network: the link to the data is full")]
     Network,
     /// Slow samples that others have to wait for.
+    #[strum(to_string = "slow samples: others are ready and wait behind them")]
     HeadOfLine,
     /// Ops in Python.
+    #[strum(to_string = "Python: ops in Python run one at a time")]
     Python,
     /// The memory budget.
+    #[strum(to_string = "memory: the budget is too small to prepare enough at once")]
     Memory,
     /// The way of a batch from the loader to the step.
+    #[strum(to_string = "the hand-over: batches take longer from the loader to the step than to prepare")]
     HandOver,
 }
 
@@ -67,21 +73,6 @@ impl Bound {
         Self::Memory,
         Self::HandOver,
     ];
-}
-
-impl fmt::Display for Bound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Step => "the step: loading keeps up with it",
-            Self::Prepare => "preparing: the threads, or the cores that they run on, can do no more",
-            Self::Read => "reading: the store gives no more",
-            Self::Network => "the network: the link to the data is full",
-            Self::HeadOfLine => "slow samples: others are ready and wait behind them",
-            Self::Python => "Python: ops in Python run one at a time",
-            Self::Memory => "memory: the budget is too small to prepare enough at once",
-            Self::HandOver => "the hand-over: batches take longer from the loader to the step than to prepare",
-        })
-    }
 }
 
 impl From<Resource> for Bound {
@@ -103,7 +94,7 @@ pub(super) fn falls_short(times: &Times, joint: &Joint) -> bool {
 
 impl Examined<'_> {
     /// What bounds the job.
-    pub fn bound(&self) -> Bound {
+    pub(super) fn bound(&self) -> Bound {
         let Self { times, nature, joint, with_memory } = self;
         if falls_short(times, joint) {
             if with_memory.is_some_and(|rate| rate > GAINS * joint.samples_per_second) {
@@ -130,7 +121,7 @@ impl Examined<'_> {
 
 impl Counted {
     /// What bounded the run.
-    pub fn bound(&self) -> Bound {
+    pub(super) fn bound(&self) -> Bound {
         let Self { nature, joint, .. } = self;
         let is_idle = joint.idle_share > IDLE_UNSURE;
         let is_starved = self.memory_wait_share > STARVED || self.memory_peak_share > FULL;
@@ -156,7 +147,7 @@ impl Counted {
 
 impl Outside<'_> {
     /// What bounded the other loader; none if that cannot be told from outside.
-    pub fn bound(&self) -> Option<Bound> {
+    pub(super) fn bound(&self) -> Option<Bound> {
         if self.stall_share < WAITS {
             return Some(Bound::Step);
         }

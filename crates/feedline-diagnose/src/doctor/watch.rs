@@ -23,6 +23,17 @@ const WARM_UP: f64 = 0.25;
 /// Batches that do not count at the beginning, where there are many more.
 const WARM_UP_BATCHES: usize = 4;
 
+/// A plan that runs somewhere for some time.
+#[derive(Clone, Copy, Debug)]
+pub struct Job<'a> {
+    /// What it runs.
+    pub plan: &'a Arc<Plan>,
+    /// Where.
+    pub machine: &'a Machine,
+    /// For how long.
+    pub seconds: f64,
+}
+
 /// What takes batches: a training loop, or something that takes as long.
 pub trait Trainer {
     /// Takes a batch, and makes of it what it works with.
@@ -103,28 +114,28 @@ impl CoreSampler {
 }
 
 impl Watched {
-    pub fn samples_per_second(&self) -> f64 {
+    pub(super) fn samples_per_second(&self) -> f64 {
         if self.seconds > 0.0 { self.samples as f64 / self.seconds } else { 0.0 }
     }
 
     /// The mean milliseconds of a batch.
-    pub fn mean_ms(&self, of: impl Fn(&BatchTime) -> f64) -> f64 {
+    pub(super) fn mean_ms(&self, of: impl Fn(&BatchTime) -> f64) -> f64 {
         self.log.iter().map(of).sum::<f64>() / self.log.len().max(1) as f64
     }
 
     /// Seconds of preparer threads between the snapshots, whatever they did.
-    pub fn thread_seconds(&self) -> f64 {
+    pub(super) fn thread_seconds(&self) -> f64 {
         self.span * self.after.num_workers as f64
     }
 
     /// The part of it in which they had nothing to do.
-    pub fn idle_share(&self) -> f64 {
+    pub(super) fn idle_share(&self) -> f64 {
         let idle = self.after.idle_seconds - self.before.idle_seconds;
         if self.thread_seconds() > 0.0 { (idle / self.thread_seconds()).clamp(0.0, 1.0) } else { 0.0 }
     }
 
     /// Milliseconds of a thread for a sample on a core, and in the queue for one, where the system says it.
-    pub fn core_ms_a_sample(&self) -> Option<(f64, f64)> {
+    pub(super) fn core_ms_a_sample(&self) -> Option<(f64, f64)> {
         let samples = (self.after.samples - self.before.samples).max(1) as f64;
         let ms = |of: fn(&Snapshot) -> f64| 1e3 * (of(&self.after) - of(&self.before)).max(0.0) / samples;
         let (ran, waited) = (ms(|snapshot| snapshot.core_seconds), ms(|snapshot| snapshot.core_wait_seconds));
@@ -132,33 +143,23 @@ impl Watched {
     }
 
     /// Seconds of a thread for a sample, without those in which it had nothing to do.
-    pub fn thread_seconds_a_sample(&self) -> f64 {
+    pub(super) fn thread_seconds_a_sample(&self) -> f64 {
         let threads = self.after.num_workers as f64 * (1.0 - self.idle_share());
         threads / self.samples_per_second().max(f64::MIN_POSITIVE)
     }
 }
 
-/// Runs a plan with a trainer for some seconds.
-pub(super) fn watch(
-    plan: &Arc<Plan>,
-    machine: &Machine,
-    seconds: f64,
-    trainer: &mut dyn Trainer,
-) -> Result<Watched, DoctorError> {
-    let loader = Loader::new(Arc::clone(plan), machine);
-    let watched = watch_loader(&loader, seconds, trainer);
+/// Runs a job with a trainer.
+pub(super) fn watch(job: Job<'_>, trainer: &mut dyn Trainer) -> Result<Watched, DoctorError> {
+    let loader = Loader::new(Arc::clone(job.plan), job.machine);
+    let watched = watch_loader(&loader, job.seconds, trainer);
     loader.close();
     watched
 }
 
 /// The same without a trainer: as fast as it can.
-pub(super) fn watch_alone(
-    plan: &Arc<Plan>,
-    machine: &Machine,
-    seconds: f64,
-    trainer: &mut dyn Trainer,
-) -> Result<Watched, DoctorError> {
-    watch(plan, machine, seconds, &mut Nobody(trainer))
+pub(super) fn watch_alone(job: Job<'_>, trainer: &mut dyn Trainer) -> Result<Watched, DoctorError> {
+    watch(job, &mut Nobody(trainer))
 }
 
 /// Runs a loader with a trainer for some seconds, from the epoch on that is next.

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use feedline_order::{Course, Epoch, SampleId};
 
-use super::content::Content;
+use super::content::{Content, Sides};
 use super::report::Counterexample;
 use super::stream::{At, Begin, EpochStream, Seen, Stream, contents_at};
 use super::subject::{Subject, Variant, VerifyError};
@@ -14,7 +14,7 @@ const ATTEMPTS: usize = 3;
 
 /// What is compared of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Looks {
+pub(super) enum Looks {
     /// Which they are.
     AtIds,
     /// Also their bytes.
@@ -23,7 +23,7 @@ pub enum Looks {
 
 /// Where two sequences of samples differ first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Difference {
+pub(super) enum Difference {
     /// Another sample comes at a turn, or none on one of the sides.
     Sample {
         /// The turn.
@@ -45,7 +45,7 @@ pub enum Difference {
 }
 
 /// Compares samples that should come in the same order.
-pub fn first_difference(expected: &[Seen], found: &[Seen], looks: Looks) -> Option<Difference> {
+pub(super) fn first_difference(expected: &[Seen], found: &[Seen], looks: Looks) -> Option<Difference> {
     let id = |seen: Option<&Seen>| seen.map(|seen| (seen.id, seen.is_padding));
     for turn in 0..expected.len().max(found.len()) {
         let (one, other) = (expected.get(turn), found.get(turn));
@@ -86,18 +86,18 @@ pub(super) fn difference_by_sample(
 
 impl Subject<'_> {
     /// What can be compared.
-    pub fn looks(&self) -> Looks {
+    pub(super) fn looks(&self) -> Looks {
         if self.unstable.is_some() { Looks::AtIds } else { Looks::AtBytes }
     }
 
     /// Compares all epochs, in order.
-    pub fn differ(&self, expected: &Stream, found: &Stream) -> Option<(Epoch, Difference)> {
+    pub(super) fn differ(&self, expected: &Stream, found: &Stream) -> Option<(Epoch, Difference)> {
         let mut pairs = expected.epochs.iter().zip(&found.epochs);
         pairs.find_map(|(one, other)| Some((one.epoch, first_difference(&one.samples, &other.samples, self.looks())?)))
     }
 
     /// Compares all epochs, sample by sample.
-    pub fn differ_by_sample(&self, expected: &Stream, found: &Stream) -> Option<(Epoch, Difference)> {
+    pub(super) fn differ_by_sample(&self, expected: &Stream, found: &Stream) -> Option<(Epoch, Difference)> {
         if self.looks() == Looks::AtIds {
             return None;
         }
@@ -110,46 +110,53 @@ impl Subject<'_> {
     }
 
     /// A difference between two configurations, with the bytes of both sides.
-    pub fn explain(
+    pub(super) fn explain(
         &self,
         (law, problem): (u8, &str),
         (expected, found): (&Variant, &Variant),
         (epoch, difference): (Epoch, Difference),
         fields: &[std::sync::Arc<str>],
     ) -> Result<Counterexample, VerifyError> {
-        let mut counterexample = Counterexample {
-            law,
-            problem: problem.to_owned(),
-            epoch: Some(epoch.0),
-            configurations: vec![expected.name.clone(), found.name.clone()],
-            ..Counterexample::default()
-        };
-        let name =
-            |id: Option<SampleId>| id.map_or_else(|| "no sample".to_owned(), |id| format!("sample {:?}", self.key(id)));
-        match difference {
-            Difference::Sample { turn, expected: one, found: other } => {
-                counterexample.position = Some(self.position_of(expected, epoch, turn as u64));
-                counterexample.sample = one.or(other).map(|id| self.key(id));
-                counterexample.expected = Some(name(one));
-                counterexample.found = Some(name(other));
-            }
-            Difference::Field { turn, id, field } => {
-                counterexample.position = Some(self.position_of(expected, epoch, turn as u64));
-                counterexample.sample = Some(self.key(id));
-                counterexample.field = fields.get(field).map(ToString::to_string);
-                let order = |variant: &Variant| (variant.settings.order, variant.settings.max_displacement);
-                let is_same_order = order(expected) == order(found) && expected.is_predetermined();
-                let at = if is_same_order { At::Turn(turn as u64) } else { At::Sample(id) };
-                let sides = self.both_sides((expected, found), epoch, (at, field))?;
-                if let Some((byte, one, other)) = sides {
-                    counterexample.byte = byte;
-                    (counterexample.expected, counterexample.found) = (Some(one), Some(other));
-                } else {
-                    counterexample.problem += " (once: run again, they are the same)";
-                }
+        let mut counterexample = self.located((law, problem), (expected, found), (epoch, difference), fields);
+        if let Difference::Field { turn, id, field } = difference {
+            let order = |variant: &Variant| (variant.settings.order, variant.settings.max_displacement);
+            let is_same_order = order(expected) == order(found) && expected.is_predetermined();
+            let at = if is_same_order { At::Turn(turn as u64) } else { At::Sample(id) };
+            match self.both_sides((expected, found), epoch, (at, field))? {
+                Some(sides) => counterexample.differ_at(sides),
+                None => counterexample.problem += " (once: run again, they are the same)",
             }
         }
         Ok(counterexample)
+    }
+
+    /// The place of a difference between two configurations, without the bytes there.
+    pub(super) fn located(
+        &self,
+        (law, problem): (u8, &str),
+        (variant, other): (&Variant, &Variant),
+        (epoch, difference): (Epoch, Difference),
+        fields: &[std::sync::Arc<str>],
+    ) -> Counterexample {
+        let name =
+            |id: Option<SampleId>| id.map_or_else(|| "no sample".to_owned(), |id| format!("sample {:?}", self.key(id)));
+        let (turn, sample, field, sides) = match difference {
+            Difference::Sample { turn, expected, found } => {
+                (turn, expected.or(found), None, Some((name(expected), name(found))))
+            }
+            Difference::Field { turn, id, field } => (turn, Some(id), fields.get(field), None),
+        };
+        let (expected, found) = sides.unzip();
+        Counterexample {
+            epoch: Some(epoch.0),
+            position: Some(self.position_of(variant, epoch, turn as u64)),
+            sample: sample.map(|id| self.key(id)),
+            field: field.map(ToString::to_string),
+            expected,
+            found,
+            configurations: vec![variant.name.clone(), other.name.clone()],
+            ..Counterexample::of(law, problem)
+        }
     }
 
     /// Runs a place in two configurations until they differ, a few times.
@@ -158,7 +165,7 @@ impl Subject<'_> {
         (expected, found): (&Variant, &Variant),
         epoch: Epoch,
         (at, field): (At, usize),
-    ) -> Result<Option<(Option<u64>, String, String)>, VerifyError> {
+    ) -> Result<Option<Sides>, VerifyError> {
         for _ in 0..ATTEMPTS {
             let one: Vec<Content<'_>> = contents_at(self, expected, Begin::Epoch(epoch), at)?;
             let other = contents_at(self, found, Begin::Epoch(epoch), at)?;
@@ -172,7 +179,7 @@ impl Subject<'_> {
     }
 
     /// The position in the epoch of what a configuration delivers at `turn`.
-    pub fn position_of(&self, variant: &Variant, epoch: Epoch, turn: u64) -> u64 {
+    pub(super) fn position_of(&self, variant: &Variant, epoch: Epoch, turn: u64) -> u64 {
         let share = self.plan.share(0);
         if turn >= share.samples() {
             return turn;

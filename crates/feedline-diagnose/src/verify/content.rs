@@ -6,6 +6,9 @@ use feedline_data::batch::{FieldData, Loose, Value};
 use feedline_data::dtype::Dtype;
 use xxhash_rust::xxh3::Xxh3;
 
+/// The first byte that differs, none if the form does, and both sides in words.
+pub(super) type Sides = (Option<u64>, String, String);
+
 /// Bytes of a field, and what they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Content<'a> {
@@ -16,7 +19,7 @@ pub(super) struct Content<'a> {
 
 impl<'a> Content<'a> {
     /// What a batch has in a slot of a field.
-    pub fn of_slot(data: &'a FieldData, slot: usize) -> Self {
+    pub(super) fn of_slot(data: &'a FieldData, slot: usize) -> Self {
         let part = |dtype: &Dtype, shape: &[usize], bytes: &'a [u8]| {
             let sides = shape.get(1..).unwrap_or_default();
             let each = sides.iter().product::<usize>() * dtype.bytes();
@@ -33,7 +36,7 @@ impl<'a> Content<'a> {
     }
 
     /// What a sample in preparation has in a field.
-    pub fn of_value(value: &'a Value<'_>) -> Self {
+    pub(super) fn of_value(value: &'a Value<'_>) -> Self {
         match value {
             Value::Bytes(encoded) => Self::array(Dtype::U8, &[encoded.memory.len()], Cow::Borrowed(&encoded.memory)),
             Value::Text(text) => Self::text(text),
@@ -56,12 +59,12 @@ impl<'a> Content<'a> {
     }
 
     /// The same, in memory of its own.
-    pub fn into_owned(self) -> Content<'static> {
+    pub(super) fn into_owned(self) -> Content<'static> {
         Content { form: self.form, bytes: Cow::Owned(self.bytes.into_owned()) }
     }
 
     /// A hash of all of it.
-    pub fn digest(&self) -> u128 {
+    pub(super) fn digest(&self) -> u128 {
         let mut hasher = Xxh3::new();
         hasher.update(self.form.as_bytes());
         hasher.update(&[0]);
@@ -70,7 +73,7 @@ impl<'a> Content<'a> {
     }
 
     /// The first byte that differs, and both sides in words; nothing if they are the same.
-    pub fn first_difference(&self, other: &Content<'_>) -> Option<(Option<u64>, String, String)> {
+    pub(super) fn first_difference(&self, other: &Content<'_>) -> Option<Sides> {
         if self.form != other.form {
             return Some((None, self.form.clone(), other.form.clone()));
         }

@@ -52,13 +52,13 @@ pub(super) struct Definition {
 }
 
 impl Definition {
-    pub fn new(plan: &Arc<Plan>) -> Self {
+    pub(super) fn new(plan: &Arc<Plan>) -> Self {
         let supply = LocalSupply::new(Arc::clone(plan), &Machine::default());
         Self { metrics: Metrics::counting(plan, supply.traffic()), plan: Arc::clone(plan), supply }
     }
 
     /// The fields of a sample after the last op, or why it cannot be prepared.
-    pub fn prepare(&self, wanted: SampleRequest) -> Result<Fields, String> {
+    pub(super) fn prepare(&self, wanted: SampleRequest) -> Result<Fields, String> {
         let mut last = Vec::new();
         let stages = self.plan.ops().len();
         self.walk(wanted, Kernels::Plain, &mut |stage, sample| {
@@ -70,7 +70,7 @@ impl Definition {
     }
 
     /// Who is to blame for a sample that is not the same twice, if that shows when it is prepared alone.
-    pub fn culprit(&self, wanted: SampleRequest) -> Result<Option<Culprit>, VerifyError> {
+    pub(super) fn culprit(&self, wanted: SampleRequest) -> Result<Option<Culprit>, VerifyError> {
         for attempt in 1..ATTEMPTS {
             let kernels = if attempt % 2 == 0 { Kernels::Plain } else { Kernels::Fastest };
             let [first, second] = self.on_two_threads(wanted, [Kernels::Fastest, kernels])?;

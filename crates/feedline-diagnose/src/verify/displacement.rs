@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use feedline_data::plan::{Order, Workers};
 use feedline_order::{OrderReport, SampleId};
 
-use super::report::{Counterexample, Outcome};
+use super::report::{Checked, Counterexample, Ended};
 use super::stream::{EpochStream, collect_epoch};
 use super::subject::{Subject, Variant, VerifyError};
 
@@ -20,7 +20,7 @@ const MOST_PLANNED: u64 = 200_000;
 
 /// A sample and how far it is from its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Displaced {
+pub(super) struct Displaced {
     /// When it came.
     pub turn: u64,
     /// When the sampler's order gives it; nothing if that is not among the samples that could come.
@@ -29,7 +29,7 @@ pub struct Displaced {
 
 /// Finds the places of samples that came, repeats in the order in which they came: if all came, no other choice
 /// displaces less.
-pub fn displaced(expected: &[(SampleId, bool)], found: &[(SampleId, bool)]) -> Vec<Displaced> {
+pub(super) fn displaced(expected: &[(SampleId, bool)], found: &[(SampleId, bool)]) -> Vec<Displaced> {
     let mut numbers: HashMap<(SampleId, bool), VecDeque<u64>> = HashMap::new();
     for (number, &sample) in expected.iter().enumerate() {
         numbers.entry(sample).or_default().push_back(number as u64);
@@ -49,7 +49,7 @@ fn first_beyond(all: &[Displaced], late: u64, early: u64) -> Option<Displaced> {
 }
 
 /// Runs the plan in its own and in other orders.
-pub(super) fn check(subject: &Subject<'_>) -> Result<Outcome, VerifyError> {
+pub(super) fn check(subject: &Subject<'_>) -> Checked {
     let mut said = Vec::new();
     for variant in orders(subject) {
         let is_others = variant.settings.order == Order::Planned && subject.plan.settings().order != Order::Planned;
@@ -58,13 +58,11 @@ pub(super) fn check(subject: &Subject<'_>) -> Result<Outcome, VerifyError> {
             continue;
         }
         match in_order(subject, &variant) {
-            Ok(Ok(detail)) => said.push(detail),
-            Ok(Err(counterexample)) => return Ok(Outcome::broken(*counterexample)),
-            Err(VerifyError::Plan(error)) => said.push(format!("{} is refused: {error}", variant.name)),
-            Err(error) => return Err(error),
+            Err(Ended::Failed(VerifyError::Plan(error))) => said.push(format!("{} is refused: {error}", variant.name)),
+            ended => said.push(ended?),
         }
     }
-    Ok(Outcome::Holds(said.join("; ")))
+    Ok(said.join("; "))
 }
 
 fn orders(subject: &Subject<'_>) -> Vec<Variant> {
@@ -85,7 +83,7 @@ fn orders(subject: &Subject<'_>) -> Vec<Variant> {
     variants
 }
 
-fn in_order(subject: &Subject<'_>, variant: &Variant) -> Result<Result<String, Box<Counterexample>>, VerifyError> {
+fn in_order(subject: &Subject<'_>, variant: &Variant) -> Checked {
     let loader = subject.loader(variant)?;
     let bound = loader.plan().max_displacement();
     let is_planned = loader.plan().has_planned_order();
@@ -99,10 +97,9 @@ fn in_order(subject: &Subject<'_>, variant: &Variant) -> Result<Result<String, B
         let turns = (came.samples.len() as u64).saturating_add(early).saturating_add(1);
         let expected: Vec<_> =
             subject.sequence(epoch, turns).iter().map(|(place, wanted)| (wanted.id, place.is_padding)).collect();
-        match measure(&expected, &came, &bad_ids(subject, &came), (bound, early)) {
-            Ok(late) => latest = latest.max(late),
-            Err(displaced) => return Ok(Err(Box::new(explain(subject, variant, &came, displaced, bound)))),
-        }
+        let late = measure(&expected, &came, &bad_ids(subject, &came), (bound, early))
+            .map_err(|displaced| explain(subject, variant, &came, displaced, bound))?;
+        latest = latest.max(late);
         let has_repeats = !subject.repeated(epoch).is_empty() || came.counted > 0;
         let is_exact = !has_repeats && (!is_planned || subject.sees_all());
         // In a part of an epoch an early repeat may not have come yet, so that a later one is taken for it.
@@ -111,12 +108,12 @@ fn in_order(subject: &Subject<'_>, variant: &Variant) -> Result<Result<String, B
             && let Some(counterexample) =
                 misreported(variant, &came, report.as_ref(), largest_of(&expected, &came), is_exact)
         {
-            return Ok(Err(Box::new(counterexample)));
+            return Err(counterexample.into());
         }
         samples += came.samples.len();
     }
     loader.close();
-    Ok(Ok(format!("{}: {samples} samples, at most {latest} places late, {bound} allowed", variant.name)))
+    Ok(format!("{}: {samples} samples, at most {latest} places late, {bound} allowed", variant.name))
 }
 
 /// Samples that are bad or stand in for bad ones: they are not where they belong, and are named.
@@ -162,12 +159,13 @@ fn misreported(
     let said = report.map_or(0, |report| report.largest_displacement);
     let is_right = if is_exact { said == largest } else { came.counted > 0 || said >= largest };
     (!is_right).then(|| Counterexample {
-        law: 2,
-        problem: format!("the loader reports another displacement than the samples have that came ({})", variant.name),
         epoch: Some(came.epoch.0),
         expected: Some(format!("at most {largest} places, as came")),
         found: Some(format!("at most {said} places, as reported")),
-        ..Counterexample::default()
+        ..Counterexample::of(
+            2,
+            format!("the loader reports another displacement than the samples have that came ({})", variant.name),
+        )
     })
 }
 
@@ -183,14 +181,12 @@ fn explain(
         None => format!("turn {turn}, where it has come before, or is further than its bound from its place"),
     };
     Counterexample {
-        law: 2,
-        problem: format!("a sample comes beyond its displacement bound ({})", variant.name),
         epoch: Some(came.epoch.0),
         position: number.map(|number| subject.plan.share(0).place(number).position.0),
         sample: came.samples.get(turn as usize).map(|seen| subject.key(seen.id)),
         expected: Some(format!("at most {bound} places away")),
         found: Some(found),
-        ..Counterexample::default()
+        ..Counterexample::of(2, format!("a sample comes beyond its displacement bound ({})", variant.name))
     }
 }
 

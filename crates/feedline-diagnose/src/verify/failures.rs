@@ -12,7 +12,7 @@ use feedline_order::{Place, SampleId, SampleRequest};
 
 use super::compare::{Looks, first_difference};
 use super::probe::{self, Probe};
-use super::report::{Counterexample, Finding, Outcome};
+use super::report::{Checked, Counterexample, Ended, Finding};
 use super::stream::{Replaced, Seen, collect_epoch};
 use super::subject::{Subject, Variant, VerifyError};
 use super::values::Looked;
@@ -21,7 +21,7 @@ use super::values::Looked;
 const MOST_FINDINGS: usize = 20;
 
 /// The first turn at which another sample comes than should, given as position and id, and is not named as its substitute.
-pub fn unnamed(
+pub(super) fn unnamed(
     expected: &[(u64, SampleId)],
     found: &[SampleId],
     replaced: &[Replaced],
@@ -54,37 +54,33 @@ pub(super) fn findings(subject: &Subject<'_>, looked: &Looked) -> Vec<Finding> {
 }
 
 /// Makes a sample fail, and looks at what comes of it.
-pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Result<Outcome, VerifyError> {
+pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Checked {
     if let Some(why) = subject.erratic(looked.has_bad()) {
-        return Ok(Outcome::Silent(why));
+        return Err(Ended::Silent(why));
     }
     let (strict, stream) = looked.strict();
     let Some(epoch) = stream.epochs.first().filter(|epoch| !epoch.samples.is_empty()) else {
-        return Ok(Outcome::Silent("no sample was looked at".to_owned()));
+        return Err(Ended::Silent("no sample was looked at".to_owned()));
     };
     let key = |id| subject.key(id);
     let bad: u64 = stream.epochs.iter().map(|epoch| epoch.counted).sum();
     let named: usize = stream.epochs.iter().map(|epoch| epoch.replaced.len()).sum();
     if bad != named as u64 && named < 1000 {
-        return Ok(Outcome::broken(Counterexample {
-            law: 6,
-            problem: "not all bad samples are named that are counted".to_owned(),
+        return Err(Ended::from(Counterexample {
             expected: Some(format!("{bad} counted")),
             found: Some(format!("{named} named")),
-            ..Counterexample::default()
+            ..Counterexample::of(6, "not all bad samples are named that are counted")
         }));
     }
     // In the middle, so that something comes before and behind it.
     let expected = subject.sequence(epoch.epoch, subject.samples());
     let victim = expected[expected.len() / 2].1.id;
     if expected.iter().all(|(_, wanted)| wanted.id == victim) {
-        return Ok(Outcome::Silent("there is one sample, for which no other can stand in".to_owned()));
+        return Err(Ended::Silent("there is one sample, for which no other can stand in".to_owned()));
     }
     let variant = strict.with("a sample made to fail, 2 workers", |_, config| config.num_workers = Workers::Count(2));
     let variant = variant.probed(&Probe::refusing(victim));
-    if let Some(counterexample) = raises(subject, &variant, &expected, &epoch.samples, victim)? {
-        return Ok(Outcome::broken(counterexample));
-    }
+    raises(subject, &variant, &expected, &epoch.samples, victim)?;
     let loader = subject.loader(&variant)?;
     let (came, _) = collect_epoch(subject, &loader, &variant.name, subject.batches())?;
     loader.close();
@@ -96,9 +92,7 @@ pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Result<Outcome, V
         .or_else(|| changed(&epoch.samples, &came.samples, victim, subject.looks()));
     if let Some(turn) = wrong {
         let is = ids.get(turn).map_or_else(|| "nothing".to_owned(), |&id| format!("sample {:?}", key(id)));
-        return Ok(Outcome::broken(Counterexample {
-            law: 6,
-            problem: "beside a bad sample that is replaced, something changes or is not named".to_owned(),
+        return Err(Ended::from(Counterexample {
             epoch: Some(epoch.epoch.0),
             position: places.get(turn).map(|(position, _)| *position),
             sample: places.get(turn).map(|(_, id)| key(*id)),
@@ -109,17 +103,15 @@ pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Result<Outcome, V
             }),
             found: Some(is),
             configurations: vec![strict.name.clone(), variant.name],
-            ..Counterexample::default()
+            ..Counterexample::of(6, "beside a bad sample that is replaced, something changes or is not named")
         }));
     }
     if came.counted != replaced as u64 {
-        return Ok(Outcome::broken(Counterexample {
-            law: 6,
-            problem: "bad samples that were replaced are not counted".to_owned(),
+        return Err(Ended::from(Counterexample {
             epoch: Some(epoch.epoch.0),
             expected: Some(format!("{replaced} replaced")),
             found: Some(format!("{} counted", came.counted)),
-            ..Counterexample::default()
+            ..Counterexample::of(6, "bad samples that were replaced are not counted")
         }));
     }
     let names = stream.epochs.iter().flat_map(|epoch| &epoch.replaced).map(|replaced| &*replaced.bad);
@@ -128,9 +120,7 @@ pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Result<Outcome, V
         1 => "1 of the data's own is bad, replaced and named".to_owned(),
         bad => format!("{bad} of the data's own are bad, replaced and named"),
     };
-    Ok(Outcome::Holds(format!(
-        "a sample made to fail is named when it raises, and named and counted when replaced; {own}"
-    )))
+    Ok(format!("a sample made to fail is named when it raises, and named and counted when replaced; {own}"))
 }
 
 /// The first turn, but for those of the bad sample and of substitutes, at which not the same came.
@@ -150,7 +140,7 @@ fn raises(
     expected: &[(Place, SampleRequest)],
     before: &[Seen],
     victim: SampleId,
-) -> Result<Option<Counterexample>, VerifyError> {
+) -> Checked<()> {
     let raising =
         variant.with("a sample made to fail, bad samples raise", |settings, _| settings.on_error = OnError::Raise);
     let loader = subject.loader(&raising)?;
@@ -161,7 +151,7 @@ fn raises(
         Ok(_) => Err("no error".to_owned()),
         Err(VerifyError::Run { source: Error::Sample(failure), .. }) => Ok(failure),
         Err(VerifyError::Run { source, .. }) => Err(chain(&source)),
-        Err(other) => return Err(other),
+        Err(other) => return Err(other.into()),
     };
     // Those that were replaced before are bad, too.
     let is_bad = |(_, wanted): &(Place, SampleRequest), seen: &Seen| wanted.id == victim || wanted.id != seen.id;
@@ -180,16 +170,17 @@ fn raises(
     });
     let found = failure.map_or_else(|text| text, |failure| chain(&*failure));
     let (place, wanted) = expected[first];
-    Ok((!is_right).then(|| Counterexample {
-        law: 6,
-        problem: "a bad sample does not raise an error that names it, after the batches before it".to_owned(),
+    if is_right {
+        return Ok(());
+    }
+    Err(Ended::from(Counterexample {
         epoch: Some(wanted.epoch.0),
         position: Some(place.position.0),
         sample: Some(subject.key(wanted.id)),
         expected: Some(format!("an error that names it, after {begin} samples")),
         found: Some(format!("after {} samples: {found}", ids.len())),
         configurations: vec![raising.name],
-        ..Counterexample::default()
+        ..Counterexample::of(6, "a bad sample does not raise an error that names it, after the batches before it")
     }))
 }
 

@@ -6,22 +6,18 @@
 use feedline_data::plan::{SeekIndexUse, Workers};
 
 use super::definition::Definition;
-use super::report::{Counterexample, Finding, Outcome};
+use super::report::{Checked, Counterexample, Ended, Finding};
 use super::stream::{At, Begin, collect, contents_at};
-use super::subject::{Subject, VerifyError};
+use super::subject::Subject;
 use super::values::Looked;
 
 /// Compares the shorter ways of the engine with the longer ones; adds what it finds wrong with the data.
-pub(super) fn check(
-    subject: &Subject<'_>,
-    looked: &Looked,
-    findings: &mut Vec<Finding>,
-) -> Result<Outcome, VerifyError> {
+pub(super) fn check(subject: &Subject<'_>, looked: &Looked, findings: &mut Vec<Finding>) -> Checked {
     if let Some(who) = &subject.unstable {
-        return Ok(Outcome::Silent(format!("bytes change by themselves: {who}")));
+        return Err(Ended::Silent(format!("bytes change by themselves: {who}")));
     }
     if subject.plan.ops().is_empty() {
-        return Ok(Outcome::Silent("the plan has no ops".to_owned()));
+        return Err(Ended::Silent("the plan has no ops".to_owned()));
     }
     let strict = &looked.strict().0;
     let fused = strict.with("fused, SIMD", |_, config| {
@@ -35,13 +31,13 @@ pub(super) fn check(
     let (expected, snapshot) = collect(subject, &fused)?;
     let found = collect(subject, &unfused)?.0;
     if let Some(difference) = subject.differ(&found, &expected) {
-        return Ok(Outcome::broken(subject.explain(problem, (&unfused, &fused), difference, &expected.fields)?));
+        return Err(subject.explain(problem, (&unfused, &fused), difference, &expected.fields)?.into());
     }
     let used = snapshot.seek_index.used;
     let engine = format!("with seek indexes ({used} samples used one) and SIMD as without");
     if subject.plan.is_approximate() {
         let why = "decoding is approximate, so the definition is not compared";
-        return Ok(Outcome::Holds(format!("{engine}; {why}")));
+        return Ok(format!("{engine}; {why}"));
     }
     let (definition, epoch) = (Definition::new(&subject.plan), &expected.epochs[0]);
     let (mut compared, mut refused) = (0, 0);
@@ -72,7 +68,7 @@ pub(super) fn check(
             let delivered = contents_at(subject, &fused, Begin::Epoch(epoch.epoch), At::Turn(turn as u64))?;
             let difference = delivered.get(number).and_then(|delivered| content.first_difference(delivered));
             let (byte, expected, found) = difference.unwrap_or_default();
-            return Ok(Outcome::broken(Counterexample {
+            return Err(Ended::from(Counterexample {
                 law: 8,
                 problem: problem.1.to_owned(),
                 epoch: Some(epoch.epoch.0),
@@ -88,5 +84,5 @@ pub(super) fn check(
         }
     }
     let refused = if refused == 0 { String::new() } else { format!(", {refused} could not be made so") };
-    Ok(Outcome::Holds(format!("{engine}; {compared} samples as op by op on whole fields{refused}")))
+    Ok(format!("{engine}; {compared} samples as op by op on whole fields{refused}"))
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use feedline_data::plan::Plan;
 use feedline_engine::machine::Machine;
 
-use super::report::{Finding, Outcome, Verdict, Verification};
+use super::report::{Checked, Ended, Finding, LawReport, Verdict, Verification};
 use super::subject::{Extent, Subject, VerifyError, Watch};
 use super::values::Looked;
 use super::{displacement, failures, fusion, offloading, order, ranks, resume, values};
@@ -18,13 +18,13 @@ struct Check {
     run: Run,
 }
 
-type Run = fn(&mut Subject<'_>, &Looked, &mut Vec<Finding>) -> Result<Outcome, VerifyError>;
+type Run = fn(&mut Subject<'_>, &Looked, &mut Vec<Finding>) -> Checked;
 
 /// Law 1 comes first: where bytes change by themselves, the others compare no bytes.
 const CHECKS: [Check; 8] = [
     Check { law: 1, name: "same stream", run: |subject, looked, _| values::check(subject, looked) },
     Check { law: 2, name: "exactly once", run: |subject, looked, _| ranks::check(subject, looked) },
-    Check { law: 3, name: "strict order", run: |subject, looked, _| Ok(order::check(subject, looked)) },
+    Check { law: 3, name: "strict order", run: |subject, looked, _| order::check(subject, looked) },
     Check { law: 2, name: "displacement bound", run: |subject, _, _| displacement::check(subject) },
     Check { law: 4, name: "exact resume", run: |subject, looked, _| resume::check(subject, looked) },
     Check { law: 6, name: "bad samples", run: |subject, looked, _| failures::check(subject, looked) },
@@ -55,8 +55,20 @@ pub fn verify(
     let mut laws = Vec::new();
     for (number, Check { law, name, run }) in CHECKS.iter().enumerate() {
         watch.begins(name, number, CHECKS.len());
-        let outcome = run(&mut subject, &looked, &mut findings)?;
-        laws.push(outcome.report((*law, *name), start.elapsed().as_secs_f64()));
+        let (verdict, detail, counterexample) = match run(&mut subject, &looked, &mut findings) {
+            Ok(detail) => (Verdict::Pass, detail, None),
+            Err(Ended::Broken(broken)) => (Verdict::Fail, broken.problem.clone(), Some(broken)),
+            Err(Ended::Silent(why)) => (Verdict::NotApplicable, why, None),
+            Err(Ended::Failed(error)) => return Err(error),
+        };
+        laws.push(LawReport {
+            law: *law,
+            name,
+            verdict,
+            detail,
+            counterexample,
+            seconds: start.elapsed().as_secs_f64(),
+        });
         start = Instant::now();
     }
     Ok(Verification {

@@ -2,22 +2,22 @@
 
 use feedline_data::plan::{Policy, Workers};
 
-use super::report::Outcome;
+use super::report::{Checked, Ended};
 use super::stream::collect;
-use super::subject::{Subject, Variant, VerifyError};
+use super::subject::{Subject, Variant};
 use super::values::Looked;
 
 /// Compares every policy with doing all the work here.
-pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Result<Outcome, VerifyError> {
+pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Checked {
     if subject.plan.source().peer().is_none() {
         let why = "samples do not come from a storage server (feedline://)";
-        return Ok(Outcome::Silent(why.to_owned()));
+        return Err(Ended::Silent(why.to_owned()));
     }
     if subject.plan.sequence().reservoir().is_some() {
-        return Ok(Outcome::Silent("what is read in sequence is prepared here".to_owned()));
+        return Err(Ended::Silent("what is read in sequence is prepared here".to_owned()));
     }
     if let Some(who) = &subject.unstable {
-        return Ok(Outcome::Silent(format!("bytes change by themselves: {who}")));
+        return Err(Ended::Silent(format!("bytes change by themselves: {who}")));
     }
     let strict = &looked.strict().0;
     let with = |policy: Policy| -> Variant {
@@ -34,11 +34,11 @@ pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Result<Outcome, V
         let (found, snapshot) = collect(subject, &variant)?;
         if let Some(difference) = subject.differ(&expected, &found) {
             let problem = (1, "an offloaded sample has not the bytes of one that is prepared here");
-            return Ok(Outcome::broken(subject.explain(problem, (&local, &variant), difference, &expected.fields)?));
+            return Err(subject.explain(problem, (&local, &variant), difference, &expected.fields)?.into());
         }
         let forms = snapshot.store.candidates.into_iter();
         let prepared: u64 = forms.filter(|(form, _)| form != "raw").map(|(_, samples)| samples).sum();
         said.push(format!("{policy} ({prepared} prepared there)"));
     }
-    Ok(Outcome::Holds(format!("the same bytes with offload {}, as with none", said.join(", "))))
+    Ok(format!("the same bytes with offload {}, as with none", said.join(", ")))
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 /// How often samples are to come in an epoch, by their places in the source.
 #[derive(Clone, Debug)]
-pub enum Expected {
+pub(super) enum Expected {
     /// Each of so many once.
     Each(u64),
     /// As often as a sampler says.
@@ -37,7 +37,7 @@ impl Expected {
 
 /// Counts the samples of an epoch: those that came take memory, the others do not.
 #[derive(Clone, Debug)]
-pub struct Once {
+pub(super) struct Once {
     expected: Expected,
     found: HashMap<u64, u32>,
     padding: u64,
@@ -45,7 +45,7 @@ pub struct Once {
 
 /// What is wrong with the samples of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub(super) enum Fault {
     /// A sample comes that the source does not have.
     Unknown,
     /// A sample comes too often.
@@ -75,12 +75,12 @@ pub enum Fault {
 
 impl Once {
     /// An epoch of which nothing has come.
-    pub fn new(expected: Expected) -> Self {
+    pub(super) fn new(expected: Expected) -> Self {
         Self { expected, found: HashMap::new(), padding: 0 }
     }
 
     /// Counts the sample at a place of the source, if it has one.
-    pub fn add(&mut self, ordinal: Option<u64>, is_padding: bool) -> Result<(), Fault> {
+    pub(super) fn add(&mut self, ordinal: Option<u64>, is_padding: bool) -> Result<(), Fault> {
         let ordinal = ordinal.ok_or(Fault::Unknown)?;
         if is_padding {
             self.padding += 1;
@@ -92,7 +92,7 @@ impl Once {
     }
 
     /// The epoch has ended, with so much padding and so much dropped.
-    pub fn end(&self, padding: u64, dropped: u64) -> Result<(), Fault> {
+    pub(super) fn end(&self, padding: u64, dropped: u64) -> Result<(), Fault> {
         let found = |ordinal: u64| self.found.get(&ordinal).copied().unwrap_or(0);
         let missing = self.expected.all() - self.found.values().copied().map(u64::from).sum::<u64>();
         if missing != dropped {

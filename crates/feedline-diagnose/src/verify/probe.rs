@@ -28,22 +28,22 @@ struct Refused;
 
 impl Probe {
     /// Notes samples.
-    pub fn noting() -> Arc<Self> {
+    pub(super) fn noting() -> Arc<Self> {
         Arc::new(Self { on: On::from(Vec::new()), refused: None, noted: Mutex::default() })
     }
 
     /// Makes a sample fail.
-    pub fn refusing(id: SampleId) -> Arc<Self> {
+    pub(super) fn refusing(id: SampleId) -> Arc<Self> {
         Arc::new(Self { on: On::from(Vec::new()), refused: Some(id), noted: Mutex::default() })
     }
 
     /// The op in a plan.
-    pub fn planned(self: &Arc<Self>) -> PlannedOp {
+    pub(super) fn planned(self: &Arc<Self>) -> PlannedOp {
         PlannedOp::new(NAME, Arc::new(Shared(Arc::clone(self))), toml::Table::new())
     }
 
     /// Whether a sample has been prepared by a plan whose last op this is.
-    pub fn has_noted(&self, plan: &Plan, wanted: SampleRequest) -> bool {
+    pub(super) fn has_noted(&self, plan: &Plan, wanted: SampleRequest) -> bool {
         let draw = plan.chain().draw(plan.ops().len() - 1, wanted);
         self.noted.lock().unwrap_or_else(PoisonError::into_inner).contains(&draw.bits(0))
     }

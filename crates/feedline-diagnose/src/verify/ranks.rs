@@ -8,18 +8,16 @@ use feedline_data::plan::{Order, Workers};
 use feedline_order::{Epoch, Position, Rank, SampleId};
 
 use super::once::{Expected, Fault, Once};
-use super::report::{Counterexample, Outcome};
-use super::subject::{Subject, Variant, VerifyError};
+use super::report::{Checked, Counterexample};
+use super::subject::{Subject, Variant};
 use super::values::Looked;
 
 /// Numbers of ranks that share an epoch.
 const WORLDS: [u32; 3] = [1, 2, 3];
 
 /// Counts the epochs of several worlds, and what was seen.
-pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Result<Outcome, VerifyError> {
-    if let Some(counterexample) = in_what_was_seen(subject, looked) {
-        return Ok(Outcome::broken(counterexample));
-    }
+pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Checked {
+    in_what_was_seen(subject, looked)?;
     let own = subject.plan.config().rank.world;
     let mut worlds: Vec<u32> = WORLDS.to_vec();
     if !worlds.contains(&own) {
@@ -27,10 +25,7 @@ pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Result<Outcome, V
     }
     let mut is_whole = true;
     for &world in &worlds {
-        match in_world(subject, world)? {
-            Ok(has_ended) => is_whole &= has_ended,
-            Err(counterexample) => return Ok(Outcome::broken(*counterexample)),
-        }
+        is_whole &= in_world(subject, world)?;
     }
     let len = subject.plan.sequence().len();
     let which = if is_whole { format!("all {len}") } else { format!("the first {} of {len}", subject.extent.ids) };
@@ -41,7 +36,7 @@ pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Result<Outcome, V
         false => ", padding counted",
     };
     let worlds = worlds.join(", ");
-    Ok(Outcome::Holds(format!("{which} samples of an epoch, over {worlds} ranks{end}")))
+    Ok(format!("{which} samples of an epoch, over {worlds} ranks{end}"))
 }
 
 /// How often each place of the source comes in an epoch.
@@ -57,22 +52,22 @@ fn expected(subject: &Subject<'_>, epoch: Epoch) -> Expected {
 }
 
 /// In the samples that were prepared, none comes too often; where others stand in for bad ones, law 6 counts them.
-fn in_what_was_seen(subject: &Subject<'_>, looked: &Looked) -> Option<Counterexample> {
+fn in_what_was_seen(subject: &Subject<'_>, looked: &Looked) -> Checked<()> {
     let (variant, stream) = &looked.reference;
     for epoch in stream.epochs.iter().filter(|epoch| epoch.counted == 0) {
         let mut once = Once::new(expected(subject, epoch.epoch));
         for (turn, seen) in epoch.samples.iter().enumerate() {
             if let Err(fault) = once.add(subject.plan.source().ordinal_of(seen.id), seen.is_padding) {
                 let position = subject.position_of(variant, epoch.epoch, turn as u64);
-                return Some(explain(subject, fault, (epoch.epoch, Some(position)), seen.id, &variant.name));
+                return Err(explain(subject, fault, (epoch.epoch, Some(position)), seen.id, &variant.name).into());
             }
         }
     }
-    None
+    Ok(())
 }
 
 /// Counts the first epoch of all ranks of a world; says whether it was looked at to its end.
-fn in_world(subject: &Subject<'_>, world: u32) -> Result<Result<bool, Box<Counterexample>>, VerifyError> {
+fn in_world(subject: &Subject<'_>, world: u32) -> Checked<bool> {
     let epoch = Epoch(0);
     let len = subject.plan.sequence().len();
     let batch_size = subject.plan.settings().batch_size as u64;
@@ -99,30 +94,29 @@ fn in_world(subject: &Subject<'_>, world: u32) -> Result<Result<bool, Box<Counte
         loader.close();
         if let Some((fault, position, id)) = fault {
             let position = Some(position).filter(|_| variant.settings.order == Order::Strict);
-            return Ok(Err(Box::new(explain(subject, fault, (epoch, position), id, &variant.name))));
+            return Err(explain(subject, fault, (epoch, position), id, &variant.name).into());
         }
         counts.push(batches);
     }
     let name = format!("{world} ranks");
     if counts.iter().any(|count| *count != counts[0]) {
-        return Ok(Err(Box::new(Counterexample {
-            law: 2,
-            problem: "ranks do not get equally many batches".to_owned(),
+        return Err(Counterexample {
             epoch: Some(epoch.0),
             found: Some(format!("{counts:?} batches")),
             configurations: vec![name],
-            ..Counterexample::default()
-        })));
+            ..Counterexample::of(2, "ranks do not get equally many batches")
+        }
+        .into());
     }
     if has_ended {
         let (padding, dropped) = rest(len, u64::from(world), batch_size, subject.plan.settings().drop_last);
         if let Err(fault) = once.end(padding, dropped) {
             let ordinal = if let Fault::Missing { ordinal, .. } = fault { ordinal } else { 0 };
             let id = subject.plan.source().id_at(ordinal);
-            return Ok(Err(Box::new(explain(subject, fault, (epoch, None), id, &name))));
+            return Err(explain(subject, fault, (epoch, None), id, &name).into());
         }
     }
-    Ok(Ok(has_ended))
+    Ok(has_ended)
 }
 
 /// Samples that fill up the last batches of all ranks, and samples that are dropped there.
@@ -178,14 +172,12 @@ fn explain(
     };
     let is_about_sample = !matches!(fault, Fault::Padding { .. });
     Counterexample {
-        law: 2,
-        problem: format!("{problem} ({configuration})"),
         epoch: Some(epoch.0),
         position,
         sample: is_about_sample.then(|| subject.key(id)),
         expected: Some(expected),
         found: Some(found),
-        ..Counterexample::default()
+        ..Counterexample::of(2, format!("{problem} ({configuration})"))
     }
 }
 

@@ -4,6 +4,9 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::content::Sides;
+use super::subject::VerifyError;
+
 /// The laws of a plan.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verification {
@@ -40,26 +43,19 @@ pub struct LawReport {
 }
 
 /// Whether a law holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// It holds for all that was looked at.
+    #[strum(to_string = "pass")]
     Pass,
     /// It does not.
+    #[strum(to_string = "FAIL")]
     Fail,
     /// It says nothing about this plan.
     #[serde(rename = "not applicable")]
+    #[strum(to_string = "not applicable")]
     NotApplicable,
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Pass => "pass",
-            Self::Fail => "FAIL",
-            Self::NotApplicable => "not applicable",
-        })
-    }
 }
 
 /// A place where a law does not hold.
@@ -96,6 +92,19 @@ pub struct Counterexample {
     /// The op that is to blame, where one was found, or the source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub culprit: Option<String>,
+}
+
+impl Counterexample {
+    /// A broken law, without a place.
+    pub(super) fn of(law: u8, problem: impl Into<String>) -> Self {
+        Self { law, problem: problem.into(), ..Self::default() }
+    }
+
+    /// Adds the bytes that differ.
+    pub(super) fn differ_at(&mut self, (byte, expected, found): Sides) {
+        self.byte = byte;
+        (self.expected, self.found) = (Some(expected), Some(found));
+    }
 }
 
 impl fmt::Display for Counterexample {
@@ -155,26 +164,27 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What a check came to, before it has its name.
+/// What a check returns: where its law holds, what it compared.
+pub(super) type Checked<T = String> = Result<T, Ended>;
+
+/// Why a check ended before it could say that its law holds.
 #[derive(Debug)]
-pub(super) enum Outcome {
-    Holds(String),
+pub(super) enum Ended {
     Broken(Box<Counterexample>),
+    /// The law says nothing about this plan, for this reason.
     Silent(String),
+    Failed(VerifyError),
 }
 
-impl Outcome {
-    pub fn broken(counterexample: Counterexample) -> Self {
+impl From<Counterexample> for Ended {
+    fn from(counterexample: Counterexample) -> Self {
         Self::Broken(Box::new(counterexample))
     }
+}
 
-    pub fn report(self, (law, name): (u8, &'static str), seconds: f64) -> LawReport {
-        let (verdict, detail, counterexample) = match self {
-            Self::Holds(detail) => (Verdict::Pass, detail, None),
-            Self::Broken(counterexample) => (Verdict::Fail, counterexample.problem.clone(), Some(counterexample)),
-            Self::Silent(why) => (Verdict::NotApplicable, why, None),
-        };
-        LawReport { law, name, verdict, detail, counterexample, seconds }
+impl From<VerifyError> for Ended {
+    fn from(error: VerifyError) -> Self {
+        Self::Failed(error)
     }
 }
 

@@ -3,15 +3,17 @@
 //! States are taken at several places, written as JSON, and loaded by a new loader with another number of threads. In an order
 //! that is known beforehand the rest comes byte for byte; in arrival order precisely what was not delivered comes, each once.
 
+use std::sync::Arc;
+
 use feedline_data::failure::chain;
-use feedline_data::plan::Workers;
+use feedline_data::plan::{Plan, Workers};
 use feedline_engine::state::{Cursor, SavedState};
 use feedline_order::{Course, Epoch, Occurrence, SampleId, SampleRequest};
 
 use super::compare::{Difference, Looks, first_difference};
 use super::failures::unnamed;
 use super::probe::Probe;
-use super::report::{Counterexample, Outcome};
+use super::report::{Checked, Counterexample, Ended};
 use super::resume_arrival;
 use super::stream::{At, Begin, EpochStream, Seen, collect_epoch, contents_at};
 use super::subject::{Subject, Variant, VerifyError};
@@ -21,9 +23,9 @@ use super::values::Looked;
 const LAST_BATCHES: u64 = 2;
 
 /// Resumes at several places.
-pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Result<Outcome, VerifyError> {
+pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Checked {
     if let Some(why) = subject.erratic(looked.has_bad()) {
-        return Ok(Outcome::Silent(why));
+        return Err(Ended::Silent(why));
     }
     let batches = subject.batches();
     let last = if subject.sees_all() && subject.extent.epochs > 1 { batches } else { batches.saturating_sub(1) };
@@ -31,23 +33,18 @@ pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Result<Outcome, V
     places.retain(|&place| (1..=last).contains(&place));
     places.dedup();
     if places.is_empty() {
-        return Ok(Outcome::Silent("the epoch that was looked at is a single batch".to_owned()));
+        return Err(Ended::Silent("the epoch that was looked at is a single batch".to_owned()));
     }
     for &place in &places {
-        let found = if subject.is_predetermined() {
-            in_known_order(subject, looked, place)?
+        if subject.is_predetermined() {
+            in_known_order(subject, looked, place)?;
         } else {
-            resume_arrival::check_at(subject, looked, place)?
-        };
-        if let Some(counterexample) = found {
-            return Ok(Outcome::broken(counterexample));
+            resume_arrival::check_at(subject, looked, place)?;
         }
     }
     let mut more = String::new();
     if !subject.sees_all() && subject.is_predetermined() {
-        if let Some(counterexample) = at_the_end(subject, looked)? {
-            return Ok(Outcome::broken(counterexample));
-        }
+        at_the_end(subject, looked)?;
         more = format!(" and {LAST_BATCHES} before the epoch's end");
     }
     // Substitutes may be prepared for several places.
@@ -56,9 +53,7 @@ pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Result<Outcome, V
     let places: Vec<String> = places.iter().map(ToString::to_string).collect();
     let of = subject.plan.batches_per_epoch();
     let places = places.join(", ");
-    Ok(Outcome::Holds(format!(
-        "from states after {places}{more} of {of} batches, {bytes}, with 5 workers in place of 2{twice}"
-    )))
+    Ok(format!("from states after {places}{more} of {of} batches, {bytes}, with 5 workers in place of 2{twice}"))
 }
 
 /// The loaders before and after a stop.
@@ -70,17 +65,22 @@ pub(super) fn variants(reference: &Variant, place: u64) -> (Variant, Variant) {
     )
 }
 
-/// Runs to a place, and gives what came and the state there, as it is after having been written and read.
-pub(super) fn stopped(
-    subject: &Subject<'_>,
-    variant: &Variant,
+/// A run that was stopped.
+pub(super) struct Stopped {
+    /// The batches that it delivered.
     place: u64,
-) -> Result<(EpochStream, SavedState), VerifyError> {
+    pub(super) came: EpochStream,
+    /// Its state, as it is after having been written and read.
+    state: SavedState,
+}
+
+/// Runs to a place.
+pub(super) fn stopped(subject: &Subject<'_>, variant: &Variant, place: u64) -> Result<Stopped, VerifyError> {
     let loader = subject.loader(&variant.probed(&Probe::noting()))?;
     let (came, _) = collect_epoch(subject, &loader, &variant.name, place)?;
     let state = loader.state();
     loader.close();
-    Ok((came, rewritten(&state)))
+    Ok(Stopped { place, came, state: rewritten(&state) })
 }
 
 fn rewritten(state: &SavedState) -> SavedState {
@@ -88,89 +88,79 @@ fn rewritten(state: &SavedState) -> SavedState {
     serde_json::from_str(&text).expect("a state that was written can be read")
 }
 
-/// What came of a resume: the rest, and the probe that saw what was prepared; or why there was none.
-pub(super) type Resumed =
-    Result<(EpochStream, std::sync::Arc<Probe>, std::sync::Arc<feedline_data::plan::Plan>), String>;
+/// What came of a resume.
+pub(super) struct Resumed {
+    pub(super) rest: EpochStream,
+    pub(super) plan: Arc<Plan>,
+    /// Has noted what was prepared.
+    pub(super) probe: Arc<Probe>,
+}
 
-pub(super) fn resumed(
-    subject: &Subject<'_>,
-    variant: &Variant,
-    state: &SavedState,
-    batches: u64,
-) -> Result<Resumed, VerifyError> {
+/// Goes on where a run was stopped.
+pub(super) fn resumed(subject: &Subject<'_>, variant: &Variant, stopped: &Stopped, batches: u64) -> Checked<Resumed> {
     let probe = Probe::noting();
     let loader = subject.loader(&variant.probed(&probe))?;
-    if let Err(error) = loader.load_state(state) {
-        return Ok(Err(chain(&error)));
-    }
+    loader.load_state(&stopped.state).map_err(|error| refused(stopped.place, variant, chain(&error)))?;
     let (rest, _) = collect_epoch(subject, &loader, &variant.name, batches)?;
     loader.close();
-    Ok(Ok((rest, probe, std::sync::Arc::clone(loader.plan()))))
+    Ok(Resumed { rest, plan: Arc::clone(loader.plan()), probe })
 }
 
-pub(super) fn refused(place: u64, variant: &Variant, reason: String) -> Counterexample {
+fn refused(place: u64, variant: &Variant, reason: String) -> Counterexample {
     Counterexample {
-        law: 4,
-        problem: format!("a state is refused that was taken after {place} batches"),
         found: Some(reason),
         configurations: vec![variant.name.clone()],
-        ..Counterexample::default()
+        ..Counterexample::of(4, format!("a state is refused that was taken after {place} batches"))
     }
 }
 
-fn in_known_order(subject: &Subject<'_>, looked: &Looked, place: u64) -> Result<Option<Counterexample>, VerifyError> {
+fn in_known_order(subject: &Subject<'_>, looked: &Looked, place: u64) -> Checked<()> {
     let (variant, reference) = &looked.reference;
     let (first, second) = variants(variant, place);
-    let (_, state) = stopped(subject, &first, place)?;
+    let stopped = stopped(subject, &first, place)?;
     let (delivered, expected) = rest_after(&reference.epochs, place, variant.settings.batch_size);
     let all = subject.batches() - place % subject.batches();
     let most = if subject.sees_all() { u64::MAX } else { all };
-    let (rest, probe, plan) = match resumed(subject, &second, &state, most)? {
-        Ok(resumed) => resumed,
-        Err(reason) => return Ok(Some(refused(place, &second, reason))),
-    };
+    let Resumed { rest, plan, probe } = resumed(subject, &second, &stopped, most)?;
     let epoch = reference.epochs[usize::from(delivered.is_empty())].epoch;
     let problem = "the stream after a resume is not the rest of the stream";
     if rest.epoch != epoch {
-        return Ok(Some(Counterexample {
-            law: 4,
-            problem: problem.to_owned(),
+        return Err(Ended::from(Counterexample {
             expected: Some(format!("epoch {}", epoch.0)),
             found: Some(format!("epoch {}", rest.epoch.0)),
             configurations: vec![variant.name.clone(), second.name],
-            ..Counterexample::default()
+            ..Counterexample::of(4, problem)
         }));
     }
     if let Some(difference) = first_difference(expected, &rest.samples, subject.looks()) {
         let moved = moved_by(difference, delivered.len());
-        let mut counterexample = explain(subject, problem, (variant, &second), (epoch, moved), &reference.fields);
+        let mut broken = subject.located((4, problem), (variant, &second), (epoch, moved), &reference.fields);
         if let Difference::Field { turn, field, .. } = difference {
             let at = |turn: usize| At::Turn(turn as u64);
             let one = contents_at(subject, variant, Begin::Epoch(epoch), at(turn + delivered.len()))?;
-            let other = contents_at(subject, &second.probed(&Probe::noting()), Begin::State(&state), at(turn))?;
+            let other = contents_at(subject, &second.probed(&Probe::noting()), Begin::State(&stopped.state), at(turn))?;
             let sides = one.get(field).zip(other.get(field)).and_then(|(one, other)| one.first_difference(other));
-            if let Some((byte, one, other)) = sides {
-                counterexample.byte = byte;
-                (counterexample.expected, counterexample.found) = (Some(one), Some(other));
+            if let Some(sides) = sides {
+                broken.differ_at(sides);
             }
         }
-        return Ok(Some(counterexample));
+        return Err(broken.into());
     }
-    let again = prepared_twice(subject, delivered, expected, |wanted| probe.has_noted(&plan, wanted));
-    Ok(again.filter(|_| !looked.has_bad()).map(|id| repeated(subject, id, vec![first.name, second.name])))
+    match prepared_twice(subject, delivered, expected, |wanted| probe.has_noted(&plan, wanted)) {
+        Some(id) if !looked.has_bad() => Err(repeated(subject, id, vec![first.name, second.name]).into()),
+        _ => Ok(()),
+    }
 }
 
 /// A sample that was prepared twice.
 pub(super) fn repeated(subject: &Subject<'_>, id: SampleId, configurations: Vec<String>) -> Counterexample {
     Counterexample {
-        law: 4,
-        problem: "a sample is prepared again that was delivered before the stop".to_owned(),
         epoch: Some(0),
         sample: Some(subject.key(id)),
         expected: Some("delivered".to_owned()),
         found: Some("prepared again".to_owned()),
         configurations,
-        ..Counterexample::default()
+        ..Counterexample::of(4, "a sample is prepared again that was delivered before the stop")
     }
 }
 
@@ -207,38 +197,8 @@ pub(super) fn prepared_twice(
     })
 }
 
-pub(super) fn explain(
-    subject: &Subject<'_>,
-    problem: &str,
-    (variant, second): (&Variant, &Variant),
-    (epoch, difference): (Epoch, Difference),
-    fields: &[std::sync::Arc<str>],
-) -> Counterexample {
-    let name =
-        |id: Option<SampleId>| id.map_or_else(|| "no sample".to_owned(), |id| format!("sample {:?}", subject.key(id)));
-    let (turn, sample, field, sides) = match difference {
-        Difference::Sample { turn, expected, found } => {
-            (turn, expected.or(found), None, Some((name(expected), name(found))))
-        }
-        Difference::Field { turn, id, field } => (turn, Some(id), fields.get(field), None),
-    };
-    let (expected, found) = sides.unzip();
-    Counterexample {
-        law: 4,
-        problem: problem.to_owned(),
-        epoch: Some(epoch.0),
-        position: Some(subject.position_of(variant, epoch, turn as u64)),
-        sample: sample.map(|id| subject.key(id)),
-        field: field.map(ToString::to_string),
-        expected,
-        found,
-        configurations: vec![variant.name.clone(), second.name.clone()],
-        ..Counterexample::default()
-    }
-}
-
 /// Goes on from shortly before the end of an epoch of which only the beginning was looked at.
-fn at_the_end(subject: &Subject<'_>, looked: &Looked) -> Result<Option<Counterexample>, VerifyError> {
+fn at_the_end(subject: &Subject<'_>, looked: &Looked) -> Checked<()> {
     let (variant, reference) = &looked.reference;
     let place = subject.plan.batches_per_epoch() - LAST_BATCHES;
     let second = variants(variant, place).1;
@@ -248,9 +208,7 @@ fn at_the_end(subject: &Subject<'_>, looked: &Looked) -> Result<Option<Counterex
         rewritten(&cursor.to_state(loader.plan()).into())
     };
     let loader = subject.loader(&second.probed(&Probe::noting()))?;
-    if let Err(error) = loader.load_state(&state) {
-        return Ok(Some(refused(place, &second, chain(&error))));
-    }
+    loader.load_state(&state).map_err(|error| refused(place, &second, chain(&error)))?;
     let (rest, _) = collect_epoch(subject, &loader, &second.name, u64::MAX)?;
     let (next, _) = collect_epoch(subject, &loader, &second.name, 1)?;
     loader.close();
@@ -271,14 +229,13 @@ fn at_the_end(subject: &Subject<'_>, looked: &Looked) -> Result<Option<Counterex
         };
         let problem = "the last batches of an epoch after a resume are not those of the plan";
         let names = (variant, &second);
-        return Ok(Some(explain(subject, problem, names, (Epoch(0), difference), &reference.fields)));
+        return Err(subject.located((4, problem), names, (Epoch(0), difference), &reference.fields).into());
     }
-    let Some(expected) = reference.epochs.get(1) else { return Ok(None) };
+    let Some(expected) = reference.epochs.get(1) else { return Ok(()) };
     let expected = &expected.samples[..expected.samples.len().min(next.samples.len())];
-    let difference = first_difference(expected, &next.samples, subject.looks());
+    let Some(difference) = first_difference(expected, &next.samples, subject.looks()) else { return Ok(()) };
     let problem = "the epoch after a resume does not begin as it should";
-    Ok(difference
-        .map(|difference| explain(subject, problem, (variant, &second), (Epoch(1), difference), &reference.fields)))
+    Err(subject.located((4, problem), (variant, &second), (Epoch(1), difference), &reference.fields).into())
 }
 
 #[cfg(test)]
@@ -314,15 +271,7 @@ mod tests {
 
     struct Quiet;
 
-    impl Watch for Quiet {
-        fn begins(&self, _: &'static str, _: usize, _: usize) {}
-
-        fn delivered(&self, _: &str, _: u64) {}
-
-        fn wants_to_stop(&self) -> bool {
-            false
-        }
-    }
+    impl Watch for Quiet {}
 
     #[test]
     fn law_4_what_is_prepared_again_is_found_out() {
@@ -349,11 +298,11 @@ mod tests {
         let extent = Extent { epochs: 1, samples: 20, ids: 20 };
         let subject = Subject { plan, extent, machine: Machine::default(), watch: &Quiet, unstable: None };
         let (first, second) = variants(&subject.own(), 3);
-        let (came, state) = stopped(&subject, &first, 3).unwrap();
-        let (rest, probe, plan) = resumed(&subject, &second, &state, u64::MAX).unwrap().unwrap();
+        let stopped = stopped(&subject, &first, 3).unwrap();
+        let Resumed { rest, plan, probe } = resumed(&subject, &second, &stopped, u64::MAX).unwrap();
         let wanted = |seen: &Seen| SampleRequest { id: seen.id, epoch: Epoch(0), occurrence: Occurrence(0) };
-        assert_eq!((came.samples.len(), rest.samples.len()), (6, 14));
+        assert_eq!((stopped.came.samples.len(), rest.samples.len()), (6, 14));
         assert!(rest.samples.iter().all(|seen| probe.has_noted(&plan, wanted(seen))), "what came was prepared");
-        assert!(!came.samples.iter().any(|seen| probe.has_noted(&plan, wanted(seen))), "nothing else was");
+        assert!(!stopped.came.samples.iter().any(|seen| probe.has_noted(&plan, wanted(seen))), "nothing else was");
     }
 }

@@ -4,30 +4,24 @@ use feedline_order::SampleId;
 
 use super::compare::{Looks, difference_by_sample};
 use super::displacement::displaced;
-use super::report::Counterexample;
-use super::resume::{explain, prepared_twice, refused, repeated, resumed, stopped, variants};
+use super::report::{Checked, Counterexample, Ended};
+use super::resume::{Resumed, prepared_twice, repeated, resumed, stopped, variants};
 use super::stream::Seen;
-use super::subject::{Subject, VerifyError};
+use super::subject::Subject;
 use super::values::Looked;
 
 /// Stops after `place` batches, and goes on.
-pub(super) fn check_at(
-    subject: &Subject<'_>,
-    looked: &Looked,
-    place: u64,
-) -> Result<Option<Counterexample>, VerifyError> {
+pub(super) fn check_at(subject: &Subject<'_>, looked: &Looked, place: u64) -> Checked<()> {
     let (strict, reference) = looked.strict();
     let (first, second) = variants(&subject.own(), place);
-    let (came, state) = stopped(subject, &first, place)?;
+    let stopped = stopped(subject, &first, place)?;
     let left = subject.batches() - place;
     if left == 0 {
-        return Ok(None);
+        return Ok(());
     }
     let most = if subject.sees_all() { u64::MAX } else { left };
-    let (rest, probe, plan) = match resumed(subject, &second, &state, most)? {
-        Ok(resumed) => resumed,
-        Err(reason) => return Ok(Some(refused(place, &second, reason))),
-    };
+    let Resumed { rest, plan, probe } = resumed(subject, &second, &stopped, most)?;
+    let came = &stopped.came;
     let epoch = came.epoch;
     let all: Vec<Seen> = came.samples.iter().chain(&rest.samples).cloned().collect();
     let bound = subject.plan.max_displacement();
@@ -37,39 +31,36 @@ pub(super) fn check_at(
     if came.counted + rest.counted == 0
         && let Some(turn) = not_once(&expected, &all)
     {
-        return Ok(Some(Counterexample {
-            law: 4,
-            problem:
-                "after a resume in arrival order a sample comes that was delivered before, or that is of no place here"
-                    .to_owned(),
+        return Err(Ended::from(Counterexample {
             epoch: Some(epoch.0),
             sample: Some(subject.key(all[turn].id)),
             configurations: names,
-            ..Counterexample::default()
+            ..Counterexample::of(
+                4,
+                "after a resume in arrival order a sample comes that was delivered before, or that is of no place here",
+            )
         }));
     }
     if subject.sees_all() && all.len() != expected.len() {
-        return Ok(Some(Counterexample {
-            law: 4,
-            problem: "after a resume in arrival order not all of the epoch comes".to_owned(),
+        return Err(Ended::from(Counterexample {
             epoch: Some(epoch.0),
             expected: Some(format!("{} samples", expected.len())),
             found: Some(format!("{} samples", all.len())),
             configurations: names,
-            ..Counterexample::default()
+            ..Counterexample::of(4, "after a resume in arrival order not all of the epoch comes")
         }));
     }
     let again = prepared_twice(subject, &came.samples, &rest.samples, |wanted| probe.has_noted(&plan, wanted));
     if let Some(id) = again.filter(|_| came.counted + rest.counted == 0) {
-        return Ok(Some(repeated(subject, id, names)));
+        return Err(repeated(subject, id, names).into());
     }
     if subject.looks() == Looks::AtBytes
         && let Some(difference) = difference_by_sample(&reference.epochs[0].samples, &all, &subject.repeated(epoch))
     {
         let problem = "after a resume a sample has other bytes";
-        return Ok(Some(explain(subject, problem, (strict, &second), (epoch, difference), &reference.fields)));
+        return Err(subject.located((4, problem), (strict, &second), (epoch, difference), &reference.fields).into());
     }
-    Ok(None)
+    Ok(())
 }
 
 /// The first sample that came too often, or that could not come yet.

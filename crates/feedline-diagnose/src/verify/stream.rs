@@ -16,7 +16,7 @@ use super::subject::{Subject, Variant, VerifyError};
 
 /// A sample as it was delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub(super) struct Seen {
     /// Which sample.
     pub id: SampleId,
     /// Whether it only fills up a batch.
@@ -27,7 +27,7 @@ pub struct Seen {
 
 /// A bad sample that another stands in for, as the loader has named it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Replaced {
+pub(super) struct Replaced {
     /// The position in the epoch.
     pub position: u64,
     /// The name of the bad sample.
@@ -40,7 +40,7 @@ pub struct Replaced {
 
 /// What was delivered of one epoch.
 #[derive(Clone, Debug)]
-pub struct EpochStream {
+pub(super) struct EpochStream {
     /// The epoch.
     pub epoch: Epoch,
     /// Its samples as they came.
@@ -55,7 +55,7 @@ pub struct EpochStream {
 
 /// What was delivered of some epochs.
 #[derive(Clone, Debug)]
-pub struct Stream {
+pub(super) struct Stream {
     /// The names of the fields.
     pub fields: Vec<Arc<str>>,
     /// The epochs.
@@ -64,7 +64,7 @@ pub struct Stream {
 
 impl EpochStream {
     /// Nothing of an epoch.
-    pub fn of(epoch: Epoch) -> Self {
+    pub(super) fn of(epoch: Epoch) -> Self {
         Self { epoch, samples: Vec::new(), batches: Vec::new(), replaced: Vec::new(), counted: 0 }
     }
 

@@ -30,13 +30,15 @@ pub struct Extent {
 /// Sees how a verification goes on, and may end it.
 pub trait Watch {
     /// The check with this number begins, of so many.
-    fn begins(&self, name: &'static str, number: usize, of: usize);
+    fn begins(&self, _name: &'static str, _number: usize, _of: usize) {}
 
     /// A configuration has delivered more samples.
-    fn delivered(&self, configuration: &str, samples: u64);
+    fn delivered(&self, _configuration: &str, _samples: u64) {}
 
     /// Whether to stop; asked several times a second.
-    fn wants_to_stop(&self) -> bool;
+    fn wants_to_stop(&self) -> bool {
+        false
+    }
 }
 
 /// Why the laws could not be looked at.
@@ -69,14 +71,14 @@ pub(super) struct Variant {
 
 impl Variant {
     /// The same, changed, under another name.
-    pub fn with(&self, name: &str, change: impl FnOnce(&mut Settings, &mut RunConfig)) -> Self {
+    pub(super) fn with(&self, name: &str, change: impl FnOnce(&mut Settings, &mut RunConfig)) -> Self {
         let mut variant = Self { name: name.to_owned(), ..self.clone() };
         change(&mut variant.settings, &mut variant.config);
         variant
     }
 
     /// The same with another order of delivery.
-    pub fn in_order(&self, order: Order, max_displacement: Option<u64>, name: &str) -> Self {
+    pub(super) fn in_order(&self, order: Order, max_displacement: Option<u64>, name: &str) -> Self {
         self.with(name, |settings, _| {
             (settings.order, settings.max_displacement) = (order, max_displacement);
             (settings.costs, settings.replay) = (None, None);
@@ -84,12 +86,12 @@ impl Variant {
     }
 
     /// Whether its order of delivery is known before it runs.
-    pub fn is_predetermined(&self) -> bool {
+    pub(super) fn is_predetermined(&self) -> bool {
         self.settings.order != Order::Arrival || self.settings.replay.is_some()
     }
 
     /// The same with an op of ours at the end of the chain.
-    pub fn probed(&self, probe: &Arc<Probe>) -> Self {
+    pub(super) fn probed(&self, probe: &Arc<Probe>) -> Self {
         Self { probe: Some(Arc::clone(probe)), ..self.clone() }
     }
 }
@@ -106,7 +108,7 @@ pub(super) struct Subject<'a> {
 
 impl Subject<'_> {
     /// The plan as it is, with 1 worker, with the fields that a check needs, bad samples replaced, and without a log.
-    pub fn own(&self) -> Variant {
+    pub(super) fn own(&self) -> Variant {
         let mut settings = self.plan.settings().clone();
         let mut names: Vec<String> = self.plan.delivered().iter().map(ToString::to_string).collect();
         names.extend(["index", "padded"].map(str::to_owned).into_iter().filter(|own| !self.delivers(own)));
@@ -121,7 +123,7 @@ impl Subject<'_> {
     }
 
     /// The plan in strict order, with 1 worker.
-    pub fn strict(&self) -> Variant {
+    pub(super) fn strict(&self) -> Variant {
         let own = self.own();
         if own.settings.order == Order::Strict {
             own
@@ -131,18 +133,18 @@ impl Subject<'_> {
     }
 
     /// Whether the order of delivery of the plan is known before it runs.
-    pub fn is_predetermined(&self) -> bool {
+    pub(super) fn is_predetermined(&self) -> bool {
         !self.plan.is_in_arrival_order()
     }
 
     /// Why not even the numbers of samples can be compared: somebody may make samples fail at times.
-    pub fn erratic(&self, has_bad: bool) -> Option<String> {
+    pub(super) fn erratic(&self, has_bad: bool) -> Option<String> {
         let who = self.unstable.as_ref().filter(|_| has_bad)?;
         Some(format!("samples may be bad at one time and not at another: {who}"))
     }
 
     /// A variant, checked, over the same open source.
-    pub fn open(&self, variant: &Variant) -> Result<Arc<Plan>, PlanError> {
+    pub(super) fn open(&self, variant: &Variant) -> Result<Arc<Plan>, PlanError> {
         let mut ops = if variant.has_data { self.plan.ops().to_vec() } else { Vec::new() };
         ops.extend(variant.probe.as_ref().map(Probe::planned));
         let source = Arc::clone(self.plan.source());
@@ -150,7 +152,7 @@ impl Subject<'_> {
     }
 
     /// A loader of a variant. What it learns of costs with an op of ours in the chain is not kept.
-    pub fn loader(&self, variant: &Variant) -> Result<Loader, VerifyError> {
+    pub(super) fn loader(&self, variant: &Variant) -> Result<Loader, VerifyError> {
         let mut machine = self.machine.clone();
         if variant.probe.is_some() || !variant.has_data {
             machine.cache_folder = None;
@@ -159,7 +161,7 @@ impl Subject<'_> {
     }
 
     /// Takes up to `most` batches of the next iteration; says whether the epoch has ended.
-    pub fn take(
+    pub(super) fn take(
         &self,
         loader: &Loader,
         configuration: &str,
@@ -185,35 +187,35 @@ impl Subject<'_> {
     }
 
     /// An error if somebody wants to stop.
-    pub fn check(&self) -> Result<(), VerifyError> {
+    pub(super) fn check(&self) -> Result<(), VerifyError> {
         if self.watch.wants_to_stop() { Err(VerifyError::Stopped) } else { Ok(()) }
     }
 
     /// Batches of an epoch that are looked at.
-    pub fn batches(&self) -> u64 {
+    pub(super) fn batches(&self) -> u64 {
         let asked = self.extent.samples.div_ceil(self.plan.settings().batch_size as u64);
         asked.max(FEWEST_BATCHES).min(self.plan.batches_per_epoch())
     }
 
     /// Samples of an epoch that are looked at.
-    pub fn samples(&self) -> u64 {
+    pub(super) fn samples(&self) -> u64 {
         self.batches().saturating_mul(self.plan.settings().batch_size as u64).min(self.plan.share(0).samples())
     }
 
     /// Whether whole epochs are looked at.
-    pub fn sees_all(&self) -> bool {
+    pub(super) fn sees_all(&self) -> bool {
         self.batches() == self.plan.batches_per_epoch()
     }
 
     /// What strict order gives at the first turns of an epoch: places and samples.
-    pub fn sequence(&self, epoch: Epoch, turns: u64) -> Vec<(Place, SampleRequest)> {
+    pub(super) fn sequence(&self, epoch: Epoch, turns: u64) -> Vec<(Place, SampleRequest)> {
         let (share, visits) = (self.plan.share(0), self.plan.sequence().epoch(epoch));
         let places = (0..turns.min(share.samples())).map(|turn| share.place(turn));
         places.map(|place| (place, self.plan.wanted(epoch, &visits, place.position))).collect()
     }
 
     /// The name of a sample, for people.
-    pub fn key(&self, id: SampleId) -> String {
+    pub(super) fn key(&self, id: SampleId) -> String {
         match self.plan.source().ordinal_of(id) {
             Some(_) => self.plan.source().key(id).into_owned(),
             None => format!("number {} of no source", id.0),
@@ -221,7 +223,7 @@ impl Subject<'_> {
     }
 
     /// Samples that a sampler gives more than once in an epoch.
-    pub fn repeated(&self, epoch: Epoch) -> std::collections::HashSet<SampleId> {
+    pub(super) fn repeated(&self, epoch: Epoch) -> std::collections::HashSet<SampleId> {
         if self.plan.settings().sampler.is_none() {
             return std::collections::HashSet::new();
         }

@@ -5,7 +5,7 @@ use feedline_order::{Epoch, Occurrence, SampleRequest};
 
 use super::compare::Difference;
 use super::definition::Definition;
-use super::report::Outcome;
+use super::report::{Checked, Counterexample};
 use super::stream::{Stream, collect};
 use super::subject::{Subject, Variant, VerifyError};
 
@@ -20,12 +20,12 @@ pub(super) struct Looked {
 
 impl Looked {
     /// The plan in strict order.
-    pub fn strict(&self) -> &(Variant, Stream) {
+    pub(super) fn strict(&self) -> &(Variant, Stream) {
         self.other_strict.as_ref().unwrap_or(&self.reference)
     }
 
     /// Whether there were bad samples.
-    pub fn has_bad(&self) -> bool {
+    pub(super) fn has_bad(&self) -> bool {
         let epochs = self.reference.1.epochs.iter().chain(&self.strict().1.epochs);
         epochs.into_iter().any(|epoch| epoch.counted > 0)
     }
@@ -46,14 +46,14 @@ pub(super) fn look(subject: &Subject<'_>) -> Result<Looked, VerifyError> {
 }
 
 /// Compares other configurations with what was seen.
-pub(super) fn check(subject: &mut Subject<'_>, looked: &Looked) -> Result<Outcome, VerifyError> {
+pub(super) fn check(subject: &mut Subject<'_>, looked: &Looked) -> Checked {
     let (own, reference) = &looked.reference;
     let problem = (1, "the bytes of a sample are not the same in two configurations");
     if let Some((strict, stream)) = &looked.other_strict
         && let Some(difference) = subject.differ_by_sample(stream, reference)
     {
         let counterexample = subject.explain(problem, (strict, own), difference, &reference.fields)?;
-        return blame(subject, counterexample, difference);
+        return Err(blame(subject, counterexample, difference)?.into());
     }
     let others = configurations(subject);
     for other in &others {
@@ -65,11 +65,11 @@ pub(super) fn check(subject: &mut Subject<'_>, looked: &Looked) -> Result<Outcom
         };
         if let Some(difference) = difference {
             let counterexample = subject.explain(problem, (own, other), difference, &reference.fields)?;
-            return blame(subject, counterexample, difference);
+            return Err(blame(subject, counterexample, difference)?.into());
         }
     }
     let names: Vec<&str> = others.iter().map(|variant| &*variant.name).collect();
-    Ok(Outcome::Holds(format!("the same bytes with {}; {}", own.name, names.join("; "))))
+    Ok(format!("the same bytes with {}; {}", own.name, names.join("; ")))
 }
 
 /// The plan in its own order, run in other ways.
@@ -96,12 +96,12 @@ fn configurations(subject: &Subject<'_>) -> Vec<Variant> {
     variants
 }
 
-/// Looks for the op that makes the bytes of a sample others each time.
+/// Adds the op that makes the bytes of a sample others each time, if one is found.
 fn blame(
     subject: &mut Subject<'_>,
-    mut counterexample: super::Counterexample,
+    mut counterexample: Counterexample,
     (epoch, difference): (Epoch, Difference),
-) -> Result<Outcome, VerifyError> {
+) -> Result<Counterexample, VerifyError> {
     let (turn, id) = match difference {
         Difference::Field { turn, id, .. } => (turn, Some(id)),
         Difference::Sample { turn, expected, .. } => (turn, expected),
@@ -111,7 +111,7 @@ fn blame(
         (Some(wanted), Some(id)) if wanted.id != id => Some(SampleRequest { id, epoch, occurrence: Occurrence(0) }),
         (wanted, _) => wanted,
     };
-    let Some(wanted) = wanted else { return Ok(Outcome::broken(counterexample)) };
+    let Some(wanted) = wanted else { return Ok(counterexample) };
     if let Some(culprit) = Definition::new(&subject.plan).culprit(wanted)? {
         subject.unstable = Some(culprit.who.clone());
         if counterexample.expected.is_none() {
@@ -121,5 +121,5 @@ fn blame(
         }
         counterexample.culprit = Some(culprit.who);
     }
-    Ok(Outcome::broken(counterexample))
+    Ok(counterexample)
 }

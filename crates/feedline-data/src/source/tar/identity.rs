@@ -21,13 +21,13 @@ pub(crate) struct Identity {
 
 impl Identity {
     /// Adds an element at the end.
-    pub fn push(&mut self, element: &[u8]) {
+    pub(crate) fn push(&mut self, element: &[u8]) {
         let hash = xxh3_128(element);
         self.join(&Self { len: 1, lanes: [hash as u64, (hash >> 64) as u64] });
     }
 
     /// Adds a sequence at the end.
-    pub fn join(&mut self, next: &Self) {
+    pub(crate) fn join(&mut self, next: &Self) {
         for ((lane, next_lane), point) in self.lanes.iter_mut().zip(next.lanes).zip(POINTS) {
             let shifted = multiply(*lane, power(point, next.len));
             *lane = (shifted + next_lane % PRIME) % PRIME;
@@ -36,7 +36,7 @@ impl Identity {
     }
 
     /// One number.
-    pub fn digest(&self) -> u128 {
+    pub(crate) fn digest(&self) -> u128 {
         let [first, second] = self.lanes.map(u64::to_le_bytes);
         xxh3_128(&[self.len.to_le_bytes(), first, second].concat())
     }

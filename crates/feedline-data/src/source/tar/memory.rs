@@ -11,12 +11,12 @@ pub(crate) struct MemoryObject {
 
 impl MemoryObject {
     /// Messages call it `address`.
-    pub fn new(address: String, bytes: Vec<u8>) -> Self {
+    pub(super) fn new(address: String, bytes: Vec<u8>) -> Self {
         Self { address, bytes }
     }
 
     /// All bytes.
-    pub fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 }

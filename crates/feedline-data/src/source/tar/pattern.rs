@@ -52,7 +52,7 @@ pub(super) struct Found {
 
 impl Patterns {
     /// Opens the stores of the patterns.
-    pub fn new(given: Vec<String>, opener: &dyn Opener) -> Result<Self, SourceError> {
+    pub(super) fn new(given: Vec<String>, opener: &dyn Opener) -> Result<Self, SourceError> {
         let (mut places, mut stores) = (Vec::new(), Stores { opener, opened: HashMap::new() });
         for pattern in &given {
             for path in numbered(pattern)? {
@@ -63,7 +63,7 @@ impl Patterns {
     }
 
     /// The shards as they are now.
-    pub fn find(&self) -> Result<Vec<Found>, SourceError> {
+    pub(super) fn find(&self) -> Result<Vec<Found>, SourceError> {
         let mut found = Vec::new();
         for place in &self.places {
             let before = found.len();

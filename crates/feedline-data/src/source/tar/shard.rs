@@ -76,7 +76,7 @@ impl IndexCache {
     const FOLDER: &str = "shards";
 
     /// In the cache folder of the user.
-    pub fn new(cache_folder: &Path) -> Self {
+    pub(super) fn new(cache_folder: &Path) -> Self {
         Self { cache_folder: cache_folder.to_owned() }
     }
 
@@ -98,7 +98,7 @@ impl IndexCache {
 
 impl Shard {
     /// Opens a shard for the first time: finds its index, or makes it.
-    pub fn open(found: Found, cache: Option<&IndexCache>) -> Result<(Self, Opened), StoreError> {
+    pub(super) fn open(found: Found, cache: Option<&IndexCache>) -> Result<(Self, Opened), StoreError> {
         let object = found.store.open(&found.name)?;
         let (bytes, modified_nanoseconds) = (object.len(), object.modified_nanoseconds());
         if found.store.is_remote() {
@@ -133,12 +133,12 @@ impl Shard {
     }
 
     /// The head of its index.
-    pub fn head(&self) -> Arc<Head> {
+    pub(super) fn head(&self) -> Arc<Head> {
         Arc::clone(&self.located().head)
     }
 
     /// Its path or address.
-    pub fn address(&self) -> String {
+    pub(super) fn address(&self) -> String {
         self.found.store.address(&self.found.name)
     }
 
@@ -147,12 +147,12 @@ impl Shard {
     }
 
     /// Its length when it was opened.
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Its length and time when it was opened.
-    pub fn version(&self) -> [u8; 16] {
+    pub(super) fn version(&self) -> [u8; 16] {
         let modified = self.modified_nanoseconds.unwrap_or_default().cast_unsigned();
         let mut version = [0; 16];
         version.as_chunks_mut().0.copy_from_slice(&[self.bytes.to_le_bytes(), modified.to_le_bytes()]);
@@ -160,17 +160,17 @@ impl Shard {
     }
 
     /// The store that has it.
-    pub fn store(&self) -> &Arc<dyn Store> {
+    pub(super) fn store(&self) -> &Arc<dyn Store> {
         &self.found.store
     }
 
     /// Whether it is with a peer.
-    pub fn is_remote(&self) -> bool {
+    pub(super) fn is_remote(&self) -> bool {
         self.remote.is_some()
     }
 
     /// Opens the shard again, as it was; an index that does not fit it is made anew.
-    pub fn reopen(&self, cache: Option<&IndexCache>) -> Result<OpenShard, StoreError> {
+    pub(super) fn reopen(&self, cache: Option<&IndexCache>) -> Result<OpenShard, StoreError> {
         let object = self.object()?;
         let Located { place, head } = self.located().clone();
         let Ok(file) = place.open(&self.found, cache) else {
@@ -200,7 +200,7 @@ impl Shard {
     }
 
     /// Lists the shard, whose index turned out to be damaged or stale.
-    pub fn rebuild(&self, cache: Option<&IndexCache>) -> Result<OpenShard, StoreError> {
+    pub(super) fn rebuild(&self, cache: Option<&IndexCache>) -> Result<OpenShard, StoreError> {
         let object = self.object()?;
         let located = Located::listed(&*object, cache)?;
         self.replace(located, object, cache)
@@ -231,7 +231,7 @@ impl Shard {
 }
 
 impl Place {
-    pub fn open(&self, found: &Found, cache: Option<&IndexCache>) -> Result<Arc<dyn Object>, StoreError> {
+    pub(super) fn open(&self, found: &Found, cache: Option<&IndexCache>) -> Result<Arc<dyn Object>, StoreError> {
         let Found { store, name } = found;
         match (self, cache) {
             (Self::Memory(index), _) => Ok(Arc::clone(index)),
@@ -243,12 +243,12 @@ impl Place {
 
 impl Located {
     /// Lists a shard and keeps its index.
-    pub fn listed(shard: &dyn Object, cache: Option<&IndexCache>) -> Result<Self, StoreError> {
+    pub(super) fn listed(shard: &dyn Object, cache: Option<&IndexCache>) -> Result<Self, StoreError> {
         Self::kept(shard, list(shard)?, cache)
     }
 
     /// Keeps the index of a shard.
-    pub fn kept(shard: &dyn Object, bytes: Vec<u8>, cache: Option<&IndexCache>) -> Result<Self, StoreError> {
+    pub(super) fn kept(shard: &dyn Object, bytes: Vec<u8>, cache: Option<&IndexCache>) -> Result<Self, StoreError> {
         let address = shard.address();
         let written = cache.map(|cache| cache.write(&address, &bytes));
         if let Some(Err(error)) = &written {

@@ -42,7 +42,7 @@ pub(super) struct Location {
 
 impl Shards {
     /// Opens all shards for the first time.
-    pub fn open(found: &[Found], cache: Option<IndexCache>) -> Result<Self, StoreError> {
+    pub(super) fn open(found: &[Found], cache: Option<IndexCache>) -> Result<Self, StoreError> {
         let opened = open_all(found, cache.as_ref())?;
         let with = |what| opened.iter().filter(|(_, opened)| *opened == what).count();
         let (listed, replaced) = (with(Opened::Listed), with(Opened::Replaced));
@@ -64,56 +64,60 @@ impl Shards {
     }
 
     /// Samples in all shards.
-    pub fn samples(&self) -> u64 {
+    pub(super) fn samples(&self) -> u64 {
         self.ends.last().copied().unwrap_or_default()
     }
 
     /// Number of shards.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.all.len()
     }
 
     /// Whether a shard is with a peer.
-    pub fn is_remote(&self) -> bool {
+    pub(super) fn is_remote(&self) -> bool {
         self.all.iter().any(Shard::is_remote)
     }
 
     /// The samples and bytes of each.
-    pub fn blocks(&self) -> Vec<Block> {
+    pub(super) fn blocks(&self) -> Vec<Block> {
         self.all.iter().map(|shard| Block { samples: shard.head().samples, bytes: shard.bytes() }).collect()
     }
 
     /// A hash of lengths and times of all shards.
-    pub fn version(&self) -> u128 {
+    pub(super) fn version(&self) -> u128 {
         let versions: Vec<[u8; 16]> = self.all.iter().map(Shard::version).collect();
         xxh3_128(versions.as_flattened())
     }
 
     /// The machine near all shards, if it is one.
-    pub fn peer(&self) -> Option<Arc<dyn Peer>> {
+    pub(super) fn peer(&self) -> Option<Arc<dyn Peer>> {
         let first = self.all.first()?.store();
         self.all.iter().all(|shard| Arc::ptr_eq(shard.store(), first)).then(|| first.peer())?
     }
 
     /// The heads of the indexes, in order.
-    pub fn heads(&self) -> impl Iterator<Item = Arc<Head>> {
+    pub(super) fn heads(&self) -> impl Iterator<Item = Arc<Head>> {
         self.all.iter().map(Shard::head)
     }
 
     /// Where a sample is, given its number, which is below [`Shards::samples`].
-    pub fn locate(&self, number: u64) -> Location {
+    pub(super) fn locate(&self, number: u64) -> Location {
         let shard = self.ends.partition_point(|&end| end <= number);
         let start = if shard == 0 { 0 } else { self.ends[shard - 1] };
         Location { shard, sample: number - start }
     }
 
     /// The path or address of a shard.
-    pub fn address(&self, shard: usize) -> String {
+    pub(super) fn address(&self, shard: usize) -> String {
         self.all[shard].address()
     }
 
     /// Reads from the index of a shard; if that is damaged, it is made anew once.
-    pub fn read<T>(&self, shard: usize, read: impl Fn(&OpenShard) -> Result<T, IndexError>) -> Result<T, StoreError> {
+    pub(super) fn read<T>(
+        &self,
+        shard: usize,
+        read: impl Fn(&OpenShard) -> Result<T, IndexError>,
+    ) -> Result<T, StoreError> {
         if let Ok(value) = read(&*self.open_shard(shard)?) {
             return Ok(value);
         }

@@ -54,12 +54,12 @@ struct Extended {
 
 impl<'a> Walk<'a> {
     /// Starts at the first member.
-    pub fn new(object: &'a dyn Object) -> Self {
+    pub(crate) fn new(object: &'a dyn Object) -> Self {
         Self { object, at: 0, window: Window::default() }
     }
 
     /// The next member; none at the end.
-    pub fn next_member(&mut self) -> Result<Option<Member>, StoreError> {
+    pub(crate) fn next_member(&mut self) -> Result<Option<Member>, StoreError> {
         let mut extended = Extended::default();
         loop {
             let Some(header) = self.header()? else { return Ok(None) };
@@ -146,7 +146,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The data of a small member.
-    pub fn content(&mut self, data: &Range<u64>, most: u64, what: &str) -> Result<Vec<u8>, StoreError> {
+    pub(crate) fn content(&mut self, data: &Range<u64>, most: u64, what: &str) -> Result<Vec<u8>, StoreError> {
         let bytes = data.end - data.start;
         if bytes > most {
             return Err(self.problem(&format!("{what} of {bytes} bytes, and {most} are the limit")));

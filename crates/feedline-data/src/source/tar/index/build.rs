@@ -69,12 +69,12 @@ pub(super) const CHECKSUM_BYTES: u64 = 8;
 
 impl Builder {
     /// Samples so far.
-    pub fn samples(&self) -> u64 {
+    pub(crate) fn samples(&self) -> u64 {
         self.entries.len() as u64
     }
 
     /// Adds a sample, or says what is wrong with it.
-    pub fn push(&mut self, sample: SampleFacts) -> Result<(), String> {
+    pub(crate) fn push(&mut self, sample: SampleFacts) -> Result<(), String> {
         let SampleFacts { key, label, members } = sample;
         let number = self.samples();
         let mut entry = Entry { label, ..Entry::default() };
@@ -159,7 +159,7 @@ impl Builder {
     }
 
     /// The index of `shard`, which the samples lie in.
-    pub fn finish(self, shard: &dyn Object, classes: &[String]) -> Result<Vec<u8>, StoreError> {
+    pub(crate) fn finish(self, shard: &dyn Object, classes: &[String]) -> Result<Vec<u8>, StoreError> {
         let table_bytes = self.samples().saturating_mul(Entry::bytes(self.fields.len()) as u64);
         if table_bytes > shard.len().saturating_add(SLACK_BYTES) {
             let problem = format!("has {} kinds of members, but few of them in each sample", self.fields.len());

@@ -42,33 +42,33 @@ pub(crate) struct FieldEntry {
 
 impl FieldEntry {
     /// Whether so much can be kept about a picture of this length.
-    pub fn can_have(record_bytes: u64, data_bytes: u64) -> bool {
+    pub(crate) fn can_have(record_bytes: u64, data_bytes: u64) -> bool {
         record_bytes <= data_bytes.max(SHORT_RECORD_BYTES)
     }
 }
 
 impl Entry {
     /// Fields that a shard can have.
-    pub const MOST_FIELDS: usize = 255;
+    pub(crate) const MOST_FIELDS: usize = 255;
 
     /// Bytes of an entry of a shard with this many fields.
-    pub fn bytes(fields: usize) -> usize {
+    pub(crate) fn bytes(fields: usize) -> usize {
         FIXED_BYTES + fields * FIELD_BYTES + CHECKSUM_BYTES
     }
 
     /// The field with this number.
-    pub fn field(&self, number: usize) -> Option<&FieldEntry> {
+    pub(crate) fn field(&self, number: usize) -> Option<&FieldEntry> {
         let place = self.fields.binary_search_by_key(&number, |(number, _)| *number).ok()?;
         Some(&self.fields[place].1)
     }
 
     /// Where the header of the first field begins.
-    pub fn first_header(&self) -> Option<u64> {
+    pub(crate) fn first_header(&self) -> Option<u64> {
         self.fields.first().and_then(|(_, field)| field.data.start.checked_sub(BLOCK))
     }
 
     /// Appends the entry to `target`.
-    pub fn write(&self, fields: usize, salt: u64, target: &mut Vec<u8>) {
+    pub(crate) fn write(&self, fields: usize, salt: u64, target: &mut Vec<u8>) {
         let start = target.len();
         target.extend(self.label.unwrap_or_default().to_le_bytes());
         target.extend(u32::from(self.label.is_some()).to_le_bytes());
@@ -88,7 +88,7 @@ impl Entry {
     }
 
     /// Reads an entry whose data have to lie in `shard_bytes`, and records in `records_bytes`.
-    pub fn parse(bytes: &[u8], salt: u64, shard_bytes: u64, records_bytes: u64) -> Option<Self> {
+    pub(crate) fn parse(bytes: &[u8], salt: u64, shard_bytes: u64, records_bytes: u64) -> Option<Self> {
         let (content, checksum) = bytes.split_last_chunk::<CHECKSUM_BYTES>()?;
         if xxh3_64_with_seed(content, salt) != u64::from_le_bytes(*checksum) {
             return None;

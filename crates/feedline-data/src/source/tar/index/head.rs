@@ -83,7 +83,7 @@ pub(crate) enum Freshness {
 
 impl Head {
     /// Reads the head of an index; `None` if there is none that can be used.
-    pub fn read(index: &dyn Object) -> Result<Option<Self>, StoreError> {
+    pub(crate) fn read(index: &dyn Object) -> Result<Option<Self>, StoreError> {
         let mut bytes = vec![0; index.len().min(FIRST_READ_BYTES) as usize];
         index.read_at(0, &mut bytes)?;
         let Some(len) = whole_bytes(&bytes).filter(|&len| len <= index.len().min(MOST_HEAD_BYTES)) else {
@@ -125,7 +125,7 @@ impl Head {
     }
 
     /// The head as it is written, with the places of the parts filled in.
-    pub fn write(&mut self, records_bytes: u64, classes_bytes: u64) -> Vec<u8> {
+    pub(crate) fn write(&mut self, records_bytes: u64, classes_bytes: u64) -> Vec<u8> {
         // The length of the text depends on the numbers in it, which depend on its length; numbers only grow.
         loop {
             let mut bytes = MAGIC.to_vec();
@@ -146,7 +146,7 @@ impl Head {
     }
 
     /// The same index, `bytes`, made out to a copy of its shard.
-    pub fn of_copy(&self, copy: &dyn Object, bytes: &[u8]) -> Vec<u8> {
+    pub(crate) fn of_copy(&self, copy: &dyn Object, bytes: &[u8]) -> Vec<u8> {
         let mut head = Self { modified_nanoseconds: copy.modified_nanoseconds(), ..self.clone() };
         let mut copied = head.write(self.classes_at - self.records_at, self.index_bytes - self.classes_at);
         copied.extend_from_slice(bytes.get(self.entries_at as usize..).unwrap_or_default());
@@ -154,13 +154,13 @@ impl Head {
     }
 
     /// Whether length and time are those of the shard as it is now.
-    pub fn is_exact(&self, shard: &dyn Object) -> bool {
+    pub(crate) fn is_exact(&self, shard: &dyn Object) -> bool {
         let is_same_time = self.modified_nanoseconds.is_some_and(|time| Some(time) == shard.modified_nanoseconds());
         is_same_time && self.shard_bytes == shard.len()
     }
 
     /// Compares with the shard as it is now.
-    pub fn freshness(&self, shard: &dyn Object) -> Result<Freshness, StoreError> {
+    pub(crate) fn freshness(&self, shard: &dyn Object) -> Result<Freshness, StoreError> {
         if self.shard_bytes != shard.len() {
             return Ok(Freshness::Stale);
         }
@@ -172,12 +172,12 @@ impl Head {
     }
 
     /// What the checksum of the part with this number begins with.
-    pub fn salt(&self, number: u64) -> u64 {
+    pub(crate) fn salt(&self, number: u64) -> u64 {
         self.headers_hash ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     /// The samples whose headers are hashed.
-    pub fn hashed_samples(samples: u64) -> impl Iterator<Item = u64> {
+    pub(crate) fn hashed_samples(samples: u64) -> impl Iterator<Item = u64> {
         let count = HASHED_HEADERS.min(samples);
         (0..count).map(move |number| number * (samples - 1) / (count - 1).max(1))
     }

@@ -50,7 +50,7 @@ impl From<StoreError> for IndexError {
 
 impl Index {
     /// The entry of a sample.
-    pub fn entry(&self, sample: u64) -> Result<Entry, IndexError> {
+    pub(crate) fn entry(&self, sample: u64) -> Result<Entry, IndexError> {
         let head = &self.head;
         if sample >= head.samples {
             return Err(IndexError::Damaged);
@@ -63,7 +63,7 @@ impl Index {
     }
 
     /// Key and extensions of a sample.
-    pub fn names(&self, sample: u64, entry: &Entry) -> Result<NameRecord, IndexError> {
+    pub(crate) fn names(&self, sample: u64, entry: &Entry) -> Result<NameRecord, IndexError> {
         if entry.names.end - entry.names.start > MOST_NAME_RECORD_BYTES {
             return Err(IndexError::Damaged);
         }
@@ -82,7 +82,7 @@ impl Index {
     }
 
     /// Reads a part of the records into `target`, without its checksum.
-    pub fn part(&self, sample: u64, place: &Range<u64>, target: &mut Vec<u8>) -> Result<(), IndexError> {
+    pub(crate) fn part(&self, sample: u64, place: &Range<u64>, target: &mut Vec<u8>) -> Result<(), IndexError> {
         let len = place.end - place.start;
         if len < CHECKSUM_BYTES {
             return Err(IndexError::Damaged);
@@ -99,7 +99,7 @@ impl Index {
     }
 
     /// The names of the classes; `None` if they are damaged.
-    pub fn classes(&self) -> Result<Option<Vec<String>>, StoreError> {
+    pub(crate) fn classes(&self) -> Result<Option<Vec<String>>, StoreError> {
         let Some(hash) = self.head.classes_hash else { return Ok(Some(Vec::new())) };
         let len = self.head.index_bytes - self.head.classes_at;
         if len > MOST_CLASSES_BYTES {
@@ -111,7 +111,7 @@ impl Index {
     }
 
     /// Whether headers spread over the shard are those that were indexed.
-    pub fn fits(&self, shard: &dyn Object) -> Result<bool, IndexError> {
+    pub(crate) fn fits(&self, shard: &dyn Object) -> Result<bool, IndexError> {
         let mut damaged = None;
         let places = Head::hashed_samples(self.head.samples).map_while(|sample| match self.entry(sample) {
             Ok(entry) => Some(Ok(entry.first_header().unwrap_or_default())),
