@@ -19,8 +19,8 @@ pub(super) struct AsNeeded {
 impl ReadOrder for AsNeeded {
     fn locate(&self, tasks: &[Asking]) -> Vec<Vec<SampleRead>> {
         let reads = |Asking { task, reading, .. }: &Asking| {
-            let (need, reading) = (task.need(), *reading);
-            let read = |request| SampleRead { request, reading, need, step: None };
+            let (priority, reading) = (task.need().into(), *reading);
+            let read = |request| SampleRead { request, reading, priority, step: None };
             task.wanted(&self.plan).into_iter().map(read).collect()
         };
         tasks.iter().map(reads).collect()
@@ -33,7 +33,7 @@ impl ReadOrder for AsNeeded {
     fn has_room(&self, range: &ReadRange, load: &Load) -> bool {
         // What is needed sooner than all that is here cannot wait for that to be used up.
         load.bytes.saturating_add(range.target.bytes()) <= self.limit
-            || load.soonest.is_none_or(|soonest| soonest >= range.need)
+            || load.soonest.is_none_or(|soonest| soonest >= range.priority)
     }
 
     fn grouping(&self) -> Grouping {

@@ -14,13 +14,13 @@ use feedline_order::SampleRequest;
 
 use super::super::reader::Part;
 use super::super::{Reading, Ready};
-use super::Need;
 use super::order::{ReadOrder, SampleRead};
 use crate::metrics::ReservoirSnapshot;
+use crate::slot_ref::SlotRef;
 use crate::supply::Task;
 
 /// Orders tasks by need; the number tells those apart that have the same.
-pub(super) type TaskKey = (Need, u64);
+pub(super) type TaskKey = (SlotRef, u64);
 
 /// A task that asks for samples.
 pub(super) struct Asking {
@@ -224,7 +224,7 @@ impl ReadBuffer {
     }
 
     /// The need of the task that is needed soonest of those handed over.
-    pub fn soonest_ready(&self) -> Option<Need> {
+    pub fn soonest_ready(&self) -> Option<SlotRef> {
         self.ready.first().map(|(need, _)| *need)
     }
 

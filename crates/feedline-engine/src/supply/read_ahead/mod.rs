@@ -45,9 +45,6 @@ use crate::machine::Machine;
 use crate::metrics::{ReservoirSnapshot, TrafficMeter};
 use crate::offload::OffloadReport;
 
-/// A place in the stream; see [`Task::need`].
-type Need = (u64, usize);
-
 /// The share of the memory budget that may be read ahead beside it, and the most that may.
 const BUDGET_SHARE: u64 = 8;
 const MOST_BYTES_AHEAD: u64 = 256 << 20;

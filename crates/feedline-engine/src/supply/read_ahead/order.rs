@@ -5,17 +5,31 @@ use std::fmt::Debug;
 use feedline_order::{Epoch, SampleRequest};
 
 use super::super::Reading;
-use super::Need;
 use super::buffer::{Asking, ReadBuffer};
 use super::range::{Grouping, ReadRange};
+use crate::slot_ref::SlotRef;
+
+/// When something is read: a smaller priority is read sooner.
+///
+/// Where samples are read in the order of need it is the slot that needs them, else their place in a round of reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ReadPriority {
+    pub round: u64,
+    pub place: u64,
+}
+
+impl From<SlotRef> for ReadPriority {
+    fn from(slot: SlotRef) -> Self {
+        Self { round: slot.batch.0, place: slot.slot as u64 }
+    }
+}
 
 /// A sample to be read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SampleRead {
     pub request: SampleRequest,
     pub reading: Reading,
-    /// Ranges are read in this order.
-    pub need: Need,
+    pub priority: ReadPriority,
     /// Its step in this rank's walk, where samples are read along one; none if the walk does not come upon it.
     pub step: Option<u64>,
 }
@@ -24,8 +38,8 @@ pub(super) struct SampleRead {
 #[derive(Debug)]
 pub(super) struct Load {
     pub bytes: u64,
-    /// The need of what is needed soonest of it.
-    pub soonest: Option<Need>,
+    /// The priority of what is needed soonest of it.
+    pub soonest: Option<ReadPriority>,
 }
 
 /// Decides what is read next.

@@ -15,7 +15,7 @@ use feedline_order::{Epoch, SampleRequest};
 
 use super::super::Reading;
 use super::super::reader::{Fetched, Part};
-use super::Need;
+use super::order::ReadPriority;
 
 /// Bytes that are read between two checks whether the range is still wanted.
 const PIECE_BYTES: usize = 4 << 20;
@@ -94,7 +94,7 @@ impl Grouping {
 #[derive(Debug)]
 pub(super) struct PartRequest {
     pub request: SampleRequest,
-    pub need: Need,
+    pub priority: ReadPriority,
     pub target: ReadTarget,
 }
 
@@ -104,7 +104,7 @@ pub(super) struct ReadRange {
     pub target: ReadTarget,
     pub epoch: Epoch,
     /// That of the part needed first.
-    pub need: Need,
+    pub priority: ReadPriority,
     /// That of the buffer when the range was planned.
     pub generation: u64,
     pub parts: Vec<PartRequest>,
@@ -116,7 +116,7 @@ impl ReadRange {
         match self.target.merged(&part.target, grouping) {
             Some(target) if self.epoch == part.request.epoch => {
                 self.target = target;
-                self.need = self.need.min(part.need);
+                self.priority = self.priority.min(part.priority);
                 self.parts.push(part);
                 None
             }
@@ -195,7 +195,7 @@ pub(super) fn coalesce(mut parts: Vec<PartRequest>, grouping: Grouping) -> Vec<R
         ranges.extend(left.map(|part| ReadRange {
             target: part.target.clone(),
             epoch: part.request.epoch,
-            need: part.need,
+            priority: part.priority,
             generation: 0,
             parts: vec![part],
         }));
@@ -271,15 +271,15 @@ mod tests {
     fn coalesced(object: &Arc<dyn Object>, parts: &[(u64, Range<u64>)], grouping: Grouping) -> Vec<ReadRange> {
         let part = |(number, (id, range)): (usize, &(u64, Range<u64>))| PartRequest {
             request: SampleRequest { id: SampleId(*id), epoch: Epoch(0), occurrence: Occurrence(0) },
-            need: (0, number),
+            priority: ReadPriority { round: 0, place: number as u64 },
             target: ReadTarget::Range { object: Arc::clone(object), range: range.clone() },
         };
         let mut ranges = coalesce(parts.iter().enumerate().map(part).collect(), grouping);
         assert_eq!(ranges.iter().map(|range| range.parts.len()).sum::<usize>(), parts.len());
         for range in &ranges {
-            assert_eq!(Some(range.need), range.parts.iter().map(|part| part.need).min());
+            assert_eq!(Some(range.priority), range.parts.iter().map(|part| part.priority).min());
         }
-        ranges.sort_by_key(|range| range.need);
+        ranges.sort_by_key(|range| range.priority);
         ranges
     }
 

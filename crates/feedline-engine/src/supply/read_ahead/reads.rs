@@ -16,10 +16,9 @@ use feedline_data::store::{Answer, Fetch, StoreError};
 use feedline_order::{Epoch, SampleRequest};
 
 use super::super::reader::Part;
-use super::Need;
 use super::buffer::{Asking, Complete, ReadBuffer, TaskKey};
 use super::needs::Needs;
-use super::order::{Load, ReadOrder, SampleRead};
+use super::order::{Load, ReadOrder, ReadPriority, SampleRead};
 use super::range::{DiskReader, PartRequest, ReadRange, coalesce};
 use crate::metrics::{ReservoirSnapshot, TrafficMeter};
 
@@ -37,7 +36,7 @@ pub(super) struct Reads {
 struct State {
     buffer: ReadBuffer,
     /// Ranges that have not begun.
-    queue: BTreeMap<(Need, u64), ReadRange>,
+    queue: BTreeMap<(ReadPriority, u64), ReadRange>,
     fetches: HashMap<u64, UnderWay>,
     answers: VecDeque<(u64, Answer)>,
     numbers: u64,
@@ -102,7 +101,10 @@ impl State {
             if is_wanted(&self.buffer, first.get()) {
                 let under_way = || self.fetches.values().map(|under_way| &under_way.range);
                 let bytes = self.buffer.bytes() + under_way().map(|range| range.target.bytes()).sum::<u64>();
-                let soonest = under_way().map(|range| range.need).chain(self.buffer.soonest_ready()).min();
+                let soonest = under_way()
+                    .map(|range| range.priority)
+                    .chain(self.buffer.soonest_ready().map(ReadPriority::from))
+                    .min();
                 return order.has_room(first.get(), &Load { bytes, soonest }).then(|| {
                     let ((_, number), range) = first.remove_entry();
                     Next::Range(number, range)
@@ -269,12 +271,12 @@ impl Reads {
     fn plan(self: &Arc<Self>, generation: u64, chunk: &[SampleRead]) {
         let mut parts = Vec::with_capacity(chunk.len());
         let mut counts = Vec::with_capacity(chunk.len());
-        for &SampleRead { request, reading, need, .. } in chunk {
+        for &SampleRead { request, reading, priority, .. } in chunk {
             let targets = catch_unwind(AssertUnwindSafe(|| self.needs.needs(request, reading)));
             // Where that cannot be said, nothing is read: to load the sample will say why.
             let targets = targets.ok().and_then(Result::ok).unwrap_or_default();
             counts.push((request, targets.len()));
-            parts.extend(targets.into_iter().map(|target| PartRequest { request, need, target }));
+            parts.extend(targets.into_iter().map(|target| PartRequest { request, priority, target }));
         }
         let ranges = coalesce(parts, self.order.grouping());
         let mut complete = Complete::new();
@@ -286,7 +288,7 @@ impl Reads {
             for mut range in ranges {
                 range.generation = generation;
                 state.numbers += 1;
-                let key = (range.need, state.numbers);
+                let key = (range.priority, state.numbers);
                 state.queue.insert(key, range);
             }
         }

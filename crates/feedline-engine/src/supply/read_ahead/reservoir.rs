@@ -14,7 +14,7 @@ use feedline_order::{Epoch, EpochSequence, Occurrence, Rank, Reservoir, Reservoi
 
 use super::super::{Reading, Task};
 use super::buffer::{Asking, ReadBuffer};
-use super::order::{ReadOrder, SampleRead};
+use super::order::{ReadOrder, ReadPriority, SampleRead};
 use super::range::Grouping;
 use super::remaining::RemainingReads;
 use crate::machine::Machine;
@@ -128,8 +128,8 @@ impl ReadOrder for ReservoirOrder {
         let reads = |Asking { task, .. }: &Asking| {
             let walk = self.walk_of(task.course().epoch);
             let steps = self.turns(&walk, task).map(|turn| turn.map(|turn| walk.step_at(self.rank, turn)));
-            let (reading, need) = (Reading::Trimmed, task.need());
-            let read = |(request, step)| SampleRead { request, reading, need, step };
+            let (reading, priority) = (Reading::Trimmed, task.need().into());
+            let read = |(request, step)| SampleRead { request, reading, priority, step };
             task.wanted(&self.plan).into_iter().zip(steps).map(read).collect()
         };
         let reads = tasks.iter().map(reads).collect();
@@ -170,7 +170,7 @@ impl ReadOrder for ReservoirOrder {
                     chunk.push(SampleRead {
                         request,
                         reading: Reading::Trimmed,
-                        need: (0, chunk.len()),
+                        priority: ReadPriority { round: 0, place: chunk.len() as u64 },
                         step: Some(step),
                     });
                 }

@@ -9,7 +9,7 @@ use feedline_order::{Epoch, Occurrence, SampleRequest, Segments};
 use super::super::{LocalSupply, Reading};
 use super::buffer::{Asking, ReadBuffer};
 use super::needs::sequential_parts;
-use super::order::{Load, ReadOrder, SampleRead};
+use super::order::{Load, ReadOrder, ReadPriority, SampleRead};
 use super::range::{Grouping, ReadRange};
 
 /// Stored bytes that may wait for threads.
@@ -36,11 +36,11 @@ pub(super) struct SegmentOrder {
 
 impl ReadOrder for SegmentOrder {
     fn locate(&self, tasks: &[Asking]) -> Vec<Vec<SampleRead>> {
-        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        let round = self.requests.fetch_add(1, Ordering::Relaxed);
         let source = self.plan.source();
         let read = |request: SampleRequest| {
-            let need = (number, source.ordinal_of(request.id).unwrap_or_default() as usize);
-            SampleRead { request, reading: Reading::Trimmed, need, step: None }
+            let priority = ReadPriority { round, place: source.ordinal_of(request.id).unwrap_or_default() };
+            SampleRead { request, reading: Reading::Trimmed, priority, step: None }
         };
         tasks.iter().map(|asking| asking.task.wanted(&self.plan).into_iter().map(read).collect()).collect()
     }
