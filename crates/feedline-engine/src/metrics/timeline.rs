@@ -167,7 +167,7 @@ impl Recorder {
     }
 
     /// Books samples of a thread, of which nothing is left with it.
-    pub fn add_samples(&self, marks: &mut Marks) {
+    pub(crate) fn add_samples(&self, marks: &mut Marks) {
         marks.begin();
         if marks.samples.is_empty() {
             return;
@@ -189,7 +189,7 @@ impl Recorder {
     }
 
     /// Books that a sample went into another slot than it was prepared for, as in arrival order.
-    pub fn move_sample(&self, from: (u64, usize), (batch, slot): (u64, usize)) {
+    pub(crate) fn move_sample(&self, from: (u64, usize), (batch, slot): (u64, usize)) {
         if !self.has_timeline.load(Ordering::Relaxed) {
             return;
         }
