@@ -24,7 +24,7 @@ struct Record {
 
 /// Records by sample.
 #[derive(Debug, Default)]
-pub struct MemoryShelf {
+pub(crate) struct MemoryShelf {
     records: RwLock<HashMap<u64, Record>>,
     bytes: AtomicU64,
     limit: AtomicU64,
@@ -33,28 +33,28 @@ pub struct MemoryShelf {
 
 impl MemoryShelf {
     /// Room for at least `limit` bytes.
-    pub fn widen(&self, limit: u64) {
+    pub(crate) fn widen(&self, limit: u64) {
         if self.limit.fetch_max(limit, Ordering::Relaxed) < limit {
             self.is_full.store(false, Ordering::Relaxed);
         }
     }
 
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Relaxed)
     }
 
-    pub fn has(&self, id: u64) -> bool {
+    pub(crate) fn has(&self, id: u64) -> bool {
         self.records.read().unwrap_or_else(PoisonError::into_inner).contains_key(&id)
     }
 
     /// The record of a sample, if it was made from what has this stamp.
-    pub fn get(&self, id: u64, stamp: u64) -> Option<Arc<Vec<u8>>> {
+    pub(crate) fn get(&self, id: u64, stamp: u64) -> Option<Arc<Vec<u8>>> {
         let records = self.records.read().unwrap_or_else(PoisonError::into_inner);
         records.get(&id).filter(|record| record.stamp == stamp).map(|record| Arc::clone(&record.bytes))
     }
 
     /// Keeps a record if it fits; says whether it is new here.
-    pub fn put(&self, id: u64, stamp: u64, record: Arc<Vec<u8>>) -> bool {
+    pub(crate) fn put(&self, id: u64, stamp: u64, record: Arc<Vec<u8>>) -> bool {
         let taken = |record: &[u8]| record.len() as u64 + RECORD_OVERHEAD;
         let bytes = taken(&record);
         let limit = self.limit.load(Ordering::Relaxed);

@@ -28,7 +28,7 @@ const PIXELS_PART: u8 = 5;
 const TRIMMED: u8 = 6;
 
 /// Writes the fields of a sample that will be needed by others too; `None` if a part of one is not there.
-pub fn write(sample: &Sample<'_>) -> Option<Vec<u8>> {
+pub(crate) fn write(sample: &Sample<'_>) -> Option<Vec<u8>> {
     let is_all_there = |value: &Value<'_>| match value {
         Value::Bytes(encoded) => encoded.is_whole(),
         Value::Pixels(pixels) => pixels.excerpt.is_none(),
@@ -39,7 +39,7 @@ pub fn write(sample: &Sample<'_>) -> Option<Vec<u8>> {
 
 /// Writes the fields of a sample as they are; `None` if a part of one is not there that cannot be told, or the system has no
 /// memory for it.
-pub fn write_parts(sample: &Sample<'_>) -> Option<Vec<u8>> {
+pub(crate) fn write_parts(sample: &Sample<'_>) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     // One byte more, for how it is packed.
     out.try_reserve_exact(sample.values().map(|(_, value)| value.content_bytes() + 256).sum::<usize>() + 1).ok()?;
@@ -104,7 +104,7 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// The place in the chain at which a sample goes on: the ops behind it may need only a part of a field.
 #[derive(Clone, Copy, Debug)]
-pub struct Resume<'a> {
+pub(crate) struct Resume<'a> {
     /// The plan whose ops follow.
     pub plan: &'a Plan,
     /// How many of them are done.
@@ -114,7 +114,7 @@ pub struct Resume<'a> {
 }
 
 /// Gives a sample its fields from a record; `None` if these are not the bytes of a sample.
-pub fn read(
+pub(crate) fn read(
     record: &[u8],
     sample: &mut Sample<'_>,
     resume: Resume<'_>,

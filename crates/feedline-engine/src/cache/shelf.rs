@@ -53,7 +53,7 @@ struct Files {
 
 impl Shelf {
     /// Longer records are refused, and taken for damage when they are read.
-    pub const MOST_RECORD_BYTES: usize = 1 << 30;
+    pub(crate) const MOST_RECORD_BYTES: usize = 1 << 30;
 
     /// The shelf in the folder `below` a cache folder, which is made when something is put on it. It takes no more than
     /// `limit` bytes, but for one record of each other process that appends at the same moment.
@@ -63,14 +63,14 @@ impl Shelf {
     }
 
     /// Bytes of the other shelves in the same place.
-    pub fn bytes_beside(folder: &Path) -> u64 {
+    pub(crate) fn bytes_beside(folder: &Path) -> u64 {
         let places = folder.parent().and_then(|parent| fs::read_dir(parent).ok()).into_iter().flatten().flatten();
         let others = places.map(|entry| entry.path()).filter(|path| path != folder);
         others.filter_map(|path| fs::symlink_metadata(path.join(RECORDS)).ok()).map(|meta| meta.len()).sum()
     }
 
     /// Whether something can be put on it, as far as is known.
-    pub fn takes_records(&self) -> bool {
+    pub(crate) fn takes_records(&self) -> bool {
         !self.has_failed.load(Ordering::Relaxed)
     }
 

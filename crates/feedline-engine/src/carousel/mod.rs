@@ -15,5 +15,5 @@ mod ring;
 mod run;
 
 pub use content::{BadSlot, Content, Making};
-pub use ring::{JobId, Leased, Ring};
+pub use ring::{JobId, Leased};
 pub use run::{Carousel, CarouselSnapshot, Memory};

@@ -17,14 +17,14 @@ pub(super) struct JobPace {
 
 impl JobPace {
     /// Books that it has nothing to read; says whether that is new.
-    pub fn wait(&mut self, now: Instant) -> bool {
+    pub(super) fn wait(&mut self, now: Instant) -> bool {
         let is_new = self.waits.is_none();
         self.waits.get_or_insert(now);
         is_new
     }
 
     /// Books that it was given a segment.
-    pub fn lease(&mut self, now: Instant) {
+    pub(super) fn lease(&mut self, now: Instant) {
         let read_until = self.waits.take().unwrap_or(now);
         if let Some(leased) = self.leased.replace(now) {
             let reads = read_until.saturating_duration_since(leased).as_secs_f64();
@@ -33,7 +33,7 @@ impl JobPace {
     }
 
     /// When it will wait for a segment that it reads after `before` others.
-    pub fn due(&self, before: usize, now: Instant) -> Instant {
+    pub(super) fn due(&self, before: usize, now: Instant) -> Instant {
         match (self.waits, self.leased) {
             (Some(since), _) => since + Duration::from_secs_f64(self.reads * before as f64),
             (None, Some(leased)) => leased + Duration::from_secs_f64(self.reads * (before + 1) as f64),

@@ -35,7 +35,7 @@ pub struct JobId(pub u64);
 
 /// Live segments and the jobs that read them.
 #[derive(Debug)]
-pub struct Ring<T> {
+pub(super) struct Ring<T> {
     segments: Segments,
     limit: usize,
     ahead: usize,
@@ -84,7 +84,7 @@ struct Given {
 
 /// Something to be produced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ordered {
+pub(super) struct Ordered {
     /// Its number at the ring.
     pub number: u64,
     /// What it is.
@@ -159,7 +159,7 @@ impl<T: Clone> Ring<T> {
     }
 
     /// The jobs that a segment is produced for, and how many others each of them will read before it.
-    pub fn wanted_by(&self, number: u64) -> impl Iterator<Item = (JobId, usize)> {
+    pub(crate) fn wanted_by(&self, number: u64) -> impl Iterator<Item = (JobId, usize)> {
         let wanted = self.live.get(&number).into_iter().flat_map(|live| live.wanted.iter().copied());
         let place = move |job: &JobId| self.jobs.get(job)?.given.iter().position(|given| given.number == number);
         wanted.filter_map(move |job| Some((job, place(&job)?)))
@@ -181,7 +181,7 @@ impl<T: Clone> Ring<T> {
     }
 
     /// Whether another job can be served: there is room for what it reads beside what others hold.
-    pub fn has_room_for_job(&self) -> bool {
+    pub(crate) fn has_room_for_job(&self) -> bool {
         self.leased() + 2 <= self.limit
     }
 
@@ -338,7 +338,7 @@ impl<T: Clone> Ring<T> {
     }
 
     /// Books what was produced.
-    pub fn publish(&mut self, number: u64, content: T) {
+    pub(crate) fn publish(&mut self, number: u64, content: T) {
         if let Some(live) = self.live.get_mut(&number) {
             live.content = Some(content);
         }

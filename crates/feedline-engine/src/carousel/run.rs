@@ -15,7 +15,8 @@ use feedline_memory::{Pool, Slab};
 use feedline_order::{Epoch, Segments};
 
 use super::pace::JobPace;
-use super::{BadSlot, Content, JobId, Leased, Making, Ring};
+use super::ring::Ring;
+use super::{BadSlot, Content, JobId, Leased, Making};
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::metrics::{Phase, Snapshot, StallMeter};

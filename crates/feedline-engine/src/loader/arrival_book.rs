@@ -24,14 +24,14 @@ struct Book {
 }
 
 impl ArrivalBook {
-    pub fn new(plan: &Plan) -> Self {
+    pub(super) fn new(plan: &Plan) -> Self {
         let path = plan.config().arrival_log.clone();
         let tally = Tally::new(plan.settings().batch_size);
         Self(Mutex::new(Book { path, log: None, next: (Epoch(0), 0, 0), tally }))
     }
 
     /// Books a batch. If it cannot be logged it must not be delivered.
-    pub fn book(&self, before: &Cursor, numbers: &[u64], plan: &Plan, costs: &Costs) -> Result<(), Error> {
+    pub(super) fn book(&self, before: &Cursor, numbers: &[u64], plan: &Plan, costs: &Costs) -> Result<(), Error> {
         let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         book.write(before, numbers, plan)?;
         let visits = plan.sequence().epoch(before.epoch);
@@ -49,7 +49,7 @@ impl ArrivalBook {
     }
 
     /// What was counted of the epoch that was delivered last.
-    pub fn report(&self, epoch: Option<Epoch>, plan: &Plan) -> Option<OrderReport> {
+    pub(super) fn report(&self, epoch: Option<Epoch>, plan: &Plan) -> Option<OrderReport> {
         let book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_asked = epoch.is_none_or(|epoch| epoch == book.next.0);
         is_asked.then(|| book.tally.report(plan.max_displacement()))

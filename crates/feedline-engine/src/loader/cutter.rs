@@ -59,14 +59,14 @@ struct Copied {
 }
 
 impl Cutter {
-    pub fn new(plan: &Arc<Plan>, production: Arc<Plan>) -> Self {
+    pub(super) fn new(plan: &Arc<Plan>, production: Arc<Plan>) -> Self {
         let pool = Pool::new(plan.layout().slab().clone(), 4);
         let (plan, segments) = (Arc::clone(plan), plan.segments().clone());
         Self { plan, production, segments, held: None, begun: None, past: Vec::new(), pool }
     }
 
     /// Forgets what is held; of what the user keeps arrays it stays known.
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         if let Some((segment, _)) = self.held.take() {
             self.past.push(Arc::downgrade(&segment.lease));
         }
@@ -74,7 +74,7 @@ impl Cutter {
     }
 
     /// Takes a segment, of which `received` samples were received before. The one before it is used up.
-    pub fn add(&mut self, segment: Segment, received: u64) {
+    pub(super) fn add(&mut self, segment: Segment, received: u64) {
         debug_assert!(self.held.is_none(), "a segment comes when the one before it is used up");
         self.held = Some((segment, received));
     }
@@ -88,12 +88,12 @@ impl Cutter {
     }
 
     /// Samples that are there and in no batch yet.
-    pub fn samples(&self) -> usize {
+    pub(super) fn samples(&self) -> usize {
         self.begun.as_ref().map_or(0, |begun| begun.ids.len()) + self.left()
     }
 
     /// Whether a batch of `len` samples can be cut. If not, what is there of it is copied, so that the next segment can come.
-    pub fn has(&mut self, len: usize) -> Result<bool, Error> {
+    pub(super) fn has(&mut self, len: usize) -> Result<bool, Error> {
         if self.samples() >= len {
             return Ok(true);
         }
@@ -106,7 +106,7 @@ impl Cutter {
     }
 
     /// Cuts a batch of `len` samples, which are there.
-    pub fn cut(&mut self, len: usize) -> Result<Cutting, Error> {
+    pub(super) fn cut(&mut self, len: usize) -> Result<Cutting, Error> {
         self.past.retain(|lease| lease.strong_count() > 0);
         let may_view = self.held.as_ref().is_some_and(|(segment, _)| segment.can_be_kept)
             && self.begun.is_none()

@@ -66,7 +66,7 @@ pub enum Next {
 }
 
 impl Progress {
-    pub fn check(&self, iteration: Iteration) -> Result<(), Error> {
+    pub(super) fn check(&self, iteration: Iteration) -> Result<(), Error> {
         match iteration {
             _ if self.is_closed => Err(Error::Closed),
             iteration if self.iteration == iteration => Ok(()),
@@ -74,18 +74,18 @@ impl Progress {
         }
     }
 
-    pub fn upcoming_epoch(&self) -> Epoch {
+    pub(super) fn upcoming_epoch(&self) -> Epoch {
         Epoch(self.received.epoch().0 + u64::from(self.stage == Stage::Under))
     }
 
     /// Goes to the beginning of an epoch.
-    pub fn jump(&mut self, epoch: Epoch) {
+    pub(super) fn jump(&mut self, epoch: Epoch) {
         let mut received = self.received.clone();
         received.jump(epoch);
         self.go_on_from(received);
     }
 
-    pub fn go_on_from(&mut self, received: Received) {
+    pub(super) fn go_on_from(&mut self, received: Received) {
         self.stage = Stage::Fresh;
         self.iterating = None;
         if let Some(run) = &self.run {

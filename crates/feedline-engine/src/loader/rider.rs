@@ -42,7 +42,7 @@ struct Progress {
 
 impl Rider {
     /// Goes on from a place; `production` is the plan that segments are made by.
-    pub fn new(
+    pub(super) fn new(
         plan: &Arc<Plan>,
         production: &Arc<Plan>,
         feed: Arc<dyn Feed>,

@@ -128,7 +128,7 @@ impl Standing {
     }
 
     /// Says which part of their time the run's threads compute.
-    pub fn set_computing(&self, part: f64) {
+    pub(crate) fn set_computing(&self, part: f64) {
         let weight = (part * f64::from(CORE)) as u32;
         self.weight.store(weight.clamp(LEAST, CORE), Ordering::Relaxed);
     }

@@ -2,22 +2,22 @@
 
 use std::time::{Duration, Instant};
 
-pub use std::sync::atomic::{AtomicBool, Ordering};
-pub use std::sync::{Mutex, MutexGuard};
-pub use std::thread::{Thread, current};
+pub(super) use std::sync::atomic::{AtomicBool, Ordering};
+pub(super) use std::sync::{Mutex, MutexGuard};
+pub(super) use std::thread::{Thread, current};
 
 /// Until when a thread waits.
 #[derive(Debug)]
-pub struct Deadline(Instant);
+pub(super) struct Deadline(Instant);
 
 impl Deadline {
     /// After `time`.
-    pub fn after(time: Duration) -> Self {
+    pub(super) fn after(time: Duration) -> Self {
         Self(Instant::now() + time)
     }
 
     /// Waits until it is woken, the time is over or the system says so; `false` if it was over before.
-    pub fn park(&self) -> bool {
+    pub(super) fn park(&self) -> bool {
         let left = self.0.saturating_duration_since(Instant::now());
         if !left.is_zero() {
             std::thread::park_timeout(left);

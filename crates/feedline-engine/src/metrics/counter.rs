@@ -42,7 +42,7 @@ impl Counter {
     }
 
     /// Adds a time.
-    pub fn add_time(&self, time: Duration) {
+    pub(crate) fn add_time(&self, time: Duration) {
         self.add(time.as_nanos() as u64);
     }
 

@@ -35,7 +35,7 @@ impl ReadMeter {
     }
 
     /// Books bytes that were read.
-    pub fn add_bytes(&self, bytes: usize) {
+    pub(crate) fn add_bytes(&self, bytes: usize) {
         self.bytes.add(bytes as u64);
     }
 
@@ -58,7 +58,7 @@ pub struct SeekMeter {
 
 impl SeekMeter {
     /// Books a file that was walked.
-    pub fn add_made(&self, busy: Duration, is_seekable: bool, bytes: usize) {
+    pub(crate) fn add_made(&self, busy: Duration, is_seekable: bool, bytes: usize) {
         let counter = if is_seekable { &self.made } else { &self.not_seekable };
         counter.add(1);
         self.busy.add_time(busy);
@@ -66,7 +66,7 @@ impl SeekMeter {
     }
 
     /// Books a sample of which an index said what to read.
-    pub fn add_used(&self) {
+    pub(crate) fn add_used(&self) {
         self.used.add(1);
     }
 
@@ -94,23 +94,23 @@ pub struct CacheMeter {
 
 impl CacheMeter {
     /// Books a sample that was there.
-    pub fn add_hit(&self) {
+    pub(crate) fn add_hit(&self) {
         self.hits.add(1);
     }
 
     /// Books a sample that was not.
-    pub fn add_miss(&self) {
+    pub(crate) fn add_miss(&self) {
         self.misses.add(1);
     }
 
     /// Books what was put into memory.
-    pub fn add_to_memory(&self, bytes: usize) {
+    pub(crate) fn add_to_memory(&self, bytes: usize) {
         self.memory_bytes.add(bytes as u64);
         self.memory_samples.add(1);
     }
 
     /// Books what was put on disk.
-    pub fn add_to_disk(&self, bytes: usize) {
+    pub(crate) fn add_to_disk(&self, bytes: usize) {
         self.disk_bytes.add(bytes as u64);
     }
 

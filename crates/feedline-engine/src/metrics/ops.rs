@@ -94,7 +94,7 @@ impl Tally {
     }
 
     /// Books a sample that was loaded.
-    pub fn add_loading(&mut self, busy: Duration) {
+    pub(crate) fn add_loading(&mut self, busy: Duration) {
         let nanos = busy.as_nanos() as u64;
         self.loading_nanos += nanos;
         self.loaded += 1;
@@ -102,7 +102,7 @@ impl Tally {
     }
 
     /// Books one application of an op, which may have been looked at.
-    pub fn add_op(&mut self, number: usize, busy: Duration, look: Option<Look>) {
+    pub(crate) fn add_op(&mut self, number: usize, busy: Duration, look: Option<Look>) {
         let (op, nanos) = (&mut self.ops[number], busy.as_nanos() as u64);
         op.busy_nanos += nanos;
         op.samples += 1;

@@ -26,12 +26,12 @@ pub struct ThreadTotals {
 
 impl ThreadMeter {
     /// Books time in which a thread had nothing to do.
-    pub fn add_idle(&self, idle: Duration) {
+    pub(crate) fn add_idle(&self, idle: Duration) {
         self.idle.add_time(idle);
     }
 
     /// Books time in which a thread waited for memory.
-    pub fn add_memory(&self, waited: Duration) {
+    pub(crate) fn add_memory(&self, waited: Duration) {
         self.memory.add_time(waited);
     }
 

@@ -169,7 +169,7 @@ impl Recorder {
     }
 
     /// Books samples of a thread, of which nothing is left with it.
-    pub fn add_samples(&self, marks: &mut Marks) {
+    pub(crate) fn add_samples(&self, marks: &mut Marks) {
         marks.begin();
         if marks.samples.is_empty() {
             return;
@@ -191,7 +191,7 @@ impl Recorder {
     }
 
     /// Books that a sample went into another slot than it was prepared for, as in arrival order.
-    pub fn move_sample(&self, from: SlotRef, to: SlotRef) {
+    pub(crate) fn move_sample(&self, from: SlotRef, to: SlotRef) {
         if !self.has_timeline.load(Ordering::Relaxed) {
             return;
         }

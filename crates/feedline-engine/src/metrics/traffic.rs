@@ -53,7 +53,7 @@ impl TrafficMeter {
     }
 
     /// Books a sample that came in a form.
-    pub fn add_candidate(&self, name: &str) {
+    pub(crate) fn add_candidate(&self, name: &str) {
         let mut sums = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match sums.candidates.get_mut(name) {
             Some(samples) => *samples += 1,

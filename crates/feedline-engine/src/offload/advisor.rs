@@ -36,7 +36,7 @@ const UNKNOWN_BYTES: u64 = 128 << 10;
 
 /// Decides for one run.
 #[derive(Debug)]
-pub struct Advisor {
+pub(crate) struct Advisor {
     plan: Arc<Plan>,
     policy: Policy,
     names: BTreeMap<Form, String>,
@@ -125,7 +125,7 @@ impl Advisor {
     }
 
     /// Bytes that will come for it, about.
-    pub fn expected_bytes(&self, wanted: SampleRequest, form: Form) -> u64 {
+    pub(crate) fn expected_bytes(&self, wanted: SampleRequest, form: Form) -> u64 {
         let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
         let mean = measured.bytes.checked_div(measured.samples).unwrap_or(UNKNOWN_BYTES);
         let stored = self.stored_bytes(wanted).unwrap_or(mean);
@@ -155,7 +155,7 @@ impl Advisor {
     }
 
     /// Whether all forms of the next sample are to be tried.
-    pub fn wants_trials(&self) -> bool {
+    pub(crate) fn wants_trials(&self) -> bool {
         let asked = self.asked.fetch_add(1, Ordering::Relaxed);
         self.policy.measures() && (asked < self.first_trials() || asked.is_multiple_of(TRIALS_EVERY))
     }
@@ -166,7 +166,7 @@ impl Advisor {
     }
 
     /// Books what all forms of a sample take.
-    pub fn note_trials(&self, wanted: SampleRequest, spent: &Spent) {
+    pub(crate) fn note_trials(&self, wanted: SampleRequest, spent: &Spent) {
         self.keep_stored(wanted, spent.stored_bytes);
         let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
         let known = spent.trials.iter().filter(|trial| self.names.contains_key(&trial.form));
@@ -182,7 +182,7 @@ impl Advisor {
     }
 
     /// Books that a sample could not be tried.
-    pub fn note_failed_trials(&self) {
+    pub(crate) fn note_failed_trials(&self) {
         self.measured.lock().unwrap_or_else(PoisonError::into_inner).trials += 1;
     }
 
@@ -198,7 +198,7 @@ impl Advisor {
     }
 
     /// Looks at how fast everything is, and decides anew, now and then.
-    pub fn observe(&self, metrics: &Metrics, link: Option<f64>) {
+    pub(crate) fn observe(&self, metrics: &Metrics, link: Option<f64>) {
         if !self.policy.measures() {
             return;
         }

@@ -49,7 +49,7 @@ pub(super) struct Decision {
 
 impl Rule {
     /// The form of a sample of so many stored bytes, if they are known.
-    pub fn form_of(&self, id: SampleId, stored: Option<u64>) -> Form {
+    pub(super) fn form_of(&self, id: SampleId, stored: Option<u64>) -> Form {
         match self {
             Self::Raw => Form::RAW,
             Self::Share { form, tenths } => {
@@ -87,7 +87,7 @@ impl Situation {
     }
 
     /// Decides for a policy.
-    pub fn decide(&self, policy: Policy) -> Decision {
+    pub(super) fn decide(&self, policy: Policy) -> Decision {
         let before = self.times(|_| Form::RAW);
         match policy {
             Policy::FastFlow => self.share(before),

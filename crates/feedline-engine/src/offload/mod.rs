@@ -19,5 +19,5 @@ mod rates;
 mod report;
 mod steps;
 
-pub use advisor::Advisor;
+pub(crate) use advisor::Advisor;
 pub use report::{Candidate, OffloadReport, SamplePoint, Throughput};

@@ -28,7 +28,7 @@ pub(super) struct Price {
 
 impl Models {
     /// Books what a form took for a sample of so many stored bytes.
-    pub fn add(&mut self, stored: u64, trial: Trial) {
+    pub(super) fn add(&mut self, stored: u64, trial: Trial) {
         let new = || Model { bytes: Fit::default(), nanos: Fit::default(), least: trial };
         let model = self.0.entry(trial.form).or_insert_with(new);
         model.bytes.add(stored as f64, trial.bytes as f64);
@@ -38,7 +38,7 @@ impl Models {
     }
 
     /// What a form takes for a sample, if it was ever tried.
-    pub fn price(&self, form: Form, stored: u64) -> Option<Price> {
+    pub(super) fn price(&self, form: Form, stored: u64) -> Option<Price> {
         let Model { bytes, nanos, least } = self.0.get(&form)?;
         let size = stored as f64;
         // Stored bytes are sent as they are.
@@ -47,7 +47,7 @@ impl Models {
     }
 
     /// Forms that were tried.
-    pub fn forms(&self) -> impl Iterator<Item = Form> {
+    pub(super) fn forms(&self) -> impl Iterator<Item = Form> {
         self.0.keys().copied()
     }
 }

@@ -17,7 +17,7 @@ pub(super) struct Rates {
 
 impl Rates {
     /// What a sample needs of each resource.
-    pub fn times(&self, bytes: f64, storage_seconds: f64, local_seconds: f64) -> Times {
+    pub(super) fn times(&self, bytes: f64, storage_seconds: f64, local_seconds: f64) -> Times {
         Times {
             step: self.step,
             prepare: local_seconds / self.cores,

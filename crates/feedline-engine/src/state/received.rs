@@ -34,7 +34,7 @@ impl Received {
     }
 
     /// Nothing of the segments of `plan`.
-    pub fn nothing_shared(plan: &Plan) -> Self {
+    pub(crate) fn nothing_shared(plan: &Plan) -> Self {
         Self::from(Ride::new(plan.segments()))
     }
 

@@ -16,8 +16,8 @@ use feedline_data::store::StoreError;
 use feedline_order::SampleId;
 use serde::Serialize;
 
+use super::seek::{Found, SeekIndexes};
 use crate::metrics::SeekMeter;
-use crate::supply::{Found, SeekIndexes};
 
 /// How often the caller is told.
 const TELL_EVERY: Duration = Duration::from_millis(50);

@@ -26,8 +26,7 @@ pub(crate) use choose::supply_for;
 pub use indexing::{Indexed, index_source};
 pub use local::LocalSupply;
 pub use near::{NearPreparer, NearWorkspace, PrepareError};
-pub use prefix_cache::PrefixCache;
-pub use seek::{Found, SeekIndexes};
+use prefix_cache::PrefixCache;
 pub use task::Task;
 
 use crate::metrics::{Metrics, ReservoirSnapshot, TrafficMeter};

@@ -38,7 +38,7 @@ const MEASURED_SHARE: u64 = 8;
 
 /// A supply that keeps what it can.
 #[derive(Debug)]
-pub struct PrefixCache {
+pub(super) struct PrefixCache {
     plan: Arc<Plan>,
     inner: Arc<dyn Supply>,
     /// The place in the chain at which samples are kept, once it is known.

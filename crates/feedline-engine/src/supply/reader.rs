@@ -33,7 +33,7 @@ pub(super) struct Fetched {
 
 impl Reader<'_> {
     /// Fills `target` from `offset` on.
-    pub fn read_at(
+    pub(super) fn read_at(
         &self,
         object: &dyn Object,
         offset: u64,

@@ -21,7 +21,7 @@ use crate::metrics::SeekMeter;
 
 /// The indexes of the pictures of one field.
 #[derive(Debug)]
-pub struct SeekIndexes {
+pub(super) struct SeekIndexes {
     field: String,
     shelf: Option<Shelf>,
     memory: MemoryShelf,
@@ -34,7 +34,7 @@ const MOST_INDEX_BYTES: usize = 64 << 20;
 
 /// What is known of a sample's index.
 #[derive(Debug)]
-pub enum Found {
+pub(super) enum Found {
     /// It is here.
     Index(SeekIndex),
     /// The file has none: it is not a baseline JPEG.
@@ -54,7 +54,7 @@ impl SeekIndexes {
     }
 
     /// Whether indexes can be kept for later runs, as far as is known.
-    pub fn can_keep(&self) -> bool {
+    pub(crate) fn can_keep(&self) -> bool {
         self.shelf.as_ref().is_some_and(Shelf::takes_records)
     }
 

@@ -48,7 +48,7 @@ struct OpenVolume<'a> {
 }
 
 impl Volumes {
-    pub fn new(plan: &Plan, cache_folder: Option<&CacheFolder>) -> Self {
+    pub(super) fn new(plan: &Plan, cache_folder: Option<&CacheFolder>) -> Self {
         let source = plan.source();
         let volume = |(name, kind): (&Arc<str>, &Kind)| {
             let Kind::Volume(kind) = *kind else { return None };
@@ -61,7 +61,7 @@ impl Volumes {
     }
 
     /// Whether a label will have to be searched for its foreground before a sample is loaded.
-    pub fn effort(&self, plan: &Plan, wanted: SampleRequest) -> Effort {
+    pub(super) fn effort(&self, plan: &Plan, wanted: SampleRequest) -> Effort {
         let is_searched = |field: &VolumeField| {
             field.kind.is_label
                 && plan.chain().ahead_from(0, wanted).will_ask_for_foreground(&field.name)
@@ -71,7 +71,7 @@ impl Volumes {
     }
 
     /// Gives a sample its volumes.
-    pub fn load(&self, plan: &Plan, loading: Loading<'_, '_>) -> Result<(), SupplyError> {
+    pub(super) fn load(&self, plan: &Plan, loading: Loading<'_, '_>) -> Result<(), SupplyError> {
         let Loading { request: wanted, reading, sample, workspace, metrics } = loading;
         let mut volumes = Vec::with_capacity(self.fields.len());
         for field in &self.fields {

@@ -13,7 +13,7 @@ pub trait Numbers: Serialize {
 
 impl Routes {
     /// `/stats`, `/metrics` and `/health` of a process that `read` gives in numbers.
-    pub fn of_numbers<N: Numbers>(read: impl Fn() -> N + Clone + Send + Sync + 'static) -> Self {
+    pub(crate) fn of_numbers<N: Numbers>(read: impl Fn() -> N + Clone + Send + Sync + 'static) -> Self {
         let metrics = read.clone();
         Self::default()
             .with("/health", || Page::text("serving\n"))

@@ -74,7 +74,7 @@ impl Exposition {
     }
 
     /// Adds a number that comes and goes.
-    pub fn gauge(&mut self, name: &'static str, help: &'static str, value: impl Number) {
+    pub(crate) fn gauge(&mut self, name: &'static str, help: &'static str, value: impl Number) {
         self.gauges(name, help, [], [([""; 0], value)]);
     }
 
@@ -91,7 +91,7 @@ impl Exposition {
     }
 
     /// Adds one number that comes and goes for each combination of values that some labels have.
-    pub fn gauges<const N: usize, L: Into<String>, V: Number>(
+    pub(crate) fn gauges<const N: usize, L: Into<String>, V: Number>(
         &mut self,
         name: &'static str,
         help: &'static str,

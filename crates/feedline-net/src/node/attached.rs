@@ -116,7 +116,7 @@ impl fmt::Debug for Attached {
 
 impl Attached {
     /// Attaches to the node at `socket` with what jobs served together have in common, and where this one goes on.
-    pub fn attach(socket: &Path, plan: &Plan, key: u128, route: Route) -> Result<Self, AttachError> {
+    pub(super) fn attach(socket: &Path, plan: &Plan, key: u128, route: Route) -> Result<Self, AttachError> {
         let stream = Place::connect(socket)?;
         let wire = |source| AttachError::Wire { socket: socket.to_owned(), source };
         let (sender, mut receiver) = split(stream).map_err(|error| wire(error.into()))?;
@@ -162,13 +162,13 @@ impl Attached {
     }
 
     /// Goes on from somewhere else; what was lent before is not meant any more.
-    pub fn change(&self, route: Route) -> Result<(), Error> {
+    pub(super) fn change(&self, route: Route) -> Result<(), Error> {
         let generation = self.link.generation.fetch_add(1, Ordering::Relaxed) + 1;
         self.say(&FromJob::Change { generation, route })
     }
 
     /// Waits up to `timeout` for the next piece of memory, with up to `ahead` of them asked for at once.
-    pub fn next_within(&self, ahead: u64, timeout: Duration) -> Result<Option<Lent>, Error> {
+    pub(super) fn next_within(&self, ahead: u64, timeout: Duration) -> Result<Option<Lent>, Error> {
         let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         let deadline = Instant::now() + timeout;
         let mut unsaid = None;

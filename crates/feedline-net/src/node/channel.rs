@@ -28,7 +28,7 @@ const SEND_TIME: Duration = Duration::from_secs(20);
 
 /// The sending half of a connection.
 #[derive(Debug)]
-pub struct Sender {
+pub(super) struct Sender {
     stream: Mutex<(UnixStream, Sequence)>,
     /// The same, to be ended by one who cannot wait for the lock.
     ending: UnixStream,
@@ -36,14 +36,14 @@ pub struct Sender {
 
 /// The receiving half.
 #[derive(Debug)]
-pub struct Receiver {
+pub(super) struct Receiver {
     stream: UnixStream,
     sequence: Sequence,
     descriptors: VecDeque<OwnedFd>,
 }
 
 /// Both halves of a connection.
-pub fn split(stream: UnixStream) -> io::Result<(Sender, Receiver)> {
+pub(super) fn split(stream: UnixStream) -> io::Result<(Sender, Receiver)> {
     let (receiving, ending) = (stream.try_clone()?, stream.try_clone()?);
     stream.set_write_timeout(Some(SEND_TIME))?;
     let (sequence, descriptors) = (Sequence::default(), VecDeque::new());
@@ -53,7 +53,7 @@ pub fn split(stream: UnixStream) -> io::Result<(Sender, Receiver)> {
 
 impl Sender {
     /// Sends a message, and a descriptor with it.
-    pub fn send(&self, message: &impl Serialize, descriptor: Option<BorrowedFd<'_>>) -> Result<(), WireError> {
+    pub(super) fn send(&self, message: &impl Serialize, descriptor: Option<BorrowedFd<'_>>) -> Result<(), WireError> {
         let (frame, mut bytes) = (Frame::new(0, message, Vec::new())?, Vec::new());
         let mut guard = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         let (stream, sequence) = &mut *guard;
@@ -66,7 +66,7 @@ impl Sender {
     }
 
     /// Ends the connection, both ways.
-    pub fn end(&self) {
+    pub(super) fn end(&self) {
         // One that has ended needs no end.
         self.ending.shutdown(Shutdown::Both).unwrap_or_default();
     }
@@ -87,7 +87,7 @@ fn send_with(stream: &UnixStream, bytes: &[u8], descriptor: BorrowedFd<'_>) -> i
 
 impl Receiver {
     /// Receives a message, and the descriptor that came with it; `None` if the other side has ended the connection.
-    pub fn receive<T: DeserializeOwned>(&mut self) -> Result<Option<(T, Option<OwnedFd>)>, WireError> {
+    pub(super) fn receive<T: DeserializeOwned>(&mut self) -> Result<Option<(T, Option<OwnedFd>)>, WireError> {
         let mut sequence = std::mem::take(&mut self.sequence);
         let frame = Frame::read(&mut *self, &mut sequence, MOST_BYTES);
         self.sequence = sequence;
@@ -98,13 +98,13 @@ impl Receiver {
     }
 
     /// Who is at the other end: the number of the user and of the process.
-    pub fn peer(&self) -> io::Result<(u32, u32)> {
+    pub(super) fn peer(&self) -> io::Result<(u32, u32)> {
         let peer = rustix::net::sockopt::socket_peercred(self.stream.as_fd())?;
         Ok((peer.uid.as_raw(), peer.pid.as_raw_nonzero().get().cast_unsigned()))
     }
 
     /// Limits how long it waits for anything.
-    pub fn set_patience(&self, patience: Option<std::time::Duration>) -> io::Result<()> {
+    pub(super) fn set_patience(&self, patience: Option<std::time::Duration>) -> io::Result<()> {
         self.stream.set_read_timeout(patience)
     }
 }

@@ -11,11 +11,11 @@ use feedline_order::{Epoch, Position, Rank, SampleId};
 use serde::{Deserialize, Serialize};
 
 /// The version of everything in this file. Both sides have the same.
-pub const PROTOCOL: u32 = 4;
+pub(super) const PROTOCOL: u32 = 4;
 
 /// What a job says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum FromJob {
+pub(super) enum FromJob {
     /// The first of all: who the job is, and what it wants.
     Attach {
         /// The version of the protocol.
@@ -54,7 +54,7 @@ pub enum FromJob {
 
 /// The plan of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct JobPlan {
+pub(super) struct JobPlan {
     /// The plan as TOML, which is the same for all ranks.
     pub text: String,
     /// The job's rank among the processes that share an epoch.
@@ -63,7 +63,7 @@ pub struct JobPlan {
 
 /// How a job goes through the data, and where it stands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Route {
+pub(super) enum Route {
     /// Through all of it, segment by segment, beside other jobs.
     Ride(RideState),
     /// Through the share of its rank, batch by batch in the order of its plan; the state as JSON.
@@ -72,14 +72,14 @@ pub enum Route {
 
 impl Route {
     /// The share of a rank, from `cursor` on.
-    pub fn share(cursor: &Cursor, plan: &Plan) -> Self {
+    pub(super) fn share(cursor: &Cursor, plan: &Plan) -> Self {
         Self::Share(serde_json::to_string(&cursor.to_state(plan)).expect("a state is plain data"))
     }
 }
 
 /// What a node says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum FromNode {
+pub(super) enum FromNode {
     /// The job is on.
     Attached,
     /// The job cannot be served.
@@ -107,7 +107,7 @@ pub enum FromNode {
 
 /// A segment in shared memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SegmentMessage {
+pub(super) struct SegmentMessage {
     pub generation: u64,
     pub number: u64,
     pub epoch: Epoch,
@@ -121,7 +121,7 @@ pub struct SegmentMessage {
 
 /// A batch in shared memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct BatchMessage {
+pub(super) struct BatchMessage {
     pub generation: u64,
     pub number: u64,
     pub samples: u64,

@@ -35,7 +35,7 @@ pub(super) enum Nth {
 
 impl JobMeter {
     /// A job of a process that shares samples with others of the same key.
-    pub fn new(process: u32, key: u128) -> Self {
+    pub(super) fn new(process: u32, key: u128) -> Self {
         let zero = || AtomicU64::new(0);
         let (epoch, segments, samples) = (zero(), zero(), zero());
         let (waiting, stalls) = (Mutex::default(), StallMeter::default());
@@ -47,12 +47,12 @@ impl JobMeter {
     }
 
     /// Books that it wants a segment.
-    pub fn begin_wait(&self) {
+    pub(super) fn begin_wait(&self) {
         self.waiting().get_or_insert_with(Instant::now);
     }
 
     /// Books that it got one; gives what it has waited for.
-    pub fn end_wait(&self, nth: Nth, making: Making) -> Vec<(Phase, Duration)> {
+    pub(super) fn end_wait(&self, nth: Nth, making: Making) -> Vec<(Phase, Duration)> {
         let mut waiting = self.waiting();
         let Some(since) = waiting.take() else { return Vec::new() };
         let causes = match nth {
@@ -66,14 +66,14 @@ impl JobMeter {
     }
 
     /// Books what it is sent.
-    pub fn add_segment(&self, epoch: Epoch, samples: u64) {
+    pub(super) fn add_segment(&self, epoch: Epoch, samples: u64) {
         self.epoch.store(epoch.0, Ordering::Relaxed);
         self.segments.fetch_add(1, Ordering::Relaxed);
         self.samples.fetch_add(samples, Ordering::Relaxed);
     }
 
     /// The job in numbers, with its number among those of the node.
-    pub fn stats(&self, job: u64) -> JobStats {
+    pub(super) fn stats(&self, job: u64) -> JobStats {
         let waiting = self.waiting();
         let under_way = waiting.map_or(Duration::ZERO, |since| since.elapsed());
         let (waited, stall_seconds) = (self.stalls.total() + under_way, self.stalls.seconds());

@@ -50,7 +50,7 @@ pub struct RunStats {
 }
 
 impl Runs {
-    pub fn new(registry: Arc<Registry>, machine: Machine, memory_bytes: u64) -> Self {
+    pub(super) fn new(registry: Arc<Registry>, machine: Machine, memory_bytes: u64) -> Self {
         Self {
             registry,
             machine,
@@ -62,7 +62,7 @@ impl Runs {
     }
 
     /// What serves a job that has `key` in common with others; if there is nothing, why.
-    pub fn serve(&self, plan: &JobPlan, key: u128, route: &Route) -> Result<Box<dyn Serving>, String> {
+    pub(super) fn serve(&self, plan: &JobPlan, key: u128, route: &Route) -> Result<Box<dyn Serving>, String> {
         match route {
             Route::Ride(_) => {
                 if let Some(carousel) = self.carousels.find(key) {
@@ -123,7 +123,7 @@ impl Runs {
     }
 
     /// All productions in numbers.
-    pub fn stats(&self) -> Vec<RunStats> {
+    pub(super) fn stats(&self) -> Vec<RunStats> {
         let carousels = self.carousels.live().into_iter().map(|(key, run)| stats(key, run.plan(), run.snapshot()));
         let partitions = self.partitions.live().into_iter().map(|(key, run)| {
             let engine = run.snapshot();

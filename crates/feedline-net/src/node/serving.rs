@@ -68,7 +68,7 @@ pub(super) struct Passenger {
 
 impl Passenger {
     /// Lets a job on; if that cannot be, why.
-    pub fn board(carousel: Arc<Carousel>, route: &Route) -> Result<Self, String> {
+    pub(super) fn board(carousel: Arc<Carousel>, route: &Route) -> Result<Self, String> {
         let ride = ride_of(&carousel, route)?;
         let job = carousel.board(&ride).map_err(|error| error.to_string())?;
         Ok(Self { carousel, job, seen: AtomicU64::new(0) })
@@ -140,7 +140,7 @@ pub(super) struct RankServing {
 
 impl RankServing {
     /// Serves the share of a rank.
-    pub fn new(plan: Arc<Plan>, share: RankRun) -> Self {
+    pub(super) fn new(plan: Arc<Plan>, share: RankRun) -> Self {
         Self { plan, share, held: Mutex::default(), numbers: AtomicU64::new(0), began: Instant::now() }
     }
 

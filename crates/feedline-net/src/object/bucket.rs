@@ -33,7 +33,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    pub fn new(peer: Arc<Peer>, folder: &str) -> Result<Self, StoreError> {
+    pub(super) fn new(peer: Arc<Peer>, folder: &str) -> Result<Self, StoreError> {
         let bucket = Self { peer, folder: folder.to_owned() };
         bucket.path("")?;
         Ok(bucket)

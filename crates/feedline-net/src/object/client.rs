@@ -35,11 +35,11 @@ pub(super) enum Scheme {
 
 impl Scheme {
     /// All kinds, by the names that URLs begin with.
-    pub const ALL: [(&str, Self); 5] =
+    pub(super) const ALL: [(&str, Self); 5] =
         [("s3", Self::S3), ("gs", Self::Google), ("az", Self::Azure), ("http", Self::Http), ("https", Self::Https)];
 
     /// What stands behind `://`.
-    pub fn what(self) -> &'static str {
+    pub(super) fn what(self) -> &'static str {
         match self {
             Self::S3 | Self::Google => "bucket",
             Self::Azure => "container",
@@ -48,7 +48,7 @@ impl Scheme {
     }
 
     /// Whether it is a plain web server.
-    pub fn is_web(self) -> bool {
+    pub(super) fn is_web(self) -> bool {
         matches!(self, Self::Http | Self::Https)
     }
 }

@@ -26,7 +26,7 @@ struct Counts {
 
 impl Counter {
     /// The counts; all requests but the first were sent again.
-    pub fn traffic(&self) -> Traffic {
+    pub(super) fn traffic(&self) -> Traffic {
         let requests = self.0.requests.load(Ordering::Relaxed);
         Traffic { bytes: self.0.bytes.load(Ordering::Relaxed), requests, retries: requests.saturating_sub(1) }
     }

@@ -53,12 +53,12 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    pub fn new(retry_time: Duration) -> Self {
+    pub(crate) fn new(retry_time: Duration) -> Self {
         Self { retry_time, open: Mutex::default() }
     }
 
     /// The folder of a URL.
-    pub fn open(&self, url: &str) -> Result<Arc<dyn Store>, StoreError> {
+    pub(crate) fn open(&self, url: &str) -> Result<Arc<dyn Store>, StoreError> {
         let scheme = url.split_once("://").and_then(|(name, _)| Scheme::ALL.into_iter().find(|known| known.0 == name));
         let unknown =
             || StoreError::Content { path: url.to_owned(), problem: "is no URL of an object store".to_owned() };

@@ -55,18 +55,18 @@ impl Drop for Talk {
 
 impl Peer {
     /// Makes the client and the threads; sends nothing.
-    pub fn open(root: &str, scheme: Scheme, retry_time: Duration) -> Result<Self, StoreError> {
+    pub(super) fn open(root: &str, scheme: Scheme, retry_time: Duration) -> Result<Self, StoreError> {
         let talk = Mutex::new(Arc::new(Talk::new(root, scheme, retry_time)?));
         Ok(Self { root: root.to_owned(), scheme, retry_time, talk })
     }
 
     /// How its errors are told.
-    pub fn problems(&self, address: String) -> Problems {
+    pub(super) fn problems(&self, address: String) -> Problems {
         Problems { address, scheme: self.scheme, retry_time: self.retry_time }
     }
 
     /// Runs what `ask` makes of the client, and waits for it.
-    pub fn wait<T, F>(&self, ask: impl FnOnce(Arc<dyn ObjectStore>) -> F) -> Result<T, StoreError>
+    pub(super) fn wait<T, F>(&self, ask: impl FnOnce(Arc<dyn ObjectStore>) -> F) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
@@ -82,7 +82,7 @@ impl Peer {
     }
 
     /// The client and its threads, made anew in a process that was forked.
-    pub fn talk(&self) -> Result<Arc<Talk>, StoreError> {
+    pub(super) fn talk(&self) -> Result<Arc<Talk>, StoreError> {
         let mut talk = self.talk.lock().unwrap_or_else(PoisonError::into_inner);
         if talk.process != std::process::id() {
             *talk = Arc::new(Talk::new(&self.root, self.scheme, self.retry_time)?);
@@ -93,7 +93,7 @@ impl Peer {
 
 impl Talk {
     /// Runs what `ask` makes of the client, until it is done or the fetch is dropped.
-    pub fn begin<F>(&self, ask: impl FnOnce(Arc<dyn ObjectStore>) -> F) -> Fetch
+    pub(super) fn begin<F>(&self, ask: impl FnOnce(Arc<dyn ObjectStore>) -> F) -> Fetch
     where
         F: Future<Output = ()> + Send + 'static,
     {

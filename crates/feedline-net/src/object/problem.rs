@@ -38,7 +38,7 @@ impl From<Error> for Problem {
 
 impl Problems {
     /// An error of a range.
-    pub fn told(&self, problem: Problem) -> StoreError {
+    pub(super) fn told(&self, problem: Problem) -> StoreError {
         let path = self.address.clone();
         match problem {
             Problem::Client(error) => self.of_client(error),
@@ -57,14 +57,14 @@ impl Problems {
     }
 
     /// That web servers are not searched.
-    pub fn of_listing(&self) -> StoreError {
+    pub(super) fn of_listing(&self) -> StoreError {
         let problem = "cannot be searched: a web server has no list of its files; name the shards, for example \
                        train-{000..146}.tar";
         StoreError::Content { path: self.address.clone(), problem: problem.to_owned() }
     }
 
     /// Any other error.
-    pub fn of_client(&self, error: Error) -> StoreError {
+    pub(super) fn of_client(&self, error: Error) -> StoreError {
         let path = self.address.clone();
         let text = chain(&error);
         let says = |words: &[&str]| words.iter().any(|word| text.contains(word));

@@ -24,12 +24,12 @@ struct State {
 }
 
 impl Allowance {
-    pub fn new(per_second: f64, burst: f64) -> Self {
+    pub(super) fn new(per_second: f64, burst: f64) -> Self {
         Self { burst, state: Mutex::new(State { per_second, left: burst, at: Instant::now() }) }
     }
 
     /// Uses so much, and waits until it was there.
-    pub fn wait(&self, amount: f64) {
+    pub(super) fn wait(&self, amount: f64) {
         let debt = self.take(amount, Instant::now());
         if !debt.is_zero() {
             thread::sleep(debt);
@@ -37,7 +37,7 @@ impl Allowance {
     }
 
     /// Changes the rate.
-    pub fn set(&self, per_second: f64) {
+    pub(super) fn set(&self, per_second: f64) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).per_second = per_second;
     }
 

@@ -43,14 +43,14 @@ impl From<Errno> for ResolveError {
 
 impl Beneath {
     /// The folder at `path`, which has to be there.
-    pub fn new(path: &Path) -> io::Result<Self> {
+    pub(super) fn new(path: &Path) -> io::Result<Self> {
         let (named, path) = (std::path::absolute(path)?, fs::canonicalize(path)?);
         let root = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY, Mode::empty())?;
         Ok(Self { root, path, named })
     }
 
     /// Opens what a name leads to, to be read; a pipe is not waited for.
-    pub fn open(&self, name: &Path) -> Result<File, ResolveError> {
+    pub(super) fn open(&self, name: &Path) -> Result<File, ResolveError> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let name = if name.as_os_str().is_empty() { Path::new(".") } else { name };

@@ -10,7 +10,7 @@ use super::listing::{Listing, list};
 
 /// A folder below the root of a server.
 #[derive(Debug)]
-pub struct ConfinedStore {
+pub(super) struct ConfinedStore {
     beneath: Arc<Beneath>,
     /// Below the root; empty for the root itself.
     folder: PathBuf,

@@ -34,7 +34,7 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Books that a reply was sent, which took some time.
-    pub fn add_sent(&mut self, bytes: u64, took: Duration) {
+    pub(super) fn add_sent(&mut self, bytes: u64, took: Duration) {
         self.sending_since = None;
         self.sent_bytes += bytes;
         self.sending += took;
@@ -45,7 +45,7 @@ impl Connection {
     }
 
     /// Bytes a second that it takes while something is sent to it, once enough was.
-    pub fn bytes_per_second(&self) -> Option<f64> {
+    pub(super) fn bytes_per_second(&self) -> Option<f64> {
         let is_enough = self.sent_bytes >= TELLING_BYTES;
         is_enough.then(|| self.sent_bytes as f64 / self.sending.as_secs_f64().max(1e-9))
     }

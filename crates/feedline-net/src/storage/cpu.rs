@@ -22,7 +22,7 @@ pub(super) struct Cpu {
 }
 
 impl Cpu {
-    pub fn new(cpus: f64) -> Self {
+    pub(super) fn new(cpus: f64) -> Self {
         Self {
             cores: cpus,
             allowance: Allowance::new(cpus, cpus * BURST_SECONDS),
@@ -31,17 +31,17 @@ impl Cpu {
     }
 
     /// Cores that may be used.
-    pub fn cores(&self) -> f64 {
+    pub(super) fn cores(&self) -> f64 {
         self.cores
     }
 
     /// The meter of the thread that asks for it.
-    pub fn meter(&self) -> CpuMeter<'_> {
+    pub(super) fn meter(&self) -> CpuMeter<'_> {
         CpuMeter { cpu: self, charged: thread_cpu_time() }
     }
 
     /// What was used so far.
-    pub fn spent(&self) -> Duration {
+    pub(super) fn spent(&self) -> Duration {
         Duration::from_nanos(self.spent_nanoseconds.load(Ordering::Relaxed))
     }
 }
@@ -56,7 +56,7 @@ pub(super) struct CpuMeter<'a> {
 
 impl CpuMeter<'_> {
     /// Charges what was used since the last time, and waits if that is too much.
-    pub fn charge(&mut self) {
+    pub(super) fn charge(&mut self) {
         let now = thread_cpu_time();
         let used = now.saturating_sub(self.charged);
         self.charged = now;

@@ -76,14 +76,14 @@ pub(super) struct Booking<'a> {
 
 impl Booking<'_> {
     /// Books memory before it is taken; an error if it is not free now.
-    pub fn book(&mut self, bytes: u64) -> Result<(), NoMemory> {
+    pub(super) fn book(&mut self, bytes: u64) -> Result<(), NoMemory> {
         self.fair.lock().book(self.number, bytes, self.fair.memory_bytes)?;
         self.bytes += bytes;
         Ok(())
     }
 
     /// Bytes a second that the client takes while something is sent to it, once enough was.
-    pub fn bytes_per_second(&self) -> Option<f64> {
+    pub(super) fn bytes_per_second(&self) -> Option<f64> {
         self.fair.lock().connections.get(&self.number)?.bytes_per_second()
     }
 }
@@ -159,7 +159,7 @@ impl State {
 
 impl Fair {
     /// No connections; replies take up to `memory_bytes`.
-    pub fn new(memory_bytes: u64) -> Self {
+    pub(super) fn new(memory_bytes: u64) -> Self {
         let permits = Arc::new(Permits::new(LONG_REQUESTS));
         Self { memory_bytes, permits, state: Mutex::default(), has_requests: Condvar::new() }
     }
@@ -169,7 +169,7 @@ impl Fair {
     }
 
     /// A connection begins; gives its number, or nothing if there are `most` already.
-    pub fn enter(&self, most: usize) -> Option<u64> {
+    pub(super) fn enter(&self, most: usize) -> Option<u64> {
         let mut state = self.lock();
         if state.is_closed || state.connections.len() >= most {
             return None;
@@ -181,7 +181,7 @@ impl Fair {
     }
 
     /// A connection has ended; what waits of it is dropped.
-    pub fn leave(&self, number: u64) {
+    pub(super) fn leave(&self, number: u64) {
         let mut state = self.lock();
         let Some(left) = state.connections.remove(&number) else { return };
         state.booked_bytes -= left.reply_bytes;
@@ -192,7 +192,7 @@ impl Fair {
     }
 
     /// Waits until a request of so many bytes may be received; `None` if the connection has ended meanwhile.
-    pub fn admit(&self, number: u64, bytes: u64) -> Option<Admission> {
+    pub(super) fn admit(&self, number: u64, bytes: u64) -> Option<Admission> {
         if bytes <= LONG_REQUEST_BYTES {
             return Some(Admission::Free);
         }
@@ -200,7 +200,7 @@ impl Fair {
     }
 
     /// A request has come; waits while too many do. Says whether the connection goes on.
-    pub fn put_request(&self, number: u64, request: Frame, admission: Admission) -> bool {
+    pub(super) fn put_request(&self, number: u64, request: Frame, admission: Admission) -> bool {
         let mut state = self.lock();
         loop {
             let Some(connection) = state.connections.get_mut(&number) else { return false };
@@ -220,7 +220,7 @@ impl Fair {
     }
 
     /// The next request to be done, from each connection in turn; waits for one. Nothing once the server is closed.
-    pub fn next_request(&self) -> Option<(Booking<'_>, Request)> {
+    pub(super) fn next_request(&self) -> Option<(Booking<'_>, Request)> {
         let mut state = self.lock();
         loop {
             if state.is_closed {
@@ -240,7 +240,7 @@ impl Fair {
     }
 
     /// A request whose reply has no room waits until `bytes` are free.
-    pub fn put_back(&self, booking: Booking<'_>, request: Request, bytes: u64) {
+    pub(super) fn put_back(&self, booking: Booking<'_>, request: Request, bytes: u64) {
         let number = booking.number;
         drop(booking);
         let mut state = self.lock();
@@ -260,7 +260,7 @@ impl Fair {
     }
 
     /// A reply is ready to be sent.
-    pub fn put_reply(&self, mut booking: Booking<'_>, reply: Frame) {
+    pub(super) fn put_reply(&self, mut booking: Booking<'_>, reply: Frame) {
         let (number, booked) = (booking.number, std::mem::take(&mut booking.bytes));
         let mut state = self.lock();
         state.subtract(number, booked);
@@ -272,7 +272,7 @@ impl Fair {
     }
 
     /// The next reply to be sent; waits for one, but not for long.
-    pub fn next_reply(&self, number: u64, within: Duration) -> Next {
+    pub(super) fn next_reply(&self, number: u64, within: Duration) -> Next {
         let until = Instant::now() + within;
         let mut state = self.lock();
         loop {
@@ -291,14 +291,14 @@ impl Fair {
     }
 
     /// Whether a connection takes a reply so slowly that it has to make room for those who wait for memory.
-    pub fn must_yield(&self, number: u64) -> bool {
+    pub(super) fn must_yield(&self, number: u64) -> bool {
         let state = self.lock();
         let since = state.connections.get(&number).and_then(|connection| connection.sending_since);
         !state.crowded.is_empty() && since.is_some_and(|since| since.elapsed() > YIELD_TIME)
     }
 
     /// A reply was sent, which took some time.
-    pub fn sent(&self, number: u64, bytes: u64, took: Duration) {
+    pub(super) fn sent(&self, number: u64, bytes: u64, took: Duration) {
         let mut state = self.lock();
         state.subtract(number, bytes);
         if let Some(connection) = state.connections.get_mut(&number) {
@@ -326,19 +326,19 @@ impl Fair {
     }
 
     /// Connections of which something waits to be done or sent.
-    pub fn busy(&self) -> usize {
+    pub(super) fn busy(&self) -> usize {
         let is_busy = |connection: &&Connection| !connection.requests.is_empty() || connection.reply_bytes > 0;
         self.lock().connections.values().filter(is_busy).count()
     }
 
     /// Connections now, and the memory of their replies.
-    pub fn now(&self) -> (usize, u64) {
+    pub(super) fn now(&self) -> (usize, u64) {
         let state = self.lock();
         (state.connections.len(), state.booked_bytes)
     }
 
     /// Ends all.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
         let left = std::mem::take(&mut state.connections);

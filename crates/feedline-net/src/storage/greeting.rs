@@ -90,13 +90,13 @@ impl Greeted {
     }
 
     /// Lets the client ask.
-    pub fn welcome(&mut self) -> Result<(), WireError> {
+    pub(super) fn welcome(&mut self) -> Result<(), WireError> {
         self.say(&Reply::Welcome)?;
         Ok(self.stream.lift_deadline()?)
     }
 
     /// Tells a client why it may not ask, if there is something to tell, and ends the connection.
-    pub fn turn_away(&mut self, why: &WireError) {
+    pub(super) fn turn_away(&mut self, why: &WireError) {
         let reason = why.to_string();
         let reply = match why {
             WireError::Refused(_) => Reply::Refused { reason },

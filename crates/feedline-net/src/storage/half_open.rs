@@ -44,7 +44,7 @@ impl HalfOpen {
     }
 
     /// Gives a connection a place, which may end another one; says how many were ended.
-    pub fn enter(self: &Arc<Self>, address: IpAddr, socket: &TcpStream) -> io::Result<(HalfOpenPlace, u64)> {
+    pub(super) fn enter(self: &Arc<Self>, address: IpAddr, socket: &TcpStream) -> io::Result<(HalfOpenPlace, u64)> {
         let waiting = Waiting { address: network_of(address), socket: socket.try_clone()? };
         let mut state = self.lock();
         if state.is_closed {
@@ -64,7 +64,7 @@ impl HalfOpen {
     }
 
     /// Ends all, and takes no more.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
         let waiting = std::mem::take(&mut state.waiting);

@@ -37,7 +37,7 @@ impl Listing {
     }
 
     /// Files and folders, sorted by bytes; folders have no version.
-    pub fn into_entries(self) -> Vec<(String, Option<Version>)> {
+    pub(crate) fn into_entries(self) -> Vec<(String, Option<Version>)> {
         let mut entries = self.files;
         entries.extend(self.folders.into_iter().map(|folder| (folder, None)));
         entries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));

@@ -31,10 +31,8 @@ use std::sync::Arc;
 use feedline_data::plan::Registry;
 use feedline_data::store::Store;
 
-pub use confined::ConfinedStore;
 pub use link::{Link, LinkCounts, LinkDone, LinkError, LinkTerms, LinkTraffic, Pending};
 pub use listing::Listing;
-pub use peer::StoragePeer;
 pub use remote::RemoteStore;
 pub use root::Root;
 pub use server::{REPLY_MEMORY_BYTES, Server, ServerConfig, ServerError};

@@ -20,7 +20,7 @@ const SPEED_WINDOW: Duration = Duration::from_secs(1);
 
 /// A server that prepares samples.
 #[derive(Clone, Debug)]
-pub struct StoragePeer(Arc<Shared>);
+pub(super) struct StoragePeer(Arc<Shared>);
 
 struct Shared {
     link: Arc<Link>,

@@ -26,12 +26,12 @@ pub(super) enum Admission {
 }
 
 impl Permits {
-    pub fn new(count: usize) -> Self {
+    pub(super) fn new(count: usize) -> Self {
         Self { free: Mutex::new(count), changed: Condvar::new() }
     }
 
     /// Waits for a permit; `None` if it is not wanted any more.
-    pub fn take(self: &Arc<Self>, is_wanted: impl Fn() -> bool) -> Option<Permit> {
+    pub(super) fn take(self: &Arc<Self>, is_wanted: impl Fn() -> bool) -> Option<Permit> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         while *free == 0 {
             drop(free);

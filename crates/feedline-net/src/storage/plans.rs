@@ -48,7 +48,7 @@ impl std::fmt::Debug for Plans {
 
 impl Plans {
     /// Plans over what lies below a root; what is found out about it is kept in `cache_folder`.
-    pub fn new(root: &Arc<Root>, cache_folder: Option<PathBuf>) -> Self {
+    pub(super) fn new(root: &Arc<Root>, cache_folder: Option<PathBuf>) -> Self {
         let mut registry = Registry::confined();
         if let Some(folder) = &cache_folder {
             registry = registry.with_cache_folder(folder.clone());
@@ -70,12 +70,12 @@ impl Plans {
     }
 
     /// A plan that was opened.
-    pub fn get(&self, number: u128) -> Option<Arc<OpenPlan>> {
+    pub(super) fn get(&self, number: u128) -> Option<Arc<OpenPlan>> {
         lock(&self.known).get(&number).cloned()
     }
 
     /// Opens a plan whose samples a client knows by the hash `listing`.
-    pub fn open(&self, text: &str, listing: u128) -> Result<(), String> {
+    pub(super) fn open(&self, text: &str, listing: u128) -> Result<(), String> {
         let number = Prefix::number_of(text, listing);
         if self.get(number).is_some() {
             return Ok(());

@@ -26,7 +26,7 @@ pub(super) struct RemoteObject {
 }
 
 impl RemoteObject {
-    pub fn new(link: Arc<Link>, address: String, name: String, version: Version) -> Self {
+    pub(super) fn new(link: Arc<Link>, address: String, name: String, version: Version) -> Self {
         Self { link, address, name, version }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use feedline_data::store::{Names, Object, Peer, Room, Store, StoreError, Version};
 
-use super::ConfinedStore;
+use super::confined::ConfinedStore;
 use super::confined::check_name;
 use super::listing::Listing;
 use crate::object::{Peers, RETRY_TIME};

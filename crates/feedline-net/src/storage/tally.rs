@@ -28,7 +28,7 @@ pub(super) enum Outcome {
 
 impl Tally {
     /// Counts a request.
-    pub fn add_request(&self, kind: &'static str, outcome: Outcome) {
+    pub(super) fn add_request(&self, kind: &'static str, outcome: Outcome) {
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         let (all, failed) = requests.entry(kind).or_default();
         *all += 1;
@@ -36,7 +36,7 @@ impl Tally {
     }
 
     /// The counts.
-    pub fn stats(&self) -> ServerStats {
+    pub(super) fn stats(&self) -> ServerStats {
         let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ServerStats {

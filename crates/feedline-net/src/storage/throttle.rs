@@ -12,17 +12,17 @@ pub(super) const PIECE_BYTES: usize = 16 * 1024;
 pub(super) struct Throttle(Allowance);
 
 impl Throttle {
-    pub fn new(megabits_per_second: f64) -> Self {
+    pub(super) fn new(megabits_per_second: f64) -> Self {
         Self(Allowance::new(bytes_per_second(megabits_per_second), BURST_BYTES))
     }
 
     /// Changes the limit.
-    pub fn set(&self, megabits_per_second: f64) {
+    pub(super) fn set(&self, megabits_per_second: f64) {
         self.0.set(bytes_per_second(megabits_per_second));
     }
 
     /// Waits until `bytes` may be sent.
-    pub fn wait(&self, bytes: usize) {
+    pub(super) fn wait(&self, bytes: usize) {
         self.0.wait(bytes as f64);
     }
 }

@@ -37,7 +37,7 @@ impl Token {
     }
 
     /// The token of this process's environment, if it has one.
-    pub fn from_environment() -> io::Result<Option<Self>> {
+    pub(crate) fn from_environment() -> io::Result<Option<Self>> {
         match (env::var(TOKEN), env::var_os(TOKEN_FILE)) {
             (Ok(text), _) => Ok(Self::new(&text)),
             (Err(_), Some(path)) => Self::read(Path::new(&path)).map(Some),
@@ -51,7 +51,7 @@ impl Token {
     }
 
     /// Whether a proof is right, in a time that says nothing of how wrong it is.
-    pub fn accepts(&self, challenge: &[u8; 32], proof: &[u8; 32]) -> bool {
+    pub(crate) fn accepts(&self, challenge: &[u8; 32], proof: &[u8; 32]) -> bool {
         blake3::keyed_hash(&self.0, challenge) == blake3::Hash::from(*proof)
     }
 }

@@ -54,7 +54,12 @@ impl Stream {
     }
 
     /// A client's side; reading ends `within` a time, until that is lifted.
-    pub fn connect(socket: TcpStream, within: Duration, host: &str, trust: Option<&Trust>) -> Result<Self, WireError> {
+    pub(crate) fn connect(
+        socket: TcpStream,
+        within: Duration,
+        host: &str,
+        trust: Option<&Trust>,
+    ) -> Result<Self, WireError> {
         let plain = Self::plain(socket, within);
         let Some(trust) = trust else { return Ok(plain) };
         let mut session = trust.session(host).map_err(|error| WireError::Tls(error.to_string()))?;
@@ -68,7 +73,11 @@ impl Stream {
 
     /// A server's side; reading ends `within` a time, until that is lifted. A client that does not speak TLS where it should
     /// is an error that can be told to it.
-    pub fn accept(socket: TcpStream, within: Duration, identity: Option<&Identity>) -> Result<Self, (Self, WireError)> {
+    pub(crate) fn accept(
+        socket: TcpStream,
+        within: Duration,
+        identity: Option<&Identity>,
+    ) -> Result<Self, (Self, WireError)> {
         let plain = Self::plain(socket, within);
         let Some(identity) = identity else { return Ok(plain) };
         match plain.accept_session(identity) {
@@ -96,7 +105,7 @@ impl Stream {
     }
 
     /// From now on reading may take any time; it ends with an error whenever nothing came for a while, and may go on.
-    pub fn lift_deadline(&self) -> io::Result<()> {
+    pub(crate) fn lift_deadline(&self) -> io::Result<()> {
         *lock(&self.deadline) = None;
         self.socket.set_read_timeout(Some(LONGEST_GAP))
     }
@@ -117,12 +126,12 @@ impl Stream {
     }
 
     /// Whether what a frame began with is the beginning of a TLS connection.
-    pub fn is_tls(found: [u8; 4]) -> bool {
+    pub(crate) fn is_tls(found: [u8; 4]) -> bool {
         found[0] == TLS_HANDSHAKE && found[1] == 3
     }
 
     /// Ends it for both directions; whoever reads or writes is told.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         if let Err(error) = self.socket.shutdown(Shutdown::Both) {
             tracing::debug!(%error, "the connection had ended");
         }
@@ -130,7 +139,7 @@ impl Stream {
 
     /// Ends it after the last words were written. What the other side says meanwhile is read, else the system would throw
     /// the last words away.
-    pub fn end_after_refusal(&self) {
+    pub(crate) fn end_after_refusal(&self) {
         let ended = self.socket.shutdown(Shutdown::Write);
         *lock(&self.deadline) = Some(Instant::now() + DRAIN_TIME);
         let mut room = [0; 1024];

@@ -25,7 +25,7 @@ impl fmt::Debug for Trust {
 
 impl Trust {
     /// Those of this machine, and those of the file that the environment names.
-    pub fn from_environment() -> Result<Self, TlsError> {
+    pub(crate) fn from_environment() -> Result<Self, TlsError> {
         let file = std::env::var_os(AUTHORITY_FILE).filter(|path| !path.is_empty()).map(PathBuf::from);
         Self::system_and(file.as_deref())
     }

@@ -24,9 +24,9 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 use super::WireError;
 
 /// The longest frame that a server takes.
-pub const MOST_REQUEST_BYTES: u64 = 16 << 20;
+pub(crate) const MOST_REQUEST_BYTES: u64 = 16 << 20;
 /// The longest frame that a client takes: the listing of some ten million files.
-pub const MOST_REPLY_BYTES: u64 = 1 << 30;
+pub(crate) const MOST_REPLY_BYTES: u64 = 1 << 30;
 
 const MAGIC: [u8; 4] = *b"FLN2";
 const HEAD_BYTES: usize = 40;
@@ -74,7 +74,7 @@ impl Frame {
     }
 
     /// Bytes on the wire.
-    pub fn wire_bytes(&self) -> u64 {
+    pub(crate) fn wire_bytes(&self) -> u64 {
         (HEAD_BYTES + self.message.len() + self.bytes.len()) as u64
     }
 
@@ -158,7 +158,7 @@ impl Head {
     }
 
     /// Bytes that follow it.
-    pub fn rest_bytes(&self) -> u64 {
+    pub(crate) fn rest_bytes(&self) -> u64 {
         self.message_len + self.bytes_len
     }
 

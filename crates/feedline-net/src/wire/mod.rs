@@ -12,7 +12,8 @@ mod message;
 mod paced;
 
 pub use error::WireError;
-pub use frame::{Arrival, Frame, Head, MOST_REPLY_BYTES, MOST_REQUEST_BYTES, Sequence};
+pub use frame::{Arrival, Frame, Head, Sequence};
+pub(crate) use frame::{MOST_REPLY_BYTES, MOST_REQUEST_BYTES};
 pub(crate) use message::shortened;
 pub use message::{Failure, PROTOCOL, Reply, Request, engine_version};
 pub(crate) use paced::{LONGEST_GAP, Paced};

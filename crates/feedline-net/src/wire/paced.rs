@@ -21,17 +21,17 @@ pub(crate) struct Paced<R> {
 
 impl<R: Read> Paced<R> {
     /// Frames may take `longest_frame` from their first byte to their last.
-    pub fn new(stream: R, longest_frame: Option<Duration>) -> Self {
+    pub(crate) fn new(stream: R, longest_frame: Option<Duration>) -> Self {
         Self { stream, longest_frame, began: None }
     }
 
     /// The stream.
-    pub fn get_ref(&self) -> &R {
+    pub(crate) fn get_ref(&self) -> &R {
         &self.stream
     }
 
     /// Says that the next byte is the first of a frame.
-    pub fn begin_frame(&mut self) {
+    pub(crate) fn begin_frame(&mut self) {
         self.began = None;
     }
 }

@@ -43,7 +43,13 @@ const MOST_TRIALS: usize = 32;
 
 impl ReadAhead {
     /// Samples of `plan` from `peer`, which has its source; by way of `local` where that has to be.
-    pub fn near(plan: &Arc<Plan>, local: LocalSupply, peer: Arc<dyn Peer>, prefix: Prefix, machine: &Machine) -> Self {
+    pub(super) fn near(
+        plan: &Arc<Plan>,
+        local: LocalSupply,
+        peer: Arc<dyn Peer>,
+        prefix: Prefix,
+        machine: &Machine,
+    ) -> Self {
         let near = Near::new(plan, local, peer, prefix);
         let traffic = Arc::clone(&near.traffic);
         Self::as_needed(plan, Arc::new(near), traffic, machine)

@@ -86,7 +86,13 @@ pub(super) struct ReadBuffer {
 
 impl ReadBuffer {
     /// Takes a task; it is complete if nothing of it is still to come.
-    pub fn ask(&mut self, asking: Asking, reads: Vec<SampleRead>, order: &dyn ReadOrder, complete: &mut Complete) {
+    pub(super) fn ask(
+        &mut self,
+        asking: Asking,
+        reads: Vec<SampleRead>,
+        order: &dyn ReadOrder,
+        complete: &mut Complete,
+    ) {
         self.numbers += 1;
         let key = (asking.task.need(), self.numbers);
         let mut missing = 0;
@@ -112,29 +118,29 @@ impl ReadBuffer {
     }
 
     /// Notes that a sample is read with the next chunk, because a task asks for it.
-    pub fn announce(&mut self, read: SampleRead) {
+    pub(super) fn announce(&mut self, read: SampleRead) {
         self.announced.push(read);
         self.expect(read.request);
     }
 
     /// The samples that were announced and are still wanted.
-    pub fn take_announced(&mut self) -> Vec<SampleRead> {
+    pub(super) fn take_announced(&mut self) -> Vec<SampleRead> {
         let mut announced = std::mem::take(&mut self.announced);
         announced.retain(|read| self.is_coming(read.request));
         announced
     }
 
     /// Counts a sample as coming.
-    pub fn expect(&mut self, request: SampleRequest) {
+    pub(super) fn expect(&mut self, request: SampleRequest) {
         self.coming.entry(request).or_default();
     }
 
-    pub fn is_coming(&self, request: SampleRequest) -> bool {
+    pub(super) fn is_coming(&self, request: SampleRequest) -> bool {
         self.coming.contains_key(&request)
     }
 
     /// Sets how many parts a sample has; one without parts is here.
-    pub fn plan(&mut self, request: SampleRequest, parts: usize, complete: &mut Complete) {
+    pub(super) fn plan(&mut self, request: SampleRequest, parts: usize, complete: &mut Complete) {
         let Some(coming) = self.coming.get_mut(&request) else { return };
         coming.missing = Some(parts);
         if parts == 0 {
@@ -143,7 +149,7 @@ impl ReadBuffer {
     }
 
     /// Takes the parts of a range; none for a part that could not be read.
-    pub fn put(&mut self, parts: Vec<(SampleRequest, Option<Part>)>, range_bytes: u64, complete: &mut Complete) {
+    pub(super) fn put(&mut self, parts: Vec<(SampleRequest, Option<Part>)>, range_bytes: u64, complete: &mut Complete) {
         self.reads += 1;
         self.read_bytes += range_bytes;
         self.peak_bytes = self.peak_bytes.max(self.bytes());
@@ -173,12 +179,12 @@ impl ReadBuffer {
     }
 
     /// The parts that are held for a sample.
-    pub fn parts_of(&self, request: SampleRequest) -> Arc<[Part]> {
+    pub(super) fn parts_of(&self, request: SampleRequest) -> Arc<[Part]> {
         self.held.get(&request).map_or_else(Arc::default, Arc::clone)
     }
 
     /// Forgets a task that is gone. Gives what was held or coming for it alone, to be dropped without the lock.
-    pub fn release(&mut self, key: TaskKey, requests: impl Iterator<Item = SampleRequest>) -> Freed {
+    pub(super) fn release(&mut self, key: TaskKey, requests: impl Iterator<Item = SampleRequest>) -> Freed {
         self.ready.remove(&key);
         let mut freed = Freed::default();
         for request in requests {
@@ -196,7 +202,7 @@ impl ReadBuffer {
     }
 
     /// Drops everything that is held and coming; gives it, to be dropped without the lock. Tasks that wait stay.
-    pub fn clear(&mut self) -> impl Sized + use<> {
+    pub(super) fn clear(&mut self) -> impl Sized + use<> {
         self.generation += 1;
         self.asked = 0;
         self.asked_by.clear();
@@ -204,40 +210,40 @@ impl ReadBuffer {
         (std::mem::take(&mut self.held), std::mem::take(&mut self.coming))
     }
 
-    pub fn take_waiting(&mut self) -> BTreeMap<TaskKey, Waiting> {
+    pub(super) fn take_waiting(&mut self) -> BTreeMap<TaskKey, Waiting> {
         std::mem::take(&mut self.waiting)
     }
 
     /// Samples that are held or coming.
-    pub fn samples(&self) -> u64 {
+    pub(super) fn samples(&self) -> u64 {
         (self.held.len() + self.coming.len()) as u64
     }
 
     /// Samples that tasks ask for.
-    pub fn asked(&self) -> u64 {
+    pub(super) fn asked(&self) -> u64 {
         self.asked
     }
 
     /// Bytes that are held.
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.booked.load(Ordering::Relaxed)
     }
 
     /// The need of the task that is needed soonest of those handed over.
-    pub fn soonest_ready(&self) -> Option<SlotRef> {
+    pub(super) fn soonest_ready(&self) -> Option<SlotRef> {
         self.ready.first().map(|(need, _)| *need)
     }
 
     /// Whether a task is needed sooner than all that are ready, and no sample of it is coming. It cannot wait for room: those
     /// that are ready may never be taken before it.
-    pub fn is_starved(&self) -> bool {
+    pub(super) fn is_starved(&self) -> bool {
         self.waiting.first_key_value().is_some_and(|(key, waiting)| {
             !waiting.reads.iter().any(|read| self.is_coming(read.request))
                 && self.ready.first().is_none_or(|ready| key < ready)
         })
     }
 
-    pub fn snapshot(&self, size: u64) -> ReservoirSnapshot {
+    pub(super) fn snapshot(&self, size: u64) -> ReservoirSnapshot {
         ReservoirSnapshot {
             size,
             samples: self.held.len() as u64,

@@ -68,7 +68,7 @@ fn bytes_ahead(plan: &Plan, machine: &Machine) -> u64 {
 
 impl ReadAhead {
     /// Fetches from peers what `local` will read, in the order of need.
-    pub fn of_source(plan: &Arc<Plan>, local: LocalSupply, machine: &Machine) -> Self {
+    pub(super) fn of_source(plan: &Arc<Plan>, local: LocalSupply, machine: &Machine) -> Self {
         let stored = Stored { local, access: Access::Peer };
         Self::as_needed(plan, Arc::new(stored), Arc::default(), machine)
     }
@@ -85,20 +85,20 @@ impl ReadAhead {
     }
 
     /// Reads what `local` will need along the walk of a plan's reservoir.
-    pub fn reservoir(plan: &Arc<Plan>, reservoir: &Reservoir, local: LocalSupply, machine: &Machine) -> Self {
+    pub(super) fn reservoir(plan: &Arc<Plan>, reservoir: &Reservoir, local: LocalSupply, machine: &Machine) -> Self {
         let stored = Stored { local, access: Access::Sequential };
         Self::new(Arc::new(stored), Box::new(ReservoirOrder::new(plan, reservoir, machine)), Arc::default())
     }
 
     /// Reads what `local` will need of segments, in the order in which samples lie.
-    pub fn segments(plan: &Arc<Plan>, local: LocalSupply) -> Self {
+    pub(super) fn segments(plan: &Arc<Plan>, local: LocalSupply) -> Self {
         let stored = Stored { local, access: Access::Sequential };
         let order = SegmentOrder { plan: Arc::clone(plan), requests: 0.into() };
         Self::new(Arc::new(stored), Box::new(order), Arc::default())
     }
 
     /// Whether [`Self::segments`] is the order for a plan.
-    pub fn is_in_segments(plan: &Plan, local: &LocalSupply) -> bool {
+    pub(super) fn is_in_segments(plan: &Plan, local: &LocalSupply) -> bool {
         is_in_segments(plan, local)
     }
 

@@ -31,7 +31,7 @@ pub(in super::super) enum ReadTarget {
 
 impl ReadTarget {
     /// Bytes that will come, as far as is known before.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         match self {
             Self::Range { range, .. } => range.end.saturating_sub(range.start),
             Self::Sample { bytes, .. } => *bytes,
@@ -39,7 +39,7 @@ impl ReadTarget {
     }
 
     /// Whether it is with a peer, so that it is fetched and not read by the thread.
-    pub fn is_remote(&self) -> bool {
+    pub(crate) fn is_remote(&self) -> bool {
         match self {
             Self::Range { object, .. } => object.remote().is_some(),
             Self::Sample { .. } => true,
@@ -125,7 +125,7 @@ impl ReadRange {
     }
 
     /// Divides its bytes among its parts; see [`Grouping`].
-    pub fn divide(
+    pub(super) fn divide(
         &self,
         bytes: Result<Cow<'_, [u8]>, StoreError>,
         grouping: Grouping,
@@ -214,7 +214,7 @@ pub(super) struct DiskReader {
 
 impl DiskReader {
     /// Reads a range as long as it `is_wanted`; none if it is not. The bytes are empty if they could not be read.
-    pub fn read(&mut self, target: &mut ReadTarget, is_wanted: impl Fn() -> bool) -> Option<&[u8]> {
+    pub(super) fn read(&mut self, target: &mut ReadTarget, is_wanted: impl Fn() -> bool) -> Option<&[u8]> {
         let ReadTarget::Range { object, range } = target else { return Some(&[]) };
         self.join(object, range);
         let len = (range.end - range.start) as usize;

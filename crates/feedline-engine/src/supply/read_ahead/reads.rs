@@ -128,7 +128,7 @@ fn is_wanted(buffer: &ReadBuffer, range: &ReadRange) -> bool {
 }
 
 impl Reads {
-    pub fn new(needs: Arc<dyn Needs>, order: Box<dyn ReadOrder>, traffic: Arc<TrafficMeter>) -> Self {
+    pub(super) fn new(needs: Arc<dyn Needs>, order: Box<dyn ReadOrder>, traffic: Arc<TrafficMeter>) -> Self {
         Self { needs, order, traffic, state: Mutex::default(), changed: Condvar::new() }
     }
 
@@ -137,7 +137,7 @@ impl Reads {
     }
 
     /// Takes tasks; hands over those whose samples are here.
-    pub fn ask(self: &Arc<Self>, mut tasks: Vec<Asking>) {
+    pub(super) fn ask(self: &Arc<Self>, mut tasks: Vec<Asking>) {
         // Whoever sent them may not have known of a jump or a close.
         tasks.retain(|asking| asking.ready.expects(&asking.task));
         self.ask_again(tasks, Vec::new());
@@ -176,7 +176,7 @@ impl Reads {
     }
 
     /// Drops the tasks that nobody expects any more, and what is read for them alone.
-    pub fn forget(self: &Arc<Self>) {
+    pub(super) fn forget(self: &Arc<Self>) {
         let mut state = self.lock();
         let dropped = self.order.restart().then(|| state.clear());
         let waiting = state.buffer.take_waiting();
@@ -193,21 +193,21 @@ impl Reads {
         self.ask_again(expected, old);
     }
 
-    pub fn parts_of(&self, request: SampleRequest) -> Arc<[Part]> {
+    pub(super) fn parts_of(&self, request: SampleRequest) -> Arc<[Part]> {
         self.lock().buffer.parts_of(request)
     }
 
-    pub fn snapshot(&self) -> Option<ReservoirSnapshot> {
+    pub(super) fn snapshot(&self) -> Option<ReservoirSnapshot> {
         self.order.shown_size().map(|size| self.lock().buffer.snapshot(size))
     }
 
     /// Notes that there is no thread: samples are read one by one.
-    pub fn give_up(&self) {
+    pub(super) fn give_up(&self) {
         self.lock().has_ended = true;
     }
 
     /// Asks the thread to end, and waits for that at most `limit`; says whether it has ended.
-    pub fn close(&self, limit: Duration) -> bool {
+    pub(super) fn close(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         let mut state = self.lock();
         state.is_closing = true;
@@ -223,7 +223,7 @@ impl Reads {
     }
 
     /// The life of the thread.
-    pub fn run(self: &Arc<Self>) {
+    pub(super) fn run(self: &Arc<Self>) {
         if catch_unwind(AssertUnwindSafe(|| self.read_on())).is_err() {
             tracing::error!("the thread that reads ahead panicked; samples are read one by one");
         }

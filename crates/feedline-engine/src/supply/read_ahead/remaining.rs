@@ -22,7 +22,7 @@ pub(super) struct RemainingReads {
 
 impl RemainingReads {
     /// The rest from `turn` on, for a share of the epoch.
-    pub fn from_turn(walk: Arc<ReservoirEpoch>, rank: u32, turn: u64, share: &Share) -> Self {
+    pub(super) fn from_turn(walk: Arc<ReservoirEpoch>, rank: u32, turn: u64, share: &Share) -> Self {
         let end = walk.samples(rank);
         let before = share.offset() / u64::from(walk.world());
         let delivered = before.saturating_add(share.samples()).min(end);
@@ -36,12 +36,12 @@ impl RemainingReads {
     }
 
     /// Steps that are left, those that are left out counted.
-    pub fn left(&self) -> u64 {
+    pub(super) fn left(&self) -> u64 {
         self.again.len() as u64 + (self.end - self.next)
     }
 
     /// Whether a step is still to be read.
-    pub fn is_coming(&self, step: u64) -> bool {
+    pub(super) fn is_coming(&self, step: u64) -> bool {
         let is_ahead = (self.next..self.end).contains(&step) && !self.dropped.contains(&step);
         is_ahead || self.again.binary_search(&step).is_ok()
     }

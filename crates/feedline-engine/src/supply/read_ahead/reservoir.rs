@@ -57,7 +57,7 @@ struct Walk {
 }
 
 impl ReservoirOrder {
-    pub fn new(plan: &Arc<Plan>, reservoir: &Reservoir, machine: &Machine) -> Self {
+    pub(super) fn new(plan: &Arc<Plan>, reservoir: &Reservoir, machine: &Machine) -> Self {
         let limits = limits(plan, reservoir, machine);
         let bytes = limits.size.saturating_mul(reservoir.blocks.sample_bytes());
         if let Some(memory) = machine.memory_bytes.filter(|memory| bytes > memory / 2) {

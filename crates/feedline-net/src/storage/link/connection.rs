@@ -30,7 +30,7 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Connects and says who asks. The sequence is for the one thread that receives from it.
-    pub fn open(terms: &LinkTerms, counts: &Counts) -> Result<(Self, Sequence), WireError> {
+    pub(super) fn open(terms: &LinkTerms, counts: &Counts) -> Result<(Self, Sequence), WireError> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "no address is known for it");
         for address in terms.server.to_socket_addrs()? {
             match TcpStream::connect_timeout(&address, CONNECT_TIME) {
@@ -78,7 +78,7 @@ impl Connection {
     }
 
     /// Sends requests, all in one go.
-    pub fn send<'a>(&self, requests: impl IntoIterator<Item = &'a Frame>) -> io::Result<()> {
+    pub(super) fn send<'a>(&self, requests: impl IntoIterator<Item = &'a Frame>) -> io::Result<()> {
         let mut outgoing = self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut bytes = Vec::new();
         for request in requests {
@@ -88,18 +88,18 @@ impl Connection {
     }
 
     /// What it receives, for the one thread that does.
-    pub fn receiver<'a>(&'a self, incoming: Sequence, counts: &'a Counts) -> Receiver<'a> {
+    pub(super) fn receiver<'a>(&'a self, incoming: Sequence, counts: &'a Counts) -> Receiver<'a> {
         let counted = Counted { connection: self, counts, taken_bytes: 0 };
         Receiver { from: Paced::new(counted, None), incoming }
     }
 
     /// When something came last.
-    pub fn heard(&self) -> Instant {
+    pub(super) fn heard(&self) -> Instant {
         self.began + Duration::from_millis(self.heard_milliseconds.load(Ordering::Relaxed))
     }
 
     /// Ends it; whoever sends or receives is told.
-    pub fn end(&self) {
+    pub(super) fn end(&self) {
         self.stream.end();
     }
 }
@@ -113,7 +113,7 @@ pub(super) struct Receiver<'a> {
 
 impl Receiver<'_> {
     /// The next reply, or why there is none, and the request that it was for where that is known.
-    pub fn next(&mut self) -> Result<(Frame, Arrival), (Option<u64>, WireError)> {
+    pub(super) fn next(&mut self) -> Result<(Frame, Arrival), (Option<u64>, WireError)> {
         self.from.begin_frame();
         let ended = || WireError::from(io::Error::from(io::ErrorKind::ConnectionReset));
         let head = Head::read(&mut self.from, &mut self.incoming, MOST_REPLY_BYTES);
@@ -122,7 +122,7 @@ impl Receiver<'_> {
     }
 
     /// Bytes that came.
-    pub fn taken_bytes(&self) -> u64 {
+    pub(super) fn taken_bytes(&self) -> u64 {
         self.from.get_ref().taken_bytes
     }
 }

@@ -87,7 +87,7 @@ fn tell(ended: impl IntoIterator<Item = Waiting>, error: impl Fn(&Waiting) -> Li
 }
 
 impl Talk {
-    pub fn new(terms: Arc<LinkTerms>, counts: Arc<Counts>) -> Arc<Self> {
+    pub(super) fn new(terms: Arc<LinkTerms>, counts: Arc<Counts>) -> Arc<Self> {
         let state = State {
             waiting: BTreeMap::new(),
             unsent: VecDeque::new(),
@@ -103,7 +103,7 @@ impl Talk {
     }
 
     /// Whether its threads are here: a forked child has none.
-    pub fn is_of_this_process(&self) -> bool {
+    pub(super) fn is_of_this_process(&self) -> bool {
         self.process == std::process::id()
     }
 
@@ -112,7 +112,7 @@ impl Talk {
     }
 
     /// Takes a request.
-    pub fn ask(self: &Arc<Self>, number: u64, request: &Request, done: LinkDone) {
+    pub(super) fn ask(self: &Arc<Self>, number: u64, request: &Request, done: LinkDone) {
         let frame = Frame::new(number, request, Vec::new());
         let mut state = self.lock();
         let started = if state.has_keeper { Ok(()) } else { self.start_keeper() };
@@ -139,7 +139,7 @@ impl Talk {
     }
 
     /// Nobody wants a reply any more.
-    pub fn forget(&self, number: u64) {
+    pub(super) fn forget(&self, number: u64) {
         if self.is_of_this_process() {
             let forgotten = self.lock().waiting.remove(&number);
             drop(forgotten);
@@ -147,7 +147,7 @@ impl Talk {
     }
 
     /// Ends the connection and its threads; who waits is not told.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         if !self.is_of_this_process() {
             return;
         }
