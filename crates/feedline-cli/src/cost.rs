@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use feedline_data::plan::{Document, Registry, Shuffle};
 use feedline_diagnose::CostReport;
 use feedline_engine::loader::Loader;
-use feedline_order::{Epoch, Sampler, Seed};
+use feedline_order::{Epoch, Ordinal, Sampler, Seed};
 use serde::Serialize;
 
 use crate::arguments::CostArguments;
@@ -143,7 +143,7 @@ fn of_sample(
 ) -> Result<Found> {
     let source = plan::open(document.clone(), registry, interrupt)?;
     let source = source.source();
-    let ids = (0..source.len()).map(|ordinal| source.id_at(ordinal));
+    let ids = (0..source.len()).map(|ordinal| source.id_at(Ordinal(ordinal)));
     let id = ids.into_iter().find(|&id| source.key(id) == sample);
     let id = id.with_context(|| format!("there is no sample {sample:?}; its name is as in batch[\"key\"]"))?;
     let mut found = Vec::new();

@@ -13,7 +13,7 @@ use feedline_data::failure::chain;
 use feedline_data::plan::{Document, Plan, Policy, Registry};
 use feedline_data::store::Asked;
 use feedline_engine::offload::{OffloadReport, SamplePoint};
-use feedline_order::{Epoch, Occurrence, SampleRequest};
+use feedline_order::{Epoch, Occurrence, Ordinal, SampleRequest};
 use serde::Serialize;
 
 use crate::arguments::OffloadArguments;
@@ -150,7 +150,7 @@ fn trials(plan: &Arc<Plan>, count: u64, interrupt: &Interrupt<'_>) -> Result<Vec
     let peer = source.peer().context("the storage server is gone")?;
     let count = count.clamp(1, source.len());
     let progress = Progress::new("samples", count);
-    let ids: Vec<_> = (0..count).map(|number| source.id_at(number * source.len() / count)).collect();
+    let ids: Vec<_> = (0..count).map(|number| source.id_at(Ordinal(number * source.len() / count))).collect();
     let (sender, answers) = mpsc::channel();
     let (mut points, mut under_way, mut next) = (Vec::new(), Vec::new(), ids.iter());
     let mut left = ids.len();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use feedline_data::plan::Plan;
-use feedline_order::{Epoch, Occurrence, SampleRequest};
+use feedline_order::{Epoch, Occurrence, Ordinal, SampleRequest};
 use serde::Serialize;
 
 /// Bars of the histogram for a factor of two.
@@ -65,7 +65,7 @@ impl CostReport {
         let mut by_time = known.clone();
         by_time.sort_by(|a, b| b.2.total_cmp(&a.2));
         let slow = |&(ordinal, predicted_ms, ms): &(u64, f64, f64)| {
-            let key = plan.source().key(plan.source().id_at(ordinal)).into_owned();
+            let key = plan.source().key(plan.source().id_at(Ordinal(ordinal))).into_owned();
             SlowSample { key, ms, predicted_ms }
         };
         let by = |numbers: &[u64]| {
@@ -73,7 +73,7 @@ impl CostReport {
             explained_by_size(&pairs.collect::<Vec<_>>())
         };
         let draws: Vec<(Vec<u8>, f64)> =
-            known.iter().map(|&(ordinal, _, taken)| (efforts(plan, epoch, ordinal), taken)).collect();
+            known.iter().map(|&(ordinal, _, taken)| (efforts(plan, epoch, Ordinal(ordinal)), taken)).collect();
         Self {
             samples: known.len(),
             mean_ms,
@@ -89,7 +89,7 @@ impl CostReport {
     }
 }
 
-fn efforts(plan: &Plan, epoch: Epoch, ordinal: u64) -> Vec<u8> {
+fn efforts(plan: &Plan, epoch: Epoch, ordinal: Ordinal) -> Vec<u8> {
     let wanted = SampleRequest { id: plan.source().id_at(ordinal), epoch, occurrence: Occurrence(0) };
     (0..plan.ops().len()).map(|number| plan.chain().effort(number, wanted) as u8).collect()
 }

@@ -21,7 +21,7 @@ use feedline_data::source::{Origin, Source, SourceError, SyntheticSource};
 use feedline_data::testing::{open, write_pictures};
 use feedline_diagnose::verify::{Counterexample, Extent, Verdict, Verification, VerifyError, Watch, verify};
 use feedline_engine::machine::Machine;
-use feedline_order::{Draw, Rank, SampleId};
+use feedline_order::{Draw, Ordinal, Rank, SampleId};
 
 const OPS: &str = "[[ops]]\nop = \"DecodeImage\"\n[[ops]]\nop = \"RandomResizedCrop\"\nsize = 16\n\
      [[ops]]\nop = \"RandomHorizontalFlip\"\n[[ops]]\nop = \"Normalize\"\n";
@@ -326,7 +326,7 @@ impl Source for FaultySource {
         self.inner.len()
     }
 
-    fn id_at(&self, ordinal: u64) -> SampleId {
+    fn id_at(&self, Ordinal(ordinal): Ordinal) -> SampleId {
         match self.fault {
             Fault::Double if ordinal == 7 => SampleId(6),
             Fault::Numbering { shift } if is_engine() => SampleId((ordinal + shift) % self.len()),

@@ -12,7 +12,7 @@ use feedline_engine::loader::Loader;
 use feedline_engine::machine::Machine;
 use feedline_engine::supply::{LocalSupply, Supply};
 use feedline_engine::testing::collect;
-use feedline_order::{Epoch, Occurrence, SampleRequest};
+use feedline_order::{Epoch, Occurrence, Ordinal, SampleRequest};
 
 const VOLUMES: usize = 6;
 
@@ -23,8 +23,11 @@ fn plan(root: &Path, before: &str, oversampling: f64) -> Arc<Plan> {
 }
 
 fn wanted(plan: &Plan, epoch: u64) -> Vec<SampleRequest> {
-    let of =
-        |ordinal| SampleRequest { id: plan.source().id_at(ordinal), epoch: Epoch(epoch), occurrence: Occurrence(0) };
+    let of = |ordinal| SampleRequest {
+        id: plan.source().id_at(Ordinal(ordinal)),
+        epoch: Epoch(epoch),
+        occurrence: Occurrence(0),
+    };
     (0..plan.source().len()).map(of).collect()
 }
 

@@ -13,7 +13,7 @@ use feedline_engine::loader::Loader;
 use feedline_engine::machine::Machine;
 use feedline_engine::state::SavedState;
 use feedline_engine::testing::{collect, take};
-use feedline_order::Rank;
+use feedline_order::{Ordinal, Rank};
 use tempfile::TempDir;
 
 const SHARDS: u64 = 4;
@@ -283,5 +283,5 @@ fn part_of_a_source_is_walked_too() {
     let mut seen = ids(&collect(&loader).unwrap());
     let source = Arc::clone(loader.plan().source());
     seen.sort_unstable();
-    assert!(seen.into_iter().eq((0..source.len()).map(|ordinal| source.id_at(ordinal).0)));
+    assert!(seen.into_iter().eq((0..source.len()).map(|ordinal| source.id_at(Ordinal(ordinal)).0)));
 }

@@ -11,7 +11,7 @@ use feedline_data::plan::Registry;
 use feedline_data::source::{Origin, Part, Source, SubsetSource, TarSource};
 use feedline_data::store::StoreError;
 use feedline_engine::testing::check_source;
-use feedline_order::SampleId;
+use feedline_order::{Ordinal, SampleId};
 use tempfile::TempDir;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -92,7 +92,7 @@ fn contents(source: &dyn Source) -> Result<Vec<(String, i64, Vec<u8>)>, StoreErr
         object.read_at(range.start, &mut bytes).map(|()| bytes)
     };
     let sample = |ordinal| {
-        let id = source.id_at(ordinal);
+        let id = source.id_at(Ordinal(ordinal));
         let label = i64::from_ne_bytes(read(id, "label")?.try_into().unwrap());
         Ok((source.key(id).into_owned(), label, read(id, "image")?))
     };
@@ -109,7 +109,7 @@ fn the_tar_source_conforms_with_and_without_a_cache_folder_and_in_parts() {
         check_source(&*source, &registry);
         let part = SubsetSource::new(Arc::clone(&source), Part::Share { seed: 1, from: 0.0, to: 0.5 }).unwrap();
         check_source(&part, &registry);
-        let (_, _, bytes) = &contents(&*source).unwrap()[part.id_at(2).0 as usize];
+        let (_, _, bytes) = &contents(&*source).unwrap()[part.id_at(Ordinal(2)).0 as usize];
         assert_eq!(&contents(&part).unwrap()[2].2, bytes);
     }
     assert_eq!(set.indexes().len(), 2);

@@ -62,7 +62,7 @@ impl Life {
         let mut by_first = BTreeMap::new();
         for (segment, &round) in (0..).zip(rounds) {
             let expected: Vec<u64> =
-                segments.positions(segment).map(|position| segments.at(Epoch(round), Position(position))).collect();
+                segments.positions(segment).map(|position| segments.at(Epoch(round), Position(position)).0).collect();
             by_first.insert(expected[0], (segment, round, expected));
         }
         let mut rest = &ids[..];

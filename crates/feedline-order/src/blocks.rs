@@ -7,8 +7,8 @@
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::Permutation;
 use super::random::StreamKey;
+use super::{Ordinal, Permutation};
 
 /// Samples of a source, one behind the other in one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,10 +93,10 @@ pub struct ShuffledBlocks {
 
 impl ShuffledBlocks {
     /// The ordinal at `place` of the sequence.
-    pub(crate) fn ordinal_at(&self, place: u64) -> u64 {
+    pub(crate) fn ordinal_at(&self, place: u64) -> Ordinal {
         let block = self.ends.partition_point(|&end| end <= place);
         let start = if block == 0 { 0 } else { self.ends[block - 1] };
-        self.firsts[block] + (place - start)
+        Ordinal(self.firsts[block] + (place - start))
     }
 }
 
@@ -127,7 +127,7 @@ mod tests {
             let blocks = Blocks::cut(&together, bytes);
             let epoch = |number| {
                 let shuffled = blocks.shuffled(key(number));
-                (0..blocks.samples()).map(|place| shuffled.ordinal_at(place)).collect::<Vec<_>>()
+                (0..blocks.samples()).map(|place| shuffled.ordinal_at(place).0).collect::<Vec<_>>()
             };
             let seams = epoch(0).windows(2).filter(|pair| pair[1] != pair[0] + 1).count();
             assert!(seams < blocks.len(), "{seams} seams of {} blocks", blocks.len());

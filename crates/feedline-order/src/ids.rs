@@ -28,6 +28,26 @@ number!(
     Position(u64)
 );
 number!(
+    /// A sample's place in the list of its source. A subset counts its own samples, while their ids stay those of its parent.
+    Ordinal(u64)
+);
+number!(
+    /// A sample's place in the share of a rank, by the sampler's order.
+    ShareIndex(u64)
+);
+number!(
+    /// A place in the order in which a rank receives its share. In strict order turn `n` has the sample with share index `n`.
+    Turn(u64)
+);
+number!(
+    /// A place in the order in which samples leave the reservoir of a rank, counted from the epoch's beginning.
+    ReservoirTurn(u64)
+);
+number!(
+    /// A place in the order in which the readers of a rank come upon samples.
+    WalkStep(u64)
+);
+number!(
     /// How often a sampler gave the same sample earlier in the epoch.
     Occurrence(u32)
 );

@@ -26,7 +26,10 @@ mod tally;
 
 pub use blocks::{Block, Blocks};
 pub use course::{Course, Rest};
-pub use ids::{Epoch, Occurrence, Position, Rank, SampleId, SampleRequest, Seed};
+pub use ids::{
+    Epoch, Occurrence, Ordinal, Position, Rank, ReservoirTurn, SampleId, SampleRequest, Seed, ShareIndex, Turn,
+    WalkStep,
+};
 pub use missing::Missing;
 pub use permutation::Permutation;
 pub use planned::planned_order;

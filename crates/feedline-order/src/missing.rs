@@ -5,41 +5,41 @@
 
 use std::collections::BTreeSet;
 
-use super::Rest;
+use super::{Rest, ShareIndex};
 
 /// The numbers that were passed over.
 #[derive(Clone, Debug, Default)]
 pub struct Missing {
     delivered: u64,
-    numbers: BTreeSet<u64>,
+    indices: BTreeSet<ShareIndex>,
 }
 
 impl Missing {
     /// Goes on after `delivered` samples that left `pending` out.
-    pub fn new(delivered: u64, pending: &[u64]) -> Self {
-        Self { delivered, numbers: pending.iter().copied().collect() }
+    pub fn new(delivered: u64, pending: &[ShareIndex]) -> Self {
+        Self { delivered, indices: pending.iter().copied().collect() }
     }
 
-    /// Books that a number was delivered.
-    pub fn deliver(&mut self, number: u64) {
-        let next = self.delivered + self.numbers.len() as u64;
+    /// Books that a sample was delivered.
+    pub fn deliver(&mut self, index: ShareIndex) {
+        let next = self.delivered + self.indices.len() as u64;
         self.delivered += 1;
-        if number >= next {
-            self.numbers.extend(next..number);
+        if index.0 >= next {
+            self.indices.extend((next..index.0).map(ShareIndex));
         } else {
-            self.numbers.remove(&number);
+            self.indices.remove(&index);
         }
     }
 
-    /// The numbers that were passed over, ascending.
-    pub fn numbers(&self) -> Vec<u64> {
-        self.numbers.iter().copied().collect()
+    /// The samples that were passed over, ascending.
+    pub fn indices(&self) -> Vec<ShareIndex> {
+        self.indices.iter().copied().collect()
     }
 
     /// All that is left.
     pub fn rest(&self) -> Rest {
-        Rest::new(self.delivered, self.numbers())
-            .expect("the numbers are ascending and below the greatest delivered one")
+        Rest::new(self.delivered, self.indices())
+            .expect("the indices are ascending and below the greatest delivered one")
     }
 }
 
@@ -54,7 +54,7 @@ mod tests {
             order in Just((0..60_u64).collect::<Vec<_>>()).prop_shuffle(), cut in 0..60_usize,
         ) {
             let mut missing = Missing::default();
-            order[..cut].iter().for_each(|&number| missing.deliver(number));
+            order[..cut].iter().for_each(|&index| missing.deliver(ShareIndex(index)));
             let course = super::super::Course {
                 epoch: super::super::Epoch(0),
                 share: super::super::Share::new(60, 0, super::super::Rank::ALONE, 4, false),
@@ -62,7 +62,7 @@ mod tests {
             };
             let mut left = order[cut..].to_vec();
             left.sort_unstable();
-            prop_assert!((cut as u64..60).map(|turn| course.number(turn)).eq(left));
+            prop_assert!((cut as u64..60).map(|turn| course.index_at(super::super::Turn(turn)).0).eq(left));
         }
     }
 }

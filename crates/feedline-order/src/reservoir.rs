@@ -20,7 +20,7 @@ use lru::LruCache;
 use super::blocks::{Blocks, ShuffledBlocks};
 use super::interleave::Interleave;
 use super::random::{Purpose, StreamKey, below};
-use super::{Epoch, Permutation, Position, Rank, Seed};
+use super::{Epoch, Ordinal, Permutation, Position, Rank, ReservoirTurn, Seed, WalkStep};
 
 /// Turns that are found together, in sizes of the reservoir, and at least.
 const TOGETHER: u64 = 4;
@@ -53,7 +53,7 @@ pub struct ReservoirEpoch {
 }
 
 /// The steps of neighbouring turns.
-type Piece = Arc<Vec<u64>>;
+type Piece = Arc<Vec<WalkStep>>;
 
 /// One rank's part of an epoch.
 #[derive(Clone, Copy, Debug)]
@@ -99,29 +99,30 @@ impl Reservoir {
 
 impl ReservoirEpoch {
     /// The ordinal at a position of the epoch.
-    pub(crate) fn ordinal_at(&self, position: Position) -> u64 {
+    pub(crate) fn ordinal_at(&self, position: Position) -> Ordinal {
         let (rank, turn) = self.turn_at(position);
         self.ordinal_of_step(rank.rank, self.step_at(rank.rank, turn))
     }
 
     /// Whose turn a position is, and which.
-    pub fn turn_at(&self, position: Position) -> (Rank, u64) {
+    pub fn turn_at(&self, position: Position) -> (Rank, ReservoirTurn) {
         let world = u64::from(self.rule.world);
-        (Rank { rank: (position.0 % world) as u32, world: self.rule.world }, position.0 / world)
+        let rank = Rank { rank: (position.0 % world) as u32, world: self.rule.world };
+        (rank, ReservoirTurn(position.0 / world))
     }
 
     /// The ordinal that a rank comes upon at a step of its walk.
-    pub fn ordinal_of_step(&self, rank: u32, step: u64) -> u64 {
+    pub fn ordinal_of_step(&self, rank: u32, step: WalkStep) -> Ordinal {
         let stretch = self.rule.stretch(rank);
         let walk = Interleave::new(stretch.samples, self.rule.readers.into());
-        self.blocks.ordinal_at(stretch.first + walk.place_at(step))
+        self.blocks.ordinal_at(stretch.first + walk.place_at(step.0))
     }
 
     /// The step at which the sample was read that leaves at `turn`.
-    pub fn step_at(&self, rank: u32, turn: u64) -> u64 {
+    pub fn step_at(&self, rank: u32, turn: ReservoirTurn) -> WalkStep {
         let stretch = self.rule.stretch(rank);
         let len = (TOGETHER * stretch.size).max(FEWEST_TOGETHER);
-        let number = turn / len;
+        let number = turn.0 / len;
         let kept = self.pieces.lock().unwrap_or_else(PoisonError::into_inner).get(&(rank, number)).cloned();
         let piece = kept.unwrap_or_else(|| {
             // Without the lock: two that look at once find the same.
@@ -130,17 +131,17 @@ impl ReservoirEpoch {
             pieces.put((rank, number), Arc::clone(&piece));
             piece
         });
-        piece[(turn - number * len) as usize]
+        piece[(turn.0 - number * len) as usize]
     }
 
     /// The steps of what is in a rank's reservoir before `turn`, ascending; all steps behind them and below `turn` plus the
     /// reservoir's size have left.
-    pub fn held_at(&self, rank: u32, turn: u64) -> Vec<u64> {
+    pub fn held_at(&self, rank: u32, turn: ReservoirTurn) -> Vec<WalkStep> {
         let stretch = self.rule.stretch(rank);
-        let slots = self.slots_at(&stretch, turn);
-        let drained = turn.saturating_sub(stretch.filled_turns());
+        let slots = self.slots_at(&stretch, turn.0);
+        let drained = turn.0.saturating_sub(stretch.filled_turns());
         let order = Permutation::new(self.drains, stretch.size);
-        let mut held: Vec<u64> = match drained {
+        let mut held: Vec<WalkStep> = match drained {
             0 => slots,
             _ => (drained..stretch.size).map(|number| slots[order.at(number) as usize]).collect(),
         };
@@ -168,13 +169,13 @@ impl ReservoirEpoch {
     }
 
     /// The step of what each slot holds before `turn`.
-    fn slots_at(&self, stretch: &Stretch, turn: u64) -> Vec<u64> {
-        let mut slots: Vec<u64> = (0..stretch.size).collect();
+    fn slots_at(&self, stretch: &Stretch, turn: u64) -> Vec<WalkStep> {
+        let mut slots: Vec<WalkStep> = (0..stretch.size).map(WalkStep).collect();
         let (mut is_found, mut left) = (vec![false; slots.len()], slots.len());
         for turn in (0..turn.min(stretch.filled_turns())).rev() {
             let slot = self.drawn(stretch, turn);
             if !std::mem::replace(&mut is_found[slot], true) {
-                slots[slot] = stretch.size + turn;
+                slots[slot] = WalkStep(stretch.size + turn);
                 left -= 1;
                 if left == 0 {
                     break;
@@ -185,13 +186,13 @@ impl ReservoirEpoch {
     }
 
     /// The steps of some turns.
-    fn steps(&self, stretch: &Stretch, turns: Range<u64>) -> Vec<u64> {
+    fn steps(&self, stretch: &Stretch, turns: Range<u64>) -> Vec<WalkStep> {
         let mut slots = self.slots_at(stretch, turns.start);
         let order = Permutation::new(self.drains, stretch.size);
         let filled = stretch.filled_turns();
         let leave = |turn: u64| match turn.checked_sub(filled) {
             Some(number) => slots[order.at(number) as usize],
-            None => std::mem::replace(&mut slots[self.drawn(stretch, turn)], stretch.size + turn),
+            None => std::mem::replace(&mut slots[self.drawn(stretch, turn)], WalkStep(stretch.size + turn)),
         };
         turns.map(leave).collect()
     }
@@ -216,7 +217,7 @@ mod tests {
             for samples in [1, 2, 7, 64, 1001] {
                 for (readers, size) in [(1, 1), (3, 10), (4, 5000)] {
                     let epoch = reservoir(samples, world, readers, size);
-                    let mut seen: Vec<u64> = (0..samples).map(|p| epoch.ordinal_at(Position(p))).collect();
+                    let mut seen: Vec<u64> = (0..samples).map(|p| epoch.ordinal_at(Position(p)).0).collect();
                     seen.sort_unstable();
                     assert!(seen.into_iter().eq(0..samples), "{samples} over {world}, {readers} readers, size {size}");
                 }
@@ -228,23 +229,23 @@ mod tests {
     fn a_sample_leaves_only_after_it_was_read_into_a_reservoir_of_the_size_asked_for() {
         let epoch = reservoir(1000, 1, 4, 50);
         for turn in 0..1000 {
-            let step = epoch.step_at(0, turn);
+            let step = epoch.step_at(0, ReservoirTurn(turn)).0;
             assert!(step < turn + 50, "step {step} at turn {turn}");
         }
-        assert!(!(0..900).map(|turn| epoch.step_at(0, turn)).is_sorted(), "it is shuffled");
+        assert!(!(0..900).map(|turn| epoch.step_at(0, ReservoirTurn(turn))).is_sorted(), "it is shuffled");
     }
 
     #[test]
     fn a_reservoir_of_one_gives_the_walk_itself_and_one_of_all_reads_all_first() {
         let one = reservoir(100, 1, 1, 1);
-        assert!((0..100).map(|turn| one.step_at(0, turn)).eq(0..100));
-        assert_eq!(reservoir(100, 1, 2, 1_000_000).held_at(0, 0).len(), 100);
+        assert!((0..100).map(|turn| one.step_at(0, ReservoirTurn(turn)).0).eq(0..100));
+        assert_eq!(reservoir(100, 1, 2, 1_000_000).held_at(0, ReservoirTurn(0)).len(), 100);
     }
 
     #[test]
     fn neighbouring_steps_of_a_reader_are_neighbouring_samples() {
         let epoch = reservoir(3000, 2, 4, 10);
-        let walk: Vec<u64> = (0..1500).map(|step| epoch.ordinal_of_step(1, step)).collect();
+        let walk: Vec<u64> = (0..1500).map(|step| epoch.ordinal_of_step(1, WalkStep(step)).0).collect();
         let breaks = (4..1500).filter(|&step| walk[step] != walk[step - 4] + 1).count();
         assert!(breaks <= 4 * 4 + 15, "{breaks} breaks");
     }
@@ -258,10 +259,11 @@ mod tests {
             for rank in 0..world {
                 let all = epoch.samples(rank);
                 let (turn, size) = ((all as f64 * share) as u64, epoch.size(rank));
-                let left: std::collections::BTreeSet<u64> = (0..turn).map(|turn| epoch.step_at(rank, turn)).collect();
+                let left: std::collections::BTreeSet<WalkStep> =
+                    (0..turn).map(|turn| epoch.step_at(rank, ReservoirTurn(turn))).collect();
                 prop_assert_eq!(left.len() as u64, turn);
-                let held: Vec<u64> = (0..(turn + size).min(all)).filter(|step| !left.contains(step)).collect();
-                prop_assert_eq!(epoch.held_at(rank, turn), held, "rank {} turn {}", rank, turn);
+                let held: Vec<WalkStep> = (0..(turn + size).min(all)).map(WalkStep).filter(|step| !left.contains(step)).collect();
+                prop_assert_eq!(epoch.held_at(rank, ReservoirTurn(turn)), held, "rank {} turn {}", rank, turn);
             }
         }
     }

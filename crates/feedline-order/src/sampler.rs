@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::random::{Purpose, StreamKey, below, unit};
-use super::{Epoch, Occurrence, Seed};
+use super::{Epoch, Occurrence, Ordinal, Seed};
 
 /// The user's rule for the sequence of samples.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,24 +37,24 @@ pub enum Sampler {
 }
 
 /// One epoch of a sampler: (ordinal in the source, occurrence) by position.
-pub(super) type Drawn = Vec<(u64, Occurrence)>;
+pub(super) type Drawn = Vec<(Ordinal, Occurrence)>;
 
 /// Sources up to this length have a counter for each sample.
 const MOST_COUNTERS: u64 = 1 << 24;
 
 /// A sequence of ordinals below `len` with their occurrences.
-pub(super) fn counted(ordinals: impl Iterator<Item = u64>, len: u64) -> Drawn {
+pub(super) fn counted(ordinals: impl Iterator<Item = Ordinal>, len: u64) -> Drawn {
     let occurrence = |count: &mut u32| {
         *count += 1;
         Occurrence(*count - 1)
     };
     if len > MOST_COUNTERS {
         // A short list may name samples of a source of any length.
-        let mut seen: HashMap<u64, u32> = HashMap::new();
+        let mut seen: HashMap<Ordinal, u32> = HashMap::new();
         return ordinals.map(|ordinal| (ordinal, occurrence(seen.entry(ordinal).or_default()))).collect();
     }
     let mut seen = vec![0u32; len as usize];
-    ordinals.map(|ordinal| (ordinal, occurrence(&mut seen[ordinal as usize]))).collect()
+    ordinals.map(|ordinal| (ordinal, occurrence(&mut seen[ordinal.0 as usize]))).collect()
 }
 
 /// Draws in proportion to weights in constant time: Vose's alias method. Each place holds its own number with some
@@ -97,7 +97,7 @@ impl AliasTable {
             let (probability, other) = self.0[place as usize];
             if unit(key.bits(position, 0, 1)) < probability { place } else { other }
         };
-        counted((0..len).map(one), self.len())
+        counted((0..len).map(one).map(Ordinal), self.len())
     }
 }
 
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn occurrences_count_earlier_visits_of_the_same_sample() {
         for len in [5, 1 << 48] {
-            let drawn = counted([4, 2, 4, 4].into_iter(), len);
+            let drawn = counted([4, 2, 4, 4].map(Ordinal).into_iter(), len);
             assert_eq!(drawn.iter().map(|(_, occurrence)| occurrence.0).collect::<Vec<_>>(), [0, 0, 1, 2]);
         }
     }
@@ -119,7 +119,7 @@ mod tests {
         let table = AliasTable::new(&weights);
         let drawn = table.draw(40_000, Seed(1), Epoch(0));
         for (ordinal, weight) in weights.into_iter().enumerate() {
-            let count = drawn.iter().filter(|(drawn, _)| *drawn == ordinal as u64).count();
+            let count = drawn.iter().filter(|(drawn, _)| drawn.0 == ordinal as u64).count();
             let (share, expected) = (count as f64 / 40_000.0, weight / 16.5);
             assert!((share - expected).abs() < 0.01, "{ordinal}: {share} instead of {expected}");
             assert!(weight > 0.0 || count == 0, "{ordinal} has no weight");

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::blocks::{Blocks, ShuffledBlocks};
 use super::random::{Purpose, StreamKey, below};
-use super::{Epoch, Permutation, Position, Seed};
+use super::{Epoch, Ordinal, Permutation, Position, Seed};
 
 /// Bytes that a segment has at most.
 const MOST_BYTES: u64 = 512 << 20;
@@ -85,7 +85,7 @@ impl Segments {
     }
 
     /// The ordinal of the sample at a position of a round.
-    pub fn at(&self, round: Epoch, position: Position) -> u64 {
+    pub fn at(&self, round: Epoch, position: Position) -> Ordinal {
         let segment = self.segment_at(position);
         let positions = self.positions(segment);
         let key = StreamKey::new(Seed(self.seed.0 ^ mixed(segment)), round, Purpose::Round);
@@ -95,7 +95,7 @@ impl Segments {
             return blocks.ordinal_at(member);
         }
         let members = StreamKey::new(self.seed, Epoch(0), Purpose::Segments);
-        Permutation::new(members, self.len).at(member)
+        Ordinal(Permutation::new(members, self.len).at(member))
     }
 
     /// Another position of the same segment, or of any where segments are short, which may stand in for a bad sample.
@@ -122,7 +122,7 @@ mod tests {
         for len in [1, 2, 7, 64, 1000] {
             let segments = Segments::new(Seed(7), len, 1000);
             for round in [1, 2] {
-                let all: BTreeSet<u64> = (0..len).map(|p| segments.at(Epoch(round), Position(p))).collect();
+                let all: BTreeSet<u64> = (0..len).map(|p| segments.at(Epoch(round), Position(p)).0).collect();
                 assert!(all.into_iter().eq(0..len), "{len} samples");
             }
             assert!((0..segments.count()).flat_map(|segment| segments.positions(segment)).eq(0..len));
@@ -134,7 +134,7 @@ mod tests {
         let segments = Segments::new(Seed(3), 1000, 1000);
         assert_eq!((segments.segment_len(), segments.count()), (64, 16));
         let order = |round: u64, segment| -> Vec<u64> {
-            segments.positions(segment).map(|p| segments.at(Epoch(round), Position(p))).collect()
+            segments.positions(segment).map(|p| segments.at(Epoch(round), Position(p)).0).collect()
         };
         for segment in [0, 7, 15] {
             let members = |round| order(round, segment).into_iter().collect::<BTreeSet<_>>();
@@ -151,7 +151,7 @@ mod tests {
         let mut all = BTreeSet::new();
         for segment in 0..segments.count() {
             let positions = segments.positions(segment).map(Position);
-            let order: Vec<u64> = positions.map(|position| segments.at(Epoch(4), position)).collect();
+            let order: Vec<u64> = positions.map(|position| segments.at(Epoch(4), position).0).collect();
             let members: BTreeSet<u64> = order.iter().copied().collect();
             let seams = members.iter().zip(members.iter().skip(1)).filter(|(a, b)| *a + 1 != **b).count();
             assert!(seams <= 64 / 20 + 1, "{seams} seams in segment {segment}");

@@ -7,7 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::random::{Purpose, StreamKey, below};
 use super::sampler::{self, AliasTable, Drawn};
-use super::{Epoch, Occurrence, Permutation, Position, Reservoir, ReservoirEpoch, Sampler, Seed, Segments, Share};
+use super::{
+    Epoch, Occurrence, Ordinal, Permutation, Position, Reservoir, ReservoirEpoch, SampleId, Sampler, Seed, Segments,
+    Share, ShareIndex,
+};
 
 /// Epochs of a sequence that are kept where finding it takes its time: the window reaches from one into the next.
 const KEPT_EPOCHS: usize = 2;
@@ -20,7 +23,7 @@ const KEPT_POSITIONS: u64 = 1 << 17;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Visit {
     /// The place of the sample in the source's list.
-    pub ordinal: u64,
+    pub ordinal: Ordinal,
     /// How often the sampler gave it earlier in the epoch.
     pub occurrence: Occurrence,
 }
@@ -52,8 +55,8 @@ pub enum SamplerError {
     WeightCount { weights: usize, len: u64 },
     #[error("weight {number} of the sampler is {weight}; weights are finite, not negative, and not all zero")]
     BadWeight { number: usize, weight: f64 },
-    #[error("class_balanced needs a source with classes, but sample {ordinal} has no class")]
-    NoClasses { ordinal: u64 },
+    #[error("class_balanced needs a source with classes, but sample {} has no class", ordinal.0)]
+    NoClasses { ordinal: Ordinal },
     #[error("sampler is empty: it names no sample")]
     Empty,
 }
@@ -100,13 +103,13 @@ impl Sequence {
         seed: Seed,
         sampler: &Sampler,
         len: u64,
-        ordinal_of: impl Fn(u64) -> Option<u64>,
-        class_of: impl Fn(u64) -> Option<i64>,
+        ordinal_of: impl Fn(SampleId) -> Option<Ordinal>,
+        class_of: impl Fn(Ordinal) -> Option<i64>,
     ) -> Result<Self, SamplerError> {
         let rule = match sampler {
             Sampler::List { ids } => {
-                let ordinals: Result<Vec<u64>, SamplerError> =
-                    ids.iter().map(|&id| ordinal_of(id).ok_or(SamplerError::UnknownId { id, len })).collect();
+                let ordinals: Result<Vec<Ordinal>, SamplerError> =
+                    ids.iter().map(|&id| ordinal_of(SampleId(id)).ok_or(SamplerError::UnknownId { id, len })).collect();
                 Rule::Listed(Arc::new(sampler::counted(ordinals?.into_iter(), len)))
             }
             Sampler::Weighted { weights, num_samples } => {
@@ -117,6 +120,7 @@ impl Sequence {
             }
             Sampler::ClassBalanced { num_samples } => {
                 let classes: Result<Vec<i64>, SamplerError> = (0..len)
+                    .map(Ordinal)
                     .map(|ordinal| class_of(ordinal).filter(|&c| c >= 0).ok_or(SamplerError::NoClasses { ordinal }))
                     .collect();
                 Rule::weighted(&balanced_weights(&classes?), num_samples.unwrap_or(len))?
@@ -166,7 +170,7 @@ impl Sequence {
             return segments.substitute(epoch, position, attempt);
         }
         let key = StreamKey::new(self.seed, epoch, Purpose::Substitute);
-        share.place(below(key.bits(position.0, 0, attempt), share.samples())).position
+        share.place(ShareIndex(below(key.bits(position.0, 0, attempt), share.samples()))).position
     }
 }
 
@@ -215,15 +219,17 @@ pub enum EpochSequence {
     /// A round of segments.
     Segmented(Segments, Epoch),
     /// A sampler's draws.
-    Drawn(Arc<Vec<(u64, Occurrence)>>),
+    Drawn(Arc<Vec<(Ordinal, Occurrence)>>),
 }
 
 impl EpochSequence {
     /// The visit at `position`.
     pub fn at(&self, position: Position) -> Visit {
         match self {
-            Self::InOrder => Visit { ordinal: position.0, occurrence: Occurrence(0) },
-            Self::Shuffled(permutation) => Visit { ordinal: permutation.at(position.0), occurrence: Occurrence(0) },
+            Self::InOrder => Visit { ordinal: Ordinal(position.0), occurrence: Occurrence(0) },
+            Self::Shuffled(permutation) => {
+                Visit { ordinal: Ordinal(permutation.at(position.0)), occurrence: Occurrence(0) }
+            }
             Self::Reservoir(reservoir) => Visit { ordinal: reservoir.ordinal_at(position), occurrence: Occurrence(0) },
             Self::Segmented(segments, round) => {
                 Visit { ordinal: segments.at(*round, position), occurrence: Occurrence(0) }
@@ -242,7 +248,8 @@ mod tests {
 
     fn sampled(sampler: &Sampler, classes: &[i64]) -> Result<Sequence, SamplerError> {
         let len = classes.len() as u64;
-        Sequence::sampled(Seed(1), sampler, len, |id| (id < len).then_some(id), |n| classes.get(n as usize).copied())
+        let ordinal_of = |SampleId(id)| (id < len).then_some(Ordinal(id));
+        Sequence::sampled(Seed(1), sampler, len, ordinal_of, |ordinal| classes.get(ordinal.0 as usize).copied())
     }
 
     #[test]
@@ -250,7 +257,7 @@ mod tests {
         let sequence = sampled(&Sampler::List { ids: vec![2, 0, 2] }, &[0, 0, 0]).unwrap();
         let epoch = sequence.epoch(Epoch(5));
         let visits: Vec<(u64, u32)> =
-            (0..3).map(|p| epoch.at(Position(p))).map(|v| (v.ordinal, v.occurrence.0)).collect();
+            (0..3).map(|p| epoch.at(Position(p))).map(|v| (v.ordinal.0, v.occurrence.0)).collect();
         assert_eq!(visits, [(2, 0), (0, 0), (2, 1)]);
     }
 
@@ -260,7 +267,7 @@ mod tests {
         classes.extend([1; 100]);
         let sequence = sampled(&Sampler::ClassBalanced { num_samples: Some(10_000) }, &classes).unwrap();
         let epoch = sequence.epoch(Epoch(0));
-        let rare = (0..10_000).filter(|&p| epoch.at(Position(p)).ordinal >= 900).count();
+        let rare = (0..10_000).filter(|&p| epoch.at(Position(p)).ordinal.0 >= 900).count();
         assert!((rare as f64 / 10_000.0 - 0.5).abs() < 0.03, "{rare} of 10000");
     }
 

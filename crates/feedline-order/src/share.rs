@@ -8,7 +8,7 @@
 //! exceptions: without `drop_last` positions past the end repeat the epoch's first samples and are marked as padding,
 //! with it the rest is dropped (law 2).
 
-use super::{Position, Rank};
+use super::{Position, Rank, ShareIndex};
 
 /// One rank's part of an epoch, from an offset to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,9 +57,9 @@ impl Share {
         self.samples().saturating_sub(batch.saturating_mul(self.batch_size)).min(self.batch_size) as usize
     }
 
-    /// The place of sample `number` of this rank.
-    pub fn place(&self, number: u64) -> Place {
-        let global = self.offset + number * u64::from(self.rank.world) + u64::from(self.rank.rank);
+    /// The place of a sample of this rank.
+    pub fn place(&self, index: ShareIndex) -> Place {
+        let global = self.offset + index.0 * u64::from(self.rank.world) + u64::from(self.rank.rank);
         Place { position: Position(global % self.epoch_len), is_padding: global >= self.epoch_len }
     }
 
@@ -92,7 +92,7 @@ mod tests {
     #[track_caller]
     fn check_covers(len: u64, offset: u64, world: u32) {
         let shares = shares(len, offset, world, 4, false);
-        let places: Vec<Place> = shares.iter().flat_map(|s| (0..s.samples()).map(|n| s.place(n))).collect();
+        let places: Vec<Place> = shares.iter().flat_map(|s| (0..s.samples()).map(|n| s.place(ShareIndex(n)))).collect();
         let mut own: Vec<u64> = places.iter().filter(|p| !p.is_padding).map(|p| p.position.0).collect();
         own.sort_unstable();
         assert!(own.into_iter().eq(offset..len), "{len} samples from {offset} over {world} ranks");
@@ -105,7 +105,7 @@ mod tests {
         for (len, world, batch) in [(103, 2, 10), (7, 3, 2), (5, 8, 1), (64, 1, 64)] {
             let shares = shares(len, 0, world, batch, true);
             let mut all: Vec<u64> =
-                shares.iter().flat_map(|s| (0..s.samples()).map(|n| s.place(n).position.0)).collect();
+                shares.iter().flat_map(|s| (0..s.samples()).map(|n| s.place(ShareIndex(n)).position.0)).collect();
             let count = all.len();
             assert!(shares.iter().all(|share| share.samples() == share.batches() * batch as u64));
             all.sort_unstable();
@@ -121,9 +121,14 @@ mod tests {
         let offset = first[0].offset_after(3);
         assert_eq!(offset, 60);
         let second = shares(100, offset, 3, 7, false);
-        let mut seen: Vec<u64> = first.iter().flat_map(|s| (0..15).map(|n| s.place(n).position.0)).collect();
+        let mut seen: Vec<u64> =
+            first.iter().flat_map(|s| (0..15).map(|n| s.place(ShareIndex(n)).position.0)).collect();
         seen.extend(second.iter().flat_map(|s| {
-            (0..s.samples()).map(|n| s.place(n)).filter(|p| !p.is_padding).map(|p| p.position.0).collect::<Vec<_>>()
+            (0..s.samples())
+                .map(|n| s.place(ShareIndex(n)))
+                .filter(|p| !p.is_padding)
+                .map(|p| p.position.0)
+                .collect::<Vec<_>>()
         }));
         seen.sort_unstable();
         assert!(seen.into_iter().eq(0..100));

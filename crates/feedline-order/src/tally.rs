@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::{ShareIndex, Turn};
+
 /// A sample that takes more than this many times the mean is called slow in reports.
 pub const SLOW: u32 = 2;
 
@@ -57,24 +59,24 @@ impl Tally {
         }
     }
 
-    /// Counts the sample with `number` in the sampler's order, which comes at `turn`.
-    pub fn add(&mut self, turn: u64, number: u64, is_slow: bool) {
+    /// Counts a sample of the share, which comes at `turn`.
+    pub fn add(&mut self, Turn(turn): Turn, ShareIndex(index): ShareIndex, is_slow: bool) {
         let slow = u64::from(is_slow);
         self.samples += 1;
         self.slow += slow;
-        self.displacement += turn.abs_diff(number);
-        self.largest_displacement = self.largest_displacement.max(turn.abs_diff(number));
+        self.displacement += turn.abs_diff(index);
+        self.largest_displacement = self.largest_displacement.max(turn.abs_diff(index));
         self.batch = (self.batch.0 + 1, self.batch.1 + slow);
         self.slow_most = self.slow_most.max(self.batch.1);
         if self.batch.0 == self.batch_size {
             self.slow_least = Some(self.slow_least.map_or(self.batch.1, |least| least.min(self.batch.1)));
             self.batch = (0, 0);
         }
-        let own = self.in_order.entry(number / self.batch_size).or_default();
+        let own = self.in_order.entry(index / self.batch_size).or_default();
         *own = (own.0 + 1, own.1 + slow);
         self.slow_most_in_order = self.slow_most_in_order.max(own.1);
         if own.0 == self.batch_size {
-            self.in_order.remove(&(number / self.batch_size));
+            self.in_order.remove(&(index / self.batch_size));
         }
     }
 
@@ -105,7 +107,7 @@ mod tests {
         let mut tally = Tally::new(2);
         // Numbers 0 and 1 are slow and share a batch by the sampler's order.
         for (turn, number) in [2, 0, 3, 1, 4].into_iter().enumerate() {
-            tally.add(turn as u64, number, number < 2);
+            tally.add(Turn(turn as u64), ShareIndex(number), number < 2);
         }
         let report = tally.report(9);
         assert_eq!((report.samples, report.largest_displacement, report.max_displacement), (5, 2, 9));

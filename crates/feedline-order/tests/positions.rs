@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use feedline_order::random::{Purpose, StreamKey};
-use feedline_order::{Epoch, Permutation, Rank, Seed, Share};
+use feedline_order::{Epoch, Permutation, Rank, Seed, Share, ShareIndex};
 use proptest::prelude::*;
 
 /// The place of a batch: that of its first slot, before it wraps around for padding.
@@ -27,7 +27,7 @@ proptest! {
                 for batch in 0..batches {
                     let place = place_of_batch(offset, rank, batch, batch_size as u64);
                     prop_assert!(places.insert(place), "two batches at {}", place);
-                    let first = share(rank.rank).place(batch * batch_size as u64);
+                    let first = share(rank.rank).place(ShareIndex(batch * batch_size as u64));
                     prop_assert_eq!(first.position.0, place % len, "the place is that of the first slot");
                 }
             }
@@ -92,7 +92,7 @@ proptest! {
         for rank in (0..world).map(|rank| Rank { rank, world }) {
             let share = Share::new(len, 0, rank, 4, false);
             for number in 0..share.samples() {
-                let place = share.place(number);
+                let place = share.place(ShareIndex(number));
                 let row = rows.at(place.position.0);
                 prop_assert!(row.iter().map(|sample| lengths[*sample as usize]).sum::<u64>() <= 64);
                 if !place.is_padding {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use feedline_data::source::{
     ArraySource, FilesSource, Opener, Part, Source as CoreSource, SubsetSource, SyntheticSource,
 };
-use feedline_order::SampleId;
+use feedline_order::{Ordinal, SampleId};
 use pyo3::prelude::*;
 
 use crate::buffer::BorrowedArray;
@@ -105,7 +105,7 @@ impl Source {
 
     /// The ids of the samples, in the source's order.
     fn ids(&self) -> Vec<u64> {
-        (0..self.0.len()).map(|ordinal| self.0.id_at(ordinal).0).collect()
+        (0..self.0.len()).map(|ordinal| self.0.id_at(Ordinal(ordinal)).0).collect()
     }
 
     /// The table that names it in a plan.

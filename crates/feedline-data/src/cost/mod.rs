@@ -241,7 +241,7 @@ mod tests {
         let book = |costs: &Costs, ordinal: u64, time: Duration| {
             let mut bill = Bill::default();
             bill.add(time, Effort::Usual);
-            let id = plan.source().id_at(ordinal);
+            let id = plan.source().id_at(feedline_order::Ordinal(ordinal));
             costs.book(&*plan, SampleRequest { id, epoch: Epoch(0), occurrence: Occurrence(0) }, &bill)
         };
         let slow = Costs::new(&*plan);

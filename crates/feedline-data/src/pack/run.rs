@@ -1,5 +1,6 @@
 //! Packs a source: workers make samples ready, this thread writes them in order.
 
+use feedline_order::Ordinal;
 use std::path::Path;
 use std::time::Duration;
 use std::{fs, thread};
@@ -41,7 +42,7 @@ pub fn pack(
     fs::create_dir_all(folder).map_err(write)?;
     let recipe = Recipe::new(source.identity(), source.len(), options);
     let is_current = |first: u64, shard: &FinishedShard| {
-        let stamps = (first..shard.next).map(|ordinal| fields.stamp(source, source.id_at(ordinal)));
+        let stamps = (first..shard.next).map(|ordinal| fields.stamp(source, source.id_at(Ordinal(ordinal))));
         stamps.fold(0, join_stamps) == shard.stamp
     };
     let (journal, finished) = Journal::open(folder, &recipe, is_current)?;
@@ -66,7 +67,7 @@ pub fn pack(
                 let _stop = StopIfPanicking(&cancel);
                 let mut preparer = Preparer::new(source, &fields, options, cancel.clone());
                 while let Some(number) = queue.claim() {
-                    queue.put(number, preparer.prepare(source.id_at(number)));
+                    queue.put(number, preparer.prepare(source.id_at(Ordinal(number))));
                 }
             });
         }
@@ -122,13 +123,13 @@ fn first_keys(
     count: u64,
     watch: &mut dyn Watch,
 ) -> Result<Keys, PackError> {
-    let names = (0..source.len()).map(|ordinal| source.key(source.id_at(ordinal)));
+    let names = (0..source.len()).map(|ordinal| source.key(source.id_at(Ordinal(ordinal))));
     let mut keys = Keys::below_common_folder(names);
     for ordinal in 0..count {
         if ordinal % 1024 == 0 && watch.wants_to_stop() {
             return Err(PackError::Cancelled);
         }
-        let id = source.id_at(ordinal);
+        let id = source.id_at(Ordinal(ordinal));
         let ending = fields.first().and_then(|field| source.ending(id, field)).unwrap_or_default();
         keys.next(&source.key(id), &ending);
     }

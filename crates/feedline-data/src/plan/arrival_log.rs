@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
-use feedline_order::{Epoch, Rank};
+use feedline_order::{Epoch, Rank, ShareIndex};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
@@ -32,7 +32,7 @@ struct Record {
     epoch: Epoch,
     offset: u64,
     batch: u64,
-    numbers: Vec<u64>,
+    numbers: Vec<ShareIndex>,
 }
 
 /// Longer logs are not replayed: about 10^9 samples.
@@ -86,7 +86,7 @@ impl ArrivalLog {
     }
 
     /// Writes which numbers of the share a batch had. After an error the record may have been cut short: open the log again.
-    pub fn write(&mut self, (epoch, offset, batch): (Epoch, u64, u64), numbers: Vec<u64>) -> io::Result<()> {
+    pub fn write(&mut self, (epoch, offset, batch): (Epoch, u64, u64), numbers: Vec<ShareIndex>) -> io::Result<()> {
         write_line(&mut self.file, &Record { epoch, offset, batch, numbers })
     }
 
@@ -144,7 +144,7 @@ impl Logged {
             && from <= order.len()
         {
             order.truncate(from);
-            order.extend(numbers);
+            order.extend(numbers.iter().map(|index| index.0));
         }
     }
 

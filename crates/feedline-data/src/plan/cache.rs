@@ -1,5 +1,6 @@
 //! What may be kept of samples between epochs: the settings, and which places of a chain they mean.
 
+use feedline_order::Ordinal;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -60,7 +61,7 @@ impl Plan {
     /// A hash of what samples are at a cut, and where they come from.
     pub fn prefix_fingerprint(&self, cut: Cut) -> Fingerprint {
         let source = self.source();
-        let first = (!source.is_empty()).then(|| source.id_at(0)).and_then(|id| source.address(id));
+        let first = (!source.is_empty()).then(|| source.id_at(Ordinal(0))).and_then(|id| source.address(id));
         let mut parts = vec![
             self.fingerprints().listing.to_string(),
             feedline_codec::VERSION.to_owned(),

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use feedline_order::{Course, Epoch, EpochSequence, Position, Rank, SampleRequest, Segments, Sequence, Share, Visit};
+use feedline_order::{
+    Course, Epoch, EpochSequence, Position, Rank, SampleRequest, Segments, Sequence, Share, Turn, Visit,
+};
 
 use super::planning::{self, Planning};
 use super::{ByteSize, Document, Fingerprints, OnError, Order, PlanError, RunConfig, Settings, Shuffle, limits};
@@ -199,7 +201,7 @@ impl Plan {
         let course = Course { epoch, share: self.share(0), rest: None };
         let visits = self.sequence.epoch(epoch);
         let turns = 0..count.min(course.share.samples());
-        turns.map(|turn| self.source.id_at(visits.at(self.place(&course, turn).position).ordinal).0).collect()
+        turns.map(|turn| self.source.id_at(visits.at(self.place(&course, Turn(turn)).position).ordinal).0).collect()
     }
 }
 
@@ -210,7 +212,7 @@ fn sequence(source: &dyn Source, settings: &Settings, rank: Rank) -> Result<Sequ
             seed,
             sampler,
             len,
-            |id| source.ordinal_of(feedline_order::SampleId(id)),
+            |id| source.ordinal_of(id),
             |ordinal| source.class_of(source.id_at(ordinal)),
         )?,
         None => settings.shuffle.sequence(seed, source, rank)?,

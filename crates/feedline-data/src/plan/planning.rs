@@ -9,7 +9,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use feedline_order::{
-    Course, Epoch, EpochSequence, OrderReport, Place, Rank, SLOW, SampleRequest, Share, Tally, planned_order,
+    Course, Epoch, EpochSequence, OrderReport, Ordinal, Place, Rank, SLOW, SampleRequest, Share, ShareIndex, Tally,
+    Turn, planned_order,
 };
 use lru::LruCache;
 use xxhash_rust::xxh3::xxh3_128;
@@ -61,14 +62,19 @@ struct Planned {
 }
 
 impl Planned {
-    /// The numbers that the first `turns` samples passed over, ascending.
-    fn pending(&self, turns: u64) -> Vec<u64> {
+    /// The sample of the share that comes at `turn`.
+    fn index_at(&self, turn: Turn) -> ShareIndex {
+        ShareIndex(self.order[turn.0 as usize].into())
+    }
+
+    /// The samples that were passed over at the first `turns` turns, ascending.
+    fn pending(&self, Turn(turns): Turn) -> Vec<ShareIndex> {
         let turn = |turn: u64| usize::try_from(turn).unwrap_or(usize::MAX).min(self.order.len());
         let late = &self.order[turn(turns.saturating_sub(self.reach))..turn(turns)];
-        let next = late.iter().map(|&number| u64::from(number) + 1).max().unwrap_or(0).max(turns);
+        let next = late.iter().map(|&index| u64::from(index) + 1).max().unwrap_or(0).max(turns);
         let coming = &self.order[turn(turns)..turn(turns.saturating_add(2 * self.reach))];
-        let mut pending: Vec<u64> =
-            coming.iter().map(|&number| number.into()).filter(|&number| number < next).collect();
+        let passed_over = coming.iter().map(|&index| u64::from(index)).filter(|&index| index < next);
+        let mut pending: Vec<ShareIndex> = passed_over.map(ShareIndex).collect();
         pending.sort_unstable();
         pending
     }
@@ -140,16 +146,16 @@ impl Plan {
     }
 
     /// The place of the sample that comes at `turn`. In arrival order: if it comes in time.
-    pub fn place(&self, course: &Course, turn: u64) -> Place {
+    pub fn place(&self, course: &Course, turn: Turn) -> Place {
         match self.planned(course.epoch, &course.share) {
-            Some(planned) => course.share.place(u64::from(planned.order[turn as usize])),
-            None => course.share.place(course.number(turn)),
+            Some(planned) => course.share.place(planned.index_at(turn)),
+            None => course.share.place(course.index_at(turn)),
         }
     }
 
-    /// The numbers of the share that a planned order has passed over after `turns` samples.
-    pub fn pending(&self, epoch: Epoch, share: &Share, turns: u64) -> Vec<u64> {
-        self.planned(epoch, share).map(|planned| planned.pending(turns)).unwrap_or_default()
+    /// The samples of the share that a planned order has passed over before `next_turn`.
+    pub fn pending(&self, epoch: Epoch, share: &Share, next_turn: Turn) -> Vec<ShareIndex> {
+        self.planned(epoch, share).map(|planned| planned.pending(next_turn)).unwrap_or_default()
     }
 
     /// What a planned order does to an epoch of this rank; nothing in other orders.
@@ -159,7 +165,7 @@ impl Plan {
         let mean = costs.iter().sum::<u64>() / (costs.len() as u64).max(1);
         let mut tally = Tally::new(self.settings().batch_size);
         for (turn, &number) in order.iter().enumerate() {
-            tally.add(turn as u64, number.into(), costs[number as usize] > u64::from(SLOW) * mean);
+            tally.add(Turn(turn as u64), ShareIndex(number.into()), costs[number as usize] > u64::from(SLOW) * mean);
         }
         Some(tally.report(self.max_displacement()))
     }
@@ -175,7 +181,7 @@ impl Plan {
 
     fn find_planned(&self, planning: &Planning, epoch: Epoch, share: &Share) -> Planned {
         let visits = self.sequence().epoch(epoch);
-        let cost = |number| self.class_of_cost(planning, epoch, &visits, share.place(number));
+        let cost = |number| self.class_of_cost(planning, epoch, &visits, share.place(ShareIndex(number)));
         let costs: Vec<u64> = (0..share.samples()).map(cost).collect();
         let order = match &planning.basis {
             Basis::Facts | Basis::Table(_) => planned_order(&costs, planning.max_displacement),
@@ -196,10 +202,10 @@ impl Plan {
     }
 
     /// Bytes, as often as ops work on them.
-    fn static_cost(&self, ordinal: u64, wanted: SampleRequest) -> f64 {
+    fn static_cost(&self, ordinal: Ordinal, wanted: SampleRequest) -> f64 {
         let fires = |number: &usize| self.ops()[*number].op().fires(&self.chain().draw(*number, wanted));
         let working = 1 + (0..self.ops().len()).filter(fires).count();
-        self.sizes()[ordinal as usize] as f64 * working as f64
+        self.sizes()[ordinal.0 as usize] as f64 * working as f64
     }
 }
 
@@ -223,7 +229,7 @@ mod tests {
             while kept() < 2 {
                 std::thread::yield_now();
             }
-            plan.place(&course(0), 0);
+            plan.place(&course(0), Turn(0));
             assert!(!finding.is_finished(), "the place was given after the order of the other epoch had been found");
         });
     }
@@ -248,9 +254,9 @@ mod tests {
             let planned = Planned { costs, order, reach };
             let mut missing = Missing::default();
             for turns in 0..=planned.order.len() {
-                prop_assert_eq!(planned.pending(turns as u64), missing.numbers(), "after {} turns", turns);
+                prop_assert_eq!(planned.pending(Turn(turns as u64)), missing.indices(), "after {} turns", turns);
                 if let Some(&number) = planned.order.get(turns) {
-                    missing.deliver(number.into());
+                    missing.deliver(ShareIndex(number.into()));
                 }
             }
         }

@@ -3,7 +3,7 @@
 //! In: a plan and an epoch. Out: a [`ShuffleReport`], with a warning in words where classes come in heaps. Nothing is read but what
 //! the source knows of its samples.
 
-use feedline_order::{Division, Epoch, Position, Quality, Sequence, neighbour_curve};
+use feedline_order::{Division, Epoch, Ordinal, Position, Quality, Sequence, neighbour_curve};
 use serde::Serialize;
 
 use super::{Plan, PlanError, Settings, Shuffle};
@@ -58,9 +58,9 @@ impl Plan {
         let len = source.len();
         let ordinals = |sequence: &Sequence, epoch| -> Vec<u64> {
             let visits = sequence.epoch(epoch);
-            (0..len).map(|position| visits.at(Position(position)).ordinal).collect()
+            (0..len).map(|position| visits.at(Position(position)).ordinal.0).collect()
         };
-        let class = |ordinal| source.class_of(source.id_at(ordinal)).filter(|class| *class >= 0);
+        let class = |ordinal| source.class_of(source.id_at(Ordinal(ordinal))).filter(|class| *class >= 0);
         let classes: Option<Vec<i64>> = (0..len).map(class).collect();
         let quality = |sequence: &Sequence| {
             let (now, then) = (ordinals(sequence, epoch), ordinals(sequence, next));

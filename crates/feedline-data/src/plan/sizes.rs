@@ -4,7 +4,7 @@
 //! promise. Each is looked up once; bytes by opening files, elements by reading the first bytes of files.
 
 use feedline_codec::read_header;
-use feedline_order::SampleId;
+use feedline_order::{Ordinal, SampleId};
 
 use super::Plan;
 use crate::batch::Kind;
@@ -54,7 +54,7 @@ impl Plan {
 
     fn is_near(&self) -> bool {
         let source = self.source();
-        let is_near = |field: &str| match source.origin(source.id_at(0), field) {
+        let is_near = |field: &str| match source.origin(source.id_at(Ordinal(0)), field) {
             Origin::Whole { store, .. } => store.is_near(),
             Origin::Part { .. } | Origin::Made => true,
         };
@@ -88,7 +88,7 @@ impl Plan {
         let source = self.source();
         let of_sample = |ordinal| {
             cancel.check()?;
-            let id = source.id_at(ordinal);
+            let id = source.id_at(Ordinal(ordinal));
             Ok(self.loaded().iter().map(|(field, kind)| of(id, field, kind)).sum())
         };
         (0..source.len()).map(of_sample).collect()

@@ -20,7 +20,7 @@ impl Workload for Plan {
     }
 
     fn row_of(&self, id: SampleId) -> Option<u64> {
-        self.source().ordinal_of(id)
+        self.source().ordinal_of(id).map(|ordinal| ordinal.0)
     }
 
     fn size_of(&self, row: u64) -> Size {

@@ -35,7 +35,7 @@ use crate::batch::FieldTypes;
 use crate::spec::{self, SpecError};
 use crate::store::{Object, Peer, Store, StoreError};
 use crate::volume::VolumeError;
-use feedline_order::{Block, SampleId};
+use feedline_order::{Block, Ordinal, SampleId};
 
 /// Knows which bytes are which sample.
 pub trait Source: Send + Sync + Debug {
@@ -48,13 +48,13 @@ pub trait Source: Send + Sync + Debug {
     }
 
     /// The id of the sample at place `ordinal` of this source; a subset keeps its parent's ids.
-    fn id_at(&self, ordinal: u64) -> SampleId {
-        SampleId(ordinal)
+    fn id_at(&self, ordinal: Ordinal) -> SampleId {
+        SampleId(ordinal.0)
     }
 
     /// The place of a sample; `None` if the source does not have it.
-    fn ordinal_of(&self, id: SampleId) -> Option<u64> {
-        (id.0 < self.len()).then_some(id.0)
+    fn ordinal_of(&self, id: SampleId) -> Option<Ordinal> {
+        (id.0 < self.len()).then_some(Ordinal(id.0))
     }
 
     /// Names and kinds of the fields.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use delegate::delegate;
 use feedline_order::random::{Purpose, StreamKey};
-use feedline_order::{Block, Epoch, Permutation, SampleId, Seed};
+use feedline_order::{Block, Epoch, Ordinal, Permutation, SampleId, Seed};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -104,7 +104,7 @@ fn share(parent: &dyn Source, seed: Seed, from: f64, to: f64) -> Result<Vec<u64>
     let len = parent.len();
     let place = |fraction: f64| (fraction * len as f64).round() as u64;
     let order = Permutation::new(StreamKey::new(seed, Epoch(0), Purpose::Split), len);
-    Ok((place(from)..place(to)).map(|position| parent.id_at(order.at(position)).0).collect())
+    Ok((place(from)..place(to)).map(|position| parent.id_at(Ordinal(order.at(position))).0).collect())
 }
 
 #[deny(clippy::missing_trait_methods)]
@@ -134,17 +134,17 @@ impl Source for SubsetSource {
         self.ids.len() as u64
     }
 
-    fn id_at(&self, ordinal: u64) -> SampleId {
-        SampleId(self.ids[ordinal as usize])
+    fn id_at(&self, ordinal: Ordinal) -> SampleId {
+        SampleId(self.ids[ordinal.0 as usize])
     }
 
-    fn ordinal_of(&self, id: SampleId) -> Option<u64> {
-        self.ids.binary_search(&id.0).ok().map(|ordinal| ordinal as u64)
+    fn ordinal_of(&self, id: SampleId) -> Option<Ordinal> {
+        self.ids.binary_search(&id.0).ok().map(|ordinal| Ordinal(ordinal as u64))
     }
 
     fn blocks(&self) -> Option<Vec<Block>> {
         let mut parent_end = 0;
-        let place = |id: &u64| self.parent.ordinal_of(SampleId(*id)).unwrap_or(u64::MAX);
+        let place = |id: &u64| self.parent.ordinal_of(SampleId(*id)).map_or(u64::MAX, |ordinal| ordinal.0);
         let own = |Block { samples, bytes }: Block| {
             let start = self.ids.partition_point(|id| place(id) < parent_end);
             parent_end += samples;
@@ -190,10 +190,11 @@ mod tests {
         let part = |from, to| SubsetSource::new(Arc::clone(&parent), Part::Share { seed: 3, from, to }).unwrap();
         let (train, val) = (part(0.0, 0.9), part(0.9, 1.0));
         assert_eq!((train.len(), val.len()), (91, 10));
-        let mut ids: Vec<u64> = (0..91).map(|n| train.id_at(n).0).chain((0..10).map(|n| val.id_at(n).0)).collect();
+        let mut ids: Vec<u64> =
+            (0..91).map(|n| train.id_at(Ordinal(n)).0).chain((0..10).map(|n| val.id_at(Ordinal(n)).0)).collect();
         ids.sort_unstable();
         assert!(ids.into_iter().eq(0..101));
-        assert_eq!(train.ordinal_of(val.id_at(0)), None);
+        assert_eq!(train.ordinal_of(val.id_at(Ordinal(0))), None);
         assert_ne!(train.identity(), val.identity());
     }
 }

@@ -9,6 +9,7 @@ use feedline_data::plan::{ByteSize, Plan};
 use feedline_engine::loader::Loader;
 use feedline_engine::machine::Machine;
 use feedline_engine::metrics::Phase;
+use feedline_order::Ordinal;
 use serde::Serialize;
 
 use super::DoctorError;
@@ -264,6 +265,6 @@ fn slow_samples(loader: &Loader) -> Vec<SlowSample> {
     slow.sort_by(|a, b| b.1.total_cmp(&a.1));
     slow.truncate(NAMED);
     slow.into_iter()
-        .map(|(ordinal, ms)| SlowSample { key: source.key(source.id_at(ordinal)).into_owned(), ms })
+        .map(|(ordinal, ms)| SlowSample { key: source.key(source.id_at(Ordinal(ordinal))).into_owned(), ms })
         .collect()
 }

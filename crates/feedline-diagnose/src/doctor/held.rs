@@ -12,7 +12,7 @@ use delegate::delegate;
 use feedline_data::batch::FieldTypes;
 use feedline_data::source::{OpenPart, Origin, Part, Source, SourceError, SubsetSource};
 use feedline_data::store::{Object, Peer, Room as _, StoreError};
-use feedline_order::{Block, SampleId};
+use feedline_order::{Block, Ordinal, SampleId};
 
 use super::DoctorError;
 use super::watch::Trainer;
@@ -62,7 +62,7 @@ impl HeldSource {
             if is_late || bytes >= MOST_BYTES {
                 break;
             }
-            let id = parent.id_at(ordinal);
+            let id = parent.id_at(Ordinal(ordinal));
             let Ok(held) = hold(&**parent, id, fields) else { continue };
             bytes += held.iter().map(|(_, (_, range))| range.end - range.start).sum::<u64>();
             ids.push(id.0);
@@ -130,8 +130,8 @@ impl Source for HeldSource {
         to self.parent {
             fn len(&self) -> u64;
             fn is_empty(&self) -> bool;
-            fn id_at(&self, ordinal: u64) -> SampleId;
-            fn ordinal_of(&self, id: SampleId) -> Option<u64>;
+            fn id_at(&self, ordinal: Ordinal) -> SampleId;
+            fn ordinal_of(&self, id: SampleId) -> Option<Ordinal>;
             fn fields(&self) -> FieldTypes;
             fn make(&self, id: SampleId, field: &str, target: &mut [u8]);
             fn key(&self, id: SampleId) -> Cow<'_, str>;

@@ -10,6 +10,7 @@ use feedline_data::pack::{Content, Damaged, Options, PackError, Watch};
 use feedline_data::plan::{ByteSize, Plan, Registry, ReservoirConfig, ReservoirSize, Shuffle, Workers};
 use feedline_data::source::{Opener, SubsetSource};
 use feedline_data::store::escaped_path;
+use feedline_order::Ordinal;
 use tempfile::TempDir;
 
 use super::DoctorError;
@@ -65,7 +66,7 @@ impl PackedSome {
 /// Whether samples of a plan could be packed: files of their own, on a disk of this machine, all of which are asked for.
 fn can_pack(plan: &Plan) -> bool {
     let source = plan.source();
-    let first = (!source.is_empty()).then(|| source.id_at(0)).and_then(|id| source.address(id));
+    let first = (!source.is_empty()).then(|| source.id_at(Ordinal(0))).and_then(|id| source.address(id));
     let is_file = first.is_some_and(|(_, range)| range.is_none());
     let is_whole = plan.settings().sampler.is_none();
     is_whole && source.blocks().is_none() && !source.is_remote() && source.peer().is_none() && is_file

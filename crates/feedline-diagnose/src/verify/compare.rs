@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use feedline_order::{Course, Epoch, SampleId};
+use feedline_order::{Course, Epoch, SampleId, ShareIndex, Turn};
 
 use super::content::{Content, Sides};
 use super::report::Counterexample;
@@ -186,7 +186,7 @@ impl Subject<'_> {
         }
         let is_own = variant.settings.order == self.plan.settings().order;
         let course = Course { epoch, share, rest: None };
-        if is_own { self.plan.place(&course, turn).position.0 } else { share.place(turn).position.0 }
+        if is_own { self.plan.place(&course, Turn(turn)).position.0 } else { share.place(ShareIndex(turn)).position.0 }
     }
 }
 

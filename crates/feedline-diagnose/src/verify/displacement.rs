@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use feedline_data::plan::{Order, Workers};
-use feedline_order::{OrderReport, SampleId};
+use feedline_order::{OrderReport, SampleId, ShareIndex};
 
 use super::report::{Checked, Counterexample, Ended};
 use super::stream::{EpochStream, collect_epoch};
@@ -182,7 +182,7 @@ fn explain(
     };
     Counterexample {
         epoch: Some(came.epoch.0),
-        position: number.map(|number| subject.plan.share(0).place(number).position.0),
+        position: number.map(|number| subject.plan.share(0).place(ShareIndex(number)).position.0),
         sample: came.samples.get(turn as usize).map(|seen| subject.key(seen.id)),
         expected: Some(format!("at most {bound} places away")),
         found: Some(found),

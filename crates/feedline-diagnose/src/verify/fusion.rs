@@ -4,6 +4,7 @@
 //! engine without both, and each sample by definition, one op after the other on whole fields.
 
 use feedline_data::plan::{SeekIndexUse, Workers};
+use feedline_order::ShareIndex;
 
 use super::definition::Definition;
 use super::report::{Checked, Counterexample, Ended, Finding};
@@ -72,7 +73,7 @@ pub(super) fn check(subject: &Subject<'_>, looked: &Looked, findings: &mut Vec<F
                 law: 8,
                 problem: problem.1.to_owned(),
                 epoch: Some(epoch.epoch.0),
-                position: Some(subject.plan.share(0).place(turn as u64).position.0),
+                position: Some(subject.plan.share(0).place(ShareIndex(turn as u64)).position.0),
                 sample: Some(subject.key(wanted.id)),
                 field: Some(name.to_string()),
                 byte,

@@ -1,5 +1,6 @@
 //! Counts the samples of an epoch: each comes once, or as often as a sampler says.
 
+use feedline_order::Ordinal;
 use std::collections::HashMap;
 
 /// How often samples are to come in an epoch, by their places in the source.
@@ -8,13 +9,13 @@ pub(super) enum Expected {
     /// Each of so many once.
     Each(u64),
     /// As often as a sampler says.
-    Counted(HashMap<u64, u32>),
+    Counted(HashMap<Ordinal, u32>),
 }
 
 impl Expected {
-    fn times(&self, ordinal: u64) -> u32 {
+    fn times(&self, ordinal: Ordinal) -> u32 {
         match self {
-            Self::Each(samples) => u32::from(ordinal < *samples),
+            Self::Each(samples) => u32::from(ordinal.0 < *samples),
             Self::Counted(counts) => counts.get(&ordinal).copied().unwrap_or(0),
         }
     }
@@ -27,9 +28,9 @@ impl Expected {
     }
 
     /// Places at which something is to come.
-    fn places(&self) -> Box<dyn Iterator<Item = u64> + '_> {
+    fn places(&self) -> Box<dyn Iterator<Item = Ordinal> + '_> {
         match self {
-            Self::Each(samples) => Box::new(0..*samples),
+            Self::Each(samples) => Box::new((0..*samples).map(Ordinal)),
             Self::Counted(counts) => Box::new(counts.keys().copied()),
         }
     }
@@ -39,7 +40,7 @@ impl Expected {
 #[derive(Clone, Debug)]
 pub(super) struct Once {
     expected: Expected,
-    found: HashMap<u64, u32>,
+    found: HashMap<Ordinal, u32>,
     padding: u64,
 }
 
@@ -51,14 +52,14 @@ pub(super) enum Fault {
     /// A sample comes too often.
     TooOften {
         /// Its place in the source.
-        ordinal: u64,
+        ordinal: Ordinal,
         /// How often it came.
         times: u32,
     },
     /// Other than as many samples as can be dropped are missing; the first of them.
     Missing {
         /// Its place in the source.
-        ordinal: u64,
+        ordinal: Ordinal,
         /// How many are missing.
         missing: u64,
         /// How many may be.
@@ -80,7 +81,7 @@ impl Once {
     }
 
     /// Counts the sample at a place of the source, if it has one.
-    pub(super) fn add(&mut self, ordinal: Option<u64>, is_padding: bool) -> Result<(), Fault> {
+    pub(super) fn add(&mut self, ordinal: Option<Ordinal>, is_padding: bool) -> Result<(), Fault> {
         let ordinal = ordinal.ok_or(Fault::Unknown)?;
         if is_padding {
             self.padding += 1;
@@ -93,7 +94,7 @@ impl Once {
 
     /// The epoch has ended, with so much padding and so much dropped.
     pub(super) fn end(&self, padding: u64, dropped: u64) -> Result<(), Fault> {
-        let found = |ordinal: u64| self.found.get(&ordinal).copied().unwrap_or(0);
+        let found = |ordinal: Ordinal| self.found.get(&ordinal).copied().unwrap_or(0);
         let missing = self.expected.all() - self.found.values().copied().map(u64::from).sum::<u64>();
         if missing != dropped {
             let lacking = self.expected.places().filter(|&place| found(place) < self.expected.times(place)).min();
@@ -112,7 +113,7 @@ mod tests {
 
     fn count(expected: Expected, ordinals: &[u64], padding: u64, dropped: u64) -> Result<(), Fault> {
         let mut once = Once::new(expected);
-        ordinals.iter().try_for_each(|&ordinal| once.add(Some(ordinal), false))?;
+        ordinals.iter().try_for_each(|&ordinal| once.add(Some(Ordinal(ordinal)), false))?;
         once.end(padding, dropped)
     }
 
@@ -120,15 +121,16 @@ mod tests {
     fn law_2_an_order_with_a_double_or_a_gap_is_found_out() {
         let each = |ordinals: &[u64], dropped| count(Expected::Each(4), ordinals, 0, dropped);
         assert_eq!(each(&[2, 0, 3, 1], 0), Ok(()));
-        assert_eq!(each(&[2, 0, 2, 1], 0), Err(Fault::TooOften { ordinal: 2, times: 2 }));
-        assert_eq!(each(&[2, 0, 4, 1], 0), Err(Fault::TooOften { ordinal: 4, times: 1 }));
-        assert_eq!(each(&[2, 0, 1], 0), Err(Fault::Missing { ordinal: 3, missing: 1, dropped: 0 }));
+        assert_eq!(each(&[2, 0, 2, 1], 0), Err(Fault::TooOften { ordinal: Ordinal(2), times: 2 }));
+        assert_eq!(each(&[2, 0, 4, 1], 0), Err(Fault::TooOften { ordinal: Ordinal(4), times: 1 }));
+        assert_eq!(each(&[2, 0, 1], 0), Err(Fault::Missing { ordinal: Ordinal(3), missing: 1, dropped: 0 }));
         assert_eq!(each(&[2, 0, 1], 1), Ok(()), "one may be dropped");
-        assert_eq!(each(&[2, 0, 1, 3], 1), Err(Fault::Missing { ordinal: 0, missing: 0, dropped: 1 }));
-        let sampled = |ordinals: &[u64]| count(Expected::Counted([(5, 2), (7, 1)].into()), ordinals, 0, 0);
+        assert_eq!(each(&[2, 0, 1, 3], 1), Err(Fault::Missing { ordinal: Ordinal(0), missing: 0, dropped: 1 }));
+        let sampled =
+            |ordinals: &[u64]| count(Expected::Counted([(Ordinal(5), 2), (Ordinal(7), 1)].into()), ordinals, 0, 0);
         assert_eq!(sampled(&[5, 7, 5]), Ok(()), "a sampler may repeat");
-        assert_eq!(sampled(&[7, 7]), Err(Fault::TooOften { ordinal: 7, times: 2 }));
-        assert_eq!(sampled(&[5, 7]), Err(Fault::Missing { ordinal: 5, missing: 1, dropped: 0 }));
+        assert_eq!(sampled(&[7, 7]), Err(Fault::TooOften { ordinal: Ordinal(7), times: 2 }));
+        assert_eq!(sampled(&[5, 7]), Err(Fault::Missing { ordinal: Ordinal(5), missing: 1, dropped: 0 }));
         assert_eq!(Once::new(Expected::Each(1)).add(None, false), Err(Fault::Unknown));
     }
 
@@ -136,12 +138,12 @@ mod tests {
     fn law_2_padding_has_to_be_marked_and_of_the_right_number() {
         let mut once = Once::new(Expected::Each(2));
         for (ordinal, is_padding) in [(0, false), (1, false), (0, true)] {
-            once.add(Some(ordinal), is_padding).unwrap();
+            once.add(Some(Ordinal(ordinal)), is_padding).unwrap();
         }
         assert_eq!(once.end(1, 0), Ok(()));
         assert_eq!(once.end(0, 0), Err(Fault::Padding { found: 1, expected: 0 }));
         assert_eq!(once.add(Some(5), true), Err(Fault::Unknown));
         let unmarked = once.add(Some(0), false);
-        assert_eq!(unmarked, Err(Fault::TooOften { ordinal: 0, times: 2 }), "padding that is not marked");
+        assert_eq!(unmarked, Err(Fault::TooOften { ordinal: Ordinal(0), times: 2 }), "padding that is not marked");
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use feedline_data::plan::{Order, Workers};
-use feedline_order::{Epoch, Position, Rank, SampleId};
+use feedline_order::{Epoch, Ordinal, Position, Rank, SampleId};
 
 use super::once::{Expected, Fault, Once};
 use super::report::{Checked, Counterexample};
@@ -111,7 +111,7 @@ fn in_world(subject: &Subject<'_>, world: u32) -> Checked<bool> {
     if has_ended {
         let (padding, dropped) = rest(len, u64::from(world), batch_size, subject.plan.settings().drop_last);
         if let Err(fault) = once.end(padding, dropped) {
-            let ordinal = if let Fault::Missing { ordinal, .. } = fault { ordinal } else { 0 };
+            let ordinal = if let Fault::Missing { ordinal, .. } = fault { ordinal } else { Ordinal(0) };
             let id = subject.plan.source().id_at(ordinal);
             return Err(explain(subject, fault, (epoch, None), id, &name).into());
         }

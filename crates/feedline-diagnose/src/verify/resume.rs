@@ -8,7 +8,7 @@ use std::sync::Arc;
 use feedline_data::failure::chain;
 use feedline_data::plan::{Plan, Workers};
 use feedline_engine::state::{Cursor, SavedState};
-use feedline_order::{Course, Epoch, Occurrence, SampleId, SampleRequest};
+use feedline_order::{Course, Epoch, Occurrence, SampleId, SampleRequest, Turn};
 
 use super::compare::{Difference, Looks, first_difference};
 use super::failures::unnamed;
@@ -216,7 +216,7 @@ fn at_the_end(subject: &Subject<'_>, looked: &Looked) -> Checked<()> {
     let visits = subject.plan.sequence().epoch(Epoch(0));
     let first = place * subject.plan.settings().batch_size as u64;
     let expected: Vec<_> = (first..course.share.samples())
-        .map(|turn| subject.plan.place(&course, turn).position)
+        .map(|turn| subject.plan.place(&course, Turn(turn)).position)
         .map(|position| (position.0, subject.plan.source().id_at(visits.at(position).ordinal)))
         .collect();
     let found: Vec<_> = rest.samples.iter().map(|seen| seen.id).collect();

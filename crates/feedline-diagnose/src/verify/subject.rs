@@ -7,7 +7,7 @@ use feedline_data::plan::{OnError, Order, Plan, PlanError, RunConfig, Settings, 
 use feedline_engine::error::Error;
 use feedline_engine::loader::{Loader, Next};
 use feedline_engine::machine::Machine;
-use feedline_order::{Epoch, Place, Position, SampleId, SampleRequest};
+use feedline_order::{Epoch, Place, Position, SampleId, SampleRequest, ShareIndex};
 
 use super::probe::Probe;
 
@@ -210,7 +210,7 @@ impl Subject<'_> {
     /// What strict order gives at the first turns of an epoch: places and samples.
     pub(super) fn sequence(&self, epoch: Epoch, turns: u64) -> Vec<(Place, SampleRequest)> {
         let (share, visits) = (self.plan.share(0), self.plan.sequence().epoch(epoch));
-        let places = (0..turns.min(share.samples())).map(|turn| share.place(turn));
+        let places = (0..turns.min(share.samples())).map(|turn| share.place(ShareIndex(turn)));
         places.map(|place| (place, self.plan.wanted(epoch, &visits, place.position))).collect()
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use feedline_data::cost::Costs;
 use feedline_data::op::Effort;
 use feedline_data::plan::{ArrivalLog, Plan};
-use feedline_order::{Epoch, OrderReport, SLOW, Tally};
+use feedline_order::{Epoch, OrderReport, SLOW, ShareIndex, Tally, Turn};
 
 use crate::error::Error;
 use crate::state::Cursor;
@@ -31,9 +31,15 @@ impl ArrivalBook {
     }
 
     /// Books a batch. If it cannot be logged it must not be delivered.
-    pub(super) fn book(&self, before: &Cursor, numbers: &[u64], plan: &Plan, costs: &Costs) -> Result<(), Error> {
+    pub(super) fn book(
+        &self,
+        before: &Cursor,
+        indices: &[ShareIndex],
+        plan: &Plan,
+        costs: &Costs,
+    ) -> Result<(), Error> {
         let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        book.write(before, numbers, plan)?;
+        book.write(before, indices, plan)?;
         let visits = plan.sequence().epoch(before.epoch);
         if book.next != (before.epoch, before.offset, before.batches) {
             book.tally = Tally::new(plan.settings().batch_size);
@@ -41,9 +47,9 @@ impl ArrivalBook {
         book.next = (before.epoch, before.offset, before.batches + 1);
         let share = plan.share(before.offset);
         let slow_above = costs.spread().mean * SLOW;
-        for (turn, &number) in (before.turns(plan)..).zip(numbers) {
-            let wanted = plan.wanted(before.epoch, &visits, share.place(number).position);
-            book.tally.add(turn, number, costs.predict(plan, wanted, Effort::Usual) > slow_above);
+        for (turn, &index) in (before.next_turn(plan).0..).zip(indices) {
+            let wanted = plan.wanted(before.epoch, &visits, share.place(index).position);
+            book.tally.add(Turn(turn), index, costs.predict(plan, wanted, Effort::Usual) > slow_above);
         }
         Ok(())
     }
@@ -57,14 +63,14 @@ impl ArrivalBook {
 }
 
 impl Book {
-    fn write(&mut self, before: &Cursor, numbers: &[u64], plan: &Plan) -> Result<(), Error> {
+    fn write(&mut self, before: &Cursor, indices: &[ShareIndex], plan: &Plan) -> Result<(), Error> {
         let Some(path) = &self.path else { return Ok(()) };
         let written = match &mut self.log {
             Some(log) => Ok(log),
             None => ArrivalLog::open(path, plan).map(|log| self.log.insert(log)),
         };
         let place = (before.epoch, before.offset, before.batches);
-        let written = written.and_then(|log| log.write(place, numbers.to_vec()));
+        let written = written.and_then(|log| log.write(place, indices.to_vec()));
         let path = path.clone();
         written.map_err(|source| {
             // A record may have been cut short; to open the log again ends its line.

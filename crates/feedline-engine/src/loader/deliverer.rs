@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_data::batch::Batch;
+use feedline_order::ShareIndex;
 
 use crate::error::Error;
 use crate::metrics::{Metrics, QueueSnapshot};
@@ -45,8 +46,8 @@ pub struct Delivered {
     pub batch: Batch,
     /// What has been received with it.
     pub after: Received,
-    /// Where the order was decided while the plan ran: what had been received before, and the numbers of the samples.
-    pub arrived: Option<(Cursor, Vec<u64>)>,
+    /// Where the order was decided while the plan ran: what had been received before, and the samples.
+    pub arrived: Option<(Cursor, Vec<ShareIndex>)>,
 }
 
 /// Opens a deliverer that goes on from a place and counts in the metrics of the stream.
@@ -58,8 +59,8 @@ impl Deliverer for Run {
     }
 
     fn take(&self) -> Result<Option<Delivered>, Error> {
-        let Some((Delivery { batch, before, after, numbers, .. }, _)) = self.take()? else { return Ok(None) };
-        let arrived = (!numbers.is_empty()).then_some((before, numbers));
+        let Some((Delivery { batch, before, after, indices, .. }, _)) = self.take()? else { return Ok(None) };
+        let arrived = (!indices.is_empty()).then_some((before, indices));
         Ok(Some(Delivered { batch, after: Received::Stream(after), arrived }))
     }
 

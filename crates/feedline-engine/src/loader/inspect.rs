@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use feedline_data::cost::CostFile;
 use feedline_data::op::Effort;
-use feedline_order::{Epoch, Occurrence, OrderReport, SampleRequest};
+use feedline_order::{Epoch, Occurrence, OrderReport, Ordinal, SampleRequest};
 
 use super::Loader;
 use crate::metrics::{Snapshot, Timeline};
@@ -38,7 +38,7 @@ impl Loader {
         let wanted = |ordinal| SampleRequest { id: source.id_at(ordinal), epoch, occurrence: Occurrence(0) };
         let effort = |wanted| self.supply.as_ref().map_or(Effort::Usual, |supply| supply.effort(wanted));
         let predict = |wanted| self.lasting.costs.predict(&*self.plan, wanted, effort(wanted));
-        (0..source.len()).map(|ordinal| predict(wanted(ordinal))).collect()
+        (0..source.len()).map(Ordinal).map(|ordinal| predict(wanted(ordinal))).collect()
     }
 
     /// Notes what each sample of an epoch takes.

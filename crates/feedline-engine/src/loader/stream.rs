@@ -188,8 +188,8 @@ impl Loader {
             Ok(None) => return Ok(Next::NotYet),
             Err(error) => return self.book_stuck(iteration, error).map(|()| Next::NotYet),
         };
-        if let Some((arrivals, (before, numbers))) = self.arrivals.as_ref().zip(delivery.arrived.as_ref())
-            && let Err(error) = arrivals.book(before, numbers, &self.plan, &self.lasting.costs)
+        if let Some((arrivals, (before, indices))) = self.arrivals.as_ref().zip(delivery.arrived.as_ref())
+            && let Err(error) = arrivals.book(before, indices, &self.plan, &self.lasting.costs)
         {
             // The batch counts as not delivered, so the next run prepares it again.
             let failed = self.lock().run.take();

@@ -138,7 +138,7 @@ impl Advisor {
     }
 
     fn stored_bytes(&self, wanted: SampleRequest) -> Option<u64> {
-        let ordinal = usize::try_from(self.plan.source().ordinal_of(wanted.id)?).ok()?;
+        let ordinal = usize::try_from(self.plan.source().ordinal_of(wanted.id)?.0).ok()?;
         let bytes = self.stored.get()?.get(ordinal)?.load(Ordering::Relaxed);
         (bytes > 0).then_some(bytes.into())
     }
@@ -149,7 +149,8 @@ impl Advisor {
             return;
         }
         let table = self.stored.get_or_init(|| (0..len).map(|_| AtomicU32::new(0)).collect());
-        if let Some(entry) = self.plan.source().ordinal_of(wanted.id).and_then(|ordinal| table.get(ordinal as usize)) {
+        if let Some(entry) = self.plan.source().ordinal_of(wanted.id).and_then(|ordinal| table.get(ordinal.0 as usize))
+        {
             entry.store(u32::try_from(bytes).unwrap_or(u32::MAX), Ordering::Relaxed);
         }
     }

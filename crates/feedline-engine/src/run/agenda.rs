@@ -81,7 +81,7 @@ impl Upcoming {
         Task {
             batch: self.serial,
             course: self.cursor.course(plan),
-            first_turn: self.cursor.turns(plan),
+            first_turn: self.cursor.next_turn(plan),
             slots,
             asked: Instant::now(),
             writer: None,

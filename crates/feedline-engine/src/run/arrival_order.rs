@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use feedline_data::plan::Plan;
 use feedline_memory::SlotWriter;
-use feedline_order::{Epoch, Missing};
+use feedline_order::{Epoch, Missing, ShareIndex, Turn};
 
 use super::placement::{Delivered, EarlySamples, Opened, Opening, Placed, Placement};
 use super::prepare::Report;
@@ -33,11 +33,11 @@ struct Arriving {
     /// The batch with the first turn of the epoch, whether it was opened or not. It may lie before the first batch of the run.
     first_batch: BatchSerial,
     /// The next turn to give.
-    turn: u64,
-    /// The slots that samples without a turn were asked for with, by the samples' numbers in the share.
-    expected: BTreeMap<u64, SlotRef>,
+    turn: Turn,
+    /// The slots that samples without a turn were asked for with, by the samples' share indices.
+    expected: BTreeMap<ShareIndex, SlotRef>,
     /// Samples that came too early.
-    held: BTreeMap<u64, Box<Report>>,
+    held: BTreeMap<ShareIndex, Box<Report>>,
     /// What the consumer has received.
     missing: Missing,
 }
@@ -47,13 +47,13 @@ struct Arriving {
 struct Arrivals {
     /// Writers of the slots that are free, the last slot first.
     free: Vec<SlotWriter>,
-    /// The numbers of the samples in the other slots, slot by slot.
-    numbers: Vec<u64>,
+    /// The samples in the other slots, slot by slot.
+    indices: Vec<ShareIndex>,
 }
 
-/// The sample's number in the share. In arrival order each sample is a task of its own.
-fn number_of(task: &Task) -> u64 {
-    task.course.number(task.turn(task.slots.start))
+/// The sample of a task. In arrival order each sample is a task of its own.
+fn index_of(task: &Task) -> ShareIndex {
+    task.course.index_at(task.turn(task.slots.start))
 }
 
 impl ArrivalOrder {
@@ -67,24 +67,24 @@ impl Placement for ArrivalOrder {
     fn open(&mut self, opening: &Opening<'_>) -> Opened {
         let Opening { upcoming, batch, plan, .. } = *opening;
         let cursor = &batch.cursor;
-        let turns = cursor.turns(plan);
+        let turn = cursor.next_turn(plan);
         let epoch = self.epochs.entry(cursor.epoch).or_insert_with(|| Arriving {
             first_batch: BatchSerial(batch.serial.0.wrapping_sub(cursor.batches)),
-            turn: turns,
+            turn,
             expected: BTreeMap::new(),
             held: BTreeMap::new(),
-            missing: Missing::new(turns, cursor.rest.as_ref().map_or(&[], |rest| rest.pending_at(turns))),
+            missing: Missing::new(turn.0, cursor.rest.as_ref().map_or(&[], |rest| rest.pending_at(turn))),
         });
         let wanted: Vec<Task> = (0..batch.len()).map(|slot| upcoming.task(plan, slot..slot + 1)).collect();
-        epoch.expected.extend(wanted.iter().map(|task| (number_of(task), task.need())));
+        epoch.expected.extend(wanted.iter().map(|task| (index_of(task), task.need())));
         let free = (0..batch.len()).rev().map(|slot| batch.claim(slot..slot + 1)).collect();
-        self.batches.insert(batch.serial, Arrivals { free, numbers: Vec::new() });
+        self.batches.insert(batch.serial, Arrivals { free, indices: Vec::new() });
         Opened { wanted, ready: Vec::new() }
     }
 
     fn expects(&self, task: &Task, _: BatchSerial) -> bool {
         let epoch = self.epochs.get(&task.course.epoch);
-        epoch.is_some_and(|epoch| epoch.expected.get(&number_of(task)) == Some(&task.need()))
+        epoch.is_some_and(|epoch| epoch.expected.get(&index_of(task)) == Some(&task.need()))
     }
 
     fn start(&mut self, _: &mut Task) -> bool {
@@ -97,14 +97,14 @@ impl Placement for ArrivalOrder {
             return Vec::new();
         }
         let epoch = self.epochs.get_mut(&task.course.epoch).expect("an expected task has its epoch");
-        epoch.held.insert(number_of(task), report);
+        epoch.held.insert(index_of(task), report);
         let mut placed = Vec::new();
-        while let Some((number, asked_for, report)) = epoch.next(self.max_displacement) {
-            let (batches, slot) = (epoch.turn / self.batch_size, epoch.turn % self.batch_size);
-            epoch.turn += 1;
+        while let Some((index, asked_for, report)) = epoch.next(self.max_displacement) {
+            let (batches, slot) = (epoch.turn.0 / self.batch_size, epoch.turn.0 % self.batch_size);
+            epoch.turn.0 += 1;
             let at = SlotRef { batch: BatchSerial(epoch.first_batch.0.wrapping_add(batches)), slot: slot as usize };
             let batch = self.batches.get_mut(&at.batch).expect("a turn is given to samples of open batches only");
-            batch.numbers.push(number);
+            batch.indices.push(index);
             let writer = batch.free.pop().expect("a batch has a slot for each of its turns");
             placed.push(Placed { asked_for, at, writer, report });
         }
@@ -119,11 +119,11 @@ impl Placement for ArrivalOrder {
         self.epochs = self.epochs.split_off(&epoch);
         let missing = self.epochs.get_mut(&epoch).map(|epoch| &mut epoch.missing);
         let missing = missing.expect("an epoch stays until a later one is delivered");
-        let numbers = self.batches.remove(&batch).expect("a batch is delivered once").numbers;
-        for &number in &numbers {
-            missing.deliver(number);
+        let indices = self.batches.remove(&batch).expect("a batch is delivered once").indices;
+        for &index in &indices {
+            missing.deliver(index);
         }
-        Delivered { numbers, rest: Some(Arc::new(missing.rest())) }
+        Delivered { indices, rest: Some(Arc::new(missing.rest())) }
     }
 
     fn can_announce(&self) -> bool {
@@ -149,18 +149,18 @@ impl Placement for ArrivalOrder {
 }
 
 impl Arriving {
-    /// Takes the sample that may have the next turn, with its number and the slot that it was asked for with.
-    fn next(&mut self, max_displacement: u64) -> Option<(u64, SlotRef, Box<Report>)> {
+    /// Takes the sample that may have the next turn, with its share index and the slot that it was asked for with.
+    fn next(&mut self, max_displacement: u64) -> Option<(ShareIndex, SlotRef, Box<Report>)> {
         let (&oldest, _) = self.expected.first_key_value()?;
-        let (&number, _) = self.held.first_key_value()?;
-        let is_overdue = self.turn >= oldest.saturating_add(max_displacement);
-        let is_too_early = number > self.turn.saturating_add(max_displacement);
-        if number != oldest && (is_overdue || is_too_early) {
+        let (&index, _) = self.held.first_key_value()?;
+        let is_overdue = self.turn.0 >= oldest.0.saturating_add(max_displacement);
+        let is_too_early = index.0 > self.turn.0.saturating_add(max_displacement);
+        if index != oldest && (is_overdue || is_too_early) {
             return None;
         }
-        let asked_for = self.expected.remove(&number)?;
-        let (number, report) = self.held.pop_first()?;
-        Some((number, asked_for, report))
+        let asked_for = self.expected.remove(&index)?;
+        let (index, report) = self.held.pop_first()?;
+        Some((index, asked_for, report))
     }
 }
 
@@ -172,8 +172,14 @@ mod tests {
 
     fn arriving(expected: std::ops::Range<u64>) -> Arriving {
         let slot = SlotRef { batch: BatchSerial(0), slot: 0 };
-        let expected = expected.map(|number| (number, slot)).collect();
-        Arriving { first_batch: BatchSerial(0), turn: 0, expected, held: BTreeMap::new(), missing: Missing::default() }
+        let expected = expected.map(|index| (ShareIndex(index), slot)).collect();
+        Arriving {
+            first_batch: BatchSerial(0),
+            turn: Turn(0),
+            expected,
+            held: BTreeMap::new(),
+            missing: Missing::default(),
+        }
     }
 
     proptest! {
@@ -193,11 +199,11 @@ mod tests {
                 }
                 prop_assert!(!running.is_empty(), "the last sample frees those that wait");
                 let number = running.swap_remove(pick.next().unwrap() as usize % running.len());
-                epoch.held.insert(number, Box::new(Report::new(&budget)));
-                while let Some((number, ..)) = epoch.next(bound) {
-                    prop_assert!(number.abs_diff(epoch.turn) <= bound, "{number} at {}", epoch.turn);
-                    epoch.turn += 1;
-                    given.push(number);
+                epoch.held.insert(ShareIndex(number), Box::new(Report::new(&budget)));
+                while let Some((ShareIndex(index), ..)) = epoch.next(bound) {
+                    prop_assert!(index.abs_diff(epoch.turn.0) <= bound, "{index} at {:?}", epoch.turn);
+                    epoch.turn.0 += 1;
+                    given.push(index);
                 }
             }
             given.sort_unstable();

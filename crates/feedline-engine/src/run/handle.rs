@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use feedline_data::batch::Batch;
 use feedline_data::plan::Plan;
 use feedline_memory::{Pool, Slab};
-use feedline_order::Epoch;
+use feedline_order::{Epoch, ShareIndex};
 
 use super::Lasting;
 use super::agenda::Stretch;
@@ -46,8 +46,8 @@ pub struct Delivery {
     pub before: Cursor,
     /// What has been received once it has been.
     pub after: Cursor,
-    /// The numbers of its samples, where the order of delivery was decided while the plan ran.
-    pub numbers: Vec<u64>,
+    /// Its samples, where the order of delivery was decided while the plan ran.
+    pub indices: Vec<ShareIndex>,
     /// What its samples spent most of their time on.
     pub phase: Phase,
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use feedline_data::plan::Plan;
 use feedline_memory::SlotWriter;
-use feedline_order::{Epoch, Rest};
+use feedline_order::{Epoch, Rest, ShareIndex};
 
 use super::agenda::Upcoming;
 use super::arrival_order::ArrivalOrder;
@@ -95,8 +95,8 @@ pub(super) struct Placed {
 /// What a batch leaves behind for the state of the stream, where its order was decided while the plan ran.
 #[derive(Debug, Default)]
 pub(super) struct Delivered {
-    /// The share numbers of its samples, slot by slot.
-    pub numbers: Vec<u64>,
+    /// Its samples, slot by slot.
+    pub indices: Vec<ShareIndex>,
     /// What is left of the epoch.
     pub rest: Option<Arc<Rest>>,
 }

@@ -257,7 +257,7 @@ impl Shared {
             progress.stuck = Some(stuck);
             return Err(error);
         }
-        let Delivered { numbers, rest } = progress.window.placement.deliver(cursor.epoch, serial);
+        let Delivered { indices, rest } = progress.window.placement.deliver(cursor.epoch, serial);
         progress.pace.book(Instant::now());
         self.tell_due(&progress);
         progress.outlook = Outlook::new(&self.limits, &progress.pace, self.costs.spread());
@@ -285,6 +285,6 @@ impl Shared {
         let rest = rest.or_else(|| cursor.rest.clone());
         let after = Cursor { batches: cursor.batches + 1, substituted: replaced, rest, ..cursor };
         let after = after.normalised(&self.plan);
-        Ok(Some((Delivery { batch, substitutes, before: cursor, after, numbers, phase }, slab)))
+        Ok(Some((Delivery { batch, substitutes, before: cursor, after, indices, phase }, slab)))
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use feedline_data::plan::{OpMarks, Plan, limits};
-use feedline_order::{Course, Epoch, Rank, Rest, Share};
+use feedline_order::{Course, Epoch, Rank, Rest, Share, ShareIndex, Turn};
 use serde::{Deserialize, Serialize};
 
 /// A place in the stream of one rank.
@@ -41,19 +41,19 @@ impl Cursor {
         Course { epoch: self.epoch, share: plan.share(self.offset), rest: self.rest.clone() }
     }
 
-    /// Samples of the rank that were received since `offset`; full batches only come before.
-    pub fn turns(&self, plan: &Plan) -> u64 {
-        self.batches * plan.settings().batch_size as u64
+    /// The turn of the next sample, counted from `offset`; only full batches come before it.
+    pub fn next_turn(&self, plan: &Plan) -> Turn {
+        Turn(self.batches * plan.settings().batch_size as u64)
     }
 
     /// The place as it is saved.
     pub fn to_state(&self, plan: &Plan) -> State {
         let rank = plan.config().rank;
-        let turns = self.turns(plan);
+        let turn = self.next_turn(plan);
         let (delivery, pending) = match &self.rest {
-            Some(rest) => (Delivery::Any, rest.pending_at(turns).to_vec()),
+            Some(rest) => (Delivery::Any, rest.pending_at(turn).to_vec()),
             None if self.batches > 0 && plan.has_planned_order() => {
-                let pending = plan.pending(self.epoch, &plan.share(self.offset), turns);
+                let pending = plan.pending(self.epoch, &plan.share(self.offset), turn);
                 (Delivery::Planned(plan.fingerprints().delivery.to_string()), pending)
             }
             None => (Delivery::Strict, Vec::new()),
@@ -105,9 +105,9 @@ pub struct State {
     pub ops: OpMarks,
     #[serde(default)]
     pub delivery: Delivery,
-    /// Numbers of the rank's share that were passed over so far.
+    /// Samples of the rank's share that were passed over so far.
     #[serde(default)]
-    pub pending: Vec<u64>,
+    pub pending: Vec<ShareIndex>,
 }
 
 /// In which order the batches of an epoch were delivered so far.
@@ -252,7 +252,7 @@ impl State {
         if goes_on {
             let turns = self.batches.saturating_mul(self.batch_size as u64);
             // The order may be made of the sizes of files, which may have changed since.
-            let passes_over = |share| is_same_rank && self.pending != plan.pending(self.epoch, share, turns);
+            let passes_over = |share| is_same_rank && self.pending != plan.pending(self.epoch, share, Turn(turns));
             let has_changed = plan.has_planned_order() && passes_over(&plan.share(self.offset));
             return if has_changed { Err(StateError::Changed) } else { Ok(None) };
         }

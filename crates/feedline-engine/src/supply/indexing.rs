@@ -13,7 +13,7 @@ use feedline_data::memory::NoMemory;
 use feedline_data::private_files::CacheFolder;
 use feedline_data::source::{Source, stamp};
 use feedline_data::store::StoreError;
-use feedline_order::SampleId;
+use feedline_order::{Ordinal, SampleId};
 use serde::Serialize;
 
 use super::seek::{Found, SeekIndexes};
@@ -73,7 +73,7 @@ pub fn index_source(
                     return;
                 }
                 for (field, indexes) in &indexes {
-                    if index_picture(source, source.id_at(ordinal), field, indexes, &counts).is_err() {
+                    if index_picture(source, source.id_at(Ordinal(ordinal)), field, indexes, &counts).is_err() {
                         counts.unreadable.fetch_add(1, Ordering::Relaxed);
                     }
                 }

@@ -22,7 +22,7 @@ use feedline_data::plan::{CacheConfig, CacheForm, Plan};
 use feedline_data::private_files::CacheFolder;
 use feedline_data::source::sample_stamp;
 use feedline_data::store::StoreError;
-use feedline_order::SampleRequest;
+use feedline_order::{Ordinal, SampleRequest};
 
 use crate::cache::record::{self, Resume};
 use crate::cache::{Memories, MemoryShelf, Shelf};
@@ -63,12 +63,12 @@ struct Disk {
 }
 
 impl Disk {
-    fn knows(&self, ordinal: u64) -> bool {
+    fn knows(&self, Ordinal(ordinal): Ordinal) -> bool {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.get((ordinal / 8) as usize).is_some_and(|byte| byte >> (ordinal % 8) & 1 == 1)
     }
 
-    fn learn(&self, ordinal: u64) {
+    fn learn(&self, Ordinal(ordinal): Ordinal) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let place = (ordinal / 8) as usize;
         if known.len() <= place {
@@ -138,7 +138,7 @@ impl PrefixCache {
         })
     }
 
-    fn ordinal(&self, wanted: SampleRequest) -> u64 {
+    fn ordinal(&self, wanted: SampleRequest) -> Ordinal {
         self.plan.source().ordinal_of(wanted.id).unwrap_or_default()
     }
 

@@ -13,7 +13,7 @@ use feedline_data::memory::NoMemory;
 use feedline_data::private_files::CacheFolder;
 use feedline_data::source::Source;
 use feedline_data::store::StoreError;
-use feedline_order::SampleId;
+use feedline_order::{Ordinal, SampleId};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::cache::{MemoryShelf, Shelf};
@@ -107,7 +107,7 @@ pub(super) fn shelf_name(mut source: &dyn Source, field: &str) -> String {
     }
     let mut hasher = Xxh3::new();
     hasher.update(&source.identity().to_le_bytes());
-    let first = (!source.is_empty()).then(|| source.id_at(0)).and_then(|id| source.address(id));
+    let first = (!source.is_empty()).then(|| source.id_at(Ordinal(0))).and_then(|id| source.address(id));
     hasher.update(first.map(|(address, _)| address).unwrap_or_default().as_bytes());
     hasher.update(field.as_bytes());
     format!("{:032x}", hasher.digest128())

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use feedline_data::plan::Plan;
 use feedline_memory::SlotWriter;
-use feedline_order::{Course, Position, SampleRequest};
+use feedline_order::{Course, Position, SampleRequest, Turn};
 
 use crate::slot_ref::{BatchSerial, SlotRef};
 
@@ -18,7 +18,7 @@ pub struct Task {
     /// The way through the epoch that the batch is part of.
     pub(crate) course: Course,
     /// The turn of the sample in slot 0.
-    pub(crate) first_turn: u64,
+    pub(crate) first_turn: Turn,
     /// The slots to fill.
     pub(crate) slots: Range<usize>,
     /// When it was made.
@@ -56,8 +56,8 @@ impl Task {
     }
 
     /// The turn of the sample in a slot.
-    pub(crate) fn turn(&self, slot: usize) -> u64 {
-        self.first_turn + slot as u64
+    pub(crate) fn turn(&self, slot: usize) -> Turn {
+        Turn(self.first_turn.0 + slot as u64)
     }
 
     /// The first of its slots. Tasks in this order are in the order of need.

@@ -8,7 +8,7 @@ use feedline_data::plan::Registry;
 use feedline_data::source::{Opener, Origin, Source};
 use feedline_data::store::Store;
 use feedline_data::testing::open;
-use feedline_order::SampleId;
+use feedline_order::{Ordinal, SampleId};
 
 use super::stream::collect;
 use crate::loader::Loader;
@@ -18,7 +18,7 @@ use crate::machine::Machine;
 #[track_caller]
 pub fn check_source(source: &dyn Source, registry: &Registry) {
     let mut ids = HashSet::new();
-    for ordinal in 0..source.len() {
+    for ordinal in (0..source.len()).map(Ordinal) {
         let id = source.id_at(ordinal);
         assert!(ids.insert(id), "sample {} has two places", id.0);
         assert_eq!(source.ordinal_of(id), Some(ordinal), "sample {} is found where it is", id.0);

@@ -13,6 +13,7 @@ use feedline_engine::carousel::{Carousel, CarouselSnapshot, Memory};
 use feedline_engine::kept::Kept;
 use feedline_engine::machine::Machine;
 use feedline_engine::partition::Partition;
+use feedline_order::Ordinal;
 use serde::Serialize;
 
 use super::message::{JobPlan, Route};
@@ -176,7 +177,7 @@ fn folder_of(plan: &Plan) -> String {
         return root;
     }
     let shards = spec.get("shards").and_then(|shards| text(shards).or_else(|| text(shards.as_array()?.first()?)));
-    let first = (!source.is_empty()).then(|| source.address(source.id_at(0))).flatten();
+    let first = (!source.is_empty()).then(|| source.address(source.id_at(Ordinal(0)))).flatten();
     let file = shards.or_else(|| first.map(|(path, _)| path));
     let folder = file.and_then(|file| file.rsplit_once('/').map(|(folder, _)| folder.to_owned()));
     folder.or_else(|| spec.get("kind").and_then(text)).unwrap_or_default()

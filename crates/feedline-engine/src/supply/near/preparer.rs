@@ -248,7 +248,7 @@ impl NearPreparer {
     /// Bytes of a sample as it is stored.
     fn stored_bytes(&self, wanted: SampleRequest) -> Result<u64, PrepareError> {
         let ordinal = self.plan.source().ordinal_of(wanted.id).ok_or(PrepareError::NoSample(wanted.id.0))?;
-        let known = &self.stored[ordinal as usize];
+        let known = &self.stored[ordinal.0 as usize];
         let mut bytes = known.load(Ordering::Relaxed);
         if bytes > 0 {
             return Ok(bytes);

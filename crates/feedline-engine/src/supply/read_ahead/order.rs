@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use feedline_order::{Epoch, SampleRequest};
+use feedline_order::{Epoch, SampleRequest, WalkStep};
 
 use super::super::Reading;
 use super::buffer::{Asking, ReadBuffer};
@@ -31,7 +31,7 @@ pub(super) struct SampleRead {
     pub reading: Reading,
     pub priority: ReadPriority,
     /// Its step in this rank's walk, where samples are read along one; none if the walk does not come upon it.
-    pub step: Option<u64>,
+    pub step: Option<WalkStep>,
 }
 
 /// How much is held and under way.

@@ -6,30 +6,30 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use feedline_order::{ReservoirEpoch, Share};
+use feedline_order::{ReservoirEpoch, ReservoirTurn, Share, WalkStep};
 
 /// What is left to be read of a walk.
 #[derive(Debug)]
 pub(super) struct RemainingReads {
     pub walk: Arc<ReservoirEpoch>,
     /// What was in the reservoir at the first turn and has to be read again.
-    again: VecDeque<u64>,
+    again: VecDeque<WalkStep>,
     /// The next step behind that, and the end.
     next: u64,
     end: u64,
-    dropped: HashSet<u64>,
+    dropped: HashSet<WalkStep>,
 }
 
 impl RemainingReads {
     /// The rest from `turn` on, for a share of the epoch.
-    pub(super) fn from_turn(walk: Arc<ReservoirEpoch>, rank: u32, turn: u64, share: &Share) -> Self {
+    pub(super) fn from_turn(walk: Arc<ReservoirEpoch>, rank: u32, turn: ReservoirTurn, share: &Share) -> Self {
         let end = walk.samples(rank);
         let before = share.offset() / u64::from(walk.world());
         let delivered = before.saturating_add(share.samples()).min(end);
-        let dropped: HashSet<u64> = (delivered..end).map(|turn| walk.step_at(rank, turn)).collect();
+        let dropped: HashSet<WalkStep> = (delivered..end).map(|turn| walk.step_at(rank, ReservoirTurn(turn))).collect();
         let (again, next) = match turn {
-            0 => (Vec::new(), 0),
-            turn => (walk.held_at(rank, turn), turn.saturating_add(walk.size(rank)).min(end)),
+            ReservoirTurn(0) => (Vec::new(), 0),
+            turn => (walk.held_at(rank, turn), turn.0.saturating_add(walk.size(rank)).min(end)),
         };
         let again = again.into_iter().filter(|step| !dropped.contains(step)).collect();
         Self { walk, again, next, end, dropped }
@@ -41,23 +41,24 @@ impl RemainingReads {
     }
 
     /// Whether a step is still to be read.
-    pub(super) fn is_coming(&self, step: u64) -> bool {
-        let is_ahead = (self.next..self.end).contains(&step) && !self.dropped.contains(&step);
+    pub(super) fn is_coming(&self, step: WalkStep) -> bool {
+        let is_ahead = (self.next..self.end).contains(&step.0) && !self.dropped.contains(&step);
         is_ahead || self.again.binary_search(&step).is_ok()
     }
 }
 
 impl Iterator for RemainingReads {
-    type Item = u64;
+    type Item = WalkStep;
 
-    fn next(&mut self) -> Option<u64> {
+    fn next(&mut self) -> Option<WalkStep> {
         if let Some(step) = self.again.pop_front() {
             return Some(step);
         }
         while self.next < self.end {
+            let step = WalkStep(self.next);
             self.next += 1;
-            if !self.dropped.contains(&(self.next - 1)) {
-                return Some(self.next - 1);
+            if !self.dropped.contains(&step) {
+                return Some(step);
             }
         }
         None
@@ -80,9 +81,11 @@ mod tests {
             for rank in 0..world {
                 let walk = walk(world);
                 let share = Share::new(103, 0, Rank { rank, world }, 10, drop_last);
-                let mut read: Vec<u64> = RemainingReads::from_turn(Arc::clone(&walk), rank, turn, &share).collect();
+                let remaining = RemainingReads::from_turn(Arc::clone(&walk), rank, ReservoirTurn(turn), &share);
+                let mut read: Vec<WalkStep> = remaining.collect();
                 let end = share.samples().min(walk.samples(rank));
-                let mut delivered: Vec<u64> = (turn..end).map(|turn| walk.step_at(rank, turn)).collect();
+                let mut delivered: Vec<WalkStep> =
+                    (turn..end).map(|turn| walk.step_at(rank, ReservoirTurn(turn))).collect();
                 read.sort_unstable();
                 delivered.sort_unstable();
                 assert_eq!(read, delivered, "rank {rank} of {world} from {turn}");
@@ -92,9 +95,10 @@ mod tests {
 
     #[test]
     fn what_is_coming_is_what_will_be_read() {
-        let mut remaining = RemainingReads::from_turn(walk(1), 0, 40, &Share::new(103, 0, Rank::ALONE, 10, true));
+        let mut remaining =
+            RemainingReads::from_turn(walk(1), 0, ReservoirTurn(40), &Share::new(103, 0, Rank::ALONE, 10, true));
         assert_eq!(remaining.by_ref().take(15).count(), 15);
-        let coming: HashSet<u64> = (0..103).filter(|&step| remaining.is_coming(step)).collect();
-        assert_eq!(remaining.collect::<HashSet<u64>>(), coming);
+        let coming: HashSet<WalkStep> = (0..103).map(WalkStep).filter(|&step| remaining.is_coming(step)).collect();
+        assert_eq!(remaining.collect::<HashSet<WalkStep>>(), coming);
     }
 }

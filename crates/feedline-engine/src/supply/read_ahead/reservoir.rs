@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use feedline_data::plan::Plan;
-use feedline_order::{Epoch, EpochSequence, Occurrence, Rank, Reservoir, ReservoirEpoch, SampleRequest};
+use feedline_order::{Epoch, EpochSequence, Occurrence, Rank, Reservoir, ReservoirEpoch, ReservoirTurn, SampleRequest};
 
 use super::super::{Reading, Task};
 use super::buffer::{Asking, ReadBuffer};
@@ -81,8 +81,8 @@ impl ReservoirOrder {
     }
 
     /// The turns at the positions of a task; none where it is another rank's.
-    fn turns(&self, walk: &ReservoirEpoch, task: &Task) -> impl Iterator<Item = Option<u64>> {
-        let turn = |(rank, turn): (Rank, u64)| (rank.rank == self.rank).then_some(turn);
+    fn turns(&self, walk: &ReservoirEpoch, task: &Task) -> impl Iterator<Item = Option<ReservoirTurn>> {
+        let turn = |(rank, turn): (Rank, ReservoirTurn)| (rank.rank == self.rank).then_some(turn);
         task.positions(&self.plan).map(move |position| turn(walk.turn_at(position)))
     }
 
@@ -98,7 +98,7 @@ impl ReservoirOrder {
                     let walk = self.walk_of(epoch);
                     let of_epoch =
                         || tasks.iter().map(|asking| &asking.task).filter(|task| task.course().epoch == epoch);
-                    let turn = of_epoch().flat_map(|task| self.turns(&walk, task)).flatten().min().unwrap_or(0);
+                    let turn = of_epoch().flat_map(|task| self.turns(&walk, task)).flatten().min().unwrap_or_default();
                     let share = of_epoch().next().map_or_else(|| self.plan.share(0), |task| task.course().share);
                     self.begin(epoch, RemainingReads::from_turn(Arc::clone(&walk), self.rank, turn, &share));
                 }
@@ -189,7 +189,10 @@ impl ReadOrder for ReservoirOrder {
     }
 
     fn open(&self, epoch: Epoch) {
-        self.begin(epoch, RemainingReads::from_turn(self.walk_of(epoch), self.rank, 0, &self.plan.share(0)));
+        self.begin(
+            epoch,
+            RemainingReads::from_turn(self.walk_of(epoch), self.rank, ReservoirTurn(0), &self.plan.share(0)),
+        );
     }
 
     fn restart(&self) -> bool {

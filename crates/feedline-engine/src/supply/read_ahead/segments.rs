@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use feedline_data::plan::Plan;
-use feedline_order::{Epoch, Occurrence, SampleRequest, Segments};
+use feedline_order::{Epoch, Occurrence, Ordinal, SampleRequest, Segments};
 
 use super::super::{LocalSupply, Reading};
 use super::buffer::{Asking, ReadBuffer};
@@ -20,7 +20,7 @@ const MOST_BYTES: u64 = 128 << 20;
 pub(super) fn is_in_segments(plan: &Plan, local: &LocalSupply) -> bool {
     let source = plan.source();
     let is_on_disk = || {
-        let first = SampleRequest { id: source.id_at(0), epoch: Epoch(0), occurrence: Occurrence(0) };
+        let first = SampleRequest { id: source.id_at(Ordinal(0)), epoch: Epoch(0), occurrence: Occurrence(0) };
         let parts = sequential_parts(local, first).unwrap_or_default();
         parts.iter().all(|(object, _)| object.remote().is_none())
     };
@@ -39,7 +39,7 @@ impl ReadOrder for SegmentOrder {
         let round = self.requests.fetch_add(1, Ordering::Relaxed);
         let source = self.plan.source();
         let read = |request: SampleRequest| {
-            let priority = ReadPriority { round, place: source.ordinal_of(request.id).unwrap_or_default() };
+            let priority = ReadPriority { round, place: source.ordinal_of(request.id).unwrap_or_default().0 };
             SampleRead { request, reading: Reading::Trimmed, priority, step: None }
         };
         tasks.iter().map(|asking| asking.task.wanted(&self.plan).into_iter().map(read).collect()).collect()
