@@ -6,6 +6,7 @@ pub mod http;
 pub mod loader;
 pub mod node;
 pub mod object;
+mod remote_object;
 pub mod storage;
 pub mod tls;
 pub mod wire;

@@ -7,10 +7,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use feedline_data::memory::Cancel;
 use feedline_data::store::{
-    Answer, Done, Fetch, Names, NamesBuilder, Object, Remote, Room, Store, StoreError, Traffic, answer_unasked,
-    read_waiting,
+    Answer, Done, Fetch, Names, NamesBuilder, Object, Room, Store, StoreError, Traffic, Version,
 };
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use object_store::path::Path;
@@ -20,6 +18,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::counting::Counter;
 use super::peer::Peer;
 use super::problem::{Problem, Problems};
+use crate::remote_object::{Opened, Ranges, RemoteObject};
 
 /// Times below a second are made of the object's tag, because stores tell whole seconds only.
 const NANOSECONDS: i64 = 1_000_000_000;
@@ -109,7 +108,9 @@ impl Store for Bucket {
             self.peer.wait(|client| async move { client.get_opts(&path, asked).await })?
         };
         let meta = opened.map_err(|error| self.problems(name).of_client(error))?.meta;
-        Ok(Arc::new(RemoteObject { peer: Arc::clone(&self.peer), address: self.address(name), path, meta }))
+        let opened = Opened { address: self.address(name), version: version_of(&meta) };
+        let tag = meta.e_tag.filter(|tag| !tag.starts_with("W/"));
+        Ok(Arc::new(RemoteObject { opened, ranges: ObjectRanges { peer: Arc::clone(&self.peer), path, tag } }))
     }
 
     fn address(&self, name: &str) -> String {
@@ -122,58 +123,31 @@ impl Store for Bucket {
     }
 }
 
-/// An object as it was when it was opened.
+/// What an object is known by.
+fn version_of(meta: &ObjectMeta) -> Version {
+    let time = meta.last_modified.timestamp();
+    let tag = meta.e_tag.as_ref().map(|tag| (xxh3_64(tag.as_bytes()) % NANOSECONDS.cast_unsigned()).cast_signed());
+    let has_either = tag.is_some() || time != 0;
+    let nanoseconds = has_either.then(|| time.saturating_mul(NANOSECONDS).saturating_add(tag.unwrap_or_default()));
+    Version { len: meta.size, modified_nanoseconds: nanoseconds }
+}
+
+/// An object of a peer.
 #[derive(Debug)]
-struct RemoteObject {
+struct ObjectRanges {
     peer: Arc<Peer>,
-    address: String,
     path: Path,
-    meta: ObjectMeta,
-}
-
-impl RemoteObject {
     /// A tag by which the peer can tell whether the object is the same; weak ones are not for that.
-    fn tag(&self) -> Option<&String> {
-        self.meta.e_tag.as_ref().filter(|tag| !tag.starts_with("W/"))
-    }
+    tag: Option<String>,
 }
 
-impl Object for RemoteObject {
-    fn len(&self) -> u64 {
-        self.meta.size
-    }
-
-    fn address(&self) -> String {
-        self.address.clone()
-    }
-
-    fn modified_nanoseconds(&self) -> Option<i64> {
-        let time = self.meta.last_modified.timestamp();
-        let tag =
-            self.meta.e_tag.as_ref().map(|tag| (xxh3_64(tag.as_bytes()) % NANOSECONDS.cast_unsigned()).cast_signed());
-        let has_either = tag.is_some() || time != 0;
-        has_either.then(|| time.saturating_mul(NANOSECONDS).saturating_add(tag.unwrap_or_default()))
-    }
-
-    fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
-        read_waiting(self, offset, target, &Cancel::default(), |_| ())
-    }
-
-    fn remote(&self) -> Option<&dyn Remote> {
-        Some(self)
-    }
-}
-
-impl Remote for RemoteObject {
-    fn fetch(&self, range: Range<u64>, done: Done) -> Fetch {
-        if let Some(answer) = answer_unasked(self, &range) {
-            return Fetch::answered(done, answer);
-        }
-        let (counter, problems) = (Counter::default(), self.peer.problems(self.address()));
+impl Ranges for ObjectRanges {
+    fn begin(&self, opened: &Opened, range: Range<u64>, done: Done) -> Fetch {
+        let (counter, problems) = (Counter::default(), self.peer.problems(opened.address.clone()));
         let mut asked = GetOptions { range: Some(GetRange::Bounded(range.clone())), ..GetOptions::default() };
-        asked.if_match = self.tag().cloned();
+        asked.if_match.clone_from(&self.tag);
         asked.extensions.insert(counter.clone());
-        let (path, size) = (self.path.clone(), self.len());
+        let (path, size) = (self.path.clone(), opened.version.len);
         let talk = match self.peer.talk() {
             Ok(talk) => talk,
             Err(error) => {

@@ -3,40 +3,35 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use feedline_data::memory::{Cancel, NoMemory};
-use feedline_data::store::{
-    Answer, Done, Fetch, Object, Remote, StoreError, Traffic, Version, answer_unasked, read_waiting,
-};
+use feedline_data::memory::NoMemory;
+use feedline_data::store::{Answer, Done, Fetch, StoreError, Traffic};
 
 use super::answer::MOST_READ_BYTES;
 use super::link::{Link, LinkError, LinkTraffic, Pending};
 use super::remote::{failed, unexpected, unreachable};
+use crate::remote_object::{Opened, Ranges};
 use crate::wire::{Reply, Request};
 
 /// The longest range: a server may lie about the length of a file.
 const MOST_FETCH_BYTES: u64 = 64 << 30;
 
-/// A file as it was when it was opened.
+/// A file of a server.
 #[derive(Debug)]
-pub(super) struct RemoteObject {
-    link: Arc<Link>,
-    address: String,
-    name: String,
-    version: Version,
+pub(super) struct FileRanges {
+    pub link: Arc<Link>,
+    /// Its name below the root of the server.
+    pub name: String,
 }
 
-impl RemoteObject {
-    pub(super) fn new(link: Arc<Link>, address: String, name: String, version: Version) -> Self {
-        Self { link, address, name, version }
-    }
-
-    fn begin(
+impl FileRanges {
+    fn begin_piece(
         &self,
+        opened: &Opened,
         range: Range<u64>,
         done: impl FnOnce(Result<Vec<u8>, StoreError>, LinkTraffic) + Send + 'static,
     ) -> Pending {
-        let (name, len, address) = (self.name.clone(), range.end - range.start, self.address.clone());
-        let request = Request::Read { name, offset: range.start, len, version: Some(self.version) };
+        let (name, len, address) = (self.name.clone(), range.end - range.start, opened.address.clone());
+        let request = Request::Read { name, offset: range.start, len, version: Some(opened.version) };
         let told = move |reply: Result<(Reply, Vec<u8>), LinkError>, traffic| {
             let bytes = match reply {
                 Ok((Reply::Bytes, bytes)) if bytes.len() as u64 == len => Ok(bytes),
@@ -50,33 +45,8 @@ impl RemoteObject {
     }
 }
 
-impl Object for RemoteObject {
-    fn len(&self) -> u64 {
-        self.version.len
-    }
-
-    fn address(&self) -> String {
-        self.address.clone()
-    }
-
-    fn modified_nanoseconds(&self) -> Option<i64> {
-        self.version.modified_nanoseconds
-    }
-
-    fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError> {
-        read_waiting(self, offset, target, &Cancel::default(), |_| ())
-    }
-
-    fn remote(&self) -> Option<&dyn Remote> {
-        Some(self)
-    }
-}
-
-impl Remote for RemoteObject {
-    fn fetch(&self, range: Range<u64>, done: Done) -> Fetch {
-        if let Some(answer) = answer_unasked(self, &range) {
-            return Fetch::answered(done, answer);
-        }
+impl Ranges for FileRanges {
+    fn begin(&self, opened: &Opened, range: Range<u64>, done: Done) -> Fetch {
         if range.end - range.start > MOST_FETCH_BYTES {
             let bytes = range.end - range.start;
             let bytes = Err(NoMemory::Exhausted { bytes }.into());
@@ -87,7 +57,7 @@ impl Remote for RemoteObject {
         let begin = |(number, start): (usize, &u64)| {
             let gathering = Arc::clone(&gathering);
             let piece = *start..range.end.min(start + MOST_READ_BYTES);
-            self.begin(piece, move |bytes, traffic| gathering.add(number, bytes, traffic))
+            self.begin_piece(opened, piece, move |bytes, traffic| gathering.add(number, bytes, traffic))
         };
         let pending: Vec<Pending> = starts.iter().enumerate().map(begin).collect();
         let link = Arc::clone(&self.link);

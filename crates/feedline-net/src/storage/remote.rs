@@ -15,8 +15,9 @@ use super::SECURE_SCHEME;
 use super::confined::check_name;
 use super::link::{Link, LinkError, LinkTerms};
 use super::peer::StoragePeer;
-use super::range::RemoteObject;
+use super::range::FileRanges;
 use super::token::Token;
+use crate::remote_object::{Opened, RemoteObject};
 use crate::tls::Trust;
 use crate::wire::{Failure, Reply, Request, shortened};
 
@@ -191,7 +192,8 @@ impl Store for RemoteStore {
                 _ => return Err(unexpected(address)),
             },
         };
-        Ok(Arc::new(RemoteObject::new(Arc::clone(&self.link), address, name, version)))
+        let ranges = FileRanges { link: Arc::clone(&self.link), name };
+        Ok(Arc::new(RemoteObject { opened: Opened { address, version }, ranges }))
     }
 
     fn address(&self, name: &str) -> String {

@@ -117,8 +117,8 @@ impl State {
 
     /// Drops everything that is held and planned; gives it, to be dropped without the lock. Tasks that wait stay.
     fn clear(&mut self) -> impl Sized + use<> {
-        self.queue.clear();
-        (self.buffer.clear(), std::mem::take(&mut self.fetches), std::mem::take(&mut self.answers))
+        let under_way = (std::mem::take(&mut self.fetches), std::mem::take(&mut self.answers));
+        (self.buffer.clear(), std::mem::take(&mut self.queue), under_way)
     }
 }
 

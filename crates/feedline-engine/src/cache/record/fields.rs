@@ -1,0 +1,179 @@
+//! The fields of a record, as they lie in its bytes. Always true: numbers and lengths that were read agree with each other.
+
+use std::sync::Arc;
+
+use feedline_codec::Rect;
+use feedline_data::batch::{Axes, Excerpt, OutputError, Sample, Volume, VolumeShape, volume_shape};
+use feedline_data::dtype::{Dtype, array_bytes};
+use feedline_data::memory::Workspace;
+use feedline_data::volume::{Foreground, Region};
+
+use super::{BYTES, PIXELS, PIXELS_PART, TENSOR, TEXT, TRIMMED, VOLUME};
+
+/// A field as it was written.
+pub(super) struct Field<'a> {
+    pub name: &'a str,
+    pub content: Content<'a>,
+}
+
+pub(super) enum Content<'a> {
+    Bytes { index: &'a [u8], bytes: &'a [u8] },
+    Trimmed(&'a [u8]),
+    Text(&'a str),
+    PixelsPart { size: (u32, u32), excerpt: Excerpt, channels: u8, is_mask: bool, bytes: &'a [u8] },
+    Pixels(KeptPixels<'a>),
+    Tensor { dtype: Dtype, shape: Vec<usize>, axes: Axes, bytes: &'a [u8] },
+    Volume(KeptVolume<'a>),
+}
+
+pub(super) struct KeptPixels<'a> {
+    pub width: u32,
+    pub height: u32,
+    pub channels: u8,
+    pub is_mask: bool,
+    pub bytes: &'a [u8],
+}
+
+pub(super) struct KeptVolume<'a> {
+    pub whole: VolumeShape,
+    spacing: Option<[f64; 3]>,
+    foreground: Option<&'a [u8]>,
+    bytes: &'a [u8],
+}
+
+impl<'a> KeptVolume<'a> {
+    fn read(reader: &mut Reader<'a>) -> Option<Self> {
+        let [is_label, has_spacing] = *reader.array()?;
+        let dtype = reader.dtype()?;
+        let mut shape = [0; 4];
+        for side in &mut shape {
+            *side = reader.len()?;
+        }
+        let mut spacing = [0.0; 3];
+        for number in &mut spacing {
+            *number = f64::from_le_bytes(*reader.array()?);
+        }
+        let [has_foreground] = *reader.array()?;
+        let (foreground, bytes) = (reader.piece()?, reader.piece()?);
+        let [channels, sides @ ..] = shape;
+        let this = Self {
+            whole: VolumeShape { dtype, channels, sides, is_label: is_label != 0 },
+            spacing: (has_spacing != 0).then_some(spacing),
+            foreground: (has_foreground != 0).then_some(foreground),
+            bytes,
+        };
+        (array_bytes(dtype, &shape) == Some(bytes.len())).then_some(this)
+    }
+
+    /// A region of it.
+    pub(super) fn copied<'s>(
+        &self,
+        name: &str,
+        region: Region,
+        sample: &mut Sample<'s>,
+        workspace: &mut Workspace,
+    ) -> Result<Volume<'s>, OutputError> {
+        let VolumeShape { dtype, channels, sides, .. } = self.whole;
+        let mut memory = sample.output(name, dtype, &volume_shape(channels, region.sides), workspace)?;
+        region.copy_from(self.bytes, channels, sides, dtype.bytes(), &mut memory);
+        Ok(Volume::part(memory, region, self.whole).with_spacing(self.spacing))
+    }
+}
+
+impl<'a> Field<'a> {
+    /// The name of a label, and its foreground if that was kept.
+    pub(super) fn foreground(&self) -> Option<(&'a str, Option<Arc<Foreground>>)> {
+        let Content::Volume(KeptVolume { whole, foreground, .. }) = &self.content else { return None };
+        Some((self.name, foreground.and_then(|bytes| Foreground::from_bytes(bytes, whole.sides)).map(Arc::new)))
+    }
+
+    /// The fields of a record; `None` if these are not the bytes of a sample.
+    pub(super) fn all_of(record: &'a [u8]) -> Option<Vec<Self>> {
+        let mut reader = Reader(record);
+        let mut fields = Vec::new();
+        while !reader.0.is_empty() {
+            fields.push(Self::read(&mut reader)?);
+        }
+        Some(fields)
+    }
+
+    fn read(reader: &mut Reader<'a>) -> Option<Self> {
+        let name = reader.text()?;
+        let content = match reader.array::<1>()? {
+            [BYTES] => Content::Bytes { index: reader.piece()?, bytes: reader.piece()? },
+            [TEXT] => Content::Text(reader.text()?),
+            [PIXELS] => {
+                let [channels, is_mask] = *reader.array()?;
+                let (width, height) = (reader.number()?, reader.number()?);
+                let bytes = reader.piece()?;
+                let is_right = array_bytes(Dtype::U8, &[width as usize, height as usize, usize::from(channels)])
+                    == Some(bytes.len());
+                let is_mask = is_mask != 0;
+                Content::Pixels(is_right.then_some(KeptPixels { width, height, channels, is_mask, bytes })?)
+            }
+            [PIXELS_PART] => {
+                let [channels, is_mask] = *reader.array()?;
+                let mut numbers = [0; 7];
+                for number in &mut numbers {
+                    *number = reader.number()?;
+                }
+                let [width, height, left, top, columns, rows, divisor] = numbers;
+                let rect = Rect { left, top, width: columns, height: rows };
+                let bytes = reader.piece()?;
+                let sides = [columns as usize, rows as usize, usize::from(channels)];
+                let is_right = array_bytes(Dtype::U8, &sides) == Some(bytes.len())
+                    && divisor > 0
+                    && rect.is_inside(width.div_ceil(divisor), height.div_ceil(divisor));
+                let (size, is_mask, excerpt) = ((width, height), is_mask != 0, Excerpt { rect, divisor });
+                is_right.then_some(Content::PixelsPart { size, excerpt, channels, is_mask, bytes })?
+            }
+            [TRIMMED] => Content::Trimmed(reader.piece()?),
+            [TENSOR] => {
+                let [axes, sides] = *reader.array()?;
+                let axes = [Axes::Unknown, Axes::Chw, Axes::Hwc].into_iter().find(|&known| known as u8 == axes)?;
+                let dtype = reader.dtype()?;
+                let side = |_| reader.len();
+                let shape: Option<Vec<usize>> = (0..sides).map(side).collect();
+                let (shape, bytes) = (shape?, reader.piece()?);
+                let is_right = array_bytes(dtype, &shape) == Some(bytes.len());
+                is_right.then_some(Content::Tensor { dtype, shape, axes, bytes })?
+            }
+            [VOLUME] => Content::Volume(KeptVolume::read(reader)?),
+            _ => return None,
+        };
+        Some(Self { name, content })
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn array<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
+        let (array, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(array)
+    }
+
+    fn number(&mut self) -> Option<u32> {
+        self.array().copied().map(u32::from_le_bytes)
+    }
+
+    fn len(&mut self) -> Option<usize> {
+        usize::try_from(u64::from_le_bytes(*self.array()?)).ok()
+    }
+
+    fn text(&mut self) -> Option<&'a str> {
+        std::str::from_utf8(self.piece()?).ok()
+    }
+
+    fn dtype(&mut self) -> Option<Dtype> {
+        Dtype::from_name(self.text()?)
+    }
+
+    fn piece(&mut self) -> Option<&'a [u8]> {
+        let len = self.len()?;
+        let (piece, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(piece)
+    }
+}

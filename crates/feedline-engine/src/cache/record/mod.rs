@@ -1,0 +1,97 @@
+//! A sample as bytes: what a cache keeps of it, or a peer sends of it, and what is given back as far as it is needed.
+//!
+//! In: the fields of a sample at some place of the op chain. Out: one piece of memory; from it, the fields again. Of
+//! pictures, volumes and encoded files that are cropped next, only the part that the crop needs is copied.
+//!
+//! Here they are written. `fields.rs` reads what was written, `resume.rs` gives it to a sample.
+
+mod fields;
+mod resume;
+
+use feedline_codec::{Rect, SeekIndex};
+use feedline_data::batch::{Encoded, EncodedContent, Pixels, Sample, Value};
+
+pub(crate) use resume::{Resume, read};
+
+const BYTES: u8 = 0;
+const TEXT: u8 = 1;
+const PIXELS: u8 = 2;
+const TENSOR: u8 = 3;
+const VOLUME: u8 = 4;
+const PIXELS_PART: u8 = 5;
+const TRIMMED: u8 = 6;
+
+/// Writes the fields of a sample that will be needed by others too; `None` if a part of one is not there.
+pub(crate) fn write(sample: &Sample<'_>) -> Option<Vec<u8>> {
+    let is_all_there = |value: &Value<'_>| match value {
+        Value::Bytes(encoded) => encoded.is_whole(),
+        Value::Pixels(pixels) => pixels.excerpt.is_none(),
+        Value::Volume(_) | Value::Text(_) | Value::Tensor(_) => true,
+    };
+    if sample.values().all(|(_, value)| is_all_there(value)) { write_parts(sample) } else { None }
+}
+
+/// Writes the fields of a sample as they are; `None` if a part of one is not there that cannot be told, or the system has no
+/// memory for it.
+pub(crate) fn write_parts(sample: &Sample<'_>) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    // One byte more, for how it is packed.
+    out.try_reserve_exact(sample.values().map(|(_, value)| value.content_bytes() + 256).sum::<usize>() + 1).ok()?;
+    for (name, value) in sample.values() {
+        put(&mut out, name.as_bytes());
+        match value {
+            Value::Bytes(Encoded { memory, content: EncodedContent::Whole { index } }) => {
+                out.push(BYTES);
+                put(&mut out, &index.as_ref().map(SeekIndex::to_bytes).unwrap_or_default());
+                put(&mut out, memory);
+            }
+            Value::Bytes(Encoded { memory, content: EncodedContent::Trimmed }) => {
+                out.push(TRIMMED);
+                put(&mut out, memory);
+            }
+            Value::Text(text) => {
+                out.push(TEXT);
+                put(&mut out, text.as_bytes());
+            }
+            Value::Pixels(Pixels { excerpt: Some(excerpt), memory, width, height, channels, is_mask, .. }) => {
+                let Rect { left, top, width: columns, height: rows } = excerpt.rect;
+                out.extend([PIXELS_PART, *channels, u8::from(*is_mask)]);
+                let numbers = [*width, *height, left, top, columns, rows, excerpt.divisor];
+                out.extend(numbers.into_iter().flat_map(u32::to_le_bytes));
+                put(&mut out, memory);
+            }
+            Value::Pixels(pixels) => {
+                out.extend([PIXELS, pixels.channels, u8::from(pixels.is_mask)]);
+                out.extend(pixels.width.to_le_bytes());
+                out.extend(pixels.height.to_le_bytes());
+                out.extend((pixels.packed_bytes() as u64).to_le_bytes());
+                let start = out.len();
+                out.resize(start + pixels.packed_bytes(), 0);
+                pixels.copy_to(&mut out[start..]);
+            }
+            Value::Tensor(tensor) => {
+                out.extend([TENSOR, tensor.axes as u8, tensor.shape.len() as u8]);
+                put(&mut out, tensor.dtype.name().as_bytes());
+                out.extend(tensor.shape.iter().flat_map(|&side| (side as u64).to_le_bytes()));
+                put(&mut out, &tensor.memory);
+            }
+            Value::Volume(volume) if volume.excerpt.is_none() => {
+                out.extend([VOLUME, u8::from(volume.is_label), u8::from(volume.spacing.is_some())]);
+                put(&mut out, volume.dtype.name().as_bytes());
+                out.extend(volume.shape().into_iter().flat_map(|side| (side as u64).to_le_bytes()));
+                out.extend(volume.spacing.unwrap_or_default().into_iter().flat_map(f64::to_le_bytes));
+                let foreground = volume.known_foreground();
+                out.push(u8::from(foreground.is_some()));
+                put(&mut out, &foreground.map(|found| found.to_bytes()).unwrap_or_default());
+                put(&mut out, &volume.memory);
+            }
+            Value::Bytes(_) | Value::Volume(_) => return None,
+        }
+    }
+    Some(out)
+}
+
+fn put(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend((bytes.len() as u64).to_le_bytes());
+    out.extend(bytes);
+}

@@ -1,0 +1,142 @@
+//! Gives a sample the fields of a record, as far as the ops that follow need them.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use feedline_codec::SeekIndex;
+use feedline_data::batch::{Encoded, EncodedContent, Excerpt, Memory, OutputError, Pixels, Sample, Tensor, Value};
+use feedline_data::cut::Cut;
+use feedline_data::memory::{NoMemory, Workspace};
+use feedline_data::op::{Ahead, Facts, Need};
+use feedline_data::plan::Plan;
+use feedline_data::volume::{Foreground, Region};
+use feedline_order::SampleRequest;
+
+use super::fields::{Content, Field, KeptPixels};
+
+/// The place in the chain at which a sample goes on: the ops behind it may need only a part of a field.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resume<'a> {
+    /// The plan whose ops follow.
+    pub plan: &'a Plan,
+    /// How many of them are done.
+    pub cut: Cut,
+    /// The sample, by which the ops draw.
+    pub request: SampleRequest,
+}
+
+/// Gives a sample its fields from a record; `None` if these are not the bytes of a sample.
+pub(crate) fn read(
+    record: &[u8],
+    sample: &mut Sample<'_>,
+    resume: Resume<'_>,
+    workspace: &mut Workspace,
+) -> Result<Option<()>, NoMemory> {
+    match resume.read(record, sample, workspace) {
+        Ok(found) => Ok(found),
+        Err(OutputError::Memory(memory)) => Err(memory),
+        Err(OutputError::Field(_)) => Ok(None),
+    }
+}
+
+impl Resume<'_> {
+    fn read(
+        self,
+        record: &[u8],
+        sample: &mut Sample<'_>,
+        workspace: &mut Workspace,
+    ) -> Result<Option<()>, OutputError> {
+        let Some(fields) = Field::all_of(record) else { return Ok(None) };
+        let foregrounds: Vec<(&str, Option<Arc<Foreground>>)> = fields.iter().filter_map(Field::foreground).collect();
+        let foreground = |label: &str| foregrounds.iter().find(|(field, _)| *field == label)?.1.clone();
+        for Field { name, content } in fields {
+            let value = match content {
+                Content::Bytes { index, bytes } => {
+                    let Some(encoded) = self.encoded(name, index, bytes, workspace)? else { return Ok(None) };
+                    Value::Bytes(encoded)
+                }
+                Content::Trimmed(bytes) => {
+                    let memory = copied(bytes, workspace)?;
+                    Value::Bytes(Encoded { memory, content: EncodedContent::Trimmed })
+                }
+                Content::PixelsPart { size, excerpt, channels, is_mask, bytes } => {
+                    Value::Pixels(Pixels::part(copied(bytes, workspace)?, size, excerpt, channels, is_mask))
+                }
+                Content::Text(text) => Value::Text(text.to_owned()),
+                Content::Pixels(kept) => Value::Pixels(self.pixels(name, &kept, workspace)?),
+                Content::Volume(kept) => {
+                    let sides = kept.whole.sides;
+                    let region = self.ahead().region(name, sides, &mut |label| foreground(label));
+                    let volume = kept.copied(name, region.unwrap_or(Region::whole(sides)), sample, workspace)?;
+                    Value::Volume(volume.with_foreground(foreground(name)))
+                }
+                Content::Tensor { dtype, shape, axes, bytes } => {
+                    let mut memory = sample.output(name, dtype, &shape, workspace)?;
+                    memory.copy_from_slice(bytes);
+                    Value::Tensor(Tensor::new(dtype, shape, memory).with_axes(axes))
+                }
+            };
+            sample.put(name, value);
+        }
+        Ok(Some(()))
+    }
+
+    /// The ops that follow.
+    fn ahead(&self) -> Ahead<'_> {
+        self.plan.chain().ahead_from(self.cut.0, self.request)
+    }
+
+    /// An encoded file, or what the crop behind its decoder needs of it; `None` if its index is damaged.
+    fn encoded<'s>(
+        &self,
+        name: &str,
+        index: &[u8],
+        bytes: &[u8],
+        workspace: &mut Workspace,
+    ) -> Result<Option<Encoded<'s>>, NoMemory> {
+        let index = (!index.is_empty()).then(|| SeekIndex::from_bytes(index)).transpose();
+        let Ok(index) = index else { return Ok(None) };
+        let needed = index.as_ref().and_then(|index| needed_bytes(index, name, self.plan, self.request));
+        let part = needed.filter(|range| range.end <= bytes.len() as u64);
+        let (bytes, content) = match (index, part) {
+            (Some(index), Some(range)) => {
+                let part = &bytes[range.start as usize..range.end as usize];
+                (part, EncodedContent::Part { offset: range.start, index })
+            }
+            (index, _) => (bytes, EncodedContent::Whole { index }),
+        };
+        Ok(Some(Encoded { memory: copied(bytes, workspace)?, content }))
+    }
+
+    /// A picture, or the rows and columns of it that the next crop needs.
+    fn pixels<'s>(&self, name: &str, kept: &KeptPixels<'_>, workspace: &mut Workspace) -> Result<Pixels<'s>, NoMemory> {
+        let KeptPixels { width, height, channels, is_mask, bytes } = *kept;
+        let need = self.ahead().need(name, Facts { width, height });
+        let Some(Need { rect, .. }) = need.filter(|need| need.rect.is_inside(width, height)) else {
+            return Ok(Pixels::packed(copied(bytes, workspace)?, width, height, channels, is_mask));
+        };
+        let pixel = usize::from(channels);
+        let (row, stride) = (rect.width as usize * pixel, width as usize * pixel);
+        let mut buffer = workspace.buffer(row * rect.height as usize)?;
+        for (number, target) in buffer.as_mut_slice().chunks_exact_mut(row).enumerate() {
+            let start = (rect.top as usize + number) * stride + rect.left as usize * pixel;
+            target.copy_from_slice(&bytes[start..start + row]);
+        }
+        let excerpt = Excerpt { rect, divisor: 1 };
+        Ok(Pixels::part(Memory::Heap(buffer), (width, height), excerpt, channels, is_mask))
+    }
+}
+
+/// The bytes of an encoded field that the crop behind its decoder needs.
+fn needed_bytes(index: &SeekIndex, field: &str, plan: &Plan, wanted: SampleRequest) -> Option<Range<u64>> {
+    let (decoder, decoding) = plan.chain().decoder_of(field)?;
+    let header = index.header();
+    let need = plan.chain().ahead(decoder, wanted).need(field, decoding.facts(&header))?;
+    index.bytes_for(decoding.crop(&header, need), &decoding.options(Some(need), &|| false)).ok()
+}
+
+fn copied<'s>(bytes: &[u8], workspace: &mut Workspace) -> Result<Memory<'s>, NoMemory> {
+    let mut buffer = workspace.buffer(bytes.len())?;
+    buffer.as_mut_slice().copy_from_slice(bytes);
+    Ok(Memory::Heap(buffer))
+}
