@@ -26,6 +26,22 @@ DTYPES = [
 ]
 """All element types that arrays of NumPy can have."""
 
+PLAN = """
+batch_size = 4
+shuffle = true
+{settings}
+[source]
+kind = "folder"
+root = {root}
+[[ops]]
+op = "DecodeImage"
+{more}
+[[ops]]
+op = "Resize"
+size = [24, 32]
+"""
+"""A plan over a folder of pictures; `more` stands for ops between the decoder and the last op."""
+
 
 def natural(height: int, width: int, seed: int = 0, channels: int = 3) -> np.ndarray:
     """Smooth gradients, a few hard edges and noise: what resampling filters and colour maths meet in photos."""

@@ -10,22 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from making import HANG_SECONDS
+from making import HANG_SECONDS, PLAN
 
 COMMAND = [sys.executable, "-m", "feedline"]
-PLAN = """
-batch_size = 4
-shuffle = true
-[source]
-kind = "folder"
-root = {root}
-[[ops]]
-op = "DecodeImage"
-{more}
-[[ops]]
-op = "Resize"
-size = [24, 32]
-"""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +30,7 @@ def run(*arguments: str, code: int = 0, cwd: Path | None = None) -> subprocess.C
 
 def write_plan(folder: Path, more: str = "") -> str:
     path = folder / "plan.toml"
-    path.write_text(PLAN.format(root=json.dumps(str(folder / "train")), more=more))
+    path.write_text(PLAN.format(root=json.dumps(str(folder / "train")), more=more, settings=""))
     return str(path)
 
 

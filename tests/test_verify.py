@@ -12,23 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from making import HANG_SECONDS
+from making import HANG_SECONDS, PLAN
 
 COMMAND = [sys.executable, "-m", "feedline", "verify", "--allow-functions"]
-PLAN = """
-batch_size = 4
-shuffle = true
-{settings}
-[source]
-kind = "folder"
-root = {root}
-[[ops]]
-op = "DecodeImage"
-{more}
-[[ops]]
-op = "Resize"
-size = [24, 32]
-"""
 OPS = """
 import threading
 

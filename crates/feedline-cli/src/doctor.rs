@@ -84,9 +84,7 @@ impl Trainer for Simulated<'_> {
 
 /// Examines a plan.
 pub fn doctor(typed: &DoctorArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Examination> {
-    let document = plan::read(&typed.plan)?;
-    let opened = plan::open(document.clone(), registry, interrupt);
-    let opened = opened.with_context(|| format!("in plan {:?}", typed.plan))?;
+    let opened = plan::open_file(&typed.plan, registry, interrupt)?;
     let machine = plan::machine();
     let step = Duration::try_from_secs_f64(typed.step_ms / 1e3).context("--step-ms is a time from 0 on")?;
     let batch_size = opened.settings().batch_size.min(opened.source().len().max(1) as usize);

@@ -21,6 +21,11 @@ pub(crate) fn read(path: &Path) -> Result<Document> {
     Document::parse(&text).with_context(|| format!("in plan {path:?}"))
 }
 
+/// Reads a plan, opens its source and checks it.
+pub(crate) fn open_file(path: &Path, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Arc<Plan>> {
+    open(read(path)?, registry, interrupt).with_context(|| format!("in plan {path:?}"))
+}
+
 /// Opens the source of a plan and checks it.
 pub(crate) fn open(document: Document, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Arc<Plan>> {
     let registry = Arc::clone(registry);

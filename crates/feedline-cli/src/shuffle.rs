@@ -81,10 +81,10 @@ pub(crate) fn shuffle(
     registry: &Arc<Registry>,
     interrupt: &Interrupt<'_>,
 ) -> Result<Shuffling> {
-    let within = || format!("in plan {:?}", typed.plan);
-    let opened = plan::open(plan::read(&typed.plan)?, registry, interrupt).with_context(within)?;
+    let opened = plan::open_file(&typed.plan, registry, interrupt)?;
     let epoch = Epoch(typed.epoch);
-    let report = plan::wait_for(move || opened.shuffle_report(epoch), interrupt)?.with_context(within)?;
+    let report = plan::wait_for(move || opened.shuffle_report(epoch), interrupt)?;
+    let report = report.with_context(|| format!("in plan {:?}", typed.plan))?;
     let shuffling = Shuffling { plan: typed.plan.clone(), epoch: typed.epoch, report };
     let (report, plots) = (shuffling.to_string(), plots::plots(&shuffling.report));
     Drawing { title: "feedline shuffle", report, plots }.write(typed.drawn.html.as_ref(), typed.drawn.svg.as_ref())?;

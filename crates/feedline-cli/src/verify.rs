@@ -104,8 +104,7 @@ pub(crate) fn verify(
     interrupt: &Interrupt<'_>,
     output: Output,
 ) -> Result<()> {
-    let within = || format!("in plan {:?}", typed.plan);
-    let opened = plan::open(plan::read(&typed.plan)?, registry, interrupt).with_context(within)?;
+    let opened = plan::open_file(&typed.plan, registry, interrupt)?;
     let extent = Extent { epochs: typed.epochs, samples: typed.samples, ids: MOST_IDS };
     let machine =
         Machine { cache_folder: registry.cache_folder().map(|folder| folder.to_owned().into()), ..plan::machine() };
@@ -140,7 +139,7 @@ pub(crate) fn verify(
     }
     drop(progress);
     let found = match looking.join() {
-        Ok(found) => found.with_context(within)?,
+        Ok(found) => found.with_context(|| format!("in plan {:?}", typed.plan))?,
         Err(panic) => std::panic::resume_unwind(panic),
     };
     let passed = found.passed;

@@ -25,12 +25,12 @@ impl<'a> View<'a> {
     }
 
     /// Bytes in one row of the crop.
-    pub fn row_bytes(&self) -> usize {
+    pub(crate) fn row_bytes(&self) -> usize {
         self.width as usize * usize::from(self.channels)
     }
 
     /// Whether there is no pixel in it.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.width == 0 || self.height == 0
     }
 

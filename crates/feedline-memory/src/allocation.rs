@@ -51,7 +51,7 @@ impl Allocation {
     }
 
     /// Takes `len` zeroed bytes that other processes can map.
-    pub fn shared(len: usize) -> io::Result<Self> {
+    pub(crate) fn shared(len: usize) -> io::Result<Self> {
         let len = len.max(1);
         let file = rustix::fs::memfd_create("feedline-slab", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         // Pages are taken when they are written to, as on the heap.
@@ -67,30 +67,20 @@ impl Allocation {
     }
 
     /// By which another process can map it, if it can.
-    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.kind {
             Kind::Heap(_) => None,
             Kind::Shared(file) => Some(file.as_fd()),
         }
     }
 
-    /// Number of bytes.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are no bytes; never true, an allocation has at least one.
-    pub fn is_empty(&self) -> bool {
-        false
-    }
-
     /// The address of the first byte.
-    pub fn start(&self) -> NonNull<u8> {
+    pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }
 
     /// All bytes.
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: M1; `&self` excludes writers except a slab's, which never call this while open (M4).
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
@@ -122,7 +112,7 @@ mod tests {
             for memory in [Allocation::zeroed(len).unwrap(), Allocation::shared(len).unwrap()] {
                 assert!(memory.bytes().iter().all(|&byte| byte == 0));
                 assert_eq!(memory.start().as_ptr() as usize % SMALL_ALIGNMENT, 0);
-                assert_eq!(memory.len(), len.max(1));
+                assert_eq!(memory.len, len.max(1));
             }
         }
     }

@@ -69,7 +69,8 @@ pub struct SlotWriter {
 
 impl SlotWriter {
     /// The slots this writer has claimed.
-    pub fn slots(&self) -> Range<usize> {
+    #[cfg(test)]
+    pub(crate) fn slots(&self) -> Range<usize> {
         self.slots.clone()
     }
 

@@ -48,12 +48,12 @@ impl View {
     }
 
     /// The address of the first byte.
-    pub fn start(&self) -> NonNull<u8> {
+    pub(crate) fn start(&self) -> NonNull<u8> {
         self.mapping().start
     }
 
     /// Number of bytes.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.mapping().len
     }
 

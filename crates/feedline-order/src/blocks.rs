@@ -69,7 +69,7 @@ impl Blocks {
     }
 
     /// The blocks one behind the other, in the order of `key`.
-    pub fn shuffled(&self, key: StreamKey) -> ShuffledBlocks {
+    pub(crate) fn shuffled(&self, key: StreamKey) -> ShuffledBlocks {
         let order = Permutation::new(key, self.len() as u64);
         let (mut firsts, mut ends, mut end) = (Vec::with_capacity(self.len()), Vec::with_capacity(self.len()), 0);
         for place in 0..self.len() as u64 {
@@ -84,7 +84,7 @@ impl Blocks {
 
 /// The blocks of an epoch as one sequence.
 #[derive(Debug)]
-pub struct ShuffledBlocks {
+pub(crate) struct ShuffledBlocks {
     /// The first ordinal of each block, in the order of the epoch.
     firsts: Vec<u64>,
     /// The place behind each block.

@@ -115,7 +115,7 @@ impl Draw {
     }
 
     /// Number `number`, uniform in `[0, 1)`.
-    pub fn unit(&self, number: u32) -> f64 {
+    pub(crate) fn unit(&self, number: u32) -> f64 {
         unit(self.bits(number))
     }
 

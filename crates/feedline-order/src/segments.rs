@@ -99,7 +99,7 @@ impl Segments {
     }
 
     /// Another position of the same segment, or of any where segments are short, which may stand in for a bad sample.
-    pub fn substitute(&self, round: Epoch, position: Position, attempt: u32) -> Position {
+    pub(crate) fn substitute(&self, round: Epoch, position: Position, attempt: u32) -> Position {
         let is_short = self.segment_len < SHORT;
         let positions = if is_short { 0..self.len } else { self.positions(self.segment_at(position)) };
         let key = StreamKey::new(self.seed, round, Purpose::Substitute);

@@ -10,7 +10,6 @@ use super::packed::Reader;
 use super::scan::{Mcus, Scan};
 use super::walk::NotSeekable;
 use crate::error::BadIndex;
-use crate::format::Format;
 use crate::header::{Header, Pnm};
 use crate::rect::Rect;
 
@@ -153,10 +152,5 @@ impl SeekIndex {
     #[doc(hidden)]
     pub fn forged(content: &[u8]) -> Vec<u8> {
         [content, &xxh3_64(content).to_le_bytes()].concat()
-    }
-
-    /// The format of its file.
-    pub fn format(&self) -> Format {
-        self.header().format
     }
 }

@@ -47,7 +47,7 @@ pub enum Axes {
 
 impl Axes {
     /// Whether channels come first, and how many there are, if the array is a picture of 1 or 3 channels.
-    pub fn channels(self, shape: &[Option<usize>]) -> Option<(Self, usize)> {
+    pub(crate) fn channels(self, shape: &[Option<usize>]) -> Option<(Self, usize)> {
         match (*shape.first_chunk::<3>()?, shape.len()) {
             ([Some(channels @ (1 | 3)), _, _], 3) if self != Self::Hwc => Some((Self::Chw, channels)),
             ([_, _, Some(channels @ (1 | 3))], 3) if self != Self::Chw => Some((Self::Hwc, channels)),
@@ -157,7 +157,7 @@ impl FieldTypes {
     }
 
     /// The kind of a field.
-    pub fn get(&self, name: &str) -> Option<&Kind> {
+    pub(crate) fn get(&self, name: &str) -> Option<&Kind> {
         self.0.iter().find(|(field, _)| &**field == name).map(|(_, kind)| kind)
     }
 

@@ -35,14 +35,14 @@ pub struct BatchLayout {
 /// A batch that no memory can hold.
 #[derive(Debug, thiserror::Error)]
 #[error("a batch of {batch_size} samples of {types} does not fit in the address space")]
-pub struct BatchTooLarge {
+pub(crate) struct BatchTooLarge {
     batch_size: usize,
     types: String,
 }
 
 impl BatchLayout {
     /// Lays out the fields of `types`; those in `ragged` become lists.
-    pub fn new(types: &FieldTypes, ragged: &[String], batch_size: usize) -> Result<Self, BatchTooLarge> {
+    pub(crate) fn new(types: &FieldTypes, ragged: &[String], batch_size: usize) -> Result<Self, BatchTooLarge> {
         let too_large = || BatchTooLarge { batch_size, types: types.names() };
         let mut slot_bytes = Vec::new();
         let mut fields = Vec::new();

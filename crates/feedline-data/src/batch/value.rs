@@ -78,15 +78,6 @@ impl Encoded<'_> {
     pub fn is_whole(&self) -> bool {
         matches!(self.content, EncodedContent::Whole { .. })
     }
-
-    /// Where the parts of the picture are in the file, if that is known.
-    pub fn index(&self) -> Option<&SeekIndex> {
-        match &self.content {
-            EncodedContent::Whole { index } => index.as_ref(),
-            EncodedContent::Part { index, .. } => Some(index),
-            EncodedContent::Trimmed => None,
-        }
-    }
 }
 
 impl<'s> From<Memory<'s>> for Encoded<'s> {
@@ -146,7 +137,7 @@ impl<'s> Pixels<'s> {
     }
 
     /// Whether rows follow each other without a gap and nothing is around them.
-    pub fn is_packed(&self) -> bool {
+    pub(crate) fn is_packed(&self) -> bool {
         self.excerpt.is_none()
             && self.offset == 0
             && self.memory.len() == self.packed_bytes()
@@ -154,7 +145,7 @@ impl<'s> Pixels<'s> {
     }
 
     /// Bytes of one row.
-    pub fn row_bytes(&self) -> usize {
+    pub(crate) fn row_bytes(&self) -> usize {
         self.width as usize * usize::from(self.channels)
     }
 
@@ -164,7 +155,7 @@ impl<'s> Pixels<'s> {
     }
 
     /// The picture as codecs and kernels take it.
-    pub fn view(&self) -> View<'_> {
+    pub(crate) fn view(&self) -> View<'_> {
         self.check_all_there();
         View {
             pixels: &self.memory[self.offset..],
@@ -180,7 +171,7 @@ impl<'s> Pixels<'s> {
     }
 
     /// Narrows to a rectangle inside; no byte moves.
-    pub fn crop(&mut self, rect: Rect) {
+    pub(crate) fn crop(&mut self, rect: Rect) {
         assert!(rect.is_inside(self.width, self.height), "a crop lies inside its picture");
         let rect = match self.excerpt.take() {
             None => rect,
@@ -239,7 +230,7 @@ impl<'s> Tensor<'s> {
     }
 
     /// Where its channels are and how many, if it is a picture of 1 or 3 channels.
-    pub fn channels(&self) -> Option<(Axes, usize)> {
+    pub(crate) fn channels(&self) -> Option<(Axes, usize)> {
         let shape: Vec<Option<usize>> = self.shape.iter().copied().map(Some).collect();
         self.axes.channels(&shape)
     }

@@ -59,7 +59,7 @@ impl<'s> Volume<'s> {
 
     /// The same volume with other elements of the same places.
     #[must_use]
-    pub fn with_memory<'t>(&self, memory: Memory<'t>, dtype: Dtype) -> Volume<'t> {
+    pub(crate) fn with_memory<'t>(&self, memory: Memory<'t>, dtype: Dtype) -> Volume<'t> {
         let Self { channels, sides, spacing, is_label, excerpt, .. } = *self;
         let this = Volume { memory, dtype, channels, sides, spacing, is_label, excerpt, foreground: OnceLock::new() };
         this.check_memory(excerpt.map_or(sides, |excerpt| excerpt.sides));
@@ -76,12 +76,6 @@ impl<'s> Volume<'s> {
     #[must_use]
     pub fn with_foreground(self, foreground: Option<Arc<Foreground>>) -> Self {
         Self { foreground: foreground.map(OnceLock::from).unwrap_or_default(), ..self }
-    }
-
-    /// Its shape, without its elements.
-    pub fn whole(&self) -> VolumeShape {
-        let Self { dtype, channels, sides, is_label, .. } = *self;
-        VolumeShape { dtype, channels, sides, is_label }
     }
 
     /// The shape in which it is delivered: channels, depth, height, width.

@@ -117,7 +117,7 @@ impl Costs {
     }
 
     /// What [`Costs::to_bytes`] wrote, if it is about this plan.
-    pub fn from_bytes(work: &dyn Workload, bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn from_bytes(work: &dyn Workload, bytes: &[u8]) -> Option<Self> {
         let costs = Self::new(work);
         let (content, checksum) = bytes.split_last_chunk()?;
         let rest = content.strip_prefix(&MAGIC)?;

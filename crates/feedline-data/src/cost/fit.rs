@@ -47,7 +47,7 @@ impl Fit {
     }
 
     /// What a sample of `size` will take, if larger ones take longer.
-    pub fn predict(&self, size: f64) -> Option<f64> {
+    pub(crate) fn predict(&self, size: f64) -> Option<f64> {
         let is_telling = self.count >= FEWEST && self.size_squares > 0.0 && self.products > 0.0;
         is_telling.then(|| {
             let slope = self.products / self.size_squares;

@@ -224,7 +224,7 @@ pub struct Working {
 
 impl Working {
     /// Takes `bytes` more: of what was granted, else of what is free, else by waiting if the sample holds nothing yet.
-    pub fn reserve(&self, bytes: u64, cancel: &Cancel) -> Result<Duration, NoMemory> {
+    pub(crate) fn reserve(&self, bytes: u64, cancel: &Cancel) -> Result<Duration, NoMemory> {
         let mut account = self.budget.lock();
         let entry = account.entry(self.ticket);
         let (granted, needed) = (entry.granted, entry.drawn.saturating_add(bytes));
@@ -289,7 +289,7 @@ impl Working {
     }
 
     /// Ends the preparation; `kept` bytes of what was granted stay in use, now held by the batch.
-    pub fn end_keeping(self, kept: u64) {
+    pub(crate) fn end_keeping(self, kept: u64) {
         let mut account = self.budget.lock();
         let entry = account.entry(self.ticket);
         let missing = kept.saturating_sub(entry.granted);

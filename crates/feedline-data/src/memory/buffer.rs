@@ -19,7 +19,7 @@ impl Buffer {
     }
 
     /// What it holds.
-    pub fn as_slice(&self) -> &[u8] {
+    pub(crate) fn as_slice(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
@@ -29,7 +29,7 @@ impl Buffer {
     }
 
     /// The memory, to be used again.
-    pub fn into_inner(self) -> Vec<u8> {
+    pub(crate) fn into_inner(self) -> Vec<u8> {
         self.bytes
     }
 

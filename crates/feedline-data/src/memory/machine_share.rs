@@ -69,7 +69,7 @@ impl MachineShare {
     }
 
     /// The part of `bytes` for one loader.
-    pub fn bytes(&self, bytes: u64) -> u64 {
+    pub(crate) fn bytes(&self, bytes: u64) -> u64 {
         bytes / (self.ranks.memory.get() * self.iterating()) as u64
     }
 

@@ -19,7 +19,7 @@ pub struct OpChain {
 
 impl OpChain {
     /// A chain over the fields that are `loaded`, whose draws follow from `seed`.
-    pub fn new(ops: Vec<PlannedOp>, loaded: FieldTypes, seed: Seed) -> Self {
+    pub(crate) fn new(ops: Vec<PlannedOp>, loaded: FieldTypes, seed: Seed) -> Self {
         Self { ops, loaded, seed }
     }
 
@@ -29,7 +29,7 @@ impl OpChain {
     }
 
     /// The fields that come in.
-    pub fn loaded(&self) -> &FieldTypes {
+    pub(crate) fn loaded(&self) -> &FieldTypes {
         &self.loaded
     }
 

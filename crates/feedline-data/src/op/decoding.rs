@@ -35,7 +35,7 @@ impl Decoding {
     }
 
     /// The scale to decode at: approximate pixels are made no larger than twice what they are resized to.
-    pub fn scale(&self, need: Option<Need>) -> Scale {
+    pub(crate) fn scale(&self, need: Option<Need>) -> Scale {
         let Some(Need { rect, resized: Some((width, height)) }) = need.filter(|_| self.fast) else {
             return Scale::Full;
         };
@@ -55,7 +55,7 @@ impl Decoding {
     }
 
     /// Stored pixels of one decoded pixel, along a side.
-    pub fn divisor(&self, header: &Header, need: Need) -> u32 {
+    pub(crate) fn divisor(&self, header: &Header, need: Need) -> u32 {
         let scale = self.scale(Some(need));
         if header.size_at(scale) == (header.width, header.height) { 1 } else { scale.divisor() }
     }

@@ -40,7 +40,7 @@ pub enum Damaged {
 
 impl Options {
     /// The options that differ, with both values, for people.
-    pub fn differences(&self, other: &Self) -> Vec<String> {
+    pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
         let tables = [self, other].map(|options| serde_json::to_value(options).expect("options are plain data"));
         let [Some(ours), Some(theirs)] = tables.each_ref().map(|table| table.as_object()) else { return Vec::new() };
         let names = ours.keys().filter(|name| ours.get(*name) != theirs.get(*name));

@@ -84,7 +84,7 @@ pub enum Order {
 
 /// What to do with a sample that cannot be prepared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", from = "OnErrorForm")]
+#[serde(rename_all = "lowercase", deny_unknown_fields, expecting = "on_error is \"raise\" or { max_fraction = 0.001 }")]
 pub enum OnError {
     /// Raise an error that names it.
     #[default]
@@ -95,34 +95,6 @@ pub enum OnError {
         /// The fraction of a rank's samples that may be replaced in one epoch.
         max_fraction: f64,
     },
-}
-
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "on_error is \"raise\" or { max_fraction = 0.001 }")]
-enum OnErrorForm {
-    Raise(RaiseWord),
-    Skip(SkipTable),
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum RaiseWord {
-    Raise,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SkipTable {
-    max_fraction: f64,
-}
-
-impl From<OnErrorForm> for OnError {
-    fn from(form: OnErrorForm) -> Self {
-        match form {
-            OnErrorForm::Raise(RaiseWord::Raise) => Self::Raise,
-            OnErrorForm::Skip(SkipTable { max_fraction }) => Self::Skip { max_fraction },
-        }
-    }
 }
 
 /// What decides how a run is executed, but no byte of its stream.
@@ -210,7 +182,7 @@ pub enum Start {
 
 /// Number of preparer threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", from = "WorkersForm")]
+#[serde(rename_all = "lowercase", expecting = "num_workers is \"auto\" or a whole number")]
 pub enum Workers {
     /// As many as are needed, beginning with one per core that the process may use.
     #[default]
@@ -218,28 +190,6 @@ pub enum Workers {
     /// This many.
     #[serde(untagged)]
     Count(usize),
-}
-
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "num_workers is \"auto\" or a whole number")]
-enum WorkersForm {
-    Auto(AutoWord),
-    Count(usize),
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum AutoWord {
-    Auto,
-}
-
-impl From<WorkersForm> for Workers {
-    fn from(form: WorkersForm) -> Self {
-        match form {
-            WorkersForm::Auto(AutoWord::Auto) => Self::Auto,
-            WorkersForm::Count(count) => Self::Count(count),
-        }
-    }
 }
 
 impl Workers {
@@ -256,6 +206,32 @@ impl Workers {
         match self {
             Self::Auto => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             Self::Count(count) => count,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_understood_is_told_with_what_would_be() {
+        let on_error = |text: &str| {
+            let settings = toml::from_str::<Settings>(&format!("batch_size = 1\non_error = {text}"));
+            settings.map(|settings| settings.on_error).map_err(|error| error.message().to_owned())
+        };
+        assert_eq!(on_error("\"raise\""), Ok(OnError::Raise));
+        assert_eq!(on_error("{ max_fraction = 0.5 }"), Ok(OnError::Skip { max_fraction: 0.5 }));
+        for wrong in ["\"skip\"", "1", "{ max_fraction = 0.5, more = 1 }", "{}"] {
+            assert_eq!(on_error(wrong).unwrap_err(), "on_error is \"raise\" or { max_fraction = 0.001 }", "{wrong}");
+        }
+        let workers = |text: &str| {
+            let config = toml::from_str::<RunConfig>(&format!("num_workers = {text}"));
+            config.map(|config| config.num_workers).map_err(|error| error.message().to_owned())
+        };
+        assert_eq!((workers("\"auto\""), workers("3")), (Ok(Workers::Auto), Ok(Workers::Count(3))));
+        for wrong in ["\"many\"", "-1", "1.5", "{}"] {
+            assert_eq!(workers(wrong).unwrap_err(), "num_workers is \"auto\" or a whole number", "{wrong}");
         }
     }
 }

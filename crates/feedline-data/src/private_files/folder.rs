@@ -83,10 +83,7 @@ pub enum Access {
 
 /// A folder below the cache folder that belongs to us and that nobody else can enter.
 #[derive(Debug)]
-pub struct PrivateFolder {
-    path: PathBuf,
-    folder: OwnedFd,
-}
+pub struct PrivateFolder(OwnedFd);
 
 impl PrivateFolder {
     /// Opens the folder `below` a cache folder.
@@ -95,7 +92,7 @@ impl PrivateFolder {
         for name in below {
             folder = open_folder(&folder, Path::new(name))?;
         }
-        Ok(Self { path: cache_folder.join(below), folder })
+        Ok(Self(folder))
     }
 
     /// The same; folders that are missing are made.
@@ -109,12 +106,7 @@ impl PrivateFolder {
             }
             folder = open_folder(&folder, Path::new(name))?;
         }
-        Ok(Self { path: cache_folder.join(below), folder })
-    }
-
-    /// Its path, for messages.
-    pub fn path(&self) -> &Path {
-        &self.path
+        Ok(Self(folder))
     }
 
     /// Opens a file in it that exists, is regular and ours.
@@ -125,7 +117,7 @@ impl PrivateFolder {
             Access::Append => OFlags::RDWR | OFlags::APPEND,
         };
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let opened = openat(&self.folder, name, flags, Mode::empty()).map_err(|error| explain_link(error.into()))?;
+        let opened = openat(&self.0, name, flags, Mode::empty()).map_err(|error| explain_link(error.into()))?;
         let file = regular(File::from(opened))?;
         make_private(&file, FILE_MODE)?;
         Ok(file)
@@ -134,7 +126,7 @@ impl PrivateFolder {
     /// Writes a file as a whole: readers see the old content or the new one, and a link is replaced, not followed.
     pub fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let part = self.write_part(name, bytes)?;
-        renameat(&self.folder, &part, &self.folder, name).map_err(|error| {
+        renameat(&self.0, &part, &self.0, name).map_err(|error| {
             self.remove(&part);
             error.into()
         })
@@ -143,13 +135,13 @@ impl PrivateFolder {
     /// Makes a file with this content, if there is none of this name.
     pub fn create_file(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let part = self.write_part(name, bytes)?;
-        match linkat(&self.folder, &part, &self.folder, name, AtFlags::empty()) {
+        match linkat(&self.0, &part, &self.0, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::EXIST) => {
                 self.remove(&part);
                 Ok(())
             }
             // The file system has no hard links.
-            Err(_) => Ok(renameat(&self.folder, &part, &self.folder, name)?),
+            Err(_) => Ok(renameat(&self.0, &part, &self.0, name)?),
         }
     }
 
@@ -159,7 +151,7 @@ impl PrivateFolder {
         // Another thread, or a process that was killed, may have taken a name.
         let mut parts = (0..MOST_PARTS).map(|number| format!("{name}.{}-{number}.part", std::process::id()));
         let (part, mut file) = parts
-            .find_map(|part| match openat(&self.folder, &part, flags, FILE_MODE) {
+            .find_map(|part| match openat(&self.0, &part, flags, FILE_MODE) {
                 Err(Errno::EXIST) => None,
                 opened => Some(opened.map(|file| (part, File::from(file)))),
             })
@@ -170,7 +162,7 @@ impl PrivateFolder {
 
     fn remove(&self, part: &str) {
         // At worst a small file stays.
-        unlinkat(&self.folder, part, AtFlags::empty()).unwrap_or_default();
+        unlinkat(&self.0, part, AtFlags::empty()).unwrap_or_default();
     }
 }
 
@@ -243,14 +235,14 @@ mod tests {
         let target = cache.path().join("target");
         fs::write(&target, b"precious").unwrap();
         let folder = PrivateFolder::create(cache.path(), Path::new("seek")).unwrap();
-        symlink(&target, folder.path().join("table")).unwrap();
+        symlink(&target, cache.path().join("seek/table")).unwrap();
         for access in [Access::Read, Access::Write, Access::Append] {
             assert!(folder.open_file("table", access).is_err());
         }
         folder.replace("table", b"ours").unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"precious");
-        assert_eq!(fs::read(folder.path().join("table")).unwrap(), b"ours");
-        symlink(folder.path(), cache.path().join("samples")).unwrap();
+        assert_eq!(fs::read(cache.path().join("seek/table")).unwrap(), b"ours");
+        symlink(cache.path().join("seek"), cache.path().join("samples")).unwrap();
         assert!(PrivateFolder::create(cache.path(), Path::new("samples")).is_err(), "a link in place of a folder");
         let base = cache.path().join("base");
         symlink(cache.path(), &base).unwrap();
@@ -267,9 +259,9 @@ mod tests {
         chown(cache.path(), Some(0), None).unwrap();
         let folder = PrivateFolder::create(cache.path(), Path::new("seek")).unwrap();
         folder.replace("table", b"x").unwrap();
-        chown(folder.path().join("table"), Some(12345), None).unwrap();
+        chown(cache.path().join("seek/table"), Some(12345), None).unwrap();
         assert!(folder.open_file("table", Access::Read).is_err());
-        chown(folder.path(), Some(12345), None).unwrap();
+        chown(cache.path().join("seek"), Some(12345), None).unwrap();
         assert!(PrivateFolder::open(cache.path(), Path::new("seek")).is_err());
     }
 }

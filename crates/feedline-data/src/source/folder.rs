@@ -113,7 +113,8 @@ impl FolderSource {
     }
 
     /// Bytes of memory that the listing takes.
-    pub fn memory_bytes(&self) -> usize {
+    #[cfg(test)]
+    fn memory_bytes(&self) -> usize {
         self.names.memory_bytes() + self.labels.capacity() * size_of::<i32>()
     }
 }

@@ -66,7 +66,7 @@ impl Labels {
     }
 
     /// Number of labels.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.bytes.len() / self.stride
     }
 
@@ -84,17 +84,17 @@ impl Labels {
     }
 
     /// The kind of the label field.
-    pub fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> Kind {
         Kind::tensor(self.dtype, &self.shape)
     }
 
     /// The bytes of one label.
-    pub fn get(&self, id: SampleId) -> &[u8] {
+    pub(crate) fn get(&self, id: SampleId) -> &[u8] {
         &self.bytes[id.0 as usize * self.stride..][..self.stride]
     }
 
     /// The class, where labels are single whole numbers.
-    pub fn class_of(&self, id: SampleId) -> Option<i64> {
+    pub(crate) fn class_of(&self, id: SampleId) -> Option<i64> {
         let bytes = self.get(id);
         if !self.shape.is_empty() {
             return None;
@@ -113,7 +113,7 @@ impl Labels {
     }
 
     /// A hash of all labels.
-    pub fn identity(&self) -> u128 {
+    pub(crate) fn identity(&self) -> u128 {
         xxh3_128(format!("{} {:?}", self.dtype.name(), self.shape).as_bytes()) ^ xxh3_128(&self.bytes)
     }
 

@@ -80,8 +80,10 @@ pub trait Source: Send + Sync + Debug {
         None
     }
 
-    /// Writes a field whose origin is [`Origin::Made`].
-    fn make(&self, id: SampleId, field: &str, target: &mut [u8]);
+    /// Writes a field whose origin is [`Origin::Made`]; never called where all fields are stored.
+    fn make(&self, _id: SampleId, field: &str, _target: &mut [u8]) {
+        unreachable!("{field:?} is stored")
+    }
 
     /// The name of a sample, for people.
     fn key(&self, id: SampleId) -> Cow<'_, str>;
@@ -97,7 +99,9 @@ pub trait Source: Send + Sync + Debug {
     }
 
     /// The class of a sample, if it has one.
-    fn class_of(&self, id: SampleId) -> Option<i64>;
+    fn class_of(&self, _id: SampleId) -> Option<i64> {
+        None
+    }
 
     /// The names of the classes.
     fn classes(&self) -> &[String] {

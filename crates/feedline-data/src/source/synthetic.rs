@@ -69,10 +69,6 @@ impl Source for SyntheticSource {
         format!("synthetic-{:08}", id.0).into()
     }
 
-    fn class_of(&self, _id: SampleId) -> Option<i64> {
-        None
-    }
-
     fn identity(&self) -> u128 {
         xxh3_128(format!("synthetic {} {:?}", self.samples, self.shape).as_bytes())
     }

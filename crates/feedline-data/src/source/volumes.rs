@@ -245,16 +245,8 @@ impl Source for VolumesSource {
         self.store.peer()
     }
 
-    fn make(&self, _: SampleId, field: &str, _: &mut [u8]) {
-        unreachable!("{field:?} is stored")
-    }
-
     fn key(&self, id: SampleId) -> Cow<'_, str> {
         self.images[id.0 as usize].as_str().into()
-    }
-
-    fn class_of(&self, _: SampleId) -> Option<i64> {
-        None
     }
 
     fn skipped(&self) -> u64 {

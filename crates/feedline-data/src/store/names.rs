@@ -58,7 +58,7 @@ impl Names {
     }
 
     /// A hash of all names in order.
-    pub fn hash(&self) -> u128 {
+    pub(crate) fn hash(&self) -> u128 {
         let mut hasher = Xxh3::new();
         for name in self.iter() {
             hasher.update(name.as_bytes());
@@ -68,7 +68,8 @@ impl Names {
     }
 
     /// Bytes of memory in use.
-    pub fn memory_bytes(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.text.capacity() + self.ends.capacity() * size_of::<u64>()
     }
 }

@@ -19,7 +19,7 @@ pub struct Foreground(Vec<(u8, Vec<Region>)>);
 
 impl Foreground {
     /// Looks through the first channel of a label of these sides; `poll` is called once a plane, and ends it with an error.
-    pub fn of<E>(label: &[u8], sides: [usize; 3], mut poll: impl FnMut() -> Result<(), E>) -> Result<Self, E> {
+    pub(crate) fn of<E>(label: &[u8], sides: [usize; 3], mut poll: impl FnMut() -> Result<(), E>) -> Result<Self, E> {
         let [_, height, width] = sides;
         let mut search = Search::default();
         for (z, plane) in label.chunks_exact((height * width).max(1)).take(sides[0]).enumerate() {
@@ -37,7 +37,7 @@ impl Foreground {
     }
 
     /// The boxes of each class.
-    pub fn classes(&self) -> &[(u8, Vec<Region>)] {
+    pub(crate) fn classes(&self) -> &[(u8, Vec<Region>)] {
         &self.0
     }
 

@@ -49,7 +49,7 @@ impl VolumeHeader {
     }
 
     /// Channels, depth, height, width.
-    pub fn shape(&self) -> [usize; 4] {
+    pub(crate) fn shape(&self) -> [usize; 4] {
         let [depth, height, width] = self.sides;
         [self.channels, depth, height, width]
     }

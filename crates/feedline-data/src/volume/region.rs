@@ -16,23 +16,23 @@ impl Region {
     }
 
     /// Where it ends along an axis.
-    pub fn end(&self, axis: usize) -> usize {
+    pub(crate) fn end(&self, axis: usize) -> usize {
         self.start[axis].saturating_add(self.sides[axis])
     }
 
     /// Whether it lies in a volume of these sides.
-    pub fn is_inside(&self, sides: [usize; 3]) -> bool {
+    pub(crate) fn is_inside(&self, sides: [usize; 3]) -> bool {
         (0..3).all(|axis| self.end(axis) <= sides[axis])
     }
 
     /// Whether another one lies in it.
-    pub fn contains(&self, other: &Self) -> bool {
+    pub(crate) fn contains(&self, other: &Self) -> bool {
         (0..3).all(|axis| self.start[axis] <= other.start[axis] && other.end(axis) <= self.end(axis))
     }
 
     /// The same region, told from the start of one that contains it.
     #[must_use]
-    pub fn within(&self, outer: &Self) -> Self {
+    pub(crate) fn within(&self, outer: &Self) -> Self {
         Self { start: std::array::from_fn(|axis| self.start[axis] - outer.start[axis]), ..*self }
     }
 

@@ -3,8 +3,8 @@
 //! In: what threads took for a sample, how much of that they computed, and how long they waited for a core. Out: cores, as many as
 //! there are on a machine that has nothing else to do, fewer beside other processes.
 //!
-//! Threads of the job wait for each other, too. How long is taken to be what customers of as many servers wait who come at random,
-//! and no more than if all of them computed all the time; what they waited beyond that they waited for others.
+//! Threads of the job wait for each other, too. That wait is modelled as the mean waiting time of an M/M/c queue (Erlang C), and is at
+//! most that of threads which always compute. Any longer wait is due to other processes.
 
 /// Milliseconds of a thread for a sample.
 #[derive(Clone, Copy, Debug)]
@@ -49,8 +49,7 @@ impl ThreadTime {
     }
 }
 
-/// How long who comes at random waits for one of `servers`, of which so many are busy on average, in times of service: Erlang's
-/// formula.
+/// Mean waiting time of an M/M/c queue (Erlang C) in units of the service time, with `busy` of `servers` in use on average.
 fn waits_at_random(busy: f64, servers: usize) -> f64 {
     let free = servers as f64 - busy;
     if free <= 0.0 {

@@ -1,7 +1,6 @@
-//! What is known of a job before it is said what bounds it.
+//! The facts from which `verdict.rs` decides what bounds a job.
 //!
-//! In: measurements or counters. Out: one of three kinds of evidence, the surest first: [`Examined`], [`Counted`], [`Outside`]. Facts
-//! only: `verdict.rs` decides what they mean.
+//! In: measurements or counters. Out: one of three kinds of evidence, the surest first: [`Examined`], [`Counted`], [`Outside`].
 
 use std::collections::BTreeMap;
 
@@ -11,10 +10,10 @@ use feedline_engine::metrics::Phase;
 use super::oddity::Oddity;
 use super::parts::Parts;
 
-/// Each part was measured alone, and then all together.
+/// A job whose parts were measured alone, then all together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Examined<'a> {
-    /// What a sample needs of each resource.
+    /// Seconds of each resource that a sample needs.
     pub times: &'a Times,
     pub nature: Nature,
     pub joint: Joint,
@@ -22,63 +21,65 @@ pub(super) struct Examined<'a> {
     pub with_memory: Option<f64>,
 }
 
-/// A run was counted, and nothing measured alone.
+/// A run of which only counters are known: no part was measured alone.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counted {
     pub nature: Nature,
     pub joint: Joint,
-    /// Whether it has threads of its own; else a node prepares its samples.
+    /// Whether the run prepares samples with its own threads. Otherwise a node prepares them.
     pub has_threads: bool,
-    /// The part of the threads' time in which they waited for memory.
+    /// The share of the threads' time that they waited for memory.
     pub memory_wait_share: f64,
-    /// The most of the budget that was in use at once, as a part of it.
+    /// The peak of the memory in use, as a share of the budget.
     pub memory_peak_share: f64,
 }
 
-/// Another loader was watched from outside.
+/// Another loader, watched from outside.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Outside<'a> {
-    /// The part of the time in which the consumer waited for batches.
+    /// The share of the time that the consumer waited for batches.
     pub stall_share: f64,
     pub oddities: &'a [Oddity],
-    /// Seconds in which the consumer waited for batches.
+    /// Seconds that the consumer waited for batches.
     pub waited: f64,
     pub consumer: ConsumerThread,
-    /// None if the consumer's own thread loads.
+    /// `None` if the consumer's own thread loads.
     pub workers: Option<WorkerProcesses>,
 }
 
-/// The thread that asks another loader for batches, while it does so.
+/// The thread that takes batches from another loader, while it waits for them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConsumerThread {
     /// Seconds on a core.
     pub computed: f64,
-    /// Seconds in the queue for one.
+    /// Seconds in the run queue of a core.
     pub queued: f64,
 }
 
-/// The worker processes of another loader, as far as the system says.
+/// The worker processes of another loader, as reported by the system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WorkerProcesses {
-    /// The part of their time on a core, or in the queue for one; none if they were hardly seen.
+    /// The share of their time on a core or in its run queue; `None` if they lived too briefly to be measured.
     pub computing: Option<f64>,
-    /// The part of their time in which they waited for a disk.
+    /// The share of their time that they waited for a disk.
     pub blocked: f64,
-    /// Bytes that each has read.
+    /// Bytes that each of them read.
     pub read_bytes: f64,
 }
 
-/// What was seen of a job as a whole.
+/// The job as a whole, measured or counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Joint {
     pub samples_per_second: f64,
-    /// The part of the time that the trainer waited for, or took, batches.
+    /// The share of the time that the trainer waited for batches or took them over.
     pub stall_share: f64,
-    /// Milliseconds that a batch is waited for, that it takes from the loader to the step, and of the step.
+    /// Milliseconds that the trainer waits for a batch.
     pub wait_ms: f64,
+    /// Milliseconds that a batch takes from the loader to the step.
     pub hand_over_ms: f64,
+    /// Milliseconds of the step.
     pub step_ms: f64,
-    /// The part of their time in which threads had nothing to do.
+    /// The share of their time that threads had nothing to do.
     pub idle_share: f64,
     pub stalls: Stalls,
 }
@@ -92,20 +93,20 @@ pub(super) struct Stalls {
 }
 
 impl Stalls {
-    /// From seconds by the names of phases.
+    /// Takes them from seconds by the name of a phase.
     pub(super) fn of(seconds: &BTreeMap<&'static str, f64>) -> Self {
         let of = |phase: Phase| seconds.get(phase.name()).copied().unwrap_or_default();
         Self { prepare: of(Phase::Prepare), read: of(Phase::Read), memory: of(Phase::Memory) }
     }
 }
 
-/// What kind of job it is.
+/// The kind of a job: where its bytes come from, and what its threads spend their time on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Nature {
     pub is_remote: bool,
-    /// Whether bytes come while threads prepare other samples, or have nothing to do.
+    /// Whether bytes arrive while threads prepare other samples or have nothing to do.
     pub reads_ahead: bool,
-    /// The part of the threads' time that goes to ops in another language.
+    /// The share of the threads' time that ops in another language take.
     pub foreign_share: f64,
     /// Whether threads wait longer for stored bytes than they prepare.
     pub reads_longer: bool,

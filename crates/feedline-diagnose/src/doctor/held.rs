@@ -155,11 +155,6 @@ impl Source for HeldSource {
         }
     }
 
-    /// The bytes are in memory, not with a peer.
-    fn is_remote(&self) -> bool {
-        false
-    }
-
     /// Bytes in memory are not read in sequence.
     fn blocks(&self) -> Option<Vec<Block>> {
         None
@@ -172,6 +167,11 @@ impl Source for HeldSource {
 
     fn parent(&self) -> Option<&dyn Source> {
         Some(&*self.parent)
+    }
+
+    /// The bytes are in memory, not with a peer.
+    fn is_remote(&self) -> bool {
+        false
     }
 
     fn spec(&self) -> Result<toml::Table, SourceError> {

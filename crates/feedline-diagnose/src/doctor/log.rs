@@ -41,7 +41,7 @@ impl BatchTime {
     }
 
     /// From the question for it until the consumer had it.
-    pub fn load_ms(&self) -> f64 {
+    pub(crate) fn load_ms(&self) -> f64 {
         self.wait_ms + self.hand_over_ms
     }
 }
@@ -80,7 +80,7 @@ pub struct Percentiles {
 
 impl Percentiles {
     /// Of any numbers.
-    pub fn of(numbers: impl Iterator<Item = f64>) -> Self {
+    pub(crate) fn of(numbers: impl Iterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = numbers.collect();
         sorted.sort_by(f64::total_cmp);
         let at = |part: f64| {
@@ -94,7 +94,7 @@ impl Percentiles {
 
 impl LogReport {
     /// Looks at a log.
-    pub fn new(log: &[BatchTime], by: LoadedBy) -> Self {
+    pub(crate) fn new(log: &[BatchTime], by: LoadedBy) -> Self {
         let sum = |of: fn(&BatchTime) -> f64| log.iter().map(of).sum::<f64>();
         let (total, loading) = (sum(BatchTime::total_ms), sum(BatchTime::load_ms));
         let a_ms = |part: f64| if total > 0.0 { part / total } else { 0.0 };

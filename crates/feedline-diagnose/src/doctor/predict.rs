@@ -35,7 +35,7 @@ impl Parts {
     }
 
     /// What a sample needs of each resource.
-    pub fn times(&self) -> Times {
+    pub(crate) fn times(&self) -> Times {
         let store = self.read_samples_per_second.map_or(0.0, |rate| 1.0 / rate.max(f64::MIN_POSITIVE));
         let (read, network) = if self.is_remote { (0.0, store) } else { (store, 0.0) };
         Times {
@@ -77,7 +77,7 @@ impl Parts {
     }
 
     /// The least and the most samples a second that a job with these parts reaches, by the share of cores that it gets.
-    pub fn predicted_range(&self) -> [f64; 2] {
+    pub(crate) fn predicted_range(&self) -> [f64; 2] {
         if !self.core_share.varies() {
             return [self.times().samples_per_second(); 2];
         }
@@ -87,7 +87,7 @@ impl Parts {
 
     /// How far what a job with these parts reaches may be off because of the share of cores: 0.5 is by a half. A job that
     /// waits for other things than cores depends little on it.
-    pub fn error_band(&self) -> f64 {
+    pub(crate) fn error_band(&self) -> f64 {
         let [low, high] = self.predicted_range();
         high / low.max(f64::MIN_POSITIVE) - 1.0
     }

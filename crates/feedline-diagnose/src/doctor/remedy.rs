@@ -126,7 +126,7 @@ impl Change {
     }
 
     /// The name by which it is asked for.
-    pub fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Workers { .. } => "workers",
             Self::Cache { .. } => "cache",
@@ -144,7 +144,7 @@ impl Change {
     }
 
     /// The plan with it, where it is a matter of settings; with shards the same, which are made when it is tried.
-    pub fn apply(&self, plan: &Plan) -> Result<Option<Arc<Plan>>, DoctorError> {
+    pub(crate) fn apply(&self, plan: &Plan) -> Result<Option<Arc<Plan>>, DoctorError> {
         if matches!(self, Self::Share { .. } | Self::Native { .. }) {
             return Ok(None);
         }

@@ -1,4 +1,4 @@
-//! What is told while a job is examined and remedies are tried.
+//! Progress messages of an examination, and of trials of remedies.
 
 use std::fmt;
 
@@ -7,15 +7,15 @@ use super::remedy::Change;
 /// Progress of an examination or of a trial.
 #[derive(Clone, Debug)]
 pub enum Told {
-    /// What is measured now, and about how many seconds that takes.
+    /// A measurement begins: its name, and about how many seconds it takes.
     Measures(&'static str, f64),
-    /// What the joint run will reach, before it begins, and within which range.
+    /// The prediction for the joint run, made before it begins: samples a second, and their range.
     Predicted(f64, [f64; 2]),
-    /// A remedy that is not looked at, and why.
+    /// A remedy is not measured: its name, and the reason.
     LeftOut(&'static str, String),
-    /// The change that is tried now, and about how many seconds that takes.
+    /// A trial begins: its change, and about how many seconds it takes.
     Tries(Change, f64),
-    /// A change that is not tried, and why.
+    /// A change is not tried, and the reason.
     NotTried(Change, String),
 }
 

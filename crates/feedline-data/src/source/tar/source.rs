@@ -215,10 +215,6 @@ impl Source for TarSource {
         self.shards.peer()
     }
 
-    fn make(&self, _id: SampleId, _field: &str, _target: &mut [u8]) {
-        unreachable!("all fields are stored");
-    }
-
     fn key(&self, id: SampleId) -> Cow<'_, str> {
         let names = self.read(id, |open, entry, sample| open.index.names(sample, entry));
         names.map_or_else(
