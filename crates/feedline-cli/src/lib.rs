@@ -9,7 +9,6 @@
 //!
 //! Always true: the process is never ended from here; a closed pipe is no error; with `--json` stdout is exactly one JSON
 //! document; environment variables are read in `environment.rs` only.
-#![warn(unreachable_pub)]
 
 mod arguments;
 mod cache;

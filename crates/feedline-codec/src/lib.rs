@@ -19,7 +19,6 @@
 //! - C7: pixel types of the resampler are arrays of bytes: size 1 or 3, alignment 1, every bit pattern valid.
 //! - C8: `next_mcu` gets what was handed over with it, borrowed as long as the object lives and used by nobody else, and
 //!   as many blocks as an MCU has, whose number the shim compares; it never unwinds.
-#![warn(unreachable_pub)]
 
 mod decode;
 mod encode;

@@ -9,7 +9,6 @@
 //! ```
 //!
 //! Not here, ever: Python, sockets, unsafe code, globals, environment variables.
-#![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
 pub mod batch;

@@ -2,7 +2,6 @@
 //!
 //! In: a plan, and a trainer or what it takes. Out: a diagnosis, a report of costs, or the first counterexample to a law. Each
 //! runs the engine from outside, as a user would; nothing in the engine knows of it.
-#![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
 mod cost_report;

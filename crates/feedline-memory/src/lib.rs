@@ -14,7 +14,6 @@
 //!   [`SlabLayout`] keeps regions disjoint and inside its `total_bytes`.
 //! - **M3** A slot is claimed at most once in the life of an open slab, so at most one [`SlotWriter`] reaches it.
 //! - **M4** A [`Slab`] is made only from the last reference to an open slab, so no writer exists beside it.
-#![warn(unreachable_pub)]
 
 mod allocation;
 mod allocator;

@@ -5,7 +5,6 @@
 //!
 //! Always true: within one epoch, all ranks together visit each sample exactly once (law 2); with a sampler, its
 //! sequence, repeats included.
-#![warn(unreachable_pub)]
 #![forbid(unsafe_code)]
 
 mod blocks;

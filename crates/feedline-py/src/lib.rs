@@ -2,7 +2,6 @@
 //!
 //! Everything public to users is typed and documented in `python/feedline`; this module is private to it. One class per
 //! file, all frozen. Nothing blocks while attached to the interpreter, and importing does nothing.
-#![warn(unreachable_pub)]
 
 mod batch;
 mod buffer;
