@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// What an epoch was.
 #[derive(Debug)]
-pub struct Epoch {
+pub(crate) struct Epoch {
     /// Samples of all batches.
     pub samples: usize,
     /// Bytes of all their fields.
@@ -41,7 +41,7 @@ pub struct Epoch {
 }
 
 /// Reads one epoch of a plan from the node at `socket`.
-pub fn read_epoch(plan: &Path, socket: &Path) -> Result<Epoch, Box<dyn Error>> {
+pub(crate) fn read_epoch(plan: &Path, socket: &Path) -> Result<Epoch, Box<dyn Error>> {
     let document = Document::parse(&std::fs::read_to_string(plan)?)?;
     let plan = Arc::new(document.open(&Registry::core())?);
     let loader = attach(&plan, socket)?;

@@ -11,18 +11,18 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Ops that give pictures of different sizes, and of one.
-pub const DECODE: &str = "[[ops]]\nop = \"DecodeImage\"\n";
-pub const CROP: &str = "[[ops]]\nop = \"DecodeImage\"\n[[ops]]\nop = \"RandomResizedCrop\"\nsize = 24\n";
+pub(crate) const DECODE: &str = "[[ops]]\nop = \"DecodeImage\"\n";
+pub(crate) const CROP: &str = "[[ops]]\nop = \"DecodeImage\"\n[[ops]]\nop = \"RandomResizedCrop\"\nsize = 24\n";
 
 /// What a command left behind.
 #[derive(Debug)]
-pub struct Ran {
+pub(crate) struct Ran {
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
 
-pub fn command(arguments: &[&str], folder: &Path) -> Command {
+pub(crate) fn command(arguments: &[&str], folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_feedline"));
     let cache = concat!(env!("CARGO_TARGET_TMPDIR"), "/cache");
     command.args(arguments).current_dir(folder).env("FEEDLINE_CACHE", cache).stdin(Stdio::null());
@@ -30,7 +30,7 @@ pub fn command(arguments: &[&str], folder: &Path) -> Command {
 }
 
 /// Runs `feedline` in a folder.
-pub fn feedline(arguments: &[&str], folder: &Path) -> Ran {
+pub(crate) fn feedline(arguments: &[&str], folder: &Path) -> Ran {
     let output = command(arguments, folder).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
@@ -38,7 +38,7 @@ pub fn feedline(arguments: &[&str], folder: &Path) -> Ran {
 
 /// Runs `feedline`, which has to succeed.
 #[track_caller]
-pub fn succeed(arguments: &[&str], folder: &Path) -> Ran {
+pub(crate) fn succeed(arguments: &[&str], folder: &Path) -> Ran {
     let ran = feedline(arguments, folder);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     ran
@@ -46,7 +46,7 @@ pub fn succeed(arguments: &[&str], folder: &Path) -> Ran {
 
 /// Runs `feedline`, which has to fail with one line that contains all of `parts`.
 #[track_caller]
-pub fn fail(arguments: &[&str], folder: &Path, parts: &[&str]) {
+pub(crate) fn fail(arguments: &[&str], folder: &Path, parts: &[&str]) {
     let ran = feedline(arguments, folder);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     if arguments.contains(&"--json") {
@@ -62,13 +62,13 @@ pub fn fail(arguments: &[&str], folder: &Path, parts: &[&str]) {
 }
 
 /// Writes a plan over a folder of pictures.
-pub fn write_plan(folder: &Path, name: &str, settings: &str, ops: &str) {
+pub(crate) fn write_plan(folder: &Path, name: &str, settings: &str, ops: &str) {
     let text = format!("{settings}\n[source]\nkind = \"folder\"\nroot = \"pictures\"\n{ops}");
     fs::write(folder.join(name), text).unwrap();
 }
 
 /// All files below a folder, by name.
-pub fn files(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -79,7 +79,7 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// A folder with 30 pictures of 3 classes.
-pub fn pictures() -> TempDir {
+pub(crate) fn pictures() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     write_pictures(&folder.path().join("pictures"), 30, 3).unwrap();
     folder
@@ -87,13 +87,13 @@ pub fn pictures() -> TempDir {
 
 /// The one JSON document on the stdout of a command that has to succeed.
 #[track_caller]
-pub fn json(arguments: &[&str], folder: &Path) -> Value {
+pub(crate) fn json(arguments: &[&str], folder: &Path) -> Value {
     serde_json::from_str(&succeed(arguments, folder).stdout).unwrap()
 }
 
 /// Decodes a file, which has to be whole.
 #[track_caller]
-pub fn decode(path: &Path) -> Picture {
+pub(crate) fn decode(path: &Path) -> Picture {
     let options = DecodeOptions { mode: Mode::Rgb, exif: true, max_pixels: 1 << 26, fast: None, cancel: &|| false };
     let mut picture = Picture::default();
     decode_into(&fs::read(path).unwrap(), &options, &mut picture).unwrap();
@@ -102,7 +102,7 @@ pub fn decode(path: &Path) -> Picture {
 
 /// Waits until something is there.
 #[track_caller]
-pub fn wait_until(is_there: impl Fn() -> bool) {
+pub(crate) fn wait_until(is_there: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_mins(1);
     while !is_there() {
         assert!(Instant::now() < deadline, "nothing within a minute");
@@ -111,23 +111,23 @@ pub fn wait_until(is_there: impl Fn() -> bool) {
 }
 
 /// A command that runs until it is stopped, at the latest when the test ends.
-pub struct Running(Child);
+pub(crate) struct Running(Child);
 
 impl Running {
     /// Starts a command that nobody listens to.
-    pub fn start(command: &mut Command) -> Self {
+    pub(crate) fn start(command: &mut Command) -> Self {
         Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
     /// Ends it without asking.
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
 
     /// Presses Ctrl-C, and checks that it ends soon and as it should.
     #[track_caller]
-    pub fn interrupt(mut self) {
+    pub(crate) fn interrupt(mut self) {
         let asked = Instant::now();
         let sent = Command::new("kill").args(["-INT", &self.0.id().to_string()]).status().unwrap();
         assert!(sent.success());

@@ -3,7 +3,7 @@
 use feedline_codec::Rect;
 
 /// A generator of random numbers (xorshift64), begun with any number but 0.
-pub struct Random(pub u64);
+pub(crate) struct Random(pub u64);
 
 impl Random {
     fn unit(&mut self) -> f64 {
@@ -14,7 +14,7 @@ impl Random {
     }
 
     /// A crop of a picture of this size.
-    pub fn crop(&mut self, width: u32, height: u32) -> Rect {
+    pub(crate) fn crop(&mut self, width: u32, height: u32) -> Rect {
         for _ in 0..10 {
             let area = f64::from(width) * f64::from(height) * (0.08 + 0.92 * self.unit());
             let aspect = (0.75_f64.ln() + self.unit() * (16.0_f64 / 9.0).ln()).exp();

@@ -9,11 +9,11 @@ use feedline_codec::{
 };
 use image::ImageEncoder;
 
-pub const SIZES: [(u32, u32); 10] =
+pub(crate) const SIZES: [(u32, u32); 10] =
     [(1, 1), (7, 5), (8, 8), (16, 16), (17, 33), (35, 18), (64, 48), (131, 97), (203, 37), (41, 290)];
-pub const SAMPLINGS: [Subsampling; 6] =
+pub(crate) const SAMPLINGS: [Subsampling; 6] =
     [Subsampling::S444, Subsampling::S422, Subsampling::S420, Subsampling::S440, Subsampling::S411, Subsampling::Grey];
-pub const CODINGS: [JpegCoding; 8] = [
+pub(crate) const CODINGS: [JpegCoding; 8] = [
     JpegCoding::Baseline,
     JpegCoding::Optimised,
     JpegCoding::Extended,
@@ -25,27 +25,27 @@ pub const CODINGS: [JpegCoding; 8] = [
 ];
 
 /// A fixed sequence of numbers (xorshift).
-pub struct Numbers(pub u64);
+pub(crate) struct Numbers(pub u64);
 
 impl Numbers {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0
     }
 
-    pub fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         (self.next() >> 11) % end
     }
 
-    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
         (0..len).map(|_| (self.next() >> 32) as u8).collect()
     }
 }
 
 /// A smooth picture that is not its own mirror image.
-pub fn gradient(width: u32, height: u32, channels: u8) -> Vec<u8> {
+pub(crate) fn gradient(width: u32, height: u32, channels: u8) -> Vec<u8> {
     let mut pixels = Vec::new();
     for y in 0..height {
         for x in 0..width {
@@ -60,7 +60,7 @@ pub fn gradient(width: u32, height: u32, channels: u8) -> Vec<u8> {
 }
 
 /// Waves, edges and noise, so that DC and AC values of all sizes occur.
-pub fn picture(numbers: &mut Numbers, width: u32, height: u32, channels: u8) -> Vec<u8> {
+pub(crate) fn picture(numbers: &mut Numbers, width: u32, height: u32, channels: u8) -> Vec<u8> {
     let (across, down) = (3 + numbers.below(40), 3 + numbers.below(40));
     let noise = numbers.below(60) + 1;
     let mut pixels = Vec::new();
@@ -77,7 +77,7 @@ pub fn picture(numbers: &mut Numbers, width: u32, height: u32, channels: u8) -> 
 
 /// Calls `check` with a JPEG of each size, sampling and coding, and with words for it.
 #[track_caller]
-pub fn every_flavour(numbers: &mut Numbers, mut check: impl FnMut(&[u8], &mut Numbers, &str)) {
+pub(crate) fn every_flavour(numbers: &mut Numbers, mut check: impl FnMut(&[u8], &mut Numbers, &str)) {
     for (width, height) in SIZES {
         for sampling in SAMPLINGS {
             for coding in CODINGS {
@@ -90,7 +90,7 @@ pub fn every_flavour(numbers: &mut Numbers, mut check: impl FnMut(&[u8], &mut Nu
     }
 }
 
-pub fn crop(numbers: &mut Numbers, width: u32, height: u32) -> Rect {
+pub(crate) fn crop(numbers: &mut Numbers, width: u32, height: u32) -> Rect {
     let mut side = |len: u32| {
         let size = 1 + numbers.below(u64::from(len)) as u32;
         (numbers.below(u64::from(len - size) + 1) as u32, size)
@@ -100,31 +100,31 @@ pub fn crop(numbers: &mut Numbers, width: u32, height: u32) -> Rect {
 }
 
 #[track_caller]
-pub fn assert_same(whole: &Picture, part: &Picture, found: Rect, crop: Rect, what: &str) {
+pub(crate) fn assert_same(whole: &Picture, part: &Picture, found: Rect, crop: Rect, what: &str) {
     assert!(found.contains(&crop), "{what}: {found:?} does not hold {crop:?}");
     let expected = whole.view().crop(crop.left, crop.top, crop.width, crop.height);
     let pixels = part.view().crop(crop.left - found.left, crop.top - found.top, crop.width, crop.height);
     assert!(expected.rows().eq(pixels.rows()), "{what}: {crop:?} differs");
 }
 
-pub fn options(mode: Mode) -> DecodeOptions<'static> {
+pub(crate) fn options(mode: Mode) -> DecodeOptions<'static> {
     DecodeOptions { mode, exif: true, max_pixels: 1 << 24, fast: None, cancel: &|| false }
 }
 
-pub fn decode(bytes: &[u8], mode: Mode) -> Result<Picture, CodecError> {
+pub(crate) fn decode(bytes: &[u8], mode: Mode) -> Result<Picture, CodecError> {
     let mut picture = Picture::default();
     decode_into(bytes, &options(mode), &mut picture)?;
     Ok(picture)
 }
 
 #[track_caller]
-pub fn assert_near(left: &[u8], right: &[u8], most: u8) {
+pub(crate) fn assert_near(left: &[u8], right: &[u8], most: u8) {
     assert_eq!(left.len(), right.len(), "lengths");
     let worst = left.iter().zip(right).map(|(&left, &right)| left.abs_diff(right)).max().unwrap_or(0);
     assert!(worst <= most, "values differ by {worst}, more than {most}");
 }
 
-pub fn webp(pixels: &[u8], width: u32, height: u32, exif: Option<Vec<u8>>) -> Vec<u8> {
+pub(crate) fn webp(pixels: &[u8], width: u32, height: u32, exif: Option<Vec<u8>>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut encoder = image::codecs::webp::WebPEncoder::new_lossless(&mut bytes);
     if let Some(exif) = exif {
@@ -134,13 +134,13 @@ pub fn webp(pixels: &[u8], width: u32, height: u32, exif: Option<Vec<u8>>) -> Ve
     bytes
 }
 
-pub fn bmp(pixels: &[u8], width: u32, height: u32, colour: image::ExtendedColorType) -> Vec<u8> {
+pub(crate) fn bmp(pixels: &[u8], width: u32, height: u32, colour: image::ExtendedColorType) -> Vec<u8> {
     let mut bytes = Cursor::new(Vec::new());
     image::codecs::bmp::BmpEncoder::new(&mut bytes).encode(pixels, width, height, colour).unwrap();
     bytes.into_inner()
 }
 
-pub fn gif(pixels: &[u8], width: u32, height: u32) -> Vec<u8> {
+pub(crate) fn gif(pixels: &[u8], width: u32, height: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     image::codecs::gif::GifEncoder::new(&mut bytes)
         .encode(pixels, width, height, image::ExtendedColorType::Rgb8)
@@ -149,7 +149,7 @@ pub fn gif(pixels: &[u8], width: u32, height: u32) -> Vec<u8> {
 }
 
 /// A PNG of any kind; `data` are its packed rows.
-pub fn png_of(
+pub(crate) fn png_of(
     data: &[u8],
     (width, height): (u32, u32),
     (colour, depth): (png::ColorType, png::BitDepth),
@@ -167,14 +167,14 @@ pub fn png_of(
 }
 
 /// A TIFF block that holds an orientation and nothing else.
-pub fn exif(orientation: u8) -> Vec<u8> {
+pub(crate) fn exif(orientation: u8) -> Vec<u8> {
     let mut block = b"MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0".to_vec();
     block.extend([orientation, 0, 0, 0, 0, 0, 0]);
     block
 }
 
 /// The JPEG with an APP1 segment behind its start marker.
-pub fn with_exif(jpeg: &[u8], orientation: u8) -> Vec<u8> {
+pub(crate) fn with_exif(jpeg: &[u8], orientation: u8) -> Vec<u8> {
     let block = exif(orientation);
     let mut bytes = jpeg[..2].to_vec();
     bytes.extend([0xff, 0xe1]);
@@ -186,7 +186,7 @@ pub fn with_exif(jpeg: &[u8], orientation: u8) -> Vec<u8> {
 }
 
 /// An interlaced grey PNG of 8 bits, which the `png` crate does not write: seven passes, in stored blocks.
-pub fn interlaced_png(pixels: &[u8], width: u32, height: u32) -> Vec<u8> {
+pub(crate) fn interlaced_png(pixels: &[u8], width: u32, height: u32) -> Vec<u8> {
     let mut data = Vec::new();
     let passes = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)];
     for (left, top, across, down) in passes {

@@ -142,8 +142,8 @@ mod tests {
         }
         assert_eq!(once.end(1, 0), Ok(()));
         assert_eq!(once.end(0, 0), Err(Fault::Padding { found: 1, expected: 0 }));
-        assert_eq!(once.add(Some(5), true), Err(Fault::Unknown));
-        let unmarked = once.add(Some(0), false);
+        assert_eq!(once.add(Some(Ordinal(5)), true), Err(Fault::Unknown));
+        let unmarked = once.add(Some(Ordinal(0)), false);
         assert_eq!(unmarked, Err(Fault::TooOften { ordinal: Ordinal(0), times: 2 }), "padding that is not marked");
     }
 }

@@ -112,7 +112,7 @@ pub struct Leased<T> {
 
 impl<T: Clone> Ring<T> {
     /// Nobody is there; at most `limit` segments are live at once.
-    pub fn new(segments: Segments, limit: usize) -> Self {
+    pub(super) fn new(segments: Segments, limit: usize) -> Self {
         let rounds = vec![0; segments.count() as usize];
         let ahead = SAMPLES_AHEAD.div_ceil(segments.segment_len()) as usize;
         let (ahead, limit) = (ahead.clamp(AHEAD.start, AHEAD.end), limit.max(1));
@@ -120,7 +120,7 @@ impl<T: Clone> Ring<T> {
     }
 
     /// Lets a job on, which goes on from where its ride stands.
-    pub fn board(&mut self, ride: &Ride) -> JobId {
+    pub(super) fn board(&mut self, ride: &Ride) -> JobId {
         self.numbers += 1;
         let job = JobId(self.numbers);
         self.change(job, ride);
@@ -128,7 +128,7 @@ impl<T: Clone> Ring<T> {
     }
 
     /// Lets a job go on from somewhere else; what it has leased stays its own.
-    pub fn change(&mut self, job: JobId, ride: &Ride) {
+    pub(super) fn change(&mut self, job: JobId, ride: &Ride) {
         self.forget_given(job);
         for (known, had) in self.rounds.iter_mut().zip(&ride.rounds) {
             *known = (*known).max(*had);
@@ -142,7 +142,7 @@ impl<T: Clone> Ring<T> {
     }
 
     /// Lets a job off; all that it had leased is free. Gives that: arrays over it may be there for longer than the job.
-    pub fn leave(&mut self, job: JobId) -> Vec<T> {
+    pub(super) fn leave(&mut self, job: JobId) -> Vec<T> {
         self.forget_given(job);
         self.jobs.remove(&job);
         let held = self.live.values_mut().filter_map(|live| live.leased.remove(&job).and(live.content.clone()));
@@ -166,17 +166,17 @@ impl<T: Clone> Ring<T> {
     }
 
     /// Jobs that are on.
-    pub fn jobs(&self) -> impl Iterator<Item = JobId> {
+    pub(super) fn jobs(&self) -> impl Iterator<Item = JobId> {
         self.jobs.keys().copied()
     }
 
     /// Segments that are live or being produced.
-    pub fn live(&self) -> usize {
+    pub(super) fn live(&self) -> usize {
         self.live.len()
     }
 
     /// Segments that jobs hold.
-    pub fn leased(&self) -> usize {
+    pub(super) fn leased(&self) -> usize {
         self.live.values().filter(|live| !live.leased.is_empty()).count()
     }
 
@@ -186,7 +186,7 @@ impl<T: Clone> Ring<T> {
     }
 
     /// Gives jobs segments as far as there is room, those first that have the fewest; says what has to be produced for it.
-    pub fn give(&mut self) -> Vec<Ordered> {
+    pub(super) fn give(&mut self) -> Vec<Ordered> {
         let mut ordered = Vec::new();
         for given in 0..self.ahead {
             let poor = self.jobs.iter().filter(|(_, job)| job.given.len() == given);
@@ -345,7 +345,7 @@ impl<T: Clone> Ring<T> {
     }
 
     /// The next segment for a job to read, if one is there: of those that it was given in the epoch under way, the first.
-    pub fn lease(&mut self, id: JobId) -> Option<Leased<T>> {
+    pub(super) fn lease(&mut self, id: JobId) -> Option<Leased<T>> {
         let leased = self.lease_next(id);
         if let Some(job) = self.jobs.get_mut(&id) {
             job.waits = leased.is_none();
@@ -374,7 +374,7 @@ impl<T: Clone> Ring<T> {
     }
 
     /// A job has read a segment, and holds nothing of it any more.
-    pub fn give_back(&mut self, job: JobId, number: u64) {
+    pub(super) fn give_back(&mut self, job: JobId, number: u64) {
         let Some(live) = self.live.get_mut(&number) else { return };
         if let Some(count) = live.leased.get_mut(&job) {
             *count -= 1;

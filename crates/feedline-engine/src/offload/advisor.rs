@@ -81,7 +81,7 @@ impl Measured {
 
 impl Advisor {
     /// Nothing is known yet.
-    pub fn new(plan: &Arc<Plan>, prefix: &Prefix) -> Self {
+    pub(crate) fn new(plan: &Arc<Plan>, prefix: &Prefix) -> Self {
         let policy = plan.config().offload;
         let last = prefix.forms.iter().map(|form| form.cut).max().unwrap_or_default();
         let at = |cut| Form { cut, is_trimmed: false, packing: Packing::Plain };
@@ -103,7 +103,7 @@ impl Advisor {
     }
 
     /// The form in which a sample is asked for.
-    pub fn form_of(&self, wanted: SampleRequest) -> Form {
+    pub(crate) fn form_of(&self, wanted: SampleRequest) -> Form {
         if !self.policy.measures() {
             return self.fixed;
         }
@@ -133,7 +133,7 @@ impl Advisor {
     }
 
     /// What a form is called.
-    pub fn name_of(&self, form: Form) -> &str {
+    pub(crate) fn name_of(&self, form: Form) -> &str {
         self.names.get(&form).map_or("raw", String::as_str)
     }
 
@@ -188,7 +188,7 @@ impl Advisor {
     }
 
     /// Books what a sample took that came.
-    pub fn note(&self, wanted: SampleRequest, spent: &Spent, bytes: u64) {
+    pub(crate) fn note(&self, wanted: SampleRequest, spent: &Spent, bytes: u64) {
         self.keep_stored(wanted, spent.stored_bytes);
         let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
         measured.note_server(spent);
@@ -242,7 +242,7 @@ impl Advisor {
     }
 
     /// What is decided, and why.
-    pub fn report(&self) -> OffloadReport {
+    pub(crate) fn report(&self) -> OffloadReport {
         let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
         let situation = self.situation(&measured);
         let points = measured.points.clone();

@@ -41,7 +41,7 @@ pub(super) struct Upcoming {
 
 impl Agenda {
     /// A batch with its cursor at its beginning, and how many samples it has; none if nobody has asked for it.
-    pub fn look_up(&self, upcoming: &Upcoming, plan: &Plan) -> Option<(Upcoming, usize)> {
+    pub(super) fn look_up(&self, upcoming: &Upcoming, plan: &Plan) -> Option<(Upcoming, usize)> {
         let serial = upcoming.serial;
         match self {
             Self::Stream => {
@@ -58,7 +58,7 @@ impl Agenda {
     }
 
     /// Takes a stretch as batch number `serial`.
-    pub fn ask(&mut self, serial: BatchSerial, stretch: Stretch) {
+    pub(super) fn ask(&mut self, serial: BatchSerial, stretch: Stretch) {
         match self {
             Self::Stream => unreachable!("a stream knows what comes next"),
             Self::Asked(asked) => {
@@ -68,7 +68,7 @@ impl Agenda {
     }
 
     /// Forgets what was asked for before batch number `serial`.
-    pub fn forget_before(&mut self, serial: BatchSerial) {
+    pub(super) fn forget_before(&mut self, serial: BatchSerial) {
         if let Self::Asked(asked) = self {
             *asked = asked.split_off(&serial);
         }
@@ -77,7 +77,7 @@ impl Agenda {
 
 impl Upcoming {
     /// A task for some of its slots, which has no writer yet.
-    pub fn task(&self, plan: &Plan, slots: Range<usize>) -> Task {
+    pub(super) fn task(&self, plan: &Plan, slots: Range<usize>) -> Task {
         Task {
             batch: self.serial,
             course: self.cursor.course(plan),
@@ -91,7 +91,7 @@ impl Upcoming {
     }
 
     /// Goes to the next batch; gives this one and how many samples it has.
-    pub fn step(&mut self, agenda: &Agenda, plan: &Plan) -> Option<(Self, usize)> {
+    pub(super) fn step(&mut self, agenda: &Agenda, plan: &Plan) -> Option<(Self, usize)> {
         let (this, len) = agenda.look_up(self, plan)?;
         let cursor = Cursor { batches: this.cursor.batches + 1, ..this.cursor.clone() };
         *self = Self { serial: this.serial.next(), cursor };

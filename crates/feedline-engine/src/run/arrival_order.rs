@@ -57,7 +57,7 @@ fn index_of(task: &Task) -> ShareIndex {
 }
 
 impl ArrivalOrder {
-    pub fn new(plan: &Plan) -> Self {
+    pub(super) fn new(plan: &Plan) -> Self {
         let (max_displacement, batch_size) = (plan.max_displacement(), plan.settings().batch_size as u64);
         Self { max_displacement, batch_size, epochs: BTreeMap::new(), batches: BTreeMap::new() }
     }

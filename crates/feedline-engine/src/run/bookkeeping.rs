@@ -44,7 +44,7 @@ pub(super) struct Bookkeeping {
 }
 
 impl Bookkeeping {
-    pub fn new(metrics: Arc<Metrics>, ops: usize) -> Self {
+    pub(super) fn new(metrics: Arc<Metrics>, ops: usize) -> Self {
         Self {
             metrics,
             bill: Bill::default(),
@@ -61,17 +61,17 @@ impl Bookkeeping {
     }
 
     /// The op at work.
-    pub fn op(&self) -> Option<usize> {
+    pub(super) fn op(&self) -> Option<usize> {
         self.op
     }
 
     /// What the sample took.
-    pub fn bill(&self) -> &Bill {
+    pub(super) fn bill(&self) -> &Bill {
         &self.bill
     }
 
     /// Another try to prepare a sample begins.
-    pub fn begin_sample(&mut self) {
+    pub(super) fn begin_sample(&mut self) {
         self.op = None;
         if self.tally.is_due() {
             self.tally.tell(&self.metrics);
@@ -82,12 +82,12 @@ impl Bookkeeping {
     }
 
     /// Its loading begins.
-    pub fn begin_loading(&mut self) {
+    pub(super) fn begin_loading(&mut self) {
         self.began = Instant::now();
     }
 
     /// It is loaded, with the ops before `cut` done already; gives how long that took.
-    pub fn loaded(&mut self, effort: Effort, cut: Cut, chain: &OpChain, request: SampleRequest) -> Duration {
+    pub(super) fn loaded(&mut self, effort: Effort, cut: Cut, chain: &OpChain, request: SampleRequest) -> Duration {
         let now = Instant::now();
         let taken = now - self.began;
         self.cpu_began = self.is_looked_at.then(thread_cpu_time);
@@ -134,12 +134,12 @@ impl Bookkeeping {
     }
 
     /// The time of the ops so far.
-    pub fn ops_time(&self) -> Duration {
+    pub(super) fn ops_time(&self) -> Duration {
         self.ops_time
     }
 
     /// The sample is in its slot.
-    pub fn end_sample(&mut self, preparation: Preparation, id: SampleId) {
+    pub(super) fn end_sample(&mut self, preparation: Preparation, id: SampleId) {
         if self.is_recorded {
             self.marks.mark(Instant::now());
             self.marks.end(preparation, id);
@@ -147,7 +147,7 @@ impl Bookkeeping {
     }
 
     /// Tells what was done since the last time.
-    pub fn tell(&mut self) {
+    pub(super) fn tell(&mut self) {
         if counts() {
             self.tally.tell(&self.metrics);
         }
@@ -166,7 +166,7 @@ pub(super) struct Watching<'a> {
 
 impl Watching<'_> {
     /// Lets the supply keep a sample as it is at `cut`, if that is where it wants to.
-    pub fn keep_at(&self, cut: Cut, sample: &Sample<'_>, workspace: &mut Workspace) {
+    pub(super) fn keep_at(&self, cut: Cut, sample: &Sample<'_>, workspace: &mut Workspace) {
         if let Some(keeping) = self.keeping.filter(|keeping| keeping.cut == cut) {
             self.supply.keep(keeping, self.request, sample, workspace, &self.books.metrics);
         }

@@ -70,7 +70,7 @@ struct Look {
 }
 
 impl Crew {
-    pub fn new(workers: Workers, share: Arc<MachineShare>) -> Self {
+    pub(super) fn new(workers: Workers, share: Arc<MachineShare>) -> Self {
         let count = workers.resolve(&share);
         Self::of(count, if workers == Workers::Auto { Size::Auto(share) } else { Size::Asked })
     }
@@ -94,12 +94,12 @@ impl Crew {
     }
 
     /// Threads that there should be.
-    pub fn wanted(&self) -> usize {
+    pub(super) fn wanted(&self) -> usize {
         self.wanted.load(Ordering::Relaxed)
     }
 
     /// Runs a task of this thread, and books how long it took and how much of that was work.
-    pub fn time<T>(&self, task: impl FnOnce() -> T) -> T {
+    pub(super) fn time<T>(&self, task: impl FnOnce() -> T) -> T {
         if matches!(self.size, Size::Asked) {
             return task();
         }
@@ -112,14 +112,14 @@ impl Crew {
     }
 
     /// Which part of their time threads have computed so far, or would have, had there been a core.
-    pub fn computing(&self) -> f64 {
+    pub(super) fn computing(&self) -> f64 {
         let nanos = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
         let busy = nanos(&self.busy_nanos);
         if busy > 0.0 { ((nanos(&self.cpu_nanos) + nanos(&self.core_wait_nanos)) / busy).min(1.0) } else { 1.0 }
     }
 
     /// Leaves out time in which a thread waited for memory: more threads would wait too.
-    pub fn leave_out(&self, waited: Duration) {
+    pub(super) fn leave_out(&self, waited: Duration) {
         if matches!(self.size, Size::Auto(_)) {
             self.busy_nanos.fetch_sub(waited.as_nanos() as u64, Ordering::Relaxed);
         }
@@ -127,7 +127,7 @@ impl Crew {
 
     /// Compares with the last look, if that is a while ago, where the consumer has waited for `waited` in all; says whether there
     /// should be another number of threads.
-    pub fn adjust(&self, waited: Duration) -> bool {
+    pub(super) fn adjust(&self, waited: Duration) -> bool {
         let Size::Auto(share) = &self.size else { return false };
         // One looks for all.
         let Ok(mut last) = self.last.try_lock() else { return false };

@@ -41,7 +41,7 @@ pub(super) struct OpenBatch {
 
 impl OpenBatch {
     /// A batch of `len` samples, whose memory is booked in `budget`.
-    pub fn new(upcoming: &Upcoming, len: usize, slab: OpenSlab, budget: &Arc<Budget>, began: Instant) -> Self {
+    pub(super) fn new(upcoming: &Upcoming, len: usize, slab: OpenSlab, budget: &Arc<Budget>, began: Instant) -> Self {
         Self {
             serial: upcoming.serial,
             cursor: upcoming.cursor.clone(),
@@ -59,16 +59,16 @@ impl OpenBatch {
     }
 
     /// How many samples it has.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    pub fn is_complete(&self) -> bool {
+    pub(super) fn is_complete(&self) -> bool {
         self.missing == 0
     }
 
     /// What its samples spent most of their time on, or were waited for.
-    pub fn main_phase(&self) -> Phase {
+    pub(super) fn main_phase(&self) -> Phase {
         if self.is_late {
             return Phase::Read;
         }
@@ -78,12 +78,12 @@ impl OpenBatch {
     }
 
     /// A writer of slots that nobody else writes.
-    pub fn claim(&self, slots: Range<usize>) -> SlotWriter {
+    pub(super) fn claim(&self, slots: Range<usize>) -> SlotWriter {
         self.slab.claim(slots).expect("a new slab's slots are free and groups are disjoint")
     }
 
     /// Books a finished task of `slots` slots.
-    pub fn book(&mut self, slots: usize, report: Report) {
+    pub(super) fn book(&mut self, slots: usize, report: Report) {
         self.held.absorb(report.kept);
         for prepared in report.prepared {
             self.loose[prepared.slot] = Some(prepared.loose);
@@ -105,7 +105,7 @@ impl OpenBatch {
     }
 
     /// Everything in its final form.
-    pub fn assemble(self, plan: &Plan) -> Result<(Batch, Arc<Slab>), Box<RaggedError>> {
+    pub(super) fn assemble(self, plan: &Plan) -> Result<(Batch, Arc<Slab>), Box<RaggedError>> {
         let slab = self.slab.seal().expect("writers are gone before their slots count as filled: see Shared::settle");
         let slab = Arc::new(slab);
         let mut loose: Vec<std::vec::IntoIter<Loose>> =

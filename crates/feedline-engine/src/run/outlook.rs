@@ -32,7 +32,7 @@ pub(super) struct Pace {
 
 impl Pace {
     /// Books that a batch was taken.
-    pub fn book(&mut self, now: Instant) {
+    pub(super) fn book(&mut self, now: Instant) {
         if let Some(last) = self.last.replace(now) {
             let most = if self.interval > 0.0 { self.interval * MOST_INTERVALS + MOST_SECONDS } else { f64::MAX };
             self.intervals.push_back((now - last).as_secs_f64().min(most));
@@ -44,13 +44,13 @@ impl Pace {
     }
 
     /// When the consumer will want the batch behind the next `ready` ones; at once if nothing is known of it.
-    pub fn due_after(&self, ready: usize) -> Instant {
+    pub(super) fn due_after(&self, ready: usize) -> Instant {
         let last = self.last.unwrap_or_else(Instant::now);
         last + Duration::from_secs_f64(self.interval * (ready + 1) as f64)
     }
 
     /// Forgets when the last batch was taken: what follows is no interval.
-    pub fn pause(&mut self) {
+    pub(super) fn pause(&mut self) {
         self.last = None;
     }
 }
@@ -85,11 +85,11 @@ pub(super) struct Outlook {
 
 impl Outlook {
     /// Whether a sample of this cost should start before its batch is open.
-    pub fn is_slow(&self, cost: Duration) -> bool {
+    pub(super) fn is_slow(&self, cost: Duration) -> bool {
         self.slow_above.is_some_and(|limit| cost > limit)
     }
 
-    pub fn new(limits: &Limits, pace: &Pace, spread: Spread) -> Self {
+    pub(super) fn new(limits: &Limits, pace: &Pace, spread: Spread) -> Self {
         let interval = Duration::from_secs_f64(pace.interval);
         let slow = (spread.mean * 5 / 4).max(spread.mean + interval / 4).max(LEAST_SLOW);
         let is_spread = !limits.is_first_come && pace.interval > 0.0 && spread.slowest > slow;

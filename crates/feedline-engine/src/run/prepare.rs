@@ -50,7 +50,7 @@ pub(super) struct Report {
 
 impl Report {
     /// Nothing is prepared yet. What will be kept is booked in `budget`.
-    pub fn new(budget: &Arc<Budget>) -> Self {
+    pub(super) fn new(budget: &Arc<Budget>) -> Self {
         let [read, ops, memory] = [Duration::ZERO; 3];
         Self { prepared: Vec::new(), failure: None, read, ops, memory, kept: HeldBytes::new(budget, 0) }
     }
@@ -106,7 +106,7 @@ struct Attempt {
 impl Preparer {
     /// The tools of a thread. Those that a run begins with keep an eighth of the budget for use again; all that may come later
     /// together not as much once more.
-    pub fn workspace(plan: &Plan, budget: &Budget, number: usize, cancel: Cancel) -> Workspace {
+    pub(super) fn workspace(plan: &Plan, budget: &Budget, number: usize, cancel: Cancel) -> Workspace {
         let workers = plan.config().num_workers.count();
         let sharing = if number < workers { workers } else { workers * MOST_PER_CORE };
         let spare_limit = usize::try_from(budget.limit() / 8 / sharing as u64).unwrap_or(usize::MAX);
@@ -119,7 +119,7 @@ impl Preparer {
 
     /// Prepares all slots of a task. A function of its own, so that profilers can tell its cost from that of the rest.
     #[inline(never)]
-    pub fn run(&mut self, task: &mut Task) -> Outcome {
+    pub(super) fn run(&mut self, task: &mut Task) -> Outcome {
         let outcome = self.fill_all(task);
         self.books.tell();
         outcome

@@ -67,7 +67,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub fn push(&mut self, work: Work) {
+    pub(super) fn push(&mut self, work: Work) {
         match work {
             Work::Prepare(task) if task.cost.is_some() => self.slow.push(task),
             work => self.usual.push(work),
@@ -75,7 +75,7 @@ impl Queue {
     }
 
     /// Takes the work with the least slack. Tasks of batches from `opened` on are taken only if they `may_start_early`.
-    pub fn pop(&mut self, outlook: &Outlook, opened: BatchSerial, may_start_early: bool) -> Option<Work> {
+    pub(super) fn pop(&mut self, outlook: &Outlook, opened: BatchSerial, may_start_early: bool) -> Option<Work> {
         let slack = |batch: BatchSerial, cost: Option<std::time::Duration>| {
             let cost = cost.unwrap_or(outlook.usual_cost);
             batch.0 as f64 * outlook.interval.as_secs_f64() - cost.as_secs_f64()
@@ -95,18 +95,18 @@ impl Queue {
     }
 
     /// Samples that wait.
-    pub fn samples(&self) -> usize {
+    pub(super) fn samples(&self) -> usize {
         let slow = self.slow.iter().map(|task| task.slots.len());
         self.usual.iter().map(Work::samples).chain(slow).sum()
     }
 
     /// Whether work waits that may be started; tasks of batches from `opened` on only if they `may_start_early`.
-    pub fn has_more(&self, opened: BatchSerial, may_start_early: bool) -> bool {
+    pub(super) fn has_more(&self, opened: BatchSerial, may_start_early: bool) -> bool {
         !self.usual.is_empty() || self.slow.iter().any(|task| may_start_early || task.batch < opened)
     }
 
     /// Whether slow samples wait.
-    pub fn has_slow(&self) -> bool {
+    pub(super) fn has_slow(&self) -> bool {
         !self.slow.is_empty()
     }
 }

@@ -73,7 +73,7 @@ pub(super) struct Progress {
 
 impl Shared {
     /// A run of `window`; its slabs come from `pool`, or else from the heap.
-    pub fn new(
+    pub(super) fn new(
         plan: Arc<Plan>,
         supply: Arc<dyn Supply>,
         (window, substituted): (Window, (Epoch, u64)),
@@ -131,12 +131,12 @@ impl Shared {
         }
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, Progress> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes a thread that waits for tasks, if there is one.
-    pub fn wake_one(&self, progress: MutexGuard<'_, Progress>) {
+    pub(super) fn wake_one(&self, progress: MutexGuard<'_, Progress>) {
         let has_idle = progress.idle > 0;
         drop(progress);
         if has_idle {
@@ -145,7 +145,7 @@ impl Shared {
     }
 
     /// The number of a thread that should be there and is not.
-    pub fn next_worker(&self) -> Option<usize> {
+    pub(super) fn next_worker(&self) -> Option<usize> {
         let mut progress = self.lock();
         let missing = (0..self.crew.wanted()).find(|number| !progress.workers.contains(number))?;
         progress.workers.insert(missing);
@@ -153,7 +153,7 @@ impl Shared {
     }
 
     /// Looks whether another number of threads would be better; says whether it would.
-    pub fn adjust_crew(&self) -> bool {
+    pub(super) fn adjust_crew(&self) -> bool {
         let waited = self.lock().waited_ever;
         let has_changed = self.crew.adjust(waited);
         if let Some(standing) = &self.standing {
@@ -168,7 +168,7 @@ impl Shared {
     }
 
     /// Whether a further batch may be opened; the first always.
-    pub fn has_room(&self, progress: &Progress) -> bool {
+    pub(super) fn has_room(&self, progress: &Progress) -> bool {
         let slab_bytes = self.plan.layout().slab().total_bytes() as u64;
         let (open, limit) = (progress.window.batches.len(), progress.outlook.open_batches);
         let slots = limit * self.limits.batch_size;
@@ -183,13 +183,13 @@ impl Shared {
     }
 
     /// Whether a sample may start whose batch is not open.
-    pub fn has_room_early(&self, progress: &Progress) -> bool {
+    pub(super) fn has_room_early(&self, progress: &Progress) -> bool {
         let taken = progress.window.batches.len() * self.limits.batch_size + progress.window.placement.early().in_use;
         taken < progress.outlook.open_batches * self.limits.batch_size && self.budget.has_room_ahead(0)
     }
 
     /// Opens batches while there is room, looks for slow samples beyond them, and requests the tasks.
-    pub fn open_ahead(self: &Arc<Self>) {
+    pub(super) fn open_ahead(self: &Arc<Self>) {
         let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         let mut progress = self.lock();
         let outlook = progress.outlook;
@@ -220,14 +220,14 @@ impl Shared {
     }
 
     /// Says when the consumer of a stream will wait, at its pace, if no further batch is finished.
-    pub fn tell_due(&self, progress: &Progress) {
+    pub(super) fn tell_due(&self, progress: &Progress) {
         let Some(standing) = self.standing.as_ref().filter(|_| progress.window.is_stream()) else { return };
         let ready = progress.window.batches.iter().take_while(|batch| batch.is_complete()).count();
         standing.set_due(progress.pace.due_after(ready));
     }
 
     /// Takes the batch that is due, if it is complete.
-    pub fn deliver(
+    pub(super) fn deliver(
         self: &Arc<Self>,
         mut progress: MutexGuard<'_, Progress>,
     ) -> Result<Option<(Delivery, Arc<Slab>)>, Error> {

@@ -12,18 +12,18 @@ pub(super) struct Stall {
 
 impl Stall {
     /// Somebody begins to wait.
-    pub fn begin(&mut self, now: Instant) {
+    pub(super) fn begin(&mut self, now: Instant) {
         self.waiting += 1;
         self.since.get_or_insert(now);
     }
 
     /// Whether somebody waits.
-    pub fn is_running(&self) -> bool {
+    pub(super) fn is_running(&self) -> bool {
         self.waiting > 0
     }
 
     /// Somebody waits no longer.
-    pub fn end(&mut self, now: Instant) {
+    pub(super) fn end(&mut self, now: Instant) {
         self.book(now);
         self.waiting -= 1;
         if self.waiting == 0 {
@@ -32,7 +32,7 @@ impl Stall {
     }
 
     /// The time since this was asked last.
-    pub fn take(&mut self, now: Instant) -> Duration {
+    pub(super) fn take(&mut self, now: Instant) -> Duration {
         self.book(now);
         std::mem::take(&mut self.waited)
     }

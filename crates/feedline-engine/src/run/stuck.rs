@@ -21,7 +21,7 @@ pub(crate) enum Stuck {
 
 impl Stuck {
     /// The error as the consumer gets it, each time it asks.
-    pub fn error(&self, plan: &Plan) -> Error {
+    pub(crate) fn error(&self, plan: &Plan) -> Error {
         match self {
             Self::Ragged(ragged) => Error::Ragged(ragged.clone()),
             Self::Failure(failure) => Error::Sample(Arc::clone(failure)),

@@ -29,12 +29,12 @@ impl Drop for Ending {
 
 impl Threads {
     /// No threads yet.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { handles: Mutex::default(), alive: Arc::default() }
     }
 
     /// Starts a thread; joins those that have ended, whose stacks stay until then.
-    pub fn start(&self, name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    pub(super) fn start(&self, name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
         *self.alive.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         let ending = Ending(Arc::clone(&self.alive));
         let handle = thread::Builder::new().name(name).spawn(move || {
@@ -50,7 +50,7 @@ impl Threads {
     }
 
     /// Waits until all have ended, at most `limit`; those that have not are left to end alone, and counted.
-    pub fn join_within(&self, limit: Duration) -> usize {
+    pub(super) fn join_within(&self, limit: Duration) -> usize {
         let deadline = Instant::now() + limit;
         let mut count = self.alive.count.lock().unwrap_or_else(PoisonError::into_inner);
         while *count > 0 {

@@ -51,12 +51,12 @@ pub(super) struct Dropped {
 
 impl Window {
     /// Batches from `cursor` on, one after the other.
-    pub fn of_stream(plan: &Plan, cursor: Cursor) -> Self {
+    pub(super) fn of_stream(plan: &Plan, cursor: Cursor) -> Self {
         Self::new(plan, Agenda::Stream, cursor)
     }
 
     /// Batches that are asked for.
-    pub fn on_demand(plan: &Plan) -> Self {
+    pub(super) fn on_demand(plan: &Plan) -> Self {
         Self::new(plan, Agenda::Asked(std::collections::BTreeMap::new()), Cursor::default())
     }
 
@@ -74,7 +74,7 @@ impl Window {
     }
 
     /// Goes on from `cursor`.
-    pub fn reset(&mut self, cursor: Cursor) -> Dropped {
+    pub(super) fn reset(&mut self, cursor: Cursor) -> Dropped {
         // Numbers that were given to samples ahead are not used again.
         let serial = self.upcoming.serial.max(self.unseen.serial);
         self.upcoming = Upcoming { serial, cursor };
@@ -90,28 +90,34 @@ impl Window {
     }
 
     /// Asks for a batch behind all that were asked for before.
-    pub fn ask(&mut self, stretch: Stretch) {
+    pub(super) fn ask(&mut self, stretch: Stretch) {
         self.agenda.ask(self.next_asked, stretch);
         self.next_asked = self.next_asked.next();
     }
 
     /// Whether its batches follow each other without being asked for.
-    pub fn is_stream(&self) -> bool {
+    pub(super) fn is_stream(&self) -> bool {
         matches!(self.agenda, Agenda::Stream)
     }
 
     /// Whether it is known what the next batch to open is.
-    pub fn has_upcoming(&self, plan: &Plan) -> bool {
+    pub(super) fn has_upcoming(&self, plan: &Plan) -> bool {
         self.agenda.look_up(&self.upcoming, plan).is_some()
     }
 
     /// The number of the batch that the consumer needs next.
-    pub fn front_serial(&self) -> BatchSerial {
+    pub(super) fn front_serial(&self) -> BatchSerial {
         self.batches.front().map_or(self.upcoming.serial, |batch| batch.serial)
     }
 
     /// Looks for slow samples beyond the open batches; gives their tasks.
-    pub fn look_ahead(&mut self, plan: &Plan, supply: &dyn Supply, costs: &Costs, outlook: &Outlook) -> Vec<Task> {
+    pub(super) fn look_ahead(
+        &mut self,
+        plan: &Plan,
+        supply: &dyn Supply,
+        costs: &Costs,
+        outlook: &Outlook,
+    ) -> Vec<Task> {
         let mut tasks = Vec::new();
         let mut left = LOOK_POSITIONS;
         let end = BatchSerial(self.front_serial().0 + outlook.batches_ahead);
@@ -133,7 +139,7 @@ impl Window {
     }
 
     /// Opens the next batch and divides it into tasks of `group` slots; `None` if the system has no memory left.
-    pub fn open_next(&mut self, plan: &Plan, pool: &Pool, budget: &Arc<Budget>, group: usize) -> Option<Opened> {
+    pub(super) fn open_next(&mut self, plan: &Plan, pool: &Pool, budget: &Arc<Budget>, group: usize) -> Option<Opened> {
         let began = Instant::now();
         let slab = pool.open()?;
         let (upcoming, len) = self.upcoming.step(&self.agenda, plan).expect("asked only for what is upcoming");
@@ -146,12 +152,12 @@ impl Window {
     }
 
     /// Whether a task may still be needed.
-    pub fn expects(&self, task: &Task) -> bool {
+    pub(super) fn expects(&self, task: &Task) -> bool {
         self.placement.expects(task, self.front_serial())
     }
 
     /// Takes the work with the least slack.
-    pub fn next_work(&mut self, outlook: &Outlook, may_start_early: bool) -> Option<Work> {
+    pub(super) fn next_work(&mut self, outlook: &Outlook, may_start_early: bool) -> Option<Work> {
         loop {
             let mut work = self.queue.pop(outlook, self.upcoming.serial, may_start_early)?;
             let is_needed = match &mut work {
@@ -165,12 +171,12 @@ impl Window {
     }
 
     /// Whether further work may be taken.
-    pub fn has_more(&self, may_start_early: bool) -> bool {
+    pub(super) fn has_more(&self, may_start_early: bool) -> bool {
         self.queue.has_more(self.upcoming.serial, may_start_early)
     }
 
     /// Books `slots` filled slots of a batch. Returns whether the batch that the consumer needs next is complete now.
-    pub fn book(&mut self, serial: BatchSerial, slots: usize, report: Report) -> bool {
+    pub(super) fn book(&mut self, serial: BatchSerial, slots: usize, report: Report) -> bool {
         let front = self.front_serial();
         let number = serial.0.checked_sub(front.0).and_then(|number| usize::try_from(number).ok());
         let Some(batch) = number.and_then(|number| self.batches.get_mut(number)) else { return false };

@@ -17,7 +17,7 @@ use crate::supply::{Ready, Task};
 
 impl Shared {
     /// The life of thread number `number`: it ends with the run, or when there are too many.
-    pub fn work(self: &Arc<Self>, number: usize) {
+    pub(super) fn work(self: &Arc<Self>, number: usize) {
         let _on_cores = [self.metrics.threads.cores.enter(), self.crew.on.enter()];
         let mut preparer = Preparer {
             plan: Arc::clone(&self.plan),
@@ -98,7 +98,9 @@ impl Shared {
             return self.book(batch, slots, *report);
         }
         let placed = self.lock().window.placement.finish(&task, report);
-        placed.into_iter().for_each(|placed| self.place(placed));
+        for placed in placed {
+            self.place(placed);
+        }
     }
 
     /// Copies a sample that was prepared apart into its slot.

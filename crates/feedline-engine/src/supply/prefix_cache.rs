@@ -80,7 +80,7 @@ impl Disk {
 
 impl PrefixCache {
     /// A cache around `inner` for the samples of `plan`.
-    pub fn new(plan: Arc<Plan>, inner: Arc<dyn Supply>, config: &CacheConfig, machine: &Machine) -> Self {
+    pub(super) fn new(plan: Arc<Plan>, inner: Arc<dyn Supply>, config: &CacheConfig, machine: &Machine) -> Self {
         let cut = OnceLock::new();
         if let Some(form) = config.form {
             cut.get_or_init(|| plan.cut_of(form));

@@ -45,7 +45,7 @@ pub(super) enum Found {
 
 impl SeekIndexes {
     /// The indexes of a field of `source`, kept below `cache_folder`.
-    pub fn new(source: &dyn Source, field: &str, cache_folder: Option<&CacheFolder>) -> Self {
+    pub(super) fn new(source: &dyn Source, field: &str, cache_folder: Option<&CacheFolder>) -> Self {
         let below = || Path::new("seek").join(shelf_name(source, field));
         let shelf = cache_folder.map(|folder| Shelf::new(folder.clone(), below(), None));
         let memory = MemoryShelf::default();
@@ -59,7 +59,7 @@ impl SeekIndexes {
     }
 
     /// Finds an index; `stamp` is that of the bytes that the picture is stored in.
-    pub fn find(&self, source: &dyn Source, id: SampleId, stamp: u64) -> Result<Found, StoreError> {
+    pub(super) fn find(&self, source: &dyn Source, id: SampleId, stamp: u64) -> Result<Found, StoreError> {
         let mut record = Vec::new();
         if source.seek_record(id, &self.field, &mut record)?
             && let Ok(index) = SeekIndex::from_bytes(&record)
@@ -78,7 +78,7 @@ impl SeekIndexes {
     }
 
     /// Makes the index of a file and keeps it. Nothing is made where it could not be kept: for one crop it does not pay.
-    pub fn make(&self, id: SampleId, stamp: u64, file: &[u8], meter: &SeekMeter) -> Option<SeekIndex> {
+    pub(super) fn make(&self, id: SampleId, stamp: u64, file: &[u8], meter: &SeekMeter) -> Option<SeekIndex> {
         let shelf = self.shelf.as_ref().filter(|shelf| shelf.takes_records() || !self.memory.is_full())?;
         let start = Instant::now();
         let index = SeekIndex::build(file).ok();

@@ -18,19 +18,19 @@ pub(super) struct ConfinedStore {
 
 impl ConfinedStore {
     /// The files of the folder at `root`.
-    pub fn new(root: &Path) -> Result<Self, StoreError> {
+    pub(super) fn new(root: &Path) -> Result<Self, StoreError> {
         let unreadable = |source| StoreError::NotFound { path: root.display().to_string(), source };
         Ok(Self { beneath: Arc::new(Beneath::new(root).map_err(unreadable)?), folder: PathBuf::new() })
     }
 
     /// The files of a folder below it.
-    pub fn below(&self, folder: &str) -> Result<Self, StoreError> {
+    pub(super) fn below(&self, folder: &str) -> Result<Self, StoreError> {
         check_name(folder)?;
         Ok(Self { beneath: Arc::clone(&self.beneath), folder: self.folder.join(unescaped(folder)) })
     }
 
     /// All files, or with `is_flat` those that lie in the folder itself, with their lengths and times.
-    pub fn listing(&self, is_flat: bool) -> Result<Listing, StoreError> {
+    pub(super) fn listing(&self, is_flat: bool) -> Result<Listing, StoreError> {
         list(&self.beneath, &self.folder, is_flat)
     }
 

@@ -115,7 +115,7 @@ impl Ask {
 
 impl StoragePeer {
     /// The server that `link` leads to.
-    pub fn new(link: Arc<Link>, server: &str) -> Self {
+    pub(super) fn new(link: Arc<Link>, server: &str) -> Self {
         Self(Arc::new(Shared { link, server: server.to_owned(), plans: Mutex::default(), speed: Mutex::default() }))
     }
 }

@@ -16,10 +16,10 @@ use feedline_engine::state::Ride;
 use feedline_net::node::{AttachError, Node, NodeConfig, NodeError, NodeFeed};
 
 /// Samples of the plans here.
-pub const SAMPLES: u64 = 300;
-pub const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const SAMPLES: u64 = 300;
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
-pub fn plan(batch_size: usize, seed: u64) -> Arc<Plan> {
+pub(crate) fn plan(batch_size: usize, seed: u64) -> Arc<Plan> {
     open(&format!(
         "batch_size = {batch_size}\nshuffle = true\nseed = {seed}\nreturns = [\"data\", \"index\", \"key\"]\n\
          [source]\nkind = \"synthetic\"\nn = {SAMPLES}\nshape = [24, 24, 3]\n[[ops]]\nop = \"RandomCrop\"\nsize = 8\non = \"data\"\n"
@@ -27,24 +27,24 @@ pub fn plan(batch_size: usize, seed: u64) -> Arc<Plan> {
     .unwrap()
 }
 
-pub fn node(folder: &Path) -> Node {
+pub(crate) fn node(folder: &Path) -> Node {
     node_of(folder, 64 << 20).unwrap()
 }
 
-pub fn node_of(folder: &Path, memory_bytes: u64) -> Result<Node, NodeError> {
+pub(crate) fn node_of(folder: &Path, memory_bytes: u64) -> Result<Node, NodeError> {
     Node::start(NodeConfig { memory_bytes, ..config(folder) })
 }
 
-pub fn config(folder: &Path) -> NodeConfig {
+pub(crate) fn config(folder: &Path) -> NodeConfig {
     let (socket, machine, registry) = (folder.join("run/node.sock"), Machine::default(), Arc::new(Registry::core()));
     NodeConfig { socket, memory_bytes: 64 << 20, machine, registry, http: None }
 }
 
-pub fn attach(node: &Node, plan: &Arc<Plan>) -> Loader {
+pub(crate) fn attach(node: &Node, plan: &Arc<Plan>) -> Loader {
     attach_at(node.path(), plan, None).unwrap()
 }
 
-pub fn attach_at(socket: &Path, plan: &Arc<Plan>, fallback: Option<Connect>) -> Result<Loader, AttachError> {
+pub(crate) fn attach_at(socket: &Path, plan: &Arc<Plan>, fallback: Option<Connect>) -> Result<Loader, AttachError> {
     let feed: Arc<dyn Feed> = Arc::new(NodeFeed::attach(socket, plan, &Ride::new(plan.segments()))?);
     let feed = Mutex::new(Some(feed));
     let connect = Box::new(move |ride: &Ride| {
@@ -54,7 +54,7 @@ pub fn attach_at(socket: &Path, plan: &Arc<Plan>, fallback: Option<Connect>) -> 
     Ok(Loader::shared(plan, connect, fallback).unwrap())
 }
 
-pub fn next(loader: &Loader, iteration: Iteration) -> Result<Option<Batch>, Error> {
+pub(crate) fn next(loader: &Loader, iteration: Iteration) -> Result<Option<Batch>, Error> {
     let deadline = Instant::now() + PATIENCE;
     while !loader.wait_within(iteration, Duration::from_millis(100))? {
         assert!(Instant::now() < deadline, "no batch within {PATIENCE:?}");
@@ -66,24 +66,24 @@ pub fn next(loader: &Loader, iteration: Iteration) -> Result<Option<Batch>, Erro
     }
 }
 
-pub fn epoch(loader: &Loader) -> Vec<Batch> {
+pub(crate) fn epoch(loader: &Loader) -> Vec<Batch> {
     let iteration = loader.begin().unwrap();
     std::iter::from_fn(|| next(loader, iteration).unwrap()).collect()
 }
 
-pub fn ids(batches: &[Batch]) -> Vec<i64> {
+pub(crate) fn ids(batches: &[Batch]) -> Vec<i64> {
     batches.iter().flat_map(Batch::ids).collect()
 }
 
 #[track_caller]
-pub fn check_all_once(ids: &[i64]) {
+pub(crate) fn check_all_once(ids: &[i64]) {
     let all: BTreeSet<i64> = ids.iter().copied().collect();
     assert!(all.into_iter().eq(0..SAMPLES as i64) && ids.len() as u64 == SAMPLES, "{} ids", ids.len());
 }
 
 /// Waits for something that is bound to come.
 #[track_caller]
-pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}");

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// What a piece of a connection suffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// The connection ends after a part of it.
     Cut,
     /// It comes later.
@@ -25,37 +25,37 @@ pub enum Fault {
 
 /// The way that bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub(crate) enum Direction {
     ToServer,
     ToClient,
 }
 
 /// Random numbers by a seed (splitmix64).
 #[derive(Clone, Debug)]
-pub struct Chance(pub u64);
+pub(crate) struct Chance(pub u64);
 
 impl Chance {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
     }
 
-    pub fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 }
 
 /// A proxy to a server. `spoil` is asked for each piece: the number of the connection, its direction and chance.
-pub struct Proxy {
+pub(crate) struct Proxy {
     pub address: SocketAddr,
     /// Faults so far.
     pub faults: Arc<AtomicU64>,
 }
 
 impl Proxy {
-    pub fn start(
+    pub(crate) fn start(
         server: SocketAddr,
         seed: u64,
         spoil: impl Fn(u64, Direction, &mut Chance) -> Option<Fault> + Send + Sync + 'static,
