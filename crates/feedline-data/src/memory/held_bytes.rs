@@ -14,7 +14,9 @@ pub struct HeldBytes {
 impl HeldBytes {
     /// Books `bytes`, whether or not there is room for them.
     pub fn new(budget: &Arc<Budget>, bytes: u64) -> Self {
-        budget.hold(bytes);
+        if bytes > 0 {
+            budget.hold(bytes);
+        }
         Self { budget: Arc::clone(budget), bytes }
     }
 

@@ -236,7 +236,7 @@ fn build<O: Op + Serialize + DeserializeOwned + 'static>(
 }
 
 /// The ops of this crate, by their names in plans, in Python and in messages.
-pub(crate) const OPS: [(&str, BuildOp); 21] = [
+pub(crate) const OPS: &[(&str, BuildOp)] = &[
     ("DecodeImage", build::<decode_image::DecodeImage>),
     ("Resize", build::<resize::Resize>),
     ("CenterCrop", build::<center_crop::CenterCrop>),

@@ -26,13 +26,17 @@ struct Title {
     world_size: u32,
 }
 
-/// One batch.
+/// A batch that was delivered: a line of the log.
 #[derive(Debug, Serialize, Deserialize)]
-struct Record {
-    epoch: Epoch,
-    offset: u64,
-    batch: u64,
-    numbers: Vec<ShareIndex>,
+pub struct ArrivedBatch {
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// The offset from which the epoch is divided into batches.
+    pub offset: u64,
+    /// Its number since that offset.
+    pub batch: u64,
+    /// Its samples, slot by slot.
+    pub numbers: Vec<ShareIndex>,
 }
 
 /// Longer logs are not replayed: about 10^9 samples.
@@ -86,8 +90,8 @@ impl ArrivalLog {
     }
 
     /// Writes which numbers of the share a batch had. After an error the record may have been cut short: open the log again.
-    pub fn write(&mut self, (epoch, offset, batch): (Epoch, u64, u64), numbers: Vec<ShareIndex>) -> io::Result<()> {
-        write_line(&mut self.file, &Record { epoch, offset, batch, numbers })
+    pub fn write(&mut self, batch: &ArrivedBatch) -> io::Result<()> {
+        write_line(&mut self.file, batch)
     }
 
     fn end_line(&mut self) -> io::Result<()> {
@@ -131,14 +135,14 @@ impl Logged {
         for line in lines.split(b'\n') {
             // A line that was cut short by a kill is of a batch that nobody received.
             let line = line.map_err(|error| error.to_string())?;
-            if let Ok(record) = serde_json::from_slice::<Record>(&line) {
+            if let Ok(record) = serde_json::from_slice::<ArrivedBatch>(&line) {
                 logged.add(record, plan.settings().batch_size as u64);
             }
         }
         Ok(logged)
     }
 
-    fn add(&mut self, Record { epoch, offset, batch, numbers }: Record, batch_size: u64) {
+    fn add(&mut self, ArrivedBatch { epoch, offset, batch, numbers }: ArrivedBatch, batch_size: u64) {
         let order = self.0.entry((epoch, offset)).or_default();
         if let Ok(from) = usize::try_from(batch.saturating_mul(batch_size))
             && from <= order.len()

@@ -239,9 +239,14 @@ fn check_settings(settings: &Settings, config: &RunConfig) -> Result<(), PlanErr
     }
     let order = settings.order;
     let misplaced = [
-        ("costs", settings.costs.is_some(), order == Order::Planned, "it belongs to order=\"planned\""),
-        ("replay", settings.replay.is_some(), order == Order::Arrival, "it belongs to order=\"arrival\""),
-        ("arrival_log", config.arrival_log.is_some(), order == Order::Arrival, "it belongs to order=\"arrival\""),
+        ("costs", settings.costs.is_some(), order.rule().is_some(), "it belongs to order=\"planned\""),
+        ("replay", settings.replay.is_some(), order.is_decided_while_running(), "it belongs to order=\"arrival\""),
+        (
+            "arrival_log",
+            config.arrival_log.is_some(),
+            order.is_decided_while_running(),
+            "it belongs to order=\"arrival\"",
+        ),
         (
             "max_displacement",
             settings.max_displacement.is_some(),

@@ -10,14 +10,15 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use feedline_order::{
     Course, Epoch, EpochSequence, OrderReport, Ordinal, Place, Rank, SLOW, SampleRequest, Share, ShareIndex, Tally,
-    Turn, planned_order,
+    Turn,
 };
 use lru::LruCache;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::arrival_log::{Logged, MOST_LOG_BYTES, file_of_rank};
 use super::limits::{self, MOST_LISTED};
-use super::{Order, Plan, PlanError, Settings};
+use super::order::OrderRule;
+use super::{Plan, PlanError, Settings};
 use crate::cost::{CostFile, Costs};
 use crate::op::Effort;
 use crate::private_files::read_bounded;
@@ -47,8 +48,9 @@ type Kept = Arc<OnceLock<Arc<Planned>>>;
 /// What decides the order.
 #[derive(Debug)]
 enum Basis {
-    Facts,
-    Table(Costs),
+    /// A rule over costs: those of a table, else of what is known before a run, such as sizes.
+    Rule(OrderRule, Option<Box<Costs>>),
+    /// The log of a run in arrival order.
     Log(Logged),
 }
 
@@ -106,16 +108,17 @@ fn replay_error(path: &str, problem: String) -> PlanError {
 impl Plan {
     pub(super) fn planning(&self, file: Option<Vec<u8>>) -> Result<Option<Planning>, PlanError> {
         let Settings { order, costs, replay, .. } = self.settings();
-        let basis = match (order, costs, replay, file) {
-            (Order::Planned, Some(path), _, Some(bytes)) => {
+        let basis = match (order.rule(), costs, replay, file) {
+            (Some(rule), Some(path), _, Some(bytes)) => {
                 let problem = "it is damaged, or of a plan with other samples or ops".to_owned();
-                Basis::Table(Costs::from_bytes(self, &bytes).ok_or_else(|| costs_error(path, problem))?)
+                let table = Costs::from_bytes(self, &bytes).ok_or_else(|| costs_error(path, problem))?;
+                Basis::Rule(rule, Some(Box::new(table)))
             }
-            (Order::Planned, ..) => Basis::Facts,
-            (Order::Arrival, _, Some(path), Some(bytes)) => {
+            (Some(rule), ..) => Basis::Rule(rule, None),
+            (None, _, Some(path), Some(bytes)) => {
                 Basis::Log(Logged::read(&bytes, self).map_err(|problem| replay_error(path, problem))?)
             }
-            (Order::Strict | Order::Arrival, ..) => return Ok(None),
+            (None, ..) => return Ok(None),
         };
         limits::check("the number of samples in planned order or a replay", self.sequence().len(), MOST_LISTED)?;
         let max_displacement = self.max_displacement();
@@ -137,7 +140,7 @@ impl Plan {
 
     /// Whether the order of delivery is decided while the plan runs, by what is ready first.
     pub fn is_in_arrival_order(&self) -> bool {
-        self.settings().order == Order::Arrival && self.planning.is_none()
+        self.settings().order.is_decided_while_running() && self.planning.is_none()
     }
 
     /// Finds the order of an epoch, if it has to be computed: half a second for a million samples.
@@ -184,7 +187,7 @@ impl Plan {
         let cost = |number| self.class_of_cost(planning, epoch, &visits, share.place(ShareIndex(number)));
         let costs: Vec<u64> = (0..share.samples()).map(cost).collect();
         let order = match &planning.basis {
-            Basis::Facts | Basis::Table(_) => planned_order(&costs, planning.max_displacement),
+            Basis::Rule(rule, _) => rule(&costs, planning.max_displacement),
             Basis::Log(logged) => logged.order(epoch, share.offset(), share.samples()),
         };
         let displacement = |(turn, &number): (usize, &u32)| (turn as u64).abs_diff(number.into());
@@ -195,8 +198,8 @@ impl Plan {
     fn class_of_cost(&self, planning: &Planning, epoch: Epoch, visits: &EpochSequence, place: Place) -> u64 {
         let wanted = self.wanted(epoch, visits, place.position);
         let cost = match &planning.basis {
-            Basis::Table(costs) => costs.predict(self, wanted, Effort::Usual).as_nanos() as f64,
-            Basis::Facts | Basis::Log(_) => self.static_cost(visits.at(place.position).ordinal, wanted),
+            Basis::Rule(_, Some(costs)) => costs.predict(self, wanted, Effort::Usual).as_nanos() as f64,
+            Basis::Rule(_, None) | Basis::Log(_) => self.static_cost(visits.at(place.position).ordinal, wanted),
         };
         libm::exp2(libm::round(libm::log2(cost + 1.0) * CLASSES) / CLASSES) as u64
     }
@@ -213,7 +216,7 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::testing::open;
-    use feedline_order::Missing;
+    use feedline_order::{Missing, planned_order};
     use proptest::prelude::*;
 
     #[test]

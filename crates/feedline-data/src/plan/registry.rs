@@ -51,7 +51,7 @@ impl Registry {
         let source =
             |(kind, open): (&str, source::OpenSource)| -> (String, SourceBuilder) { (kind.to_owned(), Box::new(open)) };
         Self {
-            ops: op::OPS.into_iter().map(op).collect(),
+            ops: op::OPS.iter().copied().map(op).collect(),
             sources: sources.into_iter().map(source).collect(),
             stores: BTreeMap::new(),
             cache_folder: None,
@@ -62,7 +62,7 @@ impl Registry {
 
     /// Everything in this crate.
     pub fn core() -> Self {
-        let mut registry = Self::with_sources(source::STORED.into_iter().chain(source::OTHERS));
+        let mut registry = Self::with_sources(source::STORED.iter().chain(source::OTHERS).copied());
         registry.stores.extend(store::stores().map(|(scheme, open)| (scheme.to_owned(), open)));
         registry
     }
@@ -70,7 +70,7 @@ impl Registry {
     /// What a machine that serves others may open for them: all ops, and the sources whose stores it adds itself. Nothing in it
     /// reads a file by its path.
     pub fn confined() -> Self {
-        Self::with_sources(source::STORED)
+        Self::with_sources(source::STORED.iter().copied())
     }
 
     /// The same, with a folder in which sources keep what they found out; it is made when it is needed.

@@ -3,6 +3,7 @@
 use feedline_order::{Rank, Sampler, Seed};
 use serde::{Deserialize, Serialize};
 
+use super::order::Order;
 use super::{ByteSize, CacheConfig, Shuffle};
 use crate::memory::MachineShare;
 use crate::plan::Policy;
@@ -66,20 +67,6 @@ impl Settings {
             ragged: Vec::new(),
         }
     }
-}
-
-/// The order in which batches are delivered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum Order {
-    /// The sampler's order, whatever runs when.
-    #[default]
-    Strict,
-    /// Slow samples come later, by a simulation that gives the same on every machine.
-    Planned,
-    /// What is ready first comes first.
-    Arrival,
 }
 
 /// What to do with a sample that cannot be prepared.

@@ -256,15 +256,15 @@ pub trait Opener {
 /// Opens a source from its table in a plan.
 pub type OpenSource = fn(toml::Table, &dyn Opener) -> Result<Arc<dyn Source>, SourceError>;
 
-/// The sources of this crate that get all their bytes from stores.
-pub(crate) const STORED: [(&str, OpenSource); 3] = [
+/// The sources of this crate that get all their bytes from stores. A storage server opens these for its clients, confined to its root.
+pub(crate) const STORED: &[(&str, OpenSource)] = &[
     ("folder", |params, opener| Ok(Arc::new(FolderSource::from_params(params, opener)?))),
     ("tar", |params, opener| Ok(Arc::new(TarSource::from_params(params, opener)?))),
     ("volumes", |params, opener| Ok(Arc::new(VolumesSource::from_params(params, opener)?))),
 ];
 
-/// The others.
-pub(crate) const OTHERS: [(&str, OpenSource); 4] = [
+/// The sources that hold data of their own or read it past the stores. A storage server refuses them.
+pub(crate) const OTHERS: &[(&str, OpenSource)] = &[
     ("files", |params, _| Ok(Arc::new(FilesSource::from_params(params)?))),
     ("array", |params, opener| Ok(Arc::new(ArraySource::from_params(params, opener)?))),
     ("synthetic", |params, _| Ok(Arc::new(SyntheticSource::from_params(params)?))),

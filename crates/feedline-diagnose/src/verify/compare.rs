@@ -21,6 +21,25 @@ pub(super) enum Looks {
     AtBytes,
 }
 
+/// Two configurations that must deliver the same stream, and what is wrong if they do not.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pair<'a> {
+    /// The law that is broken then.
+    pub law: u8,
+    pub problem: &'a str,
+    pub expected: &'a Variant,
+    pub found: &'a Variant,
+    /// The names of the fields that are delivered.
+    pub fields: &'a [std::sync::Arc<str>],
+}
+
+/// Where two streams differ first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StreamDifference {
+    pub epoch: Epoch,
+    pub difference: Difference,
+}
+
 /// Where two sequences of samples differ first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Difference {
@@ -91,38 +110,36 @@ impl Subject<'_> {
     }
 
     /// Compares all epochs, in order.
-    pub(super) fn differ(&self, expected: &Stream, found: &Stream) -> Option<(Epoch, Difference)> {
+    pub(super) fn differ(&self, expected: &Stream, found: &Stream) -> Option<StreamDifference> {
         let mut pairs = expected.epochs.iter().zip(&found.epochs);
-        pairs.find_map(|(one, other)| Some((one.epoch, first_difference(&one.samples, &other.samples, self.looks())?)))
+        pairs.find_map(|(one, other)| {
+            let difference = first_difference(&one.samples, &other.samples, self.looks())?;
+            Some(StreamDifference { epoch: one.epoch, difference })
+        })
     }
 
     /// Compares all epochs, sample by sample.
-    pub(super) fn differ_by_sample(&self, expected: &Stream, found: &Stream) -> Option<(Epoch, Difference)> {
+    pub(super) fn differ_by_sample(&self, expected: &Stream, found: &Stream) -> Option<StreamDifference> {
         if self.looks() == Looks::AtIds {
             return None;
         }
         let mut pairs = expected.epochs.iter().zip(&found.epochs);
         let one_epoch = |(one, other): (&EpochStream, &EpochStream)| {
             let difference = difference_by_sample(&one.samples, &other.samples, &self.repeated(one.epoch))?;
-            Some((one.epoch, difference))
+            Some(StreamDifference { epoch: one.epoch, difference })
         };
         pairs.find_map(one_epoch)
     }
 
     /// A difference between two configurations, with the bytes of both sides.
-    pub(super) fn explain(
-        &self,
-        (law, problem): (u8, &str),
-        (expected, found): (&Variant, &Variant),
-        (epoch, difference): (Epoch, Difference),
-        fields: &[std::sync::Arc<str>],
-    ) -> Result<Counterexample, VerifyError> {
-        let mut counterexample = self.located((law, problem), (expected, found), (epoch, difference), fields);
-        if let Difference::Field { turn, id, field } = difference {
+    pub(super) fn explain(&self, pair: &Pair<'_>, at: StreamDifference) -> Result<Counterexample, VerifyError> {
+        let mut counterexample = self.located(pair, at);
+        if let Difference::Field { turn, id, field } = at.difference {
+            let (expected, found) = (pair.expected, pair.found);
             let order = |variant: &Variant| (variant.settings.order, variant.settings.max_displacement);
             let is_same_order = order(expected) == order(found) && expected.is_predetermined();
-            let at = if is_same_order { At::Turn(turn as u64) } else { At::Sample(id) };
-            match self.both_sides((expected, found), epoch, (at, field))? {
+            let place = if is_same_order { At::Turn(turn as u64) } else { At::Sample(id) };
+            match self.both_sides(pair, at.epoch, place, field)? {
                 Some(sides) => counterexample.differ_at(sides),
                 None => counterexample.problem += " (once: run again, they are the same)",
             }
@@ -131,44 +148,33 @@ impl Subject<'_> {
     }
 
     /// The place of a difference between two configurations, without the bytes there.
-    pub(super) fn located(
-        &self,
-        (law, problem): (u8, &str),
-        (variant, other): (&Variant, &Variant),
-        (epoch, difference): (Epoch, Difference),
-        fields: &[std::sync::Arc<str>],
-    ) -> Counterexample {
+    pub(super) fn located(&self, pair: &Pair<'_>, at: StreamDifference) -> Counterexample {
         let name =
             |id: Option<SampleId>| id.map_or_else(|| "no sample".to_owned(), |id| format!("sample {:?}", self.key(id)));
-        let (turn, sample, field, sides) = match difference {
+        let (turn, sample, field, sides) = match at.difference {
             Difference::Sample { turn, expected, found } => {
                 (turn, expected.or(found), None, Some((name(expected), name(found))))
             }
-            Difference::Field { turn, id, field } => (turn, Some(id), fields.get(field), None),
+            Difference::Field { turn, id, field } => (turn, Some(id), pair.fields.get(field), None),
         };
         let (expected, found) = sides.unzip();
         Counterexample {
-            epoch: Some(epoch.0),
-            position: Some(self.position_of(variant, epoch, turn as u64)),
+            epoch: Some(at.epoch.0),
+            position: Some(self.position_of(pair.expected, at.epoch, turn as u64)),
             sample: sample.map(|id| self.key(id)),
             field: field.map(ToString::to_string),
             expected,
             found,
-            configurations: vec![variant.name.clone(), other.name.clone()],
-            ..Counterexample::of(law, problem)
+            configurations: vec![pair.expected.name.clone(), pair.found.name.clone()],
+            ..Counterexample::of(pair.law, pair.problem)
         }
     }
 
     /// Runs a place in two configurations until they differ, a few times.
-    fn both_sides(
-        &self,
-        (expected, found): (&Variant, &Variant),
-        epoch: Epoch,
-        (at, field): (At, usize),
-    ) -> Result<Option<Sides>, VerifyError> {
+    fn both_sides(&self, pair: &Pair<'_>, epoch: Epoch, place: At, field: usize) -> Result<Option<Sides>, VerifyError> {
         for _ in 0..ATTEMPTS {
-            let one: Vec<Content<'_>> = contents_at(self, expected, Begin::Epoch(epoch), at)?;
-            let other = contents_at(self, found, Begin::Epoch(epoch), at)?;
+            let one: Vec<Content<'_>> = contents_at(self, pair.expected, Begin::Epoch(epoch), place)?;
+            let other = contents_at(self, pair.found, Begin::Epoch(epoch), place)?;
             if let (Some(one), Some(other)) = (one.get(field), other.get(field))
                 && let Some(difference) = one.first_difference(other)
             {

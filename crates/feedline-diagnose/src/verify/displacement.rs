@@ -68,13 +68,10 @@ pub(super) fn check(subject: &Subject<'_>) -> Checked {
 fn orders(subject: &Subject<'_>) -> Vec<Variant> {
     let own = subject.own().with("", |_, config| config.num_workers = Workers::Count(3));
     let order = own.settings.order;
-    let bound = match order {
-        Order::Strict => NARROW,
-        Order::Planned | Order::Arrival => subject.plan.max_displacement(),
-    };
+    let bound = if order == Order::Strict { NARROW } else { subject.plan.max_displacement() };
     let mut variants = Vec::new();
     let is_own = |other| order == other && own.settings.replay.is_none();
-    if order == Order::Arrival && own.settings.replay.is_some() {
+    if order.is_decided_while_running() && own.settings.replay.is_some() {
         variants.push(own.with("replayed order", |_, _| {}));
     }
     for (other, name) in [(Order::Planned, "planned order"), (Order::Arrival, "arrival order")] {

@@ -6,11 +6,14 @@
 use feedline_data::plan::{SeekIndexUse, Workers};
 use feedline_order::ShareIndex;
 
+use super::compare::Pair;
 use super::definition::Definition;
 use super::report::{Checked, Counterexample, Ended, Finding};
 use super::stream::{At, Begin, collect, contents_at};
 use super::subject::Subject;
 use super::values::Looked;
+
+const PROBLEM: &str = "fused and unfused ops do not give the same bytes";
 
 /// Compares the shorter ways of the engine with the longer ones; adds what it finds wrong with the data.
 pub(super) fn check(subject: &Subject<'_>, looked: &Looked, findings: &mut Vec<Finding>) -> Checked {
@@ -28,11 +31,11 @@ pub(super) fn check(subject: &Subject<'_>, looked: &Looked, findings: &mut Vec<F
     let unfused = fused.with("no seek index, no SIMD", |_, config| {
         (config.seek_index, config.simd) = (SeekIndexUse::Never, false);
     });
-    let problem = (8, "fused and unfused ops do not give the same bytes");
     let (expected, snapshot) = collect(subject, &fused)?;
     let found = collect(subject, &unfused)?.0;
     if let Some(difference) = subject.differ(&found, &expected) {
-        return Err(subject.explain(problem, (&unfused, &fused), difference, &expected.fields)?.into());
+        let pair = Pair { law: 8, problem: PROBLEM, expected: &unfused, found: &fused, fields: &expected.fields };
+        return Err(subject.explain(&pair, difference)?.into());
     }
     let used = snapshot.seek_index.used;
     let engine = format!("with seek indexes ({used} samples used one) and SIMD as without");
@@ -71,7 +74,7 @@ pub(super) fn check(subject: &Subject<'_>, looked: &Looked, findings: &mut Vec<F
             let (byte, expected, found) = difference.unwrap_or_default();
             return Err(Ended::from(Counterexample {
                 law: 8,
-                problem: problem.1.to_owned(),
+                problem: PROBLEM.to_owned(),
                 epoch: Some(epoch.epoch.0),
                 position: Some(subject.plan.share(0).place(ShareIndex(turn as u64)).position.0),
                 sample: Some(subject.key(wanted.id)),

@@ -2,6 +2,7 @@
 
 use feedline_data::plan::{Policy, Workers};
 
+use super::compare::Pair;
 use super::report::{Checked, Ended};
 use super::stream::collect;
 use super::subject::{Subject, Variant};
@@ -33,8 +34,9 @@ pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Checked {
         let variant = with(policy);
         let (found, snapshot) = collect(subject, &variant)?;
         if let Some(difference) = subject.differ(&expected, &found) {
-            let problem = (1, "an offloaded sample has not the bytes of one that is prepared here");
-            return Err(subject.explain(problem, (&local, &variant), difference, &expected.fields)?.into());
+            let problem = "an offloaded sample has not the bytes of one that is prepared here";
+            let pair = Pair { law: 1, problem, expected: &local, found: &variant, fields: &expected.fields };
+            return Err(subject.explain(&pair, difference)?.into());
         }
         let forms = snapshot.store.candidates.into_iter();
         let prepared: u64 = forms.filter(|(form, _)| form != "raw").map(|(_, samples)| samples).sum();

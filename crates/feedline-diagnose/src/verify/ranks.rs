@@ -59,7 +59,8 @@ fn in_what_was_seen(subject: &Subject<'_>, looked: &Looked) -> Checked<()> {
         for (turn, seen) in epoch.samples.iter().enumerate() {
             if let Err(fault) = once.add(subject.plan.source().ordinal_of(seen.id), seen.is_padding) {
                 let position = subject.position_of(variant, epoch.epoch, turn as u64);
-                return Err(explain(subject, fault, (epoch.epoch, Some(position)), seen.id, &variant.name).into());
+                let faulty = Faulty { fault, epoch: epoch.epoch, position: Some(position), id: seen.id };
+                return Err(explain(subject, faulty, &variant.name).into());
             }
         }
     }
@@ -94,7 +95,7 @@ fn in_world(subject: &Subject<'_>, world: u32) -> Checked<bool> {
         loader.close();
         if let Some((fault, position, id)) = fault {
             let position = Some(position).filter(|_| variant.settings.order == Order::Strict);
-            return Err(explain(subject, fault, (epoch, position), id, &variant.name).into());
+            return Err(explain(subject, Faulty { fault, epoch, position, id }, &variant.name).into());
         }
         counts.push(batches);
     }
@@ -113,7 +114,7 @@ fn in_world(subject: &Subject<'_>, world: u32) -> Checked<bool> {
         if let Err(fault) = once.end(padding, dropped) {
             let ordinal = if let Fault::Missing { ordinal, .. } = fault { ordinal } else { Ordinal(0) };
             let id = subject.plan.source().id_at(ordinal);
-            return Err(explain(subject, fault, (epoch, None), id, &name).into());
+            return Err(explain(subject, Faulty { fault, epoch, position: None, id }, &name).into());
         }
     }
     Ok(has_ended)
@@ -147,11 +148,17 @@ fn without_data(subject: &Subject<'_>, rank: u32, world: u32) -> Variant {
     variant
 }
 
+/// A sample with which something is wrong.
+struct Faulty {
+    fault: Fault,
+    epoch: Epoch,
+    position: Option<u64>,
+    id: SampleId,
+}
+
 fn explain(
     subject: &Subject<'_>,
-    fault: Fault,
-    (epoch, position): (Epoch, Option<u64>),
-    id: SampleId,
+    Faulty { fault, epoch, position, id }: Faulty,
     configuration: &str,
 ) -> Counterexample {
     let (problem, expected, found) = match fault {

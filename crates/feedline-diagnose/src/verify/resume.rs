@@ -10,7 +10,7 @@ use feedline_data::plan::{Plan, Workers};
 use feedline_engine::state::{Cursor, SavedState};
 use feedline_order::{Course, Epoch, Occurrence, SampleId, SampleRequest, Turn};
 
-use super::compare::{Difference, Looks, first_difference};
+use super::compare::{Difference, Looks, Pair, StreamDifference, first_difference};
 use super::failures::unnamed;
 use super::probe::Probe;
 use super::report::{Checked, Counterexample, Ended};
@@ -134,7 +134,8 @@ fn in_known_order(subject: &Subject<'_>, looked: &Looked, place: u64) -> Checked
     }
     if let Some(difference) = first_difference(expected, &rest.samples, subject.looks()) {
         let moved = moved_by(difference, delivered.len());
-        let mut broken = subject.located((4, problem), (variant, &second), (epoch, moved), &reference.fields);
+        let pair = Pair { law: 4, problem, expected: variant, found: &second, fields: &reference.fields };
+        let mut broken = subject.located(&pair, StreamDifference { epoch, difference: moved });
         if let Difference::Field { turn, field, .. } = difference {
             let at = |turn: usize| At::Turn(turn as u64);
             let one = contents_at(subject, variant, Begin::Epoch(epoch), at(turn + delivered.len()))?;
@@ -228,14 +229,15 @@ fn at_the_end(subject: &Subject<'_>, looked: &Looked) -> Checked<()> {
             found: found.get(turn).copied(),
         };
         let problem = "the last batches of an epoch after a resume are not those of the plan";
-        let names = (variant, &second);
-        return Err(subject.located((4, problem), names, (Epoch(0), difference), &reference.fields).into());
+        let pair = Pair { law: 4, problem, expected: variant, found: &second, fields: &reference.fields };
+        return Err(subject.located(&pair, StreamDifference { epoch: Epoch(0), difference }).into());
     }
     let Some(expected) = reference.epochs.get(1) else { return Ok(()) };
     let expected = &expected.samples[..expected.samples.len().min(next.samples.len())];
     let Some(difference) = first_difference(expected, &next.samples, subject.looks()) else { return Ok(()) };
     let problem = "the epoch after a resume does not begin as it should";
-    Err(subject.located((4, problem), (variant, &second), (Epoch(1), difference), &reference.fields).into())
+    let pair = Pair { law: 4, problem, expected: variant, found: &second, fields: &reference.fields };
+    Err(subject.located(&pair, StreamDifference { epoch: Epoch(1), difference }).into())
 }
 
 #[cfg(test)]

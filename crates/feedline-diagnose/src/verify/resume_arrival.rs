@@ -2,7 +2,7 @@
 
 use feedline_order::SampleId;
 
-use super::compare::{Looks, difference_by_sample};
+use super::compare::{Looks, Pair, StreamDifference, difference_by_sample};
 use super::displacement::displaced;
 use super::report::{Checked, Counterexample, Ended};
 use super::resume::{Resumed, prepared_twice, repeated, resumed, stopped, variants};
@@ -58,7 +58,8 @@ pub(super) fn check_at(subject: &Subject<'_>, looked: &Looked, place: u64) -> Ch
         && let Some(difference) = difference_by_sample(&reference.epochs[0].samples, &all, &subject.repeated(epoch))
     {
         let problem = "after a resume a sample has other bytes";
-        return Err(subject.located((4, problem), (strict, &second), (epoch, difference), &reference.fields).into());
+        let pair = Pair { law: 4, problem, expected: strict, found: &second, fields: &reference.fields };
+        return Err(subject.located(&pair, StreamDifference { epoch, difference }).into());
     }
     Ok(())
 }

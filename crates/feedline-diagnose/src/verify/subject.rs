@@ -87,7 +87,7 @@ impl Variant {
 
     /// Whether its order of delivery is known before it runs.
     pub(super) fn is_predetermined(&self) -> bool {
-        self.settings.order != Order::Arrival || self.settings.replay.is_some()
+        !self.settings.order.is_decided_while_running() || self.settings.replay.is_some()
     }
 
     /// The same with an op of ours at the end of the chain.

@@ -1,9 +1,9 @@
 //! Law 1: the bytes of a sample do not depend on threads, on what is prepared ahead, on the order of delivery or on a cache.
 
 use feedline_data::plan::{Order, RunConfig, Start, Workers};
-use feedline_order::{Epoch, Occurrence, SampleRequest};
+use feedline_order::{Occurrence, SampleRequest};
 
-use super::compare::Difference;
+use super::compare::{Difference, Pair, StreamDifference};
 use super::definition::Definition;
 use super::report::{Checked, Counterexample};
 use super::stream::{Stream, collect};
@@ -48,11 +48,12 @@ pub(super) fn look(subject: &Subject<'_>) -> Result<Looked, VerifyError> {
 /// Compares other configurations with what was seen.
 pub(super) fn check(subject: &mut Subject<'_>, looked: &Looked) -> Checked {
     let (own, reference) = &looked.reference;
-    let problem = (1, "the bytes of a sample are not the same in two configurations");
+    let problem = "the bytes of a sample are not the same in two configurations";
+    let pair = |expected, found| Pair { law: 1, problem, expected, found, fields: &reference.fields };
     if let Some((strict, stream)) = &looked.other_strict
         && let Some(difference) = subject.differ_by_sample(stream, reference)
     {
-        let counterexample = subject.explain(problem, (strict, own), difference, &reference.fields)?;
+        let counterexample = subject.explain(&pair(strict, own), difference)?;
         return Err(blame(subject, counterexample, difference)?.into());
     }
     let others = configurations(subject);
@@ -64,7 +65,7 @@ pub(super) fn check(subject: &mut Subject<'_>, looked: &Looked) -> Checked {
             subject.differ_by_sample(reference, &found)
         };
         if let Some(difference) = difference {
-            let counterexample = subject.explain(problem, (own, other), difference, &reference.fields)?;
+            let counterexample = subject.explain(&pair(own, other), difference)?;
             return Err(blame(subject, counterexample, difference)?.into());
         }
     }
@@ -100,7 +101,7 @@ fn configurations(subject: &Subject<'_>) -> Vec<Variant> {
 fn blame(
     subject: &mut Subject<'_>,
     mut counterexample: Counterexample,
-    (epoch, difference): (Epoch, Difference),
+    StreamDifference { epoch, difference }: StreamDifference,
 ) -> Result<Counterexample, VerifyError> {
     let (turn, id) = match difference {
         Difference::Field { turn, id, .. } => (turn, Some(id)),

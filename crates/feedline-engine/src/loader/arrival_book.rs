@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use feedline_data::cost::Costs;
 use feedline_data::op::Effort;
-use feedline_data::plan::{ArrivalLog, Plan};
+use feedline_data::plan::{ArrivalLog, ArrivedBatch, Plan};
 use feedline_order::{Epoch, OrderReport, SLOW, ShareIndex, Tally, Turn};
 
 use crate::error::Error;
@@ -69,8 +69,9 @@ impl Book {
             Some(log) => Ok(log),
             None => ArrivalLog::open(path, plan).map(|log| self.log.insert(log)),
         };
-        let place = (before.epoch, before.offset, before.batches);
-        let written = written.and_then(|log| log.write(place, indices.to_vec()));
+        let &Cursor { epoch, offset, batches: batch, .. } = before;
+        let arrived = ArrivedBatch { epoch, offset, batch, numbers: indices.to_vec() };
+        let written = written.and_then(|log| log.write(&arrived));
         let path = path.clone();
         written.map_err(|source| {
             // A record may have been cut short; to open the log again ends its line.

@@ -30,5 +30,6 @@ pub use snapshot::{
 };
 pub use stalls::{Phase, StallMeter};
 pub use threads::{ThreadMeter, ThreadTotals};
+pub(crate) use timeline::DeliveredBatch;
 pub use timeline::{BatchLife, Marks, Preparation, Recorder, SampleLife, Stretch, Timeline};
 pub use traffic::{TrafficMeter, TrafficSums};

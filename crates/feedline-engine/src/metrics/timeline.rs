@@ -73,6 +73,18 @@ pub struct Preparation {
     pub thread: usize,
 }
 
+/// What is recorded of a batch when it is delivered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeliveredBatch {
+    pub batch: BatchSerial,
+    pub epoch: Epoch,
+    /// Its number in the epoch.
+    pub number: u64,
+    pub samples: usize,
+    /// When its order was begun, when that was drawn up, and when the last sample was in its slot.
+    pub times: [Instant; 3],
+}
+
 /// Keeps times while a timeline is asked for.
 #[derive(Debug, Default)]
 pub struct Recorder {
@@ -206,9 +218,8 @@ impl Recorder {
         }
     }
 
-    /// Books a batch that is delivered: its number in the run, its epoch and number there, and how many samples it has. Its order was
-    /// begun and ended, and it was complete, at `times`.
-    pub fn add_batch(&self, batch: BatchSerial, (epoch, number): (Epoch, u64), samples: usize, times: [Instant; 3]) {
+    /// Books a batch that is delivered.
+    pub(crate) fn add_batch(&self, DeliveredBatch { batch, epoch, number, samples, times }: DeliveredBatch) {
         if !self.has_timeline.load(Ordering::Relaxed) {
             return;
         }
@@ -262,8 +273,15 @@ mod tests {
         }
         recorder.add_samples(&mut marks);
         assert!(!recorder.is_on(), "two were wanted");
-        recorder.add_batch(BatchSerial(3), (Epoch(0), 3), 2, [began, at(1), at(5)]);
-        recorder.add_batch(BatchSerial(4), (Epoch(0), 4), 2, [at(1), at(1), at(5)]);
+        let third = DeliveredBatch {
+            batch: BatchSerial(3),
+            epoch: Epoch(0),
+            number: 3,
+            samples: 2,
+            times: [began, at(1), at(5)],
+        };
+        recorder.add_batch(third);
+        recorder.add_batch(DeliveredBatch { batch: BatchSerial(4), number: 4, ..third });
         let timeline = recorder.stop().unwrap();
         assert_eq!(timeline.samples.len(), 2);
         assert_eq!(timeline.samples[1].stages, [(2000.0, 4000.0), (4000.0, 5000.0)]);

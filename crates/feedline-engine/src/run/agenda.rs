@@ -86,6 +86,7 @@ impl Upcoming {
             asked: Instant::now(),
             writer: None,
             cost: None,
+            was_read_ahead: false,
             held: None,
         }
     }

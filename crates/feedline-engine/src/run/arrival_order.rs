@@ -12,7 +12,7 @@ use feedline_data::plan::Plan;
 use feedline_memory::SlotWriter;
 use feedline_order::{Epoch, Missing, ShareIndex, Turn};
 
-use super::placement::{Delivered, EarlySamples, Opened, Opening, Placed, Placement};
+use super::placement::{BatchWork, DeliveryRecord, EarlySamples, Opening, Placed, Placement};
 use super::prepare::Report;
 use crate::slot_ref::{BatchSerial, SlotRef};
 use crate::supply::Task;
@@ -22,14 +22,14 @@ use crate::supply::Task;
 pub(super) struct ArrivalOrder {
     max_displacement: u64,
     batch_size: u64,
-    epochs: BTreeMap<Epoch, Arriving>,
+    epochs: BTreeMap<Epoch, ArrivingEpoch>,
     /// The open batches that the consumer has not received.
-    batches: BTreeMap<BatchSerial, Arrivals>,
+    batches: BTreeMap<BatchSerial, ArrivingBatch>,
 }
 
 /// An epoch of which samples are asked for.
 #[derive(Debug)]
-struct Arriving {
+struct ArrivingEpoch {
     /// The batch with the first turn of the epoch, whether it was opened or not. It may lie before the first batch of the run.
     first_batch: BatchSerial,
     /// The next turn to give.
@@ -44,7 +44,7 @@ struct Arriving {
 
 /// The samples of a batch.
 #[derive(Debug)]
-struct Arrivals {
+struct ArrivingBatch {
     /// Writers of the slots that are free, the last slot first.
     free: Vec<SlotWriter>,
     /// The samples in the other slots, slot by slot.
@@ -64,11 +64,11 @@ impl ArrivalOrder {
 }
 
 impl Placement for ArrivalOrder {
-    fn open(&mut self, opening: &Opening<'_>) -> Opened {
+    fn open(&mut self, opening: &Opening<'_>) -> BatchWork {
         let Opening { upcoming, batch, plan, .. } = *opening;
         let cursor = &batch.cursor;
         let turn = cursor.next_turn(plan);
-        let epoch = self.epochs.entry(cursor.epoch).or_insert_with(|| Arriving {
+        let epoch = self.epochs.entry(cursor.epoch).or_insert_with(|| ArrivingEpoch {
             first_batch: BatchSerial(batch.serial.0.wrapping_sub(cursor.batches)),
             turn,
             expected: BTreeMap::new(),
@@ -78,8 +78,8 @@ impl Placement for ArrivalOrder {
         let wanted: Vec<Task> = (0..batch.len()).map(|slot| upcoming.task(plan, slot..slot + 1)).collect();
         epoch.expected.extend(wanted.iter().map(|task| (index_of(task), task.need())));
         let free = (0..batch.len()).rev().map(|slot| batch.claim(slot..slot + 1)).collect();
-        self.batches.insert(batch.serial, Arrivals { free, indices: Vec::new() });
-        Opened { wanted, ready: Vec::new() }
+        self.batches.insert(batch.serial, ArrivingBatch { free, indices: Vec::new() });
+        BatchWork { wanted, ready: Vec::new() }
     }
 
     fn expects(&self, task: &Task, _: BatchSerial) -> bool {
@@ -115,7 +115,7 @@ impl Placement for ArrivalOrder {
         Some(task)
     }
 
-    fn deliver(&mut self, epoch: Epoch, batch: BatchSerial) -> Delivered {
+    fn deliver(&mut self, epoch: Epoch, batch: BatchSerial) -> DeliveryRecord {
         self.epochs = self.epochs.split_off(&epoch);
         let missing = self.epochs.get_mut(&epoch).map(|epoch| &mut epoch.missing);
         let missing = missing.expect("an epoch stays until a later one is delivered");
@@ -123,7 +123,7 @@ impl Placement for ArrivalOrder {
         for &index in &indices {
             missing.deliver(index);
         }
-        Delivered { indices, rest: Some(Arc::new(missing.rest())) }
+        DeliveryRecord { indices, rest: Some(Arc::new(missing.rest())) }
     }
 
     fn can_announce(&self) -> bool {
@@ -148,7 +148,7 @@ impl Placement for ArrivalOrder {
     }
 }
 
-impl Arriving {
+impl ArrivingEpoch {
     /// Takes the sample that may have the next turn, with its share index and the slot that it was asked for with.
     fn next(&mut self, max_displacement: u64) -> Option<(ShareIndex, SlotRef, Box<Report>)> {
         let (&oldest, _) = self.expected.first_key_value()?;
@@ -170,10 +170,10 @@ mod tests {
     use feedline_data::memory::Budget;
     use proptest::prelude::*;
 
-    fn arriving(expected: std::ops::Range<u64>) -> Arriving {
+    fn arriving(expected: std::ops::Range<u64>) -> ArrivingEpoch {
         let slot = SlotRef { batch: BatchSerial(0), slot: 0 };
         let expected = expected.map(|index| (ShareIndex(index), slot)).collect();
-        Arriving {
+        ArrivingEpoch {
             first_batch: BatchSerial(0),
             turn: Turn(0),
             expected,

@@ -16,7 +16,7 @@ use feedline_order::{Epoch, ShareIndex};
 use super::Lasting;
 use super::agenda::Stretch;
 use super::open_batch::OpenBatch;
-use super::shared::{Progress, Shared};
+use super::shared::{Progress, Replaced, Shared};
 use super::stuck::Stuck;
 use super::threads::Threads;
 use super::window::Window;
@@ -63,17 +63,17 @@ impl Run {
     ) -> Result<Self, Error> {
         // Found before there is anybody who would have to wait for it.
         plan.find_order(&cursor.course(&plan));
-        let (epoch, substituted) = (cursor.epoch, (cursor.epoch, cursor.substituted));
+        let (epoch, replaced) = (cursor.epoch, Replaced::before(&cursor));
         let window = Window::of_stream(&plan, cursor);
-        let run = Self::started(Shared::new(plan, supply, (window, substituted), pool, lasting))?;
+        let run = Self::started(Shared::new(plan, supply, window, replaced, pool, lasting))?;
         run.find_order(Epoch(epoch.0 + 1));
         Ok(run)
     }
 
     /// Starts threads that prepare what is asked for, in slabs of `pool`.
     pub fn on_demand(plan: Arc<Plan>, supply: Arc<dyn Supply>, pool: Pool, lasting: Lasting) -> Result<Self, Error> {
-        let window = (Window::on_demand(&plan), (Epoch(0), 0));
-        Self::started(Shared::new(plan, supply, window, Some(pool), lasting))
+        let window = Window::on_demand(&plan);
+        Self::started(Shared::new(plan, supply, window, Replaced::default(), Some(pool), lasting))
     }
 
     /// Asks a run on demand for a batch, which comes behind all that were asked for before.
@@ -222,16 +222,17 @@ impl Run {
         self.find_order(Epoch(cursor.epoch.0 + 1));
         let mut progress = self.shared.lock();
         progress.stuck = None;
-        progress.substituted = (cursor.epoch, cursor.substituted);
+        progress.replaced = Replaced::before(&cursor);
         let dropped = progress.window.reset(cursor);
         progress.stall.take(Instant::now());
         progress.has_delivered = false;
         progress.pace.pause();
         let front = progress.window.front_serial();
         drop(progress);
+        // Its memory is back before anybody looks for room.
+        drop(dropped);
         self.shared.budget.set_front((self.shared.number, front.0));
         self.shared.has_batch.notify_all();
-        drop(dropped);
         self.shared.supply.forget();
     }
 

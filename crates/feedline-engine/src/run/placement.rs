@@ -24,7 +24,7 @@ use crate::supply::Task;
 /// Gives prepared samples their slots.
 pub(super) trait Placement: Debug + Send {
     /// Divides a batch that was just opened into work.
-    fn open(&mut self, opening: &Opening<'_>) -> Opened;
+    fn open(&mut self, opening: &Opening<'_>) -> BatchWork;
 
     /// Whether somebody may still need a task, where `front` is the batch that the consumer needs next.
     fn expects(&self, task: &Task, front: BatchSerial) -> bool;
@@ -39,9 +39,9 @@ pub(super) trait Placement: Debug + Send {
     fn put_back(&mut self, task: Task) -> Option<Task>;
 
     /// The consumer receives a batch.
-    fn deliver(&mut self, epoch: Epoch, batch: BatchSerial) -> Delivered;
+    fn deliver(&mut self, epoch: Epoch, batch: BatchSerial) -> DeliveryRecord;
 
-    /// Whether a further slow sample may be announced.
+    /// Whether a further slow sample may be announced: never, where a slow sample holds up nobody.
     fn can_announce(&self) -> bool;
 
     /// A task for a slow sample is on its way to the queue, although its batch is not open.
@@ -50,7 +50,7 @@ pub(super) trait Placement: Debug + Send {
     /// Slow samples of batches that are not open.
     fn early(&self) -> EarlySamples;
 
-    /// Prepared samples that are not in a slot yet, and those at work that will not be.
+    /// Samples that take up memory of their own, outside of slots.
     fn apart(&self) -> usize;
 
     /// Forgets everything. The caller drops what is returned without the lock.
@@ -74,7 +74,7 @@ pub(super) struct Opening<'a> {
 
 /// The work of a batch that was opened.
 #[derive(Debug, Default)]
-pub(super) struct Opened {
+pub(super) struct BatchWork {
     /// Tasks to be requested of the supply.
     pub wanted: Vec<Task>,
     /// Work for which nothing has to be loaded any more.
@@ -94,7 +94,7 @@ pub(super) struct Placed {
 
 /// What a batch leaves behind for the state of the stream, where its order was decided while the plan ran.
 #[derive(Debug, Default)]
-pub(super) struct Delivered {
+pub(super) struct DeliveryRecord {
     /// Its samples, slot by slot.
     pub indices: Vec<ShareIndex>,
     /// What is left of the epoch.

@@ -15,13 +15,13 @@ use super::Lasting;
 use super::crew::Crew;
 use super::handle::Delivery;
 use super::outlook::{Limits, Outlook, Pace};
-use super::placement::{Delivered, EarlySamples};
+use super::placement::{DeliveryRecord, EarlySamples};
 use super::stall::Stall;
 use super::stuck::Stuck;
 use super::window::{Window, group_size};
 use crate::error::Error;
 use crate::machine::Standing;
-use crate::metrics::{Metrics, Phase};
+use crate::metrics::{DeliveredBatch, Metrics, Phase};
 use crate::state::Cursor;
 use crate::supply::{Ready, Supply};
 
@@ -64,11 +64,25 @@ pub(super) struct Progress {
     /// How long the consumer has waited in all.
     waited_ever: Duration,
     pub stuck: Option<Stuck>,
-    pub substituted: (Epoch, u64),
+    pub replaced: Replaced,
     /// How long consumers have waited for the batch that is due.
     pub stall: Stall,
     pub has_delivered: bool,
     pub is_closed: bool,
+}
+
+/// How many bad samples of an epoch others stand in for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Replaced {
+    epoch: Epoch,
+    samples: u64,
+}
+
+impl Replaced {
+    /// Those before a place in the stream.
+    pub(super) fn before(cursor: &Cursor) -> Self {
+        Self { epoch: cursor.epoch, samples: cursor.substituted }
+    }
 }
 
 impl Shared {
@@ -76,7 +90,8 @@ impl Shared {
     pub(super) fn new(
         plan: Arc<Plan>,
         supply: Arc<dyn Supply>,
-        (window, substituted): (Window, (Epoch, u64)),
+        window: Window,
+        replaced: Replaced,
         pool: Option<Pool>,
         lasting: Lasting,
     ) -> Self {
@@ -92,8 +107,7 @@ impl Shared {
             asked: config.prefetch_batches,
             useful: 2.max(1 + (4 * workers).max(supply.samples_ahead()).div_ceil(batch_size)),
             affordable: usize::try_from(affordable).unwrap_or(usize::MAX),
-            // In arrival order a slow sample holds up nobody.
-            is_first_come: config.start == Start::FirstCome || plan.is_in_arrival_order(),
+            is_first_come: config.start == Start::FirstCome || !window.placement.can_announce(),
         };
         let pace = Pace::default();
         let outlook = Outlook::new(&limits, &pace, costs.spread());
@@ -109,7 +123,7 @@ impl Shared {
             limits,
             opening: Mutex::default(),
             progress: Mutex::new(Progress {
-                substituted,
+                replaced,
                 window,
                 outlook,
                 pace,
@@ -242,7 +256,7 @@ impl Shared {
         self.metrics.stalls.add(if progress.has_delivered { phase } else { Phase::Start }, waited);
         let (cursor, serial) = (batch.cursor.clone(), batch.serial);
         let (len, times) = (batch.len(), batch.times);
-        let already = if progress.substituted.0 == cursor.epoch { progress.substituted.1 } else { 0 };
+        let already = if progress.replaced.epoch == cursor.epoch { progress.replaced.samples } else { 0 };
         let replaced = already + batch.substitutes.len() as u64;
         let stuck = match (&batch.failure, batch.substitutes.last()) {
             (Some(failure), _) => Some(Stuck::Failure(Arc::clone(failure))),
@@ -257,7 +271,7 @@ impl Shared {
             progress.stuck = Some(stuck);
             return Err(error);
         }
-        let Delivered { indices, rest } = progress.window.placement.deliver(cursor.epoch, serial);
+        let DeliveryRecord { indices, rest } = progress.window.placement.deliver(cursor.epoch, serial);
         progress.pace.book(Instant::now());
         self.tell_due(&progress);
         progress.outlook = Outlook::new(&self.limits, &progress.pace, self.costs.spread());
@@ -275,13 +289,14 @@ impl Shared {
                 return Err(Error::Ragged(ragged));
             }
         };
-        progress.substituted = (cursor.epoch, replaced);
+        progress.replaced = Replaced { epoch: cursor.epoch, samples: replaced };
         progress.has_delivered = true;
         drop(progress);
         self.metrics.add_substitutes(&substitutes);
         self.metrics.add_batch(&batch);
         self.metrics.traffic.deliver(cursor.epoch);
-        self.metrics.recorder.add_batch(serial, (cursor.epoch, cursor.batches), len, times);
+        let Cursor { epoch, batches: number, .. } = cursor;
+        self.metrics.recorder.add_batch(DeliveredBatch { batch: serial, epoch, number, samples: len, times });
         let rest = rest.or_else(|| cursor.rest.clone());
         let after = Cursor { batches: cursor.batches + 1, substituted: replaced, rest, ..cursor };
         let after = after.normalised(&self.plan);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use feedline_memory::SlotWriter;
 use feedline_order::Epoch;
 
-use super::placement::{Delivered, EarlySamples, Opened, Opening, Placed, Placement};
+use super::placement::{BatchWork, DeliveryRecord, EarlySamples, Opening, Placed, Placement};
 use super::prepare::Report;
 use super::queue::Work;
 use crate::slot_ref::{BatchSerial, SlotRef};
@@ -27,7 +27,7 @@ const MOST_EARLY: usize = 1024;
 ///                                    └──finish──> copied into its slot
 /// ```
 #[derive(Debug)]
-enum Life {
+enum SlowSample {
     /// Its task is at the supply or in the queue. Its batch is not open.
     Queued,
     /// A thread prepares it in memory of its own. Its batch is not open.
@@ -43,31 +43,31 @@ enum Life {
 /// Gives every sample the slot of its turn.
 #[derive(Debug, Default)]
 pub(super) struct StrictOrder {
-    slow: BTreeMap<SlotRef, Life>,
+    slow: BTreeMap<SlotRef, SlowSample>,
     early: EarlySamples,
 }
 
 impl StrictOrder {
     /// Moves a slow sample into its batch, which opens. Returns the work that is left to do on it, if that is known.
-    fn open_slow(&mut self, slot: SlotRef, life: Life, writer: SlotWriter) -> Option<Work> {
+    fn open_slow(&mut self, slot: SlotRef, life: SlowSample, writer: SlotWriter) -> Option<Work> {
         self.early.announced -= 1;
-        self.early.in_use -= usize::from(matches!(life, Life::Started | Life::Prepared(_)));
+        self.early.in_use -= usize::from(matches!(life, SlowSample::Started | SlowSample::Prepared(_)));
         match life {
-            Life::Queued | Life::Started => {
-                self.slow.insert(slot, Life::Awaited(writer));
+            SlowSample::Queued | SlowSample::Started => {
+                self.slow.insert(slot, SlowSample::Awaited(writer));
                 None
             }
-            Life::Prepared(report) => Some(Work::Place(Placed { asked_for: slot, at: slot, writer, report })),
-            Life::ShortOfMemory(task) => Some(Work::Prepare(Task { writer: Some(writer), ..*task })),
-            Life::Awaited(_) => unreachable!("a batch opens once"),
+            SlowSample::Prepared(report) => Some(Work::Place(Placed { asked_for: slot, at: slot, writer, report })),
+            SlowSample::ShortOfMemory(task) => Some(Work::Prepare(Task { writer: Some(writer), ..*task })),
+            SlowSample::Awaited(_) => unreachable!("a batch opens once"),
         }
     }
 }
 
 impl Placement for StrictOrder {
-    fn open(&mut self, opening: &Opening<'_>) -> Opened {
+    fn open(&mut self, opening: &Opening<'_>) -> BatchWork {
         let Opening { upcoming, batch, plan, group } = *opening;
-        let mut opened = Opened::default();
+        let mut opened = BatchWork::default();
         let mut usual = 0..0;
         for slot in 0..batch.len() {
             let at = SlotRef { batch: batch.serial, slot };
@@ -97,12 +97,12 @@ impl Placement for StrictOrder {
     fn start(&mut self, task: &mut Task) -> bool {
         let slot = task.need();
         match self.slow.remove(&slot) {
-            Some(Life::Queued) => {
-                self.slow.insert(slot, Life::Started);
+            Some(SlowSample::Queued) => {
+                self.slow.insert(slot, SlowSample::Started);
                 self.early.in_use += 1;
                 true
             }
-            Some(Life::Awaited(writer)) => {
+            Some(SlowSample::Awaited(writer)) => {
                 task.writer = Some(writer);
                 true
             }
@@ -115,11 +115,11 @@ impl Placement for StrictOrder {
     fn finish(&mut self, task: &Task, report: Box<Report>) -> Vec<Placed> {
         let slot = task.need();
         match self.slow.remove(&slot) {
-            Some(Life::Started) => {
-                self.slow.insert(slot, Life::Prepared(report));
+            Some(SlowSample::Started) => {
+                self.slow.insert(slot, SlowSample::Prepared(report));
                 Vec::new()
             }
-            Some(Life::Awaited(writer)) => vec![Placed { asked_for: slot, at: slot, writer, report }],
+            Some(SlowSample::Awaited(writer)) => vec![Placed { asked_for: slot, at: slot, writer, report }],
             None => Vec::new(),
             Some(life) => unreachable!("a sample is finished once, by the task that started: {life:?}"),
         }
@@ -128,12 +128,12 @@ impl Placement for StrictOrder {
     fn put_back(&mut self, mut task: Task) -> Option<Task> {
         let slot = task.need();
         match self.slow.remove(&slot) {
-            Some(Life::Started) => {
-                self.slow.insert(slot, Life::ShortOfMemory(Box::new(task)));
+            Some(SlowSample::Started) => {
+                self.slow.insert(slot, SlowSample::ShortOfMemory(Box::new(task)));
                 self.early.in_use -= 1;
                 None
             }
-            Some(Life::Awaited(writer)) => {
+            Some(SlowSample::Awaited(writer)) => {
                 task.writer = Some(writer);
                 Some(task)
             }
@@ -142,8 +142,8 @@ impl Placement for StrictOrder {
         }
     }
 
-    fn deliver(&mut self, _: Epoch, _: BatchSerial) -> Delivered {
-        Delivered::default()
+    fn deliver(&mut self, _: Epoch, _: BatchSerial) -> DeliveryRecord {
+        DeliveryRecord::default()
     }
 
     fn can_announce(&self) -> bool {
@@ -151,7 +151,7 @@ impl Placement for StrictOrder {
     }
 
     fn announce(&mut self, slot: SlotRef) {
-        self.slow.insert(slot, Life::Queued);
+        self.slow.insert(slot, SlowSample::Queued);
         self.early.announced += 1;
     }
 
@@ -202,7 +202,7 @@ mod tests {
             Self { plan, pool, budget: Budget::new(1000), upcoming, order, slow }
         }
 
-        fn open(&mut self) -> Opened {
+        fn open(&mut self) -> BatchWork {
             let slab = self.pool.open().unwrap();
             let batch = OpenBatch::new(&self.upcoming, 2, slab, &self.budget, Instant::now());
             self.order.open(&Opening { upcoming: &self.upcoming, batch: &batch, plan: &self.plan, group: 8 })

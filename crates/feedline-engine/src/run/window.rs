@@ -15,7 +15,7 @@ use feedline_memory::Pool;
 use super::agenda::{Agenda, Stretch, Upcoming};
 use super::open_batch::OpenBatch;
 use super::outlook::Outlook;
-use super::placement::{Opened, Opening, Placement, placement_of};
+use super::placement::{BatchWork, Opening, Placement, placement_of};
 use super::prepare::Report;
 use super::queue::{Queue, Work};
 use crate::slot_ref::{BatchSerial, SlotRef};
@@ -139,7 +139,13 @@ impl Window {
     }
 
     /// Opens the next batch and divides it into tasks of `group` slots; `None` if the system has no memory left.
-    pub(super) fn open_next(&mut self, plan: &Plan, pool: &Pool, budget: &Arc<Budget>, group: usize) -> Option<Opened> {
+    pub(super) fn open_next(
+        &mut self,
+        plan: &Plan,
+        pool: &Pool,
+        budget: &Arc<Budget>,
+        group: usize,
+    ) -> Option<BatchWork> {
         let began = Instant::now();
         let slab = pool.open()?;
         let (upcoming, len) = self.upcoming.step(&self.agenda, plan).expect("asked only for what is upcoming");

@@ -98,6 +98,8 @@ impl Shared {
             return self.book(batch, slots, *report);
         }
         let placed = self.lock().window.placement.finish(&task, report);
+        // What the supply holds for it is free before more is requested.
+        drop(task);
         for placed in placed {
             self.place(placed);
         }
@@ -177,9 +179,9 @@ impl Ready for Shared {
         }
         let is_waited_for = progress.stall.is_running();
         for task in tasks {
-            // What the supply holds for a task had to come first.
+            // The consumer waited while its bytes were read.
             if is_waited_for
-                && task.held.is_some()
+                && task.was_read_ahead
                 && let Some(front) = progress.window.batches.front_mut().filter(|front| front.serial == task.batch)
             {
                 front.is_late = true;

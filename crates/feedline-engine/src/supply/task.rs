@@ -27,6 +27,8 @@ pub struct Task {
     pub(crate) writer: Option<SlotWriter>,
     /// The predicted cost of a slow sample, which is a task of its own.
     pub(crate) cost: Option<Duration>,
+    /// Whether bytes of its samples were read before it was ready.
+    pub(crate) was_read_ahead: bool,
     /// What the supply keeps for it.
     pub(crate) held: Option<Box<dyn Any + Send + Sync>>,
 }

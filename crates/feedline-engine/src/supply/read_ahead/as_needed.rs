@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use feedline_data::plan::Plan;
 
-use super::buffer::{Asking, ReadBuffer};
+use super::buffer::{ReadBuffer, TaskRequest};
 use super::order::{Load, ReadOrder, SampleRead};
 use super::range::{Grouping, ReadRange};
 
@@ -17,8 +17,8 @@ pub(super) struct AsNeeded {
 }
 
 impl ReadOrder for AsNeeded {
-    fn locate(&self, tasks: &[Asking]) -> Vec<Vec<SampleRead>> {
-        let reads = |Asking { task, reading, .. }: &Asking| {
+    fn locate(&self, tasks: &[TaskRequest]) -> Vec<Vec<SampleRead>> {
+        let reads = |TaskRequest { task, reading, .. }: &TaskRequest| {
             let (priority, reading) = (task.need().into(), *reading);
             let read = |request| SampleRead { request, reading, priority, step: None };
             task.wanted(&self.plan).into_iter().map(read).collect()

@@ -33,7 +33,7 @@ use feedline_data::plan::Plan;
 use feedline_order::{Reservoir, SampleRequest};
 
 use self::as_needed::AsNeeded;
-use self::buffer::Asking;
+use self::buffer::TaskRequest;
 pub(super) use self::needs::{Access, Needs, Stored};
 use self::order::ReadOrder;
 pub(super) use self::range::{Booking, ReadTarget};
@@ -119,7 +119,7 @@ impl ReadAhead {
             }
         }
         drop(thread);
-        self.reads.ask(tasks.into_iter().map(|task| Asking { task, reading, ready: Arc::clone(ready) }).collect());
+        self.reads.ask(tasks.into_iter().map(|task| TaskRequest { task, reading, ready: Arc::clone(ready) }).collect());
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use feedline_order::{Epoch, SampleRequest, WalkStep};
 
 use super::super::Reading;
-use super::buffer::{Asking, ReadBuffer};
+use super::buffer::{ReadBuffer, TaskRequest};
 use super::range::{Grouping, ReadRange};
 use crate::slot_ref::SlotRef;
 
@@ -47,15 +47,15 @@ pub(super) struct Load {
 /// Methods that get the buffer are called under its lock: they neither read nor wait. The others are called without it.
 pub(super) trait ReadOrder: Debug + Send + Sync {
     /// The samples of each task, in the order of its slots.
-    fn locate(&self, tasks: &[Asking]) -> Vec<Vec<SampleRead>>;
+    fn locate(&self, tasks: &[TaskRequest]) -> Vec<Vec<SampleRead>>;
 
-    /// Whether a sample that is neither here nor coming will be read, now that a task asks for it.
+    /// Whether a sample that is neither here nor pending will be read, now that a task asks for it.
     fn will_read(&self, read: &SampleRead, buffer: &mut ReadBuffer) -> bool {
         buffer.announce(*read);
         true
     }
 
-    /// The samples to plan next, which count as coming. `is_idle` says that all ranges planned before have begun.
+    /// The samples to plan next, which are pending. `is_idle` says that all ranges planned before have begun.
     fn next_chunk(&self, buffer: &mut ReadBuffer, is_idle: bool) -> Vec<SampleRead>;
 
     /// An epoch that has to be opened before more is read.

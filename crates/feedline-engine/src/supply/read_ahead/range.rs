@@ -15,6 +15,7 @@ use feedline_order::{Epoch, SampleRequest};
 
 use super::super::Reading;
 use super::super::reader::{Fetched, Part};
+use super::buffer::{PendingNumber, ReadPart};
 use super::order::ReadPriority;
 
 /// Bytes that are read between two checks whether the range is still wanted.
@@ -94,6 +95,7 @@ impl Grouping {
 #[derive(Debug)]
 pub(super) struct PartRequest {
     pub request: SampleRequest,
+    pub number: PendingNumber,
     pub priority: ReadPriority,
     pub target: ReadTarget,
 }
@@ -105,8 +107,6 @@ pub(super) struct ReadRange {
     pub epoch: Epoch,
     /// That of the part needed first.
     pub priority: ReadPriority,
-    /// That of the buffer when the range was planned.
-    pub generation: u64,
     pub parts: Vec<PartRequest>,
 }
 
@@ -130,17 +130,17 @@ impl ReadRange {
         bytes: Result<Cow<'_, [u8]>, StoreError>,
         grouping: Grouping,
         booked: &Arc<AtomicU64>,
-    ) -> Vec<(SampleRequest, Option<Part>)> {
-        let requests = self.parts.iter().map(|part| part.request);
+    ) -> Vec<ReadPart> {
+        let read = |of: &PartRequest, part| ReadPart { request: of.request, number: of.number, part };
         match grouping {
             Grouping::Random => {
                 let bytes = bytes.map(Cow::into_owned).map_err(Arc::new);
                 let part = fetched(self.target.clone(), bytes, booked);
-                requests.map(|request| (request, Some(Arc::clone(&part)))).collect()
+                self.parts.iter().map(|of| read(of, Some(Arc::clone(&part)))).collect()
             }
             Grouping::Sequential => {
                 let bytes = bytes.unwrap_or_default();
-                requests.zip(self.parts.iter().map(|part| self.cut(&part.target, &bytes, booked))).collect()
+                self.parts.iter().map(|of| read(of, self.cut(&of.target, &bytes, booked))).collect()
             }
         }
     }
@@ -158,7 +158,8 @@ impl ReadRange {
     }
 }
 
-fn fetched(target: ReadTarget, bytes: Result<Vec<u8>, Arc<StoreError>>, booked: &Arc<AtomicU64>) -> Part {
+/// A part that was read, booked until its last user drops it.
+pub(super) fn fetched(target: ReadTarget, bytes: Result<Vec<u8>, Arc<StoreError>>, booked: &Arc<AtomicU64>) -> Part {
     let booking = Booking::new(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64), booked);
     Arc::new(Fetched { target, bytes, _booking: booking })
 }
@@ -196,7 +197,6 @@ pub(super) fn coalesce(mut parts: Vec<PartRequest>, grouping: Grouping) -> Vec<R
             target: part.target.clone(),
             epoch: part.request.epoch,
             priority: part.priority,
-            generation: 0,
             parts: vec![part],
         }));
     }
@@ -271,6 +271,7 @@ mod tests {
     fn coalesced(object: &Arc<dyn Object>, parts: &[(u64, Range<u64>)], grouping: Grouping) -> Vec<ReadRange> {
         let part = |(number, (id, range)): (usize, &(u64, Range<u64>))| PartRequest {
             request: SampleRequest { id: SampleId(*id), epoch: Epoch(0), occurrence: Occurrence(0) },
+            number: PendingNumber::default(),
             priority: ReadPriority { round: 0, place: number as u64 },
             target: ReadTarget::Range { object: Arc::clone(object), range: range.clone() },
         };
@@ -326,7 +327,7 @@ mod tests {
         let booked = Arc::default();
         let parts_of = |range: &ReadRange, bytes: &'static [u8], grouping| {
             let parts = range.divide(Ok(Cow::Borrowed(bytes)), grouping, &booked);
-            parts.into_iter().map(|(_, part)| part).collect::<Vec<_>>()
+            parts.into_iter().map(|read| read.part).collect::<Vec<_>>()
         };
         let bytes_of = |part: &Option<Part>| part.as_ref().unwrap().bytes.as_ref().unwrap().clone();
         let mut range = coalesced(&object, &[(0, 10..12), (1, 14..17)], Grouping::Sequential).remove(0);

@@ -16,7 +16,7 @@ use feedline_data::store::{Answer, Fetch, StoreError};
 use feedline_order::{Epoch, SampleRequest};
 
 use super::super::reader::Part;
-use super::buffer::{Asking, Complete, ReadBuffer, TaskKey};
+use super::buffer::{Complete, PendingNumber, ReadBuffer, TaskKey, TaskRequest};
 use super::needs::Needs;
 use super::order::{Load, ReadOrder, ReadPriority, SampleRead};
 use super::range::{DiskReader, PartRequest, ReadRange, coalesce};
@@ -36,13 +36,18 @@ pub(super) struct Reads {
 struct State {
     buffer: ReadBuffer,
     /// Ranges that have not begun.
-    queue: BTreeMap<(ReadPriority, u64), ReadRange>,
-    fetches: HashMap<u64, UnderWay>,
-    answers: VecDeque<(u64, Answer)>,
-    numbers: u64,
+    queue: BTreeMap<(ReadPriority, RangeNumber), ReadRange>,
+    fetches: HashMap<RangeNumber, UnderWay>,
+    answers: VecDeque<(RangeNumber, Answer)>,
+    /// The number of the last range.
+    last_range: RangeNumber,
     is_closing: bool,
     has_ended: bool,
 }
+
+/// The number of a range among all of a supply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct RangeNumber(u64);
 
 /// A range that is being fetched. Dropping it ends the fetch.
 #[derive(Debug)]
@@ -55,12 +60,25 @@ struct UnderWay {
 enum Next {
     /// Find the order of an epoch.
     Open(Epoch),
-    /// Plan the reads of samples, unless the generation has ended.
-    Chunk(u64, Vec<SampleRead>),
+    /// Plan the reads of samples.
+    Chunk(Vec<(SampleRead, PendingNumber)>),
     /// Begin a range.
-    Range(u64, ReadRange),
+    Range(RangeNumber, ReadRange),
     /// Take the answer of a peer.
-    Answer(ReadRange, Answer),
+    Answer(UnderWay, Answer),
+}
+
+/// What nobody wants any more; it is dropped without the lock, because that frees memory and ends fetches.
+#[derive(Default)]
+struct Unwanted {
+    answers: Vec<Answer>,
+    ranges: Vec<ReadRange>,
+}
+
+impl Unwanted {
+    fn is_empty(&self) -> bool {
+        self.answers.is_empty() && self.ranges.is_empty()
+    }
 }
 
 /// Goes with a task that was handed over, and releases its samples.
@@ -74,18 +92,17 @@ impl Drop for Holding {
     fn drop(&mut self) {
         let freed = self.reads.lock().buffer.release(self.key, self.requests.iter().copied());
         drop(freed);
-        // With the lock, so that the thread does not begin to wait between its look at the booked bytes and this.
-        let _state = self.reads.lock();
-        self.reads.changed.notify_all();
+        self.reads.wake();
     }
 }
 
 impl State {
-    fn next(&mut self, needs: &dyn Needs, order: &dyn ReadOrder) -> Option<Next> {
+    fn next(&mut self, needs: &dyn Needs, order: &dyn ReadOrder, unwanted: &mut Unwanted) -> Option<Next> {
         while let Some((number, answer)) = self.answers.pop_front() {
-            // One that was forgotten is not there.
-            if let Some(UnderWay { range, .. }) = self.fetches.remove(&number) {
-                return Some(Next::Answer(range, answer));
+            match self.fetches.remove(&number) {
+                Some(under_way) => return Some(Next::Answer(under_way, answer)),
+                // Its fetch was dropped when nobody wanted the range any more.
+                None => unwanted.answers.push(answer),
             }
         }
         if let Some(epoch) = order.next_epoch() {
@@ -93,7 +110,8 @@ impl State {
         }
         let chunk = order.next_chunk(&mut self.buffer, self.queue.is_empty());
         if !chunk.is_empty() {
-            return Some(Next::Chunk(self.buffer.generation, chunk));
+            let numbered = |read: SampleRead| Some((read, self.buffer.pending_number(read.request)?));
+            return Some(Next::Chunk(chunk.into_iter().filter_map(numbered).collect()));
         }
         while let Some(first) = self.queue.first_entry()
             && self.fetches.len() < needs.most_requests()
@@ -110,7 +128,7 @@ impl State {
                     Next::Range(number, range)
                 });
             }
-            first.remove();
+            unwanted.ranges.push(first.remove());
         }
         None
     }
@@ -122,9 +140,9 @@ impl State {
     }
 }
 
-/// Whether a sample of a range is still to come.
+/// Whether a sample that the range is read for is still pending.
 fn is_wanted(buffer: &ReadBuffer, range: &ReadRange) -> bool {
-    range.generation == buffer.generation && range.parts.iter().any(|part| buffer.is_coming(part.request))
+    range.parts.iter().any(|part| buffer.pending_number(part.request) == Some(part.number))
 }
 
 impl Reads {
@@ -137,20 +155,20 @@ impl Reads {
     }
 
     /// Takes tasks; hands over those whose samples are here.
-    pub(super) fn ask(self: &Arc<Self>, mut tasks: Vec<Asking>) {
-        // Whoever sent them may not have known of a jump or a close.
+    pub(super) fn ask(self: &Arc<Self>, mut tasks: Vec<TaskRequest>) {
+        // The stream may have jumped or closed since they were sent.
         tasks.retain(|asking| asking.ready.expects(&asking.task));
         self.ask_again(tasks, Vec::new());
     }
 
     /// Takes tasks, then forgets those that had these keys.
-    fn ask_again(self: &Arc<Self>, tasks: Vec<Asking>, old: Vec<(TaskKey, Vec<SampleRead>)>) {
+    fn ask_again(self: &Arc<Self>, tasks: Vec<TaskRequest>, old: Vec<(TaskKey, Vec<SampleRead>)>) {
         let reads = self.order.locate(&tasks);
         let mut complete = Complete::new();
         let mut state = self.lock();
         if state.has_ended {
             drop(state);
-            return tasks.into_iter().for_each(|Asking { task, ready, .. }| ready.ready(vec![task]));
+            return tasks.into_iter().for_each(|TaskRequest { task, ready, .. }| ready.ready(vec![task]));
         }
         for (asking, reads) in tasks.into_iter().zip(reads) {
             state.buffer.ask(asking, reads, &*self.order, &mut complete);
@@ -161,15 +179,22 @@ impl Reads {
         let State { buffer, fetches, .. } = &mut *state;
         let useless: Vec<_> = fetches.extract_if(|_, under_way| !is_wanted(buffer, &under_way.range)).collect();
         drop(state);
-        self.changed.notify_all();
         drop((freed, useless));
+        self.wake();
         self.hand_over(complete);
+    }
+
+    /// Wakes the thread. With the lock: otherwise the thread could look at the booked bytes before a change and wait after this.
+    fn wake(&self) {
+        let _state = self.lock();
+        self.changed.notify_all();
     }
 
     fn hand_over(self: &Arc<Self>, complete: Complete) {
         for (key, waiting) in complete {
-            let Asking { mut task, ready, .. } = waiting.asking;
+            let TaskRequest { mut task, ready, .. } = waiting.asking;
             let requests = waiting.reads.iter().map(|read| read.request).collect();
+            task.was_read_ahead = waiting.has_parts;
             task.hold(Holding { reads: Arc::clone(self), key, requests });
             ready.ready(vec![task]);
         }
@@ -234,7 +259,7 @@ impl Reads {
         self.changed.notify_all();
         drop(dropped);
         for waiting in waiting.into_values() {
-            let Asking { task, ready, .. } = waiting.asking;
+            let TaskRequest { task, ready, .. } = waiting.asking;
             ready.ready(vec![task]);
         }
     }
@@ -244,10 +269,10 @@ impl Reads {
         while let Some(next) = self.next() {
             match next {
                 Next::Open(epoch) => self.order.open(epoch),
-                Next::Chunk(generation, chunk) => self.plan(generation, &chunk),
+                Next::Chunk(chunk) => self.plan(&chunk),
                 Next::Range(number, range) if range.target.is_remote() => self.fetch(number, range),
                 Next::Range(_, range) => self.read(range, &mut disk),
-                Next::Answer(range, answer) => {
+                Next::Answer(UnderWay { range, .. }, answer) => {
                     self.traffic.add(range.epoch, answer.traffic);
                     self.put(&range, answer.bytes.map(Cow::Owned));
                 }
@@ -259,8 +284,16 @@ impl Reads {
     fn next(&self) -> Option<Next> {
         let mut state = self.lock();
         while !state.is_closing {
-            if let Some(next) = state.next(&*self.needs, &*self.order) {
+            let mut unwanted = Unwanted::default();
+            if let Some(next) = state.next(&*self.needs, &*self.order, &mut unwanted) {
+                drop(state);
                 return Some(next);
+            }
+            if !unwanted.is_empty() {
+                drop(state);
+                drop(unwanted);
+                state = self.lock();
+                continue;
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -268,36 +301,35 @@ impl Reads {
     }
 
     /// Queues the ranges of a chunk.
-    fn plan(self: &Arc<Self>, generation: u64, chunk: &[SampleRead]) {
+    fn plan(self: &Arc<Self>, chunk: &[(SampleRead, PendingNumber)]) {
         let mut parts = Vec::with_capacity(chunk.len());
         let mut counts = Vec::with_capacity(chunk.len());
-        for &SampleRead { request, reading, priority, .. } in chunk {
+        for &(SampleRead { request, reading, priority, .. }, number) in chunk {
             let targets = catch_unwind(AssertUnwindSafe(|| self.needs.needs(request, reading)));
-            // Where that cannot be said, nothing is read: to load the sample will say why.
+            // If its parts cannot be located, nothing is read ahead. Loading the sample gives the error.
             let targets = targets.ok().and_then(Result::ok).unwrap_or_default();
-            counts.push((request, targets.len()));
-            parts.extend(targets.into_iter().map(|target| PartRequest { request, priority, target }));
+            counts.push((request, number, targets.len()));
+            parts.extend(targets.into_iter().map(|target| PartRequest { request, number, priority, target }));
         }
         let ranges = coalesce(parts, self.order.grouping());
         let mut complete = Complete::new();
         let mut state = self.lock();
-        if state.buffer.generation == generation {
-            for (request, parts) in counts {
-                state.buffer.plan(request, parts, &mut complete);
-            }
-            for mut range in ranges {
-                range.generation = generation;
-                state.numbers += 1;
-                let key = (range.priority, state.numbers);
-                state.queue.insert(key, range);
-            }
+        let mut has_planned = false;
+        for (request, number, parts) in counts {
+            has_planned |= state.buffer.plan(request, number, parts, &mut complete);
+        }
+        // Ranges of which only some samples are pending still are taken out of the queue when it is their turn.
+        for range in ranges.into_iter().filter(|_| has_planned) {
+            state.last_range.0 += 1;
+            let key = (range.priority, state.last_range);
+            state.queue.insert(key, range);
         }
         drop(state);
         self.hand_over(complete);
     }
 
     /// Begins to fetch a range from a peer.
-    fn fetch(self: &Arc<Self>, number: u64, mut range: ReadRange) {
+    fn fetch(self: &Arc<Self>, number: RangeNumber, mut range: ReadRange) {
         self.needs.renew(&mut range.target);
         let reads = Arc::downgrade(self);
         let done = Box::new(move |answer| {
@@ -329,10 +361,9 @@ impl Reads {
         let parts = range.divide(bytes, self.order.grouping(), &booked);
         let mut complete = Complete::new();
         let mut state = self.lock();
-        if range.generation == state.buffer.generation {
-            state.buffer.put(parts, len, &mut complete);
-        }
+        let freed = state.buffer.put(parts, len, &mut complete);
         drop(state);
+        drop(freed);
         self.hand_over(complete);
     }
 }

@@ -3,7 +3,7 @@
 //! What is read next follows from the walk, not from the tasks, so a disk seeks only between blocks. `remaining.rs` is what is
 //! left to be read of an epoch.
 //!
-//! Always true: samples held and coming are at most those in the reservoir, those that tasks ask for, and a fixed number ahead.
+//! Always true: samples held and pending are at most those in the reservoir, those that tasks ask for, and a fixed number ahead.
 //! Only for a task that is needed sooner than all that are ready a few more are read, so that nothing waits for ever (law 5).
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -13,7 +13,7 @@ use feedline_data::plan::Plan;
 use feedline_order::{Epoch, EpochSequence, Occurrence, Rank, Reservoir, ReservoirEpoch, ReservoirTurn, SampleRequest};
 
 use super::super::{Reading, Task};
-use super::buffer::{Asking, ReadBuffer};
+use super::buffer::{ReadBuffer, TaskRequest};
 use super::order::{ReadOrder, ReadPriority, SampleRead};
 use super::range::Grouping;
 use super::remaining::RemainingReads;
@@ -87,7 +87,7 @@ impl ReservoirOrder {
     }
 
     /// Begins the walks of epochs that are asked for: the first where the stream stands, those that follow at their beginning.
-    fn open_epochs(&self, tasks: &[Asking]) {
+    fn open_epochs(&self, tasks: &[TaskRequest]) {
         let epochs: BTreeSet<Epoch> = tasks.iter().map(|asking| asking.task.course().epoch).collect();
         let mut last = self.lock().remaining.last_key_value().map(|(epoch, _)| *epoch);
         for epoch in epochs {
@@ -123,9 +123,9 @@ fn limits(plan: &Plan, reservoir: &Reservoir, machine: &Machine) -> Limits {
 }
 
 impl ReadOrder for ReservoirOrder {
-    fn locate(&self, tasks: &[Asking]) -> Vec<Vec<SampleRead>> {
+    fn locate(&self, tasks: &[TaskRequest]) -> Vec<Vec<SampleRead>> {
         self.open_epochs(tasks);
-        let reads = |Asking { task, .. }: &Asking| {
+        let reads = |TaskRequest { task, .. }: &TaskRequest| {
             let walk = self.walk_of(task.course().epoch);
             let steps = self.turns(&walk, task).map(|turn| turn.map(|turn| walk.step_at(self.rank, turn)));
             let (reading, priority) = (Reading::Trimmed, task.need().into());

@@ -7,7 +7,7 @@ use feedline_data::plan::Plan;
 use feedline_order::{Epoch, Occurrence, Ordinal, SampleRequest, Segments};
 
 use super::super::{LocalSupply, Reading};
-use super::buffer::{Asking, ReadBuffer};
+use super::buffer::{ReadBuffer, TaskRequest};
 use super::needs::sequential_parts;
 use super::order::{Load, ReadOrder, ReadPriority, SampleRead};
 use super::range::{Grouping, ReadRange};
@@ -35,7 +35,7 @@ pub(super) struct SegmentOrder {
 }
 
 impl ReadOrder for SegmentOrder {
-    fn locate(&self, tasks: &[Asking]) -> Vec<Vec<SampleRead>> {
+    fn locate(&self, tasks: &[TaskRequest]) -> Vec<Vec<SampleRead>> {
         let round = self.requests.fetch_add(1, Ordering::Relaxed);
         let source = self.plan.source();
         let read = |request: SampleRequest| {
