@@ -66,13 +66,13 @@ def _array(_name: str, _folder: Path, _work: Path, epochs: int, _is_small: bool)
     return _epochs(fl.Loader(fl.array(data), batch_size=256, shuffle=True, num_workers=2), epochs)
 
 
-def _schedule(name: str, _folder: Path, _work: Path, _epochs: int, _is_small: bool) -> dict[str, float]:
+def _schedule(name: str, _folder: Path, _work: Path, _count: int, _is_small: bool) -> dict[str, float]:
     command = [sys.executable, "-m", "bench.schedule.one", "feedline", name]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
     return {"cpu": found["cores"] * found["seconds"], "seconds": found["seconds"]}
 
 
-def _share(_name: str, folder: Path, work: Path, _epochs: int, _is_small: bool) -> dict[str, float]:
+def _share(_name: str, folder: Path, work: Path, _count: int, _is_small: bool) -> dict[str, float]:
     from bench.share.jobs import Job, node, run
 
     with node(work) as serving:
@@ -122,7 +122,10 @@ def _run(name: str, folder: Path, installed: Installed, epochs: int, before: Seq
     command = [*before, sys.executable, "-m", "bench.wheels", "--child", name, str(folder), str(installed.work)]
     environment = {**os.environ, **installed.environment}
     command += [str(epochs), "small" if before else "whole"]
-    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if ended.returncode:
+        raise SystemExit(f"{name} with {installed.work.name} failed: {harness.reason(ended.stderr)}")
+    return ended
 
 
 def _times(folder: Path, name: str, installed: Installed) -> dict[str, float]:

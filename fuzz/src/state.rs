@@ -6,6 +6,7 @@ use feedline_data::plan::Plan;
 use feedline_data::testing::open;
 use feedline_engine::loader::Loader;
 use feedline_engine::state::{Cursor, SavedState};
+use feedline_order::ShareIndex;
 
 use crate::running;
 
@@ -44,7 +45,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             states.push(Cursor { batches, ..Cursor::default() }.to_state(plan));
             let mut pending = Cursor { batches, ..Cursor::default() }.to_state(plan);
             pending.delivery = feedline_engine::state::Delivery::Any;
-            (pending.rank, pending.pending) = (Some(0), vec![0, 2]);
+            (pending.rank, pending.pending) = (Some(0), vec![ShareIndex(0), ShareIndex(2)]);
             states.push(pending);
         }
     }

@@ -1,13 +1,13 @@
-//! Which numbers of a share have been passed over, as samples are delivered in any order.
+//! Which samples of a share have been passed over, as samples are delivered in any order.
 //!
-//! Always true: the numbers below the greatest delivered one are delivered or missing, so all that is left is the missing
-//! ones and those from there on.
+//! Always true: all samples below the greatest delivered index are delivered or missing, so what is left is the missing ones
+//! and those from there on.
 
 use std::collections::BTreeSet;
 
 use super::{Rest, ShareIndex};
 
-/// The numbers that were passed over.
+/// The samples that were passed over.
 #[derive(Clone, Debug, Default)]
 pub struct Missing {
     delivered: u64,

@@ -89,7 +89,7 @@ impl ArrivalLog {
         Ok(log)
     }
 
-    /// Writes which numbers of the share a batch had. After an error the record may have been cut short: open the log again.
+    /// Writes which samples of the share a batch had. After an error the record may have been cut short: open the log again.
     pub fn write(&mut self, batch: &ArrivedBatch) -> io::Result<()> {
         write_line(&mut self.file, batch)
     }

@@ -21,8 +21,8 @@ use super::watch::{Job, Trainer, watch};
 const WARMS_UP: f64 = 0.3;
 const LEAST_KEPT: u64 = 4;
 
-/// What a job with a change reaches, which gives `usual` samples a second without it. Where samples have to be
-/// kept or indexed first, as many take part as there is time for; shards are made of all. What lies on disk for it is gone thereafter.
+/// Samples per second of a job with a change; without it the job reaches `usual`. If samples have to be cached or indexed first, the
+/// trial uses as many as there is time for. Shards are made of all samples. Files of the trial are removed.
 pub(super) fn reached(
     change: &Change,
     job: Job<'_>,

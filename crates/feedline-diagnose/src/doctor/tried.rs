@@ -55,7 +55,8 @@ pub struct Tried {
 }
 
 impl Diagnosis {
-    /// Tries the remedies of a choice on the job that this is about, which ran for `job.seconds` as a whole. One that cannot be tried is told, and takes nothing from the others.
+    /// Tries remedies on the job that was diagnosed, each for `job.seconds`. A remedy that cannot be tried is reported, and the others
+    /// are tried all the same.
     pub fn try_remedies(
         &self,
         choice: &Choice,

@@ -31,7 +31,7 @@ impl ReadOrder for AsNeeded {
     }
 
     fn has_room(&self, range: &ReadRange, load: &Load) -> bool {
-        // What is needed sooner than all that is here cannot wait for that to be used up.
+        // A range that is needed sooner than everything that is held may exceed the limit: nothing would free memory for it.
         load.bytes.saturating_add(range.target.bytes()) <= self.limit
             || load.soonest.is_none_or(|soonest| soonest >= range.priority)
     }

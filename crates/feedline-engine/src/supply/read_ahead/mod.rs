@@ -5,6 +5,7 @@
 //!
 //! One thread and one buffer do this for every order in which data is read:
 //! - `order.rs` is what an order decides; `as_needed.rs`, `reservoir.rs` and `segments.rs` are the three there are
+//! - `remaining.rs` is the part of a reservoir's walk that is left to read
 //! - `reads.rs` is the thread, `buffer.rs` is what was read and which tasks wait
 //! - `range.rs` groups what lies close together and divides it again
 //! - `needs.rs` is what a sample needs and how it is fetched

@@ -25,7 +25,7 @@ pub(in super::super) trait Needs: Send + Sync + Debug {
     /// Samples to be asked for ahead: half of them under way, half of them here or in preparation.
     fn samples_ahead(&self) -> usize;
 
-    /// What a sample needs; an error if that cannot be said.
+    /// The ranges that a sample needs, or the error with which they cannot be located.
     fn needs(&self, wanted: SampleRequest, reading: Reading) -> Result<Vec<ReadTarget>, StoreError>;
 
     /// Looks again at what was needed, just before it is fetched.

@@ -50,7 +50,7 @@ pub(super) struct ReservoirOrder {
 #[derive(Debug, Default)]
 struct Walk {
     remaining: BTreeMap<Epoch, RemainingReads>,
-    /// Samples of epochs that are not walked yet, which tasks have all the same: they will not be read again.
+    /// Samples of epochs whose walk has not begun, which were read for a task. The walk will not read them again.
     had: HashSet<SampleRequest>,
     /// The last epoch that tasks ask for.
     last_asked: Epoch,
