@@ -74,7 +74,9 @@ def _array(_name: str, _folder: Path, _work: Path, epochs: int, is_small: bool) 
 
 
 def _schedule(name: str, _folder: Path, _work: Path, _count: int, _is_small: bool) -> dict[str, float]:
-    command = [sys.executable, "-m", "bench.schedule.one", "feedline", name]
+    from bench.schedule.loaders import OURS
+
+    command = [sys.executable, "-m", "bench.schedule.one", OURS, name]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
     return {"cpu": found["cores"] * found["seconds"], "seconds": found["seconds"]}
 
