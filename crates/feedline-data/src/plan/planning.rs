@@ -48,7 +48,7 @@ type Kept = Arc<OnceLock<Arc<Planned>>>;
 /// What decides the order.
 #[derive(Debug)]
 enum Basis {
-    /// A rule over costs: those of a table, else of what is known before a run, such as sizes.
+    /// A rule over the costs of samples. They come from a table, or are estimated from file sizes and draws if there is none.
     Rule(OrderRule, Option<Box<Costs>>),
     /// The log of a run in arrival order.
     Log(Logged),

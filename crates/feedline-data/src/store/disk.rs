@@ -49,7 +49,7 @@ fn open_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
-/// A file with what is known of it, if it is a regular one; `name` is how errors call it.
+/// Checks that an opened file is a regular one, and returns it with its metadata. Errors call it `name`.
 fn checked(opened: io::Result<File>, name: &dyn Fn() -> String) -> Result<(File, Metadata), StoreError> {
     let file = opened.map_err(|source| read_error(name(), source))?;
     let meta = file.metadata().map_err(|source| read_error(name(), source))?;
@@ -111,7 +111,7 @@ impl FileObject {
         Ok(Self { file, name, address, version: Version::from(&meta) })
     }
 
-    /// By what it is known to be the same as before.
+    /// Size and modification time, by which a changed file is noticed.
     pub fn version(&self) -> Version {
         self.version
     }

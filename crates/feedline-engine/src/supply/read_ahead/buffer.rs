@@ -191,7 +191,7 @@ impl ReadBuffer {
         true
     }
 
-    /// Takes the parts of a range. Gives those that nobody needs any more.
+    /// Stores the parts of a range that was read. Returns the parts that no task needs any more.
     pub(super) fn put(&mut self, parts: Vec<ReadPart>, range_bytes: u64, complete: &mut Complete) -> Freed {
         self.reads += 1;
         self.read_bytes += range_bytes;

@@ -161,7 +161,7 @@ impl Reads {
         self.ask_again(tasks, Vec::new());
     }
 
-    /// Takes tasks, then forgets those that had these keys.
+    /// Registers tasks, then releases the old entries with these keys.
     fn ask_again(self: &Arc<Self>, tasks: Vec<TaskRequest>, old: Vec<(TaskKey, Vec<SampleRead>)>) {
         let reads = self.order.locate(&tasks);
         let mut complete = Complete::new();

@@ -3,7 +3,8 @@
 //! What is read next follows from the walk, not from the tasks, so a disk seeks only between blocks. `remaining.rs` is what is
 //! left to be read of an epoch.
 //!
-//! Always true: samples held and pending are at most those in the reservoir, those that tasks ask for, and a fixed number ahead.
+//! Always true: the number of samples held or pending is bounded. It is at most the size of the reservoir, plus the samples that tasks
+//! ask for, plus a fixed number read ahead.
 //! Only for a task that is needed sooner than all that are ready a few more are read, so that nothing waits for ever (law 5).
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -86,7 +87,7 @@ impl ReservoirOrder {
         task.positions(&self.plan).map(move |position| turn(walk.turn_at(position)))
     }
 
-    /// Begins the walks of epochs that are asked for: the first where the stream stands, those that follow at their beginning.
+    /// Opens the epochs of the tasks. The first epoch starts at the stream's current turn, later ones at their first turn.
     fn open_epochs(&self, tasks: &[TaskRequest]) {
         let epochs: BTreeSet<Epoch> = tasks.iter().map(|asking| asking.task.course().epoch).collect();
         let mut last = self.lock().remaining.last_key_value().map(|(epoch, _)| *epoch);
