@@ -50,16 +50,13 @@ def _epochs(loader: Iterable[Any], count: int) -> dict[str, float]:
 def _pictures(name: str, folder: Path, work: Path, epochs: int, is_small: bool) -> dict[str, float]:
     import feedline as fl
     from bench.peers.feedline import loader_of
-    from bench.pipeline import SIDE
-    from feedline import ops
 
     if name == "pixels":
         return _epochs(loader_of(fl.tar(str(work / "pixels" / "*.tar"))), epochs)
     source = fl.folder(str(folder))
     if is_small:
         few = source.subset(range(min(SMALL, len(source))))
-        chain = [ops.DecodeImage(), ops.RandomResizedCrop(SIDE), ops.RandomHorizontalFlip(), ops.Normalize()]
-        return _epochs(fl.Loader(few, chain, batch_size=4, shuffle=True, **SMALL_OPTIONS), epochs)
+        return _epochs(loader_of(few, batch_size=4, **SMALL_OPTIONS), epochs)
     return _epochs(loader_of(source, seek_index="auto" if name == "index" else "never"), epochs)
 
 

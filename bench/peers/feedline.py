@@ -26,7 +26,7 @@ def loader_of(source: Any, **options: Any) -> Any:
     from feedline import ops
 
     chain = [ops.DecodeImage(), ops.RandomResizedCrop(SIDE), ops.RandomHorizontalFlip(), ops.Normalize()]
-    return fl.Loader(source, chain, batch_size=BATCH, shuffle=True, num_workers=WORKERS, **options)
+    return fl.Loader(source, chain, shuffle=True, **{"batch_size": BATCH, "num_workers": WORKERS, **options})
 
 
 def endless(loader: Any) -> Iterator[Any]:

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use feedline_data::plan::Plan;
 
-use super::buffer::{ReadBuffer, TaskRequest};
+use super::buffer::TaskRequest;
 use super::order::{Load, ReadOrder, SampleRead};
 use super::range::{Grouping, ReadRange};
 
@@ -26,10 +26,6 @@ impl ReadOrder for AsNeeded {
         tasks.iter().map(reads).collect()
     }
 
-    fn next_chunk(&self, buffer: &mut ReadBuffer, _is_idle: bool) -> Vec<SampleRead> {
-        buffer.take_announced()
-    }
-
     fn has_room(&self, range: &ReadRange, load: &Load) -> bool {
         // A range that is needed sooner than everything that is held may exceed the limit: nothing would free memory for it.
         load.bytes.saturating_add(range.target.bytes()) <= self.limit
@@ -38,9 +34,5 @@ impl ReadOrder for AsNeeded {
 
     fn grouping(&self) -> Grouping {
         Grouping::Random
-    }
-
-    fn shown_size(&self) -> Option<u64> {
-        None
     }
 }

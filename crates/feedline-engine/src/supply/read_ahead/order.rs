@@ -55,8 +55,11 @@ pub(super) trait ReadOrder: Debug + Send + Sync {
         true
     }
 
-    /// The samples to plan next, which are pending. `is_idle` says that all ranges planned before have begun.
-    fn next_chunk(&self, buffer: &mut ReadBuffer, is_idle: bool) -> Vec<SampleRead>;
+    /// The samples to plan next, which are pending: by default those that tasks ask for. `is_idle` says that all ranges planned before
+    /// have begun.
+    fn next_chunk(&self, buffer: &mut ReadBuffer, _is_idle: bool) -> Vec<SampleRead> {
+        buffer.take_announced()
+    }
 
     /// An epoch that has to be opened before more is read.
     fn next_epoch(&self) -> Option<Epoch> {
@@ -80,5 +83,7 @@ pub(super) trait ReadOrder: Debug + Send + Sync {
     fn grouping(&self) -> Grouping;
 
     /// Samples that are meant to be held, where that is shown to the user.
-    fn shown_size(&self) -> Option<u64>;
+    fn shown_size(&self) -> Option<u64> {
+        None
+    }
 }

@@ -7,7 +7,7 @@ use feedline_data::plan::Plan;
 use feedline_order::{Epoch, Occurrence, Ordinal, SampleRequest, Segments};
 
 use super::super::{LocalSupply, Reading};
-use super::buffer::{ReadBuffer, TaskRequest};
+use super::buffer::TaskRequest;
 use super::needs::sequential_parts;
 use super::order::{Load, ReadOrder, ReadPriority, SampleRead};
 use super::range::{Grouping, ReadRange};
@@ -43,10 +43,6 @@ impl ReadOrder for SegmentOrder {
             SampleRead { request, reading: Reading::Trimmed, priority, step: None }
         };
         tasks.iter().map(|asking| asking.task.wanted(&self.plan).into_iter().map(read).collect()).collect()
-    }
-
-    fn next_chunk(&self, buffer: &mut ReadBuffer, _is_idle: bool) -> Vec<SampleRead> {
-        buffer.take_announced()
     }
 
     /// Beyond the limit nothing is read while threads have something to do (law 5).
