@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,8 @@ from bench import harness
 CALLGRIND = ("valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null")
 TARGET = {"cpu": 1.03, "instructions": 1.02}
 """What a change that is not about speed may cost."""
+SIDE_BY_SIDE = 6
+"""Pairs of a schedule that run at the same time: a run uses a thirtieth of a core and sleeps for a minute."""
 REPEATS = {"index": 4, "region": 3, "pixels": 8, "array": 20}
 """Epochs that count."""
 SMALL, SMALL_REPEATS = 60, {"index": 8, "array": 30}
@@ -153,11 +156,14 @@ def _instructions(folder: Path, name: str, installed: Installed) -> dict[str, fl
 
 def _compare(name: str, measure: Callable[[str, Installed], dict[str, float]], wheels: Wheels, pairs: int) -> Any:
     """Measure old and new in turn; give the medians of the ratios."""
-    runs: list[list[dict[str, float]]] = []
-    for pair in range(pairs):
+
+    def one(pair: int) -> list[dict[str, float]]:
         # The second of a pair finds a warmer machine: each wheel is second in every other pair.
         turn = -1 if pair % 2 else 1
-        runs.append([measure(name, wheel) for wheel in wheels[::turn]][::turn])
+        return [measure(name, wheel) for wheel in wheels[::turn]][::turn]
+
+    with ThreadPoolExecutor(SIDE_BY_SIDE if WORKLOADS[name] is _schedule else 1) as pool:
+        runs = list(pool.map(one, range(pairs)))
     ratios = {what: statistics.median(new[what] / old[what] for old, new in runs) for what in runs[0][0]}
     told = ", ".join(f"{what} {ratio:.3f}" for what, ratio in ratios.items())
     print(f"{name:12} new / old: {told} ({len(runs)} pairs)", flush=True)

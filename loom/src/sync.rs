@@ -4,8 +4,24 @@ use std::sync::atomic::AtomicBool as Flag;
 use std::time::Duration;
 
 pub use loom::sync::atomic::{AtomicBool, Ordering};
-pub use loom::sync::{Arc, Mutex, MutexGuard};
+pub use loom::sync::{Arc, MutexGuard};
 pub use loom::thread::{Thread, current};
+
+/// Loom's mutex with the interface of parking_lot's: no lock is poisoned.
+#[derive(Debug, Default)]
+pub struct Mutex<T>(loom::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    /// A mutex around a value.
+    pub fn new(value: T) -> Self {
+        Self(loom::sync::Mutex::new(value))
+    }
+
+    /// Waits until no other thread holds it.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap()
+    }
+}
 
 /// Whether time passes: threads that wait do so until they are woken, or until any moment.
 static TIME_PASSES: Flag = Flag::new(false);

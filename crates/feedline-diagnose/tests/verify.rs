@@ -8,8 +8,8 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 
 use feedline_codec::Simd;
@@ -22,6 +22,7 @@ use feedline_data::testing::{open, write_pictures};
 use feedline_diagnose::verify::{Counterexample, Extent, Verdict, Verification, VerifyError, Watch, verify};
 use feedline_engine::machine::Machine;
 use feedline_order::{Draw, Ordinal, Rank, SampleId};
+use parking_lot::Mutex;
 
 const OPS: &str = "[[ops]]\nop = \"DecodeImage\"\n[[ops]]\nop = \"RandomResizedCrop\"\nsize = 16\n\
      [[ops]]\nop = \"RandomHorizontalFlip\"\n[[ops]]\nop = \"Normalize\"\n";
@@ -421,7 +422,7 @@ fn law_4_bytes_that_differ_after_a_resume_are_found_out() {
     // Sound in all configurations before, which prepare each sample seven times, and in none behind.
     let made: Mutex<HashMap<u64, u32>> = Mutex::default();
     let wears_out = op("WearsOut", move |byte, draw, _| {
-        let mut made = made.lock().unwrap();
+        let mut made = made.lock();
         let times = made.entry(draw.bits(0)).or_default();
         *times += 1;
         if *times > 7 { byte.wrapping_add(*times as u8) } else { byte }

@@ -1,7 +1,9 @@
 //! Things that several have in common, by key: started by the first, gone with the last.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// Each is locked while it is started, so that those who come together get the same.
 type Entry<T> = Arc<Mutex<Weak<T>>>;
@@ -18,16 +20,16 @@ impl<T> Default for Kept<T> {
 
 impl<T> Kept<T> {
     fn lock(&self) -> MutexGuard<'_, HashMap<u128, Entry<T>>> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         // Those that are being started are locked.
-        known.retain(|_, one| one.try_lock().map_or(true, |one| one.strong_count() > 0) || Arc::strong_count(one) > 1);
+        known.retain(|_, one| one.try_lock().is_none_or(|one| one.strong_count() > 0) || Arc::strong_count(one) > 1);
         known
     }
 
     /// All that are in use.
     pub fn live(&self) -> Vec<(u128, Arc<T>)> {
         let known: Vec<_> = self.lock().iter().map(|(key, one)| (*key, Arc::clone(one))).collect();
-        let upgrade = |one: Entry<T>| one.try_lock().ok().and_then(|one| one.upgrade());
+        let upgrade = |one: Entry<T>| one.try_lock().and_then(|one| one.upgrade());
         known.into_iter().filter_map(|(key, one)| Some((key, upgrade(one)?))).collect()
     }
 
@@ -39,7 +41,7 @@ impl<T> Kept<T> {
     /// The one with a key, started if nobody uses it.
     pub fn get<E>(&self, key: u128, start: impl FnOnce() -> Result<T, E>) -> Result<Arc<T>, E> {
         let entry = Arc::clone(self.lock().entry(key).or_default());
-        let mut entry = entry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entry = entry.lock();
         if let Some(one) = entry.upgrade() {
             return Ok(one);
         }

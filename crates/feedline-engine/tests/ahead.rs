@@ -5,8 +5,8 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use feedline_engine::loader::{Loader, Next};
 use feedline_engine::machine::Machine;
 use feedline_engine::testing::{collect, take};
 use feedline_order::{Epoch, SampleId};
+use parking_lot::Mutex;
 
 const SAMPLES: u64 = 200;
 const SAMPLE_BYTES: u64 = 100;
@@ -66,7 +67,7 @@ impl Remote for FarObject {
         let number = peer.begun.fetch_add(1, Ordering::Relaxed);
         let sample = range.start / STRIDE;
         if peer.never_answers {
-            peer.kept.lock().unwrap().push(Box::new(done));
+            peer.kept.lock().push(Box::new(done));
         } else {
             let waiting = peer.waiting.fetch_add(1, Ordering::Relaxed) + 1;
             peer.most_waiting.fetch_max(waiting, Ordering::Relaxed);

@@ -44,11 +44,11 @@ struct Disturbed {
 
 /// Takes what the local supply has ready.
 #[derive(Default)]
-struct Taken(std::sync::Mutex<Vec<Task>>);
+struct Taken(parking_lot::Mutex<Vec<Task>>);
 
 impl Ready for Taken {
     fn ready(&self, tasks: Vec<Task>) {
-        self.0.lock().unwrap().extend(tasks);
+        self.0.lock().extend(tasks);
     }
 }
 
@@ -56,7 +56,7 @@ impl Supply for Disturbed {
     fn request(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
         let taken = Arc::new(Taken::default());
         self.local.request(tasks, &(Arc::clone(&taken) as Arc<dyn Ready>));
-        let mut tasks = std::mem::take(&mut *taken.0.lock().unwrap());
+        let mut tasks = std::mem::take(&mut *taken.0.lock());
         let half = tasks.split_off(tasks.len() / 2);
         for mut tasks in [half, tasks] {
             let (ready, disturbance) = (Arc::clone(ready), Arc::clone(&self.disturbance));

@@ -3,8 +3,6 @@
 //! In: dropped slabs. Out: open slabs. Always true: at most `spare` allocations wait here; the pool never waits and never
 //! refuses, the engine's budget decides how many slabs are open.
 
-use std::sync::PoisonError;
-
 use crate::sync::{Arc, Mutex};
 use crate::{Allocation, OpenSlab, SlabLayout};
 
@@ -46,7 +44,7 @@ impl Pool {
 
     /// Bytes that wait for use.
     pub fn spare_bytes(&self) -> usize {
-        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).len() * self.0.layout.total_bytes()
+        self.0.waiting.lock().len() * self.0.layout.total_bytes()
     }
 }
 
@@ -57,11 +55,11 @@ impl PoolInner {
     }
 
     fn take(&self) -> Option<Allocation> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop()
+        self.waiting.lock().pop()
     }
 
     pub(crate) fn put_back(&self, memory: Allocation) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         if waiting.len() < self.spare {
             waiting.push(memory);
         }

@@ -9,9 +9,10 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::{io, process};
 
+use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 
 use crate::view::{FileId, Mapping, View};
@@ -56,7 +57,7 @@ impl Views {
     pub fn view(self: &Arc<Self>, memory: &OwnedFd, len: usize) -> io::Result<View> {
         self.sort_out();
         let stat = rustix::fs::fstat(memory)?;
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         let kept = waiting.mappings.remove(&(stat.st_dev, stat.st_ino)).map(|(mapping, _)| mapping);
         let kept = kept.filter(|mapping| mapping.len() == len);
         waiting.views += 1;
@@ -76,15 +77,15 @@ impl Views {
         if self.process != process::id() {
             return drop(mapping);
         }
-        self.returned.lock().unwrap_or_else(PoisonError::into_inner).push(mapping);
+        self.returned.lock().push(mapping);
     }
 
     /// Keeps those of the returned mappings that may be used again, and frees the others.
     pub fn sort_out(&self) {
-        let returned = std::mem::take(&mut *self.returned.lock().unwrap_or_else(PoisonError::into_inner));
+        let returned = std::mem::take(&mut *self.returned.lock());
         for mapping in returned {
             if self.is_as_in_memory(&mapping).unwrap_or(false) {
-                let mut waiting = self.lock();
+                let mut waiting = self.waiting.lock();
                 let came = waiting.views;
                 let before = waiting.mappings.insert(mapping.file, (mapping, came));
                 drop(waiting);
@@ -112,10 +113,6 @@ impl Views {
             }
         }
         Ok(true)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -175,7 +172,7 @@ mod tests {
             unsafe { address.write(99) };
             drop(view);
             views.sort_out();
-            assert!(views.lock().mappings.is_empty());
+            assert!(views.waiting.lock().mappings.is_empty());
             let (_, bytes) = look(views.view(shared.fill(2), LEN).unwrap());
             assert!(bytes.iter().all(|&byte| byte == 2), "{place}");
         }
@@ -189,7 +186,7 @@ mod tests {
         assert_ne!(first.start(), second.start());
         drop((first, second));
         views.sort_out();
-        assert_eq!(views.lock().mappings.len(), 1);
+        assert_eq!(views.waiting.lock().mappings.len(), 1);
         drop(views);
     }
 
@@ -201,7 +198,7 @@ mod tests {
             drop(views.view(shared.fill(1), LEN).unwrap());
         }
         views.sort_out();
-        let count = views.lock().mappings.len();
+        let count = views.waiting.lock().mappings.len();
         assert!(count <= MOST_WAITING + 2, "{count} mappings");
     }
 

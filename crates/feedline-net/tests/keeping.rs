@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier};
 
 use feedline_data::batch::{Batch, FieldData};
 use feedline_data::plan::Plan;
@@ -12,6 +12,7 @@ use feedline_engine::loader::{Connect, Loader, LocalFeed};
 use feedline_engine::machine::Machine;
 use feedline_order::Epoch;
 use jobs::{SAMPLES, attach, attach_at, check_all_once, epoch, ids, next, node, node_of, plan};
+use parking_lot::Mutex;
 
 mod jobs;
 
@@ -125,7 +126,7 @@ fn law_5_plans_that_come_at_once_get_no_more_memory_than_there_is() {
                     // Those that come too late are turned away.
                     let Ok(loader) = attach_at(node.path(), plan, None) else { return };
                     drop(epoch(&loader));
-                    loaders.lock().unwrap().push(loader);
+                    loaders.lock().push(loader);
                 });
             }
         });

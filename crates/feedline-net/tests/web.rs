@@ -4,7 +4,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use feedline_data::plan::Registry;
 use feedline_data::source::Opener;
 use feedline_data::store::{Store, StoreError, fetch_waiting, read_ranges};
 use feedline_net::object::register_patient;
+use parking_lot::Mutex;
 
 const RETRY_TIME: Duration = Duration::from_millis(700);
 
@@ -47,7 +48,7 @@ impl Server {
         if self.is_silent.load(Ordering::Relaxed) {
             return None;
         }
-        let content = self.content.lock().unwrap().clone();
+        let content = self.content.lock().clone();
         let range =
             headers.iter().find_map(|line| line.to_lowercase().strip_prefix("range: bytes=").map(str::to_owned));
         let is_known = request.contains(" /folder/file ");
@@ -96,7 +97,7 @@ fn wholes_ranges_and_what_is_missing() {
 fn an_object_of_another_length_is_refused_where_there_are_no_tags() {
     let server = Server::start(vec![1; 1000]);
     let object = server.store().open("file").unwrap();
-    *server.content.lock().unwrap() = vec![2; 999];
+    *server.content.lock() = vec![2; 999];
     let error = object.read_at(10, &mut [0; 10]).unwrap_err().to_string();
     assert!(error.contains("it has 999 bytes, and had 1000; open the source again"), "{error}");
 }

@@ -13,9 +13,10 @@
 
 use std::num::NonZero;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use lru::LruCache;
+use parking_lot::Mutex;
 
 use super::blocks::{Blocks, ShuffledBlocks};
 use super::interleave::Interleave;
@@ -123,11 +124,11 @@ impl ReservoirEpoch {
         let stretch = self.rule.stretch(rank);
         let len = (TOGETHER * stretch.size).max(FEWEST_TOGETHER);
         let number = turn.0 / len;
-        let kept = self.pieces.lock().unwrap_or_else(PoisonError::into_inner).get(&(rank, number)).cloned();
+        let kept = self.pieces.lock().get(&(rank, number)).cloned();
         let piece = kept.unwrap_or_else(|| {
             // Without the lock: two that look at once find the same.
             let piece = Arc::new(self.steps(&stretch, number * len..((number + 1) * len).min(stretch.samples)));
-            let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut pieces = self.pieces.lock();
             pieces.put((rank, number), Arc::clone(&piece));
             piece
         });

@@ -3,7 +3,9 @@
 //! In: an epoch and a position. Out: a [`Visit`]. What is *not* done here: dividing positions over ranks ([`super::Share`]).
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::random::{Purpose, StreamKey, below};
 use super::sampler::{self, AliasTable, Drawn};
@@ -189,7 +191,7 @@ impl Rule {
 
 /// What is kept of an epoch, of which there are at most `most`; made if it is not.
 fn kept<T>(kept: &Mutex<VecDeque<(Epoch, Arc<T>)>>, most: usize, epoch: Epoch, make: impl FnOnce() -> T) -> Arc<T> {
-    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut kept = kept.lock();
     if let Some((_, found)) = kept.iter().find(|(of, _)| *of == epoch) {
         return Arc::clone(found);
     }

@@ -1,6 +1,6 @@
 //! The doctor for Python: a step that is a function.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use feedline_cli::doctor::{FormatCost, formats, html, trace, words};
 use feedline_data::batch::Batch;
@@ -11,6 +11,7 @@ use feedline_diagnose::doctor::{
     Told, Trainer, Tried, WorkerProcesses,
 };
 use feedline_engine::machine::Machine;
+use parking_lot::Mutex;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use serde::Serialize;
@@ -82,34 +83,28 @@ impl Diagnosis {
         logging::hand_over(py)?;
         let tried = tried.map_err(|error| trainer.raised(py, error))?;
         let data = convert::to_python(py, &tried)?;
-        self.tried().push(tried);
+        self.tried.lock().push(tried);
         Ok(data)
     }
 
     /// All of it as plain data.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        convert::to_python(py, &Data { found: &self.found, tried: &self.tried(), formats: &self.formats })
+        convert::to_python(py, &Data { found: &self.found, tried: &self.tried.lock(), formats: &self.formats })
     }
 
     /// All of it in words.
     fn text(&self) -> String {
-        words(&self.found, &self.tried(), &self.formats)
+        words(&self.found, &self.tried.lock(), &self.formats)
     }
 
     /// A page that needs nothing else.
     fn html(&self) -> String {
-        html(&self.found, &self.tried(), &self.formats)
+        html(&self.found, &self.tried.lock(), &self.formats)
     }
 
     /// The life of batches as a trace for Perfetto or Chrome.
     fn trace(&self) -> String {
         trace(&self.found.life)
-    }
-}
-
-impl Diagnosis {
-    fn tried(&self) -> MutexGuard<'_, Vec<Tried>> {
-        self.tried.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

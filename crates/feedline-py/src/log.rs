@@ -1,11 +1,11 @@
 //! The batch log of a loader: when each batch was asked for, ready and received, and how long the trainer worked on it.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use feedline_diagnose::doctor::BatchTime;
+use parking_lot::Mutex;
 
 /// Batches that are kept.
 const MOST_BATCHES: usize = 1 << 14;
@@ -26,7 +26,7 @@ struct Kept {
 impl BatchLog {
     /// A trainer asks for a batch, so it is done with the last one.
     pub(crate) fn asked(&self, iteration: u64, now: Instant) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         let last = kept.under_work.remove(&thread::current().id());
         // What comes behind an iteration that was left early is no step.
         if let Some((since, batch)) = last.filter(|(_, batch)| batch.epoch == iteration) {
@@ -43,13 +43,13 @@ impl BatchLog {
     pub(crate) fn received(&self, iteration: u64, samples: u64, [asked, ready, received]: [Instant; 3]) {
         let (wait_ms, hand_over_ms) = (ms(ready - asked), ms(received - ready));
         let batch = BatchTime { epoch: iteration, wait_ms, hand_over_ms, step_ms: 0.0, samples };
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         kept.under_work.insert(thread::current().id(), (received, batch));
     }
 
     /// All that is kept, in the order in which work on it was done, and the seconds of all that ever was.
     pub(crate) fn batches(&self) -> (Vec<BatchTime>, f64) {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.0.lock();
         (kept.batches.iter().copied().collect(), kept.total_ms / 1e3)
     }
 }

@@ -5,8 +5,9 @@
 
 use std::collections::VecDeque;
 use std::fmt::{Debug, Write as _};
-use std::sync::{Mutex, Once};
+use std::sync::Once;
 
+use parking_lot::Mutex;
 use pyo3::prelude::*;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -30,7 +31,7 @@ pub(crate) fn install() {
 /// Hands collected events to Python's logging.
 pub(crate) fn hand_over(py: Python<'_>) -> PyResult<()> {
     // Tried, not waited for: after a fork the lock may be held by a thread that does not exist.
-    let Ok(mut waiting) = EVENTS.try_lock() else { return Ok(()) };
+    let Some(mut waiting) = EVENTS.try_lock() else { return Ok(()) };
     let events = std::mem::take(&mut *waiting);
     drop(waiting);
     if events.is_empty() {
@@ -67,7 +68,7 @@ impl Subscriber for Bridge {
             Level::INFO => 20,
             _ => 10,
         };
-        let Ok(mut events) = EVENTS.try_lock() else { return };
+        let Some(mut events) = EVENTS.try_lock() else { return };
         if events.len() == KEPT {
             events.pop_front();
         }

@@ -3,18 +3,19 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process;
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use feedline_data::memory::{LocalRanks, MachineShare};
 use feedline_engine::machine::Machine;
+use parking_lot::Mutex;
 use pyo3::prelude::*;
 
 /// Loaders that iterate in a process, by its number: they divide its cores and memory. A forked child begins anew.
 static ITERATING: Mutex<Option<(u32, Arc<AtomicUsize>)>> = Mutex::new(None);
 
 fn iterating() -> Arc<AtomicUsize> {
-    let mut kept = ITERATING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut kept = ITERATING.lock();
     let own = kept.take().filter(|(process, _)| *process == process::id());
     Arc::clone(&kept.insert(own.unwrap_or_else(|| (process::id(), Arc::default()))).1)
 }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::process;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use feedline_data::failure::chain;
 use feedline_net::http::{HttpServer, Numbers as _};
 use feedline_net::loader::{LoaderStats, MetricsError, serve};
+use parking_lot::Mutex;
 use pyo3::prelude::*;
 
 use crate::errors::raise;
@@ -65,7 +65,7 @@ impl Metrics {
     fn close(&self, py: Python<'_>) {
         if self.is_here() {
             self.descriptor.store(CLOSED, Ordering::Relaxed);
-            py.detach(|| drop(self.server.lock().unwrap_or_else(PoisonError::into_inner).take()));
+            py.detach(|| drop(self.server.lock().take()));
         }
     }
 }
@@ -78,7 +78,7 @@ impl Metrics {
 
 impl Drop for Metrics {
     fn drop(&mut self) {
-        let Some(server) = self.server.get_mut().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        let Some(server) = self.server.get_mut().take() else { return };
         if self.is_here() {
             let mut left = Some(server);
             let closed = Python::try_attach(|py| py.detach(|| drop(left.take())));

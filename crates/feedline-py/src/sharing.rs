@@ -3,8 +3,8 @@
 //! Always true: to attach may take as long as a node takes to open the plan, but Ctrl-C ends the wait within a moment.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use feedline_data::plan::Plan;
@@ -15,6 +15,7 @@ use feedline_engine::machine::Machine;
 use feedline_engine::metrics::Metrics;
 use feedline_engine::state::{Received, Ride};
 use feedline_net::node::{AttachError, NodeBatches, NodeFeed, attach_or_start};
+use parking_lot::Mutex;
 use pyo3::prelude::*;
 
 use crate::signals::SIGNAL_CHECK;
@@ -62,7 +63,7 @@ impl Way {
 
     /// Raises what a signal raised while the loader waited for the node.
     pub(crate) fn check_interrupt(&self) -> PyResult<()> {
-        self.raised.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
+        self.raised.lock().take().map_or(Ok(()), Err)
     }
 
     /// Attaches in another thread, so that signals are heard meanwhile. One that is left alone ends by itself.
@@ -92,7 +93,7 @@ impl Way {
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if let Some(raised) = Python::try_attach(|py| py.check_signals().err()).flatten() {
-                *self.raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(raised);
+                *self.raised.lock() = Some(raised);
                 return Err(failed("interrupted".to_owned()));
             }
         }

@@ -18,9 +18,11 @@ mod table;
 mod times;
 mod workload;
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 pub use file::CostFile;
 pub use fit::Fit;
@@ -201,7 +203,7 @@ impl Costs {
     /// What is known of all samples together, but for the last few.
     pub fn spread(&self) -> Spread {
         let samples = self.samples.load(Ordering::Relaxed);
-        let mut known = self.spread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.spread.lock();
         match *known {
             Some((spread, of)) if samples - of < SPREAD_EVERY.min(of / 4 + 1) => spread,
             _ => {

@@ -1,7 +1,8 @@
 //! What one stage takes: the loading of samples, or one op.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::fit::Fit;
 use super::mean::Mean;
@@ -41,7 +42,7 @@ impl Stage {
 
     /// Books what it took for a sample of some size.
     pub(super) fn learn(&self, effort: Effort, size: Size, time: Duration) {
-        let mut fits = self.0[effort as usize].by_size.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fits = self.0[effort as usize].by_size.lock();
         for (fit, number) in fits.iter_mut().zip(size.numbers()) {
             if let Some(number) = number {
                 fit.add(number as f64, time.as_nanos() as f64);
@@ -59,7 +60,7 @@ impl Stage {
             seen => seen,
         };
         let taken = &self.0[effort as usize];
-        let fits = taken.by_size.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = taken.by_size.lock();
         let telling = fits.iter().zip(size.numbers()).filter_map(|(fit, number)| Some((fit, number?)));
         let best = telling.max_by(|(a, _), (b, _)| a.explained().total_cmp(&b.explained()));
         let nanos = best.and_then(|(fit, number)| fit.predict(number as f64));

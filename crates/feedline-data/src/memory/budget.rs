@@ -10,8 +10,10 @@
 //! that is not due waits for a moment only, then gives up its thread, which may be needed for one that is.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::{Cancel, Cancelled, MachineShare, NoMemory};
 
@@ -123,43 +125,43 @@ impl Budget {
 
     /// A number for a run, greater than those of all runs before.
     pub fn number_run(&self) -> u64 {
-        let mut account = self.lock();
+        let mut account = self.account.lock();
         account.runs += 1;
         account.runs
     }
 
     /// Says which batch the consumer needs next.
     pub fn set_front(&self, front: BatchNeed) {
-        self.lock().fronts.insert(front.0, front.1);
+        self.account.lock().fronts.insert(front.0, front.1);
         self.released.notify_all();
     }
 
     /// Says that a run has ended.
     pub fn end_run(&self, run: u64) {
-        self.lock().fronts.remove(&run);
+        self.account.lock().fronts.remove(&run);
         self.released.notify_all();
     }
 
     /// Whether a batch of `bytes` may be opened ahead: a quarter of the budget stays for samples in preparation.
     pub fn has_room_ahead(&self, bytes: u64) -> bool {
         let limit = self.limit();
-        self.lock().used.saturating_add(bytes).saturating_add(limit / 4) <= limit
+        self.account.lock().used.saturating_add(bytes).saturating_add(limit / 4) <= limit
     }
 
     /// Books bytes for [`super::HeldBytes`].
     pub(super) fn hold(&self, bytes: u64) {
-        self.lock().take(bytes);
+        self.account.lock().take(bytes);
     }
 
     /// Returns bytes that were held.
     pub(super) fn release(&self, bytes: u64) {
-        self.lock().used -= bytes;
+        self.account.lock().used -= bytes;
         self.released.notify_all();
     }
 
     /// Begins the preparation of the sample in `slot` of a batch.
     pub fn begin(self: &Arc<Self>, batch: BatchNeed, slot: usize, patience: Patience) -> Working {
-        let mut account = self.lock();
+        let mut account = self.account.lock();
         account.tickets += 1;
         let ticket = (batch, slot, account.tickets);
         account.active.insert(ticket, Active::default());
@@ -168,12 +170,8 @@ impl Budget {
 
     /// The account in numbers.
     pub fn snapshot(&self) -> BudgetSnapshot {
-        let account = self.lock();
+        let account = self.account.lock();
         BudgetSnapshot { limit: self.limit(), used: account.used, peak: account.peak }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Account> {
-        self.account.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -225,7 +223,7 @@ pub struct Working {
 impl Working {
     /// Takes `bytes` more: of what was granted, else of what is free, else by waiting if the sample holds nothing yet.
     pub(crate) fn reserve(&self, bytes: u64, cancel: &Cancel) -> Result<Duration, NoMemory> {
-        let mut account = self.budget.lock();
+        let mut account = self.budget.account.lock();
         let entry = account.entry(self.ticket);
         let (granted, needed) = (entry.granted, entry.drawn.saturating_add(bytes));
         if needed <= granted {
@@ -241,13 +239,13 @@ impl Working {
         }
         // Still under the lock: what was free would be gone otherwise, and the sample would wait with what it holds.
         let waited = self.grant_from(account, missing, cancel)?;
-        self.budget.lock().entry(self.ticket).drawn = needed;
+        self.budget.account.lock().entry(self.ticket).drawn = needed;
         Ok(waited)
     }
 
     /// Waits until `bytes` more may be used, to be taken by [`Working::reserve`]; says how long that took.
     pub(crate) fn grant(&self, bytes: u64, cancel: &Cancel) -> Result<Duration, NoMemory> {
-        self.grant_from(self.budget.lock(), bytes, cancel)
+        self.grant_from(self.budget.account.lock(), bytes, cancel)
     }
 
     fn grant_from(
@@ -279,7 +277,7 @@ impl Working {
                 // Another waiter may now be the one that runs alone.
                 self.budget.released.notify_all();
             }
-            account = self.budget.released.wait_timeout(account, CANCEL_POLL).unwrap_or_else(PoisonError::into_inner).0;
+            self.budget.released.wait_for(&mut account, CANCEL_POLL);
         }
         account.take(bytes);
         let entry = account.entry(self.ticket);
@@ -290,7 +288,7 @@ impl Working {
 
     /// Ends the preparation; `kept` bytes of what was granted stay in use, now held by the batch.
     pub(crate) fn end_keeping(self, kept: u64) {
-        let mut account = self.budget.lock();
+        let mut account = self.budget.account.lock();
         let entry = account.entry(self.ticket);
         let missing = kept.saturating_sub(entry.granted);
         entry.granted = entry.granted.saturating_sub(kept);
@@ -300,7 +298,7 @@ impl Working {
 
 impl Drop for Working {
     fn drop(&mut self) {
-        let mut account = self.budget.lock();
+        let mut account = self.budget.account.lock();
         if let Some(active) = account.active.remove(&self.ticket) {
             account.used -= active.granted;
         }

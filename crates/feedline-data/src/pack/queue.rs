@@ -3,8 +3,9 @@
 //! Always true: at most [`MOST_BYTES`] wait here, and the sample that the writer needs next, for which there is always room.
 
 use std::collections::BTreeMap;
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
 
 use super::sample::ReadySample;
 use super::summary::PackError;
@@ -45,7 +46,7 @@ impl Queue {
 
     /// The next sample to be made; none at the end, or if the work is to stop.
     pub(super) fn claim(&self) -> Option<u64> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if self.cancel.is_cancelled() || state.next >= state.end {
             return None;
         }
@@ -56,12 +57,12 @@ impl Queue {
     /// Hands a sample over, once there is room.
     pub(super) fn put(&self, number: u64, made: Result<ReadySample, PackError>) {
         let bytes = made.as_ref().map_or(0, ReadySample::memory_bytes);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while number != state.due && (state.bytes + bytes > MOST_BYTES || state.ready.len() >= MOST_SAMPLES) {
             if self.cancel.is_cancelled() {
                 return;
             }
-            state = self.changed.wait_timeout(state, TURN).unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut state, TURN);
         }
         state.bytes += bytes;
         state.ready.insert(number, made);
@@ -70,9 +71,9 @@ impl Queue {
 
     /// The sample that is due, if it comes within `limit`.
     pub(super) fn take_within(&self, limit: Duration) -> Option<Result<ReadySample, PackError>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if !state.ready.contains_key(&state.due) {
-            state = self.changed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut state, limit);
         }
         let due = state.due;
         let made = state.ready.remove(&due)?;
@@ -80,10 +81,6 @@ impl Queue {
         state.bytes -= made.as_ref().map_or(0, ReadySample::memory_bytes);
         self.changed.notify_all();
         Some(made)
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -126,7 +123,7 @@ mod tests {
                     assert!(waited < 1000, "sample {number} does not come");
                 };
                 assert_eq!(made.name, number.to_string());
-                let bytes = queue.lock().bytes;
+                let bytes = queue.state.lock().bytes;
                 assert!(bytes <= MOST_BYTES + each, "{bytes} bytes wait");
             }
         });

@@ -6,9 +6,10 @@
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use tar::{EntryType, Header};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -214,7 +215,7 @@ impl Syncer {
         let work = move || {
             for file in asked {
                 if let Err(error) = file.sync_data() {
-                    *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    *kept.lock() = Some(error);
                 }
             }
         };
@@ -229,6 +230,6 @@ impl Syncer {
 
     /// An error that was met since the last question; the system tells it to one asker only.
     fn result(&self) -> io::Result<()> {
-        self.error.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
+        self.error.lock().take().map_or(Ok(()), Err)
     }
 }

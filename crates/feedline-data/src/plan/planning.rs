@@ -6,13 +6,14 @@
 
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use feedline_order::{
     Course, Epoch, EpochSequence, OrderReport, Ordinal, Place, Rank, SLOW, SampleRequest, Share, ShareIndex, Tally,
     Turn,
 };
 use lru::LruCache;
+use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::arrival_log::{Logged, MOST_LOG_BYTES, file_of_rank};
@@ -175,7 +176,7 @@ impl Plan {
 
     fn planned(&self, epoch: Epoch, share: &Share) -> Option<Arc<Planned>> {
         let planning = self.planning.as_ref()?;
-        let mut kept = planning.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = planning.kept.lock();
         let planned = Arc::clone(kept.get_or_insert((epoch, share.offset()), Kept::default));
         drop(kept);
         // Without the lock: who is in another epoch does not wait.
@@ -228,7 +229,7 @@ mod tests {
         plan.find_order(&course(0));
         std::thread::scope(|scope| {
             let finding = scope.spawn(|| plan.find_order(&course(1)));
-            let kept = || plan.planning.as_ref().unwrap().kept.lock().unwrap().len();
+            let kept = || plan.planning.as_ref().unwrap().kept.lock().len();
             while kept() < 2 {
                 std::thread::yield_now();
             }

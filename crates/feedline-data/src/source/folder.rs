@@ -6,9 +6,10 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use feedline_order::SampleId;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -75,11 +76,11 @@ impl FolderSource {
         let names = store.list(&|name| {
             let is_picture = has_extension(name, &extensions);
             if !is_picture {
-                beside.lock().unwrap_or_else(PoisonError::into_inner).add(name);
+                beside.lock().add(name);
             }
             is_picture
         })?;
-        let Beside { mut folders, skipped } = beside.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Beside { mut folders, skipped } = beside.into_inner();
         let others = skipped.values().sum::<u64>();
         if names.is_empty() {
             let (root, others, extensions) = (root.to_owned(), others as usize, extensions.join(" "));

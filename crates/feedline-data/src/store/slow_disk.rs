@@ -7,11 +7,12 @@
 //! Nothing here but the clock is simulated. Other machines' stores are throttled likewise: without seeks it is a slow link.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use delegate::delegate;
+use parking_lot::Mutex;
 
 use super::{DiskStore, Names, Object, OpenStore, Peer, Remote, Room, Store, StoreError, Version};
 
@@ -53,7 +54,7 @@ impl SlowDisk {
     /// Queues a read; gives when its bytes are there.
     fn book(&self, address: &str, offset: u64, bytes: u64, now: Instant) -> Instant {
         let transfer = |bytes: f64| Duration::from_secs_f64(bytes / self.speed.bytes_per_second);
-        let mut head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut head = self.head.lock();
         let goes_on = head.place.as_ref().is_some_and(|(object, end)| object == address && *end == offset);
         let begin = if goes_on {
             let buffered = now.checked_sub(transfer(BUFFER_BYTES)).unwrap_or(now);
@@ -158,7 +159,7 @@ pub(super) fn store() -> (&'static str, OpenStore) {
     let open = move |url: &str| -> Result<Arc<dyn Store>, StoreError> {
         let (speed_text, path) = split(url).ok_or_else(|| wrong(url))?;
         let speed = speed(speed_text).ok_or_else(|| wrong(url))?;
-        let mut disks = disks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut disks = disks.lock();
         let disk = disks.get(speed_text).and_then(Weak::upgrade).unwrap_or_else(|| Arc::new(SlowDisk::new(speed)));
         disks.insert(speed_text.to_owned(), Arc::downgrade(&disk));
         Ok(Arc::new(SlowStore::new(Arc::new(DiskStore::below(path)?), disk)))

@@ -3,8 +3,9 @@
 //! In: a function that lists one folder and names the folders in it. Out: what each thread found. The order in which folders
 //! are listed is not fixed, so callers sort.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+
+use parking_lot::{Condvar, Mutex};
 
 use super::StoreError;
 
@@ -41,7 +42,7 @@ pub fn walk<T: Default + Send>(
     list: impl Fn(&WalkFolder, &mut T) -> Result<Vec<WalkFolder>, StoreError> + Sync,
 ) -> Result<Vec<T>, StoreError> {
     let queue = Queue { state: Mutex::default(), changed: Condvar::new() };
-    queue.lock().folders.push(WalkFolder::default());
+    queue.state.lock().folders.push(WalkFolder::default());
     let work = || queue.work(&list);
     thread::scope(|scope| {
         // With fewer threads than wanted, for want of memory, it takes longer.
@@ -67,10 +68,6 @@ struct QueueState {
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn work<T: Default>(
         &self,
         list: &(impl Fn(&WalkFolder, &mut T) -> Result<Vec<WalkFolder>, StoreError> + Sync),
@@ -78,7 +75,7 @@ impl Queue {
         let mut found = T::default();
         while let Some(folder) = self.next() {
             let below = list(&folder, &mut found);
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.busy -= 1;
             // Whoever waits has a folder to list now, or nothing will come any more.
             self.changed.notify_all();
@@ -95,7 +92,7 @@ impl Queue {
 
     /// The next folder; `None` if there is none and nobody can find another.
     fn next(&self) -> Option<WalkFolder> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if state.has_failed || (state.folders.is_empty() && state.busy == 0) {
                 return None;
@@ -104,7 +101,7 @@ impl Queue {
                 state.busy += 1;
                 return Some(folder);
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Tables: how a job scales with consumers and with preparer threads, its steps simulated.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use feedline_data::batch::Batch;
 use feedline_data::plan::Workers;
 use feedline_engine::loader::{Loader, Next};
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::DoctorError;
@@ -128,7 +129,7 @@ fn feed(
         }
     };
     let iteration = Mutex::new(loader.map(Loader::begin).transpose()?);
-    let current = || *iteration.lock().unwrap_or_else(PoisonError::into_inner);
+    let current = || *iteration.lock();
     let consume = || -> Result<(), DoctorError> {
         while !is_over.load(Ordering::Relaxed) {
             let Some((loader, now)) = loader.zip(current()) else {
@@ -140,7 +141,7 @@ fn feed(
                 Ok(Next::NotYet) | Err(feedline_engine::error::Error::Superseded) => {}
                 // Whoever is told first begins the next epoch.
                 Ok(Next::End) => {
-                    let mut iteration = iteration.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut iteration = iteration.lock();
                     if *iteration == Some(now) {
                         *iteration = Some(loader.begin()?);
                     }

@@ -1,13 +1,14 @@
 //! An op of ours at the end of the chain: notes which samples are prepared, and refuses one where that is wanted.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use feedline_data::batch::{FieldTypes, Sample};
 use feedline_data::memory::Workspace;
 use feedline_data::op::{CheckError, On, Op, OpError, PlannedOp};
 use feedline_data::plan::Plan;
 use feedline_order::{Draw, SampleId, SampleRequest};
+use parking_lot::Mutex;
 
 /// The name of the op in failures.
 pub(super) const NAME: &str = "the probe of feedline verify";
@@ -45,7 +46,7 @@ impl Probe {
     /// Whether a sample has been prepared by a plan whose last op this is.
     pub(super) fn has_noted(&self, plan: &Plan, wanted: SampleRequest) -> bool {
         let draw = plan.chain().draw(plan.ops().len() - 1, wanted);
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner).contains(&draw.bits(0))
+        self.noted.lock().contains(&draw.bits(0))
     }
 }
 
@@ -75,7 +76,7 @@ impl Op for Shared {
         if self.0.refused == Some(draw.id()) {
             return Err(OpError::Foreign(Box::new(Refused)));
         }
-        self.0.noted.lock().unwrap_or_else(PoisonError::into_inner).insert(draw.bits(0));
+        self.0.noted.lock().insert(draw.bits(0));
         Ok(())
     }
 }

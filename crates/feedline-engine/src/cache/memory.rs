@@ -4,10 +4,11 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use feedline_data::plan::Fingerprint;
+use parking_lot::RwLock;
 
 use crate::kept::Kept;
 
@@ -44,12 +45,12 @@ impl MemoryShelf {
     }
 
     pub(crate) fn has(&self, id: u64) -> bool {
-        self.records.read().unwrap_or_else(PoisonError::into_inner).contains_key(&id)
+        self.records.read().contains_key(&id)
     }
 
     /// The record of a sample, if it was made from what has this stamp.
     pub(crate) fn get(&self, id: u64, stamp: u64) -> Option<Arc<Vec<u8>>> {
-        let records = self.records.read().unwrap_or_else(PoisonError::into_inner);
+        let records = self.records.read();
         records.get(&id).filter(|record| record.stamp == stamp).map(|record| Arc::clone(&record.bytes))
     }
 
@@ -59,7 +60,7 @@ impl MemoryShelf {
         let bytes = taken(&record);
         let limit = self.limit.load(Ordering::Relaxed);
         let booked = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let mut records = self.records.write().unwrap_or_else(PoisonError::into_inner);
+        let mut records = self.records.write();
         let is_known = records.get(&id).is_some_and(|known| known.stamp == stamp);
         if booked <= limit && !is_known {
             // One that was made from an older file gives way.

@@ -14,11 +14,12 @@ use std::fs::{self, File};
 use std::io::{self, IoSlice, Seek as _, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 use feedline_data::memory::NoMemory;
 use feedline_data::private_files::{Access, CacheFolder, PrivateFolder};
+use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The first bytes of both files; changes when the rest means something else.
@@ -151,7 +152,7 @@ impl Shelf {
     /// Appends a record and returns where it is; `None` if there is no room.
     fn append(&self, mut records: &File, head: &Head, bytes: &[u8]) -> io::Result<Option<u64>> {
         let length = (HEAD + bytes.len()) as u64;
-        let _turn = self.appending.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.appending.lock();
         if self.limit.is_some_and(|limit| records.metadata().map_or(0, |meta| meta.len()) + length > limit) {
             return Ok(None);
         }

@@ -4,8 +4,8 @@
 //! segments. One thread takes what the engine has finished. Dropping it ends everything within a second (law 7).
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use feedline_data::memory::Budget;
 use feedline_data::plan::Plan;
 use feedline_memory::{Pool, Slab};
 use feedline_order::{Epoch, Segments};
+use parking_lot::{Condvar, Mutex};
 
 use super::pace::JobPace;
 use super::ring::Ring;
@@ -144,7 +145,7 @@ impl Carousel {
     pub fn board(&self, ride: &Ride) -> Result<JobId, Error> {
         let (deadline, mut seen) = (Instant::now() + BOARDING, 0);
         let boarded = loop {
-            let has_room = self.inner.lock().ring.has_room_for_job();
+            let has_room = self.inner.state.lock().ring.has_room_for_job();
             let board = |ring: &mut Ring<Content>| ring.has_room_for_job().then(|| ring.board(ride));
             let boarded = if has_room { self.inner.change(board) } else { None };
             let left = deadline.saturating_duration_since(Instant::now());
@@ -165,7 +166,7 @@ impl Carousel {
 
     /// Lets a job off, with all that it has leased.
     pub fn leave(&self, job: JobId) {
-        self.inner.lock().paces.remove(&job);
+        self.inner.state.lock().paces.remove(&job);
         // Who has left may have arrays over what he had: its memory is not used again.
         let held = self.inner.change(|ring| ring.leave(job));
         for content in held {
@@ -182,7 +183,7 @@ impl Carousel {
     pub fn lease_within(&self, job: JobId, timeout: Duration) -> Result<Option<Leased<Content>>, Arc<Error>> {
         let inner = &*self.inner;
         let deadline = Instant::now() + timeout;
-        let mut state = inner.lock();
+        let mut state = inner.state.lock();
         let leased = loop {
             if let Some(failed) = &state.failed {
                 return Err(Arc::clone(failed));
@@ -197,14 +198,14 @@ impl Carousel {
                 // Others may have to give way to one that has nothing to read.
                 drop(state);
                 inner.ask();
-                state = inner.lock();
+                state = inner.state.lock();
                 continue;
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(None);
             }
-            state = inner.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            inner.changed.wait_for(&mut state, left);
         };
         drop(state);
         let positions = inner.segments.positions(leased.portion.segment);
@@ -217,8 +218,9 @@ impl Carousel {
     pub fn wait_change(&self, seen: u64, timeout: Duration) -> u64 {
         let inner = &*self.inner;
         let is_old = |state: &mut State| state.changes == seen;
-        let waited = inner.changed.wait_timeout_while(inner.lock(), timeout, is_old);
-        waited.unwrap_or_else(PoisonError::into_inner).0.changes
+        let mut state = inner.state.lock();
+        inner.changed.wait_while_for(&mut state, is_old, timeout);
+        state.changes
     }
 
     /// Wakes whoever waits for a change.
@@ -244,7 +246,7 @@ impl Carousel {
         // Who takes segments from the engine waits whenever nobody needs one; what counts is how long jobs do.
         engine.stall_seconds = inner.stalls.seconds();
         engine.reservoir = inner.supply.reservoir();
-        let state = inner.lock();
+        let state = inner.state.lock();
         let (live_segments, jobs) = (state.ring.live(), state.ring.jobs().count());
         let leased_segments = state.ring.leased();
         drop(state);
@@ -307,21 +309,17 @@ impl State {
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Changes the ring, and does what follows from it.
     fn change<R>(&self, change: impl FnOnce(&mut Ring<Content>) -> R) -> R {
-        let result = change(&mut self.lock().ring);
+        let result = change(&mut self.state.lock().ring);
         self.ask();
         result
     }
 
     /// Gives jobs segments, and asks the engine for those that have to be produced.
     fn ask(&self) {
-        let asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut state = self.lock();
+        let asking = self.asking.lock();
+        let mut state = self.state.lock();
         let ordered = state.ring.give();
         let now = Instant::now();
         state.asked.extend(ordered.iter().map(|ordered| (ordered.number, now)));
@@ -339,7 +337,7 @@ impl Inner {
     }
 
     fn tell(&self) {
-        self.lock().changes += 1;
+        self.state.lock().changes += 1;
         self.changed.notify_all();
     }
 
@@ -356,7 +354,7 @@ impl Inner {
                         Error::OutOfMemory { bytes } => Error::NoSegment { bytes },
                         other => other,
                     };
-                    self.lock().failed = Some(Arc::new(error));
+                    self.state.lock().failed = Some(Arc::new(error));
                     self.tell();
                     return;
                 }
@@ -374,7 +372,7 @@ impl Inner {
         let samples = batch.len as u64;
         drop(batch);
         let produced = self.produced_samples.fetch_add(samples, Ordering::Relaxed);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some((number, asked)) = state.asked.pop_front() {
             state.ring.publish(number, Content { slab, bad, making: Making { asked, phase } });
         }

@@ -1,11 +1,10 @@
 //! Keeps the order of a stream whose order is decided while the plan runs: in a log, and counted up for a report.
 
-use std::sync::{Mutex, PoisonError};
-
 use feedline_data::cost::Costs;
 use feedline_data::op::Effort;
 use feedline_data::plan::{ArrivalLog, ArrivedBatch, Plan};
 use feedline_order::{Epoch, OrderReport, SLOW, ShareIndex, Tally, Turn};
+use parking_lot::Mutex;
 
 use crate::error::Error;
 use crate::state::Cursor;
@@ -38,7 +37,7 @@ impl ArrivalBook {
         plan: &Plan,
         costs: &Costs,
     ) -> Result<(), Error> {
-        let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut book = self.0.lock();
         book.write(before, indices, plan)?;
         let visits = plan.sequence().epoch(before.epoch);
         if book.next != (before.epoch, before.offset, before.batches) {
@@ -56,7 +55,7 @@ impl ArrivalBook {
 
     /// What was counted of the epoch that was delivered last.
     pub(super) fn report(&self, epoch: Option<Epoch>, plan: &Plan) -> Option<OrderReport> {
-        let book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let book = self.0.lock();
         let is_asked = epoch.is_none_or(|epoch| epoch == book.next.0);
         is_asked.then(|| book.tally.report(plan.max_displacement()))
     }

@@ -4,12 +4,13 @@
 //!
 //! Always true: in an epoch each sample comes once (law 2). A batch that could not be delivered stays the next one.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_data::batch::Batch;
 use feedline_data::plan::{OnError, Plan};
 use feedline_order::Epoch;
+use parking_lot::Mutex;
 
 use super::cutter::{Cutter, Cutting};
 use super::deliverer::{Delivered, Deliverer};
@@ -87,22 +88,14 @@ impl Rider {
             OnError::Skip { .. } => Stuck::TooMany { replaced, epoch: ride.epoch, source },
         })
     }
-
-    fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Deliverer for Rider {
     fn wait_within(&self, timeout: Duration) -> Result<bool, Error> {
-        let _turn = self.turn();
+        let _turn = self.turn.lock();
         let deadline = Instant::now() + timeout;
         loop {
-            let mut progress = self.lock();
+            let mut progress = self.progress.lock();
             self.check(&progress)?;
             let len = self.batch_len(&progress.ride.lock());
             if progress.cutter.has(len)? {
@@ -111,7 +104,7 @@ impl Deliverer for Rider {
             drop(progress);
             let began = Instant::now();
             let next = self.feed.next_within(deadline.saturating_duration_since(began));
-            let mut progress = self.lock();
+            let mut progress = self.progress.lock();
             progress.waited += began.elapsed();
             let Some(segment) = next? else { return Ok(false) };
             let ride = progress.ride.lock();
@@ -126,7 +119,7 @@ impl Deliverer for Rider {
     }
 
     fn take(&self) -> Result<Option<Delivered>, Error> {
-        let mut progress = self.lock();
+        let mut progress = self.progress.lock();
         self.check(&progress)?;
         let shared = progress.ride.clone();
         let mut ride = shared.lock();
@@ -163,8 +156,8 @@ impl Deliverer for Rider {
     }
 
     fn seek(&self, received: &Received) {
-        let _turn = self.turn();
-        let mut progress = self.lock();
+        let _turn = self.turn.lock();
+        let mut progress = self.progress.lock();
         (progress.ride, progress.stuck) = (received.ride().clone(), None);
         progress.cutter.clear();
         // A node that is gone is found out by the next wait.
@@ -172,7 +165,7 @@ impl Deliverer for Rider {
     }
 
     fn queue(&self) -> QueueSnapshot {
-        let ready_batches = self.lock().cutter.samples() / self.plan.settings().batch_size;
+        let ready_batches = self.progress.lock().cutter.samples() / self.plan.settings().batch_size;
         QueueSnapshot { ready_batches, open_batches: ready_batches, ..QueueSnapshot::default() }
     }
 
@@ -186,7 +179,7 @@ impl Deliverer for Rider {
     }
 
     fn close(&self) {
-        let mut progress = self.lock();
+        let mut progress = self.progress.lock();
         progress.is_closed = true;
         progress.cutter.clear();
     }

@@ -8,11 +8,12 @@
 //! delivered; the state says what the consumer has received.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_data::plan::Plan;
 use feedline_order::Epoch;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::arrival_book::ArrivalBook;
 use super::deliverer::{Deliverer, Open};
@@ -143,7 +144,7 @@ impl Loader {
 
     /// Begins an iteration: the epoch of a loaded state or of `set_epoch`, else the one after the last. Starts nothing.
     pub fn begin(&self) -> Result<Iteration, Error> {
-        let _turn = self.turn();
+        let _turn = self.turn.lock();
         let mut progress = self.lock();
         if progress.is_closed {
             return Err(Error::Closed);
@@ -181,7 +182,7 @@ impl Loader {
 
     /// Takes the next batch of an iteration, if it is ready.
     pub fn take(&self, iteration: Iteration) -> Result<Next, Error> {
-        let _turn = self.turn();
+        let _turn = self.turn.lock();
         let Some(run) = self.run_of(iteration)? else { return Ok(Next::End) };
         let delivery = match run.take() {
             Ok(Some(delivery)) => delivery,
@@ -222,7 +223,7 @@ impl Loader {
 
     /// Makes `epoch` the next to run; changes nothing if it is that anyway, else drops prepared work.
     pub fn set_epoch(&self, epoch: Epoch) -> Result<(), Error> {
-        let _turn = self.turn();
+        let _turn = self.turn.lock();
         let mut progress = self.lock();
         if progress.is_closed {
             return Err(Error::Closed);
@@ -244,7 +245,7 @@ impl Loader {
     pub fn load_state(&self, state: &SavedState) -> Result<(), Error> {
         let received = self.lock().received.clone();
         let loaded = received.loaded(state, &self.plan)?;
-        let _turn = self.turn();
+        let _turn = self.turn.lock();
         let mut progress = self.lock();
         progress.go_on_from(loaded);
         progress.iteration.0 += 1;
@@ -253,7 +254,7 @@ impl Loader {
 
     /// Ends an iteration early: its prepared work, memory and threads are freed. The next one starts anew.
     pub fn abandon(&self, iteration: Iteration) {
-        let _turn = self.turn();
+        let _turn = self.turn.lock();
         let run = {
             let mut progress = self.lock();
             if progress.iteration != iteration || progress.stage == Stage::Ended {
@@ -306,7 +307,7 @@ impl Loader {
 
     /// The run that feeds an iteration, started if need be; none if the iteration has ended.
     fn run_of(&self, iteration: Iteration) -> Result<Option<Arc<dyn Deliverer>>, Error> {
-        let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _starting = self.starting.lock();
         let mut progress = self.lock();
         progress.check(iteration)?;
         if progress.stage == Stage::Fresh && self.plan.batches_per_epoch() == 0 {
@@ -358,12 +359,8 @@ impl Loader {
         own(&progress.received, &self.lasting.metrics)
     }
 
-    fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn lock(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.progress.lock()
     }
 }
 

@@ -9,11 +9,11 @@
 //! Always true: with one run nobody waits while there is a core.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::sync::{AtomicBool, Deadline, Mutex, MutexGuard, Ordering, Thread, current};
+use super::sync::{AtomicBool, Deadline, Mutex, Ordering, Thread, current};
 
 /// How long a thread waits for a core at most.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -93,12 +93,8 @@ impl Cores {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn leave(&self, weight: u32) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.busy -= weight;
         while let Some(first) = state.waiting.first_entry() {
             let weight = first.get().weight;
@@ -136,7 +132,7 @@ impl Standing {
     /// Waits for a core while others are more urgent.
     pub fn enter(&self) -> Permit<'_> {
         let (cores, weight) = (&*self.cores, self.weight.load(Ordering::Relaxed));
-        let mut state = cores.lock();
+        let mut state = cores.state.lock();
         if state.waiting.is_empty() && state_has_room(cores.limit, state.busy, weight) {
             state.busy += weight;
             state.level = self.had_from(state.level);
@@ -153,7 +149,7 @@ impl Standing {
             if deadline.park() {
                 continue;
             }
-            let mut state = cores.lock();
+            let mut state = cores.state.lock();
             // It may have got leave just now.
             if state.waiting.remove(&place).is_some() {
                 state.busy += weight;
@@ -193,11 +189,11 @@ mod tests {
     use std::thread;
 
     fn waiting(cores: &Cores) -> usize {
-        cores.lock().waiting.len()
+        cores.state.lock().waiting.len()
     }
 
     fn busy(cores: &Cores) -> u32 {
-        cores.lock().busy
+        cores.state.lock().busy
     }
 
     fn standing_due(cores: &Arc<Cores>, micros: u64) -> Standing {
@@ -263,7 +259,7 @@ mod tests {
         let had = standing.had.load(Ordering::Relaxed);
         assert!((4000..60_000_000).contains(&had), "{had} us");
         drop(cores.standing().enter());
-        assert_eq!(cores.lock().level, 0, "the level is that of the one who went last, when it began");
+        assert_eq!(cores.state.lock().level, 0, "the level is that of the one who went last, when it began");
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 pub(super) use std::sync::atomic::{AtomicBool, Ordering};
-pub(super) use std::sync::{Mutex, MutexGuard};
 pub(super) use std::thread::{Thread, current};
+
+pub(super) use parking_lot::Mutex;
 
 /// Until when a thread waits.
 #[derive(Debug)]

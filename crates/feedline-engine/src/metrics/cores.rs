@@ -6,8 +6,9 @@ use std::fs;
 use std::iter::Sum;
 use std::ops::Add;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 /// Time of threads; none where the system does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,26 +42,22 @@ impl CoreMeter {
     pub fn enter(&self) -> OnCores<'_> {
         let own = fs::read_link("/proc/thread-self").ok();
         let schedule = own.map(|own| Path::new("/proc").join(own).join("schedstat"));
-        self.lock().running.extend(schedule.clone());
+        self.0.lock().running.extend(schedule.clone());
         OnCores { cores: self, schedule }
     }
 
     /// The time of all threads so far.
     pub fn read(&self) -> CoreTime {
         // None of them ends meanwhile.
-        let known = self.lock();
+        let known = self.0.lock();
         known.ended + known.running.iter().map(|schedule| CoreTime::of(schedule)).sum()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for OnCores<'_> {
     fn drop(&mut self) {
         let Some(schedule) = &self.schedule else { return };
-        let mut known = self.cores.lock();
+        let mut known = self.cores.0.lock();
         known.running.retain(|other| other != schedule);
         known.ended = known.ended + CoreTime::of(schedule);
     }
@@ -133,7 +130,7 @@ mod tests {
         });
         let more = cores.read().waited.checked_sub(before.waited).unwrap();
         assert!(more < began.elapsed().checked_sub(WORK).unwrap(), "sleep is no wait for a core: {more:?}");
-        assert!(cores.lock().running.is_empty(), "nobody runs");
+        assert!(cores.0.lock().running.is_empty(), "nobody runs");
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! The counters of a run. All are relaxed atomics: they are read for people, never for decisions about data.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_data::batch::Batch;
 use feedline_data::failure::SampleFailure;
 use feedline_data::plan::Plan;
+use parking_lot::Mutex;
 
 use super::{
     CacheSnapshot, CostMeter, Counter, LoadingMeter, OpMeter, Recorder, SeekSnapshot, StallMeter, ThreadMeter,
@@ -206,7 +207,7 @@ impl Metrics {
             return;
         }
         self.substituted.add(new.len() as u64);
-        let mut kept = self.substitutes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.substitutes.lock();
         for substitute in new {
             if kept.len() == KEPT_SUBSTITUTES {
                 kept.pop_front();
@@ -217,7 +218,7 @@ impl Metrics {
 
     /// How many substitutes were delivered, and the latest of them.
     pub fn substitutes(&self) -> (u64, Vec<Substitute>) {
-        let kept = self.substitutes.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.substitutes.lock();
         (self.substituted.get(), kept.iter().cloned().collect())
     }
 }

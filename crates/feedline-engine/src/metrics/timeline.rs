@@ -6,10 +6,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use feedline_order::{Epoch, SampleId};
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::slot_ref::{BatchSerial, SlotRef};
@@ -161,7 +161,7 @@ impl Recorder {
         let marks = Marks::default();
         let kept =
             Kept { began, most_samples, marks, moves: Vec::new(), last_batch: BatchSerial(0), batches: Vec::new() };
-        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
+        *self.kept.lock() = Some(kept);
         self.has_timeline.store(true, Ordering::Relaxed);
         self.is_on.store(true, Ordering::Relaxed);
         began
@@ -171,7 +171,7 @@ impl Recorder {
     pub fn stop(&self) -> Option<Timeline> {
         self.is_on.store(false, Ordering::Relaxed);
         self.has_timeline.store(false, Ordering::Relaxed);
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let kept = self.kept.lock().take();
         kept.map(Kept::timeline)
     }
 
@@ -186,7 +186,7 @@ impl Recorder {
         if marks.samples.is_empty() {
             return;
         }
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         let Some(kept) = kept.as_mut() else { return *marks = Marks::default() };
         let before = kept.marks.times.len();
         let room = kept.most_samples - kept.marks.samples.len().min(kept.most_samples);
@@ -207,7 +207,7 @@ impl Recorder {
         if !self.has_timeline.load(Ordering::Relaxed) {
             return;
         }
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         let Some(kept) = kept.as_mut() else { return };
         // Behind the last sample that is kept nothing more is.
         if self.is_on() || from.batch <= kept.last_batch {
@@ -223,7 +223,7 @@ impl Recorder {
         if !self.has_timeline.load(Ordering::Relaxed) {
             return;
         }
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         // Batches behind the last sample that is kept are nobody's.
         let Some(kept) = kept.as_mut().filter(|kept| self.is_on() || batch <= kept.last_batch) else { return };
         let delivered = micros(kept.began, Instant::now());

@@ -4,10 +4,10 @@
 //! ended. A sample's bytes have come before its batch is delivered, so the sum of an epoch is complete with its last batch.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 use feedline_data::store::Traffic;
 use feedline_order::Epoch;
+use parking_lot::Mutex;
 
 /// Epochs before the one under way whose sums are kept, because a jump may go back to them.
 const PAST_EPOCHS: usize = 8;
@@ -39,7 +39,7 @@ pub struct TrafficSums {
 impl TrafficMeter {
     /// Books what was fetched for a sample of an epoch.
     pub fn add(&self, epoch: Epoch, traffic: Traffic) {
-        let mut sums = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sums = self.0.lock();
         sums.all.bytes += traffic.bytes;
         sums.all.requests += traffic.requests;
         sums.all.retries += traffic.retries;
@@ -54,7 +54,7 @@ impl TrafficMeter {
 
     /// Books a sample that came in a form.
     pub(crate) fn add_candidate(&self, name: &str) {
-        let mut sums = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sums = self.0.lock();
         match sums.candidates.get_mut(name) {
             Some(samples) => *samples += 1,
             None => drop(sums.candidates.insert(name.to_owned(), 1)),
@@ -63,17 +63,17 @@ impl TrafficMeter {
 
     /// Samples by the form in which a peer sent them.
     pub fn candidates(&self) -> BTreeMap<String, u64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).candidates.clone()
+        self.0.lock().candidates.clone()
     }
 
     /// Books that a batch of an epoch was delivered.
     pub fn deliver(&self, epoch: Epoch) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).delivered = epoch;
+        self.0.lock().delivered = epoch;
     }
 
     /// The sums.
     pub fn read(&self) -> TrafficSums {
-        let sums = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let sums = self.0.lock();
         let bytes_of_epoch = sums.bytes_by_epoch.get(&sums.delivered).copied().unwrap_or_default();
         TrafficSums { all: sums.all, bytes_of_epoch }
     }
@@ -107,7 +107,7 @@ mod tests {
             meter.deliver(Epoch(epoch));
             assert_eq!(meter.read().bytes_of_epoch, if epoch == 0 { 1 } else { 8 });
         }
-        assert!(meter.0.lock().unwrap().bytes_by_epoch.len() <= PAST_EPOCHS + 3);
+        assert!(meter.0.lock().bytes_by_epoch.len() <= PAST_EPOCHS + 3);
     }
 
     #[test]

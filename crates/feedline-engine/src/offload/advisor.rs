@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use feedline_data::plan::{Plan, Policy};
 use feedline_data::store::{Form, Packing, Prefix, Spent, Trial};
 use feedline_order::SampleRequest;
+use parking_lot::{Mutex, RwLock};
 
 use super::decide::{Decision, Situation};
 use super::models::Models;
@@ -107,10 +108,10 @@ impl Advisor {
         if !self.policy.measures() {
             return self.fixed;
         }
-        let decision = Arc::clone(&self.decision.read().unwrap_or_else(PoisonError::into_inner));
+        let decision = Arc::clone(&self.decision.read());
         let stored = self.stored_bytes(wanted).or_else(|| {
             // A sample that was not seen yet is as others are.
-            let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+            let measured = self.measured.lock();
             (self.policy == Policy::Auto && measured.samples > 0).then(|| measured.bytes / measured.samples)
         });
         let form = decision.rule.form_of(wanted.id, stored);
@@ -121,12 +122,12 @@ impl Advisor {
     #[cfg(test)]
     pub(crate) fn decide_on(&self, form: Form) {
         let rule = super::decide::Rule::Share { form, tenths: 10 };
-        *self.decision.write().unwrap() = Arc::new(Decision { rule, ..Decision::default() });
+        *self.decision.write() = Arc::new(Decision { rule, ..Decision::default() });
     }
 
     /// Bytes that will come for it, about.
     pub(crate) fn expected_bytes(&self, wanted: SampleRequest, form: Form) -> u64 {
-        let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        let measured = self.measured.lock();
         let mean = measured.bytes.checked_div(measured.samples).unwrap_or(UNKNOWN_BYTES);
         let stored = self.stored_bytes(wanted).unwrap_or(mean);
         measured.models.price(form, stored).map_or(stored, |price| price.bytes as u64)
@@ -169,7 +170,7 @@ impl Advisor {
     /// Books what all forms of a sample take.
     pub(crate) fn note_trials(&self, wanted: SampleRequest, spent: &Spent) {
         self.keep_stored(wanted, spent.stored_bytes);
-        let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut measured = self.measured.lock();
         let known = spent.trials.iter().filter(|trial| self.names.contains_key(&trial.form));
         known.for_each(|trial| measured.models.add(spent.stored_bytes, *trial));
         measured.trials += 1;
@@ -184,13 +185,13 @@ impl Advisor {
 
     /// Books that a sample could not be tried.
     pub(crate) fn note_failed_trials(&self) {
-        self.measured.lock().unwrap_or_else(PoisonError::into_inner).trials += 1;
+        self.measured.lock().trials += 1;
     }
 
     /// Books what a sample took that came.
     pub(crate) fn note(&self, wanted: SampleRequest, spent: &Spent, bytes: u64) {
         self.keep_stored(wanted, spent.stored_bytes);
-        let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut measured = self.measured.lock();
         measured.note_server(spent);
         measured.bytes += spent.stored_bytes;
         measured.samples += 1;
@@ -203,7 +204,7 @@ impl Advisor {
         if !self.policy.measures() {
             return;
         }
-        let Ok(mut measured) = self.measured.try_lock() else { return };
+        let Some(mut measured) = self.measured.try_lock() else { return };
         let now = Window { at: Instant::now(), samples: metrics.samples.get(), stalled: metrics.stalls.total() };
         let window = *measured.window.get_or_insert(now);
         let (passed, taken) = (now.at - window.at, now.samples - window.samples);
@@ -226,7 +227,7 @@ impl Advisor {
         let situation = self.situation(&measured);
         drop(measured);
         let decision = situation.decide(self.policy);
-        *self.decision.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(decision);
+        *self.decision.write() = Arc::new(decision);
     }
 
     fn situation(&self, measured: &Measured) -> Situation {
@@ -243,11 +244,11 @@ impl Advisor {
 
     /// What is decided, and why.
     pub(crate) fn report(&self) -> OffloadReport {
-        let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        let measured = self.measured.lock();
         let situation = self.situation(&measured);
         let points = measured.points.clone();
         drop(measured);
-        let decision = Arc::clone(&self.decision.read().unwrap_or_else(PoisonError::into_inner));
+        let decision = Arc::clone(&self.decision.read());
         let measures = self.policy.measures();
         let form_of = |id, stored| if measures { decision.rule.form_of(id, Some(stored)) } else { self.fixed };
         OffloadReport::new(self.policy, &decision, &situation, form_of, |form| self.name_of(form).to_owned(), points)

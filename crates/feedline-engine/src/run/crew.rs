@@ -6,13 +6,14 @@
 //!
 //! Always true: the number lies between one and [`MOST_PER_CORE`] per core that is this run's share of the machine, and decides no byte of the stream.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use feedline_data::cpu_time::{process_cpu_time, thread_cpu_time};
 use feedline_data::memory::MachineShare;
 use feedline_data::plan::Workers;
+use parking_lot::Mutex;
 
 use crate::metrics::CoreMeter;
 
@@ -130,7 +131,7 @@ impl Crew {
     pub(super) fn adjust(&self, waited: Duration) -> bool {
         let Size::Auto(share) = &self.size else { return false };
         // One looks for all.
-        let Ok(mut last) = self.last.try_lock() else { return false };
+        let Some(mut last) = self.last.try_lock() else { return false };
         if last.at.elapsed() < LOOK_EVERY {
             return false;
         }
@@ -199,7 +200,7 @@ mod tests {
         let nanos = |part: f64| (part * 1e9) as u64 * crew.wanted() as u64;
         crew.busy_nanos.fetch_add(nanos(busy), Ordering::Relaxed);
         crew.cpu_nanos.fetch_add(nanos(cpu), Ordering::Relaxed);
-        let mut last = crew.last.lock().unwrap();
+        let mut last = crew.last.lock();
         last.at = Instant::now().checked_sub(Duration::from_secs(1)).expect("the machine runs for a second");
         let waited = last.waited + Duration::from_secs_f64(waited);
         let core_wait = last.core_wait + Duration::from_nanos(nanos(core_wait));
@@ -247,7 +248,7 @@ mod tests {
     #[test]
     fn a_number_that_was_asked_for_stays() {
         let crew = Crew::new(Workers::Count(3), Arc::default());
-        crew.last.lock().unwrap().at = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
+        crew.last.lock().at = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
         assert!(!crew.adjust(Duration::from_secs(1)));
         assert_eq!(crew.wanted(), 3);
     }

@@ -4,14 +4,15 @@
 //! Dropping a run ends its threads and frees everything (law 7).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use feedline_data::batch::Batch;
 use feedline_data::plan::Plan;
 use feedline_memory::{Pool, Slab};
 use feedline_order::{Epoch, ShareIndex};
+use parking_lot::MutexGuard;
 
 use super::Lasting;
 use super::agenda::Stretch;
@@ -187,7 +188,7 @@ impl Run {
             if left.is_zero() {
                 return (Ok(false), progress);
             }
-            progress = shared.has_batch.wait_timeout(progress, left).unwrap_or_else(PoisonError::into_inner).0;
+            shared.has_batch.wait_for(&mut progress, left);
             has_opened = false;
         }
     }

@@ -1,8 +1,8 @@
 //! What the threads of a run and its consumer share: the window, the queue, and what is delivered from them.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use feedline_data::cost::Costs;
@@ -10,6 +10,7 @@ use feedline_data::memory::{Budget, Cancel};
 use feedline_data::plan::{Plan, Start};
 use feedline_memory::{Pool, Slab};
 use feedline_order::Epoch;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::Lasting;
 use super::crew::Crew;
@@ -146,7 +147,7 @@ impl Shared {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.progress.lock()
     }
 
     /// Wakes a thread that waits for tasks, if there is one.
@@ -204,7 +205,7 @@ impl Shared {
 
     /// Opens batches while there is room, looks for slow samples beyond them, and requests the tasks.
     pub(super) fn open_ahead(self: &Arc<Self>) {
-        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let _opening = self.opening.lock();
         let mut progress = self.lock();
         let outlook = progress.outlook;
         let mut tasks = Vec::new();

@@ -1,8 +1,10 @@
 //! The preparer threads of a run: started together, ended together, within a stated time.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 /// Threads and how many of them still run.
 #[derive(Debug)]
@@ -22,7 +24,7 @@ struct Ending(Arc<Alive>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        *self.0.count.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        *self.0.count.lock() -= 1;
         self.0.changed.notify_all();
     }
 }
@@ -35,13 +37,13 @@ impl Threads {
 
     /// Starts a thread; joins those that have ended, whose stacks stay until then.
     pub(super) fn start(&self, name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-        *self.alive.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *self.alive.count.lock() += 1;
         let ending = Ending(Arc::clone(&self.alive));
         let handle = thread::Builder::new().name(name).spawn(move || {
             let _ending = ending;
             body();
         })?;
-        let mut handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut handles = self.handles.lock();
         let ended: Vec<_> = handles.extract_if(.., |handle| handle.is_finished()).collect();
         handles.push(handle);
         drop(handles);
@@ -52,17 +54,17 @@ impl Threads {
     /// Waits until all have ended, at most `limit`; those that have not are left to end alone, and counted.
     pub(super) fn join_within(&self, limit: Duration) -> usize {
         let deadline = Instant::now() + limit;
-        let mut count = self.alive.count.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut count = self.alive.count.lock();
         while *count > 0 {
             let now = Instant::now();
             if now >= deadline {
                 break;
             }
-            count = self.alive.changed.wait_timeout(count, deadline - now).unwrap_or_else(PoisonError::into_inner).0;
+            self.alive.changed.wait_for(&mut count, deadline - now);
         }
         let left = *count;
         drop(count);
-        let handles = std::mem::take(&mut *self.handles.lock().unwrap_or_else(PoisonError::into_inner));
+        let handles = std::mem::take(&mut *self.handles.lock());
         if left == 0 {
             handles.into_iter().for_each(join);
         }
@@ -85,11 +87,11 @@ mod tests {
         let threads = Threads::new();
         for number in 0..20 {
             threads.start(format!("test-{number}"), || {}).unwrap();
-            while !threads.handles.lock().unwrap().iter().all(JoinHandle::is_finished) {
+            while !threads.handles.lock().iter().all(JoinHandle::is_finished) {
                 thread::yield_now();
             }
         }
-        assert_eq!(threads.handles.lock().unwrap().len(), 1);
+        assert_eq!(threads.handles.lock().len(), 1);
         assert_eq!(threads.join_within(Duration::from_mins(1)), 0);
     }
 }

@@ -1,6 +1,6 @@
 //! The life of a preparer thread: take the task with the least slack, prepare it, book it.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use feedline_data::batch::{FieldForm, Loose};
@@ -83,7 +83,7 @@ impl Shared {
             has_opened = false;
             progress.idle += 1;
             let since = Instant::now();
-            progress = self.has_tasks.wait(progress).unwrap_or_else(PoisonError::into_inner);
+            self.has_tasks.wait(&mut progress);
             progress.idle -= 1;
             self.metrics.threads.add_idle(since.elapsed());
         }

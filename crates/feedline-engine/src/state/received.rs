@@ -1,9 +1,10 @@
 //! What a consumer has received, whichever kind of stream it has.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use feedline_data::plan::Plan;
 use feedline_order::Epoch;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 use super::{Cursor, Ride, RideState, State, StateError};
@@ -127,6 +128,6 @@ pub struct SharedRide(Arc<Mutex<Ride>>);
 impl SharedRide {
     /// Locks it, to look at or to change.
     pub fn lock(&self) -> MutexGuard<'_, Ride> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

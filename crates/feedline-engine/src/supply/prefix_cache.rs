@@ -11,7 +11,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use feedline_data::batch::{Sample, Value};
 use feedline_data::cut::Cut;
@@ -23,6 +23,7 @@ use feedline_data::private_files::CacheFolder;
 use feedline_data::source::sample_stamp;
 use feedline_data::store::StoreError;
 use feedline_order::{Ordinal, SampleRequest};
+use parking_lot::Mutex;
 
 use crate::cache::record::{self, Resume};
 use crate::cache::{Memories, MemoryShelf, Shelf};
@@ -64,12 +65,12 @@ struct Disk {
 
 impl Disk {
     fn knows(&self, Ordinal(ordinal): Ordinal) -> bool {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.lock();
         known.get((ordinal / 8) as usize).is_some_and(|byte| byte >> (ordinal % 8) & 1 == 1)
     }
 
     fn learn(&self, Ordinal(ordinal): Ordinal) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         let place = (ordinal / 8) as usize;
         if known.len() <= place {
             known.resize(place + 1, 0);

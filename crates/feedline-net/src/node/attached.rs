@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{fmt, process};
@@ -15,6 +15,7 @@ use feedline_data::failure::chain;
 use feedline_data::plan::{Plan, PlanError};
 use feedline_engine::error::Error;
 use feedline_memory::{View, Views};
+use parking_lot::Mutex;
 
 use super::channel::{Receiver, Sender, split};
 use super::message::{FromJob, FromNode, JobPlan, PROTOCOL, Route};
@@ -169,7 +170,7 @@ impl Attached {
 
     /// Waits up to `timeout` for the next piece of memory, with up to `ahead` of them asked for at once.
     pub(super) fn next_within(&self, ahead: u64, timeout: Duration) -> Result<Option<Lent>, Error> {
-        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let heard = self.heard.lock();
         let deadline = Instant::now() + timeout;
         let mut unsaid = None;
         loop {

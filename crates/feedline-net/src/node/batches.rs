@@ -5,7 +5,7 @@
 
 use std::any::Any;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use feedline_data::batch::{Batch, BatchField, FieldData, FieldForm, Loose};
@@ -16,6 +16,7 @@ use feedline_engine::loader::{Delivered, Deliverer};
 use feedline_engine::metrics::{Metrics, Phase, QueueSnapshot, Substitute};
 use feedline_engine::state::{Cursor, Received};
 use feedline_memory::{Pool, Slab, Span};
+use parking_lot::Mutex;
 
 use super::attached::{AttachError, Attached, Lent};
 use super::message::{BatchMessage, FromNode, Route};
@@ -73,14 +74,6 @@ impl NodeBatches {
         Ok(Self { attached, plan, metrics, progress: Mutex::new(progress), turn: Mutex::default(), pool })
     }
 
-    fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The fields of a batch of `len` samples in memory that `span` knows.
     fn fields(&self, len: usize, keys: &[String], span: impl Fn(std::ops::Range<usize>) -> Span) -> Vec<BatchField> {
         let slab = self.plan.layout().slab();
@@ -117,8 +110,8 @@ impl NodeBatches {
 
 impl Deliverer for NodeBatches {
     fn wait_within(&self, timeout: Duration) -> Result<bool, Error> {
-        let _turn = self.turn();
-        let progress = self.lock();
+        let _turn = self.turn.lock();
+        let progress = self.progress.lock();
         if progress.is_closed {
             return Err(Error::Closed);
         }
@@ -128,14 +121,14 @@ impl Deliverer for NodeBatches {
         drop(progress);
         let began = Instant::now();
         let lent = self.attached.next_within(BATCHES_AHEAD, timeout)?;
-        let mut progress = self.lock();
+        let mut progress = self.progress.lock();
         progress.waited += began.elapsed();
         progress.next = lent;
         Ok(progress.next.is_some())
     }
 
     fn take(&self) -> Result<Option<Delivered>, Error> {
-        let mut progress = self.lock();
+        let mut progress = self.progress.lock();
         let Some(lent) = progress.next.take() else { return Ok(None) };
         let FromNode::Batch(BatchMessage { samples, keys, bad, bytes, .. }) = &lent.message else {
             return Err(Error::Production { reason: "the node sent something else than a batch".to_owned() });
@@ -169,9 +162,9 @@ impl Deliverer for NodeBatches {
 
     fn seek(&self, received: &Received) {
         let cursor = received.cursor().clone();
-        let _turn = self.turn();
+        let _turn = self.turn.lock();
         let route = Route::share(&cursor, &self.plan);
-        let mut progress = self.lock();
+        let mut progress = self.progress.lock();
         (progress.next, progress.has_delivered) = (None, false);
         progress.cursor = cursor;
         // A node that is gone is found out by the next wait.
@@ -179,7 +172,7 @@ impl Deliverer for NodeBatches {
     }
 
     fn queue(&self) -> QueueSnapshot {
-        QueueSnapshot { ready_batches: usize::from(self.lock().next.is_some()), ..QueueSnapshot::default() }
+        QueueSnapshot { ready_batches: usize::from(self.progress.lock().next.is_some()), ..QueueSnapshot::default() }
     }
 
     fn workers(&self) -> usize {
@@ -187,7 +180,7 @@ impl Deliverer for NodeBatches {
     }
 
     fn close(&self) {
-        let mut progress = self.lock();
+        let mut progress = self.progress.lock();
         progress.is_closed = true;
         progress.next = None;
     }

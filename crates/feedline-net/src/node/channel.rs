@@ -9,9 +9,9 @@ use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
@@ -55,7 +55,7 @@ impl Sender {
     /// Sends a message, and a descriptor with it.
     pub(super) fn send(&self, message: &impl Serialize, descriptor: Option<BorrowedFd<'_>>) -> Result<(), WireError> {
         let (frame, mut bytes) = (Frame::new(0, message, Vec::new())?, Vec::new());
-        let mut guard = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.stream.lock();
         let (stream, sequence) = &mut *guard;
         frame.write(&mut bytes, sequence)?;
         let sent = match &descriptor {

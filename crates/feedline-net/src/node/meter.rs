@@ -1,12 +1,12 @@
 //! What is counted of one job.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use feedline_engine::carousel::Making;
 use feedline_engine::metrics::{Phase, StallMeter};
 use feedline_order::Epoch;
+use parking_lot::Mutex;
 
 use super::stats::{JobStats, key_text};
 
@@ -42,18 +42,14 @@ impl JobMeter {
         Self { process, key, since: Instant::now(), epoch, segments, samples, waiting, stalls }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Books that it wants a segment.
     pub(super) fn begin_wait(&self) {
-        self.waiting().get_or_insert_with(Instant::now);
+        self.waiting.lock().get_or_insert_with(Instant::now);
     }
 
     /// Books that it got one; gives what it has waited for.
     pub(super) fn end_wait(&self, nth: Nth, making: Making) -> Vec<(Phase, Duration)> {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         let Some(since) = waiting.take() else { return Vec::new() };
         let causes = match nth {
             Nth::First => vec![(Phase::Start, since.elapsed())],
@@ -74,7 +70,7 @@ impl JobMeter {
 
     /// The job in numbers, with its number among those of the node.
     pub(super) fn stats(&self, job: u64) -> JobStats {
-        let waiting = self.waiting();
+        let waiting = self.waiting.lock();
         let under_way = waiting.map_or(Duration::ZERO, |since| since.elapsed());
         let (waited, stall_seconds) = (self.stalls.total() + under_way, self.stalls.seconds());
         drop(waiting);

@@ -4,7 +4,7 @@
 //! segments of all of them, and what the ranks of jobs get, take no more memory than the node has; what an engine takes to
 //! prepare segments comes on top.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use feedline_data::failure::chain;
 use feedline_data::plan::{Document, Plan, Registry, Workers};
@@ -14,6 +14,7 @@ use feedline_engine::kept::Kept;
 use feedline_engine::machine::Machine;
 use feedline_engine::partition::Partition;
 use feedline_order::Ordinal;
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::message::{JobPlan, Route};
@@ -72,7 +73,7 @@ impl Runs {
                 let plan = self.open(plan)?;
                 check_key(plan.shared_key().0, key)?;
                 plan.check_shared().map_err(|why| why.to_string())?;
-                let starting = self.starting();
+                let starting = self.starting.lock();
                 let carousel = self.carousels.get(key, || self.start_carousel(&plan))?;
                 drop(starting);
                 Ok(Box::new(Passenger::board(carousel, route)?))
@@ -81,7 +82,7 @@ impl Runs {
                 let plan = Arc::new(self.open(plan)?);
                 check_key(plan.partition_key().0, key)?;
                 plan.check_partitioned().map_err(|why| why.to_string())?;
-                let starting = self.starting();
+                let starting = self.starting.lock();
                 let partition = self.partitions.get(key, || self.start_partition(&plan))?;
                 drop(starting);
                 let share = partition.start(Arc::clone(&plan), cursor_of(&plan, route)?);
@@ -98,10 +99,6 @@ impl Runs {
             document.for_rank(plan.rank).open(&self.registry)
         });
         opened.map_err(|error| format!("the node cannot open the plan: {}", chain(&error)))
-    }
-
-    fn starting(&self) -> MutexGuard<'_, ()> {
-        self.starting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn start_carousel(&self, plan: &Plan) -> Result<Carousel, String> {

@@ -9,13 +9,14 @@ use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use feedline_data::plan::{Registry, Workers};
 use feedline_engine::machine::{Cores, Machine};
+use parking_lot::Mutex;
 
 use super::attached::AttachError;
 use super::channel::split;
@@ -129,7 +130,7 @@ impl Node {
 
     /// Jobs that are connected now, and all that ever attached.
     pub fn jobs(&self) -> (usize, u64) {
-        (self.shared.lock().len(), self.shared.attached.load(Ordering::Relaxed))
+        (self.shared.jobs.lock().len(), self.shared.attached.load(Ordering::Relaxed))
     }
 
     /// All that it does, in numbers.
@@ -154,7 +155,7 @@ pub fn look(socket: &Path) -> Result<String, AttachError> {
 impl Shared {
     fn stats(&self) -> NodeStats {
         let job = |(number, job): (&u64, &Job)| Some(job.meter.as_ref()?.stats(*number));
-        let jobs = self.lock().iter().filter_map(job).collect();
+        let jobs = self.jobs.lock().iter().filter_map(job).collect();
         let runs = self.runs.stats();
         NodeStats {
             seconds: self.began.elapsed().as_secs_f64(),
@@ -164,10 +165,6 @@ impl Shared {
             runs,
             jobs,
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Job>> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn accept(self: &Arc<Self>) {
@@ -184,7 +181,7 @@ impl Shared {
     }
 
     fn take(self: &Arc<Self>, number: u64, stream: UnixStream) -> io::Result<()> {
-        let mut jobs = self.lock();
+        let mut jobs = self.jobs.lock();
         if jobs.len() >= MOST_JOBS {
             return Err(io::Error::other(format!("there are {MOST_JOBS} jobs already")));
         }
@@ -197,7 +194,7 @@ impl Shared {
                 tracing::debug!(%error, "a job has left without a word");
             }
             // Its thread is this one, which nobody has to wait for.
-            let left = shared.lock().remove(&number);
+            let left = shared.jobs.lock().remove(&number);
             drop(left);
         })?;
         jobs.insert(number, Job { stream: kept, meter: None, thread: Some(thread) });
@@ -207,7 +204,7 @@ impl Shared {
     fn attach(&self, number: u64, meter: JobMeter) -> Arc<JobMeter> {
         self.attached.fetch_add(1, Ordering::Relaxed);
         let meter = Arc::new(meter);
-        if let Some(job) = self.lock().get_mut(&number) {
+        if let Some(job) = self.jobs.lock().get_mut(&number) {
             job.meter = Some(Arc::clone(&meter));
         }
         meter
@@ -222,7 +219,7 @@ impl Drop for Node {
         // Wakes the thread that accepts.
         let woken = UnixStream::connect(shared.place.path());
         let mut threads: Vec<JoinHandle<()>> = self.thread.take().filter(|_| woken.is_ok()).into_iter().collect();
-        for job in shared.lock().values_mut() {
+        for job in shared.jobs.lock().values_mut() {
             // One that has ended needs no end.
             job.stream.shutdown(Shutdown::Both).unwrap_or_default();
             threads.extend(job.thread.take());

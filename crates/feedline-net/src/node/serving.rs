@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use feedline_data::batch::{Batch, FieldData, Loose};
@@ -16,6 +16,7 @@ use feedline_engine::run::Delivery;
 use feedline_engine::state::State;
 use feedline_memory::Slab;
 use feedline_order::Epoch;
+use parking_lot::Mutex;
 
 use super::batches::BATCHES_AHEAD;
 use super::message::{BadMessage, BatchMessage, FromNode, Route, SegmentMessage};
@@ -145,7 +146,7 @@ impl RankServing {
     }
 
     fn is_full(&self) -> bool {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let held = self.held.lock().len();
         held >= self.share.partition.batches_of_rank()
     }
 }
@@ -164,7 +165,7 @@ impl Serving for RankServing {
     }
 
     fn give_back(&self, number: u64) {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        self.held.lock().remove(&number);
     }
 
     fn wait(&self, timeout: Duration) {
@@ -183,7 +184,7 @@ impl Serving for RankServing {
         let Some((delivery, slab)) = self.share.run.take().map_err(|error| chain(&error))? else { return Ok(None) };
         let Delivery { batch, substitutes, phase, .. } = delivery;
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::clone(&slab));
+        self.held.lock().insert(number, Arc::clone(&slab));
         let (epoch, samples, bytes) = (batch.epoch, batch.len as u64, slab.layout().total_bytes() as u64);
         let bad =
             substitutes.into_iter().map(|substitute| BadMessage::from(&BadSlot { slot: 0, substitute })).collect();

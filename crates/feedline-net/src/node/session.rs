@@ -5,13 +5,14 @@
 
 use std::collections::VecDeque;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use feedline_data::failure::chain;
 use feedline_engine::loader::STREAM_POLL;
+use parking_lot::{Condvar, Mutex};
 
 use super::channel::{Receiver, Sender, split};
 use super::message::{FromJob, FromNode, PROTOCOL};
@@ -115,10 +116,6 @@ fn refuse(sender: &Sender, reason: String) -> Result<(), WireError> {
 }
 
 impl Session {
-    fn wishes(&self) -> MutexGuard<'_, Wishes> {
-        self.wishes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn end(&self) {
         self.has_ended.store(true, Ordering::Relaxed);
         self.sender.end();
@@ -133,7 +130,7 @@ impl Session {
                     return refuse(&self.sender, "the job is on already".to_owned());
                 }
                 FromJob::Next => {
-                    let mut wishes = self.wishes();
+                    let mut wishes = self.wishes.lock();
                     wishes.wanted += 1;
                     if wishes.wanted > MOST_WANTED {
                         let reason = format!("the job has asked {MOST_WANTED} times for what it was not given yet");
@@ -146,14 +143,14 @@ impl Session {
                     self.has_wish.notify_all();
                 }
                 FromJob::Received => {
-                    if self.wishes().unread.pop_front().is_none() {
+                    if self.wishes.lock().unread.pop_front().is_none() {
                         return refuse(&self.sender, "the job has received more than it was sent".to_owned());
                     }
                     self.has_wish.notify_all();
                 }
                 FromJob::GiveBack { number } => self.serving.give_back(number),
                 FromJob::Change { generation, route } => {
-                    let mut wishes = self.wishes();
+                    let mut wishes = self.wishes.lock();
                     if let Err(reason) = self.serving.change(&route) {
                         return refuse(&self.sender, reason);
                     }
@@ -169,7 +166,7 @@ impl Session {
     fn send_all(&self) -> Result<(), WireError> {
         let mut spoken = Instant::now();
         while !self.has_ended.load(Ordering::Relaxed) {
-            if self.wishes().unread.front().is_some_and(|sent| sent.elapsed() > UNREAD_TIME) {
+            if self.wishes.lock().unread.front().is_some_and(|sent| sent.elapsed() > UNREAD_TIME) {
                 let text = format!("the job has taken nothing from its connection for {} s", UNREAD_TIME.as_secs());
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text).into());
             }
@@ -194,19 +191,18 @@ impl Session {
 
     /// Waits a while for a wish or, if there is one, for what fulfils it.
     fn wait(&self) {
-        let wishes = self.wishes();
+        let mut wishes = self.wishes.lock();
         if self.can_take(&wishes) {
             drop(wishes);
             self.serving.wait(STREAM_POLL);
         } else {
-            let waited = self.has_wish.wait_timeout(wishes, STREAM_POLL);
-            drop(waited);
+            self.has_wish.wait_for(&mut wishes, STREAM_POLL);
         }
     }
 
     /// What comes next, if it is asked for and there, and for which generation.
     fn next(&self) -> Result<Option<(u64, Parcel)>, String> {
-        let mut wishes = self.wishes();
+        let mut wishes = self.wishes.lock();
         if !self.can_take(&wishes) {
             return Ok(None);
         }

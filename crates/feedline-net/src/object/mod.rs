@@ -15,11 +15,12 @@ mod problem;
 mod profile;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use feedline_data::plan::Registry;
 use feedline_data::store::{Store, StoreError};
+use parking_lot::Mutex;
 
 use self::bucket::Bucket;
 use self::client::Scheme;
@@ -74,7 +75,7 @@ impl Peers {
             let problem = format!("names no {}", scheme.what());
             return Err(StoreError::Content { path: url.to_owned(), problem });
         }
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock();
         let peer = match open.get(root).and_then(Weak::upgrade) {
             Some(peer) => peer,
             None => Arc::new(Peer::open(root, scheme, self.retry_time)?),

@@ -4,12 +4,13 @@
 //! forked has a copy of the client, but not the threads; it makes both anew when it first asks.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use std::{fmt, io};
 
 use feedline_data::store::{Fetch, StoreError};
 use object_store::ObjectStore;
+use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
 
 use super::client::{Scheme, client};
@@ -83,7 +84,7 @@ impl Peer {
 
     /// The client and its threads, made anew in a process that was forked.
     pub(super) fn talk(&self) -> Result<Arc<Talk>, StoreError> {
-        let mut talk = self.talk.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut talk = self.talk.lock();
         if talk.process != std::process::id() {
             *talk = Arc::new(Talk::new(&self.root, self.scheme, self.retry_time)?);
         }

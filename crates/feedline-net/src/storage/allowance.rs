@@ -3,9 +3,10 @@
 //! In: what a thread uses. Out: how long it has to wait. Whoever uses more than is there goes into debt and waits until it is
 //! paid, so on average the rate holds, whatever the amounts are.
 
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// A token bucket.
 #[derive(Debug)]
@@ -38,11 +39,11 @@ impl Allowance {
 
     /// Changes the rate.
     pub(super) fn set(&self, per_second: f64) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).per_second = per_second;
+        self.state.lock().per_second = per_second;
     }
 
     fn take(&self, amount: f64, now: Instant) -> Duration {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let passed = now.saturating_duration_since(state.at).as_secs_f64();
         state.left = (state.left + passed * state.per_second).min(self.burst) - amount;
         state.at = state.at.max(now);

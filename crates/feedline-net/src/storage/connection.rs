@@ -1,8 +1,10 @@
 //! What a server keeps for one connection.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Condvar;
 
 use super::fair::Request;
 use crate::wire::Frame;

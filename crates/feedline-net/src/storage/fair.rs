@@ -9,10 +9,11 @@
 //! together, but for what turned out longer than was booked, which is one reply for each worker at most.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_data::memory::NoMemory;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::connection::Connection;
 use super::permits::{Admission, Permits};
@@ -77,14 +78,14 @@ pub(super) struct Booking<'a> {
 impl Booking<'_> {
     /// Books memory before it is taken; an error if it is not free now.
     pub(super) fn book(&mut self, bytes: u64) -> Result<(), NoMemory> {
-        self.fair.lock().book(self.number, bytes, self.fair.memory_bytes)?;
+        self.fair.state.lock().book(self.number, bytes, self.fair.memory_bytes)?;
         self.bytes += bytes;
         Ok(())
     }
 
     /// Bytes a second that the client takes while something is sent to it, once enough was.
     pub(super) fn bytes_per_second(&self) -> Option<f64> {
-        self.fair.lock().connections.get(&self.number)?.bytes_per_second()
+        self.fair.state.lock().connections.get(&self.number)?.bytes_per_second()
     }
 }
 
@@ -164,13 +165,9 @@ impl Fair {
         Self { memory_bytes, permits, state: Mutex::default(), has_requests: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A connection begins; gives its number, or nothing if there are `most` already.
     pub(super) fn enter(&self, most: usize) -> Option<u64> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.is_closed || state.connections.len() >= most {
             return None;
         }
@@ -182,7 +179,7 @@ impl Fair {
 
     /// A connection has ended; what waits of it is dropped.
     pub(super) fn leave(&self, number: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(left) = state.connections.remove(&number) else { return };
         state.booked_bytes -= left.reply_bytes;
         state.wake_crowded(self.memory_bytes);
@@ -196,12 +193,12 @@ impl Fair {
         if bytes <= LONG_REQUEST_BYTES {
             return Some(Admission::Free);
         }
-        self.permits.take(|| self.lock().connections.contains_key(&number)).map(Admission::Permitted)
+        self.permits.take(|| self.state.lock().connections.contains_key(&number)).map(Admission::Permitted)
     }
 
     /// A request has come; waits while too many do. Says whether the connection goes on.
     pub(super) fn put_request(&self, number: u64, request: Frame, admission: Admission) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             let Some(connection) = state.connections.get_mut(&number) else { return false };
             if connection.requests.len() < MOST_REQUESTS && connection.request_bytes < MOST_REQUEST_BYTES {
@@ -215,13 +212,13 @@ impl Fair {
                 return true;
             }
             let changed = Arc::clone(&connection.changed);
-            state = changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            changed.wait(&mut state);
         }
     }
 
     /// The next request to be done, from each connection in turn; waits for one. Nothing once the server is closed.
     pub(super) fn next_request(&self) -> Option<(Booking<'_>, Request)> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if state.is_closed {
                 return None;
@@ -235,7 +232,7 @@ impl Fair {
                 state.give_turn(number);
                 return Some((Booking { fair: self, number, bytes: 0 }, request));
             }
-            state = self.has_requests.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.has_requests.wait(&mut state);
         }
     }
 
@@ -243,7 +240,7 @@ impl Fair {
     pub(super) fn put_back(&self, booking: Booking<'_>, request: Request, bytes: u64) {
         let number = booking.number;
         drop(booking);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(connection) = state.connections.get_mut(&number) else { return };
         connection.request_bytes += request.0.wire_bytes();
         connection.requests.push_front(request);
@@ -262,7 +259,7 @@ impl Fair {
     /// A reply is ready to be sent.
     pub(super) fn put_reply(&self, mut booking: Booking<'_>, reply: Frame) {
         let (number, booked) = (booking.number, std::mem::take(&mut booking.bytes));
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.subtract(number, booked);
         state.add(number, reply.wire_bytes());
         let Some(connection) = state.connections.get_mut(&number) else { return };
@@ -274,7 +271,7 @@ impl Fair {
     /// The next reply to be sent; waits for one, but not for long.
     pub(super) fn next_reply(&self, number: u64, within: Duration) -> Next {
         let until = Instant::now() + within;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             let Some(connection) = state.connections.get_mut(&number) else { return Next::Ended };
             if let Some(reply) = connection.replies.pop_front() {
@@ -286,20 +283,20 @@ impl Fair {
                 return Next::NotYet;
             }
             let changed = Arc::clone(&connection.changed);
-            state = changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            changed.wait_for(&mut state, left);
         }
     }
 
     /// Whether a connection takes a reply so slowly that it has to make room for those who wait for memory.
     pub(super) fn must_yield(&self, number: u64) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         let since = state.connections.get(&number).and_then(|connection| connection.sending_since);
         !state.crowded.is_empty() && since.is_some_and(|since| since.elapsed() > YIELD_TIME)
     }
 
     /// A reply was sent, which took some time.
     pub(super) fn sent(&self, number: u64, bytes: u64, took: Duration) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.subtract(number, bytes);
         if let Some(connection) = state.connections.get_mut(&number) {
             connection.add_sent(bytes, took);
@@ -309,7 +306,7 @@ impl Fair {
 
     fn release(&self, number: u64, bytes: u64) {
         if bytes > 0 {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.subtract(number, bytes);
             self.wake(state, number);
         }
@@ -328,18 +325,18 @@ impl Fair {
     /// Connections of which something waits to be done or sent.
     pub(super) fn busy(&self) -> usize {
         let is_busy = |connection: &&Connection| !connection.requests.is_empty() || connection.reply_bytes > 0;
-        self.lock().connections.values().filter(is_busy).count()
+        self.state.lock().connections.values().filter(is_busy).count()
     }
 
     /// Connections now, and the memory of their replies.
     pub(super) fn now(&self) -> (usize, u64) {
-        let state = self.lock();
+        let state = self.state.lock();
         (state.connections.len(), state.booked_bytes)
     }
 
     /// Ends all.
     pub(super) fn close(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.is_closed = true;
         let left = std::mem::take(&mut state.connections);
         drop(state);

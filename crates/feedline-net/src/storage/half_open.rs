@@ -9,7 +9,9 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// Connections that may be half open at once.
 pub(super) const MOST: usize = 64;
@@ -39,14 +41,10 @@ pub(super) struct HalfOpenPlace {
 }
 
 impl HalfOpen {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Gives a connection a place, which may end another one; says how many were ended.
     pub(super) fn enter(self: &Arc<Self>, address: IpAddr, socket: &TcpStream) -> io::Result<(HalfOpenPlace, u64)> {
         let waiting = Waiting { address: network_of(address), socket: socket.try_clone()? };
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         if state.is_closed {
             return Err(io::Error::other("the server is closed"));
         }
@@ -65,7 +63,7 @@ impl HalfOpen {
 
     /// Ends all, and takes no more.
     pub(super) fn close(&self) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.is_closed = true;
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
@@ -96,7 +94,7 @@ impl Waiting {
 
 impl Drop for HalfOpenPlace {
     fn drop(&mut self) {
-        self.half_open.lock().waiting.remove(&self.number);
+        self.half_open.0.lock().waiting.remove(&self.number);
     }
 }
 
@@ -146,7 +144,7 @@ mod tests {
         assert!(has_ended(&greedy[0].0) && has_ended(&greedy[1].0) && !has_ended(&greedy[2].0));
         assert!(!has_ended(&honest.0) && !has_ended(&newcomers[0].0));
         drop(newcomers);
-        assert_eq!(half_open.lock().waiting.len(), MOST - 2);
+        assert_eq!(half_open.0.lock().waiting.len(), MOST - 2);
         half_open.close();
         assert!(has_ended(&honest.0));
         let (_client, server) = pair();

@@ -4,11 +4,12 @@
 //! anew, is told it again; what was asked meanwhile waits for that.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use feedline_data::store::{Asked, Fetch, Peer, Prefix, Prepared, StoreError, Traffic};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::link::{Link, LinkCounts, LinkError, LinkTraffic, Pending};
 use crate::wire::{Failure, Reply, Request, shortened};
@@ -74,7 +75,7 @@ struct AskState {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl Ask {

@@ -1,7 +1,9 @@
 //! A fixed number of permits for something that takes much memory.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
 
 /// Interval at which one who waits checks whether it still wants to.
 const POLL: Duration = Duration::from_millis(100);
@@ -32,15 +34,15 @@ impl Permits {
 
     /// Waits for a permit; `None` if it is not wanted any more.
     pub(super) fn take(self: &Arc<Self>, is_wanted: impl Fn() -> bool) -> Option<Permit> {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock();
         while *free == 0 {
             drop(free);
             if !is_wanted() {
                 return None;
             }
-            free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+            free = self.free.lock();
             if *free == 0 {
-                free = self.changed.wait_timeout(free, POLL).unwrap_or_else(PoisonError::into_inner).0;
+                self.changed.wait_for(&mut free, POLL);
             }
         }
         *free -= 1;
@@ -50,7 +52,7 @@ impl Permits {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *self.0.free.lock() += 1;
         self.0.changed.notify_one();
     }
 }

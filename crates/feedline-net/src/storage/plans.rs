@@ -5,8 +5,8 @@
 
 use std::num::NonZero;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use feedline_data::failure::chain;
 use feedline_data::plan::{Plan, PlanError, Registry};
@@ -15,6 +15,7 @@ use feedline_data::store::Prefix;
 use feedline_engine::machine::Machine;
 use feedline_engine::supply::NearPreparer;
 use lru::LruCache;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::SCHEMES;
 use super::root::Root;
@@ -115,5 +116,5 @@ fn without_hosts(text: &str) -> String {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }

@@ -1,10 +1,11 @@
 //! Ranges of a file of a storage server, many at once.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use feedline_data::memory::NoMemory;
 use feedline_data::store::{Answer, Done, Fetch, StoreError, Traffic};
+use parking_lot::Mutex;
 
 use super::answer::MOST_READ_BYTES;
 use super::link::{Link, LinkError, LinkTraffic, Pending};
@@ -84,7 +85,7 @@ impl Gathering {
 
     /// Takes a piece; with the last or an error all is told.
     fn add(&self, number: usize, bytes: Result<Vec<u8>, StoreError>, traffic: LinkTraffic) {
-        let mut gathering = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gathering = self.0.lock();
         let Some(gathered) = gathering.as_mut() else { return };
         gathered.traffic.bytes += traffic.bytes;
         gathered.traffic.requests += 1 + traffic.retries;

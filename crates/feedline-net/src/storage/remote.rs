@@ -5,10 +5,11 @@
 //! there then: a range of another is refused by the server.
 
 use std::io;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use feedline_data::failure::chain;
 use feedline_data::store::{Names, Object, Peer, Room, Store, StoreError, Version};
+use parking_lot::RwLock;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::SECURE_SCHEME;
@@ -104,7 +105,7 @@ impl RemoteStore {
                 check_names(&names).map_err(|problem| StoreError::Content { path: address, problem })?;
                 // Folders are told, and never taken.
                 names.retain(|(name, _)| accept(name) && !name.ends_with('/'));
-                *self.listed.write().unwrap_or_else(PoisonError::into_inner) = Listed::new(&names);
+                *self.listed.write() = Listed::new(&names);
                 Ok(names.iter().map(|(name, _)| name.as_str()).collect())
             }
             _ => Err(unexpected(address)),
@@ -201,7 +202,7 @@ impl Store for RemoteStore {
     }
 
     fn version(&self, name: &str) -> Option<Version> {
-        self.listed.read().unwrap_or_else(PoisonError::into_inner).get(name)
+        self.listed.read().get(name)
     }
 
     fn is_remote(&self) -> bool {
@@ -213,6 +214,6 @@ impl Store for RemoteStore {
     }
 
     fn is_near(&self) -> bool {
-        self.listed.read().unwrap_or_else(PoisonError::into_inner).is_complete
+        self.listed.read().is_complete
     }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::http::{Exposition, Numbers};
@@ -29,7 +29,7 @@ pub(super) enum Outcome {
 impl Tally {
     /// Counts a request.
     pub(super) fn add_request(&self, kind: &'static str, outcome: Outcome) {
-        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut requests = self.requests.lock();
         let (all, failed) = requests.entry(kind).or_default();
         *all += 1;
         *failed += u64::from(outcome == Outcome::Failed);
@@ -37,7 +37,7 @@ impl Tally {
 
     /// The counts.
     pub(super) fn stats(&self) -> ServerStats {
-        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let requests = self.requests.lock();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ServerStats {
             requests: requests.iter().map(|(kind, (all, _))| (*kind, *all)).collect(),

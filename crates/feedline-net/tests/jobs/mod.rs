@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_data::batch::Batch;
@@ -14,6 +14,7 @@ use feedline_engine::loader::{Connect, Feed, Iteration, Loader, Next};
 use feedline_engine::machine::Machine;
 use feedline_engine::state::Ride;
 use feedline_net::node::{AttachError, Node, NodeConfig, NodeError, NodeFeed};
+use parking_lot::Mutex;
 
 /// Samples of the plans here.
 pub(crate) const SAMPLES: u64 = 300;
@@ -48,7 +49,7 @@ pub(crate) fn attach_at(socket: &Path, plan: &Arc<Plan>, fallback: Option<Connec
     let feed: Arc<dyn Feed> = Arc::new(NodeFeed::attach(socket, plan, &Ride::new(plan.segments()))?);
     let feed = Mutex::new(Some(feed));
     let connect = Box::new(move |ride: &Ride| {
-        let feed = feed.lock().unwrap().take().expect("a stream connects once");
+        let feed = feed.lock().take().expect("a stream connects once");
         feed.change(ride).map(|()| feed)
     });
     Ok(Loader::shared(plan, connect, fallback).unwrap())

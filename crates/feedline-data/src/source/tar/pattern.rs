@@ -5,9 +5,10 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use globset::{GlobBuilder, GlobMatcher};
+use parking_lot::Mutex;
 
 use super::super::{Opener, SourceError};
 use super::index::ENDING;
@@ -132,11 +133,11 @@ impl Place {
                 let left_out = Mutex::new(Vec::new());
                 let names = self.store.list_flat(&|name| {
                     if is_shard(name) && !is_plain_shard(name) && !name.ends_with(ENDING) {
-                        left_out.lock().unwrap_or_else(PoisonError::into_inner).push(name.to_owned());
+                        left_out.lock().push(name.to_owned());
                     }
                     is_plain_shard(name)
                 })?;
-                let left_out = left_out.into_inner().unwrap_or_else(PoisonError::into_inner);
+                let left_out = left_out.into_inner();
                 if let Some(first) = left_out.first() {
                     let (folder, shards) = (&*self.given, left_out.len());
                     tracing::warn!(

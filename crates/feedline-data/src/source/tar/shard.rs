@@ -6,9 +6,10 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::copied;
@@ -134,16 +135,12 @@ impl Shard {
 
     /// The head of its index.
     pub(super) fn head(&self) -> Arc<Head> {
-        Arc::clone(&self.located().head)
+        Arc::clone(&self.index.lock().head)
     }
 
     /// Its path or address.
     pub(super) fn address(&self) -> String {
         self.found.store.address(&self.found.name)
-    }
-
-    fn located(&self) -> std::sync::MutexGuard<'_, Located> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Its length when it was opened.
@@ -172,7 +169,7 @@ impl Shard {
     /// Opens the shard again, as it was; an index that does not fit it is made anew.
     pub(super) fn reopen(&self, cache: Option<&IndexCache>) -> Result<OpenShard, StoreError> {
         let object = self.object()?;
-        let Located { place, head } = self.located().clone();
+        let Located { place, head } = self.index.lock().clone();
         let Ok(file) = place.open(&self.found, cache) else {
             let Some(remote) = &self.remote else { return self.rebuild(cache) };
             return self.replace(copied::copy(&self.found, &**remote, cache)?.0, object, cache);
@@ -219,7 +216,7 @@ impl Shard {
         }
         tracing::info!(shard = self.address(), "index was stale or damaged, and was made anew");
         let index = Index { object: located.place.open(&self.found, cache)?, head: Arc::clone(&located.head) };
-        *self.located() = located;
+        *self.index.lock() = located;
         self.is_checked.store(true, Ordering::Relaxed);
         Ok(OpenShard { object, index })
     }

@@ -4,12 +4,13 @@
 //! the number of shards.
 
 use std::num::NonZero;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use feedline_order::Block;
 use lru::LruCache;
+use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::index::{Head, IndexError};
@@ -133,7 +134,7 @@ impl Shards {
     }
 
     fn open_shard(&self, shard: usize) -> Result<Arc<OpenShard>, StoreError> {
-        if let Some(open) = self.lock().get(&shard) {
+        if let Some(open) = self.open.lock().get(&shard) {
             return Ok(Arc::clone(open));
         }
         let open = Arc::new(self.all[shard].reopen(self.cache.as_ref())?);
@@ -142,13 +143,9 @@ impl Shards {
     }
 
     fn keep_open(&self, shard: usize, open: &Arc<OpenShard>) {
-        let pushed_out = self.lock().push(shard, Arc::clone(open));
+        let pushed_out = self.open.lock().push(shard, Arc::clone(open));
         // Files are closed behind the lock.
         drop(pushed_out);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, LruCache<usize, Arc<OpenShard>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -11,9 +11,10 @@ mod preparer;
 mod tests;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use feedline_data::store::{Asked, Form, Packing, Peer, Prepared};
+use parking_lot::Mutex;
 
 pub use preparer::{NearPreparer, NearWorkspace, PrepareError};
 
@@ -110,7 +111,7 @@ impl Near {
             }
         });
         let fetch = self.peer.ask(&self.prefix, Asked::Trials { wanted }, done);
-        let mut trials = self.trials.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut trials = self.trials.lock();
         trials.push_back(fetch);
         // Those before are answered by now, or too old to be of use.
         let old = if trials.len() > MOST_TRIALS { trials.pop_front() } else { None };

@@ -28,7 +28,7 @@ impl Peer for InProcess {
         let prepared = if (self.fails)(wanted) {
             Err(refused("is not prepared".to_owned()))
         } else {
-            let mut workspace = self.workspace.lock().unwrap();
+            let mut workspace = self.workspace.lock();
             self.preparer.prepare(&asked, &mut workspace).map_err(|error| refused(error.to_string()))
         };
         done(Prepared { sample: prepared, traffic: Traffic::default() });

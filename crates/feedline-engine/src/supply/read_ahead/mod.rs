@@ -23,7 +23,7 @@ mod remaining;
 mod reservoir;
 mod segments;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -32,6 +32,7 @@ use feedline_data::memory::Budget;
 use feedline_data::op::Effort;
 use feedline_data::plan::Plan;
 use feedline_order::{Reservoir, SampleRequest};
+use parking_lot::Mutex;
 
 use self::as_needed::AsNeeded;
 use self::buffer::TaskRequest;
@@ -108,7 +109,7 @@ impl ReadAhead {
     }
 
     fn ask(&self, tasks: Vec<Task>, reading: Reading, ready: &Arc<dyn Ready>) {
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut thread = self.thread.lock();
         if thread.is_none() {
             let reads = Arc::clone(&self.reads);
             match thread::Builder::new().name("feedline-read".to_owned()).spawn(move || reads.run()) {
@@ -164,7 +165,7 @@ impl Supply for ReadAhead {
 
 impl Drop for ReadAhead {
     fn drop(&mut self) {
-        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.get_mut().take();
         let Some(thread) = thread else { return };
         // The last task that the thread drops may hold the last run, and so this: then it cannot wait for itself.
         let is_own = thread.thread().id() == thread::current().id();

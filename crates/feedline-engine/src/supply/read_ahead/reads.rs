@@ -9,11 +9,12 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_data::store::{Answer, Fetch, StoreError};
 use feedline_order::{Epoch, SampleRequest};
+use parking_lot::{Condvar, Mutex};
 
 use super::super::reader::Part;
 use super::buffer::{Complete, PendingNumber, ReadBuffer, TaskKey, TaskRequest};
@@ -90,7 +91,7 @@ struct Holding {
 
 impl Drop for Holding {
     fn drop(&mut self) {
-        let freed = self.reads.lock().buffer.release(self.key, self.requests.iter().copied());
+        let freed = self.reads.state.lock().buffer.release(self.key, self.requests.iter().copied());
         drop(freed);
         self.reads.wake();
     }
@@ -150,10 +151,6 @@ impl Reads {
         Self { needs, order, traffic, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes tasks; hands over those whose samples are here.
     pub(super) fn ask(self: &Arc<Self>, mut tasks: Vec<TaskRequest>) {
         // The stream may have jumped or closed since they were sent.
@@ -165,7 +162,7 @@ impl Reads {
     fn ask_again(self: &Arc<Self>, tasks: Vec<TaskRequest>, old: Vec<(TaskKey, Vec<SampleRead>)>) {
         let reads = self.order.locate(&tasks);
         let mut complete = Complete::new();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.has_ended {
             drop(state);
             return tasks.into_iter().for_each(|TaskRequest { task, ready, .. }| ready.ready(vec![task]));
@@ -186,7 +183,7 @@ impl Reads {
 
     /// Wakes the thread. With the lock: otherwise the thread could look at the booked bytes before a change and wait after this.
     fn wake(&self) {
-        let _state = self.lock();
+        let _state = self.state.lock();
         self.changed.notify_all();
     }
 
@@ -202,7 +199,7 @@ impl Reads {
 
     /// Drops the tasks that nobody expects any more, and what is read for them alone.
     pub(super) fn forget(self: &Arc<Self>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let dropped = self.order.restart().then(|| state.clear());
         let waiting = state.buffer.take_waiting();
         drop(state);
@@ -219,22 +216,22 @@ impl Reads {
     }
 
     pub(super) fn parts_of(&self, request: SampleRequest) -> Arc<[Part]> {
-        self.lock().buffer.parts_of(request)
+        self.state.lock().buffer.parts_of(request)
     }
 
     pub(super) fn snapshot(&self) -> Option<ReservoirSnapshot> {
-        self.order.shown_size().map(|size| self.lock().buffer.snapshot(size))
+        self.order.shown_size().map(|size| self.state.lock().buffer.snapshot(size))
     }
 
     /// Notes that there is no thread: samples are read one by one.
     pub(super) fn give_up(&self) {
-        self.lock().has_ended = true;
+        self.state.lock().has_ended = true;
     }
 
     /// Asks the thread to end, and waits for that at most `limit`; says whether it has ended.
     pub(super) fn close(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.is_closing = true;
         self.changed.notify_all();
         while !state.has_ended {
@@ -242,7 +239,7 @@ impl Reads {
             if left.is_zero() {
                 return false;
             }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut state, left);
         }
         true
     }
@@ -252,7 +249,7 @@ impl Reads {
         if catch_unwind(AssertUnwindSafe(|| self.read_on())).is_err() {
             tracing::error!("the thread that reads ahead panicked; samples are read one by one");
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.has_ended = true;
         let (dropped, waiting) = (state.clear(), state.buffer.take_waiting());
         drop(state);
@@ -282,7 +279,7 @@ impl Reads {
 
     /// Waits until there is something to do; none once closed.
     fn next(&self) -> Option<Next> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while !state.is_closing {
             let mut unwanted = Unwanted::default();
             if let Some(next) = state.next(&*self.needs, &*self.order, &mut unwanted) {
@@ -292,10 +289,10 @@ impl Reads {
             if !unwanted.is_empty() {
                 drop(state);
                 drop(unwanted);
-                state = self.lock();
+                state = self.state.lock();
                 continue;
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
         None
     }
@@ -313,7 +310,7 @@ impl Reads {
         }
         let ranges = coalesce(parts, self.order.grouping());
         let mut complete = Complete::new();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let mut has_planned = false;
         for (request, number, parts) in counts {
             has_planned |= state.buffer.plan(request, number, parts, &mut complete);
@@ -334,18 +331,18 @@ impl Reads {
         let reads = Arc::downgrade(self);
         let done = Box::new(move |answer| {
             let Some(reads) = reads.upgrade() else { return };
-            reads.lock().answers.push_back((number, answer));
+            reads.state.lock().answers.push_back((number, answer));
             reads.changed.notify_all();
         });
         let fetch = self.needs.fetch(&range.target, done);
-        self.lock().fetches.insert(number, UnderWay { range, _fetch: fetch });
+        self.state.lock().fetches.insert(number, UnderWay { range, _fetch: fetch });
     }
 
     /// Reads a range from a disk.
     fn read(self: &Arc<Self>, mut range: ReadRange, disk: &mut DiskReader) {
         let mut target = range.target.clone();
         let is_wanted = || {
-            let state = self.lock();
+            let state = self.state.lock();
             !state.is_closing && is_wanted(&state.buffer, &range)
         };
         let bytes = disk.read(&mut target, is_wanted);
@@ -357,10 +354,10 @@ impl Reads {
 
     fn put(self: &Arc<Self>, range: &ReadRange, bytes: Result<Cow<'_, [u8]>, StoreError>) {
         let len = bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
-        let booked = Arc::clone(&self.lock().buffer.booked);
+        let booked = Arc::clone(&self.state.lock().buffer.booked);
         let parts = range.divide(bytes, self.order.grouping(), &booked);
         let mut complete = Complete::new();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let freed = state.buffer.put(parts, len, &mut complete);
         drop(state);
         drop(freed);

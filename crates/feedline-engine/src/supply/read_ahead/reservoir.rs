@@ -8,10 +8,11 @@
 //! Only for a task that is needed sooner than all that are ready a few more are read, so that nothing waits for ever (law 5).
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use feedline_data::plan::Plan;
 use feedline_order::{Epoch, EpochSequence, Occurrence, Rank, Reservoir, ReservoirEpoch, ReservoirTurn, SampleRequest};
+use parking_lot::Mutex;
 
 use super::super::{Reading, Task};
 use super::buffer::{ReadBuffer, TaskRequest};
@@ -70,10 +71,6 @@ impl ReservoirOrder {
         Self { plan: Arc::clone(plan), rank: plan.config().rank.rank, limits, walk: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Walk> {
-        self.walk.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn walk_of(&self, epoch: Epoch) -> Arc<ReservoirEpoch> {
         match self.plan.sequence().epoch(epoch) {
             EpochSequence::Reservoir(walk) => walk,
@@ -90,7 +87,7 @@ impl ReservoirOrder {
     /// Opens the epochs of the tasks. The first epoch starts at the stream's current turn, later ones at their first turn.
     fn open_epochs(&self, tasks: &[TaskRequest]) {
         let epochs: BTreeSet<Epoch> = tasks.iter().map(|asking| asking.task.course().epoch).collect();
-        let mut last = self.lock().remaining.last_key_value().map(|(epoch, _)| *epoch);
+        let mut last = self.walk.lock().remaining.last_key_value().map(|(epoch, _)| *epoch);
         for epoch in epochs {
             match last {
                 Some(last) if epoch != Epoch(last.0 + 1) => continue,
@@ -109,7 +106,7 @@ impl ReservoirOrder {
     }
 
     fn begin(&self, epoch: Epoch, remaining: RemainingReads) {
-        self.lock().remaining.entry(epoch).or_insert(remaining);
+        self.walk.lock().remaining.entry(epoch).or_insert(remaining);
     }
 }
 
@@ -134,7 +131,7 @@ impl ReadOrder for ReservoirOrder {
             task.wanted(&self.plan).into_iter().zip(steps).map(read).collect()
         };
         let reads = tasks.iter().map(reads).collect();
-        let mut walk = self.lock();
+        let mut walk = self.walk.lock();
         let last = tasks.iter().map(|asking| asking.task.course().epoch).max();
         walk.last_asked = walk.last_asked.max(last.unwrap_or_default());
         reads
@@ -142,7 +139,7 @@ impl ReadOrder for ReservoirOrder {
 
     fn will_read(&self, read: &SampleRead, _buffer: &mut ReadBuffer) -> bool {
         let Some(step) = read.step else { return false };
-        let mut walk = self.lock();
+        let mut walk = self.walk.lock();
         if let Some(remaining) = walk.remaining.get(&read.request.epoch) {
             return remaining.is_coming(step);
         }
@@ -152,7 +149,7 @@ impl ReadOrder for ReservoirOrder {
 
     fn next_chunk(&self, buffer: &mut ReadBuffer, is_idle: bool) -> Vec<SampleRead> {
         let Limits { size, chunk: most, ahead } = self.limits;
-        let mut walk = self.lock();
+        let mut walk = self.walk.lock();
         let Walk { remaining, had, .. } = &mut *walk;
         let left: u64 = remaining.values().map(RemainingReads::left).sum();
         let room = (size + ahead + buffer.asked()).saturating_sub(buffer.samples());
@@ -184,7 +181,7 @@ impl ReadOrder for ReservoirOrder {
     }
 
     fn next_epoch(&self) -> Option<Epoch> {
-        let walk = self.lock();
+        let walk = self.walk.lock();
         let (last, remaining) = walk.remaining.last_key_value()?;
         (remaining.left() == 0 && *last <= walk.last_asked).then_some(Epoch(last.0 + 1))
     }
@@ -197,7 +194,7 @@ impl ReadOrder for ReservoirOrder {
     }
 
     fn restart(&self) -> bool {
-        *self.lock() = Walk::default();
+        *self.walk.lock() = Walk::default();
         true
     }
 

@@ -55,7 +55,7 @@ fn law_5_a_client_that_takes_no_replies_gets_no_more_requests_done() {
     let (slow, other) = (fair.enter(9).unwrap(), fair.enter(9).unwrap());
     put(&fair, slow, 0..20);
     let mut done = 0;
-    while fair.lock().connections[&slow].has_turn {
+    while fair.state.lock().connections[&slow].has_turn {
         assert_eq!(work(&fair, 1), (slow, true));
         done += 1;
     }

@@ -3,8 +3,9 @@
 use std::io::{self, Read, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::{Counts, LinkTerms};
 use crate::tls::Stream;
@@ -79,7 +80,7 @@ impl Connection {
 
     /// Sends requests, all in one go.
     pub(super) fn send<'a>(&self, requests: impl IntoIterator<Item = &'a Frame>) -> io::Result<()> {
-        let mut outgoing = self.outgoing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut outgoing = self.outgoing.lock();
         let mut bytes = Vec::new();
         for request in requests {
             request.write(&mut bytes, &mut outgoing)?;

@@ -12,8 +12,10 @@ mod talk;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use self::talk::Talk;
 use super::token::Token;
@@ -187,7 +189,7 @@ impl Link {
 
     /// What waits and its threads, made anew in a process that was forked.
     fn talk(&self) -> Arc<Talk> {
-        let mut talk = self.talk.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut talk = self.talk.lock();
         if !talk.is_of_this_process() {
             let new = Talk::new(Arc::clone(&self.terms), Arc::clone(&self.counts));
             // Its threads are those of the process that was forked, which may have held its lock just then.
@@ -199,7 +201,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.talk.get_mut().unwrap_or_else(PoisonError::into_inner).close();
+        self.talk.get_mut().close();
     }
 }
 

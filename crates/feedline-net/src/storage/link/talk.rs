@@ -7,10 +7,12 @@
 //! Always true: a request is told its end once; no lock is held while it is.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fmt, io, thread};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::connection::Connection;
 use super::{Counts, LONG_BYTES, LinkDone, LinkError, LinkTerms, LinkTraffic};
@@ -107,14 +109,10 @@ impl Talk {
         self.process == std::process::id()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes a request.
     pub(super) fn ask(self: &Arc<Self>, number: u64, request: &Request, done: LinkDone) {
         let frame = Frame::new(number, request, Vec::new());
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let started = if state.has_keeper { Ok(()) } else { self.start_keeper() };
         state.has_keeper |= started.is_ok();
         let request = match started.map_err(WireError::from).and(frame) {
@@ -141,7 +139,7 @@ impl Talk {
     /// Nobody wants a reply any more.
     pub(super) fn forget(&self, number: u64) {
         if self.is_of_this_process() {
-            let forgotten = self.lock().waiting.remove(&number);
+            let forgotten = self.state.lock().waiting.remove(&number);
             drop(forgotten);
         }
     }
@@ -151,7 +149,7 @@ impl Talk {
         if !self.is_of_this_process() {
             return;
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.is_closed = true;
         let (waiting, connection) = (std::mem::take(&mut state.waiting), state.connection.take());
         drop(state);
@@ -187,7 +185,7 @@ impl Talk {
 
     /// Waits until there is something to do.
     fn next_step(&self) -> Step {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if state.is_closed {
                 return Step::Close;
@@ -214,13 +212,10 @@ impl Talk {
                     until.min(alive)
                 }
             };
-            state = match until {
-                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(until) => {
-                    let waited = self.changed.wait_timeout(state, until - now);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
+            match until {
+                None => self.changed.wait(&mut state),
+                Some(until) => drop(self.changed.wait_until(&mut state, until)),
+            }
         }
     }
 
@@ -252,7 +247,7 @@ impl Talk {
             thread::Builder::new().name(name).spawn(move || talk.receive(&receiving, incoming))?;
             Ok(connection)
         });
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match started {
             Ok(connection) if state.is_closed => {
                 drop(state);
@@ -288,7 +283,7 @@ impl Talk {
             match stream.next() {
                 Ok((frame, arrival)) => self.answered(frame, arrival, stream.taken_bytes() - before),
                 Err((request, error)) => {
-                    let mut state = self.lock();
+                    let mut state = self.state.lock();
                     if let Some(waiting) = request.and_then(|request| state.waiting.get_mut(&request)) {
                         waiting.traffic.bytes += stream.taken_bytes() - before;
                     }
@@ -307,7 +302,7 @@ impl Talk {
             add(&self.counts.telling_bytes, arrival.later_bytes);
             add(&self.counts.telling_nanoseconds, arrival.later_time.as_nanos() as u64);
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.pause = FIRST_PAUSE;
         let waiting = state.waiting.remove(&frame.request);
         drop(state);
@@ -322,7 +317,7 @@ impl Talk {
     /// A connection has ended, or is to end.
     fn lost(&self, connection: &Arc<Connection>, error: WireError) {
         connection.end();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.connection.take_if(|kept| Arc::ptr_eq(kept, connection)).is_some() {
             self.failed(state, Instant::now(), error);
         }
