@@ -3,16 +3,31 @@
 //! Two processes: the job, with the trainer and each thread that prepares; and its batches, one row each.
 
 use feedline_diagnose::doctor::Life;
+use feedline_engine::metrics::Stretch;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 const JOB: u32 = 1;
 const BATCHES: u32 = 2;
-/// Rows of the job: the trainer, then threads that prepare.
-const TRAINER: usize = 1;
-const FIRST_PREPARER: usize = 2;
+/// The first row of the job; threads that prepare follow.
+const TRAINER: Row = Row { process: JOB, thread: 1 };
 /// Rows of batches have numbers that no row of the job has, as threads of a real machine would.
 const FIRST_BATCH: usize = 100_000;
+
+/// A row of the trace: for its viewers, a thread of a process.
+#[derive(Clone, Copy)]
+struct Row {
+    process: u32,
+    thread: usize,
+}
+
+fn preparer(number: usize) -> Row {
+    Row { thread: TRAINER.thread + 1 + number, ..TRAINER }
+}
+
+fn batch_row(number: usize) -> Row {
+    Row { process: BATCHES, thread: FIRST_BATCH + number }
+}
 
 /// A document of the trace event format.
 #[derive(Serialize)]
@@ -32,14 +47,14 @@ pub fn trace(life: &Life) -> String {
 
 fn job(life: &Life) -> Vec<Value> {
     let threads = life.samples.iter().map(|sample| sample.thread + 1).max().unwrap_or(0);
-    let mut events = vec![named("process_name", (JOB, TRAINER), "feedline")];
-    events.push(named("thread_name", (JOB, TRAINER), "trainer"));
-    events.extend((0..threads).map(|n| named("thread_name", (JOB, FIRST_PREPARER + n), &format!("preparer {n}"))));
+    let mut events = vec![named("process_name", TRAINER, "feedline")];
+    events.push(named("thread_name", TRAINER, "trainer"));
+    events.extend((0..threads).map(|n| named("thread_name", preparer(n), &format!("preparer {n}"))));
     for batch in &life.trainer {
         let told = json!({ "epoch": batch.epoch, "batch": batch.number });
-        events.push(span("wait", (JOB, TRAINER), (batch.asked, batch.ready), &told));
-        events.push(span("hand-over", (JOB, TRAINER), (batch.ready, batch.received), &told));
-        events.push(span("step", (JOB, TRAINER), (batch.received, batch.done), &told));
+        events.push(span("wait", TRAINER, (batch.asked, batch.ready), &told));
+        events.push(span("hand-over", TRAINER, (batch.ready, batch.received), &told));
+        events.push(span("step", TRAINER, (batch.received, batch.done), &told));
     }
     for (sample, key) in life.samples.iter().zip(&life.keys) {
         let batch = life.batches.iter().find(|batch| batch.batch == sample.batch);
@@ -53,16 +68,16 @@ fn job(life: &Life) -> Vec<Value> {
             "wait_for_batch_ms": lay.map(|lay| lay / 1e3),
         });
         for (name, stretch) in life.stages.iter().zip(&sample.stages) {
-            events.push(span(name, (JOB, FIRST_PREPARER + sample.thread), *stretch, &told));
+            events.push(span(name, preparer(sample.thread), *stretch, &told));
         }
     }
     events
 }
 
 fn batches(life: &Life) -> Vec<Value> {
-    let mut events = vec![named("process_name", (BATCHES, FIRST_BATCH), "batches")];
+    let mut events = vec![named("process_name", batch_row(0), "batches")];
     for (number, row) in life.rows().into_iter().enumerate() {
-        let place = (BATCHES, FIRST_BATCH + number);
+        let place = batch_row(number);
         events.push(named("thread_name", place, &format!("batch {} of epoch {}", row.number, row.epoch)));
         events.push(metadata("thread_sort_index", place, &json!({ "sort_index": number })));
         let told = json!({ "epoch": row.epoch, "batch": row.number });
@@ -71,17 +86,17 @@ fn batches(life: &Life) -> Vec<Value> {
     events
 }
 
-fn span(name: &str, (process, thread): (u32, usize), (from, to): (f64, f64), told: &Value) -> Value {
+fn span(name: &str, row: Row, (from, to): Stretch, told: &Value) -> Value {
     let from = from.max(0.0);
-    json!({ "name": name, "cat": "feedline", "ph": "X", "ts": from, "dur": (to - from).max(0.0), "pid": process, "tid": thread, "args": told })
+    json!({ "name": name, "cat": "feedline", "ph": "X", "ts": from, "dur": (to - from).max(0.0), "pid": row.process, "tid": row.thread, "args": told })
 }
 
-fn named(what: &str, place: (u32, usize), name: &str) -> Value {
-    metadata(what, place, &json!({ "name": name }))
+fn named(what: &str, row: Row, name: &str) -> Value {
+    metadata(what, row, &json!({ "name": name }))
 }
 
-fn metadata(what: &str, (process, thread): (u32, usize), told: &Value) -> Value {
-    json!({ "name": what, "ph": "M", "pid": process, "tid": thread, "args": told })
+fn metadata(what: &str, row: Row, told: &Value) -> Value {
+    json!({ "name": what, "ph": "M", "pid": row.process, "tid": row.thread, "args": told })
 }
 
 #[cfg(test)]

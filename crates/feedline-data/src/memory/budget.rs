@@ -24,8 +24,14 @@ const MOST_UNASKED: u64 = 2_000_000_000;
 /// How often a waiting sample looks at the cancel token, and how long one waits that is not due.
 const CANCEL_POLL: Duration = Duration::from_millis(50);
 
-/// A batch among all that use one budget: the run, and the batch's number in it. Smaller is needed sooner.
-pub type BatchNeed = (u64, u64);
+/// A batch among all that use one budget. The smaller one is needed sooner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BatchNeed {
+    /// The run, as numbered by [`Budget::number_run`].
+    pub run: u64,
+    /// The batch's number in it.
+    pub batch: u64,
+}
 
 /// What a sample does when memory is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,8 +71,14 @@ struct Account {
     active: BTreeMap<Ticket, Active>,
 }
 
-/// A sample in preparation: its batch, its slot, and a number of its own.
-type Ticket = (BatchNeed, usize, u64);
+/// A sample in preparation. Smaller is needed sooner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Ticket {
+    batch: BatchNeed,
+    slot: usize,
+    /// Of its own, in case a slot is prepared twice.
+    number: u64,
+}
 
 #[derive(Debug, Default)]
 struct Active {
@@ -132,7 +144,7 @@ impl Budget {
 
     /// Says which batch the consumer needs next.
     pub fn set_front(&self, front: BatchNeed) {
-        self.account.lock().fronts.insert(front.0, front.1);
+        self.account.lock().fronts.insert(front.run, front.batch);
         self.released.notify_all();
     }
 
@@ -163,7 +175,7 @@ impl Budget {
     pub fn begin(self: &Arc<Self>, batch: BatchNeed, slot: usize, patience: Patience) -> Working {
         let mut account = self.account.lock();
         account.tickets += 1;
-        let ticket = (batch, slot, account.tickets);
+        let ticket = Ticket { batch, slot, number: account.tickets };
         account.active.insert(ticket, Active::default());
         Working { budget: Arc::clone(self), ticket, patience }
     }
@@ -182,21 +194,21 @@ impl Account {
     }
 
     /// Whether the consumer of its run waits for a batch.
-    fn is_due(&self, (run, serial): BatchNeed) -> bool {
-        self.fronts.get(&run).is_none_or(|front| serial <= *front)
+    fn is_due(&self, need: BatchNeed) -> bool {
+        self.fronts.get(&need.run).is_none_or(|front| need.batch <= *front)
     }
 
     /// Whether nobody waits whose turn is before: of other runs only those whose consumers wait, too, if this one's does.
     fn is_first_in_line(&self, ticket: Ticket) -> bool {
-        let is_due = self.is_due(ticket.0);
-        let is_before = |other: &Ticket| other.0.0 == ticket.0.0 || !is_due || self.is_due(other.0);
+        let is_due = self.is_due(ticket.batch);
+        let is_before = |other: &Ticket| other.batch.run == ticket.batch.run || !is_due || self.is_due(other.batch);
         !self.active.range(..ticket).any(|(other, active)| active.is_waiting && is_before(other))
     }
 
     fn may_grant(&self, ticket: Ticket, bytes: u64, limit: u64) -> bool {
         let is_first_in_line = self.is_first_in_line(ticket);
         let fits = self.used.saturating_add(bytes) <= limit;
-        let is_due = self.is_due(ticket.0);
+        let is_due = self.is_due(ticket.batch);
         let runs_alone = || self.active.iter().all(|(other, active)| *other == ticket || active.is_waiting);
         is_first_in_line && (fits || (is_due && runs_alone()))
     }
@@ -268,7 +280,7 @@ impl Working {
                 return Err(Cancelled.into());
             }
             let waited = since.get_or_insert_with(Instant::now).elapsed();
-            if waited >= CANCEL_POLL && !account.is_due(self.ticket.0) {
+            if waited >= CANCEL_POLL && !account.is_due(self.ticket.batch) {
                 let entry = account.entry(self.ticket);
                 entry.is_waiting = false;
                 return Err(NoMemory::Crowded { bytes: entry.granted + bytes });
@@ -310,13 +322,17 @@ impl Drop for Working {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn need(run: u64, batch: u64) -> BatchNeed {
+        BatchNeed { run, batch }
+    }
     use std::sync::mpsc;
     use std::thread;
 
     #[test]
     fn law_5_many_threads_stay_within_the_limit_and_all_finish() {
         let budget = Budget::new(100);
-        budget.set_front((0, 0));
+        budget.set_front(need(0, 0));
         thread::scope(|scope| {
             for slot in 0..8 {
                 let budget = &budget;
@@ -324,7 +340,7 @@ mod tests {
                     for _ in 0..50 {
                         let mut allotment = 0;
                         loop {
-                            let working = budget.begin((0, 0), slot, Patience::Waits);
+                            let working = budget.begin(need(0, 0), slot, Patience::Waits);
                             working.grant(allotment, &Cancel::default()).unwrap();
                             working.reserve(20, &Cancel::default()).unwrap();
                             match working.reserve(30, &Cancel::default()) {
@@ -345,13 +361,13 @@ mod tests {
     #[test]
     fn a_sample_larger_than_the_limit_waits_for_the_others_and_runs_alone() {
         let budget = Budget::new(100);
-        budget.set_front((0, 0));
-        let other = budget.begin((0, 0), 1, Patience::Waits);
+        budget.set_front(need(0, 0));
+        let other = budget.begin(need(0, 0), 1, Patience::Waits);
         other.reserve(60, &Cancel::default()).unwrap();
         let (granted, is_granted) = mpsc::channel();
         thread::scope(|scope| {
             scope.spawn(|| {
-                let giant = budget.begin((0, 0), 0, Patience::Waits);
+                let giant = budget.begin(need(0, 0), 0, Patience::Waits);
                 giant.reserve(500, &Cancel::default()).unwrap();
                 granted.send(budget.snapshot().used).unwrap();
             });
@@ -365,8 +381,8 @@ mod tests {
     #[test]
     fn law_5_only_the_batch_that_is_due_may_exceed_the_limit() {
         let budget = Budget::new(100);
-        budget.set_front((0, 0));
-        let later = budget.begin((0, 1), 0, Patience::Waits);
+        budget.set_front(need(0, 0));
+        let later = budget.begin(need(0, 1), 0, Patience::Waits);
         let (granted, is_granted) = mpsc::channel();
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -376,7 +392,7 @@ mod tests {
                 granted.send(()).unwrap();
             });
             assert!(is_granted.recv_timeout(Duration::from_millis(80)).is_err(), "granted to a batch that can wait");
-            budget.set_front((0, 1));
+            budget.set_front(need(0, 1));
             is_granted.recv_timeout(Duration::from_mins(1)).unwrap();
         });
     }
@@ -384,7 +400,7 @@ mod tests {
     #[test]
     fn what_a_batch_keeps_stays_booked() {
         let budget = Budget::new(100);
-        let working = budget.begin((0, 0), 0, Patience::Waits);
+        let working = budget.begin(need(0, 0), 0, Patience::Waits);
         working.reserve(60, &Cancel::default()).unwrap();
         working.end_keeping(20);
         assert_eq!(budget.snapshot().used, 20);
@@ -395,7 +411,8 @@ mod tests {
     #[test]
     fn samples_of_different_runs_in_the_same_slot_do_not_meet() {
         let budget = Budget::new(100);
-        let (first, second) = (budget.begin((1, 0), 0, Patience::Waits), budget.begin((1, 0), 0, Patience::Waits));
+        let (first, second) =
+            (budget.begin(need(1, 0), 0, Patience::Waits), budget.begin(need(1, 0), 0, Patience::Waits));
         first.reserve(10, &Cancel::default()).unwrap();
         drop(second);
         assert_eq!(budget.snapshot().used, 10);
@@ -406,11 +423,11 @@ mod tests {
     #[test]
     fn law_7_what_the_consumer_of_one_run_waits_for_is_due_whatever_others_have_delivered() {
         let budget = Budget::new(100);
-        budget.set_front((2, 0));
-        budget.set_front((1, 9));
-        let ahead = budget.begin((1, 12), 0, Patience::Waits);
+        budget.set_front(need(2, 0));
+        budget.set_front(need(1, 9));
+        let ahead = budget.begin(need(1, 12), 0, Patience::Waits);
         assert_eq!(ahead.reserve(150, &Cancel::default()), Err(NoMemory::Crowded { bytes: 150 }));
-        let due = budget.begin((2, 0), 0, Patience::Waits);
+        let due = budget.begin(need(2, 0), 0, Patience::Waits);
         drop(ahead);
         assert!(due.reserve(150, &Cancel::default()).is_ok(), "larger than the budget, it runs alone");
         drop(due);
@@ -421,16 +438,19 @@ mod tests {
     #[test]
     fn waiting_ends_when_cancelled_and_the_impossible_is_refused_at_once() {
         let budget = Budget::asked(10, Some(1000));
-        budget.set_front((0, 0));
-        let running = budget.begin((0, 1), 0, Patience::Waits);
+        budget.set_front(need(0, 0));
+        let running = budget.begin(need(0, 1), 0, Patience::Waits);
         running.reserve(10, &Cancel::default()).unwrap();
         assert_eq!(
-            budget.begin((0, 0), 7, Patience::Waits).reserve(1001, &Cancel::default()),
+            budget.begin(need(0, 0), 7, Patience::Waits).reserve(1001, &Cancel::default()),
             Err(NoMemory::TooLarge { bytes: 1001, memory: 1000 })
         );
         assert_eq!(running.reserve(1, &Cancel::default()), Err(NoMemory::Crowded { bytes: 11 }));
         let cancel = Cancel::default();
         cancel.cancel();
-        assert_eq!(budget.begin((0, 0), 1, Patience::Waits).reserve(1, &cancel), Err(NoMemory::Cancelled(Cancelled)));
+        assert_eq!(
+            budget.begin(need(0, 0), 1, Patience::Waits).reserve(1, &cancel),
+            Err(NoMemory::Cancelled(Cancelled))
+        );
     }
 }

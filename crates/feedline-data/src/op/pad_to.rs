@@ -81,11 +81,12 @@ impl Op for PadTo {
                 let has = format!("a volume of {}", volume.dtype.name());
                 return Err(FieldError::Unfit { name: name.to_owned(), has, needs: NEEDS }.into());
             }
-            let element = volume.dtype.bytes();
-            let (old_bytes, new_bytes) = (old.iter().product::<usize>() * element, memory.len() / volume.channels);
+            let old_bytes = old.iter().product::<usize>() * fill.len();
+            let new_bytes = memory.len() / volume.channels;
+            let padding = Padding { old, new, fill: &fill, mode: self.mode };
             for (source, target) in volume.memory.chunks_exact(old_bytes).zip(memory.chunks_exact_mut(new_bytes)) {
                 workspace.cancel().check()?;
-                pad((source, old), (target, new), &fill, self.mode);
+                padding.fill_borders(source, target);
             }
             let padded = Volume::packed(memory, volume.dtype, volume.channels, new, volume.is_label);
             let padded = padded.with_spacing(volume.spacing);
@@ -100,28 +101,43 @@ fn padded_sides(sides: [usize; 3], least: [usize; 3]) -> [usize; 3] {
     std::array::from_fn(|axis| sides[axis].max(least[axis]))
 }
 
-fn pad((source, old): (&[u8], [usize; 3]), (target, new): (&mut [u8], [usize; 3]), fill: &[u8], mode: PadMode) {
-    let element = fill.len();
-    let front: [usize; 3] = std::array::from_fn(|axis| (new[axis] - old[axis]) / 2);
-    // Where along an axis the element comes from, if it is not added.
-    let from = |axis: usize, place: usize| match place.checked_sub(front[axis]) {
-        Some(old_place) if old_place < old[axis] => Some(old_place),
-        outside if mode == PadMode::Edge => Some(outside.map_or(0, |_| old[axis] - 1)),
-        _ => None,
-    };
-    let row_bytes = new[2] * element;
-    for (number, target) in target.chunks_exact_mut(row_bytes).enumerate() {
-        let (Some(z), Some(y)) = (from(0, number / new[1]), from(1, number % new[1])) else {
-            repeat(fill, target);
-            continue;
+/// How one channel is padded.
+struct Padding<'a> {
+    /// Its sides before.
+    old: [usize; 3],
+    /// Its sides after.
+    new: [usize; 3],
+    /// The bytes of an added element, where the mode does not repeat the edge.
+    fill: &'a [u8],
+    mode: PadMode,
+}
+
+impl Padding<'_> {
+    /// Copies `source` into the middle of `target`, and fills what is around it.
+    fn fill_borders(&self, source: &[u8], target: &mut [u8]) {
+        let Self { old, new, fill, mode } = *self;
+        let element = fill.len();
+        let front: [usize; 3] = std::array::from_fn(|axis| (new[axis] - old[axis]) / 2);
+        // Where along an axis the element comes from, if it is not added.
+        let from = |axis: usize, place: usize| match place.checked_sub(front[axis]) {
+            Some(old_place) if old_place < old[axis] => Some(old_place),
+            outside if mode == PadMode::Edge => Some(outside.map_or(0, |_| old[axis] - 1)),
+            _ => None,
         };
-        let row = &source[(z * old[1] + y) * old[2] * element..][..old[2] * element];
-        let (before, rest) = target.split_at_mut(front[2] * element);
-        let (middle, behind) = rest.split_at_mut(row.len());
-        middle.copy_from_slice(row);
-        let is_edge = mode == PadMode::Edge;
-        repeat(if is_edge { &row[..element] } else { fill }, before);
-        repeat(if is_edge { &row[row.len() - element..] } else { fill }, behind);
+        let row_bytes = new[2] * element;
+        for (number, target) in target.chunks_exact_mut(row_bytes).enumerate() {
+            let (Some(z), Some(y)) = (from(0, number / new[1]), from(1, number % new[1])) else {
+                repeat(fill, target);
+                continue;
+            };
+            let row = &source[(z * old[1] + y) * old[2] * element..][..old[2] * element];
+            let (before, rest) = target.split_at_mut(front[2] * element);
+            let (middle, behind) = rest.split_at_mut(row.len());
+            middle.copy_from_slice(row);
+            let is_edge = mode == PadMode::Edge;
+            repeat(if is_edge { &row[..element] } else { fill }, before);
+            repeat(if is_edge { &row[row.len() - element..] } else { fill }, behind);
+        }
     }
 }
 

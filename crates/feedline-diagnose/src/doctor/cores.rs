@@ -18,11 +18,8 @@ pub(super) struct ThreadTime {
 }
 
 impl ThreadTime {
-    /// With (computed, waited for a core) as the system says it; where it does not, with what ops computed, and waits for each other.
-    pub(super) fn new(all: f64, ops_cpu: f64, told: Option<(f64, f64)>, (workers, cores): (usize, usize)) -> Self {
-        if let Some((cpu, core_wait)) = told {
-            return Self { all, cpu, core_wait };
-        }
+    /// Where the system does not say how long threads waited for a core: as long as they wait for each other.
+    pub(super) fn modelled(all: f64, ops_cpu: f64, workers: usize, cores: usize) -> Self {
         let silent = Self { all, cpu: ops_cpu, core_wait: 0.0 };
         let core_wait = silent.waits_for_each_other(workers, cores).min((all - ops_cpu).max(0.0));
         Self { core_wait, ..silent }
@@ -101,12 +98,10 @@ mod tests {
     #[test]
     fn where_the_system_says_nothing_threads_that_compute_wait_for_each_other() {
         for (all, ops_cpu) in [(10.0, 2.0), (8.0, 2.0), (10.5, 0.5), (2.0, 2.0)] {
-            let silent = ThreadTime::new(all, ops_cpu, None, (8, 2));
+            let silent = ThreadTime::modelled(all, ops_cpu, 8, 2);
             assert!(silent.core_wait <= all - ops_cpu, "no more than there is: {silent:?}");
             let free = silent.free_cores(8, 2);
             assert!((free - 2.0).abs() < 1e-9, "nobody else is known of: {free}");
         }
-        let told = ThreadTime::new(10.0, 2.0, Some((3.0, 1.0)), (8, 2));
-        assert_eq!((told.cpu, told.core_wait), (3.0, 1.0));
     }
 }

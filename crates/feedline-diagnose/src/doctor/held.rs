@@ -30,6 +30,13 @@ pub(super) struct HeldSource {
     parts: HashMap<u64, Vec<(Arc<str>, OpenPart)>>,
 }
 
+/// How long samples are read into memory, and how many at most.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeldLimits {
+    pub seconds: f64,
+    pub samples: u64,
+}
+
 /// A part of an object, where it lies in it.
 #[derive(Debug)]
 struct HeldObject {
@@ -46,12 +53,12 @@ impl HeldSource {
     pub(super) fn read(
         parent: &Arc<dyn Source>,
         fields: &FieldTypes,
-        (time, most_samples): (Duration, u64),
+        limits: HeldLimits,
         trainer: &mut dyn Trainer,
     ) -> Result<Arc<dyn Source>, DoctorError> {
-        let deadline = Instant::now() + time;
+        let deadline = Instant::now() + Duration::from_secs_f64(limits.seconds);
         let (mut ids, mut parts, mut bytes) = (Vec::new(), HashMap::new(), 0);
-        let count = parent.len().min(MOST_SAMPLES).min(most_samples.max(LEAST_SAMPLES as u64));
+        let count = parent.len().min(MOST_SAMPLES).min(limits.samples.max(LEAST_SAMPLES as u64));
         // In an order in which any beginning is spread over all.
         let spread = |number: u64| (u128::from(number) * u128::from(parent.len()) / u128::from(count)) as u64;
         let mut order: Vec<u64> = (0..count).collect();

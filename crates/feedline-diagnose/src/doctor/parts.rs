@@ -3,7 +3,7 @@
 //! In: a plan and a trainer. Out: how fast each part would be if nothing else was in its way.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use feedline_data::op::PlannedOp;
 use feedline_data::plan::{CacheConfig, Order, Plan, RunConfig, Settings, Shuffle, Workers};
@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::core_share::CoreShare;
 use super::cores::ThreadTime;
-use super::held::HeldSource;
+use super::held::{HeldLimits, HeldSource};
 use super::skipped::skipped;
 use super::watch::{Job, Trainer, Watched, next, watch_alone};
 use super::{DoctorError, median};
@@ -130,13 +130,15 @@ impl Parts {
         let reading = read(None, trainer)?;
         let has_reads = read_bytes(&reading) > 0.0;
         let alone = if has_reads && !reads_ahead { Some(read(Some(1), trainer)?) } else { None };
-        let held = HeldSource::read(source, plan.loaded(), (Duration::from_secs_f64(seconds), u64::MAX), trainer)?;
+        let held = HeldSource::read(source, plan.loaded(), HeldLimits { seconds, samples: u64::MAX }, trainer)?;
         let preparing = prepare(job, None, &held, trainer)?;
         let ops = ops(plan, &preparing.after);
         let prepare_ms = 1e3 * preparing.thread_seconds_a_sample();
         let num_workers = preparing.after.num_workers.max(1);
         let (ops_cpu, cores) = (ops.iter().map(|op| op.cpu_ms).sum(), Workers::Auto.count());
-        let time = ThreadTime::new(prepare_ms, ops_cpu, preparing.core_ms_a_sample(), (num_workers, cores));
+        let time = preparing
+            .thread_time(prepare_ms)
+            .unwrap_or_else(|| ThreadTime::modelled(prepare_ms, ops_cpu, num_workers, cores));
         Ok(Self {
             batch_size: samples_of_a_batch(plan),
             num_workers,
@@ -161,7 +163,7 @@ impl Parts {
     pub(super) fn measure_cached(&self, job: Job<'_>, trainer: &mut dyn Trainer) -> Result<Self, DoctorError> {
         let Job { plan, seconds, .. } = job;
         let some = (self.prepare_samples_per_second * seconds * FILLS) as u64;
-        let held = HeldSource::read(plan.source(), plan.loaded(), (Duration::from_secs_f64(seconds), some), trainer)?;
+        let held = HeldSource::read(plan.source(), plan.loaded(), HeldLimits { seconds, samples: some }, trainer)?;
         let cache = plan.config().cache.clone();
         let cut = cache.as_ref().and_then(|cache| cache.form).map_or(0, |form| plan.cut_of(form).0);
         let preparing = prepare(Job { seconds: 2.0 * seconds, ..job }, cache, &held, trainer)?;
@@ -170,8 +172,9 @@ impl Parts {
         let cpu = spent.map(|(before, after)| after.cpu_seconds - before.cpu_seconds).sum::<f64>();
         let samples = preparing.after.samples - preparing.before.samples;
         let ops_cpu = 1e3 * cpu.max(0.0) / samples.max(1) as f64;
-        let threads = (self.num_workers, self.cores);
-        let time = ThreadTime::new(prepare_ms, ops_cpu, preparing.core_ms_a_sample(), threads);
+        let time = preparing
+            .thread_time(prepare_ms)
+            .unwrap_or_else(|| ThreadTime::modelled(prepare_ms, ops_cpu, self.num_workers, self.cores));
         Ok(Self {
             prepare_samples_per_second: 1e3 * self.num_workers as f64 / prepare_ms.max(1e-6),
             prepare_ms,

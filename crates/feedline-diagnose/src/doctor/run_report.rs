@@ -87,12 +87,15 @@ fn parts(plan: &Plan, snapshot: &Snapshot, log: &[BatchTime]) -> Parts {
     let read_ms = 1e3 * snapshot.store.busy_seconds / prepared;
     let (num_workers, cores) = (snapshot.num_workers.max(1), Workers::Auto.count());
     let prepare_cpu_ms = ops.iter().map(|op| op.cpu_ms).sum();
-    let told = (snapshot.core_seconds, snapshot.core_wait_seconds);
     // Where samples are kept, the last ops have more of them than the first.
     let done = snapshot.ops.iter().map(|op| op.samples).max().unwrap_or(snapshot.samples).max(1) as f64;
-    let told = (told.0 > 0.0).then_some((1e3 * told.0 / done, 1e3 * told.1 / done));
     let all = prepare_ms + read_ms;
-    let time = ThreadTime::new(all, prepare_cpu_ms, told, (num_workers, cores));
+    let time = if snapshot.core_seconds > 0.0 {
+        let [cpu, core_wait] = [snapshot.core_seconds, snapshot.core_wait_seconds].map(|seconds| 1e3 * seconds / done);
+        ThreadTime { all, cpu, core_wait }
+    } else {
+        ThreadTime::modelled(all, prepare_cpu_ms, num_workers, cores)
+    };
     // Of what they waited for cores, ops have their part.
     let of_ops = if all > 0.0 { time.core_wait * prepare_ms / all } else { 0.0 };
     Parts {

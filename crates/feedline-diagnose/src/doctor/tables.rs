@@ -104,22 +104,27 @@ pub(super) fn by_consumers(
     let mut rows: Vec<ConsumersRow> = Vec::new();
     for consumers in CONSUMERS {
         let loader = Loader::new(Arc::clone(plan), machine);
-        let real = feed(Some(&loader), (consumers, step_ms, seconds), trainer);
+        let real = feed(Some(&loader), Feeding { consumers, step_ms, seconds }, trainer);
         loader.close();
         let real = real?;
-        let synthetic = batch * feed(None, (consumers, step_ms, seconds / 2.0), trainer)?;
+        let synthetic = batch * feed(None, Feeding { consumers, step_ms, seconds: seconds / 2.0 }, trainer)?;
         let linear = consumers as f64 * rows.first().map_or(synthetic, |one| one.synthetic);
         rows.push(ConsumersRow { consumers, linear, synthetic, real });
     }
     Ok(rows)
 }
 
+/// Consumers that each take a batch, step, and take the next.
+#[derive(Clone, Copy, Debug)]
+struct Feeding {
+    consumers: usize,
+    step_ms: f64,
+    seconds: f64,
+}
+
 /// Samples a second that consumers get of a loader; without one, steps a second.
-fn feed(
-    loader: Option<&Loader>,
-    (consumers, step_ms, seconds): (usize, f64, f64),
-    trainer: &mut dyn Trainer,
-) -> Result<f64, DoctorError> {
+fn feed(loader: Option<&Loader>, feeding: Feeding, trainer: &mut dyn Trainer) -> Result<f64, DoctorError> {
+    let Feeding { consumers, step_ms, seconds } = feeding;
     let (counted, is_over, is_warm) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
     let step = Duration::from_secs_f64(step_ms / 1e3);
     let step_once = |samples: u64| {

@@ -11,6 +11,7 @@ use feedline_engine::machine::Machine;
 use feedline_engine::metrics::Snapshot;
 
 use super::core_share::{CoreShare, CoreWindow};
+use super::cores::ThreadTime;
 use super::life::{Life, Stretching};
 use super::{BatchTime, DoctorError};
 
@@ -135,11 +136,11 @@ impl Watched {
     }
 
     /// Milliseconds of a thread for a sample on a core, and in the queue for one, where the system says it.
-    pub(super) fn core_ms_a_sample(&self) -> Option<(f64, f64)> {
+    pub(super) fn thread_time(&self, all: f64) -> Option<ThreadTime> {
         let samples = (self.after.samples - self.before.samples).max(1) as f64;
         let ms = |of: fn(&Snapshot) -> f64| 1e3 * (of(&self.after) - of(&self.before)).max(0.0) / samples;
-        let (ran, waited) = (ms(|snapshot| snapshot.core_seconds), ms(|snapshot| snapshot.core_wait_seconds));
-        (ran > 0.0).then_some((ran, waited))
+        let (cpu, core_wait) = (ms(|snapshot| snapshot.core_seconds), ms(|snapshot| snapshot.core_wait_seconds));
+        (cpu > 0.0).then_some(ThreadTime { all, cpu, core_wait })
     }
 
     /// Seconds of a thread for a sample, without those in which it had nothing to do.

@@ -6,8 +6,14 @@ use feedline_data::batch::{FieldData, Loose, Value};
 use feedline_data::dtype::Dtype;
 use xxhash_rust::xxh3::Xxh3;
 
-/// The first byte that differs, none if the form does, and both sides in words.
-pub(super) type Sides = (Option<u64>, String, String);
+/// Where two contents differ first, and both sides in words.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Sides {
+    /// Nothing if their forms differ.
+    pub byte: Option<u64>,
+    pub expected: String,
+    pub found: String,
+}
 
 /// Bytes of a field, and what they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,12 +81,12 @@ impl<'a> Content<'a> {
     /// The first byte that differs, and both sides in words; nothing if they are the same.
     pub(super) fn first_difference(&self, other: &Content<'_>) -> Option<Sides> {
         if self.form != other.form {
-            return Some((None, self.form.clone(), other.form.clone()));
+            return Some(Sides { byte: None, expected: self.form.clone(), found: other.form.clone() });
         }
         let end = self.bytes.len().max(other.bytes.len());
         let byte = (0..end).find(|&byte| self.bytes.get(byte) != other.bytes.get(byte))?;
         let word = |bytes: &[u8]| bytes.get(byte).map_or_else(|| "the end".to_owned(), ToString::to_string);
-        Some((Some(byte as u64), word(&self.bytes), word(&other.bytes)))
+        Some(Sides { byte: Some(byte as u64), expected: word(&self.bytes), found: word(&other.bytes) })
     }
 }
 
@@ -96,11 +102,11 @@ mod tests {
     fn a_difference_is_in_the_form_or_at_a_byte() {
         let one = array(&[2, 2], &[1, 2, 3, 4]);
         assert_eq!(one.first_difference(&one.clone()), None);
-        let (byte, expected, found) = one.first_difference(&array(&[2, 2], &[1, 2, 9, 9])).unwrap();
+        let Sides { byte, expected, found } = one.first_difference(&array(&[2, 2], &[1, 2, 9, 9])).unwrap();
         assert_eq!((byte, &*expected, &*found), (Some(2), "3", "9"));
-        let (byte, expected, found) = one.first_difference(&array(&[4], &[1, 2, 3, 4])).unwrap();
+        let Sides { byte, expected, found } = one.first_difference(&array(&[4], &[1, 2, 3, 4])).unwrap();
         assert_eq!((byte, &*expected, &*found), (None, "uint8 [2, 2]", "uint8 [4]"));
-        let text = |text| Content::text(text).first_difference(&Content::text("ab")).map(|(byte, ..)| byte);
+        let text = |text| Content::text(text).first_difference(&Content::text("ab")).map(|sides| sides.byte);
         assert_eq!((text("ab"), text("a"), text("abc")), (None, Some(Some(1)), Some(Some(2))));
         assert_ne!(
             one.digest(),

@@ -17,7 +17,7 @@ use feedline_engine::metrics::Metrics;
 use feedline_engine::supply::{Loading, LocalSupply, Reading, Supply as _};
 use feedline_order::SampleRequest;
 
-use super::content::Content;
+use super::content::{Content, Sides};
 use super::subject::VerifyError;
 
 /// How often a sample is prepared to find out who makes it another each time.
@@ -109,8 +109,9 @@ impl Definition {
     fn blame(&self, first: &Stages, second: &Stages) -> Option<Culprit> {
         for (stage, (one, other)) in first.fields.iter().zip(&second.fields).enumerate() {
             for ((name, one), (_, other)) in one.iter().zip(other) {
-                if let Some((byte, first, second)) = one.first_difference(other) {
-                    return Some(Culprit { who: self.who(stage), field: name.clone(), byte, first, second });
+                if let Some(Sides { byte, expected, found }) = one.first_difference(other) {
+                    let (who, field) = (self.who(stage), name.clone());
+                    return Some(Culprit { who, field, byte, first: expected, second: found });
                 }
             }
         }

@@ -38,11 +38,18 @@ pub(super) fn displaced(expected: &[(SampleId, bool)], found: &[(SampleId, bool)
     (0..).zip(found).map(|(turn, sample)| Displaced { turn, number: number(sample) }).collect()
 }
 
+/// How many places a sample may come away from its own.
+#[derive(Clone, Copy, Debug)]
+struct Allowed {
+    late: u64,
+    early: u64,
+}
+
 /// The first sample that is not there where it could be, or beyond the bound.
-fn first_beyond(all: &[Displaced], late: u64, early: u64) -> Option<Displaced> {
+fn first_beyond(all: &[Displaced], allowed: Allowed) -> Option<Displaced> {
     let is_beyond = |displaced: &&Displaced| match displaced.number {
-        Some(number) if number <= displaced.turn => displaced.turn - number > late,
-        Some(number) => number - displaced.turn > early,
+        Some(number) if number <= displaced.turn => displaced.turn - number > allowed.late,
+        Some(number) => number - displaced.turn > allowed.early,
         None => true,
     };
     all.iter().find(is_beyond).copied()
@@ -94,7 +101,7 @@ fn in_order(subject: &Subject<'_>, variant: &Variant) -> Checked {
         let turns = (came.samples.len() as u64).saturating_add(early).saturating_add(1);
         let expected: Vec<_> =
             subject.sequence(epoch, turns).iter().map(|(place, wanted)| (wanted.id, place.is_padding)).collect();
-        let late = measure(&expected, &came, &bad_ids(subject, &came), (bound, early))
+        let late = measure(&expected, &came, &bad_ids(subject, &came), Allowed { late: bound, early })
             .map_err(|displaced| explain(subject, variant, &came, displaced, bound))?;
         latest = latest.max(late);
         let has_repeats = !subject.repeated(epoch).is_empty() || came.counted > 0;
@@ -129,12 +136,12 @@ fn measure(
     expected: &[(SampleId, bool)],
     came: &EpochStream,
     left_out: &HashSet<SampleId>,
-    (late, early): (u64, u64),
+    allowed: Allowed,
 ) -> Result<u64, Displaced> {
     let all = displaced(expected, &pairs(came));
     let is_counted = |displaced: &&Displaced| !left_out.contains(&came.samples[displaced.turn as usize].id);
     let counted: Vec<Displaced> = all.iter().filter(is_counted).copied().collect();
-    match first_beyond(&counted, late, early) {
+    match first_beyond(&counted, allowed) {
         Some(displaced) => Err(displaced),
         None => Ok(counted.iter().filter_map(|it| it.turn.checked_sub(it.number?)).max().unwrap_or(0)),
     }
@@ -205,7 +212,11 @@ mod tests {
     #[test]
     fn law_2_a_sample_beyond_its_bound_is_found_out() {
         let check = |ids: &[u64], late, early, expected| {
-            assert_eq!(measure(&in_order(6), &came(ids), &HashSet::new(), (late, early)), expected, "{ids:?}");
+            assert_eq!(
+                measure(&in_order(6), &came(ids), &HashSet::new(), Allowed { late, early }),
+                expected,
+                "{ids:?}"
+            );
         };
         check(&[1, 2, 0, 3, 5, 4], 2, 1, Ok(2));
         check(&[1, 2, 3, 0, 5, 4], 2, 1, Err(Displaced { turn: 3, number: Some(0) }));

@@ -71,20 +71,18 @@ pub(super) fn check(subject: &Subject<'_>, looked: &Looked, findings: &mut Vec<F
             }
             let delivered = contents_at(subject, &fused, Begin::Epoch(epoch.epoch), At::Turn(turn as u64))?;
             let difference = delivered.get(number).and_then(|delivered| content.first_difference(delivered));
-            let (byte, expected, found) = difference.unwrap_or_default();
-            return Err(Ended::from(Counterexample {
-                law: 8,
-                problem: PROBLEM.to_owned(),
+            let mut counterexample = Counterexample {
                 epoch: Some(epoch.epoch.0),
                 position: Some(subject.plan.share(0).place(ShareIndex(turn as u64)).position.0),
                 sample: Some(subject.key(wanted.id)),
                 field: Some(name.to_string()),
-                byte,
-                expected: Some(expected).filter(|text| !text.is_empty()),
-                found: Some(found).filter(|text| !text.is_empty()),
                 configurations: vec!["op by op on whole fields".to_owned(), fused.name],
-                culprit: None,
-            }));
+                ..Counterexample::of(8, PROBLEM)
+            };
+            if let Some(difference) = difference {
+                counterexample.differ_at(difference);
+            }
+            return Err(Ended::from(counterexample));
         }
     }
     let refused = if refused == 0 { String::new() } else { format!(", {refused} could not be made so") };

@@ -101,7 +101,7 @@ impl Counterexample {
     }
 
     /// Adds the bytes that differ.
-    pub(super) fn differ_at(&mut self, (byte, expected, found): Sides) {
+    pub(super) fn differ_at(&mut self, Sides { byte, expected, found }: Sides) {
         self.byte = byte;
         (self.expected, self.found) = (Some(expected), Some(found));
     }

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use feedline_data::batch::Batch;
+use feedline_data::memory::BatchNeed;
 use feedline_data::plan::Plan;
 use feedline_memory::{Pool, Slab};
 use feedline_order::{Epoch, ShareIndex};
@@ -232,7 +233,7 @@ impl Run {
         drop(progress);
         // Its memory is back before anybody looks for room.
         drop(dropped);
-        self.shared.budget.set_front((self.shared.number, front.0));
+        self.shared.budget.set_front(BatchNeed { run: self.shared.number, batch: front.0 });
         self.shared.has_batch.notify_all();
         self.shared.supply.forget();
     }

@@ -14,7 +14,7 @@ use feedline_data::cost::Costs;
 use feedline_data::cut::Cut;
 use feedline_data::dtype::Dtype;
 use feedline_data::failure::{SampleFailure, chain};
-use feedline_data::memory::{Budget, Cancel, HeldBytes, NoMemory, Patience, Working, Workspace};
+use feedline_data::memory::{BatchNeed, Budget, Cancel, HeldBytes, NoMemory, Patience, Working, Workspace};
 use feedline_data::op::{FailedOp, OpError, OpRange};
 use feedline_data::plan::{OnError, Plan};
 use feedline_order::{EpochSequence, Place, SampleId, SampleRequest};
@@ -194,7 +194,7 @@ impl Preparer {
         let (mut allotment, mut reading, mut may_keep) = (0, Reading::Trimmed, true);
         loop {
             let patience = if task.cost.is_none() { Patience::Waits } else { Patience::None };
-            let working = self.budget.begin((self.run, task.batch.0), slot, patience);
+            let working = self.budget.begin(BatchNeed { run: self.run, batch: task.batch.0 }, slot, patience);
             let preparation =
                 Preparation { at: SlotRef { batch: task.batch, slot }, asked: task.asked, thread: self.number };
             let how = Attempt { wanted, place, reading, may_keep, preparation };

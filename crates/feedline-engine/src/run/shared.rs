@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use feedline_data::cost::Costs;
-use feedline_data::memory::{Budget, Cancel};
+use feedline_data::memory::{BatchNeed, Budget, Cancel};
 use feedline_data::plan::{Plan, Start};
 use feedline_memory::{Pool, Slab};
 use feedline_order::Epoch;
@@ -113,7 +113,7 @@ impl Shared {
         let pace = Pace::default();
         let outlook = Outlook::new(&limits, &pace, costs.spread());
         let number = budget.number_run();
-        budget.set_front((number, 0));
+        budget.set_front(BatchNeed { run: number, batch: 0 });
         Self {
             pool: pool.unwrap_or_else(|| Pool::new(plan.layout().slab().clone(), outlook.open_batches + 1)),
             cancel: Cancel::default(),
@@ -279,7 +279,7 @@ impl Shared {
         let front = progress.window.front_serial();
         // The consumer has better things to do than to open batches: a thread does it.
         self.wake_one(progress);
-        self.budget.set_front((self.number, front.0));
+        self.budget.set_front(BatchNeed { run: self.number, batch: front.0 });
         let substitutes = batch.substitutes.clone();
         let assembled = batch.assemble(&self.plan);
         let mut progress = self.lock();

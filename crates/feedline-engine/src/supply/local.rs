@@ -133,11 +133,12 @@ impl LocalSupply {
         &self,
         field: &LoadedField,
         trim: &Trim,
-        (wanted, reading): (SampleRequest, Reading),
+        wanted: SampleRequest,
+        sought: Sought,
         reader: &Reader<'_>,
         workspace: &mut Workspace,
     ) -> Result<Encoded<'s>, SupplyError> {
-        let Sought { object, all, stamp, found, needed } = self.seek(field, trim, wanted, reading)?;
+        let Sought { object, all, stamp, found, needed } = sought;
         let seek = &reader.metrics.seek;
         if let Some(needed) = needed {
             let memory = read_range(&*object, within(&all, &needed), reader, workspace)?;
@@ -196,7 +197,8 @@ impl LocalSupply {
             let Some((dtype, shape)) = fixed else {
                 let encoded = match trim {
                     Some(trim) if reading != Reading::Plain => {
-                        self.read_trimmed(field, trim, (wanted, reading), &reader, workspace)?
+                        let sought = self.seek(field, trim, wanted, reading)?;
+                        self.read_trimmed(field, trim, wanted, sought, &reader, workspace)?
                     }
                     _ => read_whole(self.source.origin(id, name), &reader, workspace)?.into(),
                 };

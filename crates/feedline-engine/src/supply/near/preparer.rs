@@ -11,7 +11,7 @@ use feedline_codec::CodecError;
 use feedline_data::batch::{EncodedContent, Sample, Value};
 use feedline_data::cpu_time::thread_cpu_time;
 use feedline_data::cut::Cut;
-use feedline_data::memory::{Budget, Cancel, NoMemory, Patience, Workspace};
+use feedline_data::memory::{BatchNeed, Budget, Cancel, NoMemory, Patience, Workspace};
 use feedline_data::op::{ChainObserver, FailedOp, OpError, OpRange};
 use feedline_data::plan::Plan;
 use feedline_data::source::Origin;
@@ -113,7 +113,7 @@ impl NearPreparer {
             return Err(PrepareError::NoSample(wanted.id.0));
         }
         let NearWorkspace { tools, budget } = workspace;
-        tools.begin(budget.begin((0, 0), 0, Patience::Waits), 0)?;
+        tools.begin(budget.begin(BatchNeed { run: 0, batch: 0 }, 0, Patience::Waits), 0)?;
         let prepared = match asked {
             // Looked at afterwards: what was read is what was listed, if the file still is.
             Asked::Sample { form, stored, .. } => self
