@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use feedline_data::plan::Registry;
-use feedline_data::store::{Names, Object, Room, Store, StoreError};
+use feedline_data::store::{BufferSource, Names, Object, Store, StoreError};
 
 /// What addresses in this store begin with.
 pub const ROOT: &str = "memory://fuzz";
@@ -47,7 +47,7 @@ impl Store for MemoryStore {
         Ok(self.0.keys().map(String::as_str).filter(|name| accept(name)).collect())
     }
 
-    fn read(&self, name: &str, room: &mut dyn Room) -> Result<(), StoreError> {
+    fn read(&self, name: &str, room: &mut dyn BufferSource) -> Result<(), StoreError> {
         let object = self.object(name)?;
         room.room(object.bytes.len())?.copy_from_slice(&object.bytes);
         Ok(())

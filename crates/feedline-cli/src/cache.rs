@@ -1,6 +1,6 @@
 //! `feedline cache`: what is kept in the cache folder, and how to be rid of it.
 //!
-//! In: the cache folder. Out: a [`Kept`]. Everything in it can be made again, so nothing is asked before it is removed.
+//! In: the cache folder. Out: a [`CacheListing`]. Everything in it can be made again, so nothing is asked before it is removed.
 
 use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
@@ -23,7 +23,7 @@ const KINDS: [(&str, &str); 5] = [
 
 /// What is, or was, kept.
 #[derive(Debug, Serialize)]
-pub(crate) struct Kept {
+pub(crate) struct CacheListing {
     path: PathBuf,
     kinds: Vec<KeptKind>,
     is_removed: bool,
@@ -36,7 +36,7 @@ struct KeptKind {
     bytes: u64,
 }
 
-impl fmt::Display for Kept {
+impl fmt::Display for CacheListing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = if self.is_removed { "removed from" } else { "in" };
         writeln!(f, "{verb} {}:", self.path.display())?;
@@ -48,7 +48,7 @@ impl fmt::Display for Kept {
 }
 
 /// Shows or removes what is kept.
-pub(crate) fn cache(command: &CacheCommand, registry: &Registry) -> Result<Kept> {
+pub(crate) fn cache(command: &CacheCommand, registry: &Registry) -> Result<CacheListing> {
     let folder = registry
         .cache_folder()
         .context("there is no cache folder: FEEDLINE_CACHE is empty, or neither it nor HOME is set")?;
@@ -62,7 +62,7 @@ pub(crate) fn cache(command: &CacheCommand, registry: &Registry) -> Result<Kept>
         }
         kinds.push(KeptKind { what, files, bytes });
     }
-    Ok(Kept { path: folder.to_owned(), kinds, is_removed })
+    Ok(CacheListing { path: folder.to_owned(), kinds, is_removed })
 }
 
 /// What is ours in a folder: a user may have named a folder of theirs as the cache folder. Ours are called by a hash.

@@ -29,12 +29,12 @@ const RUNS: usize = 3;
 pub(crate) struct Costing {
     plan: PathBuf,
     #[serde(flatten)]
-    found: Found,
+    found: CostFindings,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-enum Found {
+enum CostFindings {
     Epoch(Box<CostReport>),
     Sample { sample: String, seeds: Vec<SeedCost> },
 }
@@ -56,8 +56,8 @@ struct OpCost {
 impl fmt::Display for Costing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.found {
-            Found::Epoch(report) => show_epoch(report, f),
-            Found::Sample { sample, seeds } => show_sample(sample, seeds, f),
+            CostFindings::Epoch(report) => show_epoch(report, f),
+            CostFindings::Sample { sample, seeds } => show_sample(sample, seeds, f),
         }
     }
 }
@@ -109,7 +109,12 @@ pub(crate) fn cost(typed: &CostArguments, registry: &Arc<Registry>, interrupt: &
     Ok(Costing { plan: typed.plan.clone(), found: found.with_context(|| format!("in plan {:?}", typed.plan))? })
 }
 
-fn of_epoch(document: Document, slowest: usize, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Found> {
+fn of_epoch(
+    document: Document,
+    slowest: usize,
+    registry: &Arc<Registry>,
+    interrupt: &Interrupt<'_>,
+) -> Result<CostFindings> {
     let opened = plan::open(document, registry, interrupt)?;
     let loader = plan::loader(Arc::clone(&opened));
     let is_known = loader.costs().iter().any(|cost| !cost.is_zero());
@@ -123,7 +128,7 @@ fn of_epoch(document: Document, slowest: usize, registry: &Arc<Registry>, interr
     run_epoch(&loader, &progress, interrupt)?;
     let taken = loader.watched_costs();
     loader.close();
-    Ok(Found::Epoch(Box::new(CostReport::new(&opened, epoch, &predicted, &taken, slowest))))
+    Ok(CostFindings::Epoch(Box::new(CostReport::new(&opened, epoch, &predicted, &taken, slowest))))
 }
 
 fn run_epoch(loader: &Loader, progress: &Progress, interrupt: &Interrupt<'_>) -> Result<()> {
@@ -140,7 +145,7 @@ fn of_sample(
     document: &Document,
     registry: &Arc<Registry>,
     interrupt: &Interrupt<'_>,
-) -> Result<Found> {
+) -> Result<CostFindings> {
     let source = plan::open(document.clone(), registry, interrupt)?;
     let source = source.source();
     let ids = (0..source.len()).map(|ordinal| source.id_at(Ordinal(ordinal)));
@@ -159,7 +164,7 @@ fn of_sample(
         }
         found.extend(runs.into_iter().min_by(|a, b| a.total_ms.total_cmp(&b.total_ms)));
     }
-    Ok(Found::Sample { sample: sample.to_owned(), seeds: found })
+    Ok(CostFindings::Sample { sample: sample.to_owned(), seeds: found })
 }
 
 /// Prepares one sample, and nothing behind it.

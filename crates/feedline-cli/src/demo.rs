@@ -31,19 +31,19 @@ const EPOCHS: u64 = 2;
 pub(crate) struct Demo {
     images: u64,
     sides: (u32, u32),
-    place: Place,
+    place: DemoFolder,
 }
 
 /// Where pictures and plans go.
 #[derive(Clone, Debug)]
-enum Place {
+enum DemoFolder {
     Temporary,
     Kept(PathBuf),
 }
 
 impl From<DemoArguments> for Demo {
     fn from(typed: DemoArguments) -> Self {
-        let place = typed.keep.map_or(Place::Temporary, Place::Kept);
+        let place = typed.keep.map_or(DemoFolder::Temporary, DemoFolder::Kept);
         Self { images: typed.images, sides: (192, 384), place }
     }
 }
@@ -112,7 +112,7 @@ const HELD_OUT: &str = "held_out.toml";
 /// Makes pictures, trains on them and tells.
 pub(crate) fn demo(what: &Demo, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Demonstrated> {
     match &what.place {
-        Place::Temporary => {
+        DemoFolder::Temporary => {
             let base = environment::temporary_folder();
             let folder = tempfile::Builder::new()
                 .prefix("feedline-demo-")
@@ -122,7 +122,7 @@ pub(crate) fn demo(what: &Demo, registry: &Arc<Registry>, interrupt: &Interrupt<
             let removed = folder.close().context("cannot remove the temporary folder");
             result.and_then(|result| removed.map(|()| result))
         }
-        Place::Kept(folder) => {
+        DemoFolder::Kept(folder) => {
             let folder = std::path::absolute(folder)?;
             let result = demonstrate(what, &folder, registry, interrupt)?;
             Ok(Demonstrated { kept: Some(folder), ..result })
@@ -151,8 +151,8 @@ fn demonstrate(
         fs::write(&path, &text).with_context(|| format!("cannot write plan {path:?}"))?;
         Ok(plan::loader(plan::open(Document::parse(&text)?, registry, interrupt)?))
     };
-    let train = open(TRAIN, plan_text(&images, Part::Train)?)?;
-    let held_out = open(HELD_OUT, plan_text(&images, Part::HeldOut)?)?;
+    let train = open(TRAIN, plan_text(&images, Split::Train)?)?;
+    let held_out = open(HELD_OUT, plan_text(&images, Split::HeldOut)?)?;
     let mut classifier = Classifier::new(SIDE * SIDE * 3, CLASSES as usize);
     let mut epochs = Vec::new();
     let (none, mut training) = (train.snapshot(), Duration::ZERO);
@@ -188,24 +188,24 @@ fn demonstrate(
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum Split {
     Train,
     HeldOut,
 }
 
 /// The plan of a part: the same pictures, another share, and draws only to train.
-fn plan_text(images: &Path, part: Part) -> Result<String> {
+fn plan_text(images: &Path, part: Split) -> Result<String> {
     let root = images.to_str().ok_or_else(|| anyhow!("folder {images:?} has a name that is not text"))?;
     let root = toml::Value::from(root);
     let (from, to, shuffle) = match part {
-        Part::Train => (0.0, 0.9, true),
-        Part::HeldOut => (0.9, 1.0, false),
+        Split::Train => (0.0, 0.9, true),
+        Split::HeldOut => (0.9, 1.0, false),
     };
     let crop = match part {
-        Part::Train => {
+        Split::Train => {
             "op = \"RandomResizedCrop\"\nsize = 32\nscale = [0.3, 1.0]\n\n[[ops]]\nop = \"RandomHorizontalFlip\""
         }
-        Part::HeldOut => "op = \"Resize\"\nsize = [32, 32]",
+        Split::HeldOut => "op = \"Resize\"\nsize = [32, 32]",
     };
     Ok(format!(
         "feedline = 1\nbatch_size = 16\nshuffle = {shuffle}\nreturns = [\"image\", \"label\"]\n\n\
@@ -250,7 +250,7 @@ mod tests {
     fn the_demo_learns_and_keeps_its_plans() {
         let folder = tempfile::tempdir().unwrap();
         let kept = folder.path().join("kept");
-        let what = Demo { images: 400, sides: (48, 80), place: Place::Kept(kept.clone()) };
+        let what = Demo { images: 400, sides: (48, 80), place: DemoFolder::Kept(kept.clone()) };
         let result = demo(&what, &Arc::new(Registry::core()), &Interrupt::new(&|| false)).unwrap();
         let last = result.epochs.last().unwrap();
         assert!(last.held_out_accuracy > 3.0 * result.chance, "{result:?}");

@@ -11,7 +11,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use feedline_data::batch::Batch;
 use feedline_data::plan::Registry;
-use feedline_diagnose::doctor::{Choice, Course, Diagnosis, DoctorError, Job, Told, Trainer, Tried};
+use feedline_diagnose::doctor::{
+    Choice, Diagnosis, DoctorError, ExaminationSettings, Job, ProgressEvent, Trainer, Tried,
+};
 use serde::Serialize;
 
 use crate::arguments::DoctorArguments;
@@ -89,9 +91,9 @@ pub fn doctor(typed: &DoctorArguments, registry: &Arc<Registry>, interrupt: &Int
     let step = Duration::try_from_secs_f64(typed.step_ms / 1e3).context("--step-ms is a time from 0 on")?;
     let batch_size = opened.settings().batch_size.min(opened.source().len().max(1) as usize);
     let mut trainer = Simulated { step, batch_size, batch: None, packing: None, interrupt };
-    let course = Course { seconds: typed.seconds, has_tables: !typed.quick };
-    let mut tell = |now: Told| output::say(&now.to_string());
-    let examined = Diagnosis::examine(&opened, &machine, course, &mut trainer, &mut tell);
+    let settings = ExaminationSettings { seconds: typed.seconds, has_tables: !typed.quick };
+    let mut tell = |now: ProgressEvent| output::say(&now.to_string());
+    let examined = Diagnosis::examine(&opened, &machine, settings, &mut trainer, &mut tell);
     let diagnosis = examined.map_err(as_interrupt).with_context(|| format!("in plan {:?}", typed.plan))?;
     let job = Job { plan: &opened, machine: &machine, seconds: typed.seconds };
     let tried = match typed.r#try.as_deref().map(Choice::from) {

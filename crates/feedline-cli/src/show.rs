@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow};
 use feedline_codec::encode_png;
-use feedline_data::batch::{Batch, FieldData, Loose};
+use feedline_data::batch::{Batch, FieldData, Unslotted};
 use feedline_data::plan::{Document, Plan, Registry};
 use feedline_data::source::Source;
 use feedline_order::{Epoch, SampleId};
@@ -116,8 +116,8 @@ fn array_of<'b>(batch: &'b Batch, field: &str) -> Option<Array<'b>> {
             Some(Array { dtype: *dtype, shape: &shape[1..], bytes: data.bytes() })
         }
         FieldData::List(values) => match values.first()? {
-            Loose::Array { dtype, shape, bytes } => Some(Array { dtype: *dtype, shape, bytes }),
-            Loose::Text(_) => None,
+            Unslotted::Array { dtype, shape, bytes } => Some(Array { dtype: *dtype, shape, bytes }),
+            Unslotted::Text(_) => None,
         },
     }
 }

@@ -28,9 +28,9 @@ const EVERY: Duration = Duration::from_secs(1);
 const REDRAW: &str = "\x1b[H\x1b[J";
 
 /// What a node says of itself; as data, the newest look.
-struct Report(Looks);
+struct TopReport(Looks);
 
-impl Serialize for Report {
+impl Serialize for TopReport {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.0.newest().serialize(serializer)
     }
@@ -40,7 +40,7 @@ fn bytes(value: &Value, path: &str) -> ByteSize {
     ByteSize(number(value, path) as u64)
 }
 
-impl Report {
+impl TopReport {
     /// What a run does, and for whom it does it.
     fn write_run(&self, f: &mut fmt::Formatter<'_>, run: &Value) -> fmt::Result {
         let rate = |field: &str| self.0.rate("/runs", "key", run, field);
@@ -94,7 +94,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for TopReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stats = self.0.newest();
         let runs = list(stats, "/runs");
@@ -119,7 +119,7 @@ pub(crate) fn top(typed: &TopArguments, output: Output, interrupt: &Interrupt<'_
         let text = look(&socket)?;
         serde_json::from_str(&text).context("the node speaks in riddles: it has another version")
     };
-    let mut report = Report(Looks::new(stats()?));
+    let mut report = TopReport(Looks::new(stats()?));
     let is_live = !typed.once && output == Output::Text && io::stdout().is_terminal();
     if output == Output::Json {
         return output.write(&report);

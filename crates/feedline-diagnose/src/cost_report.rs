@@ -73,7 +73,7 @@ impl CostReport {
             explained_by_size(&pairs.collect::<Vec<_>>())
         };
         let draws: Vec<(Vec<u8>, f64)> =
-            known.iter().map(|&(ordinal, _, taken)| (efforts(plan, epoch, Ordinal(ordinal)), taken)).collect();
+            known.iter().map(|&(ordinal, _, taken)| (work_hints(plan, epoch, Ordinal(ordinal)), taken)).collect();
         Self {
             samples: known.len(),
             mean_ms,
@@ -89,9 +89,9 @@ impl CostReport {
     }
 }
 
-fn efforts(plan: &Plan, epoch: Epoch, ordinal: Ordinal) -> Vec<u8> {
+fn work_hints(plan: &Plan, epoch: Epoch, ordinal: Ordinal) -> Vec<u8> {
     let wanted = SampleRequest { id: plan.source().id_at(ordinal), epoch, occurrence: Occurrence(0) };
-    (0..plan.ops().len()).map(|number| plan.chain().effort(number, wanted) as u8).collect()
+    (0..plan.ops().len()).map(|number| plan.chain().work_hint(number, wanted) as u8).collect()
 }
 
 fn mean(values: impl Iterator<Item = f64>) -> f64 {

@@ -14,13 +14,13 @@
 pub mod cache;
 pub mod carousel;
 pub mod error;
-pub mod kept;
 pub mod loader;
 pub mod machine;
 pub mod metrics;
 pub mod offload;
 pub mod partition;
 pub mod run;
+pub mod shared_by_key;
 pub mod slot_ref;
 pub mod state;
 pub mod supply;

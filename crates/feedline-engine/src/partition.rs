@@ -14,7 +14,7 @@ use feedline_memory::Pool;
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::metrics::{QueueSnapshot, Snapshot};
-use crate::run::{Lasting, Run, keep_costs, lasting_for};
+use crate::run::{Run, RunContext, context_for, keep_costs};
 use crate::state::Cursor;
 use crate::supply::{Supply, supply_for};
 
@@ -29,7 +29,7 @@ const SPARE_SLABS: usize = 4;
 pub struct Partition {
     plan: Arc<Plan>,
     supply: Arc<dyn Supply>,
-    lasting: Lasting,
+    context: RunContext,
     machine: Machine,
     ranks: Arc<AtomicUsize>,
 }
@@ -59,12 +59,12 @@ impl Partition {
             return Err(Error::SharedMemory { needs, has: memory_bytes });
         }
         let supply = supply_for(&plan, machine);
-        let mut lasting = lasting_for(&plan, &supply, machine);
-        lasting.budget = Budget::asked(memory_bytes / 2, machine.memory_bytes);
+        let mut context = context_for(&plan, &supply, machine);
+        context.budget = Budget::asked(memory_bytes / 2, machine.memory_bytes);
         // Each rank runs an engine of its own here, so they divide the cores.
         let ranks = Arc::new(AtomicUsize::new(0));
-        lasting.share = Arc::new(MachineShare::new(LocalRanks::ALONE, Arc::clone(&ranks)));
-        Ok(Self { plan, supply, lasting, machine: machine.clone(), ranks })
+        context.share = Arc::new(MachineShare::new(LocalRanks::ALONE, Arc::clone(&ranks)));
+        Ok(Self { plan, supply, context, machine: machine.clone(), ranks })
     }
 
     /// Starts the share of a rank, whose plan differs from that of others in the rank alone.
@@ -73,8 +73,8 @@ impl Partition {
         let is_walking = plan.sequence().reservoir().is_some();
         let supply = if is_walking { supply_for(&plan, &self.machine) } else { Arc::clone(&self.supply) };
         let pool = Pool::shared(plan.layout().slab().clone(), SPARE_SLABS);
-        let iterating = self.lasting.share.begin();
-        let run = Run::start(plan, supply, cursor, Some(pool), self.lasting.clone())?;
+        let iterating = self.context.share.begin();
+        let run = Run::start(plan, supply, cursor, Some(pool), self.context.clone())?;
         Ok(RankRun { run, partition: Arc::clone(self), _iterating: iterating })
     }
 
@@ -85,18 +85,18 @@ impl Partition {
 
     /// Bytes that its samples in preparation, open batches and those that ranks have may take.
     pub fn memory_bytes(&self) -> u64 {
-        self.lasting.budget.limit() * 2
+        self.context.budget.limit() * 2
     }
 
     /// Bytes of that which are in use for what is prepared.
     pub fn live_bytes(&self) -> u64 {
-        self.lasting.budget.snapshot().used
+        self.context.budget.snapshot().used
     }
 
     /// Batches that each rank may have: those that it keeps, reads and has asked for.
     pub fn batches_of_rank(&self) -> usize {
         let slab_bytes = (self.plan.layout().slab().total_bytes() as u64).max(1);
-        let most = self.lasting.budget.limit() / slab_bytes / self.ranks().max(1) as u64;
+        let most = self.context.budget.limit() / slab_bytes / self.ranks().max(1) as u64;
         usize::try_from(most).unwrap_or(usize::MAX).clamp(FEWEST_SLABS as usize, MOST_SLABS)
     }
 
@@ -107,13 +107,13 @@ impl Partition {
 
     /// What was done so far for all ranks, in numbers.
     pub fn snapshot(&self) -> Snapshot {
-        let Lasting { metrics, budget, .. } = &self.lasting;
+        let RunContext { metrics, budget, .. } = &self.context;
         Snapshot::new(metrics, 0, QueueSnapshot::default(), budget.snapshot())
     }
 }
 
 impl Drop for Partition {
     fn drop(&mut self) {
-        keep_costs(&self.plan, &self.lasting.costs, &self.machine);
+        keep_costs(&self.plan, &self.context.costs, &self.machine);
     }
 }

@@ -11,7 +11,7 @@ use feedline_data::testing::open;
 use feedline_engine::carousel::{Carousel, Memory};
 use feedline_engine::loader::{Feed, Loader, LocalFeed, Next};
 use feedline_engine::machine::Machine;
-use feedline_engine::state::{Ride, RideState};
+use feedline_engine::state::{JobProgress, JobProgressState};
 
 const SAMPLES: u64 = 200;
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -30,7 +30,9 @@ fn carousel(plan: &Plan) -> Arc<Carousel> {
 
 fn job(plan: &Arc<Plan>, carousel: &Arc<Carousel>) -> Loader {
     let carousel = Arc::clone(carousel);
-    let connect = Box::new(move |ride: &Ride| Ok(Arc::new(LocalFeed::board(&carousel, ride)?) as Arc<dyn Feed>));
+    let connect = Box::new(move |job_progress: &JobProgress| {
+        Ok(Arc::new(LocalFeed::board(&carousel, job_progress)?) as Arc<dyn Feed>)
+    });
     Loader::shared(plan, connect, None).unwrap()
 }
 
@@ -117,7 +119,7 @@ fn law_4_a_job_resumes_at_every_batch_with_another_carousel_and_gets_precisely_t
         let iteration = loader.begin().unwrap();
         let before: Vec<Batch> = (0..taken).map_while(|_| next(&loader, iteration)).collect();
         let state = loader.state();
-        let rest = rest_of_segment(&plan, state.ride().unwrap());
+        let rest = rest_of_segment(&plan, state.job_progress().unwrap());
         let next_here = if rest > 0 { next(&loader, iteration) } else { None };
         drop(loader);
         let other = carousel(&plan);
@@ -141,8 +143,9 @@ fn law_4_a_job_resumes_at_every_batch_with_another_carousel_and_gets_precisely_t
 }
 
 /// Samples of the segment under way that were not received.
-fn rest_of_segment(plan: &Plan, state: &RideState) -> usize {
-    let begun: u64 = state.order.iter().map(|portion| plan.segments().positions(portion.segment).count() as u64).sum();
+fn rest_of_segment(plan: &Plan, state: &JobProgressState) -> usize {
+    let begun: u64 =
+        state.order.iter().map(|segment_round| plan.segments().positions(segment_round.segment).count() as u64).sum();
     (begun - state.received) as usize
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use feedline_data::op::Effort;
+use feedline_data::op::WorkHint;
 use feedline_data::plan::Plan;
 use feedline_data::testing::{open, write_volumes};
 use feedline_engine::loader::Loader;
@@ -35,9 +35,9 @@ fn wanted(plan: &Plan, epoch: u64) -> Vec<SampleRequest> {
 fn searches(plan: &Arc<Plan>, machine: &Machine, epochs: u64) -> (usize, usize) {
     let supply = LocalSupply::new(Arc::clone(plan), machine);
     let all: Vec<SampleRequest> = (0..epochs).flat_map(|epoch| wanted(plan, epoch)).collect();
-    let loading = all.iter().filter(|wanted| supply.effort(**wanted) == Effort::Search).count();
+    let loading = all.iter().filter(|wanted| supply.work_hint(**wanted) == WorkHint::Search).count();
     let last = plan.ops().len() - 1;
-    let cropping = all.iter().filter(|wanted| plan.chain().effort(last, **wanted) == Effort::Search).count();
+    let cropping = all.iter().filter(|wanted| plan.chain().work_hint(last, **wanted) == WorkHint::Search).count();
     (loading, cropping)
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use feedline_data::pack::{Content, Damaged, Options, Watch, pack};
 use feedline_data::plan::{ByteSize, Registry};
 use feedline_data::source::{FilesSource, Source, VolumesSource, open_path};
-use feedline_data::store::{DiskStore, Room as _, Store as _, escaped_path};
+use feedline_data::store::{BufferSource as _, DiskStore, Store as _, escaped_path};
 use feedline_data::testing::{write_pictures, write_volumes};
 use feedline_engine::testing::check_source;
 use feedline_order::SampleId;

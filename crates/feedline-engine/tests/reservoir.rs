@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use feedline_data::batch::{Batch, FieldData, Loose};
+use feedline_data::batch::{Batch, FieldData, Unslotted};
 use feedline_data::testing::{open, open_for};
 use feedline_engine::loader::Loader;
 use feedline_engine::machine::Machine;
@@ -70,7 +70,7 @@ fn ids(batches: &[Batch]) -> Vec<u64> {
     for batch in batches {
         let Some(FieldData::List(values)) = batch.field("bin") else { panic!("a list") };
         for (id, value) in batch.ids().iter().zip(values) {
-            let Loose::Array { bytes, .. } = value else { panic!("bytes are an array") };
+            let Unslotted::Array { bytes, .. } = value else { panic!("bytes are an array") };
             assert_eq!(*bytes, content(*id as u64), "sample {id}");
             all.push(*id as u64);
         }

@@ -21,11 +21,11 @@ const HUGE_PAGE: usize = 2 << 20;
 pub struct Allocation {
     start: NonNull<u8>,
     len: usize,
-    kind: Kind,
+    kind: Backing,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum Backing {
     Heap(Layout),
     Shared(OwnedFd),
 }
@@ -47,7 +47,7 @@ impl Allocation {
             // SAFETY: M1; the range is ours and the advice changes no contents. Refusal is harmless: ordinary pages serve.
             unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, Advice::LinuxHugepage) }.unwrap_or_default();
         }
-        Some(Self { start, len: layout.size(), kind: Kind::Heap(layout) })
+        Some(Self { start, len: layout.size(), kind: Backing::Heap(layout) })
     }
 
     /// Takes `len` zeroed bytes that other processes can map.
@@ -60,7 +60,7 @@ impl Allocation {
         // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
         let start = unsafe { rustix::mm::mmap(ptr::null_mut(), len, access, flags, &file, 0) }?;
         let start = NonNull::new(start.cast()).expect("the system maps nothing at address 0");
-        let this = Self { start, len, kind: Kind::Shared(file) };
+        let this = Self { start, len, kind: Backing::Shared(file) };
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(this.descriptor().expect("it is shared"), seals)?;
         Ok(this)
@@ -69,8 +69,8 @@ impl Allocation {
     /// By which another process can map it, if it can.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.kind {
-            Kind::Heap(_) => None,
-            Kind::Shared(file) => Some(file.as_fd()),
+            Backing::Heap(_) => None,
+            Backing::Shared(file) => Some(file.as_fd()),
         }
     }
 
@@ -89,11 +89,11 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         match &self.kind {
-            Kind::Heap(layout) => {
+            Backing::Heap(layout) => {
                 // SAFETY: M1; allocated with this very layout and not freed before.
                 unsafe { alloc::dealloc(self.start.as_ptr(), *layout) }
             }
-            Kind::Shared(_) => {
+            Backing::Shared(_) => {
                 // SAFETY: M1; mapped with this very length and not unmapped before.
                 let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
                 unmapped.expect("what was mapped can be unmapped");

@@ -34,13 +34,13 @@ pub struct Views {
     pages: Option<OwnedFd>,
     /// Mappings that were handed back and not looked at yet.
     returned: Mutex<Vec<Mapping>>,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingViews>,
     /// Whose pages they are: a child of this process has mappings of its own.
     process: u32,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingViews {
     /// Each with the number of views at the time when it came back.
     mappings: HashMap<FileId, (Mapping, u64)>,
     views: u64,

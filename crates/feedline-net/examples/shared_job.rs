@@ -14,7 +14,7 @@ use feedline_data::failure::chain;
 use feedline_data::plan::{Document, Plan, Registry};
 use feedline_engine::error::Error as RunError;
 use feedline_engine::loader::{Feed, Loader, Next};
-use feedline_engine::state::Ride;
+use feedline_engine::state::JobProgress;
 use feedline_net::node::NodeFeed;
 
 /// How long it waits before it could look at something else, such as an interrupt.
@@ -64,8 +64,8 @@ pub(crate) fn read_epoch(plan: &Path, socket: &Path) -> Result<Epoch, Box<dyn Er
 /// A loader that attaches to the node when its first batch is asked for; without a fallback, a lost node is an error.
 fn attach(plan: &Arc<Plan>, socket: &Path) -> Result<Loader, RunError> {
     let (attaching, socket) = (Arc::clone(plan), socket.to_owned());
-    let connect = Box::new(move |ride: &Ride| {
-        let feed = NodeFeed::attach(&socket, &attaching, ride);
+    let connect = Box::new(move |job_progress: &JobProgress| {
+        let feed = NodeFeed::attach(&socket, &attaching, job_progress);
         feed.map(|feed| Arc::new(feed) as Arc<dyn Feed>).map_err(|error| RunError::Attach { reason: chain(&error) })
     });
     Loader::shared(plan, connect, None)

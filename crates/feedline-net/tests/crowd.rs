@@ -15,7 +15,7 @@ use feedline_data::testing::open;
 use feedline_engine::error::Error;
 use feedline_engine::loader::{Feed, Loader, Next};
 use feedline_engine::machine::Machine;
-use feedline_engine::state::{Ride, SavedState};
+use feedline_engine::state::{JobProgress, SavedState};
 use feedline_net::node::{Node, NodeConfig, NodeFeed};
 use feedline_order::{Epoch, Position, Segments};
 
@@ -82,8 +82,8 @@ impl Life {
 fn live(life: &mut Life, socket: &Path, chance: &mut Chance) {
     let plan = plan([1, 7, 16, 32, 100][chance.below(5) as usize]);
     let (path, connecting) = (socket.to_owned(), Arc::clone(&plan));
-    let connect = Box::new(move |ride: &Ride| {
-        let feed = NodeFeed::attach(&path, &connecting, ride);
+    let connect = Box::new(move |job_progress: &JobProgress| {
+        let feed = NodeFeed::attach(&path, &connecting, job_progress);
         feed.map(|feed| Arc::new(feed) as Arc<dyn Feed>).map_err(|error| Error::Attach { reason: error.to_string() })
     });
     let loader = Loader::shared(&plan, connect, None).unwrap();
@@ -106,7 +106,7 @@ fn live(life: &mut Life, socket: &Path, chance: &mut Chance) {
                     kept.push(*batch);
                 }
                 if life.ids.len() as u64 == SAMPLES {
-                    life.end_epoch(&loader.state().ride().unwrap().rounds, plan.segments());
+                    life.end_epoch(&loader.state().job_progress().unwrap().rounds, plan.segments());
                 }
             }
             Next::End => iteration = loader.begin().unwrap(),

@@ -62,9 +62,9 @@ fn law_7_the_first_batch_of_many_epochs_may_be_kept() {
 fn law_7_a_node_that_is_lost_between_two_iterations_costs_nothing() {
     let (plan, folder) = (plan(16, 0), tempfile::tempdir().unwrap());
     let (node, own) = (node(folder.path()), Arc::clone(&plan));
-    let fallback: Connect = Box::new(move |ride| {
+    let fallback: Connect = Box::new(move |job_progress| {
         let carousel = Carousel::start(&own, &Machine::default(), Memory::Heap, 64 << 20)?;
-        Ok(Arc::new(LocalFeed::board(&Arc::new(carousel), ride)?))
+        Ok(Arc::new(LocalFeed::board(&Arc::new(carousel), job_progress)?))
     });
     let loader = attach_at(node.path(), &plan, Some(fallback)).unwrap();
     let iteration = loader.begin().unwrap();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use feedline_data::failure::chain;
 use feedline_data::plan::{Document, Registry};
-use feedline_data::store::{Form, Spent, Store, StoreError, Version};
+use feedline_data::store::{Form, ServerCost, Store, StoreError, Version};
 use feedline_engine::loader::Loader;
 use feedline_engine::machine::Machine;
 use feedline_engine::testing::collect;
@@ -180,13 +180,13 @@ fn samples_that_are_garbage_fail_by_name() {
         Request::Plan { .. } => say(n, &Reply::Planned, Vec::new(), s, q),
         Request::Prepare { .. } => {
             let numbers = (u64::MAX, f32::NAN, Some(f64::INFINITY));
-            let spent = Spent {
+            let spent = ServerCost {
                 form: Form::RAW,
                 nanoseconds: numbers.0,
                 stored_bytes: numbers.0,
                 cores: numbers.1,
                 bytes_per_second: numbers.2,
-                ..Spent::default()
+                ..ServerCost::default()
             };
             say(n, &Reply::Prepared(spent), vec![0xff; 300], s, q);
         }

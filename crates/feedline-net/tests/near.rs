@@ -11,7 +11,7 @@ use feedline_codec::{Subsampling, encode_jpeg};
 use feedline_data::batch::Batch;
 use feedline_data::plan::{Document, Plan, Registry};
 use feedline_data::testing::{picture, write_pictures, write_volumes};
-use feedline_diagnose::doctor::{Bound, Change, Course, Diagnosis, DoctorError, Job, Trainer};
+use feedline_diagnose::doctor::{Bound, Change, Diagnosis, DoctorError, ExaminationSettings, Job, Trainer};
 use feedline_engine::loader::Loader;
 use feedline_engine::machine::Machine;
 use feedline_engine::testing::{collect, take};
@@ -50,7 +50,7 @@ fn loader(plan: Arc<Plan>) -> Loader {
 }
 
 /// A source below a root, here or there.
-type Place<'a> = &'a dyn Fn(&str) -> String;
+type NodeSocket<'a> = &'a dyn Fn(&str) -> String;
 type Seen = Vec<(u64, Vec<i64>, Vec<Vec<u8>>)>;
 
 fn seen(batches: &[Batch]) -> Seen {
@@ -88,7 +88,7 @@ fn law_1_every_policy_gives_the_batches_of_local_loading() {
         format!("kind = \"subset\"\nids = [1, 4, 5, 9, 12]\nof = {{ kind = \"folder\", root = \"{root}/train\" }}")
     };
     let pictures = |root: &str| folder(&format!("{root}/train"));
-    let sources: [(Place<'_>, &str); 4] =
+    let sources: [(NodeSocket<'_>, &str); 4] =
         [(&pictures, PICTURES), (&pictures, FAST_PICTURES), (&subset, PICTURES), (&volumes, VOLUMES)];
     for (source, ops) in sources {
         let expected = epochs(&loader(plan(&source(here), "auto", ops)), 4);
@@ -254,9 +254,9 @@ fn the_doctor_proposes_to_offload_on_a_slow_link_and_that_gives_about_what_it_sa
     write_large(&data.path().join("train"), 48);
     let server = Server::start(ServerConfig { link_mbps: Some(8.0), ..config(data.path(), cache.path()) }).unwrap();
     let plan = plan(&folder(&format!("feedline://{}/train", server.address())), "none", PICTURES);
-    let (machine, course) = (Machine::default(), Course { seconds: 2.0, has_tables: false });
+    let (machine, settings) = (Machine::default(), ExaminationSettings { seconds: 2.0, has_tables: false });
     let mut trainer = Steps(None);
-    let found = Diagnosis::examine(&plan, &machine, course, &mut trainer, &mut |_| {}).unwrap();
+    let found = Diagnosis::examine(&plan, &machine, settings, &mut trainer, &mut |_| {}).unwrap();
     assert_eq!(found.bound, Bound::Network, "{:?}", found.times);
     let remedy = found.remedies.iter().find(|remedy| remedy.change == Change::Offload);
     let predicted = remedy.unwrap().predicted_samples_per_second;

@@ -15,7 +15,7 @@ use feedline_engine::carousel::{Carousel, Memory};
 use feedline_engine::error::Error;
 use feedline_engine::loader::{Connect, Deliverer, Feed, Loader, LocalFeed, Open};
 use feedline_engine::machine::Machine;
-use feedline_engine::state::Ride;
+use feedline_engine::state::JobProgress;
 use feedline_net::http::Numbers as _;
 use feedline_net::node::{AttachError, Node, NodeBatches, NodeConfig, NodeError, NodeFeed, look};
 use feedline_order::Epoch;
@@ -53,7 +53,10 @@ fn law_1_a_job_gets_the_bytes_that_a_carousel_of_its_own_would_give() {
     let folder = tempfile::tempdir().unwrap();
     let (node, plan) = (node(folder.path()), plan(16, 0));
     let own = Arc::new(Carousel::start(&plan, &Machine::default(), Memory::Heap, 64 << 20).unwrap());
-    let board = Box::new(move |ride: &Ride| Ok(Arc::new(LocalFeed::board(&own, ride)?) as Arc<dyn Feed>));
+    let board =
+        Box::new(
+            move |job_progress: &JobProgress| Ok(Arc::new(LocalFeed::board(&own, job_progress)?) as Arc<dyn Feed>),
+        );
     let alone = Loader::shared(&plan, board, None).unwrap();
     let attached = attach(&node, &plan);
     for round in 1..3 {
@@ -121,9 +124,9 @@ fn law_7_when_the_node_ends_jobs_go_on_alone_or_get_an_error_as_they_have_asked(
         let folder = tempfile::tempdir().unwrap();
         let node = node(folder.path());
         let own = Arc::clone(&plan);
-        let fallback: Connect = Box::new(move |ride| {
+        let fallback: Connect = Box::new(move |job_progress| {
             let carousel = Carousel::start(&own, &Machine::default(), Memory::Heap, 64 << 20)?;
-            Ok(Arc::new(LocalFeed::board(&Arc::new(carousel), ride)?))
+            Ok(Arc::new(LocalFeed::board(&Arc::new(carousel), job_progress)?))
         });
         let loader = attach_at(node.path(), &plan, goes_on.then_some(fallback)).unwrap();
         let iteration = loader.begin().unwrap();
@@ -168,13 +171,13 @@ fn law_7_a_node_that_goes_before_or_while_a_job_attaches_is_lost_like_one_that_g
     for socket in dying_nodes(folder.path()) {
         for goes_on in [true, false] {
             let (of_connect, of_fallback, socket) = (Arc::clone(&plan), Arc::clone(&plan), socket.clone());
-            let connect: Connect = Box::new(move |ride| {
-                let feed = NodeFeed::attach(&socket, &of_connect, ride).map_err(Error::from)?;
+            let connect: Connect = Box::new(move |job_progress| {
+                let feed = NodeFeed::attach(&socket, &of_connect, job_progress).map_err(Error::from)?;
                 Ok(Arc::new(feed) as Arc<dyn Feed>)
             });
-            let fallback: Connect = Box::new(move |ride| {
+            let fallback: Connect = Box::new(move |job_progress| {
                 let carousel = Carousel::start(&of_fallback, &Machine::default(), Memory::Heap, 64 << 20)?;
-                Ok(Arc::new(LocalFeed::board(&Arc::new(carousel), ride)?))
+                Ok(Arc::new(LocalFeed::board(&Arc::new(carousel), job_progress)?))
             });
             let loader = Loader::shared(&plan, connect, goes_on.then_some(fallback)).unwrap();
             let iteration = loader.begin().unwrap();
@@ -227,7 +230,7 @@ fn jobs_that_cannot_be_served_hear_why() {
     assert!(refused.contains("shared memory") && refused.contains("1000"), "{refused}");
     assert!(node_of(folder.path(), 1000).is_err(), "one node at a place");
     let nobody = attach_at(&folder.path().join("run/other.sock"), &plan, None).unwrap_err();
-    assert!(matches!(nobody, AttachError::Place(_)), "{nobody}");
+    assert!(matches!(nobody, AttachError::NodeSocket(_)), "{nobody}");
 }
 
 #[test]

@@ -8,7 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
-mod course;
+mod epoch_path;
 mod ids;
 mod interleave;
 mod missing;
@@ -24,7 +24,7 @@ mod share;
 mod tally;
 
 pub use blocks::{Block, Blocks};
-pub use course::{Course, Rest};
+pub use epoch_path::{EpochPath, Remaining};
 pub use ids::{
     Epoch, Occurrence, Ordinal, Position, Rank, ReservoirTurn, SampleId, SampleRequest, Seed, ShareIndex, Turn,
     WalkStep,

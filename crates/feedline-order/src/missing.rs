@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Rest, ShareIndex};
+use super::{Remaining, ShareIndex};
 
 /// The samples that were passed over.
 #[derive(Clone, Debug, Default)]
@@ -37,8 +37,8 @@ impl Missing {
     }
 
     /// All that is left.
-    pub fn rest(&self) -> Rest {
-        Rest::new(self.delivered, self.indices())
+    pub fn rest(&self) -> Remaining {
+        Remaining::new(self.delivered, self.indices())
             .expect("the indices are ascending and below the greatest delivered one")
     }
 }
@@ -55,14 +55,14 @@ mod tests {
         ) {
             let mut missing = Missing::default();
             order[..cut].iter().for_each(|&index| missing.deliver(ShareIndex(index)));
-            let course = super::super::Course {
+            let epoch_path = super::super::EpochPath {
                 epoch: super::super::Epoch(0),
                 share: super::super::Share::new(60, 0, super::super::Rank::ALONE, 4, false),
                 rest: Some(std::sync::Arc::new(missing.rest())),
             };
             let mut left = order[cut..].to_vec();
             left.sort_unstable();
-            prop_assert!((cut as u64..60).map(|turn| course.index_at(super::super::Turn(turn)).0).eq(left));
+            prop_assert!((cut as u64..60).map(|turn| epoch_path.index_at(super::super::Turn(turn)).0).eq(left));
         }
     }
 }

@@ -58,7 +58,7 @@ type Piece = Arc<Vec<WalkStep>>;
 
 /// One rank's part of an epoch.
 #[derive(Clone, Copy, Debug)]
-struct Stretch {
+struct RankPart {
     rank: u32,
     first: u64,
     samples: u64,
@@ -66,7 +66,7 @@ struct Stretch {
     size: u64,
 }
 
-impl Stretch {
+impl RankPart {
     /// Turns at which a sample takes the place of the one that leaves.
     fn filled_turns(&self) -> u64 {
         self.samples - self.size
@@ -91,10 +91,10 @@ impl Reservoir {
         (self.blocks.samples() + u64::from(self.world - 1 - rank)) / u64::from(self.world)
     }
 
-    fn stretch(&self, rank: u32) -> Stretch {
+    fn stretch(&self, rank: u32) -> RankPart {
         let (all, world, samples) = (self.blocks.samples(), u64::from(self.world), self.samples(rank));
         let first = u64::from(rank) * (all / world) + u64::from(rank).min(all % world);
-        Stretch { rank, first, samples, size: self.size.clamp(1, samples.max(1)).min(samples) }
+        RankPart { rank, first, samples, size: self.size.clamp(1, samples.max(1)).min(samples) }
     }
 }
 
@@ -165,12 +165,12 @@ impl ReservoirEpoch {
         self.rule.stretch(rank).size
     }
 
-    fn drawn(&self, stretch: &Stretch, turn: u64) -> usize {
+    fn drawn(&self, stretch: &RankPart, turn: u64) -> usize {
         below(self.draws.bits(turn, stretch.rank, 0), stretch.size) as usize
     }
 
     /// The step of what each slot holds before `turn`.
-    fn slots_at(&self, stretch: &Stretch, turn: u64) -> Vec<WalkStep> {
+    fn slots_at(&self, stretch: &RankPart, turn: u64) -> Vec<WalkStep> {
         let mut slots: Vec<WalkStep> = (0..stretch.size).map(WalkStep).collect();
         let (mut is_found, mut left) = (vec![false; slots.len()], slots.len());
         for turn in (0..turn.min(stretch.filled_turns())).rev() {
@@ -187,7 +187,7 @@ impl ReservoirEpoch {
     }
 
     /// The steps of some turns.
-    fn steps(&self, stretch: &Stretch, turns: Range<u64>) -> Vec<WalkStep> {
+    fn steps(&self, stretch: &RankPart, turns: Range<u64>) -> Vec<WalkStep> {
         let mut slots = self.slots_at(stretch, turns.start);
         let order = Permutation::new(self.drains, stretch.size);
         let filled = stretch.filled_turns();

@@ -1,6 +1,6 @@
 //! Batches as arrays that share the engine's memory.
 
-use feedline_data::batch::{Batch, FieldData, Loose};
+use feedline_data::batch::{Batch, FieldData, Unslotted};
 use feedline_data::dtype::Dtype;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -9,13 +9,13 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 #[pyclass(frozen, module = "feedline._feedline")]
 pub struct Array {
     #[expect(dead_code, reason = "held, not read: it keeps the memory alive")]
-    memory: Memory,
+    memory: BatchMemory,
     address: usize,
     dtype: Dtype,
     shape: Vec<usize>,
 }
 
-enum Memory {
+enum BatchMemory {
     #[expect(dead_code, reason = "held, not read")]
     Span(feedline_memory::Span),
     #[expect(dead_code, reason = "held, not read")]
@@ -26,7 +26,7 @@ impl Array {
     /// An array over memory of its own.
     pub fn owned(dtype: Dtype, shape: Vec<usize>, mut bytes: Vec<u8>) -> Self {
         let address = bytes.as_mut_ptr() as usize;
-        Self { memory: Memory::Heap(bytes), address, dtype, shape }
+        Self { memory: BatchMemory::Heap(bytes), address, dtype, shape }
     }
 }
 
@@ -74,15 +74,15 @@ pub(crate) fn to_python(py: Python<'_>, batch: Batch) -> PyResult<Bound<'_, PyLi
         let data = match field.data {
             FieldData::Region { span, dtype, shape } => {
                 let address = span.start().as_ptr() as usize;
-                Bound::new(py, Array { memory: Memory::Span(span), address, dtype, shape })?.into_any()
+                Bound::new(py, Array { memory: BatchMemory::Span(span), address, dtype, shape })?.into_any()
             }
             FieldData::Stacked { dtype, shape, bytes } => Bound::new(py, Array::owned(dtype, shape, bytes))?.into_any(),
             FieldData::List(values) => {
                 let list = PyList::empty(py);
                 for value in values {
                     match value {
-                        Loose::Text(text) => list.append(text)?,
-                        Loose::Array { dtype, shape, bytes } => list.append(Array::owned(dtype, shape, bytes))?,
+                        Unslotted::Text(text) => list.append(text)?,
+                        Unslotted::Array { dtype, shape, bytes } => list.append(Array::owned(dtype, shape, bytes))?,
                     }
                 }
                 list.into_any()

@@ -7,8 +7,8 @@ use feedline_data::batch::Batch;
 use feedline_data::failure::chain;
 use feedline_data::plan::Plan as CorePlan;
 use feedline_diagnose::doctor::{
-    BatchTime, Bound as CoreBound, ConsumerThread, Course, Diagnosis as CoreDiagnosis, DoctorError, ForeignReport, Job,
-    Told, Trainer, Tried, WorkerProcesses,
+    BatchTime, Bound as CoreBound, ConsumerThread, Diagnosis as CoreDiagnosis, DoctorError, ExaminationSettings,
+    ForeignReport, Job, ProgressEvent, Trainer, Tried, WorkerProcesses,
 };
 use feedline_engine::machine::Machine;
 use parking_lot::Mutex;
@@ -27,7 +27,7 @@ use crate::{convert, logging};
 pub struct Diagnosis {
     plan: Arc<CorePlan>,
     machine: Machine,
-    course: Course,
+    settings: ExaminationSettings,
     found: CoreDiagnosis,
     formats: Vec<FormatCost>,
     tried: Mutex<Vec<Tried>>,
@@ -35,7 +35,7 @@ pub struct Diagnosis {
 
 /// All of it as plain data.
 #[derive(Serialize)]
-struct Data<'a> {
+struct DiagnosisData<'a> {
     #[serde(flatten)]
     found: &'a CoreDiagnosis,
     tried: &'a [Tried],
@@ -58,14 +58,14 @@ impl Diagnosis {
         let machine = Machine::from(machine);
         let mut trainer = Functions { receive: trainer.0, step: trainer.1, interrupt: None };
         let plan = Arc::clone(&plan.get().0);
-        let course = Course { seconds: course.0, has_tables: course.1 };
+        let settings = ExaminationSettings { seconds: course.0, has_tables: course.1 };
         let mut told = teller(tell);
-        let examined = py.detach(|| CoreDiagnosis::examine(&plan, &machine, course, &mut trainer, &mut told));
+        let examined = py.detach(|| CoreDiagnosis::examine(&plan, &machine, settings, &mut trainer, &mut told));
         logging::hand_over(py)?;
         let found = examined.map_err(|error| trainer.raised(py, error))?;
-        let formats = if course.has_tables { py.detach(formats) } else { Ok(Vec::new()) };
+        let formats = if settings.has_tables { py.detach(formats) } else { Ok(Vec::new()) };
         let formats = formats.map_err(|error| raise(py, "FeedlineError", format!("{error:#}")))?;
-        Ok(Self { plan, machine, course, found, formats, tried: Mutex::default() })
+        Ok(Self { plan, machine, settings, found, formats, tried: Mutex::default() })
     }
 
     /// Tries one of the remedies by its name, with a trainer as it was examined with; gives the remedy and what it reached.
@@ -78,7 +78,7 @@ impl Diagnosis {
     ) -> PyResult<Bound<'py, PyAny>> {
         let mut trainer = Functions { receive: trainer.0, step: trainer.1, interrupt: None };
         let mut told = teller(tell);
-        let job = Job { plan: &self.plan, machine: &self.machine, seconds: self.course.seconds };
+        let job = Job { plan: &self.plan, machine: &self.machine, seconds: self.settings.seconds };
         let tried = py.detach(|| self.found.try_remedy(name, job, &mut trainer, &mut told));
         logging::hand_over(py)?;
         let tried = tried.map_err(|error| trainer.raised(py, error))?;
@@ -89,7 +89,7 @@ impl Diagnosis {
 
     /// All of it as plain data.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        convert::to_python(py, &Data { found: &self.found, tried: &self.tried.lock(), formats: &self.formats })
+        convert::to_python(py, &DiagnosisData { found: &self.found, tried: &self.tried.lock(), formats: &self.formats })
     }
 
     /// All of it in words.
@@ -109,11 +109,11 @@ impl Diagnosis {
 }
 
 /// Passes on to a Python function what is told.
-fn teller(tell: &Bound<'_, PyAny>) -> impl FnMut(Told) + Send + use<> {
+fn teller(tell: &Bound<'_, PyAny>) -> impl FnMut(ProgressEvent) + Send + use<> {
     let tell = tell.clone().unbind();
-    move |told: Told| {
+    move |told: ProgressEvent| {
         let text = told.to_string();
-        if matches!(told, Told::LeftOut(..)) {
+        if matches!(told, ProgressEvent::LeftOut(..)) {
             tracing::warn!("{text}");
         }
         Python::attach(|py| {

@@ -140,7 +140,7 @@ impl Loader {
         let loader = self.here(py)?;
         let is_shared = state.contains("shared").unwrap_or(false);
         let read = if is_shared {
-            pythonize::depythonize(state).map(SavedState::Ride)
+            pythonize::depythonize(state).map(SavedState::JobProgress)
         } else {
             pythonize::depythonize(state).map(SavedState::Stream)
         };

@@ -12,10 +12,10 @@ const MOST_BATCHES: usize = 1 << 14;
 
 /// Times of the latest batches. Each thread that takes batches is a trainer of its own.
 #[derive(Default)]
-pub(crate) struct BatchLog(Mutex<Kept>);
+pub(crate) struct BatchLog(Mutex<LogState>);
 
 #[derive(Default)]
-struct Kept {
+struct LogState {
     batches: VecDeque<BatchTime>,
     /// Milliseconds of all batches, of those that are not kept too.
     total_ms: f64,

@@ -13,7 +13,7 @@ use feedline_engine::error::Error;
 use feedline_engine::loader::{Connect, Deliverer, Feed, LocalFeed, Open};
 use feedline_engine::machine::Machine;
 use feedline_engine::metrics::Metrics;
-use feedline_engine::state::{Received, Ride};
+use feedline_engine::state::{JobProgress, Received};
 use feedline_net::node::{AttachError, NodeBatches, NodeFeed, attach_or_start};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -44,9 +44,9 @@ impl Way {
     /// Attaches when the first batch is asked for.
     pub(crate) fn connect(self: &Arc<Self>) -> Connect {
         let way = Arc::clone(self);
-        Box::new(move |ride: &Ride| {
-            let ride = ride.clone();
-            let feed = way.reach(move |socket, plan| NodeFeed::attach(socket, plan, &ride))?;
+        Box::new(move |job_progress: &JobProgress| {
+            let job_progress = job_progress.clone();
+            let feed = way.reach(move |socket, plan| NodeFeed::attach(socket, plan, &job_progress))?;
             Ok(Arc::new(feed) as Arc<dyn Feed>)
         })
     }
@@ -102,12 +102,12 @@ impl Way {
 
 /// Goes on without a node.
 pub(crate) fn alone(plan: Arc<Plan>, machine: Machine) -> Connect {
-    Box::new(move |ride: &Ride| {
+    Box::new(move |job_progress: &JobProgress| {
         let most = machine.memory_bytes.unwrap_or(u64::MAX) / ALONE_SHARE;
         let slab_bytes = plan.production().map_or(0, |production| production.layout().slab().total_bytes() as u64);
         // One that is alone has no use for segments that it has read.
         let memory_bytes = most.min(ALONE_SEGMENTS * slab_bytes);
         let carousel = Carousel::start(&plan, &machine, Memory::Heap, memory_bytes)?;
-        Ok(Arc::new(LocalFeed::board(&Arc::new(carousel), ride)?))
+        Ok(Arc::new(LocalFeed::board(&Arc::new(carousel), job_progress)?))
     })
 }

@@ -19,7 +19,7 @@ const STAGE_COLOURS: usize = 6;
 
 /// What the page draws by itself.
 #[derive(Serialize)]
-struct Data<'a> {
+struct PageData<'a> {
     batch_log: &'a [feedline_diagnose::doctor::BatchTime],
     life: &'a Life,
     /// What each batch went through.
@@ -50,7 +50,7 @@ fn write_page(diagnosis: &Diagnosis, tried: &[Tried], formats: &[FormatCost], ou
     write_tables(diagnosis, formats, out)?;
     let life = &diagnosis.life;
     let waits = life.samples.iter().map(|sample| life.waits(sample)).collect();
-    let data = Data { batch_log: &diagnosis.batch_log, life, rows: life.rows(), waits };
+    let data = PageData { batch_log: &diagnosis.batch_log, life, rows: life.rows(), waits };
     // No end of the element may come from a name in it.
     let data = serde_json::to_string(&data).expect("plain data").replace('<', "\\u003c");
     writeln!(
@@ -148,8 +148,8 @@ fn write_log(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
         log.batches, log.total_ms.p50, log.total_ms.p99, log.wait_ms.p50, log.wait_ms.p99
     )?;
     write_legend("", &TRAINER.map(by_name), out)?;
-    for oddity in &log.oddities {
-        write!(out, "<p>Odd: {}.</p>", escaped(&oddity.to_string()))?;
+    for anomaly in &log.oddities {
+        write!(out, "<p>Odd: {}.</p>", escaped(&anomaly.to_string()))?;
     }
     out.push_str("</section>");
     Ok(())

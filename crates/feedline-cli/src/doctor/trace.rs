@@ -3,7 +3,7 @@
 //! Two processes: the job, with the trainer and each thread that prepares; and its batches, one row each.
 
 use feedline_diagnose::doctor::Life;
-use feedline_engine::metrics::Stretch;
+use feedline_engine::metrics::TimeRange;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -86,7 +86,7 @@ fn batches(life: &Life) -> Vec<Value> {
     events
 }
 
-fn span(name: &str, row: Row, (from, to): Stretch, told: &Value) -> Value {
+fn span(name: &str, row: Row, (from, to): TimeRange, told: &Value) -> Value {
     let from = from.max(0.0);
     json!({ "name": name, "cat": "feedline", "ph": "X", "ts": from, "dur": (to - from).max(0.0), "pid": row.process, "tid": row.thread, "args": told })
 }

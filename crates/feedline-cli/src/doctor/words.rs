@@ -194,8 +194,8 @@ fn write_log(log: &LogReport, out: &mut String) -> fmt::Result {
     if log.batches < 20 {
         writeln!(out, "  Only {} batches were seen; give more --seconds to be sure.", log.batches)?;
     }
-    for oddity in &log.oddities {
-        writeln!(out, "  Odd: {oddity}.")?;
+    for anomaly in &log.oddities {
+        writeln!(out, "  Odd: {anomaly}.")?;
     }
     Ok(())
 }

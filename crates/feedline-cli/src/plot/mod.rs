@@ -96,13 +96,13 @@ enum Anchor {
 
 /// The part of an axis that is drawn.
 #[derive(Clone, Copy)]
-struct Span {
+struct AxisSpan {
     low: f64,
     high: f64,
     is_logarithmic: bool,
 }
 
-impl Span {
+impl AxisSpan {
     fn of(axis: &Axis, values: impl Iterator<Item = f64>) -> Self {
         let is_logarithmic = axis.is_logarithmic;
         let fits = |value: &f64| value.is_finite() && (!is_logarithmic || *value > 0.0);
@@ -162,8 +162,8 @@ fn told(value: f64) -> String {
 impl Plot {
     fn marks(&self) -> Vec<Mark> {
         let points = || self.series.iter().flat_map(|series| &series.points);
-        let x = Span::of(&self.x, points().map(|point| point.0));
-        let y = Span::of(&self.y, points().map(|point| point.1));
+        let x = AxisSpan::of(&self.x, points().map(|point| point.0));
+        let y = AxisSpan::of(&self.y, points().map(|point| point.1));
         let across = |place: f64| LEFT + place * (WIDTH - LEFT - RIGHT);
         let down = |place: f64| HEIGHT - BOTTOM - place * (HEIGHT - TOP - BOTTOM);
         let mut marks = vec![Mark::Text { at: (LEFT, 20.0), anchor: Anchor::Left, text: self.title.clone() }];

@@ -76,7 +76,7 @@ pub(super) struct Lattice(Vec<f32>);
 
 /// How points of a picture lie in a lattice.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Frame {
+pub(super) struct LatticeFrame {
     /// The direction in which the texture is stretched.
     pub along: Direction,
     /// By how much.
@@ -99,7 +99,7 @@ impl Lattice {
     }
 
     /// Adds `amplitude` times the field to a row of points that begins at `(x, y)` and goes right in steps of `step`.
-    pub(super) fn add_row(&self, row: &mut [f32], (x, y): (f32, f32), step: f32, frame: &Frame, amplitude: f32) {
+    pub(super) fn add_row(&self, row: &mut [f32], (x, y): (f32, f32), step: f32, frame: &LatticeFrame, amplitude: f32) {
         let Direction { x: ax, y: ay } = frame.along;
         let (u_scale, v_scale) = (1.0 / (frame.cell * frame.stretch), 1.0 / frame.cell);
         // Far into the positive numbers, so that cutting off is rounding down.
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn a_field_is_smooth_and_stays_within_its_amplitude() {
         let lattice = Lattice::new(&mut Numbers::new(3, 4));
-        let frame = Frame { along: Direction::at(0.2), stretch: 2.0, cell: 16.0, origin: (0.3, 7.0) };
+        let frame = LatticeFrame { along: Direction::at(0.2), stretch: 2.0, cell: 16.0, origin: (0.3, 7.0) };
         let mut row = vec![0.0; 500];
         lattice.add_row(&mut row, (0.0, 11.0), 1.0, &frame, 1.0);
         assert!(row.iter().all(|value| value.abs() <= 1.0));

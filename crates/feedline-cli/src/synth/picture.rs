@@ -10,7 +10,7 @@
 use feedline_codec::{CodecError, Subsampling, encode_jpeg};
 use feedline_order::random::mix;
 
-use super::noise::{Direction, Frame, Lattice, Numbers, smooth};
+use super::noise::{Direction, Lattice, LatticeFrame, Numbers, smooth};
 use super::shape::Shape;
 
 /// Keeps these numbers apart from other uses of the same seed.
@@ -132,7 +132,7 @@ pub(super) fn colour(hue: f32, saturation: f32, value: f32) -> Colour {
 /// The pixels, packed RGB.
 fn paint(theme: &Theme, width: usize, height: usize, numbers: &mut Numbers) -> Vec<u8> {
     let lattice = Lattice::new(numbers);
-    let mut frame = |cell: f32, stretch: f32| Frame {
+    let mut frame = |cell: f32, stretch: f32| LatticeFrame {
         along: theme.along,
         stretch,
         cell,
@@ -153,9 +153,9 @@ fn paint(theme: &Theme, width: usize, height: usize, numbers: &mut Numbers) -> V
         .collect();
     let grain_key = numbers.bits();
 
-    let relief = Field::new(&lattice, width, height, &coarse);
-    let focus = Field::new(&lattice, width, height, &[(focus, 1.0)]);
-    let blend = Field::new(&lattice, width, height, &[(blend, 1.0)]);
+    let relief = SmoothField::new(&lattice, width, height, &coarse);
+    let focus = SmoothField::new(&lattice, width, height, &[(focus, 1.0)]);
+    let blend = SmoothField::new(&lattice, width, height, &[(blend, 1.0)]);
     let (mut relief_row, mut focus_row, mut blend_row) = (vec![0.0; width], vec![0.0; width], vec![0.0; width]);
     let mut texture_row = vec![0.0; width];
     let mut row: Vec<Colour> = vec![[0.0; 3]; width];
@@ -192,13 +192,13 @@ fn paint(theme: &Theme, width: usize, height: usize, numbers: &mut Numbers) -> V
 }
 
 /// A field that is smooth over several pixels: computed at every fourth, read by linear interpolation.
-struct Field {
+struct SmoothField {
     columns: usize,
     values: Vec<f32>,
 }
 
-impl Field {
-    fn new(lattice: &Lattice, width: usize, height: usize, octaves: &[(Frame, f32)]) -> Self {
+impl SmoothField {
+    fn new(lattice: &Lattice, width: usize, height: usize, octaves: &[(LatticeFrame, f32)]) -> Self {
         let (columns, rows) = (width / COARSE + 2, height / COARSE + 2);
         let mut values = vec![0.0; columns * rows];
         for (number, row) in values.chunks_exact_mut(columns).enumerate() {

@@ -39,9 +39,9 @@ pub fn read_header(bytes: &[u8]) -> Result<Header, CodecError> {
 }
 
 /// Width, height and the EXIF block.
-type Found<'a> = (u32, u32, Option<&'a [u8]>);
+type HeaderFields<'a> = (u32, u32, Option<&'a [u8]>);
 
-fn all((width, height, exif): (Option<u32>, Option<u32>, Option<&[u8]>)) -> Option<Found<'_>> {
+fn all((width, height, exif): (Option<u32>, Option<u32>, Option<&[u8]>)) -> Option<HeaderFields<'_>> {
     Some((width?, height?, exif))
 }
 
@@ -59,7 +59,7 @@ fn sniff(bytes: &[u8]) -> Result<Format, CodecError> {
 }
 
 /// Walks the segments up to the frame header, which also says whether the file is progressive; EXIF comes before it in all files seen, so nothing behind is read.
-fn jpeg(bytes: &[u8]) -> Result<Option<(Found<'_>, bool)>, CodecError> {
+fn jpeg(bytes: &[u8]) -> Result<Option<(HeaderFields<'_>, bool)>, CodecError> {
     let mut at = 2;
     let mut exif = None;
     loop {
@@ -96,7 +96,7 @@ fn jpeg(bytes: &[u8]) -> Result<Option<(Found<'_>, bool)>, CodecError> {
     }
 }
 
-fn png(bytes: &[u8]) -> Option<Found<'_>> {
+fn png(bytes: &[u8]) -> Option<HeaderFields<'_>> {
     let (width, height) = (u32_be(bytes, 16)?, u32_be(bytes, 20)?);
     let mut at = 8_usize;
     while let (Some(length), Some(kind)) = (u32_be(bytes, at), bytes.get(at.checked_add(4)?..at.checked_add(8)?)) {
@@ -109,7 +109,7 @@ fn png(bytes: &[u8]) -> Option<Found<'_>> {
     Some((width, height, None))
 }
 
-fn webp(bytes: &[u8]) -> Option<Found<'_>> {
+fn webp(bytes: &[u8]) -> Option<HeaderFields<'_>> {
     match bytes.get(12..16)? {
         // Key frame: three bytes of tag, three of start code, then 14 bits each.
         b"VP8 " => Some((u16_le(bytes, 26)? & 0x3fff, u16_le(bytes, 28)? & 0x3fff, None)),
@@ -134,7 +134,7 @@ fn webp(bytes: &[u8]) -> Option<Found<'_>> {
     }
 }
 
-fn bmp(bytes: &[u8]) -> Option<Found<'_>> {
+fn bmp(bytes: &[u8]) -> Option<HeaderFields<'_>> {
     match u32_le(bytes, 14)? {
         12 => Some((u16_le(bytes, 18)?, u16_le(bytes, 20)?, None)),
         // Rows of a negative height are stored from the top.

@@ -80,13 +80,13 @@ pub fn planes_u8(source: View<'_>, simd: Simd, target: &mut [u8]) {
 /// A number that pixels become. `BYTES` is its size, `KIND` its name in the SIMD kernels.
 pub(super) trait Number: Copy {
     const BYTES: usize;
-    const KIND: Kind;
+    const KIND: NumberKind;
     fn write(value: f32, target: &mut [u8]);
 }
 
 /// The kinds of numbers, for the SIMD kernels.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum NumberKind {
     F32,
     F16,
     Bf16,
@@ -94,7 +94,7 @@ pub(super) enum Kind {
 
 impl Number for f32 {
     const BYTES: usize = 4;
-    const KIND: Kind = Kind::F32;
+    const KIND: NumberKind = NumberKind::F32;
     fn write(value: f32, target: &mut [u8]) {
         target.copy_from_slice(&value.to_ne_bytes());
     }
@@ -102,7 +102,7 @@ impl Number for f32 {
 
 impl Number for f16 {
     const BYTES: usize = 2;
-    const KIND: Kind = Kind::F16;
+    const KIND: NumberKind = NumberKind::F16;
     fn write(value: f32, target: &mut [u8]) {
         target.copy_from_slice(&f16::from_f32(value).to_ne_bytes());
     }
@@ -110,7 +110,7 @@ impl Number for f16 {
 
 impl Number for bf16 {
     const BYTES: usize = 2;
-    const KIND: Kind = Kind::Bf16;
+    const KIND: NumberKind = NumberKind::Bf16;
     fn write(value: f32, target: &mut [u8]) {
         target.copy_from_slice(&bf16::from_f32(value).to_ne_bytes());
     }

@@ -12,7 +12,7 @@ use std::arch::x86_64::{
     _mm256_or_si256, _mm256_set1_epi32, _mm256_set1_ps, _mm256_srli_epi32, _mm256_storeu_ps,
 };
 
-use crate::kernels::normalize::{Affine, Kind, Number};
+use crate::kernels::normalize::{Affine, Number, NumberKind};
 
 /// Pixels in a step of the plane kernels.
 const PIXELS: usize = 16;
@@ -190,12 +190,12 @@ impl Arithmetic {
 fn store_numbers<N: Number>(values: __m256, target: &mut [u8]) {
     let reason = "the caller cuts targets of eight numbers";
     match N::KIND {
-        Kind::F32 => store_f32(values, target.as_mut_array().expect(reason)),
-        Kind::F16 => {
+        NumberKind::F32 => store_f32(values, target.as_mut_array().expect(reason)),
+        NumberKind::F16 => {
             let rounded = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(values);
             store_16(rounded, target.as_mut_array().expect(reason));
         }
-        Kind::Bf16 => store_16(round_bf16(values), target.as_mut_array().expect(reason)),
+        NumberKind::Bf16 => store_16(round_bf16(values), target.as_mut_array().expect(reason)),
     }
 }
 

@@ -11,12 +11,12 @@ const LOOK: u32 = 10;
 
 /// What the next [`LOOK`] bits begin with: bits of code and value (5), coefficients to skip (8), the value or, with
 /// [`APART`], the number of its bits (16). 0 where the code is longer.
-type Step = u32;
+type DecodeStep = u32;
 
 const SKIP_SHIFT: u32 = 8;
 const VALUE_SHIFT: u32 = 16;
 /// The value is not in the table.
-const APART: Step = 1 << 7;
+const APART: DecodeStep = 1 << 7;
 /// Coefficients to skip at the end of a block: more than a block has, so that all other ends differ.
 const END: usize = 128;
 
@@ -80,7 +80,7 @@ impl Order {
 /// Reads AC coefficients, one a step.
 #[derive(Debug)]
 pub(super) struct Coefficients {
-    steps: Box<[Step; 1 << LOOK]>,
+    steps: Box<[DecodeStep; 1 << LOOK]>,
     single: Symbols,
 }
 
@@ -175,7 +175,7 @@ fn skip_and_size(symbol: u8) -> (usize, u32) {
 }
 
 /// The step for a symbol with a code of `len` bits, behind which the other bits looked at are `low_bits`.
-fn step_of(len: u32, symbol: u8, low_bits: u32) -> Step {
+fn step_of(len: u32, symbol: u8, low_bits: u32) -> DecodeStep {
     let (skip, size) = skip_and_size(symbol);
     let common = (len + size) | (skip as u32) << SKIP_SHIFT;
     if size == 0 {

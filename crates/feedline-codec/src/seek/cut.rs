@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::frame::Frame;
+use super::frame::JpegFrame;
 use super::jpeg::JpegIndex;
 use super::walk::COMPONENTS;
 use crate::error::BadIndex;
@@ -29,7 +29,7 @@ impl Extent {
     }
 }
 
-impl Frame {
+impl JpegFrame {
     /// The MCUs that hold what a crop of the stored picture is made of; none if the crop does not lie inside.
     pub(super) fn extent_around(&self, crop: Rect) -> Option<Extent> {
         let Self { width, height, .. } = *self;

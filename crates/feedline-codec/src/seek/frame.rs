@@ -1,6 +1,6 @@
 //! What a decoder has to know of a JPEG before its entropy-coded data: sizes, sampling and tables.
 //!
-//! In: the segments of a file up to its scan. Out: a [`Frame`], if the file is baseline or extended sequential with one scan
+//! In: the segments of a file up to its scan. Out: a [`JpegFrame`], if the file is baseline or extended sequential with one scan
 //! of all components. It can be written again for a part of the picture.
 
 use super::huffman::Code;
@@ -11,7 +11,7 @@ const MOST_SIDE: u32 = 65_500;
 
 /// The header of a sequential JPEG with one scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Frame {
+pub(super) struct JpegFrame {
     /// 0xc0 baseline, 0xc1 extended.
     pub kind: u8,
     pub width: u32,
@@ -44,7 +44,7 @@ impl Component {
     }
 }
 
-impl Frame {
+impl JpegFrame {
     /// Reads the segments of a file up to the first byte of its scan, whose place is given too.
     pub(super) fn read(file: &[u8]) -> Result<(Self, usize), &'static str> {
         let mut this = Self {

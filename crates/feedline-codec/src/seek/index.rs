@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::frame::Frame;
+use super::frame::JpegFrame;
 use super::jpeg::JpegIndex;
-use super::packed::Reader;
+use super::packed::PackedReader;
 use super::scan::{Mcus, Scan};
 use super::walk::NotSeekable;
 use crate::error::BadIndex;
@@ -20,10 +20,10 @@ const PIXELS: u8 = 1;
 
 /// Where the parts of a picture lie in its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeekIndex(pub(super) Kind);
+pub struct SeekIndex(pub(super) IndexKind);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum IndexKind {
     Jpeg(Box<JpegIndex>),
     Pixels(Pnm),
 }
@@ -40,7 +40,7 @@ pub(crate) enum Piece<'a> {
 pub(crate) struct JpegPiece<'a> {
     /// Where it lies in the whole picture.
     pub rect: Rect,
-    pub(super) frame: &'a Frame,
+    pub(super) frame: &'a JpegFrame,
     pub(super) scan: Scan<'a>,
 }
 
@@ -62,8 +62,8 @@ impl SeekIndex {
     /// Walks a file: baseline and extended sequential JPEG with one scan, PPM and PGM.
     pub fn build(file: &[u8]) -> Result<Self, NotSeekable> {
         match Pnm::read(file) {
-            Some(pixels) => Ok(Self(Kind::Pixels(pixels))),
-            None => Ok(Self(Kind::Jpeg(JpegIndex::build(file)?.into()))),
+            Some(pixels) => Ok(Self(IndexKind::Pixels(pixels))),
+            None => Ok(Self(IndexKind::Jpeg(JpegIndex::build(file)?.into()))),
         }
     }
 
@@ -76,24 +76,24 @@ impl SeekIndex {
     /// What it says of the picture.
     pub fn header(&self) -> Header {
         match &self.0 {
-            Kind::Jpeg(jpeg) => jpeg.header(),
-            Kind::Pixels(pixels) => pixels.header(),
+            IndexKind::Jpeg(jpeg) => jpeg.header(),
+            IndexKind::Pixels(pixels) => pixels.header(),
         }
     }
 
     /// Whether the file begins as the one that was walked; what it cannot tell are changes of the picture's data.
     pub fn fits(&self, file: &[u8]) -> bool {
         match &self.0 {
-            Kind::Jpeg(jpeg) => jpeg.fits(file),
-            Kind::Pixels(pixels) => Pnm::read(file).as_ref() == Some(pixels),
+            IndexKind::Jpeg(jpeg) => jpeg.fits(file),
+            IndexKind::Pixels(pixels) => Pnm::read(file).as_ref() == Some(pixels),
         }
     }
 
     /// The bytes of the file that hold a crop of the stored picture.
     pub(crate) fn bytes_around(&self, crop: Rect) -> Result<Range<u64>, BadIndex> {
         match &self.0 {
-            Kind::Jpeg(jpeg) => Ok(jpeg.cut_around(crop)?.bytes),
-            Kind::Pixels(pixels) => pixels.rows(crop).ok_or_else(BadIndex::of_crop),
+            IndexKind::Jpeg(jpeg) => Ok(jpeg.cut_around(crop)?.bytes),
+            IndexKind::Pixels(pixels) => pixels.rows(crop).ok_or_else(BadIndex::of_crop),
         }
     }
 
@@ -106,12 +106,12 @@ impl SeekIndex {
         memory: &'a mut Vec<u8>,
     ) -> Result<Piece<'a>, BadIndex> {
         match &self.0 {
-            Kind::Jpeg(jpeg) => {
+            IndexKind::Jpeg(jpeg) => {
                 let cut = jpeg.cut_around(crop)?;
                 let scan = Scan::gather(jpeg, &cut, bytes, offset, memory)?;
                 Ok(Piece::Jpeg(JpegPiece { rect: cut.rect, frame: &jpeg.frame, scan }))
             }
-            Kind::Pixels(pixels) => Ok(Piece::Pixels(pixels)),
+            IndexKind::Pixels(pixels) => Ok(Piece::Pixels(pixels)),
         }
     }
 
@@ -119,11 +119,11 @@ impl SeekIndex {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
         match &self.0 {
-            Kind::Jpeg(jpeg) => {
+            IndexKind::Jpeg(jpeg) => {
                 out.push(JPEG);
                 jpeg.pack(&mut out);
             }
-            Kind::Pixels(pixels) => {
+            IndexKind::Pixels(pixels) => {
                 out.push(PIXELS);
                 pixels.pack(&mut out);
             }
@@ -138,10 +138,10 @@ impl SeekIndex {
         if xxh3_64(content) != u64::from_le_bytes(*checksum) {
             return Err(BadIndex("its checksum differs"));
         }
-        let mut reader = Reader::new(content);
+        let mut reader = PackedReader::new(content);
         let kind = match reader.array() {
-            Some([VERSION, JPEG]) => JpegIndex::unpack(reader).map(|jpeg| Kind::Jpeg(jpeg.into())),
-            Some([VERSION, PIXELS]) => Pnm::unpack(reader.rest()).map(Kind::Pixels),
+            Some([VERSION, JPEG]) => JpegIndex::unpack(reader).map(|jpeg| IndexKind::Jpeg(jpeg.into())),
+            Some([VERSION, PIXELS]) => Pnm::unpack(reader.rest()).map(IndexKind::Pixels),
             Some(_) => return Err(BadIndex("it was made by another version")),
             None => None,
         };

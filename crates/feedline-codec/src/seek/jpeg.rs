@@ -3,8 +3,8 @@
 //! In a row of MCUs places grow nearly linearly, and predictors stay near each other: each row keeps lowest values and the
 //! differences from them in as many bits as they need. So any place is found without reading those before it.
 
-use super::frame::Frame;
-use super::packed::{FieldWriter, Reader, field, put_number, put_signed, width_of};
+use super::frame::JpegFrame;
+use super::packed::{FieldWriter, PackedReader, field, put_number, put_signed, width_of};
 use super::walk::{COMPONENTS, NotSeekable, Notes, Predictors, walk};
 use crate::error::BadIndex;
 use crate::format::Format;
@@ -17,7 +17,7 @@ const EVERY: u32 = 4;
 /// Where the parts of a baseline JPEG begin in its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct JpegIndex {
-    pub(super) frame: Frame,
+    pub(super) frame: JpegFrame,
     /// Where the scan begins in the file.
     pub(super) scan: u64,
     orientation: Orientation,
@@ -58,7 +58,7 @@ impl Row {
 impl JpegIndex {
     /// Walks a file.
     pub(super) fn build(file: &[u8]) -> Result<Self, NotSeekable> {
-        let (frame, scan) = Frame::read(file).map_err(NotSeekable)?;
+        let (frame, scan) = JpegFrame::read(file).map_err(NotSeekable)?;
         let header = read_header(file).map_err(|_| NotSeekable("it has no header"))?;
         let notes = walk(file, &frame, scan, EVERY)?;
         let mut this =
@@ -105,13 +105,13 @@ impl JpegIndex {
 
     /// What it says of the picture.
     pub(super) fn header(&self) -> Header {
-        let Frame { width, height, .. } = self.frame;
+        let JpegFrame { width, height, .. } = self.frame;
         Header { format: Format::Jpeg, width, height, orientation: self.orientation, is_progressive: false }
     }
 
     /// Whether the file begins as the one that was walked; what it cannot tell are changes of the picture's data.
     pub(super) fn fits(&self, file: &[u8]) -> bool {
-        Frame::read(file).is_ok_and(|(frame, scan)| frame == self.frame && scan as u64 == self.scan)
+        JpegFrame::read(file).is_ok_and(|(frame, scan)| frame == self.frame && scan as u64 == self.scan)
     }
 
     /// Groups of MCUs in a row.
@@ -181,11 +181,11 @@ impl JpegIndex {
     }
 
     /// Reads what [`JpegIndex::pack`] wrote.
-    pub(super) fn unpack(mut reader: Reader<'_>) -> Option<Self> {
+    pub(super) fn unpack(mut reader: PackedReader<'_>) -> Option<Self> {
         let [orientation] = *reader.array()?;
         let orientation = Orientation::from_exif(orientation.into())?;
         let scan = reader.number()?;
-        let frame = Frame::unpack(&mut reader)?;
+        let frame = JpegFrame::unpack(&mut reader)?;
         let components = frame.components.len();
         let mut this = Self { frame, scan, orientation, rows: Vec::new(), fields: Vec::new() };
         let groups = this.groups() as usize;

@@ -5,16 +5,16 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::frame::{Component, Frame};
+use super::frame::{Component, JpegFrame};
 use super::huffman::{Code, Symbols};
 
 const MOST: usize = 8;
 
 /// Tables of codes, made once.
 #[derive(Debug)]
-pub(super) struct Kept<T>(RefCell<Vec<(Code, Rc<T>)>>);
+pub(super) struct TableCache<T>(RefCell<Vec<(Code, Rc<T>)>>);
 
-impl<T> Kept<T> {
+impl<T> TableCache<T> {
     pub(super) const fn new() -> Self {
         Self(RefCell::new(Vec::new()))
     }
@@ -45,7 +45,12 @@ pub(super) struct Block<T> {
 
 impl<T> Block<T> {
     /// The blocks of an MCU, in their order in the data.
-    pub(super) fn of_mcu(frame: &Frame, dc: &Kept<Symbols>, ac: &Kept<T>, make: fn(&Code) -> T) -> Vec<Self> {
+    pub(super) fn of_mcu(
+        frame: &JpegFrame,
+        dc: &TableCache<Symbols>,
+        ac: &TableCache<T>,
+        make: fn(&Code) -> T,
+    ) -> Vec<Self> {
         let there = "a frame has the codes that its components name";
         let of_component = |(component, c): (usize, &Component)| {
             let dc = dc.table(frame.dc[usize::from(c.dc)].as_ref().expect(there), Symbols::new);

@@ -10,10 +10,10 @@ const MOST_BITS: usize = 16;
 const MOST_DEPTH: usize = 257;
 
 /// How often each symbol occurs.
-pub(super) type Counts = [u32; 256];
+pub(super) type SymbolCounts = [u32; 256];
 
 /// The cheapest of a code of its own and those known.
-pub(super) fn cheapest(counts: &Counts, known: impl Iterator<Item = Code>) -> Code {
+pub(super) fn cheapest(counts: &SymbolCounts, known: impl Iterator<Item = Code>) -> Code {
     let own = own_code(counts);
     let definition = 8 * (16 + own.symbols.len() as u64);
     let bits = bits_with(&own, counts).map(|bits| bits + definition);
@@ -22,7 +22,7 @@ pub(super) fn cheapest(counts: &Counts, known: impl Iterator<Item = Code>) -> Co
 }
 
 /// Bits that all symbols take; none if one has no code.
-fn bits_with(code: &Code, counts: &Counts) -> Option<u64> {
+fn bits_with(code: &Code, counts: &SymbolCounts) -> Option<u64> {
     let mut left = *counts;
     let mut bits = 0;
     for (_, len, symbol) in code.codes() {
@@ -32,7 +32,7 @@ fn bits_with(code: &Code, counts: &Counts) -> Option<u64> {
 }
 
 /// The code with the fewest bits for the symbols alone.
-fn own_code(counts: &Counts) -> Code {
+fn own_code(counts: &SymbolCounts) -> Code {
     let mut symbols: Vec<u8> = (0..=255).filter(|&symbol| counts[usize::from(symbol)] > 0).collect();
     symbols.sort_by_key(|&symbol| counts[usize::from(symbol)]);
     // One more leaf, the rarest, takes the code of ones only.
@@ -94,7 +94,7 @@ fn limit(of_depth: &mut [u16; MOST_DEPTH + 1]) {
 mod tests {
     use super::*;
 
-    fn counted(pairs: &[(u8, u32)]) -> Counts {
+    fn counted(pairs: &[(u8, u32)]) -> SymbolCounts {
         let mut counts = [0; 256];
         for &(symbol, count) in pairs {
             counts[usize::from(symbol)] = count;

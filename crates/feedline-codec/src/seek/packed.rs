@@ -4,9 +4,9 @@
 
 /// Reads what was packed; hostile bytes give `None`.
 #[derive(Debug)]
-pub(super) struct Reader<'a>(&'a [u8]);
+pub(super) struct PackedReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> PackedReader<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -115,7 +115,7 @@ mod tests {
         for value in numbers {
             put_signed(&mut bytes, value);
         }
-        let mut reader = Reader::new(&bytes);
+        let mut reader = PackedReader::new(&bytes);
         assert!(numbers.iter().all(|&value| reader.signed() == Some(value)));
         assert_eq!(reader.number(), None);
 

@@ -1,13 +1,13 @@
-//! A [`Frame`] as part of an index.
+//! A [`JpegFrame`] as part of an index.
 //!
 //! In: a frame. Out: few bytes, since the codes of the standard are given by number. What is read is checked as a file's
 //! header is: an index may be hostile.
 
-use super::frame::{Component, Frame};
+use super::frame::{Component, JpegFrame};
 use super::huffman::Code;
-use super::packed::{Reader, put_number};
+use super::packed::{PackedReader, put_number};
 
-impl Frame {
+impl JpegFrame {
     /// Writes it as part of an index.
     pub(super) fn pack(&self, out: &mut Vec<u8>) {
         out.extend([self.kind, u8::from(self.has_jfif), self.components.len() as u8]);
@@ -34,12 +34,12 @@ impl Frame {
         }
     }
 
-    /// Reads what [`Frame::pack`] wrote.
-    pub(super) fn unpack(reader: &mut Reader<'_>) -> Option<Self> {
+    /// Reads what [`JpegFrame::pack`] wrote.
+    pub(super) fn unpack(reader: &mut PackedReader<'_>) -> Option<Self> {
         let [kind, has_jfif, count] = *reader.array()?;
         let mut number = || u32::try_from(reader.number()?).ok();
         let (width, height, restart_interval, adobe) = (number()?, number()?, number()?, number()?);
-        let component = |reader: &mut Reader<'_>| {
+        let component = |reader: &mut PackedReader<'_>| {
             let [id, sampling, quantiser, tables] = *reader.array()?;
             let (across, down) = (sampling >> 4, sampling & 15);
             Some(Component { id, across, down, quantiser, dc: tables >> 4, ac: tables & 15 })
@@ -85,11 +85,11 @@ impl Frame {
     }
 }
 
-fn unpack_code(reader: &mut Reader<'_>, standard: &[([u8; 16], &[u8]); 2]) -> Option<Code> {
+fn unpack_code(reader: &mut PackedReader<'_>, standard: &[([u8; 16], &[u8]); 2]) -> Option<Code> {
     match reader.array::<1>()? {
         [0xff] => {
             let (code, rest) = Code::read(reader.rest())?;
-            *reader = Reader::new(rest);
+            *reader = PackedReader::new(rest);
             Some(code)
         }
         [known] => standard.get(usize::from(*known)).copied().map(defined),

@@ -8,11 +8,11 @@ use std::borrow::Cow;
 
 use super::bits::BitWriter;
 use super::coefficients::Order;
-use super::frame::Frame;
+use super::frame::JpegFrame;
 use super::huffman::Code;
-use super::optimal::{Counts, cheapest};
+use super::optimal::{SymbolCounts, cheapest};
 use super::packed_frame::{standard_ac, standard_dc};
-use super::scan::{Mcus, Scan, Segment};
+use super::scan::{McuRun, Mcus, Scan};
 use super::walk::COMPONENTS;
 use crate::error::BadIndex;
 
@@ -30,15 +30,15 @@ const MOST_MULTIPLIED: i32 = 8192;
 /// Data coded anew.
 pub(super) struct Recoded {
     /// The header with the codes of the data.
-    pub frame: Frame,
+    pub frame: JpegFrame,
     bytes: Vec<u8>,
-    segment: [Segment; 1],
+    segment: [McuRun; 1],
     order: &'static Order,
 }
 
 impl Recoded {
     /// Keeps the coefficients of an order.
-    pub(super) fn of(frame: &Frame, scan: &Scan<'_>, order: &'static Order) -> Result<Self, BadIndex> {
+    pub(super) fn of(frame: &JpegFrame, scan: &Scan<'_>, order: &'static Order) -> Result<Self, BadIndex> {
         let tokens = Tokens::of(frame, scan, order)?;
         let mut frame = frame.clone();
         frame.restart_interval = 0;
@@ -61,7 +61,7 @@ impl Recoded {
         }
         writer.finish();
         let mcus = scan.segments.iter().map(|segment| segment.mcus).sum();
-        let segment = Segment { bits: 0..bits, mcus, predictors: [0; COMPONENTS], padding: 0, sum_behind: None };
+        let segment = McuRun { bits: 0..bits, mcus, predictors: [0; COMPONENTS], padding: 0, sum_behind: None };
         Ok(Self { frame, bytes, segment: [segment], order })
     }
 
@@ -111,11 +111,11 @@ impl Token {
 /// The symbols of data in their order, and how often each occurs with each code.
 struct Tokens {
     list: Vec<Token>,
-    counts: Box<[Counts; CODES]>,
+    counts: Box<[SymbolCounts; CODES]>,
 }
 
 impl Tokens {
-    fn of(frame: &Frame, scan: &Scan<'_>, order: &Order) -> Result<Self, BadIndex> {
+    fn of(frame: &JpegFrame, scan: &Scan<'_>, order: &Order) -> Result<Self, BadIndex> {
         let mut this = Self { list: Vec::with_capacity(scan.bytes.len()), counts: Box::new([[0; 256]; CODES]) };
         let mut mcus = Mcus::new(frame, scan);
         let (ranks, count) = (order.ranks(), order.count());

@@ -10,10 +10,10 @@ use std::ops::Range;
 use super::bits::BitReader;
 use super::coefficients::{Coefficients, Order};
 use super::cut::Cut;
-use super::frame::Frame;
+use super::frame::JpegFrame;
 use super::huffman::{Symbols, difference};
 use super::jpeg::JpegIndex;
-use super::kept::{Block, Kept};
+use super::kept::{Block, TableCache};
 use super::walk::COMPONENTS;
 use crate::error::BadIndex;
 
@@ -21,13 +21,13 @@ use crate::error::BadIndex;
 #[derive(Clone, Debug)]
 pub(super) struct Scan<'m> {
     pub bytes: &'m [u8],
-    pub segments: Cow<'m, [Segment]>,
+    pub segments: Cow<'m, [McuRun]>,
     pub order: &'static Order,
 }
 
 /// MCUs that lie behind each other in the data.
 #[derive(Clone, Debug)]
-pub(super) struct Segment {
+pub(super) struct McuRun {
     pub bits: Range<usize>,
     pub mcus: u64,
     pub predictors: [i32; COMPONENTS],
@@ -107,7 +107,7 @@ pub(super) fn until_restart(mcus: &Range<u64>, interval: u32) -> u64 {
 
 /// Adds MCUs of a row, whose data are these bits.
 pub(super) fn add_segments(
-    segments: &mut Vec<Segment>,
+    segments: &mut Vec<McuRun>,
     bits: Range<usize>,
     restarts: &[usize],
     mut mcus: Range<u64>,
@@ -125,7 +125,7 @@ pub(super) fn add_segments(
             return Err(BadIndex("a row has more restarts than expected"));
         }
         let padding = if interval == 0 { 0 } else { 7 };
-        segments.push(Segment { bits: start..end, mcus: count, predictors, padding, sum_behind: None });
+        segments.push(McuRun { bits: start..end, mcus: count, predictors, padding, sum_behind: None });
         mcus.start += count;
         (start, predictors) = (end, [0; COMPONENTS]);
     }
@@ -138,8 +138,8 @@ pub(crate) struct Mcus<'a> {
     blocks: Vec<Block<Coefficients>>,
     order: &'static Order,
     bits: BitReader<'a>,
-    segments: std::slice::Iter<'a, Segment>,
-    segment: Option<&'a Segment>,
+    segments: std::slice::Iter<'a, McuRun>,
+    segment: Option<&'a McuRun>,
     /// MCUs left of the segment, and the predictors.
     left: u64,
     predictors: [i32; COMPONENTS],
@@ -147,7 +147,7 @@ pub(crate) struct Mcus<'a> {
 
 impl<'a> Mcus<'a> {
     /// Those of a cut of a picture with this header.
-    pub(super) fn new(frame: &Frame, scan: &'a Scan<'_>) -> Self {
+    pub(super) fn new(frame: &JpegFrame, scan: &'a Scan<'_>) -> Self {
         Self {
             blocks: blocks(frame),
             order: scan.order,
@@ -200,9 +200,9 @@ impl<'a> Mcus<'a> {
     }
 }
 
-fn blocks(frame: &Frame) -> Vec<Block<Coefficients>> {
+fn blocks(frame: &JpegFrame) -> Vec<Block<Coefficients>> {
     thread_local! {
-        static KEPT: (Kept<Symbols>, Kept<Coefficients>) = const { (Kept::new(), Kept::new()) };
+        static KEPT: (TableCache<Symbols>, TableCache<Coefficients>) = const { (TableCache::new(), TableCache::new()) };
     }
     KEPT.with(|(dc, ac)| Block::of_mcu(frame, dc, ac, Coefficients::new))
 }

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use super::coefficients::Order;
-use super::index::{Kind, SeekIndex};
+use super::index::{IndexKind, SeekIndex};
 use super::recode::Recoded;
 use super::scan::Scan;
 use super::trimmed::{TrimmedJpeg, pack_pixels};
@@ -27,8 +27,8 @@ impl SeekIndex {
         memory: &mut Vec<u8>,
     ) -> Result<Vec<u8>, BadIndex> {
         let index = match &self.0 {
-            Kind::Jpeg(index) => index,
-            Kind::Pixels(pixels) => return trim_pixels(pixels, crop, bytes, offset),
+            IndexKind::Jpeg(index) => index,
+            IndexKind::Pixels(pixels) => return trim_pixels(pixels, crop, bytes, offset),
         };
         let extent = index.extent_around(crop)?;
         let scan = Scan::gather_exact(index, &extent, bytes, offset, memory)?;

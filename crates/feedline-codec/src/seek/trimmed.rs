@@ -20,10 +20,10 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::bits::BitWriter;
 use super::coefficients::Order;
 use super::cut::Extent;
-use super::frame::Frame;
+use super::frame::JpegFrame;
 use super::index::JpegPiece;
-use super::packed::{Reader, put_number, put_signed};
-use super::scan::{Scan, Segment, until_restart};
+use super::packed::{PackedReader, put_number, put_signed};
+use super::scan::{McuRun, Scan, until_restart};
 use super::walk::COMPONENTS;
 use crate::error::BadTrimmed;
 use crate::format::Format;
@@ -39,10 +39,10 @@ const PIXELS: u8 = b'P';
 
 /// A picture of which only a part is there.
 #[derive(Clone, Debug)]
-pub struct Trimmed<'a>(Kind<'a>);
+pub struct Trimmed<'a>(TrimmedKind<'a>);
 
 #[derive(Clone, Debug)]
-enum Kind<'a> {
+enum TrimmedKind<'a> {
     Jpeg(Box<TrimmedJpeg<'a>>),
     Pixels { whole: Pnm, rect: Rect, rows: &'a [u8] },
 }
@@ -51,7 +51,7 @@ enum Kind<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct TrimmedJpeg<'a> {
     /// That of the whole picture, with the codes of the data.
-    pub frame: Cow<'a, Frame>,
+    pub frame: Cow<'a, JpegFrame>,
     pub orientation: Orientation,
     pub extent: Extent,
     pub scan: Scan<'a>,
@@ -72,9 +72,9 @@ impl<'a> Trimmed<'a> {
         if xxh3_64(content) != u64::from_le_bytes(*checksum) {
             return Err(BadTrimmed("its checksum differs"));
         }
-        let mut reader = Reader::new(content);
+        let mut reader = PackedReader::new(content);
         let kind = match reader.array() {
-            Some([VERSION, JPEG]) => TrimmedJpeg::unpack(reader).map(|jpeg| Kind::Jpeg(jpeg.into())),
+            Some([VERSION, JPEG]) => TrimmedJpeg::unpack(reader).map(|jpeg| TrimmedKind::Jpeg(jpeg.into())),
             Some([VERSION, PIXELS]) => unpack_pixels(reader),
             Some(_) => return Err(BadTrimmed("it was made by another version")),
             None => None,
@@ -85,11 +85,11 @@ impl<'a> Trimmed<'a> {
     /// What it says of the whole picture.
     pub fn header(&self) -> Header {
         match &self.0 {
-            Kind::Jpeg(jpeg) => {
-                let Frame { width, height, .. } = *jpeg.frame;
+            TrimmedKind::Jpeg(jpeg) => {
+                let JpegFrame { width, height, .. } = *jpeg.frame;
                 Header { format: Format::Jpeg, width, height, orientation: jpeg.orientation, is_progressive: false }
             }
-            Kind::Pixels { whole, .. } => whole.header(),
+            TrimmedKind::Pixels { whole, .. } => whole.header(),
         }
     }
 
@@ -103,7 +103,7 @@ impl<'a> Trimmed<'a> {
     pub(crate) fn piece(&self, crop: Rect, scale: Scale) -> Result<TrimmedPiece<'_>, BadTrimmed> {
         let missing = BadTrimmed("a part of the crop is not in it");
         match &self.0 {
-            Kind::Jpeg(jpeg) => {
+            TrimmedKind::Jpeg(jpeg) => {
                 if u32::from(jpeg.scan.order.side) * scale.divisor() < 8 {
                     return Err(BadTrimmed("coefficients for pictures of this scale are not in it"));
                 }
@@ -116,7 +116,7 @@ impl<'a> Trimmed<'a> {
                 let scan = Scan { bytes, segments: Cow::Borrowed(segments), order };
                 Ok(TrimmedPiece::Jpeg(JpegPiece { rect, frame, scan }))
             }
-            Kind::Pixels { whole, rect, rows } => {
+            TrimmedKind::Pixels { whole, rect, rows } => {
                 let part = whole.part(*rect).filter(|_| rect.contains(&crop)).ok_or(missing)?;
                 Ok(TrimmedPiece::Pixels(*rect, part, rows))
             }
@@ -135,14 +135,14 @@ pub(super) fn pack_pixels<'r>(whole: &Pnm, rect: Rect, rows: impl Iterator<Item 
     finished(out)
 }
 
-fn unpack_pixels(mut reader: Reader<'_>) -> Option<Kind<'_>> {
+fn unpack_pixels(mut reader: PackedReader<'_>) -> Option<TrimmedKind<'_>> {
     let whole = Pnm::unpack(reader.bytes(Pnm::PACKED_BYTES)?)?;
     let mut number = || u32::try_from(reader.number()?).ok();
     let (left, top, width, height) = (number()?, number()?, number()?, number()?);
     let rect = Rect { left, top, width, height };
     let len = whole.part(rect)?.rows(Rect::whole(width, height))?.end;
     let rows = reader.rest();
-    (rows.len() as u64 == len).then_some(Kind::Pixels { whole, rect, rows })
+    (rows.len() as u64 == len).then_some(TrimmedKind::Pixels { whole, rect, rows })
 }
 
 impl<'a> TrimmedJpeg<'a> {
@@ -188,10 +188,10 @@ impl<'a> TrimmedJpeg<'a> {
         }
     }
 
-    fn unpack(mut reader: Reader<'a>) -> Option<Self> {
+    fn unpack(mut reader: PackedReader<'a>) -> Option<Self> {
         let [orientation, side] = *reader.array()?;
         let (orientation, order) = (Orientation::from_exif(orientation.into())?, Order::by_side(side)?);
-        let frame = Frame::unpack(&mut reader)?;
+        let frame = JpegFrame::unpack(&mut reader)?;
         let (columns, rows) = frame.mcus();
         let mut range = |end: u32| {
             let start = u32::try_from(reader.number()?).ok()?;
@@ -205,7 +205,7 @@ impl<'a> TrimmedJpeg<'a> {
         Some(this)
     }
 
-    fn unpack_table(&mut self, reader: &mut Reader<'a>) -> Option<()> {
+    fn unpack_table(&mut self, reader: &mut PackedReader<'a>) -> Option<()> {
         let interval = self.frame.restart_interval;
         let padding = if interval == 0 { 0 } else { 7 };
         let mut segments = Vec::new();
@@ -223,7 +223,7 @@ impl<'a> TrimmedJpeg<'a> {
                 let end = start.checked_add(usize::try_from(reader.number()?).ok()?)?;
                 let has_sum = interval == 0 && self.has_predictors();
                 let sum_behind = if has_sum { Some(u16::from_le_bytes(*reader.array()?)) } else { None };
-                segments.push(Segment { bits: start..end, mcus: count, predictors, padding, sum_behind });
+                segments.push(McuRun { bits: start..end, mcus: count, predictors, padding, sum_behind });
                 mcus.start += count;
                 (start, predictors) = (end, [0; COMPONENTS]);
             }

@@ -4,9 +4,9 @@
 //! and anything that is not as the standard says makes it [`NotSeekable`]: a file that has an index is a whole one.
 
 use super::bits::BitReader;
-use super::frame::Frame;
+use super::frame::JpegFrame;
 use super::huffman::{Runs, Symbols, difference};
-use super::kept::{Block, Kept};
+use super::kept::{Block, TableCache};
 
 /// Components of a file at most.
 pub(super) const COMPONENTS: usize = 4;
@@ -36,7 +36,7 @@ pub(super) struct Notes {
 }
 
 /// Notes a place every `every` MCUs of each row of a file whose scan begins at `scan`.
-pub(super) fn walk(file: &[u8], frame: &Frame, scan: usize, every: u32) -> Result<Notes, NotSeekable> {
+pub(super) fn walk(file: &[u8], frame: &JpegFrame, scan: usize, every: u32) -> Result<Notes, NotSeekable> {
     if file.len() > MOST_BYTES {
         return Err(NotSeekable("it is larger than 512 MB"));
     }
@@ -49,12 +49,12 @@ pub(super) fn walk(file: &[u8], frame: &Frame, scan: usize, every: u32) -> Resul
     }
     let interval = if frame.restart_interval == 0 { total } else { u64::from(frame.restart_interval) };
     let mut notes = Notes::default();
-    let mut segment = Segment::default();
+    let mut segment = EntropySegment::default();
     let mut next = scan;
     let (mut mcu, mut column) = (0, 0);
     while mcu < total {
         next = segment.read(file, scan, next)?;
-        let Segment { bytes, places, marker } = &mut segment;
+        let EntropySegment { bytes, places, marker } = &mut segment;
         let mut bits = BitReader::new(bytes);
         let mut predictors = [0_i32; COMPONENTS];
         let last = (mcu + interval).min(total);
@@ -103,16 +103,16 @@ fn narrow(predictors: [i32; COMPONENTS]) -> Result<Predictors, NotSeekable> {
 }
 
 /// The tables to walk over the blocks of an MCU.
-pub(super) fn blocks(frame: &Frame) -> Vec<Block<Runs>> {
+pub(super) fn blocks(frame: &JpegFrame) -> Vec<Block<Runs>> {
     thread_local! {
-        static KEPT: (Kept<Symbols>, Kept<Runs>) = const { (Kept::new(), Kept::new()) };
+        static KEPT: (TableCache<Symbols>, TableCache<Runs>) = const { (TableCache::new(), TableCache::new()) };
     }
     KEPT.with(|(dc, ac)| Block::of_mcu(frame, dc, ac, Runs::new))
 }
 
 /// Data between two markers, without stuffing.
 #[derive(Debug, Default)]
-struct Segment {
+struct EntropySegment {
     bytes: Vec<u8>,
     places: Places,
     /// The marker behind it.
@@ -129,7 +129,7 @@ struct Places {
     passed: usize,
 }
 
-impl Segment {
+impl EntropySegment {
     /// Reads on from `at`; gives the place behind the marker.
     fn read(&mut self, file: &[u8], scan: usize, at: usize) -> Result<usize, NotSeekable> {
         self.bytes.clear();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use feedline_memory::Span;
 use feedline_order::Epoch;
 
-use super::Loose;
+use super::Unslotted;
 use crate::dtype::Dtype;
 
 /// A batch of prepared samples.
@@ -54,7 +54,7 @@ pub enum FieldData {
         bytes: Vec<u8>,
     },
     /// One value per sample.
-    List(Vec<Loose>),
+    List(Vec<Unslotted>),
 }
 
 impl FieldData {
@@ -83,7 +83,7 @@ impl Batch {
     /// Content in bytes.
     pub fn content_bytes(&self) -> usize {
         let bytes = |field: &BatchField| match &field.data {
-            FieldData::List(values) => values.iter().map(Loose::content_bytes).sum(),
+            FieldData::List(values) => values.iter().map(Unslotted::content_bytes).sum(),
             other => other.bytes().len(),
         };
         self.fields.iter().map(bytes).sum()
@@ -115,10 +115,10 @@ pub struct RaggedError {
 }
 
 /// Stacks loose values into one array.
-pub fn stack(field: &str, values: Vec<Loose>) -> Result<FieldData, Box<RaggedError>> {
+pub fn stack(field: &str, values: Vec<Unslotted>) -> Result<FieldData, Box<RaggedError>> {
     let mut found: Option<(Dtype, Vec<usize>)> = None;
     for (number, value) in values.iter().enumerate() {
-        let Loose::Array { dtype, shape, .. } = value else { return Ok(FieldData::List(values)) };
+        let Unslotted::Array { dtype, shape, .. } = value else { return Ok(FieldData::List(values)) };
         match &found {
             None => found = Some((*dtype, shape.clone())),
             Some((first_dtype, first_shape)) if first_dtype == dtype && first_shape == shape => {}
@@ -138,9 +138,9 @@ pub fn stack(field: &str, values: Vec<Loose>) -> Result<FieldData, Box<RaggedErr
     let Some((dtype, sample_shape)) = found else { return Ok(FieldData::List(values)) };
     let mut shape = vec![values.len()];
     shape.extend(&sample_shape);
-    let mut stacked = Vec::with_capacity(values.iter().map(Loose::content_bytes).sum());
+    let mut stacked = Vec::with_capacity(values.iter().map(Unslotted::content_bytes).sum());
     for value in values {
-        if let Loose::Array { bytes, .. } = value {
+        if let Unslotted::Array { bytes, .. } = value {
             stacked.extend_from_slice(&bytes);
         }
     }

@@ -13,7 +13,7 @@ mod volume;
 pub use delivered::{Batch, BatchField, FieldData, RaggedError, stack};
 pub use kind::{Axes, FieldTypes, Kind, PixelKind, VolumeKind};
 pub use layout::{BatchLayout, FieldForm};
-pub use sample::{FieldError, Loose, OutputError, Sample, Slot};
+pub use sample::{FieldError, OutputError, Sample, Slot, Unslotted};
 pub(crate) use value::shrink;
 pub use value::{Encoded, EncodedContent, Excerpt, Memory, Pixels, Tensor, Value};
 pub use volume::{Volume, VolumeShape, volume_shape};

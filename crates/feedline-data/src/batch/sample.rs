@@ -12,12 +12,12 @@ use crate::memory::{NoMemory, Workspace};
 /// A sample in preparation.
 #[derive(Debug, Default)]
 pub struct Sample<'s> {
-    fields: Vec<Field<'s>>,
+    fields: Vec<SampleField<'s>>,
     is_apart: bool,
 }
 
 #[derive(Debug)]
-struct Field<'s> {
+struct SampleField<'s> {
     name: Arc<str>,
     value: Option<Value<'s>>,
     slot: Option<Slot<'s>>,
@@ -36,7 +36,7 @@ pub struct Slot<'s> {
 
 /// A delivered value without a fixed shape.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Loose {
+pub enum Unslotted {
     /// An array of its own shape.
     Array {
         /// Element type.
@@ -50,7 +50,7 @@ pub enum Loose {
     Text(String),
 }
 
-impl Loose {
+impl Unslotted {
     /// Bytes of its content.
     pub fn content_bytes(&self) -> usize {
         match self {
@@ -89,10 +89,10 @@ impl<'s> Sample<'s> {
 
     /// Adds a field and where it will be delivered, if its shape is fixed.
     pub fn declare(&mut self, name: &Arc<str>, slot: Option<Slot<'s>>) {
-        self.fields.push(Field { name: Arc::clone(name), value: None, slot });
+        self.fields.push(SampleField { name: Arc::clone(name), value: None, slot });
     }
 
-    fn field(&mut self, name: &str) -> Result<&mut Field<'s>, FieldError> {
+    fn field(&mut self, name: &str) -> Result<&mut SampleField<'s>, FieldError> {
         self.fields
             .iter_mut()
             .find(|field| &*field.name == name)
@@ -142,7 +142,7 @@ impl<'s> Sample<'s> {
     pub fn put(&mut self, name: &str, value: Value<'s>) {
         match self.field(name) {
             Ok(field) => field.value = Some(value),
-            Err(_) => self.fields.push(Field { name: name.into(), value: Some(value), slot: None }),
+            Err(_) => self.fields.push(SampleField { name: name.into(), value: Some(value), slot: None }),
         }
     }
 
@@ -178,7 +178,7 @@ impl<'s> Sample<'s> {
     }
 
     /// Moves every declared field to where it is delivered; loose ones are returned in the order of declaration.
-    pub fn finish(self, workspace: &mut Workspace) -> Result<Vec<Loose>, FieldError> {
+    pub fn finish(self, workspace: &mut Workspace) -> Result<Vec<Unslotted>, FieldError> {
         let mut loose = Vec::new();
         for field in self.fields {
             let missing = || FieldError::Missing { name: field.name.to_string() };
@@ -256,20 +256,22 @@ fn deliver(value: Value<'_>, slot: Slot<'_>, workspace: &mut Workspace) {
     recycle(value, workspace);
 }
 
-fn loosen(value: Value<'_>) -> Loose {
+fn loosen(value: Value<'_>) -> Unslotted {
     let owned = |memory: Memory<'_>| match memory {
         Memory::Heap(buffer) => buffer.into_exact(),
         Memory::Slot(slot) => slot.to_vec(),
     };
     match value {
-        Value::Text(text) => Loose::Text(text),
+        Value::Text(text) => Unslotted::Text(text),
         Value::Bytes(super::Encoded { memory, .. }) => {
-            Loose::Array { dtype: Dtype::U8, shape: vec![memory.len()], bytes: owned(memory) }
+            Unslotted::Array { dtype: Dtype::U8, shape: vec![memory.len()], bytes: owned(memory) }
         }
         Value::Volume(volume) => {
-            Loose::Array { dtype: volume.dtype, shape: volume.shape(), bytes: owned(volume.memory) }
+            Unslotted::Array { dtype: volume.dtype, shape: volume.shape(), bytes: owned(volume.memory) }
         }
-        Value::Tensor(tensor) => Loose::Array { dtype: tensor.dtype, shape: tensor.shape, bytes: owned(tensor.memory) },
+        Value::Tensor(tensor) => {
+            Unslotted::Array { dtype: tensor.dtype, shape: tensor.shape, bytes: owned(tensor.memory) }
+        }
         Value::Pixels(pixels) => {
             let shape = pixels.shape();
             let bytes = if pixels.is_packed() {
@@ -279,7 +281,7 @@ fn loosen(value: Value<'_>) -> Loose {
                 pixels.copy_to(&mut bytes);
                 bytes
             };
-            Loose::Array { dtype: Dtype::U8, shape, bytes }
+            Unslotted::Array { dtype: Dtype::U8, shape, bytes }
         }
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use super::{Costs, Mean, Table, Workload, columns};
-use crate::op::Effort;
+use crate::op::WorkHint;
 use crate::private_files::{Access, CacheFolder, PrivateFolder, read_bounded, read_open};
 
 /// The first bytes of a file; changes when the rest means something else.
@@ -21,10 +21,10 @@ const FOLDER: &str = "costs";
 
 /// Where the costs of a plan are kept between runs.
 #[derive(Debug)]
-pub struct CostFile(Place);
+pub struct CostFile(CostPath);
 
 #[derive(Debug)]
-enum Place {
+enum CostPath {
     Cache { folder: CacheFolder, name: String },
     Named(PathBuf),
 }
@@ -37,22 +37,22 @@ impl CostFile {
     pub fn in_folder(cache_folder: &CacheFolder, work: &dyn Workload) -> Self {
         let machine = xxh3_64(machine().as_bytes());
         let name = format!("{}.{machine:016x}", work.fingerprint());
-        Self(Place::Cache { folder: cache_folder.clone(), name })
+        Self(CostPath::Cache { folder: cache_folder.clone(), name })
     }
 
     /// The file at a path of the user's.
     pub fn at(path: &Path) -> Self {
-        Self(Place::Named(path.to_owned()))
+        Self(CostPath::Named(path.to_owned()))
     }
 
     /// What is in it, if that is about this plan.
     pub fn read(&self, work: &dyn Workload) -> Option<Costs> {
         let bytes = match &self.0 {
-            Place::Cache { folder, name } => {
+            CostPath::Cache { folder, name } => {
                 let file = PrivateFolder::open(folder, Path::new(FOLDER)).ok()?.open_file(name, Access::Read).ok()?;
                 read_open(&file, Self::MOST_BYTES).ok()?
             }
-            Place::Named(path) => read_bounded(path, Self::MOST_BYTES).ok()?,
+            CostPath::Named(path) => read_bounded(path, Self::MOST_BYTES).ok()?,
         };
         let costs = Costs::from_bytes(work, &bytes);
         if costs.is_none() {
@@ -65,8 +65,8 @@ impl CostFile {
     pub fn write(&self, costs: &Costs, work: &dyn Workload) -> io::Result<()> {
         let bytes = costs.to_bytes(work);
         match &self.0 {
-            Place::Cache { folder, name } => PrivateFolder::create(folder, Path::new(FOLDER))?.replace(name, &bytes),
-            Place::Named(path) => {
+            CostPath::Cache { folder, name } => PrivateFolder::create(folder, Path::new(FOLDER))?.replace(name, &bytes),
+            CostPath::Named(path) => {
                 let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
                 fs::create_dir_all(folder)?;
                 let mut file = tempfile::NamedTempFile::new_in(folder)?;
@@ -88,7 +88,7 @@ fn machine() -> String {
 
 impl Costs {
     fn means(&self) -> impl Iterator<Item = &Mean> {
-        self.stages.iter().flat_map(|stage| Effort::ALL.map(|effort| stage.mean(effort))).chain([&self.sample])
+        self.stages.iter().flat_map(|stage| WorkHint::ALL.map(|work_hint| stage.mean(work_hint))).chain([&self.sample])
     }
 
     /// All that is known, as bytes.

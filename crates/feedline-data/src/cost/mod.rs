@@ -34,7 +34,7 @@ use table::Table;
 pub use times::{Resource, Times};
 pub use workload::Workload;
 
-use crate::op::Effort;
+use crate::op::WorkHint;
 use feedline_order::Epoch;
 use feedline_order::SampleRequest;
 
@@ -69,24 +69,24 @@ pub struct Costs {
 
 /// What one sample took, stage by stage.
 #[derive(Debug, Default)]
-pub struct Bill {
-    stages: Vec<(Duration, Effort)>,
+pub struct CostRecord {
+    stages: Vec<(Duration, WorkHint)>,
 }
 
-impl Bill {
+impl CostRecord {
     /// Begins anew.
     pub fn clear(&mut self) {
         self.stages.clear();
     }
 
     /// Adds the next stage: its time, and what it had to do.
-    pub fn add(&mut self, time: Duration, effort: Effort) {
-        self.stages.push((time, effort));
+    pub fn add(&mut self, time: Duration, work_hint: WorkHint) {
+        self.stages.push((time, work_hint));
     }
 
     /// What a stage had to do.
-    fn effort(&self, number: usize) -> Effort {
-        self.stages.get(number).map_or(Effort::Idle, |&(_, effort)| effort)
+    fn work_hint(&self, number: usize) -> WorkHint {
+        self.stages.get(number).map_or(WorkHint::Idle, |&(_, work_hint)| work_hint)
     }
 
     /// All stages together.
@@ -121,20 +121,20 @@ impl Costs {
 
     /// Books what a sample took. Gives what it was expected to take, where that is compared: of every sample, or of one in a few
     /// where they are quick.
-    pub fn book(&self, work: &dyn Workload, wanted: SampleRequest, bill: &Bill) -> Option<Duration> {
-        let (total, usual) = (bill.total(), self.sample.get());
+    pub fn book(&self, work: &dyn Workload, wanted: SampleRequest, record: &CostRecord) -> Option<Duration> {
+        let (total, usual) = (record.total(), self.sample.get());
         let number = self.samples.fetch_add(1, Ordering::Relaxed);
         let is_compared = !usual.is_zero() && (usual >= NOTED || number.is_multiple_of(COMPARED_EVERY));
-        let predicted = is_compared.then(|| self.sum(work, wanted, |number| bill.effort(number)));
-        self.learn(work, wanted, bill, total);
+        let predicted = is_compared.then(|| self.sum(work, wanted, |number| record.work_hint(number)));
+        self.learn(work, wanted, record, total);
         predicted
     }
 
-    fn learn(&self, work: &dyn Workload, wanted: SampleRequest, bill: &Bill, total: Duration) {
+    fn learn(&self, work: &dyn Workload, wanted: SampleRequest, record: &CostRecord, total: Duration) {
         self.sample.add(total);
         self.totals.add(total);
-        for (stage, &(time, effort)) in self.stages.iter().zip(&bill.stages) {
-            stage.mean(effort).add(time);
+        for (stage, &(time, work_hint)) in self.stages.iter().zip(&record.stages) {
+            stage.mean(work_hint).add(time);
         }
         if let Some((epoch, table)) = self.watched.get()
             && *epoch == wanted.epoch
@@ -148,12 +148,12 @@ impl Costs {
         let table = self.table.get_or_init(|| Table::for_samples(work.samples(), columns(work)));
         let Some(row) = work.row_of(wanted.id) else { return };
         let size = work.size_of(row);
-        for (number, &(time, effort)) in bill.stages.iter().enumerate() {
-            let Some(column) = column(number, effort, self.stages.len()) else { continue };
+        for (number, &(time, work_hint)) in record.stages.iter().enumerate() {
+            let Some(column) = column(number, work_hint, self.stages.len()) else { continue };
             if let Some(table) = table {
                 table.note(row, column, time);
             }
-            self.stages[number].learn(effort, size, time);
+            self.stages[number].learn(work_hint, size, time);
         }
     }
 
@@ -163,20 +163,20 @@ impl Costs {
     }
 
     /// What a sample will take, its draws considered, where `loading` says what there is to do until it is loaded.
-    pub fn predict(&self, work: &dyn Workload, wanted: SampleRequest, loading: Effort) -> Duration {
-        self.sum(work, wanted, |number| if number == 0 { loading } else { work.effort(number - 1, wanted) })
+    pub fn predict(&self, work: &dyn Workload, wanted: SampleRequest, loading: WorkHint) -> Duration {
+        self.sum(work, wanted, |number| if number == 0 { loading } else { work.work_hint(number - 1, wanted) })
     }
 
     /// What all stages of a sample will take, each with its effort.
-    fn sum(&self, work: &dyn Workload, wanted: SampleRequest, effort: impl Fn(usize) -> Effort) -> Duration {
+    fn sum(&self, work: &dyn Workload, wanted: SampleRequest, work_hint: impl Fn(usize) -> WorkHint) -> Duration {
         let row = work.row_of(wanted.id);
         let size = row.map_or(Size::default(), |row| work.size_of(row));
         let noted = self.table.get().and_then(Option::as_ref).zip(row);
         let of_stage = |(number, stage): (usize, &Stage)| {
-            let effort = effort(number);
-            let column = column(number, effort, self.stages.len());
+            let work_hint = work_hint(number);
+            let column = column(number, work_hint, self.stages.len());
             let known = noted.zip(column).and_then(|((table, row), column)| table.of(row, column));
-            known.unwrap_or_else(|| stage.unseen(effort, size))
+            known.unwrap_or_else(|| stage.unseen(work_hint, size))
         };
         self.stages.iter().enumerate().map(of_stage).sum()
     }
@@ -221,11 +221,11 @@ fn columns(work: &dyn Workload) -> usize {
 }
 
 /// The column of a stage, of which there are `stages`; none for one that is idle.
-fn column(number: usize, effort: Effort, stages: usize) -> Option<usize> {
-    match effort {
-        Effort::Idle => None,
-        Effort::Usual => Some(number),
-        Effort::Search => Some(stages + number),
+fn column(number: usize, work_hint: WorkHint, stages: usize) -> Option<usize> {
+    match work_hint {
+        WorkHint::Idle => None,
+        WorkHint::Usual => Some(number),
+        WorkHint::Search => Some(stages + number),
     }
 }
 
@@ -241,10 +241,10 @@ mod tests {
     fn samples_are_compared_with_what_was_known_before_them_all_or_of_quick_ones_some() {
         let plan = open("batch_size = 1\n[source]\nkind = \"synthetic\"\nn = 10\nshape = [1]\n").unwrap();
         let book = |costs: &Costs, ordinal: u64, time: Duration| {
-            let mut bill = Bill::default();
-            bill.add(time, Effort::Usual);
+            let mut record = CostRecord::default();
+            record.add(time, WorkHint::Usual);
             let id = plan.source().id_at(feedline_order::Ordinal(ordinal));
-            costs.book(&*plan, SampleRequest { id, epoch: Epoch(0), occurrence: Occurrence(0) }, &bill)
+            costs.book(&*plan, SampleRequest { id, epoch: Epoch(0), occurrence: Occurrence(0) }, &record)
         };
         let slow = Costs::new(&*plan);
         assert_eq!(book(&slow, 0, 10 * MS), None, "nothing was known");

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use super::fit::Fit;
 use super::mean::Mean;
-use crate::op::Effort;
+use crate::op::WorkHint;
 
 /// How large a sample is, as far as is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,13 +36,13 @@ struct Taken {
 
 impl Stage {
     /// The mean of an effort.
-    pub(super) fn mean(&self, effort: Effort) -> &Mean {
-        &self.0[effort as usize].mean
+    pub(super) fn mean(&self, work_hint: WorkHint) -> &Mean {
+        &self.0[work_hint as usize].mean
     }
 
     /// Books what it took for a sample of some size.
-    pub(super) fn learn(&self, effort: Effort, size: Size, time: Duration) {
-        let mut fits = self.0[effort as usize].by_size.lock();
+    pub(super) fn learn(&self, work_hint: WorkHint, size: Size, time: Duration) {
+        let mut fits = self.0[work_hint as usize].by_size.lock();
         for (fit, number) in fits.iter_mut().zip(size.numbers()) {
             if let Some(number) = number {
                 fit.add(number as f64, time.as_nanos() as f64);
@@ -52,14 +52,14 @@ impl Stage {
 
     /// What it will take for a sample that was not seen yet: by that of its sizes that tells most, else on average. Where work
     /// has been seen with a search only, or without one only, it takes as long.
-    pub(super) fn unseen(&self, effort: Effort, size: Size) -> Duration {
-        let is_seen = |effort: Effort| self.mean(effort).parts().1 > 0;
-        let effort = match effort {
-            Effort::Search if !is_seen(Effort::Search) => Effort::Usual,
-            Effort::Usual if !is_seen(Effort::Usual) && is_seen(Effort::Search) => Effort::Search,
+    pub(super) fn unseen(&self, work_hint: WorkHint, size: Size) -> Duration {
+        let is_seen = |work_hint: WorkHint| self.mean(work_hint).parts().1 > 0;
+        let work_hint = match work_hint {
+            WorkHint::Search if !is_seen(WorkHint::Search) => WorkHint::Usual,
+            WorkHint::Usual if !is_seen(WorkHint::Usual) && is_seen(WorkHint::Search) => WorkHint::Search,
             seen => seen,
         };
-        let taken = &self.0[effort as usize];
+        let taken = &self.0[work_hint as usize];
         let fits = taken.by_size.lock();
         let telling = fits.iter().zip(size.numbers()).filter_map(|(fit, number)| Some((fit, number?)));
         let best = telling.max_by(|(a, _), (b, _)| a.explained().total_cmp(&b.explained()));
@@ -80,26 +80,26 @@ mod tests {
         // Compressed volumes: the bytes say little about the time, the elements nearly all.
         for number in 0..64_u64 {
             let size = Size { bytes: Some(1000 + number * 7 % 13), elements: Some(number * 100) };
-            stage.learn(Effort::Usual, size, MS * number as u32);
+            stage.learn(WorkHint::Usual, size, MS * number as u32);
         }
         let size = Size { bytes: Some(1003), elements: Some(200 * 100) };
-        let predicted = stage.unseen(Effort::Usual, size);
+        let predicted = stage.unseen(WorkHint::Usual, size);
         assert!(predicted.abs_diff(200 * MS) < MS, "{predicted:?}");
         let no_header = Size { elements: None, ..size };
-        assert!(stage.unseen(Effort::Usual, no_header) < 100 * MS, "nothing is made up");
+        assert!(stage.unseen(WorkHint::Usual, no_header) < 100 * MS, "nothing is made up");
     }
 
     #[test]
     fn a_search_is_learnt_apart_and_until_then_expected_to_take_what_the_rest_does() {
         let stage = Stage::default();
-        (0..10).for_each(|_| stage.mean(Effort::Usual).add(MS));
-        assert_eq!(stage.unseen(Effort::Search, Size::default()), MS);
-        stage.mean(Effort::Search).add(900 * MS);
-        assert_eq!(stage.unseen(Effort::Search, Size::default()), 900 * MS);
-        assert_eq!(stage.unseen(Effort::Usual, Size::default()), MS);
-        assert_eq!(stage.unseen(Effort::Idle, Size::default()), Duration::ZERO);
+        (0..10).for_each(|_| stage.mean(WorkHint::Usual).add(MS));
+        assert_eq!(stage.unseen(WorkHint::Search, Size::default()), MS);
+        stage.mean(WorkHint::Search).add(900 * MS);
+        assert_eq!(stage.unseen(WorkHint::Search, Size::default()), 900 * MS);
+        assert_eq!(stage.unseen(WorkHint::Usual, Size::default()), MS);
+        assert_eq!(stage.unseen(WorkHint::Idle, Size::default()), Duration::ZERO);
         let searching = Stage::default();
-        searching.mean(Effort::Search).add(900 * MS);
-        assert_eq!(searching.unseen(Effort::Usual, Size::default()), 900 * MS, "all that is known of it");
+        searching.mean(WorkHint::Search).add(900 * MS);
+        assert_eq!(searching.unseen(WorkHint::Usual, Size::default()), 900 * MS, "all that is known of it");
     }
 }

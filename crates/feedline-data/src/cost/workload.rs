@@ -3,7 +3,7 @@
 use feedline_order::{SampleId, SampleRequest};
 
 use super::Size;
-use crate::op::Effort;
+use crate::op::WorkHint;
 
 /// Samples that go through stages.
 pub trait Workload {
@@ -26,7 +26,7 @@ pub trait Workload {
     fn has_sizes(&self) -> bool;
 
     /// What op number `op` has to do for a sample.
-    fn effort(&self, op: usize, request: SampleRequest) -> Effort;
+    fn work_hint(&self, op: usize, request: SampleRequest) -> WorkHint;
 
     /// By what samples and ops are known: costs of others are of no use.
     fn fingerprint(&self) -> String;

@@ -99,7 +99,7 @@ fn cast(source: &[u8], from: Dtype, target: &mut [u8], to: Dtype) {
     with_number!(from, From, with_number!(to, To, cast_all::<From, To>(source, target)));
 }
 
-fn cast_all<A: Number, B: Number>(source: &[u8], target: &mut [u8]) {
+fn cast_all<A: CastNumber, B: CastNumber>(source: &[u8], target: &mut [u8]) {
     let (from, to) = (size_of::<A>(), size_of::<B>());
     for (source, target) in source.chunks_exact(from).zip(target.chunks_exact_mut(to)) {
         let number = A::read(source);
@@ -111,7 +111,7 @@ fn cast_all<A: Number, B: Number>(source: &[u8], target: &mut [u8]) {
 
 /// A number of some element type. Whole numbers pass through 128 bits where that is needed, others through float64: both
 /// hold all that passes, so that it is rounded once.
-trait Number: Copy {
+trait CastNumber: Copy {
     const IS_WHOLE: bool;
     fn read(bytes: &[u8]) -> Self;
     fn write(self, bytes: &mut [u8]);
@@ -124,7 +124,7 @@ trait Number: Copy {
 macro_rules! numbers {
     ($($type:ty, $is_whole:literal, $whole:expr, $float:expr, $of_whole:expr, $of_float:expr;)*) => {$(
         #[allow(clippy::cast_lossless, reason = "one macro for all types")]
-        impl Number for $type {
+        impl CastNumber for $type {
             const IS_WHOLE: bool = $is_whole;
             #[inline]
             fn read(bytes: &[u8]) -> Self {
@@ -193,7 +193,12 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check<A: Number, B: Number + PartialEq + std::fmt::Debug>(from: Dtype, values: &[A], to: Dtype, expected: &[B]) {
+    fn check<A: CastNumber, B: CastNumber + PartialEq + std::fmt::Debug>(
+        from: Dtype,
+        values: &[A],
+        to: Dtype,
+        expected: &[B],
+    ) {
         let mut source = vec![0; size_of_val(values)];
         values.iter().zip(source.chunks_exact_mut(size_of::<A>())).for_each(|(value, bytes)| value.write(bytes));
         let mut target = vec![0; size_of_val(expected)];

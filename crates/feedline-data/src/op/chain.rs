@@ -6,7 +6,7 @@ use feedline_order::random::{Purpose, StreamKey};
 use feedline_order::{Draw, SampleRequest, Seed};
 
 use super::ahead::works_on;
-use super::{Ahead, Decoding, Effort, PlannedOp};
+use super::{Ahead, Decoding, PlannedOp, WorkHint};
 use crate::batch::FieldTypes;
 
 /// The ops of a plan.
@@ -51,15 +51,15 @@ impl OpChain {
 
     /// What op number `number` has to do for a sample. A foreground that is asked for before the label is read is found
     /// while it is loaded.
-    pub fn effort(&self, number: usize, request: SampleRequest) -> Effort {
+    pub fn work_hint(&self, number: usize, request: SampleRequest) -> WorkHint {
         let (op, draw) = (self.ops[number].op(), self.draw(number, request));
         if !op.fires(&draw) {
-            return Effort::Idle;
+            return WorkHint::Idle;
         }
         let ahead = self.ahead_from(0, request);
         let is_found_before =
             || op.on().names().any(|name| ahead.asker(name).is_some_and(|(asker, _)| asker == number));
-        if op.will_look_for_foreground(&draw) && !is_found_before() { Effort::Search } else { Effort::Usual }
+        if op.will_look_for_foreground(&draw) && !is_found_before() { WorkHint::Search } else { WorkHint::Usual }
     }
 
     /// The op that decodes a loaded field, and how, if no other op looks at the field before.

@@ -16,13 +16,13 @@ use crate::op::CheckError;
 #[serde(deny_unknown_fields)]
 pub(super) struct ColorJitter {
     #[serde(default)]
-    brightness: Span,
+    brightness: Strength,
     #[serde(default)]
-    contrast: Span,
+    contrast: Strength,
     #[serde(default)]
-    saturation: Span,
+    saturation: Strength,
     #[serde(default)]
-    hue: Span,
+    hue: Strength,
     #[serde(default)]
     on: On,
 }
@@ -30,12 +30,12 @@ pub(super) struct ColorJitter {
 /// A strength `v`, meaning `1 - v` to `1 + v` (for hue `-v` to `v`), or the two ends themselves.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(untagged, expecting = "a strength is a number, or the two ends of a range")]
-enum Span {
+enum Strength {
     Strength(f64),
     Ends([f64; 2]),
 }
 
-impl std::fmt::Display for Span {
+impl std::fmt::Display for Strength {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Strength(strength) => write!(f, "{strength}"),
@@ -44,13 +44,13 @@ impl std::fmt::Display for Span {
     }
 }
 
-impl Default for Span {
+impl Default for Strength {
     fn default() -> Self {
         Self::Strength(0.0)
     }
 }
 
-impl Span {
+impl Strength {
     fn factors(self) -> [f64; 2] {
         match self {
             Self::Strength(strength) => [(1.0 - strength).max(0.0), 1.0 + strength],
@@ -67,7 +67,7 @@ impl Span {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Step {
+enum JitterStep {
     Brightness(f64),
     Contrast(f64),
     Saturation(f64),
@@ -79,17 +79,17 @@ const CANCEL_STRIDE: usize = 1 << 20;
 
 impl ColorJitter {
     /// The steps in the drawn order; those that change nothing are left out.
-    fn steps(&self, draw: &Draw) -> Vec<Step> {
-        let factor = |number, span: Span| {
+    fn steps(&self, draw: &Draw) -> Vec<JitterStep> {
+        let factor = |number, span: Strength| {
             let [low, high] = span.factors();
             draw.between(number, low, high)
         };
         let [low, high] = self.hue.turns();
         let mut steps = [
-            Step::Brightness(factor(4, self.brightness)),
-            Step::Contrast(factor(5, self.contrast)),
-            Step::Saturation(factor(6, self.saturation)),
-            Step::Hue(draw.between(7, low, high)),
+            JitterStep::Brightness(factor(4, self.brightness)),
+            JitterStep::Contrast(factor(5, self.contrast)),
+            JitterStep::Saturation(factor(6, self.saturation)),
+            JitterStep::Hue(draw.between(7, low, high)),
         ];
         for last in (1..steps.len()).rev() {
             steps.swap(last, draw.below(last as u32, last as u64 + 1) as usize);
@@ -98,7 +98,7 @@ impl ColorJitter {
     }
 }
 
-impl Step {
+impl JitterStep {
     #[expect(clippy::float_cmp, reason = "only the exact value changes nothing")]
     fn is_neutral(self) -> bool {
         match self {
@@ -193,7 +193,7 @@ impl Op for ColorJitter {
         for (name, span) in
             [("brightness", self.brightness), ("contrast", self.contrast), ("saturation", self.saturation)]
         {
-            let is_bad_strength = matches!(span, Span::Strength(strength) if strength.is_nan() || strength < 0.0);
+            let is_bad_strength = matches!(span, Strength::Strength(strength) if strength.is_nan() || strength < 0.0);
             let [low, high] = span.factors();
             if is_bad_strength || !(low >= 0.0 && low <= high && high.is_finite()) {
                 let problem =
@@ -220,10 +220,10 @@ impl Op for ColorJitter {
         self.steps(draw)
             .into_iter()
             .map(|step| match step {
-                Step::Brightness(factor) => ("brightness", factor),
-                Step::Contrast(factor) => ("contrast", factor),
-                Step::Saturation(factor) => ("saturation", factor),
-                Step::Hue(turn) => ("hue", turn),
+                JitterStep::Brightness(factor) => ("brightness", factor),
+                JitterStep::Contrast(factor) => ("contrast", factor),
+                JitterStep::Saturation(factor) => ("saturation", factor),
+                JitterStep::Hue(turn) => ("hue", turn),
             })
             .collect()
     }

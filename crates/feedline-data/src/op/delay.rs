@@ -26,7 +26,7 @@ pub(super) struct Delay {
     /// Milliseconds, by sample id; begins again behind its end.
     costs_ms: Vec<f64>,
     #[serde(default)]
-    kind: Kind,
+    kind: DelayKind,
     /// The probability that it takes any time.
     #[serde_inline_default(1.0)]
     p: f64,
@@ -36,7 +36,7 @@ pub(super) struct Delay {
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Kind {
+enum DelayKind {
     /// Waits, as for a store or a device.
     #[default]
     Sleep,
@@ -81,8 +81,8 @@ impl Op for Delay {
         let cost = self.costs_ms[(draw.id().0 % self.costs_ms.len() as u64) as usize];
         let time = Duration::from_secs_f64(cost / 1e3);
         match self.kind {
-            Kind::Sleep => sleep(time, workspace.cancel()),
-            Kind::Cpu => spin(time, workspace.cancel()),
+            DelayKind::Sleep => sleep(time, workspace.cancel()),
+            DelayKind::Cpu => spin(time, workspace.cancel()),
         }
     }
 }

@@ -16,7 +16,6 @@ mod color_jitter;
 mod decode_image;
 mod decoding;
 mod delay;
-mod effort;
 mod gaussian_noise;
 mod grayscale;
 mod normalize;
@@ -38,6 +37,7 @@ mod runner;
 mod size;
 mod to_tensor;
 mod volumes;
+mod work_hint;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -52,10 +52,10 @@ pub use chain::OpChain;
 pub use check::{CheckError, MisplacedOp};
 pub use decoding::Decoding;
 pub(crate) use decoding::{DEFAULT_MOST_PIXELS, is_mask_field};
-pub use effort::Effort;
 pub use on::On;
 pub use planned::{PlannedOp, UnwritableOp};
 pub use runner::{ChainObserver, FailedOp, OpRange};
+pub use work_hint::WorkHint;
 
 use crate::batch::{FieldError, FieldTypes, OutputError, Sample};
 use crate::memory::{Cancelled, NoMemory, Workspace};

@@ -20,14 +20,14 @@ const TURN: Duration = Duration::from_millis(50);
 
 /// Samples between workers and writer.
 #[derive(Debug)]
-pub(super) struct Queue {
-    state: Mutex<State>,
+pub(super) struct PackQueue {
+    state: Mutex<QueueState>,
     changed: Condvar,
     cancel: Cancel,
 }
 
 #[derive(Debug)]
-struct State {
+struct QueueState {
     /// The next sample that a worker takes up.
     next: u64,
     end: u64,
@@ -37,10 +37,10 @@ struct State {
     bytes: usize,
 }
 
-impl Queue {
+impl PackQueue {
     /// A queue of the samples `start..end`.
     pub(super) fn new(start: u64, end: u64, cancel: Cancel) -> Self {
-        let state = State { next: start, end, due: start, ready: BTreeMap::new(), bytes: 0 };
+        let state = QueueState { next: start, end, due: start, ready: BTreeMap::new(), bytes: 0 };
         Self { state: Mutex::new(state), changed: Condvar::new(), cancel }
     }
 
@@ -102,7 +102,7 @@ mod tests {
     fn samples_come_in_order_whoever_made_them_and_however_large_they_are() {
         let each = MOST_BYTES / 3;
         let cancel = Cancel::default();
-        let queue = Queue::new(3, 60, cancel.clone());
+        let queue = PackQueue::new(3, 60, cancel.clone());
         thread::scope(|scope| {
             // A claim that does not hold ends the workers, too.
             let _stop = StopAtEnd(&cancel);
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn workers_that_wait_for_room_end_when_the_work_is_cancelled() {
         let cancel = Cancel::default();
-        let queue = Queue::new(0, 10, cancel.clone());
+        let queue = PackQueue::new(0, 10, cancel.clone());
         thread::scope(|scope| {
             scope.spawn(|| queue.put(9, Ok(sample(9, MOST_BYTES + 1))));
             cancel.cancel();

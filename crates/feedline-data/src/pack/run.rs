@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::journal::{FinishedShard, Journal, Recipe};
 use super::key::Keys;
 use super::options::Options;
-use super::queue::Queue;
+use super::queue::PackQueue;
 use super::sample::{PackedFields, Preparer, ReadySample};
 use super::shard::{ShardWriter, Syncer, remove_partial};
 use super::summary::{PackError, Summary};
@@ -56,7 +56,7 @@ pub fn pack(
     let start = finished.last().map_or(0, |shard| shard.next);
     let mut keys = first_keys(source, &fields, start, watch)?;
     let cancel = Cancel::default();
-    let queue = Queue::new(start, source.len(), cancel.clone());
+    let queue = PackQueue::new(start, source.len(), cancel.clone());
     let (syncer, sync) = Syncer::new();
     let packed = thread::scope(|scope| {
         // Whatever ends this closure ends the threads: workers by the token, the syncer by its closed queue.
@@ -142,7 +142,7 @@ fn join_stamps(before: u64, next: u64) -> u64 {
 }
 
 /// Waits for the sample that is due.
-fn take(queue: &Queue, cancel: &Cancel, watch: &mut dyn Watch) -> Result<ReadySample, PackError> {
+fn take(queue: &PackQueue, cancel: &Cancel, watch: &mut dyn Watch) -> Result<ReadySample, PackError> {
     loop {
         if watch.wants_to_stop() || cancel.is_cancelled() {
             return Err(PackError::Cancelled);

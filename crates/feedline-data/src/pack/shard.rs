@@ -37,7 +37,7 @@ pub(super) struct ShardWriter<'a> {
     name: String,
     partial: PathBuf,
     file: Arc<File>,
-    tar: tar::Builder<Counted>,
+    tar: tar::Builder<CountingWriter>,
     index: Builder,
     /// A hash of the members' bytes.
     content: Xxh3,
@@ -48,12 +48,12 @@ pub(super) struct ShardWriter<'a> {
 }
 
 /// Counts what is written.
-struct Counted {
+struct CountingWriter {
     to: BufWriter<Arc<File>>,
     bytes: u64,
 }
 
-impl Write for Counted {
+impl Write for CountingWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.to.write(bytes)?;
         self.bytes += written as u64;
@@ -80,7 +80,7 @@ impl<'a> ShardWriter<'a> {
         let created = create_new(&partial).map_err(|source| PackError::Write { path: partial.clone(), source })?;
         let file = Arc::new(created);
         let to = BufWriter::with_capacity(BUFFER_BYTES, Arc::clone(&file));
-        let tar = tar::Builder::new(Counted { to, bytes: 0 });
+        let tar = tar::Builder::new(CountingWriter { to, bytes: 0 });
         Ok(Self {
             folder,
             name,

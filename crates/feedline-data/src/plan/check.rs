@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use feedline_order::{
-    Course, Epoch, EpochSequence, Position, Rank, SampleRequest, Segments, Sequence, Share, Turn, Visit,
+    Epoch, EpochPath, EpochSequence, Position, Rank, SampleRequest, Segments, Sequence, Share, Turn, Visit,
 };
 
 use super::planning::{self, Planning};
@@ -198,10 +198,10 @@ impl Plan {
 
     /// The first ids of an epoch in the order of delivery, for people who want to look.
     pub fn ids(&self, epoch: Epoch, count: u64) -> Vec<u64> {
-        let course = Course { epoch, share: self.share(0), rest: None };
+        let epoch_path = EpochPath { epoch, share: self.share(0), rest: None };
         let visits = self.sequence.epoch(epoch);
-        let turns = 0..count.min(course.share.samples());
-        turns.map(|turn| self.source.id_at(visits.at(self.place(&course, Turn(turn)).position).ordinal).0).collect()
+        let turns = 0..count.min(epoch_path.share.samples());
+        turns.map(|turn| self.source.id_at(visits.at(self.place(&epoch_path, Turn(turn)).position).ordinal).0).collect()
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use feedline_order::{
-    Course, Epoch, EpochSequence, OrderReport, Ordinal, Place, Rank, SLOW, SampleRequest, Share, ShareIndex, Tally,
+    Epoch, EpochPath, EpochSequence, OrderReport, Ordinal, Place, Rank, SLOW, SampleRequest, Share, ShareIndex, Tally,
     Turn,
 };
 use lru::LruCache;
@@ -21,7 +21,7 @@ use super::limits::{self, MOST_LISTED};
 use super::order::OrderRule;
 use super::{Plan, PlanError, Settings};
 use crate::cost::{CostFile, Costs};
-use crate::op::Effort;
+use crate::op::WorkHint;
 use crate::private_files::read_bounded;
 
 /// Epochs whose order is kept: at least the one that is delivered, one that is looked at and one that is reported on.
@@ -40,11 +40,11 @@ pub(super) struct Planning {
     max_displacement: u64,
     basis: Basis,
     /// By epoch and offset; what was asked for last stays.
-    kept: Mutex<LruCache<(Epoch, u64), Kept>>,
+    kept: Mutex<LruCache<(Epoch, u64), PlannedCell>>,
 }
 
 /// The order of an epoch's share, once somebody has found it.
-type Kept = Arc<OnceLock<Arc<Planned>>>;
+type PlannedCell = Arc<OnceLock<Arc<Planned>>>;
 
 /// What decides the order.
 #[derive(Debug)]
@@ -145,15 +145,15 @@ impl Plan {
     }
 
     /// Finds the order of an epoch, if it has to be computed: half a second for a million samples.
-    pub fn find_order(&self, course: &Course) {
-        self.planned(course.epoch, &course.share);
+    pub fn find_order(&self, epoch_path: &EpochPath) {
+        self.planned(epoch_path.epoch, &epoch_path.share);
     }
 
     /// The place of the sample that comes at `turn`. In arrival order: if it comes in time.
-    pub fn place(&self, course: &Course, turn: Turn) -> Place {
-        match self.planned(course.epoch, &course.share) {
-            Some(planned) => course.share.place(planned.index_at(turn)),
-            None => course.share.place(course.index_at(turn)),
+    pub fn place(&self, epoch_path: &EpochPath, turn: Turn) -> Place {
+        match self.planned(epoch_path.epoch, &epoch_path.share) {
+            Some(planned) => epoch_path.share.place(planned.index_at(turn)),
+            None => epoch_path.share.place(epoch_path.index_at(turn)),
         }
     }
 
@@ -177,7 +177,7 @@ impl Plan {
     fn planned(&self, epoch: Epoch, share: &Share) -> Option<Arc<Planned>> {
         let planning = self.planning.as_ref()?;
         let mut kept = planning.kept.lock();
-        let planned = Arc::clone(kept.get_or_insert((epoch, share.offset()), Kept::default));
+        let planned = Arc::clone(kept.get_or_insert((epoch, share.offset()), PlannedCell::default));
         drop(kept);
         // Without the lock: who is in another epoch does not wait.
         Some(Arc::clone(planned.get_or_init(|| Arc::new(self.find_planned(planning, epoch, share)))))
@@ -199,7 +199,7 @@ impl Plan {
     fn class_of_cost(&self, planning: &Planning, epoch: Epoch, visits: &EpochSequence, place: Place) -> u64 {
         let wanted = self.wanted(epoch, visits, place.position);
         let cost = match &planning.basis {
-            Basis::Rule(_, Some(costs)) => costs.predict(self, wanted, Effort::Usual).as_nanos() as f64,
+            Basis::Rule(_, Some(costs)) => costs.predict(self, wanted, WorkHint::Usual).as_nanos() as f64,
             Basis::Rule(_, None) | Basis::Log(_) => self.static_cost(visits.at(place.position).ordinal, wanted),
         };
         libm::exp2(libm::round(libm::log2(cost + 1.0) * CLASSES) / CLASSES) as u64
@@ -225,15 +225,15 @@ mod tests {
         let plan =
             open("batch_size = 8\norder = \"planned\"\n[source]\nkind = \"synthetic\"\nn = 1000000\nshape = [1]\n")
                 .unwrap();
-        let course = |epoch| Course { epoch: Epoch(epoch), share: plan.share(0), rest: None };
-        plan.find_order(&course(0));
+        let epoch_path = |epoch| EpochPath { epoch: Epoch(epoch), share: plan.share(0), rest: None };
+        plan.find_order(&epoch_path(0));
         std::thread::scope(|scope| {
-            let finding = scope.spawn(|| plan.find_order(&course(1)));
+            let finding = scope.spawn(|| plan.find_order(&epoch_path(1)));
             let kept = || plan.planning.as_ref().unwrap().kept.lock().len();
             while kept() < 2 {
                 std::thread::yield_now();
             }
-            plan.place(&course(0), Turn(0));
+            plan.place(&epoch_path(0), Turn(0));
             assert!(!finding.is_finished(), "the place was given after the order of the other epoch had been found");
         });
     }

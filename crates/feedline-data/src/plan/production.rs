@@ -32,7 +32,7 @@ pub enum Unshared {
     #[error("its samples would be {0} segments, and a node keeps an account of at most {MOST_SEGMENTS}")]
     Long(u64),
     #[error("field {field:?} has no fixed shape; shared memory holds arrays of one size")]
-    Loose { field: String },
+    Unslotted { field: String },
 }
 
 impl Plan {
@@ -71,7 +71,7 @@ impl Plan {
             .iter()
             .filter(|(name, form)| **name != *KEY_FIELD && !matches!(form, FieldForm::Region { .. }));
         match loose.next() {
-            Some((field, _)) => Err(Unshared::Loose { field: field.to_string() }),
+            Some((field, _)) => Err(Unshared::Unslotted { field: field.to_string() }),
             None => Ok(()),
         }
     }

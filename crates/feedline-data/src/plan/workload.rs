@@ -4,7 +4,7 @@ use feedline_order::{SampleId, SampleRequest};
 
 use super::Plan;
 use crate::cost::{Size, Workload};
-use crate::op::Effort;
+use crate::op::WorkHint;
 
 impl Workload for Plan {
     fn stages(&self) -> usize {
@@ -32,8 +32,8 @@ impl Workload for Plan {
         self.known_elements().is_some()
     }
 
-    fn effort(&self, op: usize, request: SampleRequest) -> Effort {
-        self.chain().effort(op, request)
+    fn work_hint(&self, op: usize, request: SampleRequest) -> WorkHint {
+        self.chain().work_hint(op, request)
     }
 
     fn fingerprint(&self) -> String {

@@ -42,13 +42,13 @@ pub struct ArraySource {
     sample_shape: Vec<usize>,
     sample_bytes: usize,
     len: u64,
-    place: Place,
+    place: ArrayData,
     labels: Option<Labels>,
     identity: u128,
 }
 
 #[derive(Debug)]
-enum Place {
+enum ArrayData {
     Memory(Arc<dyn ArrayMemory>),
     File { path: String, store: Arc<dyn Store>, object: Arc<dyn Object>, data_offset: u64 },
 }
@@ -69,7 +69,7 @@ impl ArraySource {
         shape: &[usize],
         labels: Option<Labels>,
     ) -> Result<Self, SourceError> {
-        Self::new(dtype, shape, Place::Memory(memory), labels)
+        Self::new(dtype, shape, ArrayData::Memory(memory), labels)
     }
 
     /// A `.npy` file.
@@ -102,7 +102,7 @@ impl ArraySource {
                 object.len()
             )));
         }
-        let place = Place::File { path: path.to_owned(), store, object, data_offset: header.data_offset };
+        let place = ArrayData::File { path: path.to_owned(), store, object, data_offset: header.data_offset };
         Self::new(header.dtype, &header.shape, place, labels)
     }
 
@@ -111,7 +111,7 @@ impl ArraySource {
         Self::open(&path, opener, PlainLabels { labels, label_dtype }.open()?)
     }
 
-    fn new(dtype: Dtype, shape: &[usize], place: Place, labels: Option<Labels>) -> Result<Self, SourceError> {
+    fn new(dtype: Dtype, shape: &[usize], place: ArrayData, labels: Option<Labels>) -> Result<Self, SourceError> {
         let bad_shape = || SourceError::Parameter(format!("array() needs samples along the first axis, not {shape:?}"));
         let (&len, sample_shape) = shape.split_first().ok_or_else(bad_shape)?;
         let sample_bytes = array_bytes(dtype, sample_shape).filter(|&bytes| bytes > 0).ok_or_else(bad_shape)?;
@@ -128,8 +128,8 @@ impl ArraySource {
             let sample = piece * len / HASHED_PIECES.min(len);
             let mut bytes = vec![0; sample_bytes.min(HASHED_PIECE_BYTES)];
             match &place {
-                Place::Memory(memory) => memory.copy_to(sample * sample_bytes, &mut bytes),
-                Place::File { object, data_offset, .. } => {
+                ArrayData::Memory(memory) => memory.copy_to(sample * sample_bytes, &mut bytes),
+                ArrayData::File { object, data_offset, .. } => {
                     object.read_at(data_offset + (sample * sample_bytes) as u64, &mut bytes)?;
                 }
             }
@@ -159,7 +159,7 @@ impl Source for ArraySource {
 
     fn origin(&self, id: SampleId, field: &str) -> Origin<'_> {
         match &self.place {
-            Place::File { object, data_offset, .. } if field == FIELD => {
+            ArrayData::File { object, data_offset, .. } if field == FIELD => {
                 let start = data_offset + id.0 * self.sample_bytes as u64;
                 Origin::Part { object: Arc::clone(object), range: start..start + self.sample_bytes as u64 }
             }
@@ -168,12 +168,14 @@ impl Source for ArraySource {
     }
 
     fn is_remote(&self) -> bool {
-        matches!(&self.place, Place::File { object, .. } if object.remote().is_some())
+        matches!(&self.place, ArrayData::File { object, .. } if object.remote().is_some())
     }
 
     fn make(&self, id: SampleId, field: &str, target: &mut [u8]) {
         match (&self.place, &self.labels) {
-            (Place::Memory(memory), _) if field == FIELD => memory.copy_to(id.0 as usize * self.sample_bytes, target),
+            (ArrayData::Memory(memory), _) if field == FIELD => {
+                memory.copy_to(id.0 as usize * self.sample_bytes, target);
+            }
             (_, Some(labels)) => target.copy_from_slice(labels.get(id)),
             _ => unreachable!("fields() names no other field"),
         }
@@ -192,7 +194,7 @@ impl Source for ArraySource {
     }
 
     fn spec(&self) -> Result<toml::Table, SourceError> {
-        let Place::File { path, .. } = &self.place else {
+        let ArrayData::File { path, .. } = &self.place else {
             return Err(SourceError::Unserialisable(
                 "its source is an array in memory; save it with numpy.save and use fl.array(\"x.npy\")".to_owned(),
             ));
@@ -208,8 +210,8 @@ impl Source for ArraySource {
 
     fn refreshed(&self) -> Result<Arc<dyn Source>, SourceError> {
         Ok(Arc::new(match &self.place {
-            Place::File { path, store, .. } => Self::read(path, Arc::clone(store), self.labels.clone())?,
-            Place::Memory(memory) => {
+            ArrayData::File { path, store, .. } => Self::read(path, Arc::clone(store), self.labels.clone())?,
+            ArrayData::Memory(memory) => {
                 let mut shape = vec![self.len as usize];
                 shape.extend(&self.sample_shape);
                 Self::in_memory(Arc::clone(memory), self.dtype, &shape, self.labels.clone())?

@@ -367,7 +367,7 @@ mod tests {
             Ok(names.iter().map(String::as_str).filter(|name| accept(name)).collect())
         }
 
-        fn read(&self, _: &str, _: &mut dyn crate::store::Room) -> Result<(), crate::store::StoreError> {
+        fn read(&self, _: &str, _: &mut dyn crate::store::BufferSource) -> Result<(), crate::store::StoreError> {
             unreachable!("listing reads no file")
         }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::escaped::{escaped, escaped_path, unescaped};
 use super::names::NamesBuilder;
 use super::walk::{MOST_DEPTH, WALK_THREADS, WalkFolder, walk};
-use super::{Names, Object, Room, Store, StoreError, Version};
+use super::{BufferSource, Names, Object, Store, StoreError, Version};
 
 /// Files below a root folder.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Store for DiskStore {
         Ok(Names::sorted(&[found]))
     }
 
-    fn read(&self, name: &str, room: &mut dyn Room) -> Result<(), StoreError> {
+    fn read(&self, name: &str, room: &mut dyn BufferSource) -> Result<(), StoreError> {
         let path = self.path(name);
         let name = || escaped_path(&path);
         let (file, meta) = checked(open_file(&path), &name)?;

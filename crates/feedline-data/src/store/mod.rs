@@ -23,7 +23,7 @@ pub use escaped::{escaped, escaped_path, unescaped};
 pub use form::{Form, Packing};
 pub use names::{Names, NamesBuilder};
 pub use packing::UnpackError;
-pub use peer::{Asked, Peer, Prepared, Spent, Trial};
+pub use peer::{Asked, Peer, Prepared, ServerCost, Trial};
 pub use prefix::Prefix;
 pub use remote::{Answer, Done, Fetch, Remote, Traffic, answer_unasked, fetch_waiting, read_ranges, read_waiting};
 pub use slow_disk::{DiskSpeed, SlowDisk, SlowStore};
@@ -48,7 +48,7 @@ pub trait Store: Send + Sync + Debug {
     }
 
     /// Reads a whole object into memory that `room` gives once the length is known.
-    fn read(&self, name: &str, room: &mut dyn Room) -> Result<(), StoreError>;
+    fn read(&self, name: &str, room: &mut dyn BufferSource) -> Result<(), StoreError>;
 
     /// Opens an object that will be read in parts, many times.
     fn open(&self, name: &str) -> Result<Arc<dyn Object>, StoreError>;
@@ -127,12 +127,12 @@ pub trait Object: Send + Sync + Debug {
 }
 
 /// Memory that a reader asks for when it knows how much it needs.
-pub trait Room {
+pub trait BufferSource {
     /// Exactly `len` bytes to be filled.
     fn room(&mut self, len: usize) -> Result<&mut [u8], NoMemory>;
 }
 
-impl Room for Vec<u8> {
+impl BufferSource for Vec<u8> {
     fn room(&mut self, len: usize) -> Result<&mut [u8], NoMemory> {
         self.clear();
         self.try_reserve_exact(len).map_err(|_| NoMemory::Exhausted { bytes: len as u64 })?;

@@ -46,14 +46,14 @@ pub enum Asked {
 #[derive(Debug)]
 pub struct Prepared {
     /// The sample as a record, packed as the form says; or why not.
-    pub sample: Result<(Vec<u8>, Spent), StoreError>,
+    pub sample: Result<(Vec<u8>, ServerCost), StoreError>,
     /// What went over the wire for it.
     pub traffic: Traffic,
 }
 
 /// What a peer spent on an answer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Spent {
+pub struct ServerCost {
     /// The form of what it sends: not packed where that does not pay.
     pub form: Form,
     /// Processor time.
@@ -74,7 +74,7 @@ const MOST_NANOSECONDS: u64 = 86_400 * 1_000_000_000;
 const MOST_TRIALS: usize = 1000;
 const MOST_RATE: f64 = 1e13;
 
-impl Spent {
+impl ServerCost {
     /// Whether its numbers can be those of an answer to `asked`: they come from another machine and are reckoned with.
     pub fn answers(&self, asked: &Asked) -> bool {
         let is_form = match asked {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use delegate::delegate;
 use parking_lot::Mutex;
 
-use super::{DiskStore, Names, Object, OpenStore, Peer, Remote, Room, Store, StoreError, Version};
+use super::{BufferSource, DiskStore, Names, Object, OpenStore, Peer, Remote, Store, StoreError, Version};
 
 /// The scheme of its addresses: `slow-disk://seek_ms=8,mb_per_second=150/path`.
 const SCHEME: &str = "slow-disk";
@@ -34,11 +34,11 @@ pub struct DiskSpeed {
 #[derive(Debug)]
 pub struct SlowDisk {
     speed: DiskSpeed,
-    head: Mutex<Head>,
+    head: Mutex<DiskHead>,
 }
 
 #[derive(Debug)]
-struct Head {
+struct DiskHead {
     /// When it has done all that was asked.
     free_at: Instant,
     /// Where the last read ended.
@@ -48,7 +48,7 @@ struct Head {
 impl SlowDisk {
     /// A disk that nobody has used yet.
     pub fn new(speed: DiskSpeed) -> Self {
-        Self { speed, head: Mutex::new(Head { free_at: Instant::now(), place: None }) }
+        Self { speed, head: Mutex::new(DiskHead { free_at: Instant::now(), place: None }) }
     }
 
     /// Queues a read; gives when its bytes are there.
@@ -107,7 +107,7 @@ impl Store for SlowStore {
         false
     }
 
-    fn read(&self, name: &str, room: &mut dyn Room) -> Result<(), StoreError> {
+    fn read(&self, name: &str, room: &mut dyn BufferSource) -> Result<(), StoreError> {
         let object = self.open(name)?;
         object.read_at(0, room.room(object.len() as usize)?)
     }

@@ -41,7 +41,7 @@ pub fn walk<T: Default + Send>(
     threads: usize,
     list: impl Fn(&WalkFolder, &mut T) -> Result<Vec<WalkFolder>, StoreError> + Sync,
 ) -> Result<Vec<T>, StoreError> {
-    let queue = Queue { state: Mutex::default(), changed: Condvar::new() };
+    let queue = WalkQueue { state: Mutex::default(), changed: Condvar::new() };
     queue.state.lock().folders.push(WalkFolder::default());
     let work = || queue.work(&list);
     thread::scope(|scope| {
@@ -54,7 +54,7 @@ pub fn walk<T: Default + Send>(
     })
 }
 
-struct Queue {
+struct WalkQueue {
     state: Mutex<QueueState>,
     changed: Condvar,
 }
@@ -67,7 +67,7 @@ struct QueueState {
     has_failed: bool,
 }
 
-impl Queue {
+impl WalkQueue {
     fn work<T: Default>(
         &self,
         list: &(impl Fn(&WalkFolder, &mut T) -> Result<Vec<WalkFolder>, StoreError> + Sync),

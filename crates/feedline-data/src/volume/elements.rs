@@ -52,24 +52,24 @@ pub(super) fn convert(header: &VolumeHeader, wanted: Dtype, raw: &[u8], out: &mu
 }
 
 /// A number that float64 holds, and float32 after rounding.
-trait Number: Copy + Into<f64> {
+trait ElementNumber: Copy + Into<f64> {
     fn single(self) -> f32;
 }
 
-impl Number for f32 {
+impl ElementNumber for f32 {
     fn single(self) -> f32 {
         self
     }
 }
 
-impl Number for f64 {
+impl ElementNumber for f64 {
     fn single(self) -> f32 {
         self as f32
     }
 }
 
 #[inline]
-fn numbers<const N: usize, T: Number>(
+fn numbers<const N: usize, T: ElementNumber>(
     header: &VolumeHeader,
     wanted: Dtype,
     raw: &[u8],

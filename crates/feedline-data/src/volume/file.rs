@@ -18,7 +18,7 @@ const MOST_UNPACKED_PER_BYTE: u64 = 1032;
 const LINE_BYTES: usize = 64;
 
 /// One channel of a region, and the memory that it is read into as packed elements of `wanted`.
-struct Part<'t> {
+struct ChannelRead<'t> {
     channel: usize,
     region: Region,
     wanted: Dtype,
@@ -96,7 +96,7 @@ impl VolumeFile {
         let mut bytes = Bytes::open(&*self.object, self.range.clone(), self.is_gzip, &cancel);
         let channel_bytes = region.elements() * wanted.bytes();
         for (channel, target) in target.chunks_exact_mut(channel_bytes.max(1)).enumerate() {
-            let part = Part { channel, region, wanted, target };
+            let part = ChannelRead { channel, region, wanted, target };
             match self.header.fastest {
                 Fastest::Last => self.read_rows(&mut bytes, part, workspace)?,
                 Fastest::First => self.read_turned(&mut bytes, part, workspace)?,
@@ -124,8 +124,13 @@ impl VolumeFile {
     }
 
     /// Reads a region whose rows lie in the file as they are wanted: one read a slice.
-    fn read_rows(&self, bytes: &mut Bytes<'_>, part: Part<'_>, workspace: &mut Workspace) -> Result<(), VolumeError> {
-        let Part { channel, region, wanted, target } = part;
+    fn read_rows(
+        &self,
+        bytes: &mut Bytes<'_>,
+        part: ChannelRead<'_>,
+        workspace: &mut Workspace,
+    ) -> Result<(), VolumeError> {
+        let ChannelRead { channel, region, wanted, target } = part;
         let Region { start: [z, y, x], sides: [_, rows, columns] } = region;
         let (stored, width) = (self.header.dtype.bytes(), self.header.sides[2]);
         let slice_bytes = rows * columns * wanted.bytes();
@@ -153,8 +158,13 @@ impl VolumeFile {
 
     /// Reads a region of a file whose first axis is the fastest: plane by plane, turned as many at a time as fill a line of
     /// memory.
-    fn read_turned(&self, bytes: &mut Bytes<'_>, part: Part<'_>, workspace: &mut Workspace) -> Result<(), VolumeError> {
-        let Part { channel, region, wanted, target } = part;
+    fn read_turned(
+        &self,
+        bytes: &mut Bytes<'_>,
+        part: ChannelRead<'_>,
+        workspace: &mut Workspace,
+    ) -> Result<(), VolumeError> {
+        let ChannelRead { channel, region, wanted, target } = part;
         let Region { start: [x, y, z], sides: [columns, rows, width] } = region;
         let (stored, line) = (self.header.dtype.bytes(), self.header.sides[0]);
         let row_bytes = columns * wanted.bytes();

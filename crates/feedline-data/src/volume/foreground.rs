@@ -32,7 +32,7 @@ impl Foreground {
     /// Most bytes that the search takes for a label of these sides.
     pub(crate) fn search_bytes([_, height, width]: [usize; 3]) -> usize {
         // Of two planes the runs, the components and their new numbers, and once more the components that are kept.
-        let element = 2 * size_of::<Run>() + 3 * size_of::<Component>() + 2 * size_of::<u32>();
+        let element = 2 * size_of::<RowRun>() + 3 * size_of::<Component>() + 2 * size_of::<u32>();
         height * (width * element + 2 * size_of::<usize>())
     }
 
@@ -81,7 +81,7 @@ impl Foreground {
 
 /// Equal elements of a row beside each other.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct RowRun {
     start: u32,
     end: u32,
     class: u8,
@@ -107,12 +107,12 @@ struct Search {
 
 #[derive(Debug, Default)]
 struct Plane {
-    runs: Vec<Run>,
+    runs: Vec<RowRun>,
     row_ends: Vec<usize>,
 }
 
 impl Plane {
-    fn row(&self, row: usize) -> &[Run] {
+    fn row(&self, row: usize) -> &[RowRun] {
         let start = row.checked_sub(1).map_or(0, |before| self.row_ends.get(before).copied().unwrap_or_default());
         &self.runs[start..self.row_ends.get(row).copied().unwrap_or(start)]
     }
@@ -127,7 +127,7 @@ impl Search {
                 let (low, high) = ([z as u32, y as u32, start], [z as u32 + 1, y as u32 + 1, end]);
                 let component = self.components.len() as u32;
                 self.components.push(Component { parent: component, class, low, high });
-                now.runs.push(Run { start, end, class, component });
+                now.runs.push(RowRun { start, end, class, component });
             });
             let (earlier, current) = now.runs.split_at(row_start);
             let above_start = y.checked_sub(2).map_or(0, |row| now.row_ends[row]);
@@ -198,7 +198,7 @@ fn find_runs(row: &[u8], mut found: impl FnMut(u32, u32, u8)) {
 }
 
 /// Joins the components of runs that touch, in two neighbouring rows.
-fn join(components: &mut [Component], row: &[Run], other: &[Run]) {
+fn join(components: &mut [Component], row: &[RowRun], other: &[RowRun]) {
     let mut rest = other;
     for run in row {
         while rest.first().is_some_and(|other| other.end <= run.start) {

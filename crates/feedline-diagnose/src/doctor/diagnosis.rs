@@ -15,14 +15,14 @@ use serde::Serialize;
 use super::DoctorError;
 use super::alternative::{Alternative, alternatives};
 use super::cached::{CachePoint, cache_points};
-use super::evidence::{Examined, Joint, Nature, Stalls};
+use super::evidence::{Examined, JobProfile, Joint, Stalls};
 use super::life::Life;
 use super::log::{BatchTime, LoadedBy, LogReport};
 use super::packed::PackedSome;
 use super::parts::{Parts, varied};
 use super::remedy::{Case, Change, MORE_MEMORY, Remedy};
 use super::tables::{ConsumersRow, WorkersRow, by_consumers, by_workers};
-use super::told::Told;
+use super::told::ProgressEvent;
 use super::trial::without_log;
 use super::verdict::{Bound, falls_short};
 use super::watch::{Job, Trainer, Watched, watch, watch_loader};
@@ -44,7 +44,7 @@ const EPOCHS: f64 = 90.0;
 
 /// How an examination goes.
 #[derive(Clone, Copy, Debug)]
-pub struct Course {
+pub struct ExaminationSettings {
     /// Seconds of the joint run.
     pub seconds: f64,
     /// Whether tables over consumers and threads are made.
@@ -54,7 +54,7 @@ pub struct Course {
 /// A sample that takes long.
 #[derive(Clone, Debug, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
-pub struct SlowSample {
+pub struct SlowSampleTime {
     pub key: String,
     pub ms: f64,
 }
@@ -87,7 +87,7 @@ pub struct Diagnosis {
     /// The joint run, batch by batch.
     pub log: LogReport,
     /// Samples that take much longer than others.
-    pub slow_samples: Vec<SlowSample>,
+    pub slow_samples: Vec<SlowSampleTime>,
     /// Part of the threads' time in which they had nothing to do.
     pub idle_share: f64,
     /// With a larger memory budget, where that was tried.
@@ -110,22 +110,22 @@ impl Diagnosis {
     pub fn examine(
         plan: &Arc<Plan>,
         machine: &Machine,
-        course: Course,
+        settings: ExaminationSettings,
         trainer: &mut dyn Trainer,
-        tell: &mut dyn FnMut(Told),
+        tell: &mut dyn FnMut(ProgressEvent),
     ) -> Result<Self, DoctorError> {
         let (plan, machine) = (&without_log(plan)?, &Machine { is_trial: true, ..machine.clone() });
-        let whole = Job { plan, machine, seconds: course.seconds };
-        let part = Job { seconds: (course.seconds * PART).clamp(1_f64.min(course.seconds / 2.0), 5.0), ..whole };
-        tell(Told::Measures("each part alone", 4.0 * part.seconds));
+        let whole = Job { plan, machine, seconds: settings.seconds };
+        let part = Job { seconds: (settings.seconds * PART).clamp(1_f64.min(settings.seconds / 2.0), 5.0), ..whole };
+        tell(ProgressEvent::Measures("each part alone", 4.0 * part.seconds));
         let parts = Parts::measure(part, trainer)?;
         let times = parts.times();
         let predicted = times.samples_per_second();
         let predicted_range = parts.predicted_range();
-        tell(Told::Predicted(predicted, predicted_range));
-        tell(Told::Measures("all together", course.seconds));
+        tell(ProgressEvent::Predicted(predicted, predicted_range));
+        tell(ProgressEvent::Measures("all together", settings.seconds));
         let loader = Loader::new(Arc::clone(plan), machine);
-        let watched = watch_loader(&loader, course.seconds, trainer);
+        let watched = watch_loader(&loader, settings.seconds, trainer);
         let slow_samples = slow_samples(&loader);
         loader.close();
         let watched = watched?;
@@ -133,21 +133,21 @@ impl Diagnosis {
         let joint = joint(&watched, &log);
         let now = as_in_joint_run(&parts, &watched);
         let with_memory = if falls_short(&now.times(), &joint) && is_pressed(&watched) {
-            tell(Told::Measures("with more memory", course.seconds));
+            tell(ProgressEvent::Measures("with more memory", settings.seconds));
             Some(with_memory(whole, &watched, trainer)?)
         } else {
             None
         };
         let with_more = with_memory.map(|(_, reached)| reached);
-        let nature = Nature::from(&parts);
-        let bound = Examined { times: &now.times(), nature, joint, with_memory: with_more }.bound();
+        let profile = JobProfile::from(&parts);
+        let bound = Examined { times: &now.times(), profile, joint, with_memory: with_more }.bound();
         let alternatives = &measured_alternatives(part, &parts, bound, trainer, tell)?[..];
         let measured = joint.samples_per_second;
         let remedies = Case { plan, parts: &now, bound, measured, with_memory, alternatives }.remedies();
         let (mut consumers, mut workers) = (Vec::new(), Vec::new());
-        if course.has_tables {
-            let row = Job { seconds: (course.seconds * ROW).clamp(1.0, 3.0), ..whole };
-            tell(Told::Measures("more consumers and threads", 12.0 * row.seconds));
+        if settings.has_tables {
+            let row = Job { seconds: (settings.seconds * ROW).clamp(1.0, 3.0), ..whole };
+            tell(ProgressEvent::Measures("more consumers and threads", 12.0 * row.seconds));
             consumers = by_consumers(row, parts.step_ms, trainer)?;
             workers = by_workers(row, parts.step_ms, trainer)?;
         }
@@ -193,12 +193,12 @@ fn measured_alternatives(
     parts: &Parts,
     bound: Bound,
     trainer: &mut dyn Trainer,
-    tell: &mut dyn FnMut(Told),
+    tell: &mut dyn FnMut(ProgressEvent),
 ) -> Result<Vec<(Alternative, f64)>, DoctorError> {
     let mut possible = alternatives(job, parts, bound)?;
     let packed = match PackedSome::offer(job, parts, bound, trainer) {
         Err(error) if !matches!(error, DoctorError::Interrupted) => {
-            tell(Told::LeftOut(Change::Pack.name(), chain(&error)));
+            tell(ProgressEvent::LeftOut(Change::Pack.name(), chain(&error)));
             None
         }
         offered => offered?,
@@ -206,14 +206,14 @@ fn measured_alternatives(
     possible.extend(packed.as_ref().map(|packed| packed.alternative.clone()));
     let mut measured = Vec::new();
     for alternative in possible {
-        tell(Told::Measures(alternative.change.name(), 3.0 * job.seconds));
+        tell(ProgressEvent::Measures(alternative.change.name(), 3.0 * job.seconds));
         let is_other_batch = matches!(alternative.change, Change::BatchSize { .. });
         match alternative.predicted(job, parts, bound, trainer) {
             Ok(predicted) => measured.push((alternative, predicted)),
             Err(DoctorError::Interrupted) => return Err(DoctorError::Interrupted),
             // A step need not be able to work on batches of another size.
             Err(error @ DoctorError::Step(_)) if !is_other_batch => return Err(error),
-            Err(error) => tell(Told::LeftOut(alternative.change.name(), chain(&error))),
+            Err(error) => tell(ProgressEvent::LeftOut(alternative.change.name(), chain(&error))),
         }
     }
     Ok(measured)
@@ -254,7 +254,7 @@ fn with_memory(job: Job<'_>, watched: &Watched, trainer: &mut dyn Trainer) -> Re
 }
 
 /// The samples that take much longer than others, slowest first.
-fn slow_samples(loader: &Loader) -> Vec<SlowSample> {
+fn slow_samples(loader: &Loader) -> Vec<SlowSampleTime> {
     let source = loader.plan().source();
     if source.len() > MOST_LOOKED_AT {
         return Vec::new();
@@ -265,6 +265,6 @@ fn slow_samples(loader: &Loader) -> Vec<SlowSample> {
     slow.sort_by(|a, b| b.1.total_cmp(&a.1));
     slow.truncate(NAMED);
     slow.into_iter()
-        .map(|(ordinal, ms)| SlowSample { key: source.key(source.id_at(Ordinal(ordinal))).into_owned(), ms })
+        .map(|(ordinal, ms)| SlowSampleTime { key: source.key(source.id_at(Ordinal(ordinal))).into_owned(), ms })
         .collect()
 }

@@ -1,13 +1,13 @@
 //! The facts from which `verdict.rs` decides what bounds a job.
 //!
-//! In: measurements or counters. Out: one of three kinds of evidence, the surest first: [`Examined`], [`Counted`], [`Outside`].
+//! In: measurements or counters. Out: one of three kinds of evidence, the surest first: [`Examined`], [`CountedRun`], [`Outside`].
 
 use std::collections::BTreeMap;
 
 use feedline_data::cost::Times;
 use feedline_engine::metrics::Phase;
 
-use super::oddity::Oddity;
+use super::anomaly::Anomaly;
 use super::parts::Parts;
 
 /// A job whose parts were measured alone, then all together.
@@ -15,7 +15,7 @@ use super::parts::Parts;
 pub(super) struct Examined<'a> {
     /// Seconds of each resource that a sample needs.
     pub times: &'a Times,
-    pub nature: Nature,
+    pub profile: JobProfile,
     pub joint: Joint,
     /// Samples a second with a larger budget, where that was tried.
     pub with_memory: Option<f64>,
@@ -23,8 +23,8 @@ pub(super) struct Examined<'a> {
 
 /// A run of which only counters are known: no part was measured alone.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counted {
-    pub nature: Nature,
+pub(super) struct CountedRun {
+    pub profile: JobProfile,
     pub joint: Joint,
     /// Whether the run prepares samples with its own threads. Otherwise a node prepares them.
     pub has_threads: bool,
@@ -39,7 +39,7 @@ pub(super) struct Counted {
 pub(super) struct Outside<'a> {
     /// The share of the time that the consumer waited for batches.
     pub stall_share: f64,
-    pub oddities: &'a [Oddity],
+    pub oddities: &'a [Anomaly],
     /// Seconds that the consumer waited for batches.
     pub waited: f64,
     pub consumer: ConsumerThread,
@@ -102,7 +102,7 @@ impl Stalls {
 
 /// The kind of a job: where its bytes come from, and what its threads spend their time on.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Nature {
+pub(super) struct JobProfile {
     pub is_remote: bool,
     /// Whether bytes arrive while threads prepare other samples or have nothing to do.
     pub reads_ahead: bool,
@@ -112,7 +112,7 @@ pub(super) struct Nature {
     pub reads_longer: bool,
 }
 
-impl From<&Parts> for Nature {
+impl From<&Parts> for JobProfile {
     fn from(parts: &Parts) -> Self {
         Self {
             is_remote: parts.is_remote,

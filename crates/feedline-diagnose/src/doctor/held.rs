@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use delegate::delegate;
 use feedline_data::batch::FieldTypes;
 use feedline_data::source::{OpenPart, Origin, Part, Source, SourceError, SubsetSource};
-use feedline_data::store::{Object, Peer, Room as _, StoreError};
+use feedline_data::store::{BufferSource as _, Object, Peer, StoreError};
 use feedline_order::{Block, Ordinal, SampleId};
 
 use super::DoctorError;

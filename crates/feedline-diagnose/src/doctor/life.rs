@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::time::Instant;
 
 use feedline_engine::loader::Loader;
-use feedline_engine::metrics::{BatchLife, SampleLife, Stretch, Timeline};
+use feedline_engine::metrics::{BatchLife, SampleLife, TimeRange, Timeline};
 use feedline_order::SampleId;
 use serde::{Serialize, Serializer};
 
@@ -130,7 +130,7 @@ impl Life {
         let place = (batch.epoch, batch.number);
         let trainer = self.trainer.iter().find(|trainer| (trainer.epoch, trainer.number) == place);
         let taken = trainer.map_or(batch.delivered, |trainer| trainer.ready);
-        let mut stages: Vec<(BatchStage, Stretch)> = vec![
+        let mut stages: Vec<(BatchStage, TimeRange)> = vec![
             (BatchStage::Order, batch.order),
             (BatchStage::Begin, (batch.order.1, begun)),
             (BatchStage::Prepare, (begun, batch.complete)),
@@ -156,13 +156,13 @@ impl Life {
 }
 
 /// Keeps the life of a stretch while a loader runs.
-pub(super) struct Stretching<'a> {
+pub(super) struct LifeRecorder<'a> {
     loader: &'a Loader,
     began: Instant,
     trainer: Vec<TrainerLife>,
 }
 
-impl<'a> Stretching<'a> {
+impl<'a> LifeRecorder<'a> {
     /// Begins.
     pub(super) fn new(loader: &'a Loader) -> Self {
         let batch = loader.plan().settings().batch_size;

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::oddity::{Oddity, oddities};
+use super::anomaly::{Anomaly, oddities};
 use super::period::median;
 
 /// Milliseconds in which a sampler of utilisation looks whether anything is done.
@@ -64,7 +64,7 @@ pub struct LogReport {
     /// Of which it worked.
     pub step_ms: Percentiles,
     /// What is odd.
-    pub oddities: Vec<Oddity>,
+    pub oddities: Vec<Anomaly>,
 }
 
 /// Where numbers lie.
@@ -131,7 +131,7 @@ fn utilisation_sampled(log: &[BatchTime]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::oddity::tests::{about, log};
+    use crate::doctor::anomaly::tests::{about, log};
 
     const BY: LoadedBy = LoadedBy::Feedline;
 

@@ -16,6 +16,7 @@
 //! Always true: the stream of the job that is examined is not changed; a prediction is made before the run that it is about.
 
 mod alternative;
+mod anomaly;
 mod cached;
 mod core_share;
 mod cores;
@@ -25,7 +26,6 @@ mod foreign_report;
 mod held;
 mod life;
 mod log;
-mod oddity;
 mod packed;
 mod parts;
 mod period;
@@ -40,20 +40,20 @@ mod tried;
 mod verdict;
 mod watch;
 
+pub use anomaly::{Anomaly, PeriodCause};
 pub use cached::CachePoint;
 pub use core_share::CoreShare;
-pub use diagnosis::{Course, Diagnosis, SlowSample};
+pub use diagnosis::{Diagnosis, ExaminationSettings, SlowSampleTime};
 pub use evidence::{ConsumerThread, WorkerProcesses};
 pub use foreign_report::ForeignReport;
 pub use life::{BatchRow, BatchSpan, BatchStage, Life, TrainerLife};
 pub use log::{BatchTime, LoadedBy, LogReport, Percentiles};
-pub use oddity::{Oddity, PeriodCause};
 pub use parts::{OpPart, Parts};
 pub use period::Period;
 pub use remedy::{Change, Remedy};
 pub use run_report::RunReport;
 pub use tables::{ConsumersRow, WorkersRow};
-pub use told::Told;
+pub use told::ProgressEvent;
 pub use tried::{Choice, Tried};
 pub use verdict::Bound;
 pub use watch::{Job, Trainer};

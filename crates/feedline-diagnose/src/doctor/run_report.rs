@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::core_share::CoreShare;
 use super::cores::ThreadTime;
-use super::evidence::{Counted, Joint, Nature, Stalls};
+use super::evidence::{CountedRun, JobProfile, Joint, Stalls};
 use super::log::{BatchTime, LoadedBy, LogReport};
 use super::parts::{Parts, ops, samples_of_a_batch};
 use super::remedy::{Case, Remedy};
@@ -56,8 +56,8 @@ impl RunReport {
             idle_share,
             stalls: Stalls::of(&snapshot.stall_seconds),
         };
-        let counted = Counted {
-            nature: Nature::from(&parts),
+        let counted = CountedRun {
+            profile: JobProfile::from(&parts),
             joint,
             has_threads: snapshot.num_workers > 0,
             memory_wait_share: snapshot.memory_wait_seconds / thread_seconds,

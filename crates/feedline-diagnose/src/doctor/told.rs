@@ -6,7 +6,7 @@ use super::remedy::Change;
 
 /// Progress of an examination or of a trial.
 #[derive(Clone, Debug)]
-pub enum Told {
+pub enum ProgressEvent {
     /// A measurement begins: its name, and about how many seconds it takes.
     Measures(&'static str, f64),
     /// The prediction for the joint run, made before it begins: samples a second, and their range.
@@ -19,7 +19,7 @@ pub enum Told {
     NotTried(Change, String),
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for ProgressEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Measures(what, seconds) => write!(f, "measuring {what} (about {seconds:.0} s)"),

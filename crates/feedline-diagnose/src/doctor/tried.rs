@@ -12,7 +12,7 @@ use super::DoctorError;
 use super::diagnosis::Diagnosis;
 use super::packed::MOST_PACKED;
 use super::remedy::{Change, Remedy};
-use super::told::Told;
+use super::told::ProgressEvent;
 use super::trial::{free_bytes, reached};
 use super::watch::{Job, Trainer};
 
@@ -62,7 +62,7 @@ impl Diagnosis {
         choice: &Choice,
         job: Job<'_>,
         trainer: &mut dyn Trainer,
-        tell: &mut dyn FnMut(Told),
+        tell: &mut dyn FnMut(ProgressEvent),
     ) -> Result<Vec<Tried>, DoctorError> {
         let remedies = match choice {
             Choice::Best | Choice::All => &self.remedies[..],
@@ -78,7 +78,7 @@ impl Diagnosis {
             match tried {
                 Ok(tried) => found.push(tried),
                 Err(DoctorError::Interrupted) => return Err(DoctorError::Interrupted),
-                Err(error) => tell(Told::NotTried(remedy.change.clone(), chain(&error))),
+                Err(error) => tell(ProgressEvent::NotTried(remedy.change.clone(), chain(&error))),
             }
             if *choice == Choice::Best && !found.is_empty() {
                 break;
@@ -93,7 +93,7 @@ impl Diagnosis {
         name: &str,
         job: Job<'_>,
         trainer: &mut dyn Trainer,
-        tell: &mut dyn FnMut(Told),
+        tell: &mut dyn FnMut(ProgressEvent),
     ) -> Result<Tried, DoctorError> {
         self.attempt(self.remedy(name)?, job, trainer, tell)
     }
@@ -111,7 +111,7 @@ impl Diagnosis {
         remedy: &Remedy,
         job: Job<'_>,
         trainer: &mut dyn Trainer,
-        tell: &mut dyn FnMut(Told),
+        tell: &mut dyn FnMut(ProgressEvent),
     ) -> Result<Tried, DoctorError> {
         let change = &remedy.change;
         if *change == Change::Pack {
@@ -120,7 +120,7 @@ impl Diagnosis {
         let changed = change.apply(job.plan)?.ok_or(DoctorError::NotOurs)?;
         // What is kept between epochs, or indexed, has to be made first.
         let seconds = if change.warms_up() { job.seconds } else { job.seconds * TRY }.max(LEAST_SECONDS);
-        tell(Told::Tries(change.clone(), seconds));
+        tell(ProgressEvent::Tries(change.clone(), seconds));
         let job = Job { plan: &changed, seconds, ..job };
         let measured_samples_per_second = reached(change, job, self.measured_samples_per_second, trainer)?;
         Ok(Tried { remedy: remedy.clone(), measured_samples_per_second })

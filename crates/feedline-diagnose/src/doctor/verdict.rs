@@ -6,8 +6,8 @@
 use feedline_data::cost::{Resource, Times};
 use serde::{Deserialize, Serialize};
 
-use super::evidence::{Counted, Examined, Joint, Nature, Outside, WorkerProcesses};
-use super::oddity::{Oddity, PeriodCause};
+use super::anomaly::{Anomaly, PeriodCause};
+use super::evidence::{CountedRun, Examined, JobProfile, Joint, Outside, WorkerProcesses};
 
 /// A trainer that waits less than this part of its time does not wait for loading.
 const WAITS: f64 = 0.05;
@@ -95,7 +95,7 @@ pub(super) fn falls_short(times: &Times, joint: &Joint) -> bool {
 impl Examined<'_> {
     /// What bounds the job.
     pub(super) fn bound(&self) -> Bound {
-        let Self { times, nature, joint, with_memory } = self;
+        let Self { times, profile, joint, with_memory } = self;
         if falls_short(times, joint) {
             if with_memory.is_some_and(|rate| rate > GAINS * joint.samples_per_second) {
                 return Bound::Memory;
@@ -103,8 +103,8 @@ impl Examined<'_> {
             if joint.is_slow_to_take() {
                 return Bound::HandOver;
             }
-            if nature.reads_ahead && joint.waits_for_reads() && joint.stall_share > WAITS {
-                return nature.reading();
+            if profile.reads_ahead && joint.waits_for_reads() && joint.stall_share > WAITS {
+                return profile.reading();
             }
             // The consumer waits, and threads have nothing to do: what it waits for cannot be divided among them.
             if joint.idle_share > IDLE && joint.stall_share > WAITS {
@@ -113,16 +113,16 @@ impl Examined<'_> {
         }
         match Bound::from(times.bound()) {
             Bound::Step if joint.is_slow_to_take() => Bound::HandOver,
-            Bound::Prepare => nature.threads(),
+            Bound::Prepare => profile.threads(),
             other => other,
         }
     }
 }
 
-impl Counted {
+impl CountedRun {
     /// What bounded the run.
     pub(super) fn bound(&self) -> Bound {
-        let Self { nature, joint, .. } = self;
+        let Self { profile, joint, .. } = self;
         let is_idle = joint.idle_share > IDLE_UNSURE;
         let is_starved = self.memory_wait_share > STARVED || self.memory_peak_share > FULL;
         match () {
@@ -130,16 +130,16 @@ impl Counted {
             () if joint.hand_over_ms > joint.wait_ms => Bound::HandOver,
             () if !self.has_threads => self.waited_for(),
             () if is_idle && is_starved => Bound::Memory,
-            () if nature.reads_ahead && joint.waits_for_reads() => nature.reading(),
+            () if profile.reads_ahead && joint.waits_for_reads() => profile.reading(),
             () if is_idle => Bound::HeadOfLine,
-            () => nature.threads(),
+            () => profile.threads(),
         }
     }
 
     /// What was waited for most, where a node prepares and nothing else is known of it.
     fn waited_for(&self) -> Bound {
         let stalls = &self.joint.stalls;
-        let others = [(stalls.read, self.nature.reading()), (stalls.memory, Bound::Memory)];
+        let others = [(stalls.read, self.profile.reading()), (stalls.memory, Bound::Memory)];
         let first = (stalls.prepare, Bound::Prepare);
         others.into_iter().fold(first, |most, other| if other.0 > most.0 { other } else { most }).1
     }
@@ -151,13 +151,13 @@ impl Outside<'_> {
         if self.stall_share < WAITS {
             return Some(Bound::Step);
         }
-        let is_round = |oddity: &Oddity| matches!(oddity, Oddity::Period { cause: PeriodCause::Workers, .. });
+        let is_round = |anomaly: &Anomaly| matches!(anomaly, Anomaly::Period { cause: PeriodCause::Workers, .. });
         if self.oddities.iter().any(is_round) {
             return Some(Bound::Prepare);
         }
         // Batches that had to wait for a core take longer than others whatever is in them.
         let queued = self.consumer.queued;
-        let has_two_kinds = self.oddities.iter().any(|oddity| matches!(oddity, Oddity::Bimodal { .. }));
+        let has_two_kinds = self.oddities.iter().any(|anomaly| matches!(anomaly, Anomaly::Bimodal { .. }));
         if has_two_kinds && queued < WAITS * self.waited {
             return Some(Bound::HeadOfLine);
         }
@@ -198,7 +198,7 @@ impl Joint {
     }
 }
 
-impl Nature {
+impl JobProfile {
     /// The bound of a job that waits for stored bytes.
     fn reading(&self) -> Bound {
         if self.is_remote { Bound::Network } else { Bound::Read }

@@ -12,7 +12,7 @@ use feedline_engine::metrics::Snapshot;
 
 use super::core_share::{CoreShare, CoreWindow};
 use super::cores::ThreadTime;
-use super::life::{Life, Stretching};
+use super::life::{Life, LifeRecorder};
 use super::{BatchTime, DoctorError};
 
 /// The longest wait between two looks at whether the user wants to stop.
@@ -170,7 +170,7 @@ pub(super) fn watch_loader(loader: &Loader, seconds: f64, trainer: &mut dyn Trai
     }
     let start = Instant::now();
     let mut all: Vec<(f64, BatchTime)> = Vec::new();
-    let (mut counted, mut first_batch, mut stretching, mut first_snapshot) = (None, 0.0, None, None);
+    let (mut counted, mut first_batch, mut recorder, mut first_snapshot) = (None, 0.0, None, None);
     let mut cores: Option<CoreSampler> = None;
     'epochs: loop {
         let epoch = loader.upcoming_epoch().0;
@@ -184,8 +184,8 @@ pub(super) fn watch_loader(loader: &Loader, seconds: f64, trainer: &mut dyn Trai
             let ms = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1e3;
             let (wait_ms, hand_over_ms, step_ms) = (ms(asked, ready), ms(ready, received), ms(received, done));
             let time = BatchTime { epoch, wait_ms, hand_over_ms, step_ms, samples };
-            if let Some(stretching) = &mut stretching {
-                Stretching::add(stretching, (epoch, number), [asked, ready, received, done]);
+            if let Some(recorder) = &mut recorder {
+                LifeRecorder::add(recorder, (epoch, number), [asked, ready, received, done]);
             }
             let elapsed = start.elapsed().as_secs_f64();
             if all.is_empty() {
@@ -198,7 +198,7 @@ pub(super) fn watch_loader(loader: &Loader, seconds: f64, trainer: &mut dyn Trai
                 let snapshot = loader.snapshot();
                 cores = Some(CoreSampler::new(&snapshot));
                 counted = Some((all.len(), elapsed, snapshot));
-                stretching = Some(Stretching::new(loader));
+                recorder = Some(LifeRecorder::new(loader));
             }
             if let Some(cores) = &mut cores {
                 cores.look(loader);
@@ -209,7 +209,7 @@ pub(super) fn watch_loader(loader: &Loader, seconds: f64, trainer: &mut dyn Trai
         }
     }
     let after = loader.snapshot();
-    let life = stretching.map(Stretching::end).unwrap_or_default();
+    let life = recorder.map(LifeRecorder::end).unwrap_or_default();
     // A run of a few batches counts as a whole, but for the first.
     let is_enough = |counted: &(usize, f64, Snapshot)| all.len() - counted.0 >= WARM_UP_BATCHES;
     let (skipped, since, before) = counted.filter(is_enough).unwrap_or_else(|| {

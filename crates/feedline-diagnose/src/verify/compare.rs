@@ -2,11 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use feedline_order::{Course, Epoch, SampleId, ShareIndex, Turn};
+use feedline_order::{Epoch, EpochPath, SampleId, ShareIndex, Turn};
 
 use super::content::{Content, Sides};
 use super::report::Counterexample;
-use super::stream::{At, Begin, EpochStream, Seen, Stream, contents_at};
+use super::stream::{At, Begin, DeliveredSample, EpochStream, Stream, contents_at};
 use super::subject::{Subject, Variant, VerifyError};
 
 /// How often a place that differs is run again for its bytes.
@@ -64,8 +64,12 @@ pub(super) enum Difference {
 }
 
 /// Compares samples that should come in the same order.
-pub(super) fn first_difference(expected: &[Seen], found: &[Seen], looks: Looks) -> Option<Difference> {
-    let id = |seen: Option<&Seen>| seen.map(|seen| (seen.id, seen.is_padding));
+pub(super) fn first_difference(
+    expected: &[DeliveredSample],
+    found: &[DeliveredSample],
+    looks: Looks,
+) -> Option<Difference> {
+    let id = |seen: Option<&DeliveredSample>| seen.map(|seen| (seen.id, seen.is_padding));
     for turn in 0..expected.len().max(found.len()) {
         let (one, other) = (expected.get(turn), found.get(turn));
         if id(one) != id(other) {
@@ -84,15 +88,15 @@ pub(super) fn first_difference(expected: &[Seen], found: &[Seen], looks: Looks) 
     None
 }
 
-fn first_field(one: &Seen, other: &Seen) -> Option<usize> {
+fn first_field(one: &DeliveredSample, other: &DeliveredSample) -> Option<usize> {
     let fields = one.digests.len().max(other.digests.len());
     (0..fields).find(|&field| one.digests.get(field) != other.digests.get(field))
 }
 
 /// Compares the samples that both have, in whatever order they come; those that are `repeated` have no name of their own.
 pub(super) fn difference_by_sample(
-    expected: &[Seen],
-    found: &[Seen],
+    expected: &[DeliveredSample],
+    found: &[DeliveredSample],
     repeated: &HashSet<SampleId>,
 ) -> Option<Difference> {
     let known: HashMap<SampleId, usize> = expected.iter().enumerate().map(|(turn, seen)| (seen.id, turn)).collect();
@@ -191,8 +195,12 @@ impl Subject<'_> {
             return turn;
         }
         let is_own = variant.settings.order == self.plan.settings().order;
-        let course = Course { epoch, share, rest: None };
-        if is_own { self.plan.place(&course, Turn(turn)).position.0 } else { share.place(ShareIndex(turn)).position.0 }
+        let epoch_path = EpochPath { epoch, share, rest: None };
+        if is_own {
+            self.plan.place(&epoch_path, Turn(turn)).position.0
+        } else {
+            share.place(ShareIndex(turn)).position.0
+        }
     }
 }
 
@@ -200,15 +208,16 @@ impl Subject<'_> {
 mod tests {
     use super::*;
 
-    fn seen(id: u64, digest: u128) -> Seen {
-        Seen { id: SampleId(id), is_padding: false, digests: vec![0, digest] }
+    fn seen(id: u64, digest: u128) -> DeliveredSample {
+        DeliveredSample { id: SampleId(id), is_padding: false, digests: vec![0, digest] }
     }
 
     #[test]
     fn the_first_of_several_differences_is_found() {
         let expected = [seen(3, 1), seen(4, 2), seen(5, 3)];
-        let check =
-            |found: &[Seen], looks, difference| assert_eq!(first_difference(&expected, found, looks), difference);
+        let check = |found: &[DeliveredSample], looks, difference| {
+            assert_eq!(first_difference(&expected, found, looks), difference);
+        };
         check(&expected.clone(), Looks::AtBytes, None);
         let other_bytes = [seen(3, 1), seen(4, 9), seen(7, 9)];
         check(&other_bytes, Looks::AtBytes, Some(Difference::Field { turn: 1, id: SampleId(4), field: 1 }));
@@ -216,7 +225,7 @@ mod tests {
         check(&other_bytes, Looks::AtIds, Some(other_sample));
         let missing = Difference::Sample { turn: 2, expected: Some(SampleId(5)), found: None };
         check(&expected[..2], Looks::AtBytes, Some(missing));
-        let padded = Seen { is_padding: true, ..seen(3, 1) };
+        let padded = DeliveredSample { is_padding: true, ..seen(3, 1) };
         let marked = Difference::Sample { turn: 0, expected: Some(SampleId(3)), found: Some(SampleId(3)) };
         check(&[padded, seen(4, 2), seen(5, 3)], Looks::AtIds, Some(marked));
     }
@@ -224,7 +233,7 @@ mod tests {
     #[test]
     fn sample_by_sample_order_is_of_no_matter_and_bytes_are() {
         let expected = [seen(3, 1), seen(4, 2)];
-        let check = |found: &[Seen], repeated: &[u64], difference| {
+        let check = |found: &[DeliveredSample], repeated: &[u64], difference| {
             let repeated = repeated.iter().copied().map(SampleId).collect();
             assert_eq!(difference_by_sample(&expected, found, &repeated), difference);
         };

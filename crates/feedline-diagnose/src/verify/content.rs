@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use feedline_data::batch::{FieldData, Loose, Value};
+use feedline_data::batch::{FieldData, Unslotted, Value};
 use feedline_data::dtype::Dtype;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -35,8 +35,8 @@ impl<'a> Content<'a> {
             FieldData::Region { span, dtype, shape } => part(dtype, shape, span.bytes()),
             FieldData::Stacked { dtype, shape, bytes } => part(dtype, shape, bytes),
             FieldData::List(values) => match &values[slot] {
-                Loose::Array { dtype, shape, bytes } => Self::array(*dtype, shape, Cow::Borrowed(bytes)),
-                Loose::Text(text) => Self::text(text),
+                Unslotted::Array { dtype, shape, bytes } => Self::array(*dtype, shape, Cow::Borrowed(bytes)),
+                Unslotted::Text(text) => Self::text(text),
             },
         }
     }
@@ -119,7 +119,7 @@ mod tests {
     fn a_slot_of_a_batch_is_its_part_of_the_array() {
         let stacked = FieldData::Stacked { dtype: Dtype::U16, shape: vec![2, 1], bytes: vec![1, 2, 3, 4] };
         assert_eq!(*Content::of_slot(&stacked, 1).bytes, [3, 4]);
-        let list = FieldData::List(vec![Loose::Text("a".to_owned()), Loose::Text("b".to_owned())]);
+        let list = FieldData::List(vec![Unslotted::Text("a".to_owned()), Unslotted::Text("b".to_owned())]);
         assert_eq!(*Content::of_slot(&list, 1).bytes, *b"b");
     }
 }

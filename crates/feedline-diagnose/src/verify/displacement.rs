@@ -197,11 +197,11 @@ fn explain(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verify::stream::Seen;
+    use crate::verify::stream::DeliveredSample;
     use feedline_order::Epoch;
 
     fn came(ids: &[u64]) -> EpochStream {
-        let seen = |&id: &u64| Seen { id: SampleId(id), is_padding: false, digests: Vec::new() };
+        let seen = |&id: &u64| DeliveredSample { id: SampleId(id), is_padding: false, digests: Vec::new() };
         EpochStream { samples: ids.iter().map(seen).collect(), ..EpochStream::of(Epoch(0)) }
     }
 

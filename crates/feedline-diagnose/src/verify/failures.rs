@@ -13,7 +13,7 @@ use feedline_order::{Place, SampleId, SampleRequest};
 use super::compare::{Looks, first_difference};
 use super::probe::{self, Probe};
 use super::report::{Checked, Counterexample, Ended, Finding};
-use super::stream::{Replaced, Seen, collect_epoch};
+use super::stream::{DeliveredSample, Replaced, collect_epoch};
 use super::subject::{Subject, Variant, VerifyError};
 use super::values::Looked;
 
@@ -124,10 +124,10 @@ pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Checked {
 }
 
 /// The first turn, but for those of the bad sample and of substitutes, at which not the same came.
-fn changed(before: &[Seen], after: &[Seen], victim: SampleId, looks: Looks) -> Option<usize> {
+fn changed(before: &[DeliveredSample], after: &[DeliveredSample], victim: SampleId, looks: Looks) -> Option<usize> {
     let turns = before.iter().zip(after).enumerate();
     let mut own = turns.filter(|(_, (before, after))| before.id != victim && before.id == after.id);
-    let differs = |(before, after): (&Seen, &Seen)| {
+    let differs = |(before, after): (&DeliveredSample, &DeliveredSample)| {
         first_difference(std::slice::from_ref(before), std::slice::from_ref(after), looks).is_some()
     };
     own.find(|(_, pair)| differs(*pair)).map(|(turn, _)| turn)
@@ -138,7 +138,7 @@ fn raises(
     subject: &Subject<'_>,
     variant: &Variant,
     expected: &[(Place, SampleRequest)],
-    before: &[Seen],
+    before: &[DeliveredSample],
     victim: SampleId,
 ) -> Checked<()> {
     let raising =
@@ -154,7 +154,8 @@ fn raises(
         Err(other) => return Err(other.into()),
     };
     // Those that were replaced before are bad, too.
-    let is_bad = |(_, wanted): &(Place, SampleRequest), seen: &Seen| wanted.id == victim || wanted.id != seen.id;
+    let is_bad =
+        |(_, wanted): &(Place, SampleRequest), seen: &DeliveredSample| wanted.id == victim || wanted.id != seen.id;
     let bad: Vec<bool> = expected.iter().zip(before).map(|(should, is)| is_bad(should, is)).collect();
     let first = bad.iter().position(|is_bad| *is_bad).unwrap_or_default();
     let batch_size = raising.settings.batch_size;
@@ -210,10 +211,11 @@ mod tests {
 
     #[test]
     fn law_6_a_change_beside_a_bad_sample_is_found_out() {
-        let seen = |id, digest| Seen { id: SampleId(id), is_padding: false, digests: vec![digest] };
+        let seen = |id, digest| DeliveredSample { id: SampleId(id), is_padding: false, digests: vec![digest] };
         let before = [seen(0, 1), seen(1, 1), seen(2, 1)];
-        let check =
-            |after: &[Seen], expected| assert_eq!(changed(&before, after, SampleId(1), Looks::AtBytes), expected);
+        let check = |after: &[DeliveredSample], expected| {
+            assert_eq!(changed(&before, after, SampleId(1), Looks::AtBytes), expected);
+        };
         check(&[seen(0, 1), seen(2, 1), seen(2, 1)], None);
         check(&[seen(0, 1), seen(2, 1), seen(2, 9)], Some(2));
     }

@@ -15,10 +15,10 @@ use super::{displacement, failures, fusion, offloading, order, ranks, resume, va
 struct Check {
     law: u8,
     name: &'static str,
-    run: Run,
+    run: LawCheck,
 }
 
-type Run = fn(&mut Subject<'_>, &Looked, &mut Vec<Finding>) -> Checked;
+type LawCheck = fn(&mut Subject<'_>, &Looked, &mut Vec<Finding>) -> Checked;
 
 /// Law 1 comes first: where bytes change by themselves, the others compare no bytes.
 const CHECKS: [Check; 8] = [

@@ -40,7 +40,7 @@ impl Probe {
 
     /// The op in a plan.
     pub(super) fn planned(self: &Arc<Self>) -> PlannedOp {
-        PlannedOp::new(NAME, Arc::new(Shared(Arc::clone(self))), toml::Table::new())
+        PlannedOp::new(NAME, Arc::new(SharedProbe(Arc::clone(self))), toml::Table::new())
     }
 
     /// Whether a sample has been prepared by a plan whose last op this is.
@@ -52,9 +52,9 @@ impl Probe {
 
 /// The op is shared with the check that asks what it noted.
 #[derive(Debug)]
-struct Shared(Arc<Probe>);
+struct SharedProbe(Arc<Probe>);
 
-impl Op for Shared {
+impl Op for SharedProbe {
     fn on(&self) -> &On {
         &self.0.on
     }

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use feedline_data::failure::chain;
 use feedline_data::plan::{Plan, Workers};
 use feedline_engine::state::{Cursor, SavedState};
-use feedline_order::{Course, Epoch, Occurrence, SampleId, SampleRequest, Turn};
+use feedline_order::{Epoch, EpochPath, Occurrence, SampleId, SampleRequest, Turn};
 
 use super::compare::{Difference, Looks, Pair, StreamDifference, first_difference};
 use super::failures::unnamed;
 use super::probe::Probe;
 use super::report::{Checked, Counterexample, Ended};
 use super::resume_arrival;
-use super::stream::{At, Begin, EpochStream, Seen, collect_epoch, contents_at};
+use super::stream::{At, Begin, DeliveredSample, EpochStream, collect_epoch, contents_at};
 use super::subject::{Subject, Variant, VerifyError};
 use super::values::Looked;
 
@@ -166,7 +166,7 @@ pub(super) fn repeated(subject: &Subject<'_>, id: SampleId, configurations: Vec<
 }
 
 /// What was delivered of an epoch before a place, and what comes behind it: of the next epoch if nothing is left of this.
-fn rest_after(epochs: &[EpochStream], place: u64, batch_size: usize) -> (&[Seen], &[Seen]) {
+fn rest_after(epochs: &[EpochStream], place: u64, batch_size: usize) -> (&[DeliveredSample], &[DeliveredSample]) {
     let samples = &epochs[0].samples;
     let turn = usize::try_from(place).unwrap_or(usize::MAX).saturating_mul(batch_size);
     if turn < samples.len() { samples.split_at(turn) } else { (&[], epochs.get(1).map_or(&[], |next| &next.samples)) }
@@ -183,8 +183,8 @@ fn moved_by(difference: Difference, turns: usize) -> Difference {
 /// The first sample that was delivered before, does not come behind, and is prepared all the same.
 pub(super) fn prepared_twice(
     subject: &Subject<'_>,
-    delivered: &[Seen],
-    rest: &[Seen],
+    delivered: &[DeliveredSample],
+    rest: &[DeliveredSample],
     is_prepared: impl Fn(SampleRequest) -> bool,
 ) -> Option<SampleId> {
     let (epoch, repeated) = (Epoch(0), subject.repeated(Epoch(0)));
@@ -213,11 +213,11 @@ fn at_the_end(subject: &Subject<'_>, looked: &Looked) -> Checked<()> {
     let (rest, _) = collect_epoch(subject, &loader, &second.name, u64::MAX)?;
     let (next, _) = collect_epoch(subject, &loader, &second.name, 1)?;
     loader.close();
-    let course = Course { epoch: Epoch(0), share: subject.plan.share(0), rest: None };
+    let epoch_path = EpochPath { epoch: Epoch(0), share: subject.plan.share(0), rest: None };
     let visits = subject.plan.sequence().epoch(Epoch(0));
     let first = place * subject.plan.settings().batch_size as u64;
-    let expected: Vec<_> = (first..course.share.samples())
-        .map(|turn| subject.plan.place(&course, Turn(turn)).position)
+    let expected: Vec<_> = (first..epoch_path.share.samples())
+        .map(|turn| subject.plan.place(&epoch_path, Turn(turn)).position)
         .map(|position| (position.0, subject.plan.source().id_at(visits.at(position).ordinal)))
         .collect();
     let found: Vec<_> = rest.samples.iter().map(|seen| seen.id).collect();
@@ -248,7 +248,7 @@ mod tests {
     use feedline_order::Rank;
 
     fn epoch(ids: &[u64]) -> EpochStream {
-        let seen = |&id: &u64| Seen { id: SampleId(id), is_padding: false, digests: vec![u128::from(id)] };
+        let seen = |&id: &u64| DeliveredSample { id: SampleId(id), is_padding: false, digests: vec![u128::from(id)] };
         EpochStream { samples: ids.iter().map(seen).collect(), ..EpochStream::of(Epoch(0)) }
     }
 
@@ -302,7 +302,7 @@ mod tests {
         let (first, second) = variants(&subject.own(), 3);
         let stopped = stopped(&subject, &first, 3).unwrap();
         let Resumed { rest, plan, probe } = resumed(&subject, &second, &stopped, u64::MAX).unwrap();
-        let wanted = |seen: &Seen| SampleRequest { id: seen.id, epoch: Epoch(0), occurrence: Occurrence(0) };
+        let wanted = |seen: &DeliveredSample| SampleRequest { id: seen.id, epoch: Epoch(0), occurrence: Occurrence(0) };
         assert_eq!((stopped.came.samples.len(), rest.samples.len()), (6, 14));
         assert!(rest.samples.iter().all(|seen| probe.has_noted(&plan, wanted(seen))), "what came was prepared");
         assert!(!stopped.came.samples.iter().any(|seen| probe.has_noted(&plan, wanted(seen))), "nothing else was");

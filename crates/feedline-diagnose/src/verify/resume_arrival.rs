@@ -6,7 +6,7 @@ use super::compare::{Looks, Pair, StreamDifference, difference_by_sample};
 use super::displacement::displaced;
 use super::report::{Checked, Counterexample, Ended};
 use super::resume::{Resumed, prepared_twice, repeated, resumed, stopped, variants};
-use super::stream::Seen;
+use super::stream::DeliveredSample;
 use super::subject::Subject;
 use super::values::Looked;
 
@@ -23,7 +23,7 @@ pub(super) fn check_at(subject: &Subject<'_>, looked: &Looked, place: u64) -> Ch
     let Resumed { rest, plan, probe } = resumed(subject, &second, &stopped, most)?;
     let came = &stopped.came;
     let epoch = came.epoch;
-    let all: Vec<Seen> = came.samples.iter().chain(&rest.samples).cloned().collect();
+    let all: Vec<DeliveredSample> = came.samples.iter().chain(&rest.samples).cloned().collect();
     let bound = subject.plan.max_displacement();
     let expected = subject.sequence(epoch, (all.len() as u64).saturating_add(bound).saturating_add(1));
     let expected: Vec<_> = expected.iter().map(|(place, wanted)| (wanted.id, place.is_padding)).collect();
@@ -65,7 +65,7 @@ pub(super) fn check_at(subject: &Subject<'_>, looked: &Looked, place: u64) -> Ch
 }
 
 /// The first sample that came too often, or that could not come yet.
-fn not_once(expected: &[(SampleId, bool)], all: &[Seen]) -> Option<usize> {
+fn not_once(expected: &[(SampleId, bool)], all: &[DeliveredSample]) -> Option<usize> {
     let found: Vec<_> = all.iter().map(|seen| (seen.id, seen.is_padding)).collect();
     displaced(expected, &found).iter().position(|displaced| displaced.number.is_none())
 }
@@ -74,8 +74,8 @@ fn not_once(expected: &[(SampleId, bool)], all: &[Seen]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn seen(ids: &[u64]) -> Vec<Seen> {
-        ids.iter().map(|&id| Seen { id: SampleId(id), is_padding: false, digests: Vec::new() }).collect()
+    fn seen(ids: &[u64]) -> Vec<DeliveredSample> {
+        ids.iter().map(|&id| DeliveredSample { id: SampleId(id), is_padding: false, digests: Vec::new() }).collect()
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::subject::{Subject, Variant, VerifyError};
 
 /// A sample as it was delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct DeliveredSample {
     /// Which sample.
     pub id: SampleId,
     /// Whether it only fills up a batch.
@@ -44,7 +44,7 @@ pub(super) struct EpochStream {
     /// The epoch.
     pub epoch: Epoch,
     /// Its samples as they came.
-    pub samples: Vec<Seen>,
+    pub samples: Vec<DeliveredSample>,
     /// Samples of each batch.
     pub batches: Vec<usize>,
     /// Bad samples that were named.
@@ -72,7 +72,7 @@ impl EpochStream {
         let fields: Vec<&FieldData> = names.iter().filter_map(|name| batch.field(name)).collect();
         let padded = batch.field("padded").map(FieldData::bytes).unwrap_or_default();
         for (slot, id) in batch.ids().into_iter().enumerate() {
-            self.samples.push(Seen {
+            self.samples.push(DeliveredSample {
                 id: SampleId(id.cast_unsigned()),
                 is_padding: padded.get(slot).is_some_and(|padded| *padded != 0),
                 digests: fields.iter().map(|data| Content::of_slot(data, slot).digest()).collect(),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use feedline_data::plan::Fingerprint;
 use parking_lot::RwLock;
 
-use crate::kept::Kept;
+use crate::shared_by_key::SharedByKey;
 
 /// Beside its bytes, what a record takes.
 const RECORD_OVERHEAD: u64 = 96;
@@ -78,7 +78,7 @@ impl MemoryShelf {
 
 /// What runs of one process keep in memory, by what samples are: those with the same source and first ops have it in common.
 #[derive(Debug, Default)]
-pub struct Memories(Kept<MemoryShelf>);
+pub struct Memories(SharedByKey<MemoryShelf>);
 
 impl Memories {
     /// Where samples of this kind are kept, for as long as somebody uses it.

@@ -101,7 +101,7 @@ impl Shelf {
             let end = offset.checked_add(length as u64);
             files.records.metadata().is_ok_and(|meta| end.is_some_and(|end| end <= meta.len()))
         };
-        let Some(checksum) = Head::checksum_in(head, number, stamp, length).filter(|_| ends_inside()) else {
+        let Some(checksum) = RecordHead::checksum_in(head, number, stamp, length).filter(|_| ends_inside()) else {
             return Ok(false);
         };
         let content = length - HEAD;
@@ -139,7 +139,7 @@ impl Shelf {
             self.files.get_or_init(|| made);
         }
         let Some(files) = self.files() else { return Ok(false) };
-        let Some(offset) = self.append(&files.records, &Head::new(number, stamp, bytes), bytes)? else {
+        let Some(offset) = self.append(&files.records, &RecordHead::new(number, stamp, bytes), bytes)? else {
             return Ok(false);
         };
         let mut entry = [0; ENTRY as usize];
@@ -150,7 +150,7 @@ impl Shelf {
     }
 
     /// Appends a record and returns where it is; `None` if there is no room.
-    fn append(&self, mut records: &File, head: &Head, bytes: &[u8]) -> io::Result<Option<u64>> {
+    fn append(&self, mut records: &File, head: &RecordHead, bytes: &[u8]) -> io::Result<Option<u64>> {
         let length = (HEAD + bytes.len()) as u64;
         let _turn = self.appending.lock();
         if self.limit.is_some_and(|limit| records.metadata().map_or(0, |meta| meta.len()) + length > limit) {
@@ -191,9 +191,9 @@ fn place_of(number: u64) -> u64 {
 }
 
 /// What stands before the bytes of a record.
-struct Head([u8; HEAD]);
+struct RecordHead([u8; HEAD]);
 
-impl Head {
+impl RecordHead {
     fn new(number: u64, stamp: u64, bytes: &[u8]) -> Self {
         Self::of([number, stamp, (HEAD + bytes.len()) as u64, xxh3_64(bytes)])
     }

@@ -9,13 +9,13 @@ use crate::metrics::{Phase, Substitute};
 
 /// A segment that was produced.
 #[derive(Clone, Debug)]
-pub struct Content {
+pub struct SegmentContent {
     /// Its memory, in the layout of the plan that produces.
     pub slab: Arc<Slab>,
     /// Samples that others stand in for, by slot.
     pub bad: Arc<[BadSlot]>,
     /// How it came about.
-    pub making: Making,
+    pub provenance: Provenance,
 }
 
 /// A slot with a substitute in it.
@@ -29,14 +29,14 @@ pub struct BadSlot {
 
 /// How a segment came about.
 #[derive(Clone, Copy, Debug)]
-pub struct Making {
+pub struct Provenance {
     /// When there was room for it, so that it was begun.
     pub asked: Instant,
     /// What its samples spent most of their time on.
     pub phase: Phase,
 }
 
-impl Making {
+impl Provenance {
     /// What a job has waited for that wanted the segment from `since` on and got it `now`: first for room, then for the rest.
     pub fn causes(self, since: Instant, now: Instant) -> [(Phase, Duration); 2] {
         let waited = now.saturating_duration_since(since);
@@ -54,7 +54,7 @@ mod tests {
         let start = Instant::now();
         let at = |second| start + Duration::from_secs(second);
         let check = |asked: u64, since: u64, now: u64, for_room: u64, for_reading: u64| {
-            let causes = Making { asked: at(asked), phase: Phase::Read }.causes(at(since), at(now));
+            let causes = Provenance { asked: at(asked), phase: Phase::Read }.causes(at(since), at(now));
             let expected = [(Phase::Memory, for_room), (Phase::Read, for_reading)];
             assert_eq!(causes, expected.map(|(phase, seconds)| (phase, Duration::from_secs(seconds))));
         };

@@ -14,6 +14,6 @@ mod pace;
 mod ring;
 mod run;
 
-pub use content::{BadSlot, Content, Making};
+pub use content::{BadSlot, Provenance, SegmentContent};
 pub use ring::{JobId, Leased};
 pub use run::{Carousel, CarouselSnapshot, Memory};

@@ -16,7 +16,7 @@ use std::ops::Range;
 use feedline_order::{Epoch, Segments};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::state::{Portion, Ride};
+use crate::state::{JobProgress, SegmentRound};
 
 /// Segments that a job is given ahead of the one that it reads, so that they are produced before it needs them: so many, or more
 /// where they are short, for as many samples.
@@ -41,7 +41,7 @@ pub(super) struct Ring<T> {
     ahead: usize,
     /// By age: numbers are given in the order of production.
     live: BTreeMap<u64, Live<T>>,
-    jobs: BTreeMap<JobId, Job>,
+    jobs: BTreeMap<JobId, RingJob>,
     /// The highest round of each segment that anybody has had.
     rounds: Vec<u64>,
     numbers: u64,
@@ -49,7 +49,7 @@ pub(super) struct Ring<T> {
 
 #[derive(Debug)]
 struct Live<T> {
-    portion: Portion,
+    segment_round: SegmentRound,
     /// Samples at its beginning that were not produced, because who goes on in it has had them.
     skipped: u64,
     content: Option<T>,
@@ -59,13 +59,13 @@ struct Live<T> {
 }
 
 #[derive(Debug)]
-struct Job {
+struct RingJob {
     epoch: Epoch,
     needs: BTreeSet<u64>,
     /// The highest round of each segment that it was given.
     rounds: Vec<u64>,
     /// What is under way, and how many of its samples were received.
-    resume: Option<(Portion, u64)>,
+    resume: Option<(SegmentRound, u64)>,
     /// Given and not leased yet, in order.
     given: Vec<Given>,
     /// When it was given something last; smaller is longer ago.
@@ -79,7 +79,7 @@ struct Given {
     number: u64,
     epoch: Epoch,
     /// Set if the job goes on in it.
-    resume: Option<(Portion, u64)>,
+    resume: Option<(SegmentRound, u64)>,
 }
 
 /// Something to be produced.
@@ -88,7 +88,7 @@ pub(super) struct Ordered {
     /// Its number at the ring.
     pub number: u64,
     /// What it is.
-    pub portion: Portion,
+    pub segment_round: SegmentRound,
     /// Samples at its beginning that are left out.
     pub skipped: u64,
 }
@@ -101,7 +101,7 @@ pub struct Leased<T> {
     /// The epoch of the job that it belongs to.
     pub epoch: Epoch,
     /// What it is.
-    pub portion: Portion,
+    pub segment_round: SegmentRound,
     /// Samples at its beginning that are not there.
     pub skipped: u64,
     /// Whether there is so much room that the job may keep arrays over it while it reads others.
@@ -120,23 +120,24 @@ impl<T: Clone> Ring<T> {
     }
 
     /// Lets a job on, which goes on from where its ride stands.
-    pub(super) fn board(&mut self, ride: &Ride) -> JobId {
+    pub(super) fn board(&mut self, job_progress: &JobProgress) -> JobId {
         self.numbers += 1;
         let job = JobId(self.numbers);
-        self.change(job, ride);
+        self.change(job, job_progress);
         job
     }
 
     /// Lets a job go on from somewhere else; what it has leased stays its own.
-    pub(super) fn change(&mut self, job: JobId, ride: &Ride) {
+    pub(super) fn change(&mut self, job: JobId, job_progress: &JobProgress) {
         self.forget_given(job);
-        for (known, had) in self.rounds.iter_mut().zip(&ride.rounds) {
+        for (known, had) in self.rounds.iter_mut().zip(&job_progress.rounds) {
             *known = (*known).max(*had);
         }
-        let needs: BTreeSet<u64> = ride.needs(&self.segments).collect();
-        let resume = ride.under_way(&self.segments);
-        let (epoch, rounds) = (ride.epoch, ride.rounds.clone());
-        let mut boarded = Job { epoch, needs, rounds, resume, given: Vec::new(), served: self.numbers, waits: false };
+        let needs: BTreeSet<u64> = job_progress.needs(&self.segments).collect();
+        let resume = job_progress.under_way(&self.segments);
+        let (epoch, rounds) = (job_progress.epoch, job_progress.rounds.clone());
+        let mut boarded =
+            RingJob { epoch, needs, rounds, resume, given: Vec::new(), served: self.numbers, waits: false };
         boarded.turn_epoch(&self.segments);
         self.jobs.insert(job, boarded);
     }
@@ -201,30 +202,31 @@ impl<T: Clone> Ring<T> {
 
     fn give_to(&mut self, id: JobId) -> Option<Ordered> {
         let job = &self.jobs[&id];
-        if let Some((portion, received)) = job.resume {
-            let same = self.live.iter().find(|(_, live)| live.portion == portion && live.skipped <= received);
+        if let Some((segment_round, received)) = job.resume {
+            let same =
+                self.live.iter().find(|(_, live)| live.segment_round == segment_round && live.skipped <= received);
             let number = same.map(|(number, _)| *number);
-            let ordered = if number.is_none() { Some(self.order(id, portion, received)?) } else { None };
+            let ordered = if number.is_none() { Some(self.order(id, segment_round, received)?) } else { None };
             let number = number.or(ordered.map(|ordered| ordered.number))?;
             self.assign(id, number);
             return ordered;
         }
         let is_new = |live: &Live<T>| {
-            let Portion { segment, round } = live.portion;
+            let SegmentRound { segment, round } = live.segment_round;
             live.skipped == 0
                 && !live.wanted.contains(&id)
                 && job.needs.contains(&segment)
                 && round > job.rounds[segment as usize]
         };
-        let is_short = |live: &Live<T>| !self.segments.is_full(live.portion.segment);
+        let is_short = |live: &Live<T>| !self.segments.is_full(live.segment_round.segment);
         let newest = self.live.iter().rev().filter(|(_, live)| is_new(live)).min_by_key(|(_, live)| is_short(live));
         if let Some((&number, _)) = newest {
             self.assign(id, number);
             return None;
         }
         let segment = self.most_needed(id)?;
-        let portion = Portion { segment, round: self.rounds[segment as usize] + 1 };
-        let ordered = self.order(id, portion, 0)?;
+        let segment_round = SegmentRound { segment, round: self.rounds[segment as usize] + 1 };
+        let ordered = self.order(id, segment_round, 0)?;
         self.assign(id, ordered.number);
         Some(ordered)
     }
@@ -243,7 +245,7 @@ impl<T: Clone> Ring<T> {
     }
 
     /// Makes room for a portion and books that it is to be produced.
-    fn order(&mut self, job: JobId, portion: Portion, skipped: u64) -> Option<Ordered> {
+    fn order(&mut self, job: JobId, segment_round: SegmentRound, skipped: u64) -> Option<Ordered> {
         self.drop_useless();
         while self.live.len() >= self.limit {
             self.make_room(job)?;
@@ -251,18 +253,19 @@ impl<T: Clone> Ring<T> {
         self.numbers += 1;
         let number = self.numbers;
         let (wanted, leased) = (BTreeSet::new(), BTreeMap::new());
-        self.live.insert(number, Live { portion, skipped, content: None, wanted, leased });
-        let known = &mut self.rounds[portion.segment as usize];
-        *known = (*known).max(portion.round);
-        Some(Ordered { number, portion, skipped })
+        self.live.insert(number, Live { segment_round, skipped, content: None, wanted, leased });
+        let known = &mut self.rounds[segment_round.segment as usize];
+        *known = (*known).max(segment_round.round);
+        Some(Ordered { number, segment_round, skipped })
     }
 
     /// Lets segments go that all jobs have had, but for the newest few: memory that is used again costs less than new memory.
     fn drop_useless(&mut self) {
-        let is_had =
-            |Portion { segment, round }: Portion| self.jobs.values().all(|job| round <= job.rounds[segment as usize]);
+        let is_had = |SegmentRound { segment, round }: SegmentRound| {
+            self.jobs.values().all(|job| round <= job.rounds[segment as usize])
+        };
         let is_useless = |live: &Live<T>| {
-            live.content.is_some() && live.leased.is_empty() && live.wanted.is_empty() && is_had(live.portion)
+            live.content.is_some() && live.leased.is_empty() && live.wanted.is_empty() && is_had(live.segment_round)
         };
         let useless = self.live.iter().rev().filter(|(_, live)| is_useless(live)).skip(SPARE);
         let useless: Vec<u64> = useless.map(|(number, _)| *number).collect();
@@ -294,7 +297,7 @@ impl<T: Clone> Ring<T> {
         let number = *unwanted.or_else(unread)?.0;
         let gone = self.live.remove(&number)?;
         for wanting in gone.wanted {
-            self.take_back(wanting, number, gone.portion.segment);
+            self.take_back(wanting, number, gone.segment_round.segment);
         }
         Some(())
     }
@@ -313,7 +316,7 @@ impl<T: Clone> Ring<T> {
             let Some(live) = self.live.get_mut(&given.number) else { continue };
             live.wanted.remove(&id);
             if given.epoch == taken.epoch {
-                job.needs.insert(live.portion.segment);
+                job.needs.insert(live.segment_round.segment);
             }
         }
         match taken.resume {
@@ -329,7 +332,7 @@ impl<T: Clone> Ring<T> {
         live.wanted.insert(id);
         job.served = self.numbers;
         job.given.push(Given { number, epoch: job.epoch, resume: job.resume.take() });
-        let Portion { segment, round } = live.portion;
+        let SegmentRound { segment, round } = live.segment_round;
         job.needs.remove(&segment);
         // What it gets in the next epoch is newer than what it is given in this one.
         let had = &mut job.rounds[segment as usize];
@@ -369,8 +372,8 @@ impl<T: Clone> Ring<T> {
         let live = self.live.get_mut(&number)?;
         live.wanted.remove(&id);
         *live.leased.entry(id).or_default() += 1;
-        let Live { portion, skipped, .. } = *live;
-        Some(Leased { number, epoch, portion, skipped, can_be_kept, content: live.content.clone()? })
+        let Live { segment_round, skipped, .. } = *live;
+        Some(Leased { number, epoch, segment_round, skipped, can_be_kept, content: live.content.clone()? })
     }
 
     /// A job has read a segment, and holds nothing of it any more.
@@ -385,7 +388,7 @@ impl<T: Clone> Ring<T> {
     }
 }
 
-impl Job {
+impl RingJob {
     /// Begins the next epoch if nothing of this one is left to be given.
     fn turn_epoch(&mut self, segments: &Segments) {
         if self.needs.is_empty() && self.resume.is_none() {

@@ -17,12 +17,12 @@ use parking_lot::{Condvar, Mutex};
 
 use super::pace::JobPace;
 use super::ring::Ring;
-use super::{BadSlot, Content, JobId, Leased, Making};
+use super::{BadSlot, JobId, Leased, Provenance, SegmentContent};
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::metrics::{Phase, Snapshot, StallMeter};
-use crate::run::{Delivery, Lasting, Run, Stretch, keep_costs, lasting_for};
-use crate::state::Ride;
+use crate::run::{Delivery, PositionRange, Run, RunContext, context_for, keep_costs};
+use crate::state::JobProgress;
 use crate::supply::{Supply, supply_for};
 
 /// How long the thread that takes what is finished waits before it looks whether it should end.
@@ -56,9 +56,9 @@ struct Inner {
     limit: usize,
     run: Run,
     supply: Arc<dyn Supply>,
-    lasting: Lasting,
+    context: RunContext,
     machine: Machine,
-    state: Mutex<State>,
+    state: Mutex<CarouselState>,
     changed: Condvar,
     /// Held from the ring's decision until the engine is asked, so that segments are finished in the order that they are noted.
     asking: Mutex<()>,
@@ -69,8 +69,8 @@ struct Inner {
 }
 
 #[derive(Debug)]
-struct State {
-    ring: Ring<Content>,
+struct CarouselState {
+    ring: Ring<SegmentContent>,
     /// What the engine was asked for, in order, and when.
     asked: VecDeque<(u64, Instant)>,
     /// How fast jobs read.
@@ -98,12 +98,12 @@ impl Carousel {
             Memory::Shared => Pool::shared(layout, limit),
         };
         let supply = supply_for(&plan, machine);
-        let mut lasting = lasting_for(&plan, &supply, machine);
+        let mut context = context_for(&plan, &supply, machine);
         // Two segments are under way at once, beside what samples in preparation take.
-        let budget = lasting.budget.limit().saturating_add(FEWEST * slab_bytes).saturating_mul(4) / 3;
-        lasting.budget = Budget::asked(budget, machine.memory_bytes);
-        let run = Run::on_demand(Arc::clone(&plan), Arc::clone(&supply), pool, lasting.clone())?;
-        let state = State {
+        let budget = context.budget.limit().saturating_add(FEWEST * slab_bytes).saturating_mul(4) / 3;
+        context.budget = Budget::asked(budget, machine.memory_bytes);
+        let run = Run::on_demand(Arc::clone(&plan), Arc::clone(&supply), pool, context.clone())?;
+        let state = CarouselState {
             ring: Ring::new(segments.clone(), limit),
             asked: VecDeque::new(),
             paces: BTreeMap::new(),
@@ -116,7 +116,7 @@ impl Carousel {
             limit,
             run,
             supply,
-            lasting,
+            context,
             machine: machine.clone(),
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -142,11 +142,11 @@ impl Carousel {
     }
 
     /// Lets a job on; an error if others hold so much for some seconds that there is no room for what it would read.
-    pub fn board(&self, ride: &Ride) -> Result<JobId, Error> {
+    pub fn board(&self, job_progress: &JobProgress) -> Result<JobId, Error> {
         let (deadline, mut seen) = (Instant::now() + BOARDING, 0);
         let boarded = loop {
             let has_room = self.inner.state.lock().ring.has_room_for_job();
-            let board = |ring: &mut Ring<Content>| ring.has_room_for_job().then(|| ring.board(ride));
+            let board = |ring: &mut Ring<SegmentContent>| ring.has_room_for_job().then(|| ring.board(job_progress));
             let boarded = if has_room { self.inner.change(board) } else { None };
             let left = deadline.saturating_duration_since(Instant::now());
             if boarded.is_some() || left.is_zero() {
@@ -160,8 +160,8 @@ impl Carousel {
     }
 
     /// Lets a job go on from somewhere else.
-    pub fn change(&self, job: JobId, ride: &Ride) {
-        self.inner.change(|ring| ring.change(job, ride));
+    pub fn change(&self, job: JobId, job_progress: &JobProgress) {
+        self.inner.change(|ring| ring.change(job, job_progress));
     }
 
     /// Lets a job off, with all that it has leased.
@@ -180,7 +180,7 @@ impl Carousel {
     }
 
     /// Waits up to `timeout` for the next segment of a job.
-    pub fn lease_within(&self, job: JobId, timeout: Duration) -> Result<Option<Leased<Content>>, Arc<Error>> {
+    pub fn lease_within(&self, job: JobId, timeout: Duration) -> Result<Option<Leased<SegmentContent>>, Arc<Error>> {
         let inner = &*self.inner;
         let deadline = Instant::now() + timeout;
         let mut state = inner.state.lock();
@@ -208,7 +208,7 @@ impl Carousel {
             inner.changed.wait_for(&mut state, left);
         };
         drop(state);
-        let positions = inner.segments.positions(leased.portion.segment);
+        let positions = inner.segments.positions(leased.segment_round.segment);
         inner.leased_samples.fetch_add(positions.end - positions.start - leased.skipped, Ordering::Relaxed);
         inner.ask();
         Ok(Some(leased))
@@ -217,7 +217,7 @@ impl Carousel {
     /// Waits up to `timeout` for a change since the one with this number; gives the number of the last.
     pub fn wait_change(&self, seen: u64, timeout: Duration) -> u64 {
         let inner = &*self.inner;
-        let is_old = |state: &mut State| state.changes == seen;
+        let is_old = |state: &mut CarouselState| state.changes == seen;
         let mut state = inner.state.lock();
         inner.changed.wait_while_for(&mut state, is_old, timeout);
         state.changes
@@ -241,7 +241,7 @@ impl Carousel {
     /// What was done so far, in numbers.
     pub fn snapshot(&self) -> CarouselSnapshot {
         let inner = &*self.inner;
-        let Lasting { metrics, budget, .. } = &inner.lasting;
+        let RunContext { metrics, budget, .. } = &inner.context;
         let mut engine = Snapshot::new(metrics, inner.run.workers(), inner.run.queue(), budget.snapshot());
         // Who takes segments from the engine waits whenever nobody needs one; what counts is how long jobs do.
         engine.stall_seconds = inner.stalls.seconds();
@@ -300,7 +300,7 @@ impl Drop for Carousel {
     }
 }
 
-impl State {
+impl CarouselState {
     /// When the first job will wait for something that is being produced.
     fn due(&self, now: Instant) -> Option<Instant> {
         let due = |(job, before)| self.paces.get(&job).map_or(now, |pace| pace.due(before, now));
@@ -310,7 +310,7 @@ impl State {
 
 impl Inner {
     /// Changes the ring, and does what follows from it.
-    fn change<R>(&self, change: impl FnOnce(&mut Ring<Content>) -> R) -> R {
+    fn change<R>(&self, change: impl FnOnce(&mut Ring<SegmentContent>) -> R) -> R {
         let result = change(&mut self.state.lock().ring);
         self.ask();
         result
@@ -328,9 +328,9 @@ impl Inner {
         }
         drop(state);
         for ordered in ordered {
-            let positions = self.segments.positions(ordered.portion.segment);
+            let positions = self.segments.positions(ordered.segment_round.segment);
             let positions = positions.start + ordered.skipped..positions.end;
-            self.run.ask(Stretch { epoch: Epoch(ordered.portion.round), positions });
+            self.run.ask(PositionRange { epoch: Epoch(ordered.segment_round.round), positions });
         }
         drop(asking);
         self.tell();
@@ -374,7 +374,7 @@ impl Inner {
         let produced = self.produced_samples.fetch_add(samples, Ordering::Relaxed);
         let mut state = self.state.lock();
         if let Some((number, asked)) = state.asked.pop_front() {
-            state.ring.publish(number, Content { slab, bad, making: Making { asked, phase } });
+            state.ring.publish(number, SegmentContent { slab, bad, provenance: Provenance { asked, phase } });
         }
         drop(state);
         // Publishing makes room for nobody, but what was unread may give way now.
@@ -386,6 +386,6 @@ impl Inner {
     }
 
     fn keep_costs(&self) {
-        keep_costs(&self.plan, &self.lasting.costs, &self.machine);
+        keep_costs(&self.plan, &self.context.costs, &self.machine);
     }
 }

@@ -1,7 +1,7 @@
 //! Keeps the order of a stream whose order is decided while the plan runs: in a log, and counted up for a report.
 
 use feedline_data::cost::Costs;
-use feedline_data::op::Effort;
+use feedline_data::op::WorkHint;
 use feedline_data::plan::{ArrivalLog, ArrivedBatch, Plan};
 use feedline_order::{Epoch, OrderReport, SLOW, ShareIndex, Tally, Turn};
 use parking_lot::Mutex;
@@ -48,7 +48,7 @@ impl ArrivalBook {
         let slow_above = costs.spread().mean * SLOW;
         for (turn, &index) in (before.next_turn(plan).0..).zip(indices) {
             let wanted = plan.wanted(before.epoch, &visits, share.place(index).position);
-            book.tally.add(Turn(turn), index, costs.predict(plan, wanted, Effort::Usual) > slow_above);
+            book.tally.add(Turn(turn), index, costs.predict(plan, wanted, WorkHint::Usual) > slow_above);
         }
         Ok(())
     }

@@ -10,7 +10,7 @@
 use std::any::Any;
 use std::sync::{Arc, Weak};
 
-use feedline_data::batch::{BatchField, FieldData, FieldForm, Loose};
+use feedline_data::batch::{BatchField, FieldData, FieldForm, Unslotted};
 use feedline_data::plan::{INDEX_FIELD, KEY_FIELD, Plan};
 use feedline_memory::{OpenSlab, Pool, SlotWriter, Span};
 use feedline_order::{SampleId, Segments};
@@ -18,7 +18,7 @@ use feedline_order::{SampleId, Segments};
 use super::feed::Segment;
 use crate::carousel::BadSlot;
 use crate::error::Error;
-use crate::state::Portion;
+use crate::state::SegmentRound;
 
 /// Segments that a job may hold arrays over besides the one that it reads.
 const MOST_PINNED: usize = 2;
@@ -43,7 +43,7 @@ pub(super) struct Cutter {
 #[derive(Debug)]
 pub(super) struct Cutting {
     pub fields: Vec<BatchField>,
-    pub begun: Vec<Portion>,
+    pub begun: Vec<SegmentRound>,
     pub bad: Vec<BadSlot>,
 }
 
@@ -54,7 +54,7 @@ struct Copied {
     writer: SlotWriter,
     slab: OpenSlab,
     ids: Vec<u64>,
-    begun: Vec<Portion>,
+    begun: Vec<SegmentRound>,
     bad: Vec<BadSlot>,
 }
 
@@ -82,7 +82,7 @@ impl Cutter {
     /// Samples of the segment that is held which are not used.
     fn left(&self) -> usize {
         self.held.as_ref().map_or(0, |(segment, used)| {
-            let positions = self.segments.positions(segment.portion.segment);
+            let positions = self.segments.positions(segment.segment_round.segment);
             (positions.end - positions.start - used) as usize
         })
     }
@@ -115,10 +115,10 @@ impl Cutter {
     }
 
     /// The next samples of the segment: its slots, what it begins, and what is bad in it, counted from slot `first` of the batch.
-    fn next(&self, samples: usize, first: usize) -> (usize, Option<Portion>, Vec<BadSlot>) {
+    fn next(&self, samples: usize, first: usize) -> (usize, Option<SegmentRound>, Vec<BadSlot>) {
         let (segment, used) = self.held.as_ref().expect("samples are taken where there are some");
         let slot = (used - segment.skipped) as usize;
-        let begins = (*used == 0).then_some(segment.portion);
+        let begins = (*used == 0).then_some(segment.segment_round);
         let bad = segment.bad.iter().filter(|bad| (slot..slot + samples).contains(&bad.slot));
         let bad = bad.map(|one| BadSlot { slot: first + one.slot - slot, ..one.clone() }).collect();
         (slot, begins, bad)
@@ -201,7 +201,7 @@ impl Cutter {
     }
 
     fn fields(&self, len: usize, ids: &[u64], span: impl Fn(&str, usize) -> Span) -> Vec<BatchField> {
-        let key = |id: &u64| Loose::Text(self.plan.source().key(SampleId(*id)).into_owned());
+        let key = |id: &u64| Unslotted::Text(self.plan.source().key(SampleId(*id)).into_owned());
         let field = |(name, form): &(Arc<str>, FieldForm)| {
             let data = match form {
                 FieldForm::Region { region, dtype, shape } => {

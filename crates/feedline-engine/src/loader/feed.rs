@@ -9,21 +9,21 @@ use std::time::Duration;
 use feedline_memory::{Slab, Span, View};
 use feedline_order::Epoch;
 
-use crate::carousel::{BadSlot, Carousel, Content, JobId, Leased};
+use crate::carousel::{BadSlot, Carousel, JobId, Leased, SegmentContent};
 use crate::error::Error;
-use crate::state::{Portion, Ride};
+use crate::state::{JobProgress, SegmentRound};
 
 /// Gives a job its segments.
 pub trait Feed: Send + Sync + Debug {
     /// Goes on from where a ride stands; what was given before is not meant any more.
-    fn change(&self, ride: &Ride) -> Result<(), Error>;
+    fn change(&self, job_progress: &JobProgress) -> Result<(), Error>;
 
     /// Waits up to `timeout` for the next segment.
     fn next_within(&self, timeout: Duration) -> Result<Option<Segment>, Error>;
 }
 
 /// Gives a feed that goes on from where a ride stands.
-pub type Connect = Box<dyn Fn(&Ride) -> Result<Arc<dyn Feed>, Error> + Send + Sync>;
+pub type Connect = Box<dyn Fn(&JobProgress) -> Result<Arc<dyn Feed>, Error> + Send + Sync>;
 
 /// A segment that a job may read for as long as it keeps the lease.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub struct Segment {
     /// The epoch of the job that it belongs to.
     pub epoch: Epoch,
     /// What it is.
-    pub portion: Portion,
+    pub segment_round: SegmentRound,
     /// Samples at its beginning that are not there.
     pub skipped: u64,
     /// Whether batches may be views of it, which keep it for as long as the user does.
@@ -73,8 +73,8 @@ pub struct LocalFeed {
 
 impl LocalFeed {
     /// Boards a carousel.
-    pub fn board(carousel: &Arc<Carousel>, ride: &Ride) -> Result<Self, Error> {
-        Ok(Self { carousel: Arc::clone(carousel), job: carousel.board(ride)? })
+    pub fn board(carousel: &Arc<Carousel>, job_progress: &JobProgress) -> Result<Self, Error> {
+        Ok(Self { carousel: Arc::clone(carousel), job: carousel.board(job_progress)? })
     }
 }
 
@@ -94,17 +94,17 @@ impl Drop for Lease {
 }
 
 impl Feed for LocalFeed {
-    fn change(&self, ride: &Ride) -> Result<(), Error> {
-        self.carousel.change(self.job, ride);
+    fn change(&self, job_progress: &JobProgress) -> Result<(), Error> {
+        self.carousel.change(self.job, job_progress);
         Ok(())
     }
 
     fn next_within(&self, timeout: Duration) -> Result<Option<Segment>, Error> {
         let leased = self.carousel.lease_within(self.job, timeout).map_err(Error::Carousel)?;
-        Ok(leased.map(|Leased { number, epoch, portion, skipped, can_be_kept, content }| {
-            let Content { slab, bad, .. } = content;
+        Ok(leased.map(|Leased { number, epoch, segment_round, skipped, can_be_kept, content }| {
+            let SegmentContent { slab, bad, .. } = content;
             let lease = Arc::new(Lease { carousel: Arc::downgrade(&self.carousel), job: self.job, number });
-            Segment { epoch, portion, skipped, can_be_kept, memory: SegmentMemory::Slab(slab), bad, lease }
+            Segment { epoch, segment_round, skipped, can_be_kept, memory: SegmentMemory::Slab(slab), bad, lease }
         }))
     }
 }

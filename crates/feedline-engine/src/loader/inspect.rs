@@ -4,13 +4,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use feedline_data::cost::CostFile;
-use feedline_data::op::Effort;
+use feedline_data::op::WorkHint;
 use feedline_order::{Epoch, Occurrence, OrderReport, Ordinal, SampleRequest};
 
 use super::Loader;
 use crate::metrics::{Snapshot, Timeline};
 use crate::offload::OffloadReport;
-use crate::run::Lasting;
+use crate::run::RunContext;
 
 impl Loader {
     /// What a storage server does for it, and why, where samples come from one.
@@ -27,7 +27,7 @@ impl Loader {
             None => 0,
         };
         let workers = run.map_or_else(unstarted, |run| run.workers());
-        let Lasting { metrics, budget, .. } = &self.lasting;
+        let RunContext { metrics, budget, .. } = &self.context;
         let reservoir = self.supply.as_ref().and_then(|supply| supply.reservoir());
         Snapshot { reservoir, ..Snapshot::new(metrics, workers, queue, budget.snapshot()) }
     }
@@ -36,34 +36,34 @@ impl Loader {
     pub fn costs(&self) -> Vec<Duration> {
         let (epoch, source) = (self.upcoming_epoch(), self.plan.source());
         let wanted = |ordinal| SampleRequest { id: source.id_at(ordinal), epoch, occurrence: Occurrence(0) };
-        let effort = |wanted| self.supply.as_ref().map_or(Effort::Usual, |supply| supply.effort(wanted));
-        let predict = |wanted| self.lasting.costs.predict(&*self.plan, wanted, effort(wanted));
+        let work_hint = |wanted| self.supply.as_ref().map_or(WorkHint::Usual, |supply| supply.work_hint(wanted));
+        let predict = |wanted| self.context.costs.predict(&*self.plan, wanted, work_hint(wanted));
         (0..source.len()).map(Ordinal).map(|ordinal| predict(wanted(ordinal))).collect()
     }
 
     /// Notes what each sample of an epoch takes.
     pub fn watch_costs(&self, epoch: Epoch) {
-        self.lasting.costs.watch(&*self.plan, epoch);
+        self.context.costs.watch(&*self.plan, epoch);
     }
 
     /// What the samples of that epoch took, in the source's order, as far as they were prepared.
     pub fn watched_costs(&self) -> Vec<Option<Duration>> {
-        self.lasting.costs.watched(&*self.plan)
+        self.context.costs.watched(&*self.plan)
     }
 
     /// Begins to keep the life of up to `most_samples` samples and of their batches; gives when it began.
     pub fn start_timeline(&self, most_samples: usize) -> Instant {
-        self.lasting.metrics.recorder.start(most_samples)
+        self.context.metrics.recorder.start(most_samples)
     }
 
     /// Ends that, and gives what was kept.
     pub fn stop_timeline(&self) -> Option<Timeline> {
-        self.lasting.metrics.recorder.stop()
+        self.context.metrics.recorder.stop()
     }
 
     /// Writes what samples cost to a file, by which a planned order can be made.
     pub fn save_costs(&self, path: &Path) -> std::io::Result<()> {
-        CostFile::at(path).write(&self.lasting.costs, &*self.plan)
+        CostFile::at(path).write(&self.context.costs, &*self.plan)
     }
 
     /// What the order of delivery changes; nothing in strict order. In planned order: in `epoch`, by default the one that the next

@@ -18,7 +18,7 @@ use super::feed::Feed;
 use crate::error::Error;
 use crate::metrics::{Metrics, Phase, QueueSnapshot, Substitute};
 use crate::run::Stuck;
-use crate::state::{Received, Ride, SharedRide};
+use crate::state::{JobProgress, Received, SharedJobProgress};
 
 /// Cuts a job's batches out of the segments of a feed.
 #[derive(Debug)]
@@ -26,14 +26,14 @@ pub(super) struct Rider {
     plan: Arc<Plan>,
     metrics: Arc<Metrics>,
     feed: Arc<dyn Feed>,
-    progress: Mutex<Progress>,
+    progress: Mutex<RiderState>,
     /// Held while somebody waits for a segment, and while the place in the stream changes.
     turn: Mutex<()>,
 }
 
 #[derive(Debug)]
-struct Progress {
-    ride: SharedRide,
+struct RiderState {
+    job_progress: SharedJobProgress,
     cutter: Cutter,
     /// How long the consumer has waited for the next batch.
     waited: Duration,
@@ -50,8 +50,8 @@ impl Rider {
         received: &Received,
         metrics: &Arc<Metrics>,
     ) -> Self {
-        let progress = Progress {
-            ride: received.ride().clone(),
+        let progress = RiderState {
+            job_progress: received.job_progress().clone(),
             cutter: Cutter::new(plan, Arc::clone(production)),
             waited: Duration::ZERO,
             stuck: None,
@@ -62,15 +62,15 @@ impl Rider {
     }
 
     /// Samples of the next batch; none at the end of the epoch.
-    fn batch_len(&self, ride: &Ride) -> usize {
+    fn batch_len(&self, job_progress: &JobProgress) -> usize {
         let batch_size = self.plan.settings().batch_size as u64;
-        let left = self.plan.segments().samples() - ride.received;
+        let left = self.plan.segments().samples() - job_progress.received;
         let len = left.min(batch_size);
         if self.plan.settings().drop_last && len < batch_size { 0 } else { len as usize }
     }
 
     /// An error if the next batch cannot be had any more.
-    fn check(&self, progress: &Progress) -> Result<(), Error> {
+    fn check(&self, progress: &RiderState) -> Result<(), Error> {
         match &progress.stuck {
             _ if progress.is_closed => Err(Error::Closed),
             Some(stuck) => Err(stuck.error(&self.plan)),
@@ -79,13 +79,13 @@ impl Rider {
     }
 
     /// Why a batch with these substitutes is not delivered, if it is not.
-    fn stuck(&self, ride: &Ride, substitutes: &[Substitute]) -> Option<Stuck> {
-        let replaced = ride.substituted + substitutes.len() as u64;
+    fn stuck(&self, job_progress: &JobProgress, substitutes: &[Substitute]) -> Option<Stuck> {
+        let replaced = job_progress.substituted + substitutes.len() as u64;
         let first = substitutes.first().filter(|_| replaced > self.plan.substitutes_allowed())?;
         let source = Arc::clone(&first.failure);
         Some(match self.plan.settings().on_error {
             OnError::Raise => Stuck::Failure(source),
-            OnError::Skip { .. } => Stuck::TooMany { replaced, epoch: ride.epoch, source },
+            OnError::Skip { .. } => Stuck::TooMany { replaced, epoch: job_progress.epoch, source },
         })
     }
 }
@@ -97,7 +97,7 @@ impl Deliverer for Rider {
         loop {
             let mut progress = self.progress.lock();
             self.check(&progress)?;
-            let len = self.batch_len(&progress.ride.lock());
+            let len = self.batch_len(&progress.job_progress.lock());
             if progress.cutter.has(len)? {
                 return Ok(true);
             }
@@ -107,12 +107,14 @@ impl Deliverer for Rider {
             let mut progress = self.progress.lock();
             progress.waited += began.elapsed();
             let Some(segment) = next? else { return Ok(false) };
-            let ride = progress.ride.lock();
+            let job_progress = progress.job_progress.lock();
             // What is left of an epoch that was ended early is given back.
-            if segment.epoch == ride.epoch {
-                let under_way = ride.under_way(self.plan.segments());
-                let received = under_way.filter(|(portion, _)| *portion == segment.portion).map_or(0, |(_, n)| n);
-                drop(ride);
+            if segment.epoch == job_progress.epoch {
+                let under_way = job_progress.under_way(self.plan.segments());
+                let received = under_way
+                    .filter(|(segment_round, _)| *segment_round == segment.segment_round)
+                    .map_or(0, |(_, n)| n);
+                drop(job_progress);
                 progress.cutter.add(segment, received);
             }
         }
@@ -121,47 +123,47 @@ impl Deliverer for Rider {
     fn take(&self) -> Result<Option<Delivered>, Error> {
         let mut progress = self.progress.lock();
         self.check(&progress)?;
-        let shared = progress.ride.clone();
-        let mut ride = shared.lock();
-        let len = self.batch_len(&ride);
+        let shared = progress.job_progress.clone();
+        let mut job_progress = shared.lock();
+        let len = self.batch_len(&job_progress);
         if !progress.cutter.has(len)? {
             return Ok(None);
         }
-        let number = ride.received / self.plan.settings().batch_size as u64;
+        let number = job_progress.received / self.plan.settings().batch_size as u64;
         let Cutting { fields, begun, bad } = progress.cutter.cut(len)?;
-        let batch = Batch { epoch: ride.epoch, number, len, fields };
+        let batch = Batch { epoch: job_progress.epoch, number, len, fields };
         let substitutes: Vec<Substitute> = bad.into_iter().map(|bad| bad.substitute).collect();
-        if let Some(stuck) = self.stuck(&ride, &substitutes) {
+        if let Some(stuck) = self.stuck(&job_progress, &substitutes) {
             let error = stuck.error(&self.plan);
             progress.stuck = Some(stuck);
             return Err(error);
         }
-        for portion in begun {
-            ride.begin(portion);
+        for segment_round in begun {
+            job_progress.begin(segment_round);
         }
-        ride.substituted += substitutes.len() as u64;
-        ride.received += len as u64;
-        if self.batch_len(&ride) == 0 {
-            let next = Epoch(ride.epoch.0 + 1);
-            ride.jump(next);
+        job_progress.substituted += substitutes.len() as u64;
+        job_progress.received += len as u64;
+        if self.batch_len(&job_progress) == 0 {
+            let next = Epoch(job_progress.epoch.0 + 1);
+            job_progress.jump(next);
             // What fills no batch is dropped.
             progress.cutter.clear();
         }
-        drop(ride);
+        drop(job_progress);
         let cause = if number == 0 { Phase::Start } else { Phase::Prepare };
         self.metrics.stalls.add(cause, std::mem::take(&mut progress.waited));
         self.metrics.add_substitutes(&substitutes);
         self.metrics.add_batch(&batch);
-        Ok(Some(Delivered { batch, after: Received::Ride(shared), arrived: None }))
+        Ok(Some(Delivered { batch, after: Received::JobProgress(shared), arrived: None }))
     }
 
     fn seek(&self, received: &Received) {
         let _turn = self.turn.lock();
         let mut progress = self.progress.lock();
-        (progress.ride, progress.stuck) = (received.ride().clone(), None);
+        (progress.job_progress, progress.stuck) = (received.job_progress().clone(), None);
         progress.cutter.clear();
         // A node that is gone is found out by the next wait.
-        self.feed.change(&progress.ride.lock()).unwrap_or_default();
+        self.feed.change(&progress.job_progress.lock()).unwrap_or_default();
     }
 
     fn queue(&self) -> QueueSnapshot {

@@ -22,7 +22,7 @@ use super::progress::{Iteration, Next, Progress, Stage};
 use super::rider::Rider;
 use crate::error::Error;
 use crate::machine::Machine;
-use crate::run::{Lasting, Run, keep_costs, lasting_for};
+use crate::run::{Run, RunContext, context_for, keep_costs};
 use crate::state::{Received, SavedState};
 use crate::supply::{Supply, supply_for};
 
@@ -31,7 +31,7 @@ pub struct Loader {
     pub(super) plan: Arc<Plan>,
     /// What a run of this process prepares from; none if samples come from segments that are shared.
     pub(super) supply: Option<Arc<dyn Supply>>,
-    pub(super) lasting: Lasting,
+    pub(super) context: RunContext,
     pub(super) machine: Machine,
     node: Option<Node>,
     /// Prepares batches in this process.
@@ -76,13 +76,13 @@ impl Loader {
 
     /// A stream of `plan` whose samples come from `supply`.
     pub fn with_supply(plan: Arc<Plan>, supply: Arc<dyn Supply>, machine: &Machine) -> Self {
-        let lasting = lasting_for(&plan, &supply, machine);
-        let (run_plan, run_supply, run_lasting) = (Arc::clone(&plan), Arc::clone(&supply), lasting.clone());
+        let context = context_for(&plan, &supply, machine);
+        let (run_plan, run_supply, run_lasting) = (Arc::clone(&plan), Arc::clone(&supply), context.clone());
         let own: Open = Box::new(move |received, _| {
             let (plan, supply) = (Arc::clone(&run_plan), Arc::clone(&run_supply));
             Ok(Arc::new(Run::start(plan, supply, received.cursor().clone(), None, run_lasting.clone())?))
         });
-        let mut loader = Self::of(plan, lasting, machine.clone(), Received::nothing());
+        let mut loader = Self::of(plan, context, machine.clone(), Received::nothing());
         (loader.supply, loader.own) = (Some(supply), Some(own));
         loader
     }
@@ -95,19 +95,19 @@ impl Loader {
         let riding = |connect: Connect| -> Open {
             let (plan, production) = (Arc::clone(plan), Arc::clone(&production));
             Box::new(move |received, metrics| {
-                let ride = received.ride().lock().clone();
-                Ok(Arc::new(Rider::new(&plan, &production, connect(&ride)?, received, metrics)))
+                let job_progress = received.job_progress().lock().clone();
+                Ok(Arc::new(Rider::new(&plan, &production, connect(&job_progress)?, received, metrics)))
             })
         };
         let node = Some(Node { open: riding(connect), continues: fallback.is_some() });
         let own = fallback.map(riding);
         let received = Received::nothing_shared(plan);
-        let mut loader = Self::of(Arc::clone(plan), Lasting::of_receiver(plan), Machine::default(), received);
+        let mut loader = Self::of(Arc::clone(plan), RunContext::of_receiver(plan), Machine::default(), received);
         (loader.node, loader.own) = (node, own);
         Ok(loader)
     }
 
-    fn of(plan: Arc<Plan>, lasting: Lasting, machine: Machine, received: Received) -> Self {
+    fn of(plan: Arc<Plan>, context: RunContext, machine: Machine, received: Received) -> Self {
         let progress = Progress {
             run: None,
             has_lost_node: false,
@@ -120,7 +120,7 @@ impl Loader {
         };
         Self {
             supply: None,
-            lasting,
+            context,
             machine,
             node: None,
             own: None,
@@ -190,7 +190,7 @@ impl Loader {
             Err(error) => return self.book_stuck(iteration, error).map(|()| Next::NotYet),
         };
         if let Some((arrivals, (before, indices))) = self.arrivals.as_ref().zip(delivery.arrived.as_ref())
-            && let Err(error) = arrivals.book(before, indices, &self.plan, &self.lasting.costs)
+            && let Err(error) = arrivals.book(before, indices, &self.plan, &self.context.costs)
         {
             // The batch counts as not delivered, so the next run prepares it again.
             let failed = self.lock().run.take();
@@ -206,7 +206,7 @@ impl Loader {
         }
         drop(progress);
         if is_last {
-            keep_costs(&self.plan, &self.lasting.costs, &self.machine);
+            keep_costs(&self.plan, &self.context.costs, &self.machine);
         }
         Ok(Next::Batch(Box::new(delivery.batch)))
     }
@@ -277,7 +277,7 @@ impl Loader {
         if let Some(run) = run {
             run.close();
         }
-        keep_costs(&self.plan, &self.lasting.costs, &self.machine);
+        keep_costs(&self.plan, &self.context.costs, &self.machine);
     }
 
     /// Notes that the next batch could not be delivered; no error if a run of this process will try it again.
@@ -328,7 +328,7 @@ impl Loader {
             Some(node) => {
                 let received = progress.received.clone();
                 drop(progress);
-                let opened = (node.open)(&received, &self.lasting.metrics);
+                let opened = (node.open)(&received, &self.context.metrics);
                 progress = self.lock();
                 // Somebody may have gone elsewhere meanwhile.
                 progress.check(iteration)?;
@@ -356,7 +356,7 @@ impl Loader {
     /// A deliverer of this process.
     fn start(&self, progress: &Progress) -> Result<Arc<dyn Deliverer>, Error> {
         let own = self.own.as_ref().expect("a stream without a node prepares its batches itself");
-        own(&progress.received, &self.lasting.metrics)
+        own(&progress.received, &self.context.metrics)
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Progress> {

@@ -27,11 +27,11 @@ const LEAST: u32 = CORE / 20;
 pub struct Cores {
     limit: u32,
     began: Instant,
-    state: Mutex<State>,
+    state: Mutex<CoresState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CoresState {
     busy: u32,
     waiting: BTreeMap<Turn, Arc<Waiter>>,
     came: u64,
@@ -59,7 +59,7 @@ struct Waiter {
 
 /// A run's place at the cores.
 #[derive(Debug)]
-pub struct Standing {
+pub struct CoreClaim {
     cores: Arc<Cores>,
     /// When its consumer will wait if nothing is finished before, in microseconds since the cores were there.
     due: AtomicU64,
@@ -71,7 +71,7 @@ pub struct Standing {
 /// Leave to prepare something, until it is dropped.
 #[derive(Debug)]
 pub struct Permit<'a> {
-    standing: &'a Standing,
+    claim: &'a CoreClaim,
     weight: u32,
     since: Instant,
 }
@@ -84,8 +84,8 @@ impl Cores {
     }
 
     /// A place for a run, which is due at once.
-    pub fn standing(self: &Arc<Self>) -> Standing {
-        Standing {
+    pub fn claim(self: &Arc<Self>) -> CoreClaim {
+        CoreClaim {
             cores: Arc::clone(self),
             due: AtomicU64::new(0),
             weight: AtomicU32::new(CORE),
@@ -116,7 +116,7 @@ fn state_has_room(limit: u32, busy: u32, weight: u32) -> bool {
     busy == 0 || busy + weight <= limit
 }
 
-impl Standing {
+impl CoreClaim {
     /// Says when the run's consumer will wait if nothing is finished before.
     pub fn set_due(&self, due: Instant) {
         let micros = due.saturating_duration_since(self.cores.began).as_micros();
@@ -137,7 +137,7 @@ impl Standing {
             state.busy += weight;
             state.level = self.had_from(state.level);
             drop(state);
-            return Permit { standing: self, weight, since: Instant::now() };
+            return Permit { claim: self, weight, since: Instant::now() };
         }
         let waiter = Arc::new(Waiter { thread: current(), weight, may_go: AtomicBool::new(false) });
         state.came += 1;
@@ -156,7 +156,7 @@ impl Standing {
             }
             break;
         }
-        Permit { standing: self, weight, since: Instant::now() }
+        Permit { claim: self, weight, since: Instant::now() }
     }
 
     /// How urgent it is now, where the last one who went had had `level` of the cores.
@@ -177,8 +177,8 @@ impl Standing {
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
         let had = self.since.elapsed().as_micros() * u128::from(self.weight) / u128::from(CORE);
-        self.standing.had.fetch_add(u64::try_from(had).unwrap_or(u64::MAX), Ordering::Relaxed);
-        self.standing.cores.leave(self.weight);
+        self.claim.had.fetch_add(u64::try_from(had).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.claim.cores.leave(self.weight);
     }
 }
 
@@ -196,16 +196,16 @@ mod tests {
         cores.state.lock().busy
     }
 
-    fn standing_due(cores: &Arc<Cores>, micros: u64) -> Standing {
-        let standing = cores.standing();
-        standing.set_due(cores.began + Duration::from_micros(micros));
-        standing
+    fn standing_due(cores: &Arc<Cores>, micros: u64) -> CoreClaim {
+        let claim = cores.claim();
+        claim.set_due(cores.began + Duration::from_micros(micros));
+        claim
     }
 
     /// Who goes in which order when the only core becomes free, all having asked within the time that they wait.
     fn order(dues: &[u64]) -> Option<Vec<u64>> {
         let cores = Cores::new(1);
-        let first = cores.standing();
+        let first = cores.claim();
         let (went, order) = mpsc::channel();
         let held = first.enter();
         thread::scope(|scope| {
@@ -213,8 +213,8 @@ mod tests {
             for (number, &due) in dues.iter().enumerate() {
                 let (cores, went) = (&cores, went.clone());
                 scope.spawn(move || {
-                    let standing = standing_due(cores, due);
-                    let _permit = standing.enter();
+                    let claim = standing_due(cores, due);
+                    let _permit = claim.enter();
                     went.send(due).unwrap();
                 });
                 while waiting(cores) <= number && began.elapsed() < PATIENCE {
@@ -252,13 +252,13 @@ mod tests {
     #[test]
     fn what_a_run_had_of_the_cores_is_counted() {
         let cores = Cores::new(1);
-        let standing = cores.standing();
-        let permit = standing.enter();
+        let claim = cores.claim();
+        let permit = claim.enter();
         thread::sleep(Duration::from_millis(5));
         drop(permit);
-        let had = standing.had.load(Ordering::Relaxed);
+        let had = claim.had.load(Ordering::Relaxed);
         assert!((4000..60_000_000).contains(&had), "{had} us");
-        drop(cores.standing().enter());
+        drop(cores.claim().enter());
         assert_eq!(cores.state.lock().level, 0, "the level is that of the one who went last, when it began");
     }
 
@@ -278,9 +278,9 @@ mod tests {
     #[test]
     fn threads_that_wait_for_storage_take_little_of_a_core() {
         let cores = Cores::new(1);
-        let standing = cores.standing();
-        standing.set_computing(0.1);
-        let permits: Vec<Permit<'_>> = (0..10).map(|_| standing.enter()).collect();
+        let claim = cores.claim();
+        claim.set_computing(0.1);
+        let permits: Vec<Permit<'_>> = (0..10).map(|_| claim.enter()).collect();
         assert_eq!((busy(&cores), waiting(&cores)), (CORE, 0));
         drop(permits);
         assert_eq!(busy(&cores), 0);
@@ -293,10 +293,10 @@ mod tests {
             for run in 0..8_u64 {
                 let cores = &cores;
                 scope.spawn(move || {
-                    let standing = standing_due(cores, run * 100);
+                    let claim = standing_due(cores, run * 100);
                     for turn in 0..500 {
-                        standing.set_computing(f64::from(turn % 10) / 10.0);
-                        let permit = standing.enter();
+                        claim.set_computing(f64::from(turn % 10) / 10.0);
+                        let permit = claim.enter();
                         thread::yield_now();
                         drop(permit);
                     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use feedline_data::memory::MachineShare;
 use feedline_data::private_files::CacheFolder;
 
-pub use cores::{Cores, Permit, Standing};
+pub use cores::{CoreClaim, Cores, Permit};
 
 use crate::cache::Memories;
 

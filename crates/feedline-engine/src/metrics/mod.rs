@@ -23,7 +23,7 @@ pub(crate) use counter::counts;
 pub use counter::switch;
 pub use loading::{LoadingMeter, LoadingSnapshot};
 pub use meters::{CacheMeter, Metrics, ReadMeter, SeekMeter, Substitute};
-pub use ops::{Look, OpMeter, OpTotals, Tally};
+pub use ops::{OpMeasurement, OpMeter, OpTotals, Tally};
 pub use snapshot::{
     CacheSnapshot, MemorySnapshot, OpSnapshot, QueueSnapshot, ReservoirSnapshot, SeekSnapshot, Snapshot, StoreSnapshot,
     SubstituteSnapshot,
@@ -31,5 +31,5 @@ pub use snapshot::{
 pub use stalls::{Phase, StallMeter};
 pub use threads::{ThreadMeter, ThreadTotals};
 pub(crate) use timeline::DeliveredBatch;
-pub use timeline::{BatchLife, Marks, Preparation, Recorder, SampleLife, Stretch, Timeline};
+pub use timeline::{BatchLife, Marks, Preparation, Recorder, SampleLife, TimeRange, Timeline};
 pub use traffic::{TrafficMeter, TrafficSums};

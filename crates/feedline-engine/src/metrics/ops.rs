@@ -60,7 +60,7 @@ impl OpMeter {
 
 /// What is looked at of one application now and then, because that takes time.
 #[derive(Clone, Copy, Debug)]
-pub struct Look {
+pub struct OpMeasurement {
     /// Processor time.
     pub cpu: Duration,
     /// Bytes of the fields that it left.
@@ -102,12 +102,12 @@ impl Tally {
     }
 
     /// Books one application of an op, which may have been looked at.
-    pub(crate) fn add_op(&mut self, number: usize, busy: Duration, look: Option<Look>) {
+    pub(crate) fn add_op(&mut self, number: usize, busy: Duration, look: Option<OpMeasurement>) {
         let (op, nanos) = (&mut self.ops[number], busy.as_nanos() as u64);
         op.busy_nanos += nanos;
         op.samples += 1;
         self.untold_nanos += nanos;
-        if let Some(Look { cpu, bytes_out }) = look {
+        if let Some(OpMeasurement { cpu, bytes_out }) = look {
             op.looked_at += 1;
             op.looked_at_busy_nanos += nanos;
             op.looked_at_cpu_nanos += cpu.as_nanos() as u64;
@@ -152,7 +152,7 @@ mod tests {
         for _ in 0..2 {
             let mut tally = Tally::new(1);
             tally.add_loading(MS);
-            tally.add_op(0, 4 * MS, Some(Look { cpu: 2 * MS, bytes_out: 7 }));
+            tally.add_op(0, 4 * MS, Some(OpMeasurement { cpu: 2 * MS, bytes_out: 7 }));
             assert!(!tally.is_due());
             tally.add_op(0, 8 * MS, None);
             assert!(tally.is_due());
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!((busy, cpu, bytes_out, samples), (24 * MS, 12 * MS, 28, 4));
         assert_eq!(metrics.loading.read().samples, 2);
         let mut tally = Tally::new(1);
-        tally.add_op(0, MS, Some(Look { cpu: Duration::ZERO, bytes_out: 0 }));
+        tally.add_op(0, MS, Some(OpMeasurement { cpu: Duration::ZERO, bytes_out: 0 }));
         tally.tell(&metrics);
         let after = metrics.ops[0].read();
         assert!((after.cpu, after.bytes_out) >= (cpu, bytes_out), "neither falls: {after:?}");

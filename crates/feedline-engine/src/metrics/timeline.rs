@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::slot_ref::{BatchSerial, SlotRef};
 
 /// From when to when, in microseconds since the timeline began.
-pub type Stretch = (f64, f64);
+pub type TimeRange = (f64, f64);
 
 /// The life of a sample.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -31,7 +31,7 @@ pub struct SampleLife {
     /// When its batch was opened, and it was asked for.
     pub asked: f64,
     /// Reading first, then each op, then the way into the slot.
-    pub stages: Vec<Stretch>,
+    pub stages: Vec<TimeRange>,
 }
 
 /// The life of a batch in the engine.
@@ -46,7 +46,7 @@ pub struct BatchLife {
     /// How many samples it has.
     pub samples: usize,
     /// From when to when it was drawn up which samples it has, and room was made for them.
-    pub order: Stretch,
+    pub order: TimeRange,
     /// When the last of them was in its slot.
     pub complete: f64,
     /// When it was delivered.
@@ -90,7 +90,7 @@ pub(crate) struct DeliveredBatch {
 pub struct Recorder {
     is_on: AtomicBool,
     has_timeline: AtomicBool,
-    kept: Mutex<Option<Kept>>,
+    kept: Mutex<Option<Recording>>,
 }
 
 /// Times of samples that one thread has prepared and not told yet.
@@ -120,7 +120,7 @@ impl Marks {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct Recording {
     began: Instant,
     most_samples: usize,
     marks: Marks,
@@ -131,7 +131,7 @@ struct Kept {
     batches: Vec<BatchLife>,
 }
 
-impl Kept {
+impl Recording {
     /// All of it, for people.
     fn timeline(self) -> Timeline {
         let at = |time: &Instant| micros(self.began, *time);
@@ -159,8 +159,14 @@ impl Recorder {
     pub fn start(&self, most_samples: usize) -> Instant {
         let began = Instant::now();
         let marks = Marks::default();
-        let kept =
-            Kept { began, most_samples, marks, moves: Vec::new(), last_batch: BatchSerial(0), batches: Vec::new() };
+        let kept = Recording {
+            began,
+            most_samples,
+            marks,
+            moves: Vec::new(),
+            last_batch: BatchSerial(0),
+            batches: Vec::new(),
+        };
         *self.kept.lock() = Some(kept);
         self.has_timeline.store(true, Ordering::Relaxed);
         self.is_on.store(true, Ordering::Relaxed);
@@ -172,7 +178,7 @@ impl Recorder {
         self.is_on.store(false, Ordering::Relaxed);
         self.has_timeline.store(false, Ordering::Relaxed);
         let kept = self.kept.lock().take();
-        kept.map(Kept::timeline)
+        kept.map(Recording::timeline)
     }
 
     /// Whether times are wanted.

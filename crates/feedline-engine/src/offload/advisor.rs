@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use feedline_data::plan::{Plan, Policy};
-use feedline_data::store::{Form, Packing, Prefix, Spent, Trial};
+use feedline_data::store::{Form, Packing, Prefix, ServerCost, Trial};
 use feedline_order::SampleRequest;
 use parking_lot::{Mutex, RwLock};
 
@@ -62,19 +62,19 @@ struct Measured {
     samples: u64,
     rates: Rates,
     local: Vec<f64>,
-    window: Option<Window>,
+    window: Option<StallWindow>,
 }
 
 /// What the consumer had received and waited at some moment.
 #[derive(Clone, Copy, Debug)]
-struct Window {
+struct StallWindow {
     at: Instant,
     samples: u64,
     stalled: Duration,
 }
 
 impl Measured {
-    fn note_server(&mut self, spent: &Spent) {
+    fn note_server(&mut self, spent: &ServerCost) {
         self.storage_cores = spent.cores.into();
         self.link = spent.bytes_per_second.or(self.link);
     }
@@ -168,7 +168,7 @@ impl Advisor {
     }
 
     /// Books what all forms of a sample take.
-    pub(crate) fn note_trials(&self, wanted: SampleRequest, spent: &Spent) {
+    pub(crate) fn note_trials(&self, wanted: SampleRequest, spent: &ServerCost) {
         self.keep_stored(wanted, spent.stored_bytes);
         let mut measured = self.measured.lock();
         let known = spent.trials.iter().filter(|trial| self.names.contains_key(&trial.form));
@@ -189,13 +189,13 @@ impl Advisor {
     }
 
     /// Books what a sample took that came.
-    pub(crate) fn note(&self, wanted: SampleRequest, spent: &Spent, bytes: u64) {
+    pub(crate) fn note(&self, wanted: SampleRequest, spent: &ServerCost, bytes: u64) {
         self.keep_stored(wanted, spent.stored_bytes);
         let mut measured = self.measured.lock();
         measured.note_server(spent);
         measured.bytes += spent.stored_bytes;
         measured.samples += 1;
-        let Spent { form, nanoseconds, .. } = *spent;
+        let ServerCost { form, nanoseconds, .. } = *spent;
         measured.models.add(spent.stored_bytes, Trial { form, bytes, nanoseconds });
     }
 
@@ -205,7 +205,7 @@ impl Advisor {
             return;
         }
         let Some(mut measured) = self.measured.try_lock() else { return };
-        let now = Window { at: Instant::now(), samples: metrics.samples.get(), stalled: metrics.stalls.total() };
+        let now = StallWindow { at: Instant::now(), samples: metrics.samples.get(), stalled: metrics.stalls.total() };
         let window = *measured.window.get_or_insert(now);
         let (passed, taken) = (now.at - window.at, now.samples - window.samples);
         if passed < DECIDE_EVERY || taken < LEAST_SAMPLES.min(self.plan.source().len() / 4) {

@@ -7,7 +7,7 @@ use feedline_order::SampleId;
 
 use super::models::Models;
 use super::rates::Rates;
-use super::steps::{Step, is_candidate, steps};
+use super::steps::{FormStep, is_candidate, steps};
 
 /// What is gained at least before all samples of a share are sent elsewhere.
 const LEAST_GAIN: f64 = 0.05;
@@ -98,7 +98,7 @@ impl Situation {
 
     /// The best steps of all samples, until the link is not what bounds the job.
     fn most_efficient(&self, policy: Policy, before: Times) -> Decision {
-        let mut all: Vec<(Step, f64, f64, f64)> = Vec::new();
+        let mut all: Vec<(FormStep, f64, f64, f64)> = Vec::new();
         for &stored in &self.stored {
             let Some(mut from) = self.models.price(Form::RAW, stored) else { continue };
             let mut form = Form::RAW;

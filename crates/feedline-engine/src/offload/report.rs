@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use feedline_data::cost::{Resource, Times};
 use feedline_data::plan::Policy;
-use feedline_data::store::{Form, Packing, Spent};
+use feedline_data::store::{Form, Packing, ServerCost};
 use feedline_order::SampleId;
 use serde::Serialize;
 
@@ -82,7 +82,7 @@ pub struct SamplePoint {
 
 impl SamplePoint {
     /// From the trials of a peer.
-    pub fn new(key: &str, spent: &Spent) -> Self {
+    pub fn new(key: &str, spent: &ServerCost) -> Self {
         let plain = |is_trimmed: bool| {
             let trials = spent.trials.iter().filter(move |trial| trial.form.packing == Packing::Plain);
             trials.filter(move |trial| trial.form.is_trimmed == is_trimmed)

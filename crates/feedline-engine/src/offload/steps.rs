@@ -10,7 +10,7 @@ use super::models::{Models, Price};
 
 /// A change from one form to another.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Step {
+pub(super) struct FormStep {
     /// The form that a sample has then.
     pub form: Form,
     /// What it then takes.
@@ -28,7 +28,7 @@ pub(super) fn is_candidate(policy: Policy, form: Form) -> bool {
 }
 
 /// The steps for a sample of so many stored bytes, best first.
-pub(super) fn steps(policy: Policy, models: &Models, stored: u64) -> Vec<Step> {
+pub(super) fn steps(policy: Policy, models: &Models, stored: u64) -> Vec<FormStep> {
     let Some(raw) = models.price(Form::RAW, stored) else { return Vec::new() };
     let priced = |form| Some((form, models.price(form, stored)?));
     let forms = models.forms().filter(|&form| is_candidate(policy, form));
@@ -36,7 +36,7 @@ pub(super) fn steps(policy: Policy, models: &Models, stored: u64) -> Vec<Step> {
     if policy == Policy::Sophon {
         // The smallest result of all is the one place that is looked at.
         let smallest = left.into_iter().min_by(|(_, a), (_, b)| a.bytes.total_cmp(&b.bytes));
-        let step = |(form, price)| Step { form, price, efficiency: efficiency(raw, price) };
+        let step = |(form, price)| FormStep { form, price, efficiency: efficiency(raw, price) };
         return smallest.map(step).into_iter().collect();
     }
     let (mut steps, mut now) = (Vec::new(), raw);
@@ -45,7 +45,7 @@ pub(super) fn steps(policy: Policy, models: &Models, stored: u64) -> Vec<Step> {
         .copied()
         .max_by(|(_, a), (_, b)| efficiency(now, *a).total_cmp(&efficiency(now, *b)).then(b.bytes.total_cmp(&a.bytes)))
     {
-        steps.push(Step { form, price, efficiency: efficiency(now, price) });
+        steps.push(FormStep { form, price, efficiency: efficiency(now, price) });
         now = price;
         left.retain(|(_, price)| price.bytes < now.bytes);
     }

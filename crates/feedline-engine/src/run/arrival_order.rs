@@ -13,7 +13,7 @@ use feedline_memory::SlotWriter;
 use feedline_order::{Epoch, Missing, ShareIndex, Turn};
 
 use super::placement::{BatchWork, DeliveryRecord, EarlySamples, Opening, Placed, Placement};
-use super::prepare::Report;
+use super::prepare::TaskReport;
 use crate::slot_ref::{BatchSerial, SlotRef};
 use crate::supply::Task;
 
@@ -37,7 +37,7 @@ struct ArrivingEpoch {
     /// The slots that samples without a turn were asked for with, by the samples' share indices.
     expected: BTreeMap<ShareIndex, SlotRef>,
     /// Samples that came too early.
-    held: BTreeMap<ShareIndex, Box<Report>>,
+    held: BTreeMap<ShareIndex, Box<TaskReport>>,
     /// What the consumer has received.
     missing: Missing,
 }
@@ -53,7 +53,7 @@ struct ArrivingBatch {
 
 /// The sample of a task. In arrival order each sample is a task of its own.
 fn index_of(task: &Task) -> ShareIndex {
-    task.course.index_at(task.turn(task.slots.start))
+    task.epoch_path.index_at(task.turn(task.slots.start))
 }
 
 impl ArrivalOrder {
@@ -83,7 +83,7 @@ impl Placement for ArrivalOrder {
     }
 
     fn expects(&self, task: &Task, _: BatchSerial) -> bool {
-        let epoch = self.epochs.get(&task.course.epoch);
+        let epoch = self.epochs.get(&task.epoch_path.epoch);
         epoch.is_some_and(|epoch| epoch.expected.get(&index_of(task)) == Some(&task.need()))
     }
 
@@ -91,12 +91,12 @@ impl Placement for ArrivalOrder {
         true
     }
 
-    fn finish(&mut self, task: &Task, report: Box<Report>) -> Vec<Placed> {
+    fn finish(&mut self, task: &Task, report: Box<TaskReport>) -> Vec<Placed> {
         if !self.expects(task, task.batch) {
             // It is left from before a jump.
             return Vec::new();
         }
-        let epoch = self.epochs.get_mut(&task.course.epoch).expect("an expected task has its epoch");
+        let epoch = self.epochs.get_mut(&task.epoch_path.epoch).expect("an expected task has its epoch");
         epoch.held.insert(index_of(task), report);
         let mut placed = Vec::new();
         while let Some((index, asked_for, report)) = epoch.next(self.max_displacement) {
@@ -150,7 +150,7 @@ impl Placement for ArrivalOrder {
 
 impl ArrivingEpoch {
     /// Takes the sample that may have the next turn, with its share index and the slot that it was asked for with.
-    fn next(&mut self, max_displacement: u64) -> Option<(ShareIndex, SlotRef, Box<Report>)> {
+    fn next(&mut self, max_displacement: u64) -> Option<(ShareIndex, SlotRef, Box<TaskReport>)> {
         let (&oldest, _) = self.expected.first_key_value()?;
         let (&index, _) = self.held.first_key_value()?;
         let is_overdue = self.turn.0 >= oldest.0.saturating_add(max_displacement);
@@ -199,7 +199,7 @@ mod tests {
                 }
                 prop_assert!(!running.is_empty(), "the last sample frees those that wait");
                 let number = running.swap_remove(pick.next().unwrap() as usize % running.len());
-                epoch.held.insert(ShareIndex(number), Box::new(Report::new(&budget)));
+                epoch.held.insert(ShareIndex(number), Box::new(TaskReport::new(&budget)));
                 while let Some((ShareIndex(index), ..)) = epoch.next(bound) {
                     prop_assert!(index.abs_diff(epoch.turn.0) <= bound, "{index} at {:?}", epoch.turn);
                     epoch.turn.0 += 1;

@@ -1,20 +1,20 @@
 //! What one preparer thread books while it prepares a sample: times, processor time, bytes, costs, marks.
 //!
-//! In: the beginning and the end of each stage of a sample. Out: a [`Bill`] for the table of costs, a [`Tally`] for the counters,
+//! In: the beginning and the end of each stage of a sample. Out: a [`CostRecord`] for the table of costs, a [`Tally`] for the counters,
 //! [`Marks`] for a timeline. Nothing here decides what is prepared.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_data::batch::{Sample, Value};
-use feedline_data::cost::Bill;
+use feedline_data::cost::CostRecord;
 use feedline_data::cpu_time::thread_cpu_time;
 use feedline_data::cut::Cut;
 use feedline_data::memory::Workspace;
-use feedline_data::op::{ChainObserver, Effort, OpChain};
+use feedline_data::op::{ChainObserver, OpChain, WorkHint};
 use feedline_order::{SampleId, SampleRequest};
 
-use crate::metrics::{Look, Marks, Metrics, Preparation, Tally, counts};
+use crate::metrics::{Marks, Metrics, OpMeasurement, Preparation, Tally, counts};
 use crate::supply::{Keeping, Supply};
 
 /// A look at the processor's clock takes 0.2 us: it is for samples behind one that took this long, and for the first of 16 others.
@@ -26,7 +26,7 @@ const LOOK_EVERY: u64 = 16;
 pub(super) struct Bookkeeping {
     metrics: Arc<Metrics>,
     /// What the sample at work took so far.
-    bill: Bill,
+    record: CostRecord,
     /// What was done and is not told yet, and when, where that is asked for.
     tally: Tally,
     marks: Marks,
@@ -47,7 +47,7 @@ impl Bookkeeping {
     pub(super) fn new(metrics: Arc<Metrics>, ops: usize) -> Self {
         Self {
             metrics,
-            bill: Bill::default(),
+            record: CostRecord::default(),
             tally: Tally::new(ops),
             marks: Marks::default(),
             tried: 0,
@@ -66,8 +66,8 @@ impl Bookkeeping {
     }
 
     /// What the sample took.
-    pub(super) fn bill(&self) -> &Bill {
-        &self.bill
+    pub(super) fn record(&self) -> &CostRecord {
+        &self.record
     }
 
     /// Another try to prepare a sample begins.
@@ -76,9 +76,9 @@ impl Bookkeeping {
         if self.tally.is_due() {
             self.tally.tell(&self.metrics);
         }
-        self.is_looked_at = counts() && (self.bill.total() > LONG || self.tried.is_multiple_of(LOOK_EVERY));
+        self.is_looked_at = counts() && (self.record.total() > LONG || self.tried.is_multiple_of(LOOK_EVERY));
         self.tried += 1;
-        self.bill.clear();
+        self.record.clear();
     }
 
     /// Its loading begins.
@@ -87,7 +87,13 @@ impl Bookkeeping {
     }
 
     /// It is loaded, with the ops before `cut` done already; gives how long that took.
-    pub(super) fn loaded(&mut self, effort: Effort, cut: Cut, chain: &OpChain, request: SampleRequest) -> Duration {
+    pub(super) fn loaded(
+        &mut self,
+        work_hint: WorkHint,
+        cut: Cut,
+        chain: &OpChain,
+        request: SampleRequest,
+    ) -> Duration {
         let now = Instant::now();
         let taken = now - self.began;
         self.cpu_began = self.is_looked_at.then(thread_cpu_time);
@@ -100,9 +106,9 @@ impl Bookkeeping {
         if counts() {
             self.tally.add_loading(taken);
         }
-        self.bill.add(taken, effort);
+        self.record.add(taken, work_hint);
         for op in 0..cut.0 {
-            self.bill.add(Duration::ZERO, chain.effort(op, request));
+            self.record.add(Duration::ZERO, chain.work_hint(op, request));
             if self.is_recorded {
                 self.marks.mark(now);
             }
@@ -121,12 +127,12 @@ impl Bookkeeping {
                 let on = chain.ops()[op].op().on();
                 let is_on = |(name, _): &(&str, &Value<'_>)| on.names().any(|other| other == *name);
                 let bytes_out = sample.values().filter(is_on).map(|(_, value)| value.content_bytes()).sum();
-                Look { cpu: now.saturating_sub(before), bytes_out }
+                OpMeasurement { cpu: now.saturating_sub(before), bytes_out }
             });
             self.tally.add_op(op, taken, look);
         }
         self.ops_time += taken;
-        self.bill.add(taken, chain.effort(op, request));
+        self.record.add(taken, chain.work_hint(op, request));
         if self.is_recorded {
             self.marks.mark(now);
         }

@@ -15,10 +15,10 @@ use feedline_memory::{Pool, Slab};
 use feedline_order::{Epoch, ShareIndex};
 use parking_lot::MutexGuard;
 
-use super::Lasting;
-use super::agenda::Stretch;
+use super::RunContext;
+use super::batch_plan::PositionRange;
 use super::open_batch::OpenBatch;
-use super::shared::{Progress, Replaced, Shared};
+use super::shared::{Replaced, RunShared, RunState};
 use super::stuck::Stuck;
 use super::threads::Threads;
 use super::window::Window;
@@ -33,7 +33,7 @@ const CLOSE_TIME: Duration = Duration::from_millis(800);
 /// A plan in execution.
 #[derive(Debug)]
 pub struct Run {
-    shared: Arc<Shared>,
+    shared: Arc<RunShared>,
     threads: Threads,
 }
 
@@ -61,40 +61,40 @@ impl Run {
         supply: Arc<dyn Supply>,
         cursor: Cursor,
         pool: Option<Pool>,
-        lasting: Lasting,
+        context: RunContext,
     ) -> Result<Self, Error> {
         // Found before there is anybody who would have to wait for it.
-        plan.find_order(&cursor.course(&plan));
+        plan.find_order(&cursor.epoch_path(&plan));
         let (epoch, replaced) = (cursor.epoch, Replaced::before(&cursor));
         let window = Window::of_stream(&plan, cursor);
-        let run = Self::started(Shared::new(plan, supply, window, replaced, pool, lasting))?;
+        let run = Self::started(RunShared::new(plan, supply, window, replaced, pool, context))?;
         run.find_order(Epoch(epoch.0 + 1));
         Ok(run)
     }
 
     /// Starts threads that prepare what is asked for, in slabs of `pool`.
-    pub fn on_demand(plan: Arc<Plan>, supply: Arc<dyn Supply>, pool: Pool, lasting: Lasting) -> Result<Self, Error> {
+    pub fn on_demand(plan: Arc<Plan>, supply: Arc<dyn Supply>, pool: Pool, context: RunContext) -> Result<Self, Error> {
         let window = Window::on_demand(&plan);
-        Self::started(Shared::new(plan, supply, window, Replaced::default(), Some(pool), lasting))
+        Self::started(RunShared::new(plan, supply, window, Replaced::default(), Some(pool), context))
     }
 
     /// Asks a run on demand for a batch, which comes behind all that were asked for before.
-    pub fn ask(&self, stretch: Stretch) {
+    pub fn ask(&self, stretch: PositionRange) {
         self.shared.lock().window.ask(stretch);
         self.shared.open_ahead();
     }
 
     /// Says when the first who waits for what a run on demand prepares will have to.
     pub fn set_due(&self, due: Instant) {
-        if let Some(standing) = &self.shared.standing {
-            standing.set_due(due);
+        if let Some(claim) = &self.shared.claim {
+            claim.set_due(due);
         }
     }
 
-    fn started(shared: Shared) -> Result<Self, Error> {
+    fn started(shared: RunShared) -> Result<Self, Error> {
         let run = Self { shared: Arc::new(shared), threads: Threads::new() };
         run.start_threads().map_err(Error::Thread)?;
-        let workers = run.shared.crew.wanted();
+        let workers = run.shared.worker_pool.wanted();
         tracing::debug!(workers, budget_bytes = run.shared.budget.limit(), "started a run");
         Ok(run)
     }
@@ -135,8 +135,8 @@ impl Run {
             return;
         }
         let plan = Arc::clone(&self.shared.plan);
-        let course = Cursor::start_of(epoch).course(&plan);
-        if let Err(error) = self.threads.start("feedline-order".to_owned(), move || plan.find_order(&course)) {
+        let epoch_path = Cursor::start_of(epoch).epoch_path(&plan);
+        if let Err(error) = self.threads.start("feedline-order".to_owned(), move || plan.find_order(&epoch_path)) {
             tracing::debug!(%error, "the order of the next epoch is found when it begins");
         }
     }
@@ -155,7 +155,7 @@ impl Run {
     }
 
     /// Whether the next batch can be taken, if that is known now.
-    fn answer(&self, progress: &Progress) -> Option<Result<bool, Error>> {
+    fn answer(&self, progress: &RunState) -> Option<Result<bool, Error>> {
         if progress.is_closed {
             return Some(Err(Error::Closed));
         }
@@ -168,8 +168,8 @@ impl Run {
     fn wait_until<'a>(
         &'a self,
         deadline: Instant,
-        mut progress: MutexGuard<'a, Progress>,
-    ) -> (Result<bool, Error>, MutexGuard<'a, Progress>) {
+        mut progress: MutexGuard<'a, RunState>,
+    ) -> (Result<bool, Error>, MutexGuard<'a, RunState>) {
         let shared = &self.shared;
         let mut has_opened = false;
         loop {
@@ -220,7 +220,7 @@ impl Run {
 
     /// Drops prepared work and goes on from `cursor`.
     pub fn seek(&self, cursor: Cursor) {
-        self.shared.plan.find_order(&cursor.course(&self.shared.plan));
+        self.shared.plan.find_order(&cursor.epoch_path(&self.shared.plan));
         self.find_order(Epoch(cursor.epoch.0 + 1));
         let mut progress = self.shared.lock();
         progress.stuck = None;
@@ -244,7 +244,7 @@ impl Run {
         QueueSnapshot {
             ready_batches: progress.window.batches.iter().take_while(|batch| batch.is_complete()).count(),
             open_batches: progress.window.batches.len(),
-            limit_batches: progress.outlook.open_batches,
+            limit_batches: progress.lookahead.open_batches,
             waiting_samples: progress.window.queue.samples(),
             early_samples: progress.window.placement.apart(),
         }

@@ -5,14 +5,13 @@
 //! start early, in memory of their own. The consumer takes batches in the order of the plan, whatever finished first
 //! (law 3). Every queue and all memory in flight is bounded (law 5).
 
-mod agenda;
 mod arrival_order;
+mod batch_plan;
 mod bookkeeping;
-mod crew;
+mod context;
 mod handle;
-mod lasting;
+mod lookahead;
 mod open_batch;
-mod outlook;
 mod placement;
 mod prepare;
 mod queue;
@@ -23,9 +22,10 @@ mod stuck;
 mod threads;
 mod window;
 mod work;
+mod worker_pool;
 
-pub use agenda::Stretch;
+pub use batch_plan::PositionRange;
+pub use context::RunContext;
+pub(crate) use context::{context_for, keep_costs};
 pub use handle::{Delivery, Run};
-pub use lasting::Lasting;
-pub(crate) use lasting::{keep_costs, lasting_for};
 pub(crate) use stuck::Stuck;

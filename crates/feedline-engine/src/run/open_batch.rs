@@ -6,14 +6,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use feedline_data::batch::{Batch, BatchField, FieldData, FieldForm, Loose, RaggedError, stack};
+use feedline_data::batch::{Batch, BatchField, FieldData, FieldForm, RaggedError, Unslotted, stack};
 use feedline_data::failure::SampleFailure;
 use feedline_data::memory::{Budget, HeldBytes};
 use feedline_data::plan::Plan;
 use feedline_memory::{OpenSlab, Slab, SlotWriter, Span};
 
-use super::agenda::Upcoming;
-use super::prepare::Report;
+use super::batch_plan::Upcoming;
+use super::prepare::TaskReport;
 use crate::metrics::{Phase, Substitute};
 use crate::slot_ref::BatchSerial;
 use crate::state::Cursor;
@@ -26,7 +26,7 @@ pub(super) struct OpenBatch {
     len: usize,
     missing: usize,
     slab: OpenSlab,
-    loose: Vec<Option<Vec<Loose>>>,
+    loose: Vec<Option<Vec<Unslotted>>>,
     pub failure: Option<Arc<SampleFailure>>,
     pub substitutes: Vec<Substitute>,
     /// Its slab, and the values of its samples that have no fixed shape.
@@ -83,7 +83,7 @@ impl OpenBatch {
     }
 
     /// Books a finished task of `slots` slots.
-    pub(super) fn book(&mut self, slots: usize, report: Report) {
+    pub(super) fn book(&mut self, slots: usize, report: TaskReport) {
         self.held.absorb(report.kept);
         for prepared in report.prepared {
             self.loose[prepared.slot] = Some(prepared.loose);
@@ -108,7 +108,7 @@ impl OpenBatch {
     pub(super) fn assemble(self, plan: &Plan) -> Result<(Batch, Arc<Slab>), Box<RaggedError>> {
         let slab = self.slab.seal().expect("writers are gone before their slots count as filled: see Shared::settle");
         let slab = Arc::new(slab);
-        let mut loose: Vec<std::vec::IntoIter<Loose>> =
+        let mut loose: Vec<std::vec::IntoIter<Unslotted>> =
             self.loose.into_iter().map(|values| values.unwrap_or_default().into_iter()).collect();
         let mut fields = Vec::with_capacity(plan.layout().fields().len());
         for (name, form) in plan.layout().fields() {

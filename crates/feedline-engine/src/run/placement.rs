@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use feedline_data::plan::Plan;
 use feedline_memory::SlotWriter;
-use feedline_order::{Epoch, Rest, ShareIndex};
+use feedline_order::{Epoch, Remaining, ShareIndex};
 
-use super::agenda::Upcoming;
 use super::arrival_order::ArrivalOrder;
+use super::batch_plan::Upcoming;
 use super::open_batch::OpenBatch;
-use super::prepare::Report;
+use super::prepare::TaskReport;
 use super::queue::Work;
 use super::strict_order::StrictOrder;
 use crate::slot_ref::{BatchSerial, SlotRef};
@@ -33,7 +33,7 @@ pub(super) trait Placement: Debug + Send {
     fn start(&mut self, task: &mut Task) -> bool;
 
     /// The sample of a task without a writer is prepared. Returns all samples that can be copied into their slots now.
-    fn finish(&mut self, task: &Task, report: Box<Report>) -> Vec<Placed>;
+    fn finish(&mut self, task: &Task, report: Box<TaskReport>) -> Vec<Placed>;
 
     /// Takes back a task without a writer, for whose sample there is no memory now. Returns it if it belongs into the queue.
     fn put_back(&mut self, task: Task) -> Option<Task>;
@@ -89,7 +89,7 @@ pub(super) struct Placed {
     /// The slot that it goes to.
     pub at: SlotRef,
     pub writer: SlotWriter,
-    pub report: Box<Report>,
+    pub report: Box<TaskReport>,
 }
 
 /// What a batch leaves behind for the state of the stream, where its order was decided while the plan ran.
@@ -98,7 +98,7 @@ pub(super) struct DeliveryRecord {
     /// Its samples, slot by slot.
     pub indices: Vec<ShareIndex>,
     /// What is left of the epoch.
-    pub rest: Option<Arc<Rest>>,
+    pub rest: Option<Arc<Remaining>>,
 }
 
 /// Slow samples of batches that are not open.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_codec::CodecError;
-use feedline_data::batch::{FieldForm, Loose, Sample, Slot, Tensor, Value};
+use feedline_data::batch::{FieldForm, Sample, Slot, Tensor, Unslotted, Value};
 use feedline_data::cost::Costs;
 use feedline_data::cut::Cut;
 use feedline_data::dtype::Dtype;
@@ -20,7 +20,7 @@ use feedline_data::plan::{OnError, Plan};
 use feedline_order::{EpochSequence, Place, SampleId, SampleRequest};
 
 use super::bookkeeping::{Bookkeeping, Watching};
-use super::crew::MOST_PER_CORE;
+use super::worker_pool::MOST_PER_CORE;
 use crate::metrics::{Metrics, Preparation, Substitute};
 use crate::slot_ref::SlotRef;
 use crate::supply::{Loading, Reading, Supply, Task};
@@ -32,13 +32,13 @@ const SUBSTITUTE_ATTEMPTS: u32 = 100;
 #[derive(Debug)]
 pub(super) struct Prepared {
     pub slot: usize,
-    pub loose: Vec<Loose>,
+    pub loose: Vec<Unslotted>,
     pub substitute: Option<Substitute>,
 }
 
 /// The results of a task and where its time went.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct TaskReport {
     pub prepared: Vec<Prepared>,
     pub failure: Option<Arc<SampleFailure>>,
     pub read: Duration,
@@ -48,7 +48,7 @@ pub(super) struct Report {
     pub kept: HeldBytes,
 }
 
-impl Report {
+impl TaskReport {
     /// Nothing is prepared yet. What will be kept is booked in `budget`.
     pub(super) fn new(budget: &Arc<Budget>) -> Self {
         let [read, ops, memory] = [Duration::ZERO; 3];
@@ -59,9 +59,9 @@ impl Report {
 /// How the work on a task ended.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    Done(Box<Report>),
+    Done(Box<TaskReport>),
     /// There is no memory for a sample that is not due; what was prepared before it. The task is about the others now.
-    PutBack(Box<Report>),
+    PutBack(Box<TaskReport>),
     /// The run was closed.
     Closed,
 }
@@ -126,8 +126,8 @@ impl Preparer {
     }
 
     fn fill_all(&mut self, task: &mut Task) -> Outcome {
-        let visits = self.plan.sequence().epoch(task.course.epoch);
-        let mut report = Box::new(Report::new(&self.budget));
+        let visits = self.plan.sequence().epoch(task.epoch_path.epoch);
+        let mut report = Box::new(TaskReport::new(&self.budget));
         for slot in task.slots.clone() {
             match self.fill(task, slot, &visits, &mut report) {
                 Ok(prepared) => report.prepared.push(prepared),
@@ -151,9 +151,9 @@ impl Preparer {
         task: &mut Task,
         slot: usize,
         visits: &EpochSequence,
-        report: &mut Report,
+        report: &mut TaskReport,
     ) -> Result<Prepared, Stop> {
-        let place = self.plan.place(&task.course, task.turn(slot));
+        let place = self.plan.place(&task.epoch_path, task.turn(slot));
         let first = match self.attempt(task, slot, place, visits, report) {
             Ok(loose) => return Ok(Prepared { slot, loose, substitute: None }),
             Err(Stop::Failed(failure)) => failure,
@@ -164,7 +164,7 @@ impl Preparer {
         }
         for attempt in 0..SUBSTITUTE_ATTEMPTS {
             let sequence = self.plan.sequence();
-            let position = sequence.substitute(&task.course.share, task.course.epoch, place.position, attempt);
+            let position = sequence.substitute(&task.epoch_path.share, task.epoch_path.epoch, place.position, attempt);
             let other = Place { position, ..place };
             match self.attempt(task, slot, other, visits, report) {
                 Ok(loose) => {
@@ -188,9 +188,9 @@ impl Preparer {
         slot: usize,
         place: Place,
         visits: &EpochSequence,
-        report: &mut Report,
-    ) -> Result<Vec<Loose>, Stop> {
-        let wanted = self.plan.wanted(task.course.epoch, visits, place.position);
+        report: &mut TaskReport,
+    ) -> Result<Vec<Unslotted>, Stop> {
+        let wanted = self.plan.wanted(task.epoch_path.epoch, visits, place.position);
         let (mut allotment, mut reading, mut may_keep) = (0, Reading::Trimmed, true);
         loop {
             let patience = if task.cost.is_none() { Patience::Waits } else { Patience::None };
@@ -215,21 +215,21 @@ impl Preparer {
         working: Working,
         how: Attempt,
         regions: Option<Vec<&mut [u8]>>,
-        report: &mut Report,
-    ) -> Result<Vec<Loose>, Stop> {
+        report: &mut TaskReport,
+    ) -> Result<Vec<Unslotted>, Stop> {
         let Attempt { wanted, place, .. } = how;
         self.books.begin_sample();
         self.workspace.begin(working, allotment).map_err(|error| self.no_memory(error, wanted, place))?;
         let outcome = catch_unwind(AssertUnwindSafe(|| self.prepare(regions, how, report)));
         let kept = outcome.as_ref().ok().and_then(|result| result.as_ref().ok());
-        let kept: usize = kept.map_or(0, |loose| loose.iter().map(Loose::content_bytes).sum());
+        let kept: usize = kept.map_or(0, |loose| loose.iter().map(Unslotted::content_bytes).sum());
         report.kept.take_over(kept as u64);
         let waited = self.workspace.end_keeping(kept);
         report.memory += waited;
-        if matches!(outcome, Ok(Ok(_))) && waited < self.books.bill().total() / 16 {
-            let predicted = self.costs.book(&*self.plan, wanted, self.books.bill());
+        if matches!(outcome, Ok(Ok(_))) && waited < self.books.record().total() / 16 {
+            let predicted = self.costs.book(&*self.plan, wanted, self.books.record());
             if let Some(predicted) = predicted {
-                self.metrics.costs.add(predicted, self.books.bill().total());
+                self.metrics.costs.add(predicted, self.books.record().total());
             }
         }
         outcome.unwrap_or_else(|panic| {
@@ -246,12 +246,12 @@ impl Preparer {
         &mut self,
         regions: Option<Vec<&mut [u8]>>,
         how: Attempt,
-        report: &mut Report,
-    ) -> Result<Vec<Loose>, Stop> {
+        report: &mut TaskReport,
+    ) -> Result<Vec<Unslotted>, Stop> {
         let Attempt { wanted, place, reading, may_keep, preparation } = how;
         let plan = Arc::clone(&self.plan);
         let mut sample = declared(&plan, regions);
-        let effort = self.supply.effort(wanted);
+        let work_hint = self.supply.work_hint(wanted);
         self.books.begin_loading();
         // What is kept is kept whole, so the ops before that place do not look ahead.
         let may_keep = may_keep && reading == Reading::Trimmed;
@@ -267,7 +267,7 @@ impl Preparer {
             error if let Some(memory) = error.no_memory() => self.no_memory(memory, wanted, place),
             other => self.failure(wanted, place, Box::new(other)),
         })?;
-        report.read += self.books.loaded(effort, cut, plan.chain(), wanted);
+        report.read += self.books.loaded(work_hint, cut, plan.chain(), wanted);
         let range = OpRange { ops: cut.0..plan.ops().len(), whole: 0..keeping.map_or(0, |keeping| keeping.cut.0) };
         let (books, supply) = (&mut self.books, &*self.supply);
         let mut watching = Watching { books, chain: plan.chain(), request: wanted, supply, keeping };
@@ -296,7 +296,7 @@ impl Preparer {
         mut sample: Sample<'_>,
         id: SampleId,
         place: Place,
-    ) -> Result<Vec<Loose>, feedline_data::batch::FieldError> {
+    ) -> Result<Vec<Unslotted>, feedline_data::batch::FieldError> {
         for name in self.plan.delivered() {
             match &**name {
                 "index" => put_scalar(&mut sample, name, Dtype::I64, &(id.0 as i64).to_ne_bytes()),

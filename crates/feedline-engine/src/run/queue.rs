@@ -7,7 +7,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use super::outlook::Outlook;
+use super::lookahead::Lookahead;
 use super::placement::Placed;
 use crate::slot_ref::{BatchSerial, SlotRef};
 use crate::supply::Task;
@@ -61,12 +61,12 @@ impl PartialEq for Work {
 impl Eq for Work {}
 
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct WorkQueue {
     usual: BinaryHeap<Work>,
     slow: Vec<Task>,
 }
 
-impl Queue {
+impl WorkQueue {
     pub(super) fn push(&mut self, work: Work) {
         match work {
             Work::Prepare(task) if task.cost.is_some() => self.slow.push(task),
@@ -75,10 +75,10 @@ impl Queue {
     }
 
     /// Takes the work with the least slack. Tasks of batches from `opened` on are taken only if they `may_start_early`.
-    pub(super) fn pop(&mut self, outlook: &Outlook, opened: BatchSerial, may_start_early: bool) -> Option<Work> {
+    pub(super) fn pop(&mut self, lookahead: &Lookahead, opened: BatchSerial, may_start_early: bool) -> Option<Work> {
         let slack = |batch: BatchSerial, cost: Option<std::time::Duration>| {
-            let cost = cost.unwrap_or(outlook.usual_cost);
-            batch.0 as f64 * outlook.interval.as_secs_f64() - cost.as_secs_f64()
+            let cost = cost.unwrap_or(lookahead.usual_cost);
+            batch.0 as f64 * lookahead.interval.as_secs_f64() - cost.as_secs_f64()
         };
         let may_start = |task: &Task| may_start_early || task.batch < opened;
         let slow = self.slow.iter().enumerate().filter(|(_, task)| may_start(task));

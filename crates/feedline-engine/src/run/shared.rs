@@ -12,16 +12,16 @@ use feedline_memory::{Pool, Slab};
 use feedline_order::Epoch;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::Lasting;
-use super::crew::Crew;
+use super::RunContext;
 use super::handle::Delivery;
-use super::outlook::{Limits, Outlook, Pace};
+use super::lookahead::{Limits, Lookahead, Pace};
 use super::placement::{DeliveryRecord, EarlySamples};
 use super::stall::Stall;
 use super::stuck::Stuck;
 use super::window::{Window, group_size};
+use super::worker_pool::WorkerPool;
 use crate::error::Error;
-use crate::machine::Standing;
+use crate::machine::CoreClaim;
 use crate::metrics::{DeliveredBatch, Metrics, Phase};
 use crate::state::Cursor;
 use crate::supply::{Ready, Supply};
@@ -30,7 +30,7 @@ use crate::supply::{Ready, Supply};
 const BATCHES_TO_SPARE: usize = 8;
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct RunShared {
     pub plan: Arc<Plan>,
     pub supply: Arc<dyn Supply>,
     pub metrics: Arc<Metrics>,
@@ -40,23 +40,23 @@ pub(super) struct Shared {
     pub cancel: Cancel,
     /// Its number among the runs that use the budget.
     pub number: u64,
-    pub crew: Crew,
+    pub worker_pool: WorkerPool,
     /// Its place at cores that it shares with other runs.
-    pub standing: Option<Standing>,
+    pub claim: Option<CoreClaim>,
     /// Whether somebody looks up the sizes of samples.
     pub finds_sizes: AtomicBool,
     limits: Limits,
     /// Held from the opening of batches until their tasks are requested, so that the supply is asked in the order of need.
     opening: Mutex<()>,
-    progress: Mutex<Progress>,
+    progress: Mutex<RunState>,
     pub has_tasks: Condvar,
     pub has_batch: Condvar,
 }
 
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct RunState {
     pub window: Window,
-    pub outlook: Outlook,
+    pub lookahead: Lookahead,
     pub pace: Pace,
     /// The numbers of the threads.
     pub workers: BTreeSet<usize>,
@@ -86,7 +86,7 @@ impl Replaced {
     }
 }
 
-impl Shared {
+impl RunShared {
     /// A run of `window`; its slabs come from `pool`, or else from the heap.
     pub(super) fn new(
         plan: Arc<Plan>,
@@ -94,12 +94,12 @@ impl Shared {
         window: Window,
         replaced: Replaced,
         pool: Option<Pool>,
-        lasting: Lasting,
+        context: RunContext,
     ) -> Self {
-        let Lasting { metrics, budget, costs, cores, share } = lasting;
+        let RunContext { metrics, budget, costs, cores, share } = context;
         let config = plan.config();
-        let crew = Crew::new(config.num_workers, share);
-        let workers = crew.wanted();
+        let worker_pool = WorkerPool::new(config.num_workers, share);
+        let workers = worker_pool.wanted();
         let slab_bytes = plan.layout().slab().total_bytes() as u64;
         let batch_size = plan.settings().batch_size;
         let affordable = (budget.limit() / 2).checked_div(slab_bytes).unwrap_or(u64::MAX);
@@ -111,22 +111,22 @@ impl Shared {
             is_first_come: config.start == Start::FirstCome || !window.placement.can_announce(),
         };
         let pace = Pace::default();
-        let outlook = Outlook::new(&limits, &pace, costs.spread());
+        let lookahead = Lookahead::new(&limits, &pace, costs.spread());
         let number = budget.number_run();
         budget.set_front(BatchNeed { run: number, batch: 0 });
         Self {
-            pool: pool.unwrap_or_else(|| Pool::new(plan.layout().slab().clone(), outlook.open_batches + 1)),
+            pool: pool.unwrap_or_else(|| Pool::new(plan.layout().slab().clone(), lookahead.open_batches + 1)),
             cancel: Cancel::default(),
             number,
-            crew,
-            standing: cores.map(|cores| cores.standing()),
+            worker_pool,
+            claim: cores.map(|cores| cores.claim()),
             finds_sizes: AtomicBool::new(false),
             limits,
             opening: Mutex::default(),
-            progress: Mutex::new(Progress {
+            progress: Mutex::new(RunState {
                 replaced,
                 window,
-                outlook,
+                lookahead,
                 pace,
                 workers: BTreeSet::new(),
                 idle: 0,
@@ -146,12 +146,12 @@ impl Shared {
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Progress> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, RunState> {
         self.progress.lock()
     }
 
     /// Wakes a thread that waits for tasks, if there is one.
-    pub(super) fn wake_one(&self, progress: MutexGuard<'_, Progress>) {
+    pub(super) fn wake_one(&self, progress: MutexGuard<'_, RunState>) {
         let has_idle = progress.idle > 0;
         drop(progress);
         if has_idle {
@@ -162,7 +162,7 @@ impl Shared {
     /// The number of a thread that should be there and is not.
     pub(super) fn next_worker(&self) -> Option<usize> {
         let mut progress = self.lock();
-        let missing = (0..self.crew.wanted()).find(|number| !progress.workers.contains(number))?;
+        let missing = (0..self.worker_pool.wanted()).find(|number| !progress.workers.contains(number))?;
         progress.workers.insert(missing);
         Some(missing)
     }
@@ -170,9 +170,9 @@ impl Shared {
     /// Looks whether another number of threads would be better; says whether it would.
     pub(super) fn adjust_crew(&self) -> bool {
         let waited = self.lock().waited_ever;
-        let has_changed = self.crew.adjust(waited);
-        if let Some(standing) = &self.standing {
-            standing.set_computing(self.crew.computing());
+        let has_changed = self.worker_pool.adjust(waited);
+        if let Some(claim) = &self.claim {
+            claim.set_computing(self.worker_pool.computing());
         }
         if has_changed {
             // Who has looked how many are wanted waits by now.
@@ -183,9 +183,9 @@ impl Shared {
     }
 
     /// Whether a further batch may be opened; the first always.
-    pub(super) fn has_room(&self, progress: &Progress) -> bool {
+    pub(super) fn has_room(&self, progress: &RunState) -> bool {
         let slab_bytes = self.plan.layout().slab().total_bytes() as u64;
-        let (open, limit) = (progress.window.batches.len(), progress.outlook.open_batches);
+        let (open, limit) = (progress.window.batches.len(), progress.lookahead.open_batches);
         let slots = limit * self.limits.batch_size;
         let EarlySamples { announced, in_use } = progress.window.placement.early();
         let expected = if limit >= BATCHES_TO_SPARE { announced.min(slots / 4) } else { 0 };
@@ -198,20 +198,20 @@ impl Shared {
     }
 
     /// Whether a sample may start whose batch is not open.
-    pub(super) fn has_room_early(&self, progress: &Progress) -> bool {
+    pub(super) fn has_room_early(&self, progress: &RunState) -> bool {
         let taken = progress.window.batches.len() * self.limits.batch_size + progress.window.placement.early().in_use;
-        taken < progress.outlook.open_batches * self.limits.batch_size && self.budget.has_room_ahead(0)
+        taken < progress.lookahead.open_batches * self.limits.batch_size && self.budget.has_room_ahead(0)
     }
 
     /// Opens batches while there is room, looks for slow samples beyond them, and requests the tasks.
     pub(super) fn open_ahead(self: &Arc<Self>) {
         let _opening = self.opening.lock();
         let mut progress = self.lock();
-        let outlook = progress.outlook;
+        let lookahead = progress.lookahead;
         let mut tasks = Vec::new();
         let mut has_ready = progress.window.queue.has_slow();
         while self.has_room(&progress) {
-            let group = group_size(outlook.usual_cost, self.plan.settings().batch_size, self.crew.wanted());
+            let group = group_size(lookahead.usual_cost, self.plan.settings().batch_size, self.worker_pool.wanted());
             match progress.window.open_next(&self.plan, &self.pool, &self.budget, group) {
                 Some(opened) => {
                     tasks.extend(opened.wanted);
@@ -222,7 +222,7 @@ impl Shared {
                 None => break,
             }
         }
-        tasks.extend(progress.window.look_ahead(&self.plan, &*self.supply, &self.costs, &outlook));
+        tasks.extend(progress.window.look_ahead(&self.plan, &*self.supply, &self.costs, &lookahead));
         if has_ready {
             self.wake_one(progress);
         } else {
@@ -235,16 +235,16 @@ impl Shared {
     }
 
     /// Says when the consumer of a stream will wait, at its pace, if no further batch is finished.
-    pub(super) fn tell_due(&self, progress: &Progress) {
-        let Some(standing) = self.standing.as_ref().filter(|_| progress.window.is_stream()) else { return };
+    pub(super) fn tell_due(&self, progress: &RunState) {
+        let Some(claim) = self.claim.as_ref().filter(|_| progress.window.is_stream()) else { return };
         let ready = progress.window.batches.iter().take_while(|batch| batch.is_complete()).count();
-        standing.set_due(progress.pace.due_after(ready));
+        claim.set_due(progress.pace.due_after(ready));
     }
 
     /// Takes the batch that is due, if it is complete.
     pub(super) fn deliver(
         self: &Arc<Self>,
-        mut progress: MutexGuard<'_, Progress>,
+        mut progress: MutexGuard<'_, RunState>,
     ) -> Result<Option<(Delivery, Arc<Slab>)>, Error> {
         let Some(mut batch) = progress.window.batches.pop_front_if(|batch| batch.is_complete()) else {
             return Ok(None);
@@ -275,7 +275,7 @@ impl Shared {
         let DeliveryRecord { indices, rest } = progress.window.placement.deliver(cursor.epoch, serial);
         progress.pace.book(Instant::now());
         self.tell_due(&progress);
-        progress.outlook = Outlook::new(&self.limits, &progress.pace, self.costs.spread());
+        progress.lookahead = Lookahead::new(&self.limits, &progress.pace, self.costs.spread());
         let front = progress.window.front_serial();
         // The consumer has better things to do than to open batches: a thread does it.
         self.wake_one(progress);

@@ -10,7 +10,7 @@ use feedline_memory::SlotWriter;
 use feedline_order::Epoch;
 
 use super::placement::{BatchWork, DeliveryRecord, EarlySamples, Opening, Placed, Placement};
-use super::prepare::Report;
+use super::prepare::TaskReport;
 use super::queue::Work;
 use crate::slot_ref::{BatchSerial, SlotRef};
 use crate::supply::Task;
@@ -35,7 +35,7 @@ enum SlowSample {
     /// There was no memory for it. Its task waits here until its batch opens.
     ShortOfMemory(Box<Task>),
     /// It is prepared. Its batch is not open.
-    Prepared(Box<Report>),
+    Prepared(Box<TaskReport>),
     /// Its batch is open, while its task is at the supply, in the queue or at work.
     Awaited(SlotWriter),
 }
@@ -112,7 +112,7 @@ impl Placement for StrictOrder {
         }
     }
 
-    fn finish(&mut self, task: &Task, report: Box<Report>) -> Vec<Placed> {
+    fn finish(&mut self, task: &Task, report: Box<TaskReport>) -> Vec<Placed> {
         let slot = task.need();
         match self.slow.remove(&slot) {
             Some(SlowSample::Started) => {
@@ -170,7 +170,7 @@ impl Placement for StrictOrder {
 
 #[cfg(test)]
 mod tests {
-    use super::super::agenda::Upcoming;
+    use super::super::batch_plan::Upcoming;
     use super::super::open_batch::OpenBatch;
     use super::*;
     use crate::state::Cursor;
@@ -213,7 +213,7 @@ mod tests {
         }
 
         fn finish(&mut self) -> Vec<Placed> {
-            let report = Report { kept: HeldBytes::new(&self.budget, 16), ..Report::new(&self.budget) };
+            let report = TaskReport { kept: HeldBytes::new(&self.budget, 16), ..TaskReport::new(&self.budget) };
             self.order.finish(&self.slow, Box::new(report))
         }
 

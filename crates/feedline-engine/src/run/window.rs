@@ -12,12 +12,12 @@ use feedline_data::memory::Budget;
 use feedline_data::plan::Plan;
 use feedline_memory::Pool;
 
-use super::agenda::{Agenda, Stretch, Upcoming};
+use super::batch_plan::{BatchPlan, PositionRange, Upcoming};
+use super::lookahead::Lookahead;
 use super::open_batch::OpenBatch;
-use super::outlook::Outlook;
 use super::placement::{BatchWork, Opening, Placement, placement_of};
-use super::prepare::Report;
-use super::queue::{Queue, Work};
+use super::prepare::TaskReport;
+use super::queue::{Work, WorkQueue};
 use crate::slot_ref::{BatchSerial, SlotRef};
 use crate::state::Cursor;
 use crate::supply::{Supply, Task};
@@ -32,8 +32,8 @@ const LOOK_POSITIONS: usize = 1024;
 pub(super) struct Window {
     pub batches: VecDeque<OpenBatch>,
     pub placement: Box<dyn Placement>,
-    pub queue: Queue,
-    agenda: Agenda,
+    pub queue: WorkQueue,
+    batch_plan: BatchPlan,
     /// The next number for a batch that is asked for.
     next_asked: BatchSerial,
     /// The next batch to open, and the next to look at.
@@ -46,27 +46,27 @@ pub(super) struct Window {
 pub(super) struct Dropped {
     _batches: VecDeque<OpenBatch>,
     _placement: Box<dyn Placement>,
-    _queue: Queue,
+    _queue: WorkQueue,
 }
 
 impl Window {
     /// Batches from `cursor` on, one after the other.
     pub(super) fn of_stream(plan: &Plan, cursor: Cursor) -> Self {
-        Self::new(plan, Agenda::Stream, cursor)
+        Self::new(plan, BatchPlan::Stream, cursor)
     }
 
     /// Batches that are asked for.
     pub(super) fn on_demand(plan: &Plan) -> Self {
-        Self::new(plan, Agenda::Asked(std::collections::BTreeMap::new()), Cursor::default())
+        Self::new(plan, BatchPlan::Asked(std::collections::BTreeMap::new()), Cursor::default())
     }
 
-    fn new(plan: &Plan, agenda: Agenda, cursor: Cursor) -> Self {
+    fn new(plan: &Plan, batch_plan: BatchPlan, cursor: Cursor) -> Self {
         let upcoming = Upcoming { serial: BatchSerial::default(), cursor };
         Self {
             batches: VecDeque::new(),
             placement: placement_of(plan),
-            queue: Queue::default(),
-            agenda,
+            queue: WorkQueue::default(),
+            batch_plan,
             next_asked: upcoming.serial,
             unseen: upcoming.clone(),
             upcoming,
@@ -80,7 +80,7 @@ impl Window {
         self.upcoming = Upcoming { serial, cursor };
         self.unseen = self.upcoming.clone();
         // What was asked for is not wanted any more.
-        self.agenda.forget_before(self.next_asked);
+        self.batch_plan.forget_before(self.next_asked);
         self.next_asked = serial;
         Dropped {
             _batches: std::mem::take(&mut self.batches),
@@ -90,19 +90,19 @@ impl Window {
     }
 
     /// Asks for a batch behind all that were asked for before.
-    pub(super) fn ask(&mut self, stretch: Stretch) {
-        self.agenda.ask(self.next_asked, stretch);
+    pub(super) fn ask(&mut self, stretch: PositionRange) {
+        self.batch_plan.ask(self.next_asked, stretch);
         self.next_asked = self.next_asked.next();
     }
 
     /// Whether its batches follow each other without being asked for.
     pub(super) fn is_stream(&self) -> bool {
-        matches!(self.agenda, Agenda::Stream)
+        matches!(self.batch_plan, BatchPlan::Stream)
     }
 
     /// Whether it is known what the next batch to open is.
     pub(super) fn has_upcoming(&self, plan: &Plan) -> bool {
-        self.agenda.look_up(&self.upcoming, plan).is_some()
+        self.batch_plan.look_up(&self.upcoming, plan).is_some()
     }
 
     /// The number of the batch that the consumer needs next.
@@ -116,19 +116,19 @@ impl Window {
         plan: &Plan,
         supply: &dyn Supply,
         costs: &Costs,
-        outlook: &Outlook,
+        lookahead: &Lookahead,
     ) -> Vec<Task> {
         let mut tasks = Vec::new();
         let mut left = LOOK_POSITIONS;
-        let end = BatchSerial(self.front_serial().0 + outlook.batches_ahead);
+        let end = BatchSerial(self.front_serial().0 + lookahead.batches_ahead);
         if self.unseen.serial < self.upcoming.serial {
             self.unseen = self.upcoming.clone();
         }
         while self.unseen.serial < end && self.placement.can_announce() && left > 0 {
-            let Some((batch, len)) = self.unseen.step(&self.agenda, plan) else { break };
+            let Some((batch, len)) = self.unseen.step(&self.batch_plan, plan) else { break };
             for (slot, wanted) in batch.task(plan, 0..len).wanted(plan).into_iter().enumerate() {
-                let cost = costs.predict(plan, wanted, supply.effort(wanted));
-                if outlook.is_slow(cost) {
+                let cost = costs.predict(plan, wanted, supply.work_hint(wanted));
+                if lookahead.is_slow(cost) {
                     self.placement.announce(SlotRef { batch: batch.serial, slot });
                     tasks.push(Task { cost: Some(cost), ..batch.task(plan, slot..slot + 1) });
                 }
@@ -148,8 +148,8 @@ impl Window {
     ) -> Option<BatchWork> {
         let began = Instant::now();
         let slab = pool.open()?;
-        let (upcoming, len) = self.upcoming.step(&self.agenda, plan).expect("asked only for what is upcoming");
-        self.agenda.forget_before(self.upcoming.serial);
+        let (upcoming, len) = self.upcoming.step(&self.batch_plan, plan).expect("asked only for what is upcoming");
+        self.batch_plan.forget_before(self.upcoming.serial);
         let mut batch = OpenBatch::new(&upcoming, len, slab, budget, began);
         let opened = self.placement.open(&Opening { upcoming: &upcoming, batch: &batch, plan, group });
         batch.times[1] = Instant::now();
@@ -163,9 +163,9 @@ impl Window {
     }
 
     /// Takes the work with the least slack.
-    pub(super) fn next_work(&mut self, outlook: &Outlook, may_start_early: bool) -> Option<Work> {
+    pub(super) fn next_work(&mut self, lookahead: &Lookahead, may_start_early: bool) -> Option<Work> {
         loop {
-            let mut work = self.queue.pop(outlook, self.upcoming.serial, may_start_early)?;
+            let mut work = self.queue.pop(lookahead, self.upcoming.serial, may_start_early)?;
             let is_needed = match &mut work {
                 Work::Prepare(task) => task.writer.is_some() || self.placement.start(task),
                 Work::Place(_) => true,
@@ -182,7 +182,7 @@ impl Window {
     }
 
     /// Books `slots` filled slots of a batch. Returns whether the batch that the consumer needs next is complete now.
-    pub(super) fn book(&mut self, serial: BatchSerial, slots: usize, report: Report) -> bool {
+    pub(super) fn book(&mut self, serial: BatchSerial, slots: usize, report: TaskReport) -> bool {
         let front = self.front_serial();
         let number = serial.0.checked_sub(front.0).and_then(|number| usize::try_from(number).ok());
         let Some(batch) = number.and_then(|number| self.batches.get_mut(number)) else { return false };
@@ -214,7 +214,7 @@ mod tests {
         let mut slow = window.upcoming.task(&plan, 1..2);
         window.placement.announce(slow.need());
         assert!(window.placement.start(&mut slow));
-        let report = Report { kept: HeldBytes::new(&budget, 100), ..Report::new(&budget) };
+        let report = TaskReport { kept: HeldBytes::new(&budget, 100), ..TaskReport::new(&budget) };
         assert!(window.placement.finish(&slow, Box::new(report)).is_empty(), "its batch is not open");
         let opened = window.open_next(&plan, &pool, &budget, 1).unwrap();
         assert!(matches!(opened.ready[..], [Work::Place(_)]));

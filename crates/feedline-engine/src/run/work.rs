@@ -3,22 +3,22 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use feedline_data::batch::{FieldForm, Loose};
+use feedline_data::batch::{FieldForm, Unslotted};
 use feedline_memory::SlotWriter;
 
 use super::bookkeeping::Bookkeeping;
 use super::placement::Placed;
-use super::prepare::{Outcome, Preparer, Report};
+use super::prepare::{Outcome, Preparer, TaskReport};
 use super::queue::Work;
-use super::shared::Shared;
-use crate::machine::Standing;
+use super::shared::RunShared;
+use crate::machine::CoreClaim;
 use crate::slot_ref::BatchSerial;
 use crate::supply::{Ready, Task};
 
-impl Shared {
+impl RunShared {
     /// The life of thread number `number`: it ends with the run, or when there are too many.
     pub(super) fn work(self: &Arc<Self>, number: usize) {
-        let _on_cores = [self.metrics.threads.cores.enter(), self.crew.on.enter()];
+        let _on_cores = [self.metrics.threads.cores.enter(), self.worker_pool.on.enter()];
         let mut preparer = Preparer {
             plan: Arc::clone(&self.plan),
             supply: Arc::clone(&self.supply),
@@ -38,11 +38,11 @@ impl Shared {
                     continue;
                 }
             };
-            let permit = self.standing.as_ref().map(Standing::enter);
-            let outcome = self.crew.time(|| preparer.run(&mut task));
+            let permit = self.claim.as_ref().map(CoreClaim::enter);
+            let outcome = self.worker_pool.time(|| preparer.run(&mut task));
             drop(permit);
             if let Outcome::Done(report) | Outcome::PutBack(report) = &outcome {
-                self.crew.leave_out(report.memory);
+                self.worker_pool.leave_out(report.memory);
                 self.metrics.threads.add_memory(report.memory);
             }
             match outcome {
@@ -57,7 +57,7 @@ impl Shared {
         let mut progress = self.lock();
         let mut has_opened = false;
         loop {
-            if progress.is_closed || number >= self.crew.wanted() {
+            if progress.is_closed || number >= self.worker_pool.wanted() {
                 progress.workers.remove(&number);
                 // It may be the one that was woken for a task.
                 self.wake_one(progress);
@@ -72,8 +72,8 @@ impl Shared {
                 continue;
             }
             let may_start_early = progress.window.queue.has_slow() && self.has_room_early(&progress);
-            let outlook = progress.outlook;
-            if let Some(work) = progress.window.next_work(&outlook, may_start_early) {
+            let lookahead = progress.lookahead;
+            if let Some(work) = progress.window.next_work(&lookahead, may_start_early) {
                 // Whoever brings tasks wakes one thread, which wakes the next: so nobody has to wake them all.
                 if progress.window.has_more(may_start_early) {
                     self.wake_one(progress);
@@ -90,7 +90,7 @@ impl Shared {
     }
 
     /// Books samples that were prepared in their slots. A sample that was prepared apart goes to the slot it is given, now or later.
-    fn settle(self: &Arc<Self>, task: Task, report: Box<Report>) {
+    fn settle(self: &Arc<Self>, task: Task, report: Box<TaskReport>) {
         if task.writer.is_some() {
             let (batch, slots) = (task.batch, task.slots.len());
             // The writer must be gone before the slots count as filled: a complete batch is sealed.
@@ -117,7 +117,7 @@ impl Shared {
         self.book(at.batch, 1, *report);
     }
 
-    fn book(self: &Arc<Self>, batch: BatchSerial, slots: usize, report: Report) {
+    fn book(self: &Arc<Self>, batch: BatchSerial, slots: usize, report: TaskReport) {
         let mut progress = self.lock();
         let is_front_complete = progress.window.book(batch, slots, report);
         if is_front_complete {
@@ -134,13 +134,13 @@ impl Shared {
     }
 
     /// Copies values that have a slot into it.
-    fn put_in_place(&self, writer: &mut SlotWriter, report: &mut Report) {
+    fn put_in_place(&self, writer: &mut SlotWriter, report: &mut TaskReport) {
         for prepared in &mut report.prepared {
             let mut regions = writer.slot_mut(prepared.slot);
             let values = std::mem::take(&mut prepared.loose);
             for (value, (_, form)) in values.into_iter().zip(self.plan.layout().fields()) {
                 match (form, value) {
-                    (FieldForm::Region { region, .. }, Loose::Array { bytes, .. }) => {
+                    (FieldForm::Region { region, .. }, Unslotted::Array { bytes, .. }) => {
                         regions[*region].copy_from_slice(&bytes);
                         report.kept.release(bytes.len() as u64);
                     }
@@ -151,7 +151,7 @@ impl Shared {
     }
 
     /// Books what was done of a task, and lets the rest wait for memory: from now on in the order of the stream.
-    fn put_back(&self, mut task: Task, report: Report) {
+    fn put_back(&self, mut task: Task, report: TaskReport) {
         task.cost = None;
         let mut progress = self.lock();
         if task.writer.is_none() {
@@ -166,7 +166,7 @@ impl Shared {
     }
 }
 
-impl Ready for Shared {
+impl Ready for RunShared {
     fn expects(&self, task: &Task) -> bool {
         let progress = self.lock();
         !progress.is_closed && progress.window.expects(task)

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use feedline_data::plan::{OpMarks, Plan, limits};
-use feedline_order::{Course, Epoch, Rank, Rest, Share, ShareIndex, Turn};
+use feedline_order::{Epoch, EpochPath, Rank, Remaining, Share, ShareIndex, Turn};
 use serde::{Deserialize, Serialize};
 
 /// A place in the stream of one rank.
@@ -21,7 +21,7 @@ pub struct Cursor {
     /// Bad samples replaced so far in the epoch.
     pub substituted: u64,
     /// What is left of the epoch, if the order so far was neither the sampler's nor that of the plan.
-    pub rest: Option<Arc<Rest>>,
+    pub rest: Option<Arc<Remaining>>,
 }
 
 impl Cursor {
@@ -37,8 +37,8 @@ impl Cursor {
     }
 
     /// The way through the epoch that this is a place of.
-    pub fn course(&self, plan: &Plan) -> Course {
-        Course { epoch: self.epoch, share: plan.share(self.offset), rest: self.rest.clone() }
+    pub fn epoch_path(&self, plan: &Plan) -> EpochPath {
+        EpochPath { epoch: self.epoch, share: plan.share(self.offset), rest: self.rest.clone() }
     }
 
     /// The turn of the next sample, counted from `offset`; only full batches come before it.
@@ -168,7 +168,7 @@ pub enum StateError {
     )]
     Private,
     #[error(transparent)]
-    Ride(#[from] super::RideError),
+    JobProgress(#[from] super::RideError),
     #[error("the state says batch {batches} of an epoch of {of}")]
     Beyond { batches: u64, of: u64 },
     #[error("the state is damaged: it says batch_size {batch_size} and world_size {world_size}")]
@@ -228,7 +228,7 @@ impl State {
         share: &Share,
         is_same_division: bool,
         is_same_rank: bool,
-    ) -> Result<Option<Arc<Rest>>, StateError> {
+    ) -> Result<Option<Arc<Remaining>>, StateError> {
         if self.batches == 0 && self.delivery == Delivery::Strict {
             return Ok(None);
         }
@@ -261,7 +261,7 @@ impl State {
         }
         let turns = self.batches.saturating_mul(self.batch_size as u64).min(share.samples());
         let fits = turns.checked_add(self.pending.len() as u64).is_some_and(|next| next <= share.samples());
-        let rest = Rest::new(turns, self.pending.clone()).filter(|_| fits);
+        let rest = Remaining::new(turns, self.pending.clone()).filter(|_| fits);
         rest.map(Arc::new).map(Some).ok_or(StateError::Pending { batches: self.batches })
     }
 }

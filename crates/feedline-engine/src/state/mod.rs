@@ -5,9 +5,9 @@
 //! - `ride.rs` is one job's way through segments that others get too
 
 mod cursor;
+mod job_progress;
 mod received;
-mod ride;
 
 pub use cursor::{Cursor, Delivery, State, StateError};
-pub use received::{Received, SavedState, SharedRide};
-pub use ride::{Portion, Ride, RideError, RideState};
+pub use job_progress::{JobProgress, JobProgressState, RideError, SegmentRound};
+pub use received::{Received, SavedState, SharedJobProgress};

@@ -7,7 +7,7 @@ use feedline_order::Epoch;
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
-use super::{Cursor, Ride, RideState, State, StateError};
+use super::{Cursor, JobProgress, JobProgressState, State, StateError};
 
 /// A place in a stream.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub enum Received {
     /// In a stream of one's own.
     Stream(Cursor),
     /// In segments that other jobs get too.
-    Ride(SharedRide),
+    JobProgress(SharedJobProgress),
 }
 
 /// A saved place.
@@ -25,7 +25,7 @@ pub enum SavedState {
     /// In a stream of one's own.
     Stream(State),
     /// In segments that other jobs get too.
-    Ride(RideState),
+    JobProgress(JobProgressState),
 }
 
 impl Received {
@@ -36,14 +36,14 @@ impl Received {
 
     /// Nothing of the segments of `plan`.
     pub(crate) fn nothing_shared(plan: &Plan) -> Self {
-        Self::from(Ride::new(plan.segments()))
+        Self::from(JobProgress::new(plan.segments()))
     }
 
     /// The epoch under way.
     pub fn epoch(&self) -> Epoch {
         match self {
             Self::Stream(cursor) => cursor.epoch,
-            Self::Ride(ride) => ride.lock().epoch,
+            Self::JobProgress(job_progress) => job_progress.lock().epoch,
         }
     }
 
@@ -51,7 +51,7 @@ impl Received {
     pub fn jump(&mut self, epoch: Epoch) {
         match self {
             Self::Stream(cursor) => *cursor = Cursor::start_of(epoch),
-            Self::Ride(ride) => ride.lock().jump(epoch),
+            Self::JobProgress(job_progress) => job_progress.lock().jump(epoch),
         }
     }
 
@@ -59,7 +59,9 @@ impl Received {
     pub fn to_state(&self, plan: &Plan) -> SavedState {
         match self {
             Self::Stream(cursor) => SavedState::Stream(cursor.to_state(plan)),
-            Self::Ride(ride) => SavedState::Ride(ride.lock().to_state(plan, plan.segments())),
+            Self::JobProgress(job_progress) => {
+                SavedState::JobProgress(job_progress.lock().to_state(plan, plan.segments()))
+            }
         }
     }
 
@@ -67,9 +69,9 @@ impl Received {
     pub fn loaded(&self, state: &SavedState, plan: &Plan) -> Result<Self, StateError> {
         match (self, state) {
             (Self::Stream(_), SavedState::Stream(state)) => Ok(Self::Stream(state.to_cursor(plan)?)),
-            (Self::Ride(_), SavedState::Ride(state)) => Ok(state.to_ride(plan, plan.segments())?.into()),
-            (Self::Stream(_), SavedState::Ride(_)) => Err(StateError::Shared),
-            (Self::Ride(_), SavedState::Stream(_)) => Err(StateError::Private),
+            (Self::JobProgress(_), SavedState::JobProgress(state)) => Ok(state.to_ride(plan, plan.segments())?.into()),
+            (Self::Stream(_), SavedState::JobProgress(_)) => Err(StateError::Shared),
+            (Self::JobProgress(_), SavedState::Stream(_)) => Err(StateError::Private),
         }
     }
 
@@ -77,14 +79,16 @@ impl Received {
     pub fn cursor(&self) -> &Cursor {
         match self {
             Self::Stream(cursor) => cursor,
-            Self::Ride(_) => unreachable!("a run is given to loaders with a stream of their own: see Loader::shared"),
+            Self::JobProgress(_) => {
+                unreachable!("a run is given to loaders with a stream of their own: see Loader::shared")
+            }
         }
     }
 
     /// The way through segments.
-    pub fn ride(&self) -> &SharedRide {
+    pub fn job_progress(&self) -> &SharedJobProgress {
         match self {
-            Self::Ride(ride) => ride,
+            Self::JobProgress(job_progress) => job_progress,
             Self::Stream(_) => unreachable!("segments are given to loaders that share: see Loader::shared"),
         }
     }
@@ -95,14 +99,14 @@ impl SavedState {
     pub fn stream(&self) -> Option<&State> {
         match self {
             Self::Stream(state) => Some(state),
-            Self::Ride(_) => None,
+            Self::JobProgress(_) => None,
         }
     }
 
     /// The place in segments that other jobs get too, if it is one.
-    pub fn ride(&self) -> Option<&RideState> {
+    pub fn job_progress(&self) -> Option<&JobProgressState> {
         match self {
-            Self::Ride(state) => Some(state),
+            Self::JobProgress(state) => Some(state),
             Self::Stream(_) => None,
         }
     }
@@ -114,20 +118,20 @@ impl From<State> for SavedState {
     }
 }
 
-impl From<Ride> for Received {
-    fn from(ride: Ride) -> Self {
-        Self::Ride(SharedRide(Arc::new(Mutex::new(ride))))
+impl From<JobProgress> for Received {
+    fn from(job_progress: JobProgress) -> Self {
+        Self::JobProgress(SharedJobProgress(Arc::new(Mutex::new(job_progress))))
     }
 }
 
 /// The way of a job through segments. Shared with the deliverer that cuts batches out of them: it has a number for each segment, so
 /// it is not copied with each batch.
 #[derive(Clone, Debug)]
-pub struct SharedRide(Arc<Mutex<Ride>>);
+pub struct SharedJobProgress(Arc<Mutex<JobProgress>>);
 
-impl SharedRide {
+impl SharedJobProgress {
     /// Locks it, to look at or to change.
-    pub fn lock(&self) -> MutexGuard<'_, Ride> {
+    pub fn lock(&self) -> MutexGuard<'_, JobProgress> {
         self.0.lock()
     }
 }

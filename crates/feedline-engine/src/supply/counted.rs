@@ -9,7 +9,7 @@ use feedline_order::Epoch;
 use crate::metrics::TrafficMeter;
 
 #[derive(Debug)]
-struct Counted {
+struct CountingObject {
     object: Arc<dyn Object>,
     epoch: Epoch,
     traffic: Arc<TrafficMeter>,
@@ -26,11 +26,11 @@ pub(super) fn counted(
     if object.remote().is_none() {
         return object;
     }
-    Arc::new(Counted { object, epoch, traffic: Arc::clone(traffic), cancel: cancel.clone() })
+    Arc::new(CountingObject { object, epoch, traffic: Arc::clone(traffic), cancel: cancel.clone() })
 }
 
 #[deny(clippy::missing_trait_methods)]
-impl Object for Counted {
+impl Object for CountingObject {
     fn is_empty(&self) -> bool {
         self.object.is_empty()
     }

@@ -16,7 +16,7 @@ use feedline_data::store::StoreError;
 use feedline_order::{Ordinal, SampleId};
 use serde::Serialize;
 
-use super::seek::{Found, SeekIndexes};
+use super::seek::{IndexLookup, SeekIndexes};
 use crate::metrics::SeekMeter;
 
 /// How often the caller is told.
@@ -44,7 +44,7 @@ pub struct Indexed {
 }
 
 #[derive(Default)]
-struct Counts {
+struct IndexingCounts {
     known: AtomicU64,
     unreadable: AtomicU64,
     walked_bytes: AtomicU64,
@@ -63,7 +63,7 @@ pub fn index_source(
     let names = fields.iter().filter(|(_, kind)| **kind == Kind::Bytes).map(|(name, _)| name);
     let indexes: Vec<(&str, SeekIndexes)> =
         names.map(|name| (&**name, SeekIndexes::new(source, name, Some(cache_folder)))).collect();
-    let counts = Counts::default();
+    let counts = IndexingCounts::default();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let work = || {
@@ -106,11 +106,11 @@ fn index_picture(
     id: SampleId,
     field: &str,
     indexes: &SeekIndexes,
-    counts: &Counts,
+    counts: &IndexingCounts,
 ) -> Result<(), StoreError> {
     let Some((object, range)) = source.origin(id, field).open()? else { return Ok(()) };
     let stamp = stamp(&*object, &range);
-    if !matches!(indexes.find(source, id, stamp)?, Found::Unknown) {
+    if !matches!(indexes.find(source, id, stamp)?, IndexLookup::Unknown) {
         counts.known.fetch_add(1, Ordering::Relaxed);
         return Ok(());
     }

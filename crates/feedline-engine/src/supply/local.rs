@@ -11,14 +11,14 @@ use feedline_data::batch::{Encoded, EncodedContent, Kind, Memory, Pixels, Tensor
 use feedline_data::cut::Cut;
 use feedline_data::dtype::Dtype;
 use feedline_data::memory::{Buffer, NoMemory, Workspace};
-use feedline_data::op::{Decoding, Effort, Need};
+use feedline_data::op::{Decoding, Need, WorkHint};
 use feedline_data::plan::{Plan, SeekIndexUse};
 use feedline_data::source::{OpenPart, Origin, Source, stamp};
-use feedline_data::store::{Object, Room, StoreError};
+use feedline_data::store::{BufferSource, Object, StoreError};
 use feedline_order::{SampleId, SampleRequest};
 
 use super::reader::{Part, Reader};
-use super::seek::{Found, SeekIndexes};
+use super::seek::{IndexLookup, SeekIndexes};
 use super::volumes::Volumes;
 use super::{Reading, Ready, Supply, SupplyError};
 use crate::machine::Machine;
@@ -47,7 +47,7 @@ struct Sought {
     /// All of it in the object.
     all: Range<u64>,
     stamp: u64,
-    found: Found,
+    found: IndexLookup,
     /// The part of it that is needed, if not all is; only with an index.
     needed: Option<Range<u64>>,
 }
@@ -115,7 +115,7 @@ impl LocalSupply {
         let stamp = stamp(&*object, &all);
         let found = trim.indexes.find(&*self.source, wanted.id, stamp)?;
         let mut needed = None;
-        if let Found::Index(index) = &found
+        if let IndexLookup::Index(index) = &found
             && reading == Reading::Trimmed
         {
             let header = index.header();
@@ -143,15 +143,17 @@ impl LocalSupply {
         if let Some(needed) = needed {
             let memory = read_range(&*object, within(&all, &needed), reader, workspace)?;
             seek.add_used();
-            let Found::Index(index) = found else { unreachable!("a part is needed only where an index says which") };
+            let IndexLookup::Index(index) = found else {
+                unreachable!("a part is needed only where an index says which")
+            };
             return Ok(Encoded { memory, content: EncodedContent::Part { offset: needed.start, index } });
         }
         let memory = read_range(&*object, all, reader, workspace)?;
         let index = match found {
             // All of the file is wanted, or the index is that of another one.
-            Found::Index(index) if index.fits(&memory) => Some(index),
-            Found::NotSeekable => None,
-            Found::Index(_) | Found::Unknown => {
+            IndexLookup::Index(index) if index.fits(&memory) => Some(index),
+            IndexLookup::NotSeekable => None,
+            IndexLookup::Index(_) | IndexLookup::Unknown => {
                 let header = read_header(&memory).ok();
                 let is_cropped = header.is_some_and(|header| self.need(field, trim, wanted, &header).is_some());
                 let make = || trim.indexes.make(wanted.id, stamp, &memory, seek);
@@ -177,8 +179,8 @@ impl Supply for LocalSupply {
         ready.ready(tasks);
     }
 
-    fn effort(&self, wanted: SampleRequest) -> Effort {
-        self.volumes.effort(&self.plan, wanted)
+    fn work_hint(&self, wanted: SampleRequest) -> WorkHint {
+        self.volumes.work_hint(&self.plan, wanted)
     }
 
     fn load(&self, loading: Loading<'_, '_>) -> Result<Cut, SupplyError> {
@@ -287,7 +289,7 @@ struct BufferRoom<'a> {
     buffer: Option<Buffer>,
 }
 
-impl Room for BufferRoom<'_> {
+impl BufferSource for BufferRoom<'_> {
     fn room(&mut self, len: usize) -> Result<&mut [u8], NoMemory> {
         let buffer = self.buffer.insert(self.workspace.buffer(len)?);
         Ok(buffer.as_mut_slice())

@@ -33,7 +33,7 @@ use crate::metrics::{Metrics, ReservoirSnapshot, TrafficMeter};
 use crate::offload::OffloadReport;
 use feedline_data::batch::{OutputError, Sample};
 use feedline_data::memory::{NoMemory, Workspace};
-use feedline_data::op::Effort;
+use feedline_data::op::WorkHint;
 use feedline_data::store::StoreError;
 use feedline_data::volume::VolumeError;
 
@@ -56,8 +56,8 @@ pub trait Supply: Send + Sync + Debug {
     }
 
     /// What there is to do until a sample is loaded, as far as that is known before.
-    fn effort(&self, _wanted: SampleRequest) -> Effort {
-        Effort::Usual
+    fn work_hint(&self, _wanted: SampleRequest) -> WorkHint {
+        WorkHint::Usual
     }
 
     /// What a peer near the data does, and why, where there is one.

@@ -17,7 +17,7 @@ use feedline_data::batch::{Sample, Value};
 use feedline_data::cut::Cut;
 use feedline_data::dtype::Dtype;
 use feedline_data::memory::{NoMemory, Workspace};
-use feedline_data::op::Effort;
+use feedline_data::op::WorkHint;
 use feedline_data::plan::{CacheConfig, CacheForm, Plan};
 use feedline_data::private_files::CacheFolder;
 use feedline_data::source::sample_stamp;
@@ -277,10 +277,10 @@ impl Supply for PrefixCache {
         self.inner.traffic()
     }
 
-    fn effort(&self, wanted: SampleRequest) -> Effort {
-        match self.inner.effort(wanted) {
-            Effort::Search if self.has(wanted) => Effort::Usual,
-            effort => effort,
+    fn work_hint(&self, wanted: SampleRequest) -> WorkHint {
+        match self.inner.work_hint(wanted) {
+            WorkHint::Search if self.has(wanted) => WorkHint::Usual,
+            work_hint => work_hint,
         }
     }
 

@@ -34,7 +34,7 @@ const MOST_INDEX_BYTES: usize = 64 << 20;
 
 /// What is known of a sample's index.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum IndexLookup {
     /// It is here.
     Index(SeekIndex),
     /// The file has none: it is not a baseline JPEG.
@@ -59,12 +59,12 @@ impl SeekIndexes {
     }
 
     /// Finds an index; `stamp` is that of the bytes that the picture is stored in.
-    pub(super) fn find(&self, source: &dyn Source, id: SampleId, stamp: u64) -> Result<Found, StoreError> {
+    pub(super) fn find(&self, source: &dyn Source, id: SampleId, stamp: u64) -> Result<IndexLookup, StoreError> {
         let mut record = Vec::new();
         if source.seek_record(id, &self.field, &mut record)?
             && let Ok(index) = SeekIndex::from_bytes(&record)
         {
-            return Ok(Found::Index(index));
+            return Ok(IndexLookup::Index(index));
         }
         if let Some(kept) = self.memory.get(id.0, stamp) {
             return Ok(read(&kept));
@@ -74,7 +74,7 @@ impl SeekIndexes {
             if bytes > MOST_INDEX_BYTES { Err(NoMemory::TooLarge { bytes: bytes as u64, memory }) } else { Ok(()) }
         };
         let is_kept = self.shelf.as_ref().is_some_and(|shelf| shelf.get(id.0, stamp, &mut record, book) == Ok(true));
-        Ok(if is_kept { read(&record) } else { Found::Unknown })
+        Ok(if is_kept { read(&record) } else { IndexLookup::Unknown })
     }
 
     /// Makes the index of a file and keeps it. Nothing is made where it could not be kept: for one crop it does not pay.
@@ -92,11 +92,11 @@ impl SeekIndexes {
 }
 
 /// What a record says: one that is empty, that the file has no index.
-fn read(record: &[u8]) -> Found {
+fn read(record: &[u8]) -> IndexLookup {
     match SeekIndex::from_bytes(record) {
-        Ok(index) => Found::Index(index),
-        Err(_) if record.is_empty() => Found::NotSeekable,
-        Err(_) => Found::Unknown,
+        Ok(index) => IndexLookup::Index(index),
+        Err(_) if record.is_empty() => IndexLookup::NotSeekable,
+        Err(_) => IndexLookup::Unknown,
     }
 }
 

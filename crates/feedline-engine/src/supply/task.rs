@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use feedline_data::plan::Plan;
 use feedline_memory::SlotWriter;
-use feedline_order::{Course, Position, SampleRequest, Turn};
+use feedline_order::{EpochPath, Position, SampleRequest, Turn};
 
 use crate::slot_ref::{BatchSerial, SlotRef};
 
@@ -16,7 +16,7 @@ pub struct Task {
     /// The batch whose slots it fills.
     pub(crate) batch: BatchSerial,
     /// The way through the epoch that the batch is part of.
-    pub(crate) course: Course,
+    pub(crate) epoch_path: EpochPath,
     /// The turn of the sample in slot 0.
     pub(crate) first_turn: Turn,
     /// The slots to fill.
@@ -36,20 +36,20 @@ pub struct Task {
 impl Task {
     /// The samples it is about, in the order of its slots.
     pub fn wanted(&self, plan: &Plan) -> Vec<SampleRequest> {
-        let epoch = self.course.epoch;
+        let epoch = self.epoch_path.epoch;
         let visits = plan.sequence().epoch(epoch);
         self.positions(plan).map(|position| plan.wanted(epoch, &visits, position)).collect()
     }
 
     /// The way through the epoch that its samples are part of.
-    pub fn course(&self) -> &Course {
-        &self.course
+    pub fn epoch_path(&self) -> &EpochPath {
+        &self.epoch_path
     }
 
     /// The positions of its samples, in the order of its slots.
     pub fn positions(&self, plan: &Plan) -> impl Iterator<Item = Position> {
         let turns = self.slots.clone().map(|slot| self.turn(slot));
-        turns.map(|turn| plan.place(&self.course, turn).position)
+        turns.map(|turn| plan.place(&self.epoch_path, turn).position)
     }
 
     /// Attaches data of the supply, which is dropped with the task: when its samples are prepared, or nobody needs them.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use feedline_data::batch::{Kind, Memory, Sample, Value, Volume, VolumeKind, VolumeShape, volume_shape};
 use feedline_data::memory::Workspace;
-use feedline_data::op::Effort;
+use feedline_data::op::WorkHint;
 use feedline_data::plan::Plan;
 use feedline_data::private_files::CacheFolder;
 use feedline_data::source::stamp;
@@ -61,13 +61,13 @@ impl Volumes {
     }
 
     /// Whether a label will have to be searched for its foreground before a sample is loaded.
-    pub(super) fn effort(&self, plan: &Plan, wanted: SampleRequest) -> Effort {
+    pub(super) fn work_hint(&self, plan: &Plan, wanted: SampleRequest) -> WorkHint {
         let is_searched = |field: &VolumeField| {
             field.kind.is_label
                 && plan.chain().ahead_from(0, wanted).will_ask_for_foreground(&field.name)
                 && !field.foregrounds.as_ref().is_some_and(|shelf| shelf.has(wanted.id.0))
         };
-        if self.fields.iter().any(is_searched) { Effort::Search } else { Effort::Usual }
+        if self.fields.iter().any(is_searched) { WorkHint::Search } else { WorkHint::Usual }
     }
 
     /// Gives a sample its volumes.

@@ -14,5 +14,5 @@ mod prometheus;
 mod server;
 
 pub use numbers::Numbers;
-pub use prometheus::{Exposition, Metric, MetricKind, Number};
+pub use prometheus::{Exposition, Metric, MetricKind, MetricNumber};
 pub use server::{HttpError, HttpServer, Page, Routes};

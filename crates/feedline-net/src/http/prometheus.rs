@@ -45,14 +45,14 @@ impl MetricKind {
 }
 
 /// What can be a value. Counts up to 2^53 are exact, as in Prometheus itself.
-pub trait Number: Copy {
+pub trait MetricNumber: Copy {
     /// As a value.
     fn value(self) -> f64;
 }
 
 macro_rules! number {
     ($($kind:ty)*) => {
-        $(impl Number for $kind {
+        $(impl MetricNumber for $kind {
             fn value(self) -> f64 {
                 self as f64
             }
@@ -69,17 +69,17 @@ impl Exposition {
     }
 
     /// Adds a number that only grows; its name ends in `_total`.
-    pub fn counter(&mut self, name: &'static str, help: &'static str, value: impl Number) {
+    pub fn counter(&mut self, name: &'static str, help: &'static str, value: impl MetricNumber) {
         self.counters(name, help, [], [([""; 0], value)]);
     }
 
     /// Adds a number that comes and goes.
-    pub(crate) fn gauge(&mut self, name: &'static str, help: &'static str, value: impl Number) {
+    pub(crate) fn gauge(&mut self, name: &'static str, help: &'static str, value: impl MetricNumber) {
         self.gauges(name, help, [], [([""; 0], value)]);
     }
 
     /// Adds one counter for each combination of values that some labels have.
-    pub fn counters<const N: usize, L: Into<String>, V: Number>(
+    pub fn counters<const N: usize, L: Into<String>, V: MetricNumber>(
         &mut self,
         name: &'static str,
         help: &'static str,
@@ -91,7 +91,7 @@ impl Exposition {
     }
 
     /// Adds one number that comes and goes for each combination of values that some labels have.
-    pub(crate) fn gauges<const N: usize, L: Into<String>, V: Number>(
+    pub(crate) fn gauges<const N: usize, L: Into<String>, V: MetricNumber>(
         &mut self,
         name: &'static str,
         help: &'static str,
@@ -101,7 +101,7 @@ impl Exposition {
         self.add(name, help, MetricKind::Gauge, labels, values);
     }
 
-    fn add<const N: usize, L: Into<String>, V: Number>(
+    fn add<const N: usize, L: Into<String>, V: MetricNumber>(
         &mut self,
         name: &'static str,
         help: &'static str,

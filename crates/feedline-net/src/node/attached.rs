@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use super::channel::{Receiver, Sender, split};
 use super::message::{FromJob, FromNode, JobPlan, PROTOCOL, Route};
-use super::place::{Place, PlaceError};
+use super::socket::{NodeSocket, SocketError};
 use crate::wire::{WireError, engine_version};
 
 /// How long a node may say nothing: it says something each second.
@@ -32,7 +32,7 @@ const ATTACH_TIME: Duration = Duration::from_mins(2);
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum AttachError {
     #[error(transparent)]
-    Place(#[from] PlaceError),
+    NodeSocket(#[from] SocketError),
     #[error("the plan of this job cannot be sent to a node")]
     Plan(#[source] Box<PlanError>),
     #[error("the node at {socket:?} refuses this job: {reason}")]
@@ -48,7 +48,7 @@ impl From<AttachError> for Error {
     fn from(error: AttachError) -> Self {
         let reason = chain(&error);
         match error {
-            AttachError::Place(PlaceError::Nobody { path: socket, .. }) | AttachError::Wire { socket, .. } => {
+            AttachError::NodeSocket(SocketError::Nobody { path: socket, .. }) | AttachError::Wire { socket, .. } => {
                 Self::Node { socket: socket.display().to_string(), reason }
             }
             _ => Self::Attach { reason },
@@ -118,7 +118,7 @@ impl fmt::Debug for Attached {
 impl Attached {
     /// Attaches to the node at `socket` with what jobs served together have in common, and where this one goes on.
     pub(super) fn attach(socket: &Path, plan: &Plan, key: u128, route: Route) -> Result<Self, AttachError> {
-        let stream = Place::connect(socket)?;
+        let stream = NodeSocket::connect(socket)?;
         let wire = |source| AttachError::Wire { socket: socket.to_owned(), source };
         let (sender, mut receiver) = split(stream).map_err(|error| wire(error.into()))?;
         let document = plan.document().map_err(|error| AttachError::Plan(Box::new(error)))?;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use feedline_data::batch::{Batch, BatchField, FieldData, FieldForm, Loose};
+use feedline_data::batch::{Batch, BatchField, FieldData, FieldForm, Unslotted};
 use feedline_data::plan::Plan;
 use feedline_engine::carousel::BadSlot;
 use feedline_engine::error::Error;
@@ -32,7 +32,7 @@ pub struct NodeBatches {
     attached: Attached,
     plan: Arc<Plan>,
     metrics: Arc<Metrics>,
-    progress: Mutex<Progress>,
+    progress: Mutex<BatchesState>,
     /// Held while somebody waits for the next batch, and while the place in the stream changes.
     turn: Mutex<()>,
     /// Memory of batches that are copied.
@@ -40,7 +40,7 @@ pub struct NodeBatches {
 }
 
 #[derive(Debug)]
-struct Progress {
+struct BatchesState {
     cursor: Cursor,
     /// The next batch, if it has come.
     next: Option<Lent>,
@@ -61,7 +61,7 @@ impl NodeBatches {
     ) -> Result<Self, AttachError> {
         let route = Route::share(cursor, plan);
         let attached = Attached::attach(socket, plan, plan.partition_key().0, route)?;
-        let progress = Progress {
+        let progress = BatchesState {
             cursor: cursor.clone(),
             next: None,
             kept: Vec::new(),
@@ -85,7 +85,7 @@ impl NodeBatches {
                     let span = span(start..start + len * slab.slot_bytes(*region));
                     FieldData::Region { span, dtype: *dtype, shape }
                 }
-                _ => FieldData::List(keys.iter().cloned().map(Loose::Text).collect()),
+                _ => FieldData::List(keys.iter().cloned().map(Unslotted::Text).collect()),
             };
             BatchField { name: Arc::clone(name), data }
         };

@@ -8,7 +8,7 @@ use feedline_data::plan::Plan;
 use feedline_engine::carousel::BadSlot;
 use feedline_engine::error::Error;
 use feedline_engine::loader::{Feed, Segment, SegmentMemory};
-use feedline_engine::state::Ride;
+use feedline_engine::state::JobProgress;
 
 use super::attached::{AttachError, Attached, Lent};
 use super::message::{FromNode, Route, SegmentMessage};
@@ -25,25 +25,25 @@ pub struct NodeFeed {
 
 impl NodeFeed {
     /// Attaches to the node at `socket`, going on from where a ride stands.
-    pub fn attach(socket: &Path, plan: &Arc<Plan>, ride: &Ride) -> Result<Self, AttachError> {
-        let route = Route::Ride(ride.to_state(plan, plan.segments()));
+    pub fn attach(socket: &Path, plan: &Arc<Plan>, job_progress: &JobProgress) -> Result<Self, AttachError> {
+        let route = Route::JobProgress(job_progress.to_state(plan, plan.segments()));
         let attached = Attached::attach(socket, plan, plan.shared_key().0, route)?;
         Ok(Self { attached, plan: Arc::clone(plan) })
     }
 }
 
 impl Feed for NodeFeed {
-    fn change(&self, ride: &Ride) -> Result<(), Error> {
-        self.attached.change(Route::Ride(ride.to_state(&self.plan, self.plan.segments())))
+    fn change(&self, job_progress: &JobProgress) -> Result<(), Error> {
+        self.attached.change(Route::JobProgress(job_progress.to_state(&self.plan, self.plan.segments())))
     }
 
     fn next_within(&self, timeout: Duration) -> Result<Option<Segment>, Error> {
         let Some(Lent { message, view, lease }) = self.attached.next_within(AHEAD, timeout)? else { return Ok(None) };
-        let FromNode::Segment(SegmentMessage { epoch, portion, skipped, can_be_kept, bad, .. }) = message else {
+        let FromNode::Segment(SegmentMessage { epoch, segment_round, skipped, can_be_kept, bad, .. }) = message else {
             return Err(Error::Production { reason: "the node sent something else than a segment".to_owned() });
         };
         let bad: Arc<[BadSlot]> = bad.into_iter().map(BadSlot::from).collect();
         let memory = SegmentMemory::View(view);
-        Ok(Some(Segment { epoch, portion, skipped, can_be_kept, memory, bad, lease }))
+        Ok(Some(Segment { epoch, segment_round, skipped, can_be_kept, memory, bad, lease }))
     }
 }

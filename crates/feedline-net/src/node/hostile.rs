@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use feedline_data::plan::{Plan, Registry};
 use feedline_data::testing::open;
 use feedline_engine::machine::Machine;
-use feedline_engine::state::{Cursor, Portion, Ride, RideState};
+use feedline_engine::state::{Cursor, JobProgress, JobProgressState, SegmentRound};
 use feedline_order::{Epoch, Rank};
 use rustix::fs::{FallocateFlags, SealFlags};
 
 use super::channel::{Receiver, Sender, split};
 use super::message::{FromJob, FromNode, JobPlan, PROTOCOL, Route};
-use super::{Node, NodeConfig, NodeStats, Place};
+use super::{Node, NodeConfig, NodeSocket, NodeStats};
 use crate::wire::engine_version;
 
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -41,9 +41,9 @@ fn node(folder: &Path) -> Node {
     Node::start(NodeConfig { socket, memory_bytes: 1 << 20, machine, registry, http: None }).unwrap()
 }
 
-fn ride(plan: &Plan) -> RideState {
+fn job_progress(plan: &Plan) -> JobProgressState {
     let segments = plan.segments();
-    Ride::new(segments).to_state(plan, segments)
+    JobProgress::new(segments).to_state(plan, segments)
 }
 
 /// A connection to a node.
@@ -54,7 +54,7 @@ struct Hostile {
 
 impl Hostile {
     fn attach(node: &Node, plan: &Plan, key: u128, route: Route) -> Self {
-        let (sender, receiver) = split(Place::connect(node.path()).unwrap()).unwrap();
+        let (sender, receiver) = split(NodeSocket::connect(node.path()).unwrap()).unwrap();
         receiver.set_patience(Some(PATIENCE)).unwrap();
         let mut this = Self { sender, receiver };
         let plan = JobPlan { text: plan.document().unwrap().to_toml(), rank: plan.config().rank };
@@ -63,8 +63,8 @@ impl Hostile {
         this
     }
 
-    fn ride(node: &Node, plan: &Plan) -> Self {
-        Self::attach(node, plan, plan.shared_key().0, Route::Ride(ride(plan)))
+    fn job_progress(node: &Node, plan: &Plan) -> Self {
+        Self::attach(node, plan, plan.shared_key().0, Route::JobProgress(job_progress(plan)))
     }
 
     fn rank(node: &Node, plan: &Plan, cursor: &Cursor) -> Self {
@@ -128,7 +128,7 @@ impl Hostile {
 /// Reads some segments as a job should.
 #[track_caller]
 fn check_serves(node: &Node, plan: &Plan) {
-    let mut job = Hostile::ride(node, plan);
+    let mut job = Hostile::job_progress(node, plan);
     let mut portions = Vec::new();
     for _ in 0..plan.segments().count() {
         job.say(&FromJob::Next);
@@ -139,7 +139,7 @@ fn check_serves(node: &Node, plan: &Plan) {
                 other => panic!("{other:?}"),
             }
         };
-        portions.push(segment.portion.segment);
+        portions.push(segment.segment_round.segment);
         job.say(&FromJob::Received);
         job.say(&FromJob::GiveBack { number: segment.number });
     }
@@ -160,7 +160,7 @@ fn wait_until(node: &Node, what: &str, is_so: impl Fn(&NodeStats) -> bool) {
 fn who_asks_without_end_holds_no_more_than_others_may() {
     let folder = tempfile::tempdir().unwrap();
     let (node, plan) = (node(folder.path()), plan(300, ""));
-    let mut greedy = Hostile::ride(&node, &plan);
+    let mut greedy = Hostile::job_progress(&node, &plan);
     let held = greedy.take_all(MOST_SEGMENTS);
     assert_eq!((held.len(), node.stats().runs[0].carousel.leased_segments), (MOST_SEGMENTS, MOST_SEGMENTS));
     check_serves(&node, &plan);
@@ -172,14 +172,14 @@ fn who_asks_without_end_holds_no_more_than_others_may() {
 fn who_asks_more_often_than_a_job_may_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (node, plan) = (node(folder.path()), plan(300, ""));
-    let greedy = Hostile::ride(&node, &plan);
+    let greedy = Hostile::job_progress(&node, &plan);
     for _ in 0..1000 {
         // The node may have hung up by now.
         greedy.sender.send(&FromJob::Next, None).unwrap_or_default();
     }
     let reason = greedy.refusal();
     assert!(reason.contains("has asked 32 times"), "{reason}");
-    let liar = Hostile::ride(&node, &plan);
+    let liar = Hostile::job_progress(&node, &plan);
     liar.say(&FromJob::Received);
     assert!(liar.refusal().contains("more than it was sent"));
     check_serves(&node, &plan);
@@ -189,7 +189,7 @@ fn who_asks_more_often_than_a_job_may_is_refused() {
 fn law_7_clients_that_read_nothing_starve_nobody_and_are_let_go() {
     let folder = tempfile::tempdir().unwrap();
     let (node, plan) = (node(folder.path()), plan(300, ""));
-    let silent: Vec<Hostile> = (0..20).map(|_| Hostile::ride(&node, &plan)).collect();
+    let silent: Vec<Hostile> = (0..20).map(|_| Hostile::job_progress(&node, &plan)).collect();
     for client in &silent {
         (0..30).for_each(|_| client.say(&FromJob::Next));
     }
@@ -232,9 +232,9 @@ fn a_rank_that_asks_without_end_holds_no_more_than_others_may() {
 fn what_was_never_leased_cannot_be_given_back() {
     let folder = tempfile::tempdir().unwrap();
     let (node, plan) = (node(folder.path()), plan(300, ""));
-    let mut other = Hostile::ride(&node, &plan);
+    let mut other = Hostile::job_progress(&node, &plan);
     let theirs = other.take_all(MOST_SEGMENTS);
-    let mut liar = Hostile::ride(&node, &plan);
+    let mut liar = Hostile::job_progress(&node, &plan);
     for number in (0..1000).chain([u64::MAX]) {
         liar.say(&FromJob::GiveBack { number });
     }
@@ -248,29 +248,35 @@ fn what_was_never_leased_cannot_be_given_back() {
 fn a_change_to_what_cannot_be_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (node, plan) = (node(folder.path()), plan(300, ""));
-    let mine = ride(&plan);
+    let mine = job_progress(&plan);
     let rounds = |round| mine.rounds.iter().map(|_| round).collect::<Vec<u64>>();
     let segment = u64::MAX;
     let ways = [
-        (Route::Ride(ride(&self::plan(200, ""))), "200 samples then, 300 now"),
-        (Route::Ride(RideState { rounds: Vec::new(), ..mine.clone() }), "not one round for each segment"),
-        (Route::Ride(RideState { rounds: vec![1; 1 << 20], ..mine.clone() }), "not one round for each segment"),
-        (Route::Ride(RideState { order: vec![Portion { segment, round: 1 }], ..mine.clone() }), "is not there"),
-        (Route::Ride(RideState { received: u64::MAX, ..mine.clone() }), "not those of its segments"),
-        (Route::Ride(RideState { rounds: rounds(u64::MAX), ..mine.clone() }), "nobody gets that far"),
-        (Route::Ride(RideState { epoch: Epoch(u64::MAX), ..mine.clone() }), "nobody gets that far"),
+        (Route::JobProgress(job_progress(&self::plan(200, ""))), "200 samples then, 300 now"),
+        (Route::JobProgress(JobProgressState { rounds: Vec::new(), ..mine.clone() }), "not one round for each segment"),
+        (
+            Route::JobProgress(JobProgressState { rounds: vec![1; 1 << 20], ..mine.clone() }),
+            "not one round for each segment",
+        ),
+        (
+            Route::JobProgress(JobProgressState { order: vec![SegmentRound { segment, round: 1 }], ..mine.clone() }),
+            "is not there",
+        ),
+        (Route::JobProgress(JobProgressState { received: u64::MAX, ..mine.clone() }), "not those of its segments"),
+        (Route::JobProgress(JobProgressState { rounds: rounds(u64::MAX), ..mine.clone() }), "nobody gets that far"),
+        (Route::JobProgress(JobProgressState { epoch: Epoch(u64::MAX), ..mine.clone() }), "nobody gets that far"),
         (Route::Share("{}".to_owned()), "has no rank"),
     ];
-    let bystander = Hostile::ride(&node, &plan);
+    let bystander = Hostile::job_progress(&node, &plan);
     for (route, words) in ways {
-        let liar = Hostile::ride(&node, &plan);
+        let liar = Hostile::job_progress(&node, &plan);
         liar.say(&FromJob::Change { generation: 1, route });
         let reason = liar.refusal();
         assert!(reason.contains(words), "{reason}");
     }
     check_serves(&node, &plan);
     drop(bystander);
-    let liar = Hostile::ride(&node, &plan);
+    let liar = Hostile::job_progress(&node, &plan);
     liar.say(&FromJob::Look { protocol: PROTOCOL });
     assert!(liar.refusal().contains("on already"));
 }
@@ -279,9 +285,9 @@ fn a_change_to_what_cannot_be_is_refused() {
 fn a_job_that_changes_without_end_is_served_what_it_asked_for_last() {
     let folder = tempfile::tempdir().unwrap();
     let (node, plan) = (node(folder.path()), plan(300, ""));
-    let fickle = Hostile::ride(&node, &plan);
+    let fickle = Hostile::job_progress(&node, &plan);
     for generation in 1..=500 {
-        let route = Route::Ride(RideState { epoch: Epoch(generation), ..ride(&plan) });
+        let route = Route::JobProgress(JobProgressState { epoch: Epoch(generation), ..job_progress(&plan) });
         fickle.say(&FromJob::Change { generation, route });
     }
     fickle.say(&FromJob::Next);
@@ -294,7 +300,7 @@ fn a_job_that_changes_without_end_is_served_what_it_asked_for_last() {
 fn what_a_job_is_lent_it_can_neither_write_to_nor_make_longer_or_shorter() {
     let folder = tempfile::tempdir().unwrap();
     let (node, plan) = (node(folder.path()), plan(300, ""));
-    let mut job = Hostile::ride(&node, &plan);
+    let mut job = Hostile::job_progress(&node, &plan);
     let lent = job.take_all(1);
     assert!(!lent.is_empty());
     for (_, memory) in &lent {
@@ -315,7 +321,7 @@ fn what_a_job_is_lent_it_can_neither_write_to_nor_make_longer_or_shorter() {
 fn descriptors_that_a_job_sends_are_closed() {
     let folder = tempfile::tempdir().unwrap();
     let (node, plan) = (node(folder.path()), plan(300, ""));
-    let job = Hostile::ride(&node, &plan);
+    let job = Hostile::job_progress(&node, &plan);
     let (kept, sent) = std::io::pipe().unwrap();
     for number in 0..100 {
         job.sender.send(&FromJob::GiveBack { number }, Some(sent.as_fd())).unwrap();

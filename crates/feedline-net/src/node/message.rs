@@ -6,7 +6,7 @@ use feedline_data::failure::{SampleFailure, chain};
 use feedline_data::plan::Plan;
 use feedline_engine::carousel::BadSlot;
 use feedline_engine::metrics::Substitute;
-use feedline_engine::state::{Cursor, Portion, RideState};
+use feedline_engine::state::{Cursor, JobProgressState, SegmentRound};
 use feedline_order::{Epoch, Position, Rank, SampleId};
 use serde::{Deserialize, Serialize};
 
@@ -65,7 +65,7 @@ pub(super) struct JobPlan {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Route {
     /// Through all of it, segment by segment, beside other jobs.
-    Ride(RideState),
+    JobProgress(JobProgressState),
     /// Through the share of its rank, batch by batch in the order of its plan; the state as JSON.
     Share(String),
 }
@@ -111,7 +111,7 @@ pub(super) struct SegmentMessage {
     pub generation: u64,
     pub number: u64,
     pub epoch: Epoch,
-    pub portion: Portion,
+    pub segment_round: SegmentRound,
     pub skipped: u64,
     pub can_be_kept: bool,
     /// Bytes of its memory.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use feedline_engine::carousel::Making;
+use feedline_engine::carousel::Provenance;
 use feedline_engine::metrics::{Phase, StallMeter};
 use feedline_order::Epoch;
 use parking_lot::Mutex;
@@ -48,12 +48,12 @@ impl JobMeter {
     }
 
     /// Books that it got one; gives what it has waited for.
-    pub(super) fn end_wait(&self, nth: Nth, making: Making) -> Vec<(Phase, Duration)> {
+    pub(super) fn end_wait(&self, nth: Nth, provenance: Provenance) -> Vec<(Phase, Duration)> {
         let mut waiting = self.waiting.lock();
         let Some(since) = waiting.take() else { return Vec::new() };
         let causes = match nth {
             Nth::First => vec![(Phase::Start, since.elapsed())],
-            Nth::Later => making.causes(since, Instant::now()).to_vec(),
+            Nth::Later => provenance.causes(since, Instant::now()).to_vec(),
         };
         for &(cause, waited) in &causes {
             self.stalls.add(cause, waited);
@@ -95,18 +95,18 @@ mod tests {
     #[test]
     fn all_waiting_has_a_cause_once_it_is_over_and_counts_before() {
         let meter = JobMeter::new(1, 2);
-        let making = Making { asked: Instant::now(), phase: Phase::Read };
+        let provenance = Provenance { asked: Instant::now(), phase: Phase::Read };
         for (nth, cause) in [(Nth::First, "start"), (Nth::Later, "read")] {
             meter.begin_wait();
             let before = meter.stats(3);
             while meter.stats(3).waited_seconds <= before.waited_seconds {}
             assert!(meter.stats(3).stall_seconds[cause] <= 0.0, "its cause is not known yet");
-            meter.end_wait(nth, making);
+            meter.end_wait(nth, provenance);
             let after = meter.stats(3);
             assert!(after.stall_seconds[cause] > 0.0);
             let all: f64 = after.stall_seconds.values().sum();
             assert!((all - after.waited_seconds).abs() < 1e-6);
         }
-        assert!(meter.end_wait(Nth::Later, making).is_empty(), "nobody waited");
+        assert!(meter.end_wait(Nth::Later, provenance).is_empty(), "nobody waited");
     }
 }

@@ -10,9 +10,9 @@ use feedline_data::failure::chain;
 use feedline_data::plan::{Document, Plan, Registry, Workers};
 use feedline_data::source::Source;
 use feedline_engine::carousel::{Carousel, CarouselSnapshot, Memory};
-use feedline_engine::kept::Kept;
 use feedline_engine::machine::Machine;
 use feedline_engine::partition::Partition;
+use feedline_engine::shared_by_key::SharedByKey;
 use feedline_order::Ordinal;
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -30,8 +30,8 @@ pub(super) struct Runs {
     registry: Arc<Registry>,
     machine: Machine,
     memory_bytes: u64,
-    carousels: Kept<Carousel>,
-    partitions: Kept<Partition>,
+    carousels: SharedByKey<Carousel>,
+    partitions: SharedByKey<Partition>,
     /// Held while something is started, so that memory is given once.
     starting: Mutex<()>,
 }
@@ -57,8 +57,8 @@ impl Runs {
             registry,
             machine,
             memory_bytes,
-            carousels: Kept::default(),
-            partitions: Kept::default(),
+            carousels: SharedByKey::default(),
+            partitions: SharedByKey::default(),
             starting: Mutex::default(),
         }
     }
@@ -66,7 +66,7 @@ impl Runs {
     /// What serves a job that has `key` in common with others; if there is nothing, why.
     pub(super) fn serve(&self, plan: &JobPlan, key: u128, route: &Route) -> Result<Box<dyn Serving>, String> {
         match route {
-            Route::Ride(_) => {
+            Route::JobProgress(_) => {
                 if let Some(carousel) = self.carousels.find(key) {
                     return Ok(Box::new(Passenger::board(carousel, route)?));
                 }

@@ -23,9 +23,9 @@ use super::channel::split;
 use super::message::{FromJob, FromNode, PROTOCOL};
 use super::meter::JobMeter;
 use super::page;
-use super::place::{Place, PlaceError};
 use super::runs::Runs;
 use super::session::serve;
+use super::socket::{NodeSocket, SocketError};
 use super::stats::NodeStats;
 use crate::http::{HttpError, HttpServer};
 
@@ -54,7 +54,7 @@ pub struct NodeConfig {
 #[expect(missing_docs, reason = "the causes say it")]
 pub enum NodeError {
     #[error(transparent)]
-    Place(#[from] PlaceError),
+    NodeSocket(#[from] SocketError),
     #[error(
         "the pages of a node are for this machine only, but {listen} is for others too; listen on 127.0.0.1 and forward the port (ssh -L)"
     )]
@@ -68,24 +68,24 @@ pub enum NodeError {
 /// A node that runs until it is dropped.
 #[derive(Debug)]
 pub struct Node {
-    shared: Arc<Shared>,
+    shared: Arc<NodeShared>,
     http: Option<HttpServer>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    place: Place,
+struct NodeShared {
+    socket: NodeSocket,
     runs: Runs,
     memory_bytes: u64,
     began: Instant,
-    jobs: Mutex<BTreeMap<u64, Job>>,
+    jobs: Mutex<BTreeMap<u64, ConnectedJob>>,
     attached: AtomicU64,
     is_closed: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Job {
+struct ConnectedJob {
     stream: UnixStream,
     meter: Option<Arc<JobMeter>>,
     thread: Option<JoinHandle<()>>,
@@ -101,8 +101,8 @@ impl Node {
         // What is produced for different plans has the cores, and what is kept of samples, in common.
         let cores = Some(Cores::new(Workers::Auto.count()));
         let machine = Machine { cores, memories: Some(Arc::default()), ..machine };
-        let shared = Arc::new(Shared {
-            place: Place::take(&socket)?,
+        let shared = Arc::new(NodeShared {
+            socket: NodeSocket::take(&socket)?,
             runs: Runs::new(registry, machine, memory_bytes),
             memory_bytes,
             began: Instant::now(),
@@ -120,7 +120,7 @@ impl Node {
 
     /// Where it listens.
     pub fn path(&self) -> &Path {
-        self.shared.place.path()
+        self.shared.socket.path()
     }
 
     /// Where its pages are, if it has some.
@@ -142,7 +142,7 @@ impl Node {
 /// How the node at a socket is doing, as JSON: that of [`NodeStats`].
 pub fn look(socket: &Path) -> Result<String, AttachError> {
     let wire = |source| AttachError::Wire { socket: socket.to_owned(), source };
-    let (sender, mut receiver) = split(Place::connect(socket)?).map_err(|error| wire(error.into()))?;
+    let (sender, mut receiver) = split(NodeSocket::connect(socket)?).map_err(|error| wire(error.into()))?;
     receiver.set_patience(Some(LOOK_TIME)).map_err(|error| wire(error.into()))?;
     sender.send(&FromJob::Look { protocol: PROTOCOL }, None).map_err(wire)?;
     match receiver.receive().map_err(wire)? {
@@ -152,9 +152,9 @@ pub fn look(socket: &Path) -> Result<String, AttachError> {
     }
 }
 
-impl Shared {
+impl NodeShared {
     fn stats(&self) -> NodeStats {
-        let job = |(number, job): (&u64, &Job)| Some(job.meter.as_ref()?.stats(*number));
+        let job = |(number, job): (&u64, &ConnectedJob)| Some(job.meter.as_ref()?.stats(*number));
         let jobs = self.jobs.lock().iter().filter_map(job).collect();
         let runs = self.runs.stats();
         NodeStats {
@@ -168,7 +168,7 @@ impl Shared {
     }
 
     fn accept(self: &Arc<Self>) {
-        for (number, stream) in (0..).zip(self.place.listener().incoming()) {
+        for (number, stream) in (0..).zip(self.socket.listener().incoming()) {
             if self.is_closed.load(Ordering::Relaxed) {
                 return;
             }
@@ -197,7 +197,7 @@ impl Shared {
             let left = shared.jobs.lock().remove(&number);
             drop(left);
         })?;
-        jobs.insert(number, Job { stream: kept, meter: None, thread: Some(thread) });
+        jobs.insert(number, ConnectedJob { stream: kept, meter: None, thread: Some(thread) });
         Ok(())
     }
 
@@ -217,7 +217,7 @@ impl Drop for Node {
         let shared = &*self.shared;
         shared.is_closed.store(true, Ordering::Relaxed);
         // Wakes the thread that accepts.
-        let woken = UnixStream::connect(shared.place.path());
+        let woken = UnixStream::connect(shared.socket.path());
         let mut threads: Vec<JoinHandle<()>> = self.thread.take().filter(|_| woken.is_ok()).into_iter().collect();
         for job in shared.jobs.lock().values_mut() {
             // One that has ended needs no end.

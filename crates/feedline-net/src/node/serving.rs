@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use feedline_data::batch::{Batch, FieldData, Loose};
+use feedline_data::batch::{Batch, FieldData, Unslotted};
 use feedline_data::failure::chain;
 use feedline_data::plan::Plan;
-use feedline_engine::carousel::{BadSlot, Carousel, Content, JobId, Leased, Making};
+use feedline_engine::carousel::{BadSlot, Carousel, JobId, Leased, Provenance, SegmentContent};
 use feedline_engine::metrics::Phase;
 use feedline_engine::partition::RankRun;
 use feedline_engine::run::Delivery;
@@ -36,7 +36,7 @@ pub(super) trait Serving: Send + Sync + Debug {
     fn book_stall(&self, _cause: Phase, _waited: Duration) {}
 
     /// Takes the next, if it is there; if there will be none, why.
-    fn take(&self) -> Result<Option<Parcel>, String>;
+    fn take(&self) -> Result<Option<Outgoing>, String>;
 
     /// Ends a wait.
     fn wake(&self) {}
@@ -48,11 +48,11 @@ pub(super) trait Serving: Send + Sync + Debug {
 }
 
 /// Something for a job, in shared memory.
-pub(super) struct Parcel {
+pub(super) struct Outgoing {
     pub epoch: Epoch,
     pub samples: u64,
     /// How it came about.
-    pub making: Making,
+    pub provenance: Provenance,
     pub slab: Arc<Slab>,
     /// Makes the message, of a generation.
     pub message: Box<dyn FnOnce(u64) -> FromNode>,
@@ -70,15 +70,17 @@ pub(super) struct Passenger {
 impl Passenger {
     /// Lets a job on; if that cannot be, why.
     pub(super) fn board(carousel: Arc<Carousel>, route: &Route) -> Result<Self, String> {
-        let ride = ride_of(&carousel, route)?;
-        let job = carousel.board(&ride).map_err(|error| error.to_string())?;
+        let job_progress = ride_of(&carousel, route)?;
+        let job = carousel.board(&job_progress).map_err(|error| error.to_string())?;
         Ok(Self { carousel, job, seen: AtomicU64::new(0) })
     }
 }
 
-fn ride_of(carousel: &Carousel, route: &Route) -> Result<feedline_engine::state::Ride, String> {
-    let Route::Ride(ride) = route else { return Err("the job shares with others and has no rank".to_owned()) };
-    ride.to_ride(carousel.plan(), carousel.segments()).map_err(|error| error.to_string())
+fn ride_of(carousel: &Carousel, route: &Route) -> Result<feedline_engine::state::JobProgress, String> {
+    let Route::JobProgress(job_progress) = route else {
+        return Err("the job shares with others and has no rank".to_owned());
+    };
+    job_progress.to_ride(carousel.plan(), carousel.segments()).map_err(|error| error.to_string())
 }
 
 impl Serving for Passenger {
@@ -96,21 +98,36 @@ impl Serving for Passenger {
         self.seen.store(seen, Ordering::Relaxed);
     }
 
-    fn take(&self) -> Result<Option<Parcel>, String> {
+    fn take(&self) -> Result<Option<Outgoing>, String> {
         let leased = self.carousel.lease_within(self.job, Duration::ZERO).map_err(|error| chain(&*error))?;
-        let Some(Leased { number, epoch, portion, skipped, can_be_kept, content: Content { slab, bad, making } }) =
-            leased
+        let Some(Leased {
+            number,
+            epoch,
+            segment_round,
+            skipped,
+            can_be_kept,
+            content: SegmentContent { slab, bad, provenance },
+        }) = leased
         else {
             return Ok(None);
         };
-        let positions = self.carousel.segments().positions(portion.segment);
+        let positions = self.carousel.segments().positions(segment_round.segment);
         let bytes = slab.layout().total_bytes() as u64;
         let bad = bad.iter().map(BadMessage::from).collect();
         let samples = positions.end - positions.start - skipped;
         let message = Box::new(move |generation| {
-            FromNode::Segment(SegmentMessage { generation, number, epoch, portion, skipped, can_be_kept, bytes, bad })
+            FromNode::Segment(SegmentMessage {
+                generation,
+                number,
+                epoch,
+                segment_round,
+                skipped,
+                can_be_kept,
+                bytes,
+                bad,
+            })
         });
-        Ok(Some(Parcel { epoch, samples, making, slab, message }))
+        Ok(Some(Outgoing { epoch, samples, provenance, slab, message }))
     }
 
     fn wake(&self) {
@@ -177,7 +194,7 @@ impl Serving for RankServing {
         }
     }
 
-    fn take(&self) -> Result<Option<Parcel>, String> {
+    fn take(&self) -> Result<Option<Outgoing>, String> {
         if self.is_full() {
             return Ok(None);
         }
@@ -191,8 +208,8 @@ impl Serving for RankServing {
         let keys = keys_of(batch);
         let message =
             Box::new(move |generation| FromNode::Batch(BatchMessage { generation, number, samples, bytes, keys, bad }));
-        let making = Making { asked: self.began, phase };
-        Ok(Some(Parcel { epoch, samples, making, slab, message }))
+        let provenance = Provenance { asked: self.began, phase };
+        Ok(Some(Outgoing { epoch, samples, provenance, slab, message }))
     }
 
     fn asked_at_once(&self) -> u64 {
@@ -206,6 +223,6 @@ fn keys_of(batch: Batch) -> Vec<String> {
         FieldData::List(values) => Some(values),
         _ => None,
     });
-    let text = |value| if let Loose::Text(text) = value { Some(text) } else { None };
+    let text = |value| if let Unslotted::Text(text) = value { Some(text) } else { None };
     lists.flatten().filter_map(text).collect()
 }

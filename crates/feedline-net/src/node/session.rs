@@ -18,7 +18,7 @@ use super::channel::{Receiver, Sender, split};
 use super::message::{FromJob, FromNode, PROTOCOL};
 use super::meter::{JobMeter, Nth};
 use super::runs::Runs;
-use super::serving::{Parcel, Serving};
+use super::serving::{Outgoing, Serving};
 use crate::wire::{WireError, engine_version};
 
 /// How long a connection may take to say what it wants.
@@ -171,7 +171,7 @@ impl Session {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text).into());
             }
             match self.next() {
-                Ok(Some((generation, parcel))) => self.send(generation, parcel)?,
+                Ok(Some((generation, outgoing))) => self.send(generation, outgoing)?,
                 Ok(None) if spoken.elapsed() >= ALIVE_EVERY => self.sender.send(&FromNode::Alive, None)?,
                 Ok(None) => {
                     self.wait();
@@ -201,23 +201,23 @@ impl Session {
     }
 
     /// What comes next, if it is asked for and there, and for which generation.
-    fn next(&self) -> Result<Option<(u64, Parcel)>, String> {
+    fn next(&self) -> Result<Option<(u64, Outgoing)>, String> {
         let mut wishes = self.wishes.lock();
         if !self.can_take(&wishes) {
             return Ok(None);
         }
-        let Some(parcel) = self.serving.take()? else { return Ok(None) };
+        let Some(outgoing) = self.serving.take()? else { return Ok(None) };
         wishes.wanted -= 1;
         wishes.unread.push_back(Instant::now());
         let nth = std::mem::replace(&mut wishes.nth, Nth::Later);
-        for (cause, waited) in self.meter.end_wait(nth, parcel.making) {
+        for (cause, waited) in self.meter.end_wait(nth, outgoing.provenance) {
             self.serving.book_stall(cause, waited);
         }
-        Ok(Some((wishes.generation, parcel)))
+        Ok(Some((wishes.generation, outgoing)))
     }
 
-    fn send(&self, generation: u64, parcel: Parcel) -> Result<(), WireError> {
-        let Parcel { epoch, samples, slab, message, .. } = parcel;
+    fn send(&self, generation: u64, outgoing: Outgoing) -> Result<(), WireError> {
+        let Outgoing { epoch, samples, slab, message, .. } = outgoing;
         self.meter.add_segment(epoch, samples);
         self.sender.send(&message(generation), slab.descriptor())
     }

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::attached::AttachError;
-use super::place::PlaceError;
+use super::socket::SocketError;
 
 /// How long a node may take to begin.
 const START_TIME: Duration = Duration::from_secs(30);
@@ -33,7 +33,7 @@ pub fn attach_or_start<T>(
                 return Ok(attached);
             }
             // One that ends may have taken the connection.
-            Err(problem @ (AttachError::Place(PlaceError::Nobody { .. }) | AttachError::Wire { .. })) => problem,
+            Err(problem @ (AttachError::NodeSocket(SocketError::Nobody { .. }) | AttachError::Wire { .. })) => problem,
             Err(problem) => return Err(problem),
         };
         if Instant::now() > deadline {

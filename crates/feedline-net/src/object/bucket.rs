@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use feedline_data::store::{
-    Answer, Done, Fetch, Names, NamesBuilder, Object, Room, Store, StoreError, Traffic, Version,
+    Answer, BufferSource, Done, Fetch, Names, NamesBuilder, Object, Store, StoreError, Traffic, Version,
 };
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use object_store::path::Path;
@@ -90,7 +90,7 @@ impl Store for Bucket {
         self.names(&listed.map_err(|error| self.problems("").of_client(error))?.objects, accept)
     }
 
-    fn read(&self, name: &str, room: &mut dyn Room) -> Result<(), StoreError> {
+    fn read(&self, name: &str, room: &mut dyn BufferSource) -> Result<(), StoreError> {
         let (path, problems) = (self.path(name)?, self.problems(name));
         let found = self.peer.wait(|client| async move { client.get_opts(&path, GetOptions::default()).await })?;
         let found = found.map_err(|error| problems.of_client(error))?;

@@ -16,10 +16,10 @@ use object_store::client::{
 
 /// What was sent and received for one question.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Counter(Arc<Counts>);
+pub(super) struct Counter(Arc<RequestCounts>);
 
 #[derive(Debug, Default)]
-struct Counts {
+struct RequestCounts {
     requests: AtomicU64,
     bytes: AtomicU64,
 }

@@ -13,11 +13,11 @@ use parking_lot::Mutex;
 pub(super) struct Allowance {
     /// What may be used at once after a pause.
     burst: f64,
-    state: Mutex<State>,
+    state: Mutex<AllowanceState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct AllowanceState {
     per_second: f64,
     /// What may be used now; below zero while somebody waits.
     left: f64,
@@ -26,7 +26,7 @@ struct State {
 
 impl Allowance {
     pub(super) fn new(per_second: f64, burst: f64) -> Self {
-        Self { burst, state: Mutex::new(State { per_second, left: burst, at: Instant::now() }) }
+        Self { burst, state: Mutex::new(AllowanceState { per_second, left: burst, at: Instant::now() }) }
     }
 
     /// Uses so much, and waits until it was there.

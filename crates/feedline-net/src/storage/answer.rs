@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use feedline_data::failure::chain;
 use feedline_data::memory::NoMemory;
-use feedline_data::store::{Asked, Object, Room, StoreError, Version};
+use feedline_data::store::{Asked, BufferSource, Object, StoreError, Version};
 use feedline_engine::supply::{NearWorkspace, PrepareError};
 
 use super::fair::Booking;
@@ -190,7 +190,7 @@ struct ReplyRoom<'a, 'b> {
     booking: &'a mut Booking<'b>,
 }
 
-impl Room for ReplyRoom<'_, '_> {
+impl BufferSource for ReplyRoom<'_, '_> {
     fn room(&mut self, len: usize) -> Result<&mut [u8], NoMemory> {
         let bytes = len as u64;
         if bytes > MOST_READ_BYTES {

@@ -3,7 +3,9 @@
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use feedline_data::store::{FileObject, Names, Object, Room, Store, StoreError, Version, escaped_path, unescaped};
+use feedline_data::store::{
+    BufferSource, FileObject, Names, Object, Store, StoreError, Version, escaped_path, unescaped,
+};
 
 use super::beneath::{Beneath, ResolveError};
 use super::listing::{Listing, list};
@@ -76,7 +78,7 @@ impl Store for ConfinedStore {
         self.names(true, accept)
     }
 
-    fn read(&self, name: &str, room: &mut dyn Room) -> Result<(), StoreError> {
+    fn read(&self, name: &str, room: &mut dyn BufferSource) -> Result<(), StoreError> {
         let object = self.open_file(name)?;
         let len = usize::try_from(object.len()).unwrap_or(usize::MAX);
         object.read_at(0, room.room(len)?)

@@ -38,13 +38,13 @@ pub(super) struct Fair {
     /// Bytes of all replies that are made, wait or are sent.
     pub memory_bytes: u64,
     permits: Arc<Permits>,
-    state: Mutex<State>,
+    state: Mutex<FairState>,
     has_requests: Condvar,
 }
 
 /// What a wait for a reply gave.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextReply {
     Reply(Frame),
     NotYet,
     /// The connection has ended.
@@ -55,7 +55,7 @@ pub(super) enum Next {
 pub(super) type Request = (Frame, Admission);
 
 #[derive(Debug, Default)]
-struct State {
+struct FairState {
     next: u64,
     connections: BTreeMap<u64, Connection>,
     /// Connections of which a request can be done.
@@ -95,7 +95,7 @@ impl Drop for Booking<'_> {
     }
 }
 
-impl State {
+impl FairState {
     fn give_turn(&mut self, number: u64) -> bool {
         let Some(connection) = self.connections.get_mut(&number) else { return false };
         let can = !connection.requests.is_empty()
@@ -269,18 +269,18 @@ impl Fair {
     }
 
     /// The next reply to be sent; waits for one, but not for long.
-    pub(super) fn next_reply(&self, number: u64, within: Duration) -> Next {
+    pub(super) fn next_reply(&self, number: u64, within: Duration) -> NextReply {
         let until = Instant::now() + within;
         let mut state = self.state.lock();
         loop {
-            let Some(connection) = state.connections.get_mut(&number) else { return Next::Ended };
+            let Some(connection) = state.connections.get_mut(&number) else { return NextReply::Ended };
             if let Some(reply) = connection.replies.pop_front() {
                 connection.sending_since = Some(Instant::now());
-                return Next::Reply(reply);
+                return NextReply::Reply(reply);
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Next::NotYet;
+                return NextReply::NotYet;
             }
             let changed = Arc::clone(&connection.changed);
             changed.wait_for(&mut state, left);
@@ -313,7 +313,7 @@ impl Fair {
     }
 
     /// Lets a connection and those who wait for memory go on, after some became free.
-    fn wake(&self, mut state: MutexGuard<'_, State>, number: u64) {
+    fn wake(&self, mut state: MutexGuard<'_, FairState>, number: u64) {
         let has_woken = state.wake_crowded(self.memory_bytes);
         let has_turn = state.give_turn(number);
         drop(state);

@@ -18,17 +18,17 @@ pub(super) const MOST: usize = 64;
 
 /// The connections that are half open, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct HalfOpen(Mutex<State>);
+pub(super) struct HalfOpen(Mutex<HalfOpenState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct HalfOpenState {
     next: u64,
-    waiting: BTreeMap<u64, Waiting>,
+    waiting: BTreeMap<u64, WaitingPeer>,
     is_closed: bool,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingPeer {
     address: IpAddr,
     socket: TcpStream,
 }
@@ -43,7 +43,7 @@ pub(super) struct HalfOpenPlace {
 impl HalfOpen {
     /// Gives a connection a place, which may end another one; says how many were ended.
     pub(super) fn enter(self: &Arc<Self>, address: IpAddr, socket: &TcpStream) -> io::Result<(HalfOpenPlace, u64)> {
-        let waiting = Waiting { address: network_of(address), socket: socket.try_clone()? };
+        let waiting = WaitingPeer { address: network_of(address), socket: socket.try_clone()? };
         let mut state = self.0.lock();
         if state.is_closed {
             return Err(io::Error::other("the server is closed"));
@@ -57,7 +57,7 @@ impl HalfOpen {
             ended.extend(state.waiting.remove(&victim));
         }
         drop(state);
-        ended.iter().for_each(Waiting::end);
+        ended.iter().for_each(WaitingPeer::end);
         Ok((HalfOpenPlace { half_open: Arc::clone(self), number }, ended.len() as u64))
     }
 
@@ -67,11 +67,11 @@ impl HalfOpen {
         state.is_closed = true;
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
-        waiting.values().for_each(Waiting::end);
+        waiting.values().for_each(WaitingPeer::end);
     }
 }
 
-impl State {
+impl HalfOpenState {
     /// The oldest connection of the address that has the most; of several such addresses the one whose oldest is the oldest.
     fn victim(&self) -> Option<u64> {
         let mut of_address: BTreeMap<IpAddr, (usize, u64)> = BTreeMap::new();
@@ -85,7 +85,7 @@ impl State {
     }
 }
 
-impl Waiting {
+impl WaitingPeer {
     fn end(&self) {
         // One that has ended needs no end.
         self.socket.shutdown(Shutdown::Both).unwrap_or_default();

@@ -69,7 +69,7 @@ struct FolderLister<'a> {
 }
 
 /// What an entry of a folder is.
-enum Entry {
+enum FolderEntry {
     File(Option<Version>),
     Folder,
     Outside,
@@ -100,8 +100,8 @@ impl FolderLister<'_> {
             let text = escaped(name);
             let full = folder.name_of(&text);
             match self.look_at(&opened, name, &full) {
-                Entry::File(version) => found.files.push((full, version)),
-                Entry::Folder => {
+                FolderEntry::File(version) => found.files.push((full, version)),
+                FolderEntry::Folder => {
                     if folder.name.is_empty() {
                         found.folders.push(format!("{full}/"));
                     }
@@ -109,31 +109,31 @@ impl FolderLister<'_> {
                         folders.push(folder.below(full));
                     }
                 }
-                Entry::Outside => found.left_out += 1,
+                FolderEntry::Outside => found.left_out += 1,
             }
         }
         Ok(folders)
     }
 
     /// Finds out what an entry is. One that cannot be looked at counts as a file, as it does locally.
-    fn look_at(&self, folder: &File, name: &[u8], full: &str) -> Entry {
+    fn look_at(&self, folder: &File, name: &[u8], full: &str) -> FolderEntry {
         let of_link = || match self.beneath.open(&self.folder.join(unescaped(full))) {
-            Err(ResolveError::Outside) => Entry::Outside,
-            Err(ResolveError::Io(_)) => Entry::File(None),
+            Err(ResolveError::Outside) => FolderEntry::Outside,
+            Err(ResolveError::Io(_)) => FolderEntry::File(None),
             Ok(file) => match file.metadata() {
-                Ok(meta) if meta.is_dir() => Entry::Folder,
-                Ok(meta) if meta.is_file() => Entry::File(Some(Version::from(&meta))),
-                _ => Entry::File(None),
+                Ok(meta) if meta.is_dir() => FolderEntry::Folder,
+                Ok(meta) if meta.is_file() => FolderEntry::File(Some(Version::from(&meta))),
+                _ => FolderEntry::File(None),
             },
         };
         let Ok(stat) = rustix::fs::statat(folder, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW) else {
-            return Entry::File(None);
+            return FolderEntry::File(None);
         };
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => Entry::Folder,
+            FileType::Directory => FolderEntry::Folder,
             FileType::Symlink => of_link(),
-            FileType::RegularFile => Entry::File(Some(version_of_stat(&stat))),
-            _ => Entry::File(None),
+            FileType::RegularFile => FolderEntry::File(Some(version_of_stat(&stat))),
+            _ => FolderEntry::File(None),
         }
     }
 

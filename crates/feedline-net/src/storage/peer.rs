@@ -21,9 +21,9 @@ const SPEED_WINDOW: Duration = Duration::from_secs(1);
 
 /// A server that prepares samples.
 #[derive(Clone, Debug)]
-pub(super) struct StoragePeer(Arc<Shared>);
+pub(super) struct StoragePeer(Arc<PeerShared>);
 
-struct Shared {
+struct PeerShared {
     link: Arc<Link>,
     /// `feedline://host:port`, for messages.
     server: String,
@@ -39,7 +39,7 @@ struct Speed {
     found: Option<f64>,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for PeerShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StoragePeer").field("server", &self.server).finish_non_exhaustive()
     }
@@ -90,7 +90,7 @@ impl Ask {
         state.traffic.retries += retries;
     }
 
-    fn end(&self, sample: Result<(Vec<u8>, feedline_data::store::Spent), StoreError>) {
+    fn end(&self, sample: Result<(Vec<u8>, feedline_data::store::ServerCost), StoreError>) {
         let mut state = lock(&self.state);
         let (done, traffic) = (state.done.take(), state.traffic);
         drop(state);
@@ -117,11 +117,11 @@ impl Ask {
 impl StoragePeer {
     /// The server that `link` leads to.
     pub(super) fn new(link: Arc<Link>, server: &str) -> Self {
-        Self(Arc::new(Shared { link, server: server.to_owned(), plans: Mutex::default(), speed: Mutex::default() }))
+        Self(Arc::new(PeerShared { link, server: server.to_owned(), plans: Mutex::default(), speed: Mutex::default() }))
     }
 }
 
-impl Shared {
+impl PeerShared {
     /// Asks, once the server knows the plan.
     fn begin(self: &Arc<Self>, ask: Arc<Ask>) {
         let number = ask.prefix.number;

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 use feedline_data::failure::chain;
-use feedline_data::store::{Names, Object, Peer, Room, Store, StoreError, Version};
+use feedline_data::store::{BufferSource, Names, Object, Peer, Store, StoreError, Version};
 use parking_lot::RwLock;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -167,7 +167,7 @@ impl Store for RemoteStore {
         self.list_with(true, accept)
     }
 
-    fn read(&self, name: &str, room: &mut dyn Room) -> Result<(), StoreError> {
+    fn read(&self, name: &str, room: &mut dyn BufferSource) -> Result<(), StoreError> {
         let address = self.address(name);
         match ask(&self.link, &address, &Request::ReadAll { name: self.name(name) })? {
             (Reply::Bytes, bytes) => {

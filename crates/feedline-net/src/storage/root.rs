@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use feedline_data::store::{Names, Object, Peer, Room, Store, StoreError, Version};
+use feedline_data::store::{BufferSource, Names, Object, Peer, Store, StoreError, Version};
 
 use super::confined::ConfinedStore;
 use super::confined::check_name;
@@ -15,13 +15,13 @@ use crate::object::{Peers, RETRY_TIME};
 /// The folder that a server serves.
 #[derive(Clone, Debug)]
 pub struct Root {
-    place: Place,
+    place: RootStore,
     /// All of it.
     whole: Arc<dyn Store>,
 }
 
 #[derive(Clone, Debug)]
-enum Place {
+enum RootStore {
     Disk(Arc<ConfinedStore>),
     Bucket { url: String, peers: Arc<Peers> },
 }
@@ -35,13 +35,13 @@ impl Root {
         let peers = Arc::new(Peers::new(RETRY_TIME));
         let url = path_or_url.trim_end_matches('/').to_owned();
         let whole = Arc::new(NamedStore(peers.open(&url)?));
-        Ok(Self { place: Place::Bucket { url, peers }, whole })
+        Ok(Self { place: RootStore::Bucket { url, peers }, whole })
     }
 
     /// A folder on disk.
     pub fn folder(path: &Path) -> Result<Self, StoreError> {
         let whole = Arc::new(ConfinedStore::new(path)?);
-        Ok(Self { place: Place::Disk(Arc::clone(&whole)), whole })
+        Ok(Self { place: RootStore::Disk(Arc::clone(&whole)), whole })
     }
 
     /// All of it.
@@ -53,8 +53,8 @@ impl Root {
     pub fn below(&self, folder: &str) -> Result<Arc<dyn Store>, StoreError> {
         match &self.place {
             _ if folder.is_empty() => Ok(Arc::clone(&self.whole)),
-            Place::Disk(whole) => Ok(Arc::new(whole.below(folder)?)),
-            Place::Bucket { url, peers } => {
+            RootStore::Disk(whole) => Ok(Arc::new(whole.below(folder)?)),
+            RootStore::Bucket { url, peers } => {
                 check_name(folder)?;
                 Ok(Arc::new(NamedStore(peers.open(&format!("{url}/{folder}"))?)))
             }
@@ -66,8 +66,8 @@ impl Root {
     /// The files of a folder, or with `is_flat` those that lie in the folder itself.
     pub fn listing(&self, folder: &str, is_flat: bool) -> Result<Listing, StoreError> {
         match &self.place {
-            Place::Disk(whole) => whole.below(folder)?.listing(is_flat),
-            Place::Bucket { .. } => {
+            RootStore::Disk(whole) => whole.below(folder)?.listing(is_flat),
+            RootStore::Bucket { .. } => {
                 let store = self.below(folder)?;
                 let names = if is_flat { store.list_flat(&|_| true)? } else { store.list(&|_| true)? };
                 let files = names.iter().map(|name| (name.to_owned(), store.version(name))).collect();
@@ -91,7 +91,7 @@ impl Store for NamedStore {
         self.0.list_flat(accept)
     }
 
-    fn read(&self, name: &str, room: &mut dyn Room) -> Result<(), StoreError> {
+    fn read(&self, name: &str, room: &mut dyn BufferSource) -> Result<(), StoreError> {
         check_name(name)?;
         self.0.read(name, room)
     }

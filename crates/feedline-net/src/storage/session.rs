@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use feedline_data::memory::Cancel;
 
 use super::cpu::Cpu;
-use super::fair::{Fair, Next};
+use super::fair::{Fair, NextReply};
 use super::plans::Plans;
-use super::tally::Tally;
+use super::tally::ServerTally;
 use super::throttle::{PIECE_BYTES, Throttle};
 use super::token::Token;
 use crate::tls::{Identity, Stream};
-use crate::wire::{Frame, Head, MOST_REQUEST_BYTES, Paced, Reply, Request, Sequence, WireError};
+use crate::wire::{Frame, FrameHead, MOST_REQUEST_BYTES, Paced, Reply, Request, Sequence, WireError};
 
 /// How long a client may take none of what is sent to it.
 pub(super) const SEND_TIME: Duration = Duration::from_secs(30);
@@ -29,7 +29,7 @@ const REQUEST_TIME: Duration = Duration::from_mins(1);
 pub(super) struct Shared {
     pub fair: Arc<Fair>,
     pub cpu: Arc<Cpu>,
-    pub tally: Arc<Tally>,
+    pub tally: Arc<ServerTally>,
     pub throttle: Option<Arc<Throttle>>,
     pub token: Option<Token>,
     pub identity: Option<Identity>,
@@ -45,7 +45,7 @@ pub(super) fn receive(stream: &Stream, sequence: &mut Sequence, number: u64, sha
     let mut from = Paced::new(stream, Some(REQUEST_TIME));
     loop {
         from.begin_frame();
-        let Some(head) = Head::read(&mut from, sequence, MOST_REQUEST_BYTES)? else { return Ok(()) };
+        let Some(head) = FrameHead::read(&mut from, sequence, MOST_REQUEST_BYTES)? else { return Ok(()) };
         let Some(admission) = shared.fair.admit(number, head.rest_bytes()) else { return Ok(()) };
         let (request, _) = head.rest(&mut from)?;
         // A sign of life is there for its place in the sequence.
@@ -65,16 +65,16 @@ pub(super) fn send(stream: &Stream, sequence: &mut Sequence, number: u64, shared
         let next = shared.fair.next_reply(number, STILL_HERE);
         let began = Instant::now();
         let sent = match &next {
-            Next::Reply(reply) => reply.write(&mut to, sequence).map_err(WireError::from),
-            Next::NotYet => Frame::new(0, &Reply::Alive, Vec::new())
+            NextReply::Reply(reply) => reply.write(&mut to, sequence).map_err(WireError::from),
+            NextReply::NotYet => Frame::new(0, &Reply::Alive, Vec::new())
                 .and_then(|frame| frame.write(&mut to, sequence).map_err(WireError::from)),
-            Next::Ended => break,
+            NextReply::Ended => break,
         };
         if let Err(error) = sent {
             tracing::debug!(%error, "a client takes no more");
             break;
         }
-        if let Next::Reply(reply) = next {
+        if let NextReply::Reply(reply) = next {
             let bytes = reply.wire_bytes();
             drop(reply);
             shared.fair.sent(number, bytes, began.elapsed());

@@ -10,7 +10,7 @@ use crate::http::{Exposition, Numbers};
 
 /// Counts while a server runs.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct ServerTally {
     /// By kind: requests, and those that failed.
     requests: Mutex<BTreeMap<&'static str, (u64, u64)>>,
     pub connections: AtomicU64,
@@ -26,7 +26,7 @@ pub(super) enum Outcome {
     Failed,
 }
 
-impl Tally {
+impl ServerTally {
     /// Counts a request.
     pub(super) fn add_request(&self, kind: &'static str, outcome: Outcome) {
         let mut requests = self.requests.lock();

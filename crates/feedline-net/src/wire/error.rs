@@ -9,7 +9,7 @@ pub enum WireError {
     #[error("this is not feedline's protocol: a frame begins with {found:02x?}")]
     Magic { found: [u8; 4] },
     #[error("the head of a frame arrived damaged, or a frame before it was lost")]
-    Head,
+    FrameHead,
     #[error("a frame of {bytes} bytes was announced, but at most {most} are taken")]
     TooLong { bytes: u64, most: u64 },
     #[error("a frame arrived damaged: its checksum is {found:016x}, not {told:016x}")]

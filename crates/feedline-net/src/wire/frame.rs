@@ -101,14 +101,14 @@ impl Frame {
     /// Receives the next frame of a connection, of at most `most` bytes; `None` if the other side has ended the connection
     /// between two frames.
     pub fn read(from: &mut impl Read, sequence: &mut Sequence, most: u64) -> Result<Option<Self>, WireError> {
-        let Some(head) = Head::read(from, sequence, most)? else { return Ok(None) };
+        let Some(head) = FrameHead::read(from, sequence, most)? else { return Ok(None) };
         Ok(Some(head.rest(from)?.0))
     }
 }
 
 /// The beginning of a frame that is being received.
 #[derive(Clone, Debug)]
-pub struct Head {
+pub struct FrameHead {
     /// The number of the request.
     pub request: u64,
     message_len: u64,
@@ -127,7 +127,7 @@ pub struct Arrival {
     pub time: Duration,
 }
 
-impl Head {
+impl FrameHead {
     /// Receives the head of the next frame, of at most `most` bytes; `None` if the connection has ended before it.
     pub fn read(from: &mut impl Read, sequence: &mut Sequence, most: u64) -> Result<Option<Self>, WireError> {
         let mut bytes = [0; HEAD_BYTES];
@@ -147,7 +147,7 @@ impl Head {
         from.read_exact(&mut bytes[len..])?;
         let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         if long(CHECKED_BYTES) != xxh3_64_with_seed(&bytes[..CHECKED_BYTES], sequence.next()) {
-            return Err(WireError::Head);
+            return Err(WireError::FrameHead);
         }
         let (message_len, bytes_len) = (u64::from(u32::from_le_bytes(word(&bytes, 4))), long(8));
         let len = message_len.saturating_add(bytes_len);
@@ -271,7 +271,7 @@ mod tests {
             let mut wire = sent(&frame);
             wire[bit / 8] ^= 1 << (bit % 8);
             let found = Frame::read(&mut NoMore(&wire), &mut Sequence::default(), MOST_REPLY_BYTES);
-            assert!(matches!(found, Err(WireError::Head | WireError::Magic { .. })), "bit {bit}: {found:?}");
+            assert!(matches!(found, Err(WireError::FrameHead | WireError::Magic { .. })), "bit {bit}: {found:?}");
         }
     }
 
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn a_length_that_is_a_lie_takes_little_memory() {
         // A head that is sound, of a frame whose bytes do not come.
-        let head = Head { request: 1, message_len: 0, bytes_len: 3 << 40, checksum: 0 };
+        let head = FrameHead { request: 1, message_len: 0, bytes_len: 3 << 40, checksum: 0 };
         assert!(matches!(head.rest(&mut [].as_slice()), Err(WireError::Broken(_))));
         let step = usize::try_from(STEP_BYTES).unwrap();
         assert!(matches!(head.rest(&mut vec![0; 3 * step].as_slice()), Err(WireError::Broken(_))));

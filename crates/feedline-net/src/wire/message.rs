@@ -1,6 +1,6 @@
 //! Messages: requests of clients, replies of the server.
 
-use feedline_data::store::{Asked, Spent, Version};
+use feedline_data::store::{Asked, ServerCost, Version};
 use serde::{Deserialize, Serialize};
 
 /// The version of everything in this folder. Both sides have the same.
@@ -125,7 +125,7 @@ pub enum Reply {
     /// The plan is known now.
     Planned,
     /// The sample beside this message, and what it took.
-    Prepared(Spent),
+    Prepared(ServerCost),
     /// What was asked for cannot be had.
     Failed {
         /// In what way.

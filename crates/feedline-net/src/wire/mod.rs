@@ -12,7 +12,7 @@ mod message;
 mod paced;
 
 pub use error::WireError;
-pub use frame::{Arrival, Frame, Head, Sequence};
+pub use frame::{Arrival, Frame, FrameHead, Sequence};
 pub(crate) use frame::{MOST_REPLY_BYTES, MOST_REQUEST_BYTES};
 pub(crate) use message::shortened;
 pub use message::{Failure, PROTOCOL, Reply, Request, engine_version};

@@ -12,7 +12,7 @@ use feedline_data::testing::open;
 use feedline_engine::error::Error;
 use feedline_engine::loader::{Connect, Feed, Iteration, Loader, Next};
 use feedline_engine::machine::Machine;
-use feedline_engine::state::Ride;
+use feedline_engine::state::JobProgress;
 use feedline_net::node::{AttachError, Node, NodeConfig, NodeError, NodeFeed};
 use parking_lot::Mutex;
 
@@ -46,11 +46,11 @@ pub(crate) fn attach(node: &Node, plan: &Arc<Plan>) -> Loader {
 }
 
 pub(crate) fn attach_at(socket: &Path, plan: &Arc<Plan>, fallback: Option<Connect>) -> Result<Loader, AttachError> {
-    let feed: Arc<dyn Feed> = Arc::new(NodeFeed::attach(socket, plan, &Ride::new(plan.segments()))?);
+    let feed: Arc<dyn Feed> = Arc::new(NodeFeed::attach(socket, plan, &JobProgress::new(plan.segments()))?);
     let feed = Mutex::new(Some(feed));
-    let connect = Box::new(move |ride: &Ride| {
+    let connect = Box::new(move |job_progress: &JobProgress| {
         let feed = feed.lock().take().expect("a stream connects once");
-        feed.change(ride).map(|()| feed)
+        feed.change(job_progress).map(|()| feed)
     });
     Ok(Loader::shared(plan, connect, fallback).unwrap())
 }

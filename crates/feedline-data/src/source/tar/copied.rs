@@ -6,19 +6,19 @@
 
 use std::sync::Arc;
 
-use super::index::{ENDING, Freshness, Head, Index};
+use super::index::{ENDING, Freshness, Index, IndexHead};
 use super::memory::MemoryObject;
-use super::pattern::Found;
+use super::pattern::FoundShard;
 use super::shard::{IndexCache, Located, Opened, Place};
 use crate::memory::NoMemory;
-use crate::store::{Object, Room, StoreError};
+use crate::store::{BufferSource, Object, StoreError};
 
 /// What an index may take beside the bytes of its shard.
 const SLACK_BYTES: u64 = 1 << 20;
 
 /// Finds the index of a shard that is with a peer.
 pub(super) fn locate(
-    found: &Found,
+    found: &FoundShard,
     shard: &dyn Object,
     cache: Option<&IndexCache>,
 ) -> Result<(Located, Opened), StoreError> {
@@ -30,7 +30,7 @@ pub(super) fn locate(
 
 /// Copies the index that lies beside a shard, or lists the shard where there is none that fits.
 pub(super) fn copy(
-    found: &Found,
+    found: &FoundShard,
     shard: &dyn Object,
     cache: Option<&IndexCache>,
 ) -> Result<(Located, Opened), StoreError> {
@@ -44,15 +44,15 @@ pub(super) fn copy(
     }
 }
 
-fn copied_before(found: &Found, shard: &dyn Object, cache: Option<&IndexCache>) -> Option<Head> {
+fn copied_before(found: &FoundShard, shard: &dyn Object, cache: Option<&IndexCache>) -> Option<IndexHead> {
     let index = Place::Cache.open(found, Some(cache?)).ok()?;
-    Head::read(&*index).ok()?.filter(|head| head.is_exact(shard))
+    IndexHead::read(&*index).ok()?.filter(|head| head.is_exact(shard))
 }
 
 /// An index that lies beside its shard, made out to the shard as it is; none if it does not fit.
 fn checked(address: String, bytes: Vec<u8>, shard: &dyn Object) -> Result<Option<Vec<u8>>, StoreError> {
     let object = Arc::new(MemoryObject::new(address, bytes));
-    let Some(head) = Head::read(&*object)? else { return Ok(None) };
+    let Some(head) = IndexHead::read(&*object)? else { return Ok(None) };
     if head.freshness(shard)? == Freshness::Stale {
         return Ok(None);
     }
@@ -67,7 +67,7 @@ struct Bounded {
     limit: u64,
 }
 
-impl Room for Bounded {
+impl BufferSource for Bounded {
     fn room(&mut self, len: usize) -> Result<&mut [u8], NoMemory> {
         let bytes = len as u64;
         if bytes > self.limit {

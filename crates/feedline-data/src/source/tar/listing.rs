@@ -44,7 +44,7 @@ fn whole_number(text: &[u8]) -> Option<i64> {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::index::{Head, Index};
+    use super::super::index::{Index, IndexHead};
     use super::super::memory::MemoryObject;
     use super::*;
 
@@ -61,7 +61,7 @@ mod tests {
         let bytes = builder.into_inner().unwrap();
         let shard = MemoryObject::new("x.tar".to_owned(), bytes.clone());
         let object = Arc::new(MemoryObject::new("x.tar.index".to_owned(), list(&shard)?));
-        let head = Arc::new(Head::read(&*object).unwrap().unwrap());
+        let head = Arc::new(IndexHead::read(&*object).unwrap().unwrap());
         let index = Index { object, head };
         assert!(index.fits(&shard).unwrap());
         let sample = |number| {

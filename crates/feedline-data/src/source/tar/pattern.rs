@@ -24,11 +24,11 @@ const SPECIAL: [char; 4] = ['*', '?', '[', '{'];
 pub(super) struct Patterns {
     /// As given.
     pub given: Vec<String>,
-    places: Vec<Place>,
+    places: Vec<ShardPattern>,
 }
 
 #[derive(Debug)]
-struct Place {
+struct ShardPattern {
     given: String,
     store: Arc<dyn Store>,
     which: Which,
@@ -46,7 +46,7 @@ enum Which {
 
 /// A shard that was found.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct FoundShard {
     pub store: Arc<dyn Store>,
     pub name: String,
 }
@@ -57,14 +57,14 @@ impl Patterns {
         let (mut places, mut stores) = (Vec::new(), Stores { opener, opened: HashMap::new() });
         for pattern in &given {
             for path in numbered(pattern)? {
-                places.push(Place::new(&path, &mut stores)?);
+                places.push(ShardPattern::new(&path, &mut stores)?);
             }
         }
         Ok(Self { given, places })
     }
 
     /// The shards as they are now.
-    pub(super) fn find(&self) -> Result<Vec<Found>, SourceError> {
+    pub(super) fn find(&self) -> Result<Vec<FoundShard>, SourceError> {
         let mut found = Vec::new();
         for place in &self.places {
             let before = found.len();
@@ -76,7 +76,7 @@ impl Patterns {
         if found.is_empty() {
             return Err(SourceError::Parameter("tar() needs at least one pattern, path or folder".to_owned()));
         }
-        let mut addressed: Vec<(String, Found)> =
+        let mut addressed: Vec<(String, FoundShard)> =
             found.into_iter().map(|shard| (shard.store.address(&shard.name), shard)).collect();
         addressed.sort_by(|(a, _), (b, _)| a.cmp(b));
         addressed.dedup_by(|(a, _), (b, _)| a == b);
@@ -101,7 +101,7 @@ impl Stores<'_> {
     }
 }
 
-impl Place {
+impl ShardPattern {
     fn new(path: &str, stores: &mut Stores<'_>) -> Result<Self, SourceError> {
         let given = path.to_owned();
         let plain = path.find(SPECIAL).unwrap_or(path.len());
@@ -123,10 +123,10 @@ impl Place {
         Ok(Self { given, store, which })
     }
 
-    fn find(&self, found: &mut Vec<Found>) -> Result<(), StoreError> {
+    fn find(&self, found: &mut Vec<FoundShard>) -> Result<(), StoreError> {
         let names = match &self.which {
             Which::One(name) => {
-                found.push(Found { store: Arc::clone(&self.store), name: name.clone() });
+                found.push(FoundShard { store: Arc::clone(&self.store), name: name.clone() });
                 return Ok(());
             }
             Which::Folder => {
@@ -152,7 +152,7 @@ impl Place {
             Which::Matching { matcher, is_flat: true } => self.store.list_flat(&|name| matcher.is_match(name))?,
             Which::Matching { matcher, is_flat: false } => self.store.list(&|name| matcher.is_match(name))?,
         };
-        found.extend(names.iter().map(|name| Found { store: Arc::clone(&self.store), name: name.to_owned() }));
+        found.extend(names.iter().map(|name| FoundShard { store: Arc::clone(&self.store), name: name.to_owned() }));
         Ok(())
     }
 }
@@ -225,7 +225,7 @@ mod tests {
         let given = patterns.iter().map(|pattern| format!("{root}/{pattern}")).collect();
         let patterns = Patterns::new(given, &Registry::core()).map_err(|error| error.to_string())?;
         let found = patterns.find().map_err(|error| error.to_string())?;
-        let below = |shard: Found| shard.store.address(&shard.name)[root.len() + 1..].to_owned();
+        let below = |shard: FoundShard| shard.store.address(&shard.name)[root.len() + 1..].to_owned();
         Ok(found.into_iter().map(below).collect())
     }
 

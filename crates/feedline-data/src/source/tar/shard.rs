@@ -13,17 +13,17 @@ use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::copied;
-use super::index::{ENDING, Freshness, Head, Index};
+use super::index::{ENDING, Freshness, Index, IndexHead};
 use super::listing::list;
 use super::memory::MemoryObject;
-use super::pattern::Found;
+use super::pattern::FoundShard;
 use crate::private_files::{Access, PrivateFolder};
 use crate::store::{DiskStore, Object, Store, StoreError};
 
 /// A shard.
 #[derive(Debug)]
 pub(super) struct Shard {
-    found: Found,
+    found: FoundShard,
     bytes: u64,
     modified_nanoseconds: Option<i64>,
     index: Mutex<Located>,
@@ -37,7 +37,7 @@ pub(super) struct Shard {
 #[derive(Clone, Debug)]
 pub(super) struct Located {
     pub place: Place,
-    pub head: Arc<Head>,
+    pub head: Arc<IndexHead>,
 }
 
 /// Where an index is.
@@ -99,7 +99,7 @@ impl IndexCache {
 
 impl Shard {
     /// Opens a shard for the first time: finds its index, or makes it.
-    pub(super) fn open(found: Found, cache: Option<&IndexCache>) -> Result<(Self, Opened), StoreError> {
+    pub(super) fn open(found: FoundShard, cache: Option<&IndexCache>) -> Result<(Self, Opened), StoreError> {
         let object = found.store.open(&found.name)?;
         let (bytes, modified_nanoseconds) = (object.len(), object.modified_nanoseconds());
         if found.store.is_remote() {
@@ -113,7 +113,7 @@ impl Shard {
         for place in [Some(Place::Beside), cache.map(|_| Place::Cache)].into_iter().flatten() {
             let Ok(index) = place.open(&found, cache) else { continue };
             has_index = true;
-            let Ok(Some(head)) = Head::read(&*index) else { continue };
+            let Ok(Some(head)) = IndexHead::read(&*index) else { continue };
             // What cannot be compared fits as little as what differs.
             let freshness = head.freshness(&*object).unwrap_or(Freshness::Stale);
             if best.as_ref().map_or(Freshness::Stale, |(best, _)| *best) < freshness {
@@ -134,7 +134,7 @@ impl Shard {
     }
 
     /// The head of its index.
-    pub(super) fn head(&self) -> Arc<Head> {
+    pub(super) fn head(&self) -> Arc<IndexHead> {
         Arc::clone(&self.index.lock().head)
     }
 
@@ -228,8 +228,8 @@ impl Shard {
 }
 
 impl Place {
-    pub(super) fn open(&self, found: &Found, cache: Option<&IndexCache>) -> Result<Arc<dyn Object>, StoreError> {
-        let Found { store, name } = found;
+    pub(super) fn open(&self, found: &FoundShard, cache: Option<&IndexCache>) -> Result<Arc<dyn Object>, StoreError> {
+        let FoundShard { store, name } = found;
         match (self, cache) {
             (Self::Memory(index), _) => Ok(Arc::clone(index)),
             (Self::Cache, Some(cache)) => cache.open(&store.address(name)),
@@ -254,7 +254,7 @@ impl Located {
         let in_memory: Arc<dyn Object> = Arc::new(MemoryObject::new(format!("{address}{ENDING}"), bytes));
         let problem =
             || StoreError::Content { path: address.clone(), problem: "has an index that cannot be read".to_owned() };
-        let head = Arc::new(Head::read(&*in_memory)?.ok_or_else(problem)?);
+        let head = Arc::new(IndexHead::read(&*in_memory)?.ok_or_else(problem)?);
         let place = if matches!(written, Some(Ok(()))) { Place::Cache } else { Place::Memory(in_memory) };
         Ok(Self { place, head })
     }

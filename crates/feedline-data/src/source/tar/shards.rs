@@ -13,8 +13,8 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::index::{Head, IndexError};
-use super::pattern::Found;
+use super::index::{IndexError, IndexHead};
+use super::pattern::FoundShard;
 use super::shard::{IndexCache, OpenShard, Opened, Shard};
 use crate::store::{Peer, StoreError};
 
@@ -43,7 +43,7 @@ pub(super) struct Location {
 
 impl Shards {
     /// Opens all shards for the first time.
-    pub(super) fn open(found: &[Found], cache: Option<IndexCache>) -> Result<Self, StoreError> {
+    pub(super) fn open(found: &[FoundShard], cache: Option<IndexCache>) -> Result<Self, StoreError> {
         let opened = open_all(found, cache.as_ref())?;
         let with = |what| opened.iter().filter(|(_, opened)| *opened == what).count();
         let (listed, replaced) = (with(Opened::Listed), with(Opened::Replaced));
@@ -97,7 +97,7 @@ impl Shards {
     }
 
     /// The heads of the indexes, in order.
-    pub(super) fn heads(&self) -> impl Iterator<Item = Arc<Head>> {
+    pub(super) fn heads(&self) -> impl Iterator<Item = Arc<IndexHead>> {
         self.all.iter().map(Shard::head)
     }
 
@@ -150,7 +150,7 @@ impl Shards {
 }
 
 /// Opens shards in parallel; of several errors, that of the first shard is told.
-fn open_all(found: &[Found], cache: Option<&IndexCache>) -> Result<Vec<(Shard, Opened)>, StoreError> {
+fn open_all(found: &[FoundShard], cache: Option<&IndexCache>) -> Result<Vec<(Shard, Opened)>, StoreError> {
     let (next, has_failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let open_some = || {
         let mut opened = Vec::new();

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::super::{Opener, Origin, Source, SourceError, parameters};
 use super::identity::Identity;
-use super::index::{Entry, IndexError, forged};
+use super::index::{IndexEntry, IndexError, forged};
 use super::memory::MemoryObject;
 use super::names::{CLASS, IMAGE, LABEL, is_text};
 use super::pattern::Patterns;
@@ -78,7 +78,7 @@ impl TarSource {
 
     /// Width and height of a picture as stored, where the index knows them.
     pub fn dimensions(&self, id: SampleId, field: &str) -> Result<Option<(u32, u32)>, StoreError> {
-        let size = |open: &OpenShard, entry: &Entry| {
+        let size = |open: &OpenShard, entry: &IndexEntry| {
             let field = entry.field(number_of(open, field)?)?;
             (field.width > 0 && field.height > 0).then_some((field.width, field.height))
         };
@@ -95,7 +95,7 @@ impl TarSource {
     fn read<T>(
         &self,
         id: SampleId,
-        read: impl Fn(&OpenShard, &Entry, u64) -> Result<T, IndexError>,
+        read: impl Fn(&OpenShard, &IndexEntry, u64) -> Result<T, IndexError>,
     ) -> Result<T, StoreError> {
         let Location { shard, sample } = self.shards.locate(id.0);
         self.shards.read(shard, |open| {
@@ -239,7 +239,7 @@ impl Source for TarSource {
     }
 
     fn ending(&self, id: SampleId, field: &str) -> Option<String> {
-        let extension = |open: &OpenShard, entry: &Entry, sample| {
+        let extension = |open: &OpenShard, entry: &IndexEntry, sample| {
             let number = number_of(open, field).ok_or(IndexError::Damaged)?;
             let place = entry.fields.iter().position(|(other, _)| *other == number).ok_or(IndexError::Damaged)?;
             Ok(open.index.names(sample, entry)?.extensions.swap_remove(place))

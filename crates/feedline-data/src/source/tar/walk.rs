@@ -34,12 +34,12 @@ pub(crate) struct Member {
 pub(crate) struct Walk<'a> {
     object: &'a dyn Object,
     at: u64,
-    window: Window,
+    window: ReadWindow,
 }
 
 /// The last bytes read.
 #[derive(Default)]
-struct Window {
+struct ReadWindow {
     start: u64,
     bytes: Vec<u8>,
 }
@@ -55,7 +55,7 @@ struct Extended {
 impl<'a> Walk<'a> {
     /// Starts at the first member.
     pub(crate) fn new(object: &'a dyn Object) -> Self {
-        Self { object, at: 0, window: Window::default() }
+        Self { object, at: 0, window: ReadWindow::default() }
     }
 
     /// The next member; none at the end.
@@ -168,7 +168,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-impl Window {
+impl ReadWindow {
     /// Bytes inside the object, read together with some that follow.
     fn read(&mut self, object: &dyn Object, range: Range<u64>) -> Result<&[u8], StoreError> {
         let end = self.start + self.bytes.len() as u64;

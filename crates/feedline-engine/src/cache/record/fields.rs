@@ -11,12 +11,12 @@ use feedline_data::volume::{Foreground, Region};
 use super::{BYTES, PIXELS, PIXELS_PART, TENSOR, TEXT, TRIMMED, VOLUME};
 
 /// A field as it was written.
-pub(super) struct Field<'a> {
+pub(super) struct RecordField<'a> {
     pub name: &'a str,
-    pub content: Content<'a>,
+    pub content: RecordContent<'a>,
 }
 
-pub(super) enum Content<'a> {
+pub(super) enum RecordContent<'a> {
     Bytes { index: &'a [u8], bytes: &'a [u8] },
     Trimmed(&'a [u8]),
     Text(&'a str),
@@ -42,7 +42,7 @@ pub(super) struct KeptVolume<'a> {
 }
 
 impl<'a> KeptVolume<'a> {
-    fn read(reader: &mut Reader<'a>) -> Option<Self> {
+    fn read(reader: &mut RecordReader<'a>) -> Option<Self> {
         let [is_label, has_spacing] = *reader.array()?;
         let dtype = reader.dtype()?;
         let mut shape = [0; 4];
@@ -80,16 +80,16 @@ impl<'a> KeptVolume<'a> {
     }
 }
 
-impl<'a> Field<'a> {
+impl<'a> RecordField<'a> {
     /// The name of a label, and its foreground if that was kept.
     pub(super) fn foreground(&self) -> Option<(&'a str, Option<Arc<Foreground>>)> {
-        let Content::Volume(KeptVolume { whole, foreground, .. }) = &self.content else { return None };
+        let RecordContent::Volume(KeptVolume { whole, foreground, .. }) = &self.content else { return None };
         Some((self.name, foreground.and_then(|bytes| Foreground::from_bytes(bytes, whole.sides)).map(Arc::new)))
     }
 
     /// The fields of a record; `None` if these are not the bytes of a sample.
     pub(super) fn all_of(record: &'a [u8]) -> Option<Vec<Self>> {
-        let mut reader = Reader(record);
+        let mut reader = RecordReader(record);
         let mut fields = Vec::new();
         while !reader.0.is_empty() {
             fields.push(Self::read(&mut reader)?);
@@ -97,11 +97,11 @@ impl<'a> Field<'a> {
         Some(fields)
     }
 
-    fn read(reader: &mut Reader<'a>) -> Option<Self> {
+    fn read(reader: &mut RecordReader<'a>) -> Option<Self> {
         let name = reader.text()?;
         let content = match reader.array::<1>()? {
-            [BYTES] => Content::Bytes { index: reader.piece()?, bytes: reader.piece()? },
-            [TEXT] => Content::Text(reader.text()?),
+            [BYTES] => RecordContent::Bytes { index: reader.piece()?, bytes: reader.piece()? },
+            [TEXT] => RecordContent::Text(reader.text()?),
             [PIXELS] => {
                 let [channels, is_mask] = *reader.array()?;
                 let (width, height) = (reader.number()?, reader.number()?);
@@ -109,7 +109,7 @@ impl<'a> Field<'a> {
                 let is_right = array_bytes(Dtype::U8, &[width as usize, height as usize, usize::from(channels)])
                     == Some(bytes.len());
                 let is_mask = is_mask != 0;
-                Content::Pixels(is_right.then_some(KeptPixels { width, height, channels, is_mask, bytes })?)
+                RecordContent::Pixels(is_right.then_some(KeptPixels { width, height, channels, is_mask, bytes })?)
             }
             [PIXELS_PART] => {
                 let [channels, is_mask] = *reader.array()?;
@@ -125,9 +125,9 @@ impl<'a> Field<'a> {
                     && divisor > 0
                     && rect.is_inside(width.div_ceil(divisor), height.div_ceil(divisor));
                 let (size, is_mask, excerpt) = ((width, height), is_mask != 0, Excerpt { rect, divisor });
-                is_right.then_some(Content::PixelsPart { size, excerpt, channels, is_mask, bytes })?
+                is_right.then_some(RecordContent::PixelsPart { size, excerpt, channels, is_mask, bytes })?
             }
-            [TRIMMED] => Content::Trimmed(reader.piece()?),
+            [TRIMMED] => RecordContent::Trimmed(reader.piece()?),
             [TENSOR] => {
                 let [axes, sides] = *reader.array()?;
                 let axes = [Axes::Unknown, Axes::Chw, Axes::Hwc].into_iter().find(|&known| known as u8 == axes)?;
@@ -136,18 +136,18 @@ impl<'a> Field<'a> {
                 let shape: Option<Vec<usize>> = (0..sides).map(side).collect();
                 let (shape, bytes) = (shape?, reader.piece()?);
                 let is_right = array_bytes(dtype, &shape) == Some(bytes.len());
-                is_right.then_some(Content::Tensor { dtype, shape, axes, bytes })?
+                is_right.then_some(RecordContent::Tensor { dtype, shape, axes, bytes })?
             }
-            [VOLUME] => Content::Volume(KeptVolume::read(reader)?),
+            [VOLUME] => RecordContent::Volume(KeptVolume::read(reader)?),
             _ => return None,
         };
         Some(Self { name, content })
     }
 }
 
-struct Reader<'a>(&'a [u8]);
+struct RecordReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> RecordReader<'a> {
     fn array<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
         let (array, rest) = self.0.split_first_chunk()?;
         self.0 = rest;

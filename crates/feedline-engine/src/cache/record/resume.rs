@@ -12,7 +12,7 @@ use feedline_data::plan::Plan;
 use feedline_data::volume::{Foreground, Region};
 use feedline_order::SampleRequest;
 
-use super::fields::{Content, Field, KeptPixels};
+use super::fields::{KeptPixels, RecordContent, RecordField};
 
 /// The place in the chain at which a sample goes on: the ops behind it may need only a part of a field.
 #[derive(Clone, Copy, Debug)]
@@ -46,31 +46,32 @@ impl Resume<'_> {
         sample: &mut Sample<'_>,
         workspace: &mut Workspace,
     ) -> Result<Option<()>, OutputError> {
-        let Some(fields) = Field::all_of(record) else { return Ok(None) };
-        let foregrounds: Vec<(&str, Option<Arc<Foreground>>)> = fields.iter().filter_map(Field::foreground).collect();
+        let Some(fields) = RecordField::all_of(record) else { return Ok(None) };
+        let foregrounds: Vec<(&str, Option<Arc<Foreground>>)> =
+            fields.iter().filter_map(RecordField::foreground).collect();
         let foreground = |label: &str| foregrounds.iter().find(|(field, _)| *field == label)?.1.clone();
-        for Field { name, content } in fields {
+        for RecordField { name, content } in fields {
             let value = match content {
-                Content::Bytes { index, bytes } => {
+                RecordContent::Bytes { index, bytes } => {
                     let Some(encoded) = self.encoded(name, index, bytes, workspace)? else { return Ok(None) };
                     Value::Bytes(encoded)
                 }
-                Content::Trimmed(bytes) => {
+                RecordContent::Trimmed(bytes) => {
                     let memory = copied(bytes, workspace)?;
                     Value::Bytes(Encoded { memory, content: EncodedContent::Trimmed })
                 }
-                Content::PixelsPart { size, excerpt, channels, is_mask, bytes } => {
+                RecordContent::PixelsPart { size, excerpt, channels, is_mask, bytes } => {
                     Value::Pixels(Pixels::part(copied(bytes, workspace)?, size, excerpt, channels, is_mask))
                 }
-                Content::Text(text) => Value::Text(text.to_owned()),
-                Content::Pixels(kept) => Value::Pixels(self.pixels(name, &kept, workspace)?),
-                Content::Volume(kept) => {
+                RecordContent::Text(text) => Value::Text(text.to_owned()),
+                RecordContent::Pixels(kept) => Value::Pixels(self.pixels(name, &kept, workspace)?),
+                RecordContent::Volume(kept) => {
                     let sides = kept.whole.sides;
                     let region = self.ahead().region(name, sides, &mut |label| foreground(label));
                     let volume = kept.copied(name, region.unwrap_or(Region::whole(sides)), sample, workspace)?;
                     Value::Volume(volume.with_foreground(foreground(name)))
                 }
-                Content::Tensor { dtype, shape, axes, bytes } => {
+                RecordContent::Tensor { dtype, shape, axes, bytes } => {
                     let mut memory = sample.output(name, dtype, &shape, workspace)?;
                     memory.copy_from_slice(bytes);
                     Value::Tensor(Tensor::new(dtype, shape, memory).with_axes(axes))

@@ -9,15 +9,15 @@ use super::*;
 #[derive(Debug)]
 struct Passenger {
     id: JobId,
-    ride: Ride,
-    had: BTreeSet<Portion>,
+    job_progress: JobProgress,
+    had: BTreeSet<SegmentRound>,
     /// What it holds: number and how many of its samples are still to come.
     holds: Option<(u64, u64)>,
 }
 
 /// A ring, its jobs and what is being produced.
 struct Model {
-    ring: Ring<Portion>,
+    ring: Ring<SegmentRound>,
     segments: Segments,
     producing: Vec<Ordered>,
     passengers: Vec<Passenger>,
@@ -31,14 +31,14 @@ impl Model {
         Self { ring, segments, producing: Vec::new(), passengers: Vec::new(), produced: 0 }
     }
 
-    fn len(&self, portion: Portion) -> u64 {
-        let positions = self.segments.positions(portion.segment);
+    fn len(&self, segment_round: SegmentRound) -> u64 {
+        let positions = self.segments.positions(segment_round.segment);
         positions.end - positions.start
     }
 
-    fn board(&mut self, ride: Ride, had: BTreeSet<Portion>) {
-        let id = self.ring.board(&ride);
-        self.passengers.push(Passenger { id, ride, had, holds: None });
+    fn board(&mut self, job_progress: JobProgress, had: BTreeSet<SegmentRound>) {
+        let id = self.ring.board(&job_progress);
+        self.passengers.push(Passenger { id, job_progress, had, holds: None });
         self.give();
     }
 
@@ -52,7 +52,7 @@ impl Model {
     fn publish(&mut self, which: usize) {
         if !self.producing.is_empty() {
             let ordered = self.producing.remove(which % self.producing.len());
-            self.ring.publish(ordered.number, ordered.portion);
+            self.ring.publish(ordered.number, ordered.segment_round);
             self.give();
         }
     }
@@ -64,11 +64,11 @@ impl Model {
         if let Some((number, left)) = self.passengers[which].holds {
             let taken = samples.clamp(1, left);
             let passenger = &mut self.passengers[which];
-            passenger.ride.received += taken;
+            passenger.job_progress.received += taken;
             passenger.holds = (left > taken).then_some((number, left - taken));
             if left == taken {
-                if passenger.ride.received == self.segments.samples() {
-                    passenger.ride.jump(Epoch(passenger.ride.epoch.0 + 1));
+                if passenger.job_progress.received == self.segments.samples() {
+                    passenger.job_progress.jump(Epoch(passenger.job_progress.epoch.0 + 1));
                 }
                 self.ring.give_back(id, number);
                 self.give();
@@ -76,23 +76,23 @@ impl Model {
             return true;
         }
         let Some(leased) = self.ring.lease(id) else { return false };
-        let len = self.len(leased.portion);
+        let len = self.len(leased.segment_round);
         let passenger = &mut self.passengers[which];
-        assert_eq!(leased.content, leased.portion);
-        assert_eq!(leased.epoch, passenger.ride.epoch);
-        let under_way = passenger.ride.under_way(&self.segments);
-        let received = if let Some((portion, received)) = under_way {
-            assert_eq!(leased.portion, portion, "what was under way comes first");
+        assert_eq!(leased.content, leased.segment_round);
+        assert_eq!(leased.epoch, passenger.job_progress.epoch);
+        let under_way = passenger.job_progress.under_way(&self.segments);
+        let received = if let Some((segment_round, received)) = under_way {
+            assert_eq!(leased.segment_round, segment_round, "what was under way comes first");
             assert!(leased.skipped <= received);
             received
         } else {
-            let again = passenger.ride.order.iter().any(|p| p.segment == leased.portion.segment);
+            let again = passenger.job_progress.order.iter().any(|p| p.segment == leased.segment_round.segment);
             assert!(!again, "a segment comes once in an epoch");
-            assert!(passenger.had.insert(leased.portion), "a round of a segment comes once");
-            let before = passenger.ride.rounds[leased.portion.segment as usize];
-            assert!(leased.portion.round > before, "rounds of a segment come in their order");
+            assert!(passenger.had.insert(leased.segment_round), "a round of a segment comes once");
+            let before = passenger.job_progress.rounds[leased.segment_round.segment as usize];
+            assert!(leased.segment_round.round > before, "rounds of a segment come in their order");
             assert_eq!(leased.skipped, 0);
-            passenger.ride.begin(leased.portion);
+            passenger.job_progress.begin(leased.segment_round);
             0
         };
         passenger.holds = Some((leased.number, len - received));
@@ -101,11 +101,11 @@ impl Model {
     }
 
     /// A job is gone, and comes back later from its last state.
-    fn crash(&mut self, which: usize) -> (Ride, BTreeSet<Portion>) {
-        let Passenger { id, ride, had, .. } = self.passengers.remove(which % self.passengers.len());
+    fn crash(&mut self, which: usize) -> (JobProgress, BTreeSet<SegmentRound>) {
+        let Passenger { id, job_progress, had, .. } = self.passengers.remove(which % self.passengers.len());
         self.ring.leave(id);
         self.give();
-        (ride, had)
+        (job_progress, had)
     }
 }
 
@@ -126,8 +126,8 @@ fn law_7_who_asks_for_more_than_he_reads_gets_no_more_and_others_are_turned_away
     assert!(model.ring.has_room_for_job());
 }
 
-fn new_ride(model: &Model) -> Ride {
-    Ride::new(&model.segments)
+fn new_ride(model: &Model) -> JobProgress {
+    JobProgress::new(&model.segments)
 }
 
 proptest! {
@@ -141,8 +141,8 @@ proptest! {
         for (step, which, count) in steps {
             match step {
                 0 if model.passengers.len() < 6 => {
-                    let (ride, had) = away.pop().unwrap_or_else(|| (new_ride(&model), BTreeSet::new()));
-                    model.board(ride, had);
+                    let (job_progress, had) = away.pop().unwrap_or_else(|| (new_ride(&model), BTreeSet::new()));
+                    model.board(job_progress, had);
                 }
                 1 if model.passengers.len() > 1 => away.push(model.crash(which)),
                 2..=5 => model.publish(which),
@@ -153,9 +153,9 @@ proptest! {
         }
         // Nobody waits for ever: when all that is held is given back, everybody goes on.
         for job in 0..model.passengers.len() {
-            let goal = model.passengers[job].ride.epoch.0 + 2;
+            let goal = model.passengers[job].job_progress.epoch.0 + 2;
             let mut turns = 0;
-            while model.passengers[job].ride.epoch.0 < goal {
+            while model.passengers[job].job_progress.epoch.0 < goal {
                 turns += 1;
                 prop_assert!(turns < 20_000, "job {} does not get on: {:?}", job, model.ring);
                 model.publish(0);
@@ -180,14 +180,14 @@ fn law_7_a_job_that_reads_nothing_holds_nobody_up() {
         model.publish(0);
         model.read(1, 1000);
     }
-    assert!(model.passengers[1].ride.epoch.0 > 10, "{:?}", model.passengers[1].ride.epoch);
+    assert!(model.passengers[1].job_progress.epoch.0 > 10, "{:?}", model.passengers[1].job_progress.epoch);
 }
 
 #[test]
 fn equal_jobs_are_served_by_one_production() {
     let mut model = Model::new(512, 12);
     (0..9).for_each(|_| model.board(new_ride(&model), BTreeSet::new()));
-    while model.passengers.iter().any(|passenger| passenger.ride.epoch.0 < 4) {
+    while model.passengers.iter().any(|passenger| passenger.job_progress.epoch.0 < 4) {
         model.publish(0);
         for job in 0..9 {
             model.read(job, 8);
@@ -229,13 +229,13 @@ fn law_5_a_segment_that_is_leased_twice_is_free_when_both_are_given_back() {
     model.give();
     model.publish(0);
     let first = model.ring.lease(job).unwrap();
-    let mut ride = new_ride(&model);
-    ride.begin(first.portion);
-    ride.received = 1;
-    model.ring.change(job, &ride);
+    let mut job_progress = new_ride(&model);
+    job_progress.begin(first.segment_round);
+    job_progress.received = 1;
+    model.ring.change(job, &job_progress);
     model.give();
     let again = model.ring.lease(job).unwrap();
-    assert_eq!((again.number, again.portion), (first.number, first.portion));
+    assert_eq!((again.number, again.segment_round), (first.number, first.segment_round));
     model.ring.give_back(job, first.number);
     assert_eq!(model.ring.leased(), 1, "it is read once more");
     model.ring.give_back(job, again.number);

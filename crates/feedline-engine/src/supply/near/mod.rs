@@ -26,7 +26,7 @@ use crate::machine::Machine;
 use crate::metrics::TrafficMeter;
 use crate::offload::{Advisor, OffloadReport};
 use feedline_data::cut::Cut;
-use feedline_data::op::Effort;
+use feedline_data::op::WorkHint;
 use feedline_data::plan::Plan;
 use feedline_data::plan::Policy;
 use feedline_data::source::Origin;
@@ -165,8 +165,8 @@ impl Needs for Near {
         if self.plan.loads_volumes() { VOLUMES_AHEAD } else { 2 * MOST_REQUESTS }
     }
 
-    fn effort(&self, wanted: SampleRequest) -> Effort {
-        self.stored.effort(wanted)
+    fn work_hint(&self, wanted: SampleRequest) -> WorkHint {
+        self.stored.work_hint(wanted)
     }
 
     fn offload(&self) -> Option<OffloadReport> {

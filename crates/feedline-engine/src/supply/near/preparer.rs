@@ -15,7 +15,7 @@ use feedline_data::memory::{BatchNeed, Budget, Cancel, NoMemory, Patience, Works
 use feedline_data::op::{ChainObserver, FailedOp, OpError, OpRange};
 use feedline_data::plan::Plan;
 use feedline_data::source::Origin;
-use feedline_data::store::{Asked, Form, Packing, Spent, StoreError, Trial, Version};
+use feedline_data::store::{Asked, Form, Packing, ServerCost, StoreError, Trial, Version};
 use feedline_order::SampleRequest;
 
 use super::super::{LocalSupply, Reading, Supply, SupplyError};
@@ -107,7 +107,7 @@ impl NearPreparer {
     }
 
     /// Does what is asked for; gives a record, and what it took.
-    pub fn prepare(&self, asked: &Asked, workspace: &mut NearWorkspace) -> Result<(Vec<u8>, Spent), PrepareError> {
+    pub fn prepare(&self, asked: &Asked, workspace: &mut NearWorkspace) -> Result<(Vec<u8>, ServerCost), PrepareError> {
         let &(Asked::Sample { wanted, .. } | Asked::Trials { wanted }) = asked;
         if self.plan.source().ordinal_of(wanted.id).is_none() {
             return Err(PrepareError::NoSample(wanted.id.0));
@@ -145,7 +145,7 @@ impl NearPreparer {
         wanted: SampleRequest,
         form: Form,
         tools: &mut Workspace,
-    ) -> Result<(Vec<u8>, Spent), PrepareError> {
+    ) -> Result<(Vec<u8>, ServerCost), PrepareError> {
         if form.cut.0 > self.plan.ops().len() {
             return Err(PrepareError::Form);
         }
@@ -162,7 +162,7 @@ impl NearPreparer {
         let spent = thread_cpu_time().saturating_sub(start);
         let stored_bytes = self.stored_bytes(wanted)?;
         let form = Form { packing, ..form };
-        Ok((packed, Spent { form, nanoseconds: spent.as_nanos() as u64, stored_bytes, ..Spent::default() }))
+        Ok((packed, ServerCost { form, nanoseconds: spent.as_nanos() as u64, stored_bytes, ..ServerCost::default() }))
     }
 
     fn record(
@@ -263,7 +263,7 @@ impl NearPreparer {
     }
 
     /// What a sample takes in all forms. Where a form cannot be had, it is left out.
-    fn trials(&self, wanted: SampleRequest, tools: &mut Workspace) -> Result<(Vec<u8>, Spent), PrepareError> {
+    fn trials(&self, wanted: SampleRequest, tools: &mut Workspace) -> Result<(Vec<u8>, ServerCost), PrepareError> {
         let start = thread_cpu_time();
         let mut trials = Vec::new();
         for is_trimmed in [false, true] {
@@ -293,7 +293,7 @@ impl NearPreparer {
         }
         let nanoseconds = thread_cpu_time().saturating_sub(start).as_nanos() as u64;
         let stored_bytes = self.stored_bytes(wanted)?;
-        Ok((Vec::new(), Spent { nanoseconds, stored_bytes, trials, ..Spent::default() }))
+        Ok((Vec::new(), ServerCost { nanoseconds, stored_bytes, trials, ..ServerCost::default() }))
     }
 }
 

@@ -42,7 +42,7 @@ impl fmt::Debug for TaskRequest {
 
 /// A task whose samples are not all here.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct WaitingTask {
     pub asking: TaskRequest,
     pub reads: Vec<SampleRead>,
     /// Samples that are not here.
@@ -52,7 +52,7 @@ pub(super) struct Waiting {
 }
 
 /// Tasks whose samples are here, to be handed over without the lock.
-pub(super) type Complete = Vec<(TaskKey, Waiting)>;
+pub(super) type Complete = Vec<(TaskKey, WaitingTask)>;
 
 /// The number of a [`PendingSample`]. A sample that is dropped and asked for again gets another one, so that parts which were read
 /// for the first are not counted for the second.
@@ -91,7 +91,7 @@ pub(super) struct ReadBuffer {
     pending: HashMap<SampleRequest, PendingSample>,
     /// Samples that tasks ask for and that are in no chunk yet; they are pending.
     announced: Vec<SampleRead>,
-    waiting: BTreeMap<TaskKey, Waiting>,
+    waiting: BTreeMap<TaskKey, WaitingTask>,
     /// Tasks that were handed over and are not gone.
     ready: BTreeSet<TaskKey>,
     /// The tasks, waiting or ready, that ask for a sample.
@@ -127,7 +127,7 @@ impl ReadBuffer {
             }
         }
         self.asked += reads.len() as u64;
-        self.waiting.insert(key, Waiting { asking, reads, missing, has_parts: false });
+        self.waiting.insert(key, WaitingTask { asking, reads, missing, has_parts: false });
         if missing == 0 {
             self.complete(key, complete);
         }
@@ -258,7 +258,7 @@ impl ReadBuffer {
         (std::mem::take(&mut self.held), std::mem::take(&mut self.pending))
     }
 
-    pub(super) fn take_waiting(&mut self) -> BTreeMap<TaskKey, Waiting> {
+    pub(super) fn take_waiting(&mut self) -> BTreeMap<TaskKey, WaitingTask> {
         std::mem::take(&mut self.waiting)
     }
 

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use feedline_data::cut::Cut;
 use feedline_data::memory::Budget;
-use feedline_data::op::Effort;
+use feedline_data::op::WorkHint;
 use feedline_data::plan::Plan;
 use feedline_order::{Reservoir, SampleRequest};
 use parking_lot::Mutex;
@@ -146,8 +146,8 @@ impl Supply for ReadAhead {
         Arc::clone(&self.reads.traffic)
     }
 
-    fn effort(&self, wanted: SampleRequest) -> Effort {
-        self.reads.needs.effort(wanted)
+    fn work_hint(&self, wanted: SampleRequest) -> WorkHint {
+        self.reads.needs.work_hint(wanted)
     }
 
     fn offload(&self) -> Option<OffloadReport> {

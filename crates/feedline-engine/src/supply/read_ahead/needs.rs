@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use feedline_data::cut::Cut;
-use feedline_data::op::Effort;
+use feedline_data::op::WorkHint;
 use feedline_data::source::OpenPart;
 use feedline_data::store::{Done, Fetch, StoreError};
 use feedline_order::SampleRequest;
@@ -38,7 +38,7 @@ pub(in super::super) trait Needs: Send + Sync + Debug {
     fn load(&self, parts: &[Part], loading: Loading<'_, '_>) -> Result<Cut, SupplyError>;
 
     /// What there is to do until a sample is loaded.
-    fn effort(&self, wanted: SampleRequest) -> Effort;
+    fn work_hint(&self, wanted: SampleRequest) -> WorkHint;
 
     /// What a peer near the data does, and why.
     fn offload(&self) -> Option<OffloadReport> {
@@ -89,8 +89,8 @@ impl Needs for Stored {
         self.local.load_with(parts, loading)
     }
 
-    fn effort(&self, wanted: SampleRequest) -> Effort {
-        self.local.effort(wanted)
+    fn work_hint(&self, wanted: SampleRequest) -> WorkHint {
+        self.local.work_hint(wanted)
     }
 }
 

@@ -29,12 +29,12 @@ pub(super) struct Reads {
     pub needs: Arc<dyn Needs>,
     pub order: Box<dyn ReadOrder>,
     pub traffic: Arc<TrafficMeter>,
-    state: Mutex<State>,
+    state: Mutex<ReadsState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ReadsState {
     buffer: ReadBuffer,
     /// Ranges that have not begun.
     queue: BTreeMap<(ReadPriority, RangeNumber), ReadRange>,
@@ -58,7 +58,7 @@ struct UnderWay {
 }
 
 /// What the thread does next.
-enum Next {
+enum ReadStep {
     /// Find the order of an epoch.
     Open(Epoch),
     /// Plan the reads of samples.
@@ -97,22 +97,22 @@ impl Drop for Holding {
     }
 }
 
-impl State {
-    fn next(&mut self, needs: &dyn Needs, order: &dyn ReadOrder, unwanted: &mut Unwanted) -> Option<Next> {
+impl ReadsState {
+    fn next(&mut self, needs: &dyn Needs, order: &dyn ReadOrder, unwanted: &mut Unwanted) -> Option<ReadStep> {
         while let Some((number, answer)) = self.answers.pop_front() {
             match self.fetches.remove(&number) {
-                Some(under_way) => return Some(Next::Answer(under_way, answer)),
+                Some(under_way) => return Some(ReadStep::Answer(under_way, answer)),
                 // Its fetch was dropped when nobody wanted the range any more.
                 None => unwanted.answers.push(answer),
             }
         }
         if let Some(epoch) = order.next_epoch() {
-            return Some(Next::Open(epoch));
+            return Some(ReadStep::Open(epoch));
         }
         let chunk = order.next_chunk(&mut self.buffer, self.queue.is_empty());
         if !chunk.is_empty() {
             let numbered = |read: SampleRead| Some((read, self.buffer.pending_number(read.request)?));
-            return Some(Next::Chunk(chunk.into_iter().filter_map(numbered).collect()));
+            return Some(ReadStep::Chunk(chunk.into_iter().filter_map(numbered).collect()));
         }
         while let Some(first) = self.queue.first_entry()
             && self.fetches.len() < needs.most_requests()
@@ -126,7 +126,7 @@ impl State {
                     .min();
                 return order.has_room(first.get(), &Load { bytes, soonest }).then(|| {
                     let ((_, number), range) = first.remove_entry();
-                    Next::Range(number, range)
+                    ReadStep::Range(number, range)
                 });
             }
             unwanted.ranges.push(first.remove());
@@ -173,7 +173,7 @@ impl Reads {
         let release =
             |(key, reads): (TaskKey, Vec<SampleRead>)| state.buffer.release(key, reads.iter().map(|read| read.request));
         let freed: Vec<_> = old.into_iter().map(release).collect();
-        let State { buffer, fetches, .. } = &mut *state;
+        let ReadsState { buffer, fetches, .. } = &mut *state;
         let useless: Vec<_> = fetches.extract_if(|_, under_way| !is_wanted(buffer, &under_way.range)).collect();
         drop(state);
         drop((freed, useless));
@@ -265,11 +265,11 @@ impl Reads {
         let mut disk = DiskReader::default();
         while let Some(next) = self.next() {
             match next {
-                Next::Open(epoch) => self.order.open(epoch),
-                Next::Chunk(chunk) => self.plan(&chunk),
-                Next::Range(number, range) if range.target.is_remote() => self.fetch(number, range),
-                Next::Range(_, range) => self.read(range, &mut disk),
-                Next::Answer(UnderWay { range, .. }, answer) => {
+                ReadStep::Open(epoch) => self.order.open(epoch),
+                ReadStep::Chunk(chunk) => self.plan(&chunk),
+                ReadStep::Range(number, range) if range.target.is_remote() => self.fetch(number, range),
+                ReadStep::Range(_, range) => self.read(range, &mut disk),
+                ReadStep::Answer(UnderWay { range, .. }, answer) => {
                     self.traffic.add(range.epoch, answer.traffic);
                     self.put(&range, answer.bytes.map(Cow::Owned));
                 }
@@ -278,7 +278,7 @@ impl Reads {
     }
 
     /// Waits until there is something to do; none once closed.
-    fn next(&self) -> Option<Next> {
+    fn next(&self) -> Option<ReadStep> {
         let mut state = self.state.lock();
         while !state.is_closing {
             let mut unwanted = Unwanted::default();

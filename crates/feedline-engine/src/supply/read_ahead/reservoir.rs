@@ -86,7 +86,7 @@ impl ReservoirOrder {
 
     /// Opens the epochs of the tasks. The first epoch starts at the stream's current turn, later ones at their first turn.
     fn open_epochs(&self, tasks: &[TaskRequest]) {
-        let epochs: BTreeSet<Epoch> = tasks.iter().map(|asking| asking.task.course().epoch).collect();
+        let epochs: BTreeSet<Epoch> = tasks.iter().map(|asking| asking.task.epoch_path().epoch).collect();
         let mut last = self.walk.lock().remaining.last_key_value().map(|(epoch, _)| *epoch);
         for epoch in epochs {
             match last {
@@ -95,9 +95,9 @@ impl ReservoirOrder {
                 None => {
                     let walk = self.walk_of(epoch);
                     let of_epoch =
-                        || tasks.iter().map(|asking| &asking.task).filter(|task| task.course().epoch == epoch);
+                        || tasks.iter().map(|asking| &asking.task).filter(|task| task.epoch_path().epoch == epoch);
                     let turn = of_epoch().flat_map(|task| self.turns(&walk, task)).flatten().min().unwrap_or_default();
-                    let share = of_epoch().next().map_or_else(|| self.plan.share(0), |task| task.course().share);
+                    let share = of_epoch().next().map_or_else(|| self.plan.share(0), |task| task.epoch_path().share);
                     self.begin(epoch, RemainingReads::from_turn(Arc::clone(&walk), self.rank, turn, &share));
                 }
             }
@@ -124,7 +124,7 @@ impl ReadOrder for ReservoirOrder {
     fn locate(&self, tasks: &[TaskRequest]) -> Vec<Vec<SampleRead>> {
         self.open_epochs(tasks);
         let reads = |TaskRequest { task, .. }: &TaskRequest| {
-            let walk = self.walk_of(task.course().epoch);
+            let walk = self.walk_of(task.epoch_path().epoch);
             let steps = self.turns(&walk, task).map(|turn| turn.map(|turn| walk.step_at(self.rank, turn)));
             let (reading, priority) = (Reading::Trimmed, task.need().into());
             let read = |(request, step)| SampleRead { request, reading, priority, step };
@@ -132,7 +132,7 @@ impl ReadOrder for ReservoirOrder {
         };
         let reads = tasks.iter().map(reads).collect();
         let mut walk = self.walk.lock();
-        let last = tasks.iter().map(|asking| asking.task.course().epoch).max();
+        let last = tasks.iter().map(|asking| asking.task.epoch_path().epoch).max();
         walk.last_asked = walk.last_asked.max(last.unwrap_or_default());
         reads
     }

@@ -18,7 +18,7 @@ fn put(fair: &Fair, number: u64, requests: std::ops::Range<u64>) {
 
 /// Takes a reply as a client does.
 fn send(fair: &Fair, number: u64) {
-    let Next::Reply(reply) = fair.next_reply(number, Duration::ZERO) else { panic!("no reply waits") };
+    let NextReply::Reply(reply) = fair.next_reply(number, Duration::ZERO) else { panic!("no reply waits") };
     fair.sent(number, reply.wire_bytes(), Duration::ZERO);
 }
 
@@ -65,7 +65,7 @@ fn law_5_a_client_that_takes_no_replies_gets_no_more_requests_done() {
     (0..2).for_each(|_| send(&fair, slow));
     assert_eq!(work(&fair, 0).0, slow);
     let third = fair.enter(9).unwrap();
-    assert_eq!(fair.next_reply(third, Duration::from_millis(1)), Next::NotYet);
+    assert_eq!(fair.next_reply(third, Duration::from_millis(1)), NextReply::NotYet);
 }
 
 #[test]
@@ -151,6 +151,6 @@ fn no_more_connections_than_allowed_and_all_end_with_the_server() {
     let number = fair.enter(1).unwrap();
     fair.close();
     assert!(fair.next_request().is_none() && fair.enter(1).is_none());
-    assert_eq!(fair.next_reply(number, Duration::from_mins(1)), Next::Ended);
+    assert_eq!(fair.next_reply(number, Duration::from_mins(1)), NextReply::Ended);
     assert!(!fair.put_request(number, frame(1), Admission::Free));
 }

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::{Counts, LinkTerms};
+use super::{LinkCounters, LinkTerms};
 use crate::tls::Stream;
 use crate::wire::{
-    Arrival, Frame, Head, MOST_REPLY_BYTES, PROTOCOL, Paced, Reply, Request, Sequence, WireError, engine_version,
+    Arrival, Frame, FrameHead, MOST_REPLY_BYTES, PROTOCOL, Paced, Reply, Request, Sequence, WireError, engine_version,
 };
 
 /// How long a connection may take to come about.
@@ -31,7 +31,7 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Connects and says who asks. The sequence is for the one thread that receives from it.
-    pub(super) fn open(terms: &LinkTerms, counts: &Counts) -> Result<(Self, Sequence), WireError> {
+    pub(super) fn open(terms: &LinkTerms, counts: &LinkCounters) -> Result<(Self, Sequence), WireError> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "no address is known for it");
         for address in terms.server.to_socket_addrs()? {
             match TcpStream::connect_timeout(&address, CONNECT_TIME) {
@@ -56,10 +56,10 @@ impl Connection {
         Err(last.into())
     }
 
-    fn greet(&self, terms: &LinkTerms, counts: &Counts) -> Result<Sequence, WireError> {
+    fn greet(&self, terms: &LinkTerms, counts: &LinkCounters) -> Result<Sequence, WireError> {
         let mut said = Request::Hello { protocol: PROTOCOL, engine: engine_version() };
         let mut incoming = Sequence::default();
-        let mut counted = Counted { connection: self, counts, taken_bytes: 0 };
+        let mut counted = CountingStream { connection: self, counts, taken_bytes: 0 };
         loop {
             self.send([&Frame::new(0, &said, Vec::new())?])?;
             let gone = || io::Error::from(io::ErrorKind::UnexpectedEof);
@@ -89,8 +89,8 @@ impl Connection {
     }
 
     /// What it receives, for the one thread that does.
-    pub(super) fn receiver<'a>(&'a self, incoming: Sequence, counts: &'a Counts) -> Receiver<'a> {
-        let counted = Counted { connection: self, counts, taken_bytes: 0 };
+    pub(super) fn receiver<'a>(&'a self, incoming: Sequence, counts: &'a LinkCounters) -> Receiver<'a> {
+        let counted = CountingStream { connection: self, counts, taken_bytes: 0 };
         Receiver { from: Paced::new(counted, None), incoming }
     }
 
@@ -108,7 +108,7 @@ impl Connection {
 /// Receives replies.
 #[derive(Debug)]
 pub(super) struct Receiver<'a> {
-    from: Paced<Counted<'a>>,
+    from: Paced<CountingStream<'a>>,
     incoming: Sequence,
 }
 
@@ -117,7 +117,7 @@ impl Receiver<'_> {
     pub(super) fn next(&mut self) -> Result<(Frame, Arrival), (Option<u64>, WireError)> {
         self.from.begin_frame();
         let ended = || WireError::from(io::Error::from(io::ErrorKind::ConnectionReset));
-        let head = Head::read(&mut self.from, &mut self.incoming, MOST_REPLY_BYTES);
+        let head = FrameHead::read(&mut self.from, &mut self.incoming, MOST_REPLY_BYTES);
         let head = head.and_then(|head| head.ok_or_else(ended)).map_err(|error| (None, error))?;
         head.rest(&mut self.from).map_err(|error| (Some(head.request), error))
     }
@@ -130,13 +130,13 @@ impl Receiver<'_> {
 
 /// Counts what comes.
 #[derive(Debug)]
-struct Counted<'a> {
+struct CountingStream<'a> {
     connection: &'a Connection,
-    counts: &'a Counts,
+    counts: &'a LinkCounters,
     taken_bytes: u64,
 }
 
-impl Read for Counted<'_> {
+impl Read for CountingStream<'_> {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
         let read = (&self.connection.stream).read(target)?;
         let heard = self.connection.began.elapsed().as_millis() as u64;

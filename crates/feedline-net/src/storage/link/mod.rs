@@ -106,7 +106,7 @@ impl LinkCounts {
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct LinkCounters {
     requests: AtomicU64,
     retries: AtomicU64,
     received_bytes: AtomicU64,
@@ -142,7 +142,7 @@ impl LinkTerms {
 #[derive(Debug)]
 pub struct Link {
     terms: Arc<LinkTerms>,
-    counts: Arc<Counts>,
+    counts: Arc<LinkCounters>,
     talk: Mutex<Arc<Talk>>,
 }
 

@@ -15,7 +15,7 @@ use std::{fmt, io, thread};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::connection::Connection;
-use super::{Counts, LONG_BYTES, LinkDone, LinkError, LinkTerms, LinkTraffic};
+use super::{LONG_BYTES, LinkCounters, LinkDone, LinkError, LinkTerms, LinkTraffic};
 use crate::wire::{Arrival, Frame, Request, Sequence, WireError};
 
 /// How long a server may send nothing at all while it is asked for something.
@@ -34,14 +34,14 @@ const WRITE_BYTES: u64 = 64 << 10;
 pub(super) struct Talk {
     process: u32,
     terms: Arc<LinkTerms>,
-    counts: Arc<Counts>,
-    state: Mutex<State>,
+    counts: Arc<LinkCounters>,
+    state: Mutex<TalkState>,
     changed: Condvar,
 }
 
-struct State {
+struct TalkState {
     /// By number, so in the order of asking.
-    waiting: BTreeMap<u64, Waiting>,
+    waiting: BTreeMap<u64, PendingRequest>,
     /// Those that are to be sent, or sent again.
     unsent: VecDeque<u64>,
     connection: Option<Arc<Connection>>,
@@ -54,7 +54,7 @@ struct State {
     is_closed: bool,
 }
 
-struct Waiting {
+struct PendingRequest {
     request: Arc<Frame>,
     done: LinkDone,
     /// When it was sent last.
@@ -66,7 +66,7 @@ struct Waiting {
 }
 
 /// What the keeper does next.
-enum Step {
+enum KeeperStep {
     Connect,
     Send(Arc<Connection>, Vec<Arc<Frame>>),
     SayAlive(Arc<Connection>),
@@ -81,7 +81,7 @@ impl fmt::Debug for Talk {
 }
 
 /// Ends requests.
-fn tell(ended: impl IntoIterator<Item = Waiting>, error: impl Fn(&Waiting) -> LinkError) {
+fn tell(ended: impl IntoIterator<Item = PendingRequest>, error: impl Fn(&PendingRequest) -> LinkError) {
     for waiting in ended {
         let error = error(&waiting);
         (waiting.done)(Err(error), waiting.traffic);
@@ -89,8 +89,8 @@ fn tell(ended: impl IntoIterator<Item = Waiting>, error: impl Fn(&Waiting) -> Li
 }
 
 impl Talk {
-    pub(super) fn new(terms: Arc<LinkTerms>, counts: Arc<Counts>) -> Arc<Self> {
-        let state = State {
+    pub(super) fn new(terms: Arc<LinkTerms>, counts: Arc<LinkCounters>) -> Arc<Self> {
+        let state = TalkState {
             waiting: BTreeMap::new(),
             unsent: VecDeque::new(),
             connection: None,
@@ -124,7 +124,7 @@ impl Talk {
             }
         };
         let traffic = LinkTraffic::default();
-        let waiting = Waiting { request, done, sent: None, attempts: 0, trouble: None, traffic };
+        let waiting = PendingRequest { request, done, sent: None, attempts: 0, trouble: None, traffic };
         state.waiting.insert(number, waiting);
         state.unsent.push_back(number);
         drop(state);
@@ -163,20 +163,20 @@ impl Talk {
     fn keep(self: Arc<Self>) {
         loop {
             match self.next_step() {
-                Step::Close => return,
-                Step::Connect => self.connect(),
-                Step::Send(connection, requests) => {
+                KeeperStep::Close => return,
+                KeeperStep::Connect => self.connect(),
+                KeeperStep::Send(connection, requests) => {
                     if let Err(error) = connection.send(requests.iter().map(|request| &**request)) {
                         self.lost(&connection, error.into());
                     }
                 }
-                Step::SayAlive(connection) => {
+                KeeperStep::SayAlive(connection) => {
                     let alive = Frame::new(0, &Request::Alive, Vec::new());
                     if let Err(error) = alive.and_then(|alive| Ok(connection.send([&alive])?)) {
                         self.lost(&connection, error);
                     }
                 }
-                Step::GiveUp(connection) => {
+                KeeperStep::GiveUp(connection) => {
                     self.lost(&connection, io::Error::from(io::ErrorKind::TimedOut).into());
                 }
             }
@@ -184,30 +184,30 @@ impl Talk {
     }
 
     /// Waits until there is something to do.
-    fn next_step(&self) -> Step {
+    fn next_step(&self) -> KeeperStep {
         let mut state = self.state.lock();
         loop {
             if state.is_closed {
-                return Step::Close;
+                return KeeperStep::Close;
             }
             let now = Instant::now();
             let until = match state.connection.clone() {
                 None if state.waiting.is_empty() => None,
-                None if state.next_try <= now => return Step::Connect,
+                None if state.next_try <= now => return KeeperStep::Connect,
                 None => Some(state.next_try),
                 Some(connection) if !state.unsent.is_empty() => {
-                    return Step::Send(connection, self.write(&mut state, now));
+                    return KeeperStep::Send(connection, self.write(&mut state, now));
                 }
                 Some(connection) => {
                     let oldest = state.waiting.values().next().and_then(|waiting| waiting.sent);
                     let until = oldest.map(|sent| (sent + LONGEST_REPLY).min(sent.max(connection.heard()) + SILENCE));
                     if until.is_some_and(|until| until <= now) {
-                        return Step::GiveUp(connection);
+                        return KeeperStep::GiveUp(connection);
                     }
                     let alive = oldest.map(|_| state.spoken + ALIVE_EVERY);
                     if alive.is_some_and(|alive| alive <= now) {
                         state.spoken = now;
-                        return Step::SayAlive(connection);
+                        return KeeperStep::SayAlive(connection);
                     }
                     until.min(alive)
                 }
@@ -220,7 +220,7 @@ impl Talk {
     }
 
     /// The next requests to be sent.
-    fn write(&self, state: &mut State, now: Instant) -> Vec<Arc<Frame>> {
+    fn write(&self, state: &mut TalkState, now: Instant) -> Vec<Arc<Frame>> {
         let (mut requests, mut bytes) = (Vec::new(), 0);
         state.spoken = now;
         while bytes < WRITE_BYTES
@@ -307,7 +307,7 @@ impl Talk {
         let waiting = state.waiting.remove(&frame.request);
         drop(state);
         // Without, nobody wants it any more.
-        let Some(Waiting { done, mut traffic, .. }) = waiting else { return };
+        let Some(PendingRequest { done, mut traffic, .. }) = waiting else { return };
         traffic.bytes += bytes;
         let server = || self.terms.server.clone();
         let reply = frame.message().map_err(|error| LinkError::Message { server: server(), source: Arc::new(error) });
@@ -324,7 +324,7 @@ impl Talk {
     }
 
     /// Goes on after an attempt that began at `since` has failed; ends the requests that were patient for long enough.
-    fn failed(&self, mut state: MutexGuard<'_, State>, since: Instant, error: WireError) {
+    fn failed(&self, mut state: MutexGuard<'_, TalkState>, since: Instant, error: WireError) {
         let (now, pause) = (Instant::now(), state.pause);
         state.next_try = now + pause;
         state.pause = (pause * 2).min(LONGEST_PAUSE);
@@ -332,14 +332,14 @@ impl Talk {
         for waiting in state.waiting.values_mut() {
             waiting.trouble.get_or_insert(since);
         }
-        let troubled = |waiting: &Waiting| waiting.trouble.map_or(Duration::ZERO, |trouble| now - trouble);
+        let troubled = |waiting: &PendingRequest| waiting.trouble.map_or(Duration::ZERO, |trouble| now - trouble);
         let patience = self.terms.patience;
         let ended: Vec<_> = state.waiting.extract_if(.., |_, waiting| troubled(waiting) + pause > patience).collect();
         drop(state);
         self.changed.notify_one();
         tracing::debug!(%error, server = self.terms.server, "a connection has ended");
         let source = Arc::new(error);
-        let gone = |waiting: &Waiting| LinkError::Gone {
+        let gone = |waiting: &PendingRequest| LinkError::Gone {
             server: self.terms.server.clone(),
             seconds: troubled(waiting).as_secs_f64(),
             attempts: waiting.attempts,

@@ -8,8 +8,8 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use super::super::identity::Identity;
 use super::super::names::field_of;
 use super::super::walk::BLOCK;
-use super::entry::{Entry, FieldEntry};
-use super::head::{Ends, Head, ends_hash, headers_hash};
+use super::entry::{FieldEntry, IndexEntry};
+use super::head::{Ends, IndexHead, ends_hash, headers_hash};
 use crate::store::{Object, StoreError};
 
 /// Longer names of fields are refused.
@@ -46,10 +46,10 @@ pub(crate) struct MemberFacts {
 /// An index in the making.
 #[derive(Debug, Default)]
 pub(crate) struct Builder {
-    entries: Vec<Entry>,
+    entries: Vec<IndexEntry>,
     /// Keys and records without their checksums, which depend on the shard as a whole.
     records: Vec<u8>,
-    parts: Vec<Part>,
+    parts: Vec<ChecksumPart>,
     fields: Vec<(String, u64)>,
     numbers: HashMap<String, usize>,
     identity: Identity,
@@ -59,7 +59,7 @@ pub(crate) struct Builder {
 
 /// A stretch of `records` that has a checksum of its own.
 #[derive(Debug)]
-struct Part {
+struct ChecksumPart {
     end: usize,
     sample: u64,
 }
@@ -77,7 +77,7 @@ impl Builder {
     pub(crate) fn push(&mut self, sample: SampleFacts) -> Result<(), String> {
         let SampleFacts { key, label, members } = sample;
         let number = self.samples();
-        let mut entry = Entry { label, ..Entry::default() };
+        let mut entry = IndexEntry { label, ..IndexEntry::default() };
         let mut extensions = Vec::with_capacity(members.len());
         for MemberFacts { extension, data, width, height, record } in members {
             let field = self.field(&extension, &extensions, &key)?;
@@ -122,11 +122,11 @@ impl Builder {
             None => {}
         }
         let number = self.fields.len();
-        if number == Entry::MOST_FIELDS || name.len() > MOST_FIELD_NAME_BYTES {
+        if number == IndexEntry::MOST_FIELDS || name.len() > MOST_FIELD_NAME_BYTES {
             return Err(format!(
                 "has more than {} kinds of members, among them {extension:?}: what follows the first dot of a name says \
                  what a member is",
-                Entry::MOST_FIELDS
+                IndexEntry::MOST_FIELDS
             ));
         }
         self.fields.push((name.clone(), 0));
@@ -141,11 +141,11 @@ impl Builder {
         }
         let start = self.records.len() as u64 + self.parts.len() as u64 * CHECKSUM_BYTES;
         self.records.extend(bytes);
-        self.parts.push(Part { end: self.records.len(), sample });
+        self.parts.push(ChecksumPart { end: self.records.len(), sample });
         start..start + bytes.len() as u64 + CHECKSUM_BYTES
     }
 
-    fn identity_of(&self, key: &str, entry: &Entry) -> Vec<u8> {
+    fn identity_of(&self, key: &str, entry: &IndexEntry) -> Vec<u8> {
         let mut fields: Vec<&str> = entry.fields.iter().map(|(number, _)| self.fields[*number].0.as_str()).collect();
         fields.sort_unstable();
         let mut text = key.as_bytes().to_vec();
@@ -160,19 +160,19 @@ impl Builder {
 
     /// The index of `shard`, which the samples lie in.
     pub(crate) fn finish(self, shard: &dyn Object, classes: &[String]) -> Result<Vec<u8>, StoreError> {
-        let table_bytes = self.samples().saturating_mul(Entry::bytes(self.fields.len()) as u64);
+        let table_bytes = self.samples().saturating_mul(IndexEntry::bytes(self.fields.len()) as u64);
         if table_bytes > shard.len().saturating_add(SLACK_BYTES) {
             let problem = format!("has {} kinds of members, but few of them in each sample", self.fields.len());
             return Err(StoreError::Content { path: shard.address(), problem });
         }
-        let first = self.entries.first().and_then(Entry::first_header).unwrap_or_default();
+        let first = self.entries.first().and_then(IndexEntry::first_header).unwrap_or_default();
         let last = self.last_data.start.saturating_sub(BLOCK);
         let after = self.last_data.end.next_multiple_of(BLOCK);
-        let hashed = Head::hashed_samples(self.samples());
+        let hashed = IndexHead::hashed_samples(self.samples());
         let places = hashed.map(|sample| Ok(self.entries[sample as usize].first_header().unwrap_or_default()));
         let classes =
             if classes.is_empty() { Vec::new() } else { serde_json::to_vec(classes).expect("names are plain data") };
-        let mut head = Head {
+        let mut head = IndexHead {
             shard_bytes: shard.len(),
             modified_nanoseconds: shard.modified_nanoseconds(),
             ends: Ends { first, last, after, hash: ends_hash(shard, first, last, after)? },
@@ -193,7 +193,7 @@ impl Builder {
             entry.write(head.fields.len(), head.salt(number as u64), &mut bytes);
         }
         let mut start = 0;
-        for Part { end, sample } in self.parts {
+        for ChecksumPart { end, sample } in self.parts {
             let content = &self.records[start..end];
             bytes.extend(content);
             bytes.extend(xxh3_64_with_seed(content, head.salt(sample)).to_le_bytes());

@@ -18,7 +18,7 @@ const NOT_THERE: u64 = u64::MAX;
 
 /// Where the parts of one sample are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct IndexEntry {
     /// The class, if it is a whole number.
     pub label: Option<i64>,
     /// Where key and extensions are, from the begin of the records.
@@ -47,7 +47,7 @@ impl FieldEntry {
     }
 }
 
-impl Entry {
+impl IndexEntry {
     /// Fields that a shard can have.
     pub(crate) const MOST_FIELDS: usize = 255;
 
@@ -138,35 +138,35 @@ fn range(start: u64, len: u64, limit: u64) -> Option<Range<u64>> {
 mod tests {
     use super::*;
 
-    fn entry() -> Entry {
+    fn entry() -> IndexEntry {
         let field = FieldEntry { data: 512..700, width: 30, height: 20, record: 9..77 };
-        Entry { label: Some(-3), names: 0..9, fields: vec![(1, field)] }
+        IndexEntry { label: Some(-3), names: 0..9, fields: vec![(1, field)] }
     }
 
-    fn written(entry: &Entry) -> Vec<u8> {
+    fn written(entry: &IndexEntry) -> Vec<u8> {
         let mut bytes = Vec::new();
         entry.write(2, 5, &mut bytes);
-        assert_eq!(bytes.len(), Entry::bytes(2));
+        assert_eq!(bytes.len(), IndexEntry::bytes(2));
         bytes
     }
 
     #[test]
     fn an_entry_written_and_read_is_the_same() {
         let bytes = written(&entry());
-        assert_eq!(Entry::parse(&bytes, 5, 700, 77), Some(entry()));
-        assert_eq!(Entry::parse(&bytes, 6, 700, 77), None, "the entry of another sample");
-        let none = Entry { label: None, ..entry() };
-        assert_eq!(Entry::parse(&written(&none), 5, 700, 77), Some(none));
+        assert_eq!(IndexEntry::parse(&bytes, 5, 700, 77), Some(entry()));
+        assert_eq!(IndexEntry::parse(&bytes, 6, 700, 77), None, "the entry of another sample");
+        let none = IndexEntry { label: None, ..entry() };
+        assert_eq!(IndexEntry::parse(&written(&none), 5, 700, 77), Some(none));
     }
 
     #[test]
     fn entries_that_reach_outside_are_refused_even_if_the_checksum_is_right() {
         let bytes = written(&entry());
-        assert_eq!(Entry::parse(&bytes, 5, 699, 77), None);
-        assert_eq!(Entry::parse(&bytes, 5, 700, 76), None);
+        assert_eq!(IndexEntry::parse(&bytes, 5, 699, 77), None);
+        assert_eq!(IndexEntry::parse(&bytes, 5, 700, 76), None);
         let mut far = entry();
         far.fields[0].1.data = u64::MAX - 2..u64::MAX;
-        assert_eq!(Entry::parse(&written(&far), 5, 700, 77), None);
+        assert_eq!(IndexEntry::parse(&written(&far), 5, 700, 77), None);
     }
 
     #[test]
@@ -175,8 +175,8 @@ mod tests {
         for place in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[place] ^= 0x10;
-            assert_eq!(Entry::parse(&damaged, 5, 700, 77), None, "byte {place}");
-            assert_eq!(Entry::parse(&bytes[..place], 5, 700, 77), None, "cut at {place}");
+            assert_eq!(IndexEntry::parse(&damaged, 5, 700, 77), None, "byte {place}");
+            assert_eq!(IndexEntry::parse(&bytes[..place], 5, 700, 77), None, "cut at {place}");
         }
     }
 }

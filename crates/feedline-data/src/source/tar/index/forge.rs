@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::entry::Entry;
-use super::head::{Head, whole_bytes};
+use super::entry::IndexEntry;
+use super::head::{IndexHead, whole_bytes};
 
 /// Entries behind this one are left as they are.
 const MOST_ENTRIES: u64 = 1000;
@@ -16,14 +16,14 @@ pub(crate) fn forged(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let Some(head_bytes) = whole_bytes(&bytes) else { return bytes };
     sign(&mut bytes, 0..head_bytes, 0);
-    let Some(head) = bytes.get(..head_bytes as usize).and_then(Head::parse) else { return bytes };
-    let len = Entry::bytes(head.fields.len()) as u64;
+    let Some(head) = bytes.get(..head_bytes as usize).and_then(IndexHead::parse) else { return bytes };
+    let len = IndexEntry::bytes(head.fields.len()) as u64;
     for sample in 0..head.samples.min(MOST_ENTRIES) {
         let start = head.entries_at + sample * len;
         let salt = head.salt(sample);
         sign(&mut bytes, start..start + len, salt);
         let Some(content) = bytes.get(start as usize..(start + len) as usize) else { return bytes };
-        let Some(entry) = Entry::parse(content, salt, u64::MAX - 1, u64::MAX) else { continue };
+        let Some(entry) = IndexEntry::parse(content, salt, u64::MAX - 1, u64::MAX) else { continue };
         for part in entry.fields.into_iter().map(|(_, field)| field.record).chain([entry.names]) {
             let start = head.records_at.saturating_add(part.start);
             sign(&mut bytes, start..head.records_at.saturating_add(part.end), salt);
@@ -60,7 +60,7 @@ mod tests {
 
         let open = |bytes: &[u8]| {
             let object = Arc::new(MemoryObject::new("x.tar.index".to_owned(), bytes.to_vec()));
-            let head = Arc::new(Head::read(&*object).unwrap().unwrap());
+            let head = Arc::new(IndexHead::read(&*object).unwrap().unwrap());
             Index { object, head }
         };
         let mut changed = whole.clone();

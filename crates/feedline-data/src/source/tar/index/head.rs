@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::super::identity::Identity;
 use super::super::walk::BLOCK;
-use super::entry::Entry;
+use super::entry::IndexEntry;
 use crate::store::{Object, StoreError, read_ranges};
 
 const MAGIC: &[u8; 8] = b"FLSHARD\n";
@@ -26,7 +26,7 @@ const HASHED_HEADERS: u64 = 64;
 /// What an index says about its shard as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Head {
+pub(crate) struct IndexHead {
     /// Bytes of the shard.
     pub shard_bytes: u64,
     /// When the shard was last changed.
@@ -81,7 +81,7 @@ pub(crate) enum Freshness {
     Exact,
 }
 
-impl Head {
+impl IndexHead {
     /// Reads the head of an index; `None` if there is none that can be used.
     pub(crate) fn read(index: &dyn Object) -> Result<Option<Self>, StoreError> {
         let mut bytes = vec![0; index.len().min(FIRST_READ_BYTES) as usize];
@@ -109,7 +109,7 @@ impl Head {
 
     /// Whether lengths and places fit each other and the files.
     fn is_sound(&self, index_bytes: u64) -> bool {
-        let entries_bytes = self.samples.checked_mul(Entry::bytes(self.fields.len()) as u64);
+        let entries_bytes = self.samples.checked_mul(IndexEntry::bytes(self.fields.len()) as u64);
         let records_at = entries_bytes.and_then(|bytes| bytes.checked_add(self.entries_at));
         let lies_inside = |start: u64| start.checked_add(BLOCK).is_some_and(|end| end <= self.shard_bytes);
         self.index_bytes == index_bytes
@@ -117,7 +117,7 @@ impl Head {
             && self.records_at <= self.classes_at
             && self.classes_at <= index_bytes
             && self.samples <= self.shard_bytes / BLOCK
-            && self.fields.len() <= Entry::MOST_FIELDS
+            && self.fields.len() <= IndexEntry::MOST_FIELDS
             && self.labels <= self.samples
             && self.fields.iter().all(|(_, samples)| *samples <= self.samples)
             && (self.samples == 0 || (lies_inside(self.ends.first) && lies_inside(self.ends.last)))
@@ -136,7 +136,7 @@ impl Head {
             bytes.extend(xxh3_64(&bytes).to_le_bytes());
             let before = self.clone();
             self.entries_at = bytes.len() as u64;
-            self.records_at = self.entries_at + self.samples * Entry::bytes(self.fields.len()) as u64;
+            self.records_at = self.entries_at + self.samples * IndexEntry::bytes(self.fields.len()) as u64;
             self.classes_at = self.records_at + records_bytes;
             self.index_bytes = self.classes_at + classes_bytes;
             if *self == before {
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn headers_are_taken_from_the_first_to_the_last() {
-        let of = |samples| Head::hashed_samples(samples).collect::<Vec<_>>();
+        let of = |samples| IndexHead::hashed_samples(samples).collect::<Vec<_>>();
         assert_eq!((of(0), of(1), of(3)), (vec![], vec![0], vec![0, 1, 2]));
         let many = of(10_000);
         assert_eq!((many.len(), many[0], many[63]), (64, 0, 9999));

@@ -18,9 +18,9 @@ mod head;
 mod read;
 
 pub(crate) use build::{Builder, MemberFacts, SampleFacts};
-pub(crate) use entry::Entry;
+pub(crate) use entry::IndexEntry;
 pub(crate) use forge::forged;
-pub(crate) use head::{Freshness, Head};
+pub(crate) use head::{Freshness, IndexHead};
 pub(crate) use read::{Index, IndexError};
 
 /// The ending of the name of a shard's index, behind that of the shard.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::build::CHECKSUM_BYTES;
-use super::entry::Entry;
-use super::head::{Head, headers_hash};
-use crate::store::{Object, Room as _, StoreError};
+use super::entry::IndexEntry;
+use super::head::{IndexHead, headers_hash};
+use crate::store::{BufferSource as _, Object, StoreError};
 
 /// Names of classes beyond this are not read.
 const MOST_CLASSES_BYTES: u64 = 64 << 20;
@@ -21,7 +21,7 @@ pub(crate) struct Index {
     /// The file.
     pub object: Arc<dyn Object>,
     /// Its head.
-    pub head: Arc<Head>,
+    pub head: Arc<IndexHead>,
 }
 
 /// Key and extensions of a sample.
@@ -50,20 +50,20 @@ impl From<StoreError> for IndexError {
 
 impl Index {
     /// The entry of a sample.
-    pub(crate) fn entry(&self, sample: u64) -> Result<Entry, IndexError> {
+    pub(crate) fn entry(&self, sample: u64) -> Result<IndexEntry, IndexError> {
         let head = &self.head;
         if sample >= head.samples {
             return Err(IndexError::Damaged);
         }
-        let len = Entry::bytes(head.fields.len());
+        let len = IndexEntry::bytes(head.fields.len());
         let mut bytes = vec![0; len];
         self.object.read_at(head.entries_at + sample * len as u64, &mut bytes)?;
         let records_bytes = head.classes_at - head.records_at;
-        Entry::parse(&bytes, head.salt(sample), head.shard_bytes, records_bytes).ok_or(IndexError::Damaged)
+        IndexEntry::parse(&bytes, head.salt(sample), head.shard_bytes, records_bytes).ok_or(IndexError::Damaged)
     }
 
     /// Key and extensions of a sample.
-    pub(crate) fn names(&self, sample: u64, entry: &Entry) -> Result<NameRecord, IndexError> {
+    pub(crate) fn names(&self, sample: u64, entry: &IndexEntry) -> Result<NameRecord, IndexError> {
         if entry.names.end - entry.names.start > MOST_NAME_RECORD_BYTES {
             return Err(IndexError::Damaged);
         }
@@ -87,7 +87,7 @@ impl Index {
         if len < CHECKSUM_BYTES {
             return Err(IndexError::Damaged);
         }
-        // The length lies inside the index: see `Entry::parse`.
+        // The length lies inside the index: see `IndexEntry::parse`.
         let room = target.room(len as usize).map_err(StoreError::from)?;
         self.object.read_at(self.head.records_at + place.start, room)?;
         let (content, checksum) = target.split_last_chunk::<8>().ok_or(IndexError::Damaged)?;
@@ -113,7 +113,7 @@ impl Index {
     /// Whether headers spread over the shard are those that were indexed.
     pub(crate) fn fits(&self, shard: &dyn Object) -> Result<bool, IndexError> {
         let mut damaged = None;
-        let places = Head::hashed_samples(self.head.samples).map_while(|sample| match self.entry(sample) {
+        let places = IndexHead::hashed_samples(self.head.samples).map_while(|sample| match self.entry(sample) {
             Ok(entry) => Some(Ok(entry.first_header().unwrap_or_default())),
             Err(error) => {
                 damaged = Some(error);

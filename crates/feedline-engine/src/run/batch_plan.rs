@@ -16,7 +16,7 @@ use crate::supply::Task;
 
 /// Positions of an epoch that follow each other, asked for as one batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stretch {
+pub struct PositionRange {
     /// The epoch; of segments, the round.
     pub epoch: Epoch,
     /// The positions, at most as many as a batch has.
@@ -25,11 +25,11 @@ pub struct Stretch {
 
 /// The batches of a run.
 #[derive(Debug)]
-pub(super) enum Agenda {
+pub(super) enum BatchPlan {
     /// The next one of the stream.
     Stream,
     /// Those that were asked for, by serial number.
-    Asked(BTreeMap<BatchSerial, Stretch>),
+    Asked(BTreeMap<BatchSerial, PositionRange>),
 }
 
 /// A batch that is not open yet.
@@ -39,7 +39,7 @@ pub(super) struct Upcoming {
     pub cursor: Cursor,
 }
 
-impl Agenda {
+impl BatchPlan {
     /// A batch with its cursor at its beginning, and how many samples it has; none if nobody has asked for it.
     pub(super) fn look_up(&self, upcoming: &Upcoming, plan: &Plan) -> Option<(Upcoming, usize)> {
         let serial = upcoming.serial;
@@ -50,7 +50,7 @@ impl Agenda {
                 Some((Upcoming { serial, cursor }, len))
             }
             Self::Asked(asked) => {
-                let Stretch { epoch, positions } = asked.get(&serial)?;
+                let PositionRange { epoch, positions } = asked.get(&serial)?;
                 let cursor = Cursor { offset: positions.start, ..Cursor::start_of(*epoch) };
                 Some((Upcoming { serial, cursor }, (positions.end - positions.start) as usize))
             }
@@ -58,7 +58,7 @@ impl Agenda {
     }
 
     /// Takes a stretch as batch number `serial`.
-    pub(super) fn ask(&mut self, serial: BatchSerial, stretch: Stretch) {
+    pub(super) fn ask(&mut self, serial: BatchSerial, stretch: PositionRange) {
         match self {
             Self::Stream => unreachable!("a stream knows what comes next"),
             Self::Asked(asked) => {
@@ -80,7 +80,7 @@ impl Upcoming {
     pub(super) fn task(&self, plan: &Plan, slots: Range<usize>) -> Task {
         Task {
             batch: self.serial,
-            course: self.cursor.course(plan),
+            epoch_path: self.cursor.epoch_path(plan),
             first_turn: self.cursor.next_turn(plan),
             slots,
             asked: Instant::now(),
@@ -92,8 +92,8 @@ impl Upcoming {
     }
 
     /// Goes to the next batch; gives this one and how many samples it has.
-    pub(super) fn step(&mut self, agenda: &Agenda, plan: &Plan) -> Option<(Self, usize)> {
-        let (this, len) = agenda.look_up(self, plan)?;
+    pub(super) fn step(&mut self, batch_plan: &BatchPlan, plan: &Plan) -> Option<(Self, usize)> {
+        let (this, len) = batch_plan.look_up(self, plan)?;
         let cursor = Cursor { batches: this.cursor.batches + 1, ..this.cursor.clone() };
         *self = Self { serial: this.serial.next(), cursor };
         Some((this, len))

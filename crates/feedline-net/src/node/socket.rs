@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// A place that this process listens at; given up when dropped.
 #[derive(Debug)]
-pub struct Place {
+pub struct NodeSocket {
     path: PathBuf,
     lock_path: PathBuf,
     /// The folder, if it was not there before.
@@ -27,7 +27,7 @@ pub struct Place {
 /// Why nobody can listen at a place, or be reached there.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages name the fields")]
-pub enum PlaceError {
+pub enum SocketError {
     #[error("another node listens at {path:?}; stop it, or give another --socket")]
     Taken { path: PathBuf },
     #[error("the socket {path:?} belongs to user {owner}, not to user {user}; it is not used")]
@@ -50,10 +50,10 @@ fn user() -> u32 {
 }
 
 /// An error if something belongs to somebody else.
-fn check_owner(path: &Path) -> Result<(), PlaceError> {
+fn check_owner(path: &Path) -> Result<(), SocketError> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     let (owner, user) = (found.uid(), user());
-    if owner == user { Ok(()) } else { Err(PlaceError::Owner { path: path.to_owned(), owner, user }) }
+    if owner == user { Ok(()) } else { Err(SocketError::Owner { path: path.to_owned(), owner, user }) }
 }
 
 fn folder_of(path: &Path) -> &Path {
@@ -61,12 +61,12 @@ fn folder_of(path: &Path) -> &Path {
 }
 
 /// An error if others than this user could put something into a folder, or could have made it.
-fn check_folder(folder: &Path) -> Result<(), PlaceError> {
+fn check_folder(folder: &Path) -> Result<(), SocketError> {
     let user = user();
-    let wrong = |problem: String| PlaceError::Folder { folder: folder.to_owned(), problem, user };
+    let wrong = |problem: String| SocketError::Folder { folder: folder.to_owned(), problem, user };
     let found = match fs::symlink_metadata(folder) {
         Ok(found) => found,
-        Err(source) => return Err(PlaceError::Nobody { path: folder.to_owned(), source }),
+        Err(source) => return Err(SocketError::Nobody { path: folder.to_owned(), source }),
     };
     match found.mode() & 0o7777 {
         _ if !found.is_dir() => Err(wrong("is a link or no folder".to_owned())),
@@ -77,16 +77,16 @@ fn check_folder(folder: &Path) -> Result<(), PlaceError> {
 }
 
 /// An error if the process at the other end is not this user's, whatever the file system says.
-fn check_peer(path: &Path, stream: &UnixStream) -> Result<(), PlaceError> {
-    let failed = |source: rustix::io::Errno| PlaceError::Nobody { path: path.to_owned(), source: source.into() };
+fn check_peer(path: &Path, stream: &UnixStream) -> Result<(), SocketError> {
+    let failed = |source: rustix::io::Errno| SocketError::Nobody { path: path.to_owned(), source: source.into() };
     let (owner, user) = (rustix::net::sockopt::socket_peercred(stream).map_err(failed)?.uid.as_raw(), user());
-    if owner == user { Ok(()) } else { Err(PlaceError::Owner { path: path.to_owned(), owner, user }) }
+    if owner == user { Ok(()) } else { Err(SocketError::Owner { path: path.to_owned(), owner, user }) }
 }
 
-impl Place {
+impl NodeSocket {
     /// Begins to listen at `path`; its folder is made if need be, for this user alone.
-    pub fn take(path: &Path) -> Result<Self, PlaceError> {
-        let failed = |source| PlaceError::Listen { path: path.to_owned(), source };
+    pub fn take(path: &Path) -> Result<Self, SocketError> {
+        let failed = |source| SocketError::Listen { path: path.to_owned(), source };
         let folder = folder_of(path);
         let made_folder = (!folder.exists()).then(|| folder.to_owned());
         check_owner(path)?;
@@ -97,7 +97,7 @@ impl Place {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
             match check_folder(folder) {
                 // A node that ends takes its folder with it.
-                Err(PlaceError::Nobody { .. }) => continue,
+                Err(SocketError::Nobody { .. }) => continue,
                 checked => checked?,
             }
             let lock = match options.open(&lock_path) {
@@ -107,7 +107,7 @@ impl Place {
             };
             match lock.try_lock() {
                 Ok(()) => {}
-                Err(TryLockError::WouldBlock) => return Err(PlaceError::Taken { path: path.to_owned() }),
+                Err(TryLockError::WouldBlock) => return Err(SocketError::Taken { path: path.to_owned() }),
                 Err(TryLockError::Error(source)) => return Err(failed(source)),
             }
             // Its owner may have removed it since it was opened.
@@ -119,7 +119,7 @@ impl Place {
         // Whoever made it is gone, since the lock was free.
         match fs::symlink_metadata(path) {
             Ok(found) if !found.file_type().is_socket() => {
-                return Err(PlaceError::NoSocket { path: path.to_owned() });
+                return Err(SocketError::NoSocket { path: path.to_owned() });
             }
             Ok(_) => fs::remove_file(path).map_err(failed)?,
             Err(_) => {}
@@ -134,14 +134,16 @@ impl Place {
     }
 
     /// Connects to the node of this user that listens at `path`.
-    pub fn connect(path: &Path) -> Result<UnixStream, PlaceError> {
+    pub fn connect(path: &Path) -> Result<UnixStream, SocketError> {
         match check_folder(folder_of(path)) {
-            Err(PlaceError::Nobody { source, .. }) => return Err(PlaceError::Nobody { path: path.to_owned(), source }),
+            Err(SocketError::Nobody { source, .. }) => {
+                return Err(SocketError::Nobody { path: path.to_owned(), source });
+            }
             checked => checked?,
         }
         check_owner(path)?;
         let stream =
-            UnixStream::connect(path).map_err(|source| PlaceError::Nobody { path: path.to_owned(), source })?;
+            UnixStream::connect(path).map_err(|source| SocketError::Nobody { path: path.to_owned(), source })?;
         check_peer(path, &stream)?;
         Ok(stream)
     }
@@ -171,7 +173,7 @@ fn unless_missing(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
-impl Drop for Place {
+impl Drop for NodeSocket {
     fn drop(&mut self) {
         for path in [&self.path, &self.lock_path] {
             if let Err(error) = fs::remove_file(path) {
@@ -199,14 +201,14 @@ mod tests {
     fn one_node_listens_at_a_place_and_leaves_nothing_there() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("below/node.sock");
-        let place = Place::take(&path).unwrap();
-        assert!(matches!(Place::take(&path), Err(PlaceError::Taken { .. })));
+        let place = NodeSocket::take(&path).unwrap();
+        assert!(matches!(NodeSocket::take(&path), Err(SocketError::Taken { .. })));
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
-        Place::connect(&path).unwrap();
+        NodeSocket::connect(&path).unwrap();
         drop(place);
         assert!(!path.parent().unwrap().exists());
-        assert!(matches!(Place::connect(&path), Err(PlaceError::Nobody { .. })));
+        assert!(matches!(NodeSocket::connect(&path), Err(SocketError::Nobody { .. })));
     }
 
     #[test]
@@ -214,9 +216,9 @@ mod tests {
         let folder = private_folder();
         let path = folder.path().join("node.sock");
         drop(UnixListener::bind(&path).unwrap());
-        drop(Place::take(&path).unwrap());
+        drop(NodeSocket::take(&path).unwrap());
         fs::write(&path, b"something else").unwrap();
-        assert!(matches!(Place::take(&path), Err(PlaceError::NoSocket { .. })));
+        assert!(matches!(NodeSocket::take(&path), Err(SocketError::NoSocket { .. })));
         assert_eq!(fs::read(&path).unwrap(), b"something else");
     }
 
@@ -224,7 +226,7 @@ mod tests {
     #[track_caller]
     fn check_refused(folder: &Path, words: &str) {
         let path = folder.join("node.sock");
-        for refused in [Place::take(&path).map(drop), Place::connect(&path).map(drop)] {
+        for refused in [NodeSocket::take(&path).map(drop), NodeSocket::connect(&path).map(drop)] {
             let text = refused.unwrap_err().to_string();
             assert!(text.contains(words) && text.contains("mkdir -m 700"), "{text}");
         }
@@ -264,7 +266,7 @@ mod tests {
         let path = folder.path().join("node.sock");
         let _listener = UnixListener::bind(&path).unwrap();
         std::os::unix::fs::chown(&path, Some(12_345), None).unwrap();
-        for refused in [Place::connect(&path).map(drop), Place::take(&path).map(drop)] {
+        for refused in [NodeSocket::connect(&path).map(drop), NodeSocket::take(&path).map(drop)] {
             let text = refused.unwrap_err().to_string();
             assert!(text.contains("user 12345"), "{text}");
         }

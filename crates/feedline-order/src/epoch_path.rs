@@ -10,13 +10,13 @@ use super::{Epoch, Share, ShareIndex, Turn};
 
 /// What of a share is left once `turns` samples were delivered in another order than the sampler's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rest {
+pub struct Remaining {
     turns: u64,
     /// Samples below the greatest delivered one that were not delivered, ascending.
     pending: Vec<ShareIndex>,
 }
 
-impl Rest {
+impl Remaining {
     /// What is left; `None` if `pending` cannot be what `turns` delivered samples left out.
     pub fn new(turns: u64, pending: Vec<ShareIndex>) -> Option<Self> {
         let is_ascending = pending.is_sorted_by(|earlier, later| earlier < later);
@@ -41,16 +41,16 @@ impl Rest {
 
 /// One rank's way through one epoch.
 #[derive(Clone, Debug)]
-pub struct Course {
+pub struct EpochPath {
     /// The epoch.
     pub epoch: Epoch,
     /// The rank's share of it.
     pub share: Share,
     /// What was left where the order of delivery changed.
-    pub rest: Option<Arc<Rest>>,
+    pub rest: Option<Arc<Remaining>>,
 }
 
-impl Course {
+impl EpochPath {
     /// The sample that comes at `turn` in the sampler's order.
     pub fn index_at(&self, turn: Turn) -> ShareIndex {
         self.rest.as_ref().map_or(ShareIndex(turn.0), |rest| rest.index_at(turn))
@@ -65,7 +65,7 @@ mod tests {
     fn what_was_passed_over_comes_first_and_then_the_sampler_goes_on() {
         // Delivered: 0 1 3 4 6 7.
         let pending = [2, 5].map(ShareIndex);
-        let rest = Rest::new(6, pending.to_vec()).unwrap();
+        let rest = Remaining::new(6, pending.to_vec()).unwrap();
         assert!((6..11).map(|turn| rest.index_at(Turn(turn)).0).eq([2, 5, 8, 9, 10]));
         let left = [6, 7, 9].map(|turn| rest.pending_at(Turn(turn)));
         assert_eq!(left, [&pending[..], &pending[1..], &[][..]]);
@@ -76,10 +76,10 @@ mod tests {
         for (turns, pending) in [(6, vec![5, 2]), (6, vec![2, 2]), (6, vec![8]), (0, vec![1]), (u64::MAX, vec![1_u64])]
         {
             assert!(
-                Rest::new(turns, pending.iter().copied().map(ShareIndex).collect()).is_none(),
+                Remaining::new(turns, pending.iter().copied().map(ShareIndex).collect()).is_none(),
                 "{turns} {pending:?}"
             );
         }
-        assert!(Rest::new(0, vec![]).is_some());
+        assert!(Remaining::new(0, vec![]).is_some());
     }
 }

@@ -2,7 +2,7 @@
 
 /// How much a stage has to do for a sample, as far as that is known before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effort {
+pub enum WorkHint {
     /// Nothing: its draw leaves the sample alone.
     Idle,
     /// Its work.
@@ -11,7 +11,7 @@ pub enum Effort {
     Search,
 }
 
-impl Effort {
+impl WorkHint {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Idle, Self::Usual, Self::Search];
 }

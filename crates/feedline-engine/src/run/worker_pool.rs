@@ -34,9 +34,9 @@ const PATIENCE: u32 = 8;
 
 /// The threads of a run, counted.
 #[derive(Debug)]
-pub(super) struct Crew {
+pub(super) struct WorkerPool {
     wanted: AtomicUsize,
-    size: Size,
+    size: PoolSize,
     /// Time of tasks, and how much of that threads computed.
     busy_nanos: AtomicU64,
     cpu_nanos: AtomicU64,
@@ -44,12 +44,12 @@ pub(super) struct Crew {
     core_wait_nanos: AtomicU64,
     /// Which cores its threads are on.
     pub on: CoreMeter,
-    last: Mutex<Look>,
+    last: Mutex<UsageReading>,
 }
 
 /// What bounds the number of threads.
 #[derive(Debug)]
-enum Size {
+enum PoolSize {
     /// The user asked for this many.
     Asked,
     /// As many as are needed, by the cores that this run may use.
@@ -58,7 +58,7 @@ enum Size {
 
 /// What was seen at a look.
 #[derive(Debug)]
-struct Look {
+struct UsageReading {
     /// Cores that the run might use, by the number of others beside it.
     cores: usize,
     at: Instant,
@@ -70,17 +70,17 @@ struct Look {
     idle_looks: u32,
 }
 
-impl Crew {
+impl WorkerPool {
     pub(super) fn new(workers: Workers, share: Arc<MachineShare>) -> Self {
         let count = workers.resolve(&share);
-        Self::of(count, if workers == Workers::Auto { Size::Auto(share) } else { Size::Asked })
+        Self::of(count, if workers == Workers::Auto { PoolSize::Auto(share) } else { PoolSize::Asked })
     }
 
-    fn of(cores: usize, size: Size) -> Self {
+    fn of(cores: usize, size: PoolSize) -> Self {
         let [busy_nanos, cpu_nanos, core_wait_nanos] = [const { AtomicU64::new(0) }; 3];
         let zero = Duration::ZERO;
         let at = Instant::now();
-        let last = Look {
+        let last = UsageReading {
             cores,
             at,
             busy: zero,
@@ -101,7 +101,7 @@ impl Crew {
 
     /// Runs a task of this thread, and books how long it took and how much of that was work.
     pub(super) fn time<T>(&self, task: impl FnOnce() -> T) -> T {
-        if matches!(self.size, Size::Asked) {
+        if matches!(self.size, PoolSize::Asked) {
             return task();
         }
         let (start, cpu) = (Instant::now(), thread_cpu_time());
@@ -121,7 +121,7 @@ impl Crew {
 
     /// Leaves out time in which a thread waited for memory: more threads would wait too.
     pub(super) fn leave_out(&self, waited: Duration) {
-        if matches!(self.size, Size::Auto(_)) {
+        if matches!(self.size, PoolSize::Auto(_)) {
             self.busy_nanos.fetch_sub(waited.as_nanos() as u64, Ordering::Relaxed);
         }
     }
@@ -129,7 +129,7 @@ impl Crew {
     /// Compares with the last look, if that is a while ago, where the consumer has waited for `waited` in all; says whether there
     /// should be another number of threads.
     pub(super) fn adjust(&self, waited: Duration) -> bool {
-        let Size::Auto(share) = &self.size else { return false };
+        let PoolSize::Auto(share) = &self.size else { return false };
         // One looks for all.
         let Some(mut last) = self.last.try_lock() else { return false };
         if last.at.elapsed() < LOOK_EVERY {
@@ -138,10 +138,10 @@ impl Crew {
         self.compare(&mut last, waited, self.on.read().waited, share.cores())
     }
 
-    fn compare(&self, last: &mut Look, waited: Duration, core_wait: Duration, cores: usize) -> bool {
+    fn compare(&self, last: &mut UsageReading, waited: Duration, core_wait: Duration, cores: usize) -> bool {
         let nanos = |counter: &AtomicU64| Duration::from_nanos(counter.load(Ordering::Relaxed));
         let (busy, cpu) = (nanos(&self.busy_nanos), nanos(&self.cpu_nanos));
-        let mut now = Look {
+        let mut now = UsageReading {
             cores,
             at: Instant::now(),
             busy,
@@ -186,70 +186,70 @@ impl Crew {
 mod tests {
     use super::*;
 
-    fn crew(cores: usize) -> Crew {
-        Crew::of(cores, Size::Auto(Arc::default()))
+    fn worker_pool(cores: usize) -> WorkerPool {
+        WorkerPool::of(cores, PoolSize::Auto(Arc::default()))
     }
 
     /// A second in which each thread was busy for `busy`, computed for `cpu`, and the consumer waited for `waited`.
-    fn second(crew: &Crew, [busy, cpu, waited]: [f64; 3]) {
-        busy_second(crew, [busy, cpu, waited, 0.0]);
+    fn second(worker_pool: &WorkerPool, [busy, cpu, waited]: [f64; 3]) {
+        busy_second(worker_pool, [busy, cpu, waited, 0.0]);
     }
 
     /// The same on a machine where each thread waited so long for a core.
-    fn busy_second(crew: &Crew, [busy, cpu, waited, core_wait]: [f64; 4]) {
-        let nanos = |part: f64| (part * 1e9) as u64 * crew.wanted() as u64;
-        crew.busy_nanos.fetch_add(nanos(busy), Ordering::Relaxed);
-        crew.cpu_nanos.fetch_add(nanos(cpu), Ordering::Relaxed);
-        let mut last = crew.last.lock();
+    fn busy_second(worker_pool: &WorkerPool, [busy, cpu, waited, core_wait]: [f64; 4]) {
+        let nanos = |part: f64| (part * 1e9) as u64 * worker_pool.wanted() as u64;
+        worker_pool.busy_nanos.fetch_add(nanos(busy), Ordering::Relaxed);
+        worker_pool.cpu_nanos.fetch_add(nanos(cpu), Ordering::Relaxed);
+        let mut last = worker_pool.last.lock();
         last.at = Instant::now().checked_sub(Duration::from_secs(1)).expect("the machine runs for a second");
         let waited = last.waited + Duration::from_secs_f64(waited);
         let core_wait = last.core_wait + Duration::from_nanos(nanos(core_wait));
         let cores = last.cores;
-        crew.compare(&mut last, waited, core_wait, cores);
+        worker_pool.compare(&mut last, waited, core_wait, cores);
     }
 
     #[test]
     fn threads_that_wait_get_company_as_long_as_the_consumer_waits() {
-        let crew = crew(2);
-        second(&crew, [1.0, 0.01, 0.5]);
-        assert_eq!(crew.wanted(), 3);
-        (0..20).for_each(|_| second(&crew, [1.0, 0.01, 0.5]));
-        assert_eq!(crew.wanted(), 16, "no more than eight for each core");
-        (0..5).for_each(|_| second(&crew, [0.9, 0.01, 0.0]));
-        assert_eq!(crew.wanted(), 16, "all are needed");
+        let worker_pool = worker_pool(2);
+        second(&worker_pool, [1.0, 0.01, 0.5]);
+        assert_eq!(worker_pool.wanted(), 3);
+        (0..20).for_each(|_| second(&worker_pool, [1.0, 0.01, 0.5]));
+        assert_eq!(worker_pool.wanted(), 16, "no more than eight for each core");
+        (0..5).for_each(|_| second(&worker_pool, [0.9, 0.01, 0.0]));
+        assert_eq!(worker_pool.wanted(), 16, "all are needed");
     }
 
     #[test]
     fn threads_that_compute_stay_as_many_as_there_are_cores() {
-        let crew = crew(2);
-        (0..5).for_each(|_| second(&crew, [1.0, 0.98, 0.9]));
-        assert_eq!(crew.wanted(), 2);
+        let worker_pool = worker_pool(2);
+        (0..5).for_each(|_| second(&worker_pool, [1.0, 0.98, 0.9]));
+        assert_eq!(worker_pool.wanted(), 2);
     }
 
     #[test]
     fn threads_that_wait_for_cores_of_a_busy_machine_get_no_company() {
-        let crew = crew(2);
-        (0..5).for_each(|_| busy_second(&crew, [1.0, 0.3, 0.9, 0.65]));
-        assert_eq!(crew.wanted(), 2);
-        assert!((crew.computing() - 0.95).abs() < 0.01, "{}", crew.computing());
-        (0..5).for_each(|_| busy_second(&crew, [0.2, 0.02, 0.0, 0.5]));
-        assert!(crew.computing() < 0.9, "who is idle waits for cores, too: {}", crew.computing());
+        let worker_pool = worker_pool(2);
+        (0..5).for_each(|_| busy_second(&worker_pool, [1.0, 0.3, 0.9, 0.65]));
+        assert_eq!(worker_pool.wanted(), 2);
+        assert!((worker_pool.computing() - 0.95).abs() < 0.01, "{}", worker_pool.computing());
+        (0..5).for_each(|_| busy_second(&worker_pool, [0.2, 0.02, 0.0, 0.5]));
+        assert!(worker_pool.computing() < 0.9, "who is idle waits for cores, too: {}", worker_pool.computing());
     }
 
     #[test]
     fn idle_threads_end_one_by_one_down_to_one() {
-        let crew = crew(2);
-        (0..PATIENCE - 1).for_each(|_| second(&crew, [0.1, 0.1, 0.0]));
-        assert_eq!(crew.wanted(), 2);
-        (0..50).for_each(|_| second(&crew, [0.1, 0.1, 0.0]));
-        assert_eq!(crew.wanted(), 1);
+        let worker_pool = worker_pool(2);
+        (0..PATIENCE - 1).for_each(|_| second(&worker_pool, [0.1, 0.1, 0.0]));
+        assert_eq!(worker_pool.wanted(), 2);
+        (0..50).for_each(|_| second(&worker_pool, [0.1, 0.1, 0.0]));
+        assert_eq!(worker_pool.wanted(), 1);
     }
 
     #[test]
     fn a_number_that_was_asked_for_stays() {
-        let crew = Crew::new(Workers::Count(3), Arc::default());
-        crew.last.lock().at = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
-        assert!(!crew.adjust(Duration::from_secs(1)));
-        assert_eq!(crew.wanted(), 3);
+        let worker_pool = WorkerPool::new(Workers::Count(3), Arc::default());
+        worker_pool.last.lock().at = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
+        assert!(!worker_pool.adjust(Duration::from_secs(1)));
+        assert_eq!(worker_pool.wanted(), 3);
     }
 }

@@ -70,7 +70,7 @@ pub(super) struct Limits {
 
 /// How far ahead a run looks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Outlook {
+pub(super) struct Lookahead {
     /// The time between two batches.
     pub interval: Duration,
     /// What a sample takes that is not slow.
@@ -83,7 +83,7 @@ pub(super) struct Outlook {
     pub open_batches: usize,
 }
 
-impl Outlook {
+impl Lookahead {
     /// Whether a sample of this cost should start before its batch is open.
     pub(super) fn is_slow(&self, cost: Duration) -> bool {
         self.slow_above.is_some_and(|limit| cost > limit)
@@ -122,10 +122,10 @@ mod tests {
         pace
     }
 
-    fn outlook(pace: &Pace, mean: u64, slowest: u64, asked: Option<usize>) -> Outlook {
+    fn lookahead(pace: &Pace, mean: u64, slowest: u64, asked: Option<usize>) -> Lookahead {
         let limits = Limits { batch_size: 8, asked, useful: 5, affordable: 1000, is_first_come: false };
         let spread = Spread { mean: Duration::from_millis(mean), slowest: Duration::from_millis(slowest) };
-        Outlook::new(&limits, pace, spread)
+        Lookahead::new(&limits, pace, spread)
     }
 
     #[test]
@@ -139,17 +139,17 @@ mod tests {
 
     #[test]
     fn costs_that_are_alike_need_no_look_ahead_and_no_further_batches() {
-        let alike = outlook(&pace(&[25; 10]), 20, 24, None);
+        let alike = lookahead(&pace(&[25; 10]), 20, 24, None);
         assert_eq!((alike.slow_above, alike.batches_ahead, alike.open_batches), (None, 0, 5));
-        assert_eq!(outlook(&Pace::default(), 5, 2000, None).batches_ahead, 0, "nothing is known of the consumer yet");
+        assert_eq!(lookahead(&Pace::default(), 5, 2000, None).batches_ahead, 0, "nothing is known of the consumer yet");
     }
 
     #[test]
     fn slow_samples_are_looked_for_far_ahead_and_more_batches_open_as_far_as_allowed() {
-        let spread = outlook(&pace(&[25; 10]), 25, 2000, None);
+        let spread = lookahead(&pace(&[25; 10]), 25, 2000, None);
         assert!(spread.is_slow(Duration::from_secs(2)) && !spread.is_slow(Duration::from_millis(30)));
         assert_eq!((spread.open_batches, spread.batches_ahead), (165, 645));
-        let asked = outlook(&pace(&[25; 10]), 25, 2000, Some(32));
+        let asked = lookahead(&pace(&[25; 10]), 25, 2000, Some(32));
         assert_eq!((asked.open_batches, asked.batches_ahead), (32, 512));
     }
 }

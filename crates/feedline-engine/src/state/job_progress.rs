@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// A segment in one of its rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Portion {
+pub struct SegmentRound {
     /// The number of the segment.
     pub segment: u64,
     /// The round, from 1.
@@ -18,11 +18,11 @@ pub struct Portion {
 
 /// One job's way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ride {
+pub struct JobProgress {
     /// The epoch of this job.
     pub epoch: Epoch,
     /// The segments that were begun in the epoch, in order; the last may be under way.
-    pub order: Vec<Portion>,
+    pub order: Vec<SegmentRound>,
     /// Samples of the epoch that were received.
     pub received: u64,
     /// The last round of each segment that was begun, ever; 0 before the first.
@@ -31,7 +31,7 @@ pub struct Ride {
     pub substituted: u64,
 }
 
-impl Ride {
+impl JobProgress {
     /// Nothing was received yet.
     pub fn new(segments: &Segments) -> Self {
         let rounds = vec![0; segments.count() as usize];
@@ -45,17 +45,17 @@ impl Ride {
     }
 
     /// Books that a portion was begun.
-    pub fn begin(&mut self, portion: Portion) {
-        self.order.push(portion);
-        let round = &mut self.rounds[portion.segment as usize];
-        *round = (*round).max(portion.round);
+    pub fn begin(&mut self, segment_round: SegmentRound) {
+        self.order.push(segment_round);
+        let round = &mut self.rounds[segment_round.segment as usize];
+        *round = (*round).max(segment_round.round);
     }
 
     /// What is under way, and how many of its samples were received; none between two segments.
-    pub fn under_way(&self, segments: &Segments) -> Option<(Portion, u64)> {
+    pub fn under_way(&self, segments: &Segments) -> Option<(SegmentRound, u64)> {
         let (last, before) = self.order.split_last()?;
-        let len = |portion: &Portion| {
-            let positions = segments.positions(portion.segment);
+        let len = |segment_round: &SegmentRound| {
+            let positions = segments.positions(segment_round.segment);
             positions.end - positions.start
         };
         let received = self.received - before.iter().map(len).sum::<u64>();
@@ -64,13 +64,14 @@ impl Ride {
 
     /// Segments that were not begun in the epoch.
     pub fn needs(&self, segments: &Segments) -> impl Iterator<Item = u64> {
-        let begun: std::collections::BTreeSet<u64> = self.order.iter().map(|portion| portion.segment).collect();
+        let begun: std::collections::BTreeSet<u64> =
+            self.order.iter().map(|segment_round| segment_round.segment).collect();
         (0..segments.count()).filter(move |segment| !begun.contains(segment))
     }
 
     /// The way as it is saved.
-    pub fn to_state(&self, plan: &Plan, segments: &Segments) -> RideState {
-        RideState {
+    pub fn to_state(&self, plan: &Plan, segments: &Segments) -> JobProgressState {
+        JobProgressState {
             feedline: FORMAT,
             shared: plan.shared_key().to_string(),
             samples: segments.samples(),
@@ -92,7 +93,7 @@ const FORMAT: u32 = 3;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "the fields are those of Ride and Segments")]
-pub struct RideState {
+pub struct JobProgressState {
     pub feedline: u32,
     /// What jobs have to agree on that go on from it.
     pub shared: String,
@@ -102,7 +103,7 @@ pub struct RideState {
     pub epoch: Epoch,
     pub received: u64,
     pub substituted: u64,
-    pub order: Vec<Portion>,
+    pub order: Vec<SegmentRound>,
     pub rounds: Vec<u64>,
 }
 
@@ -124,9 +125,9 @@ pub enum RideError {
     Damaged { problem: &'static str },
 }
 
-impl RideState {
+impl JobProgressState {
     /// The way that this state describes.
-    pub fn to_ride(&self, plan: &Plan, segments: &Segments) -> Result<Ride, RideError> {
+    pub fn to_ride(&self, plan: &Plan, segments: &Segments) -> Result<JobProgress, RideError> {
         let damaged = |problem| Err(RideError::Damaged { problem });
         if self.feedline != FORMAT {
             return Err(RideError::Format { found: self.feedline });
@@ -146,7 +147,7 @@ impl RideState {
         }
         let mut seen = vec![false; self.rounds.len()];
         let (mut begun, mut finished) = (0, 0);
-        for &Portion { segment, round } in &self.order {
+        for &SegmentRound { segment, round } in &self.order {
             let Some(seen) = seen.get_mut(segment as usize) else {
                 return damaged("it names a segment that is not there");
             };
@@ -161,7 +162,7 @@ impl RideState {
             return damaged("the samples received are not those of its segments");
         }
         let Self { epoch, received, substituted, .. } = *self;
-        Ok(Ride { epoch, order: self.order.clone(), received, rounds: self.rounds.clone(), substituted })
+        Ok(JobProgress { epoch, order: self.order.clone(), received, rounds: self.rounds.clone(), substituted })
     }
 }
 
@@ -179,32 +180,32 @@ mod tests {
         let plan = plan();
         let segments = plan.segments();
         assert_eq!((segments.segment_len(), segments.count()), (8, 13));
-        let mut ride = Ride::new(segments);
-        assert_eq!(ride.under_way(segments), None);
+        let mut job_progress = JobProgress::new(segments);
+        assert_eq!(job_progress.under_way(segments), None);
         for (segment, round) in [(3, 1), (12, 4), (0, 2)] {
-            ride.begin(Portion { segment, round });
+            job_progress.begin(SegmentRound { segment, round });
         }
         // The last segment has four samples.
-        ride.received = 8 + 4 + 3;
-        assert_eq!(ride.under_way(segments), Some((Portion { segment: 0, round: 2 }, 3)));
-        let back = ride.to_state(&plan, segments).to_ride(&plan, segments).unwrap();
-        assert_eq!(back, ride);
+        job_progress.received = 8 + 4 + 3;
+        assert_eq!(job_progress.under_way(segments), Some((SegmentRound { segment: 0, round: 2 }, 3)));
+        let back = job_progress.to_state(&plan, segments).to_ride(&plan, segments).unwrap();
+        assert_eq!(back, job_progress);
         assert_eq!(back.needs(segments).count(), 10);
-        ride.received = 8 + 4 + 8;
-        assert_eq!(ride.under_way(segments), None, "it is finished");
-        ride.jump(Epoch(1));
-        assert_eq!((ride.needs(segments).count(), ride.rounds[12]), (13, 4));
+        job_progress.received = 8 + 4 + 8;
+        assert_eq!(job_progress.under_way(segments), None, "it is finished");
+        job_progress.jump(Epoch(1));
+        assert_eq!((job_progress.needs(segments).count(), job_progress.rounds[12]), (13, 4));
     }
 
     #[test]
     fn a_damaged_state_is_refused() {
         let plan = plan();
         let segments = plan.segments();
-        let mut ride = Ride::new(segments);
-        ride.begin(Portion { segment: 3, round: 1 });
-        ride.received = 5;
-        let sound = ride.to_state(&plan, segments);
-        let check = |change: &dyn Fn(&mut RideState)| {
+        let mut job_progress = JobProgress::new(segments);
+        job_progress.begin(SegmentRound { segment: 3, round: 1 });
+        job_progress.received = 5;
+        let sound = job_progress.to_state(&plan, segments);
+        let check = |change: &dyn Fn(&mut JobProgressState)| {
             let mut state = sound.clone();
             change(&mut state);
             assert!(state.to_ride(&plan, segments).is_err(), "{state:?}");

@@ -12,7 +12,7 @@ use crate::supply::Supply;
 
 /// What outlives a run: the next run of the same loader goes on with it.
 #[derive(Clone, Debug)]
-pub struct Lasting {
+pub struct RunContext {
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// The account of memory.
@@ -25,7 +25,7 @@ pub struct Lasting {
     pub share: Arc<MachineShare>,
 }
 
-impl Lasting {
+impl RunContext {
     /// Of a stream whose samples others prepare: it only counts.
     pub(crate) fn of_receiver(plan: &Plan) -> Self {
         Self {
@@ -39,10 +39,10 @@ impl Lasting {
 }
 
 /// What outlives the runs of a plan, with the costs that earlier ones have learnt.
-pub(crate) fn lasting_for(plan: &Plan, supply: &Arc<dyn Supply>, machine: &Machine) -> Lasting {
+pub(crate) fn context_for(plan: &Plan, supply: &Arc<dyn Supply>, machine: &Machine) -> RunContext {
     let asked = plan.config().memory_budget.map(|bytes| bytes.0);
     let costs = cost_file(plan, machine).and_then(|file| file.read(plan)).unwrap_or_else(|| Costs::new(plan));
-    Lasting {
+    RunContext {
         metrics: Arc::new(Metrics::counting(plan, supply.traffic())),
         budget: Budget::asked_or_shared(asked, machine.memory_bytes, &machine.share),
         costs: Arc::new(costs),

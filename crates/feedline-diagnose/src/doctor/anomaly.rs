@@ -38,7 +38,7 @@ pub enum PeriodCause {
 /// Something that is odd about a log.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Oddity {
+pub enum Anomaly {
     /// Slow batches come at equal distances.
     Period {
         /// At which.
@@ -72,7 +72,7 @@ pub enum Oddity {
     },
 }
 
-impl fmt::Display for Oddity {
+impl fmt::Display for Anomaly {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Period { period: Period { batches, slow_ms, quick_ms, .. }, cause } => write!(
@@ -129,7 +129,7 @@ fn ordinal(number: usize) -> String {
 }
 
 /// What is odd about a log. The start of a run is not: it has to be left out.
-pub(super) fn oddities(log: &[BatchTime], by: LoadedBy) -> Vec<Oddity> {
+pub(super) fn oddities(log: &[BatchTime], by: LoadedBy) -> Vec<Anomaly> {
     let loads: Vec<f64> = log.iter().map(BatchTime::load_ms).collect();
     let totals: Vec<f64> = log.iter().map(BatchTime::total_ms).collect();
     let mut found = Vec::new();
@@ -145,7 +145,7 @@ pub(super) fn oddities(log: &[BatchTime], by: LoadedBy) -> Vec<Oddity> {
         let cause = if waits_longer(log, &totals) { of_loading } else { PeriodCause::Step };
         Some((period(&totals)?, cause))
     });
-    found.extend(has_period.map(|(period, cause)| Oddity::Period { period, cause }));
+    found.extend(has_period.map(|(period, cause)| Anomaly::Period { period, cause }));
     if log.len() < LEAST_BATCHES {
         return found;
     }
@@ -169,7 +169,7 @@ fn waits_longer(log: &[BatchTime], totals: &[f64]) -> bool {
     longer(BatchTime::load_ms) > longer(|batch| batch.step_ms)
 }
 
-fn slow_starts(log: &[BatchTime]) -> Option<Oddity> {
+fn slow_starts(log: &[BatchTime]) -> Option<Anomaly> {
     let (mut firsts, mut others) = (Vec::new(), Vec::new());
     for pair in log.windows(2) {
         let is_first = pair[0].epoch != pair[1].epoch;
@@ -179,10 +179,10 @@ fn slow_starts(log: &[BatchTime]) -> Option<Oddity> {
     others.sort_by(f64::total_cmp);
     let (first_ms, usual_ms) = (median(&firsts), median(&others));
     let is_slow = firsts.len() >= 2 && first_ms >= LEAST_START_MS && first_ms >= SLOW_START * usual_ms;
-    is_slow.then_some(Oddity::SlowStarts { first_ms, usual_ms })
+    is_slow.then_some(Anomaly::SlowStarts { first_ms, usual_ms })
 }
 
-fn drift(times: &[f64]) -> Option<Oddity> {
+fn drift(times: &[f64]) -> Option<Anomaly> {
     let quarter = times.len() / 4;
     let middle = |part: &[f64]| {
         let mut sorted = part.to_vec();
@@ -197,17 +197,17 @@ fn drift(times: &[f64]) -> Option<Oddity> {
     let rising = pairs().filter(|(early, late)| late > early).count() as f64 / pairs().count().max(1) as f64;
     let is_slower = last_ms > DRIFT * first_ms && rising > RISING;
     let is_faster = first_ms > DRIFT * last_ms && rising < 1.0 - RISING;
-    (is_slower || is_faster).then_some(Oddity::Drift { first_ms, last_ms })
+    (is_slower || is_faster).then_some(Anomaly::Drift { first_ms, last_ms })
 }
 
-fn bimodal(times: &[f64]) -> Option<Oddity> {
+fn bimodal(times: &[f64]) -> Option<Anomaly> {
     let Split { is_slow, slow_ms, quick_ms } = Split::of(times)?;
     let slow_share = is_slow.iter().filter(|slow| **slow).count() as f64 / times.len() as f64;
     let are_kinds = (LEAST_KIND..=1.0 - LEAST_KIND).contains(&slow_share);
     // Two kinds have little between them; a long tail has.
     let between = times.iter().filter(|time| (1.3 * quick_ms..slow_ms / 1.3).contains(*time)).count();
     let are_apart = (between as f64) < 0.5 * slow_share.min(1.0 - slow_share) * times.len() as f64;
-    (are_kinds && are_apart).then_some(Oddity::Bimodal { quick_ms, slow_ms, slow_share })
+    (are_kinds && are_apart).then_some(Anomaly::Bimodal { quick_ms, slow_ms, slow_share })
 }
 
 #[cfg(test)]
@@ -241,17 +241,17 @@ pub(super) mod tests {
     #[test]
     fn epochs_that_begin_slowly_are_told() {
         let report = LogReport::new(&log((0..100).map(|n| if n % 20 == 0 { 400.0 } else { about(n, 2.0) }), 20), BY);
-        let is_told = |oddity: &Oddity| matches!(oddity, Oddity::SlowStarts { first_ms, .. } if *first_ms > 399.0);
+        let is_told = |anomaly: &Anomaly| matches!(anomaly, Anomaly::SlowStarts { first_ms, .. } if *first_ms > 399.0);
         assert!(report.oddities.iter().any(is_told), "{:?}", report.oddities);
     }
 
     #[test]
     fn drifts_are_told_in_both_directions_and_noise_is_none() {
         let rising = LogReport::new(&log((0..200).map(|n| about(n, 5.0 + n as f64 / 20.0)), 1000), BY).oddities;
-        assert!(matches!(&rising[..], [Oddity::Drift { first_ms, last_ms }] if last_ms > first_ms), "{rising:?}");
+        assert!(matches!(&rising[..], [Anomaly::Drift { first_ms, last_ms }] if last_ms > first_ms), "{rising:?}");
         assert!(rising[0].to_string().contains("longer and longer"));
         let falling = LogReport::new(&log((0..200).map(|n| about(n, 20.0 - n as f64 / 20.0)), 1000), BY).oddities;
-        assert!(matches!(&falling[..], [Oddity::Drift { first_ms, last_ms }] if last_ms < first_ms), "{falling:?}");
+        assert!(matches!(&falling[..], [Anomaly::Drift { first_ms, last_ms }] if last_ms < first_ms), "{falling:?}");
         let noisy = LogReport::new(&log((0..200).map(|n| 5.0 + 10.0 * noise(n)), 1000), BY).oddities;
         assert_eq!(noisy, []);
     }
@@ -260,7 +260,7 @@ pub(super) mod tests {
     fn two_kinds_of_batches_are_told_and_a_long_tail_is_not() {
         let slow = |n: u64| if noise(n + 1000) < 0.15 { 90.0 } else { 3.0 };
         let two = LogReport::new(&log((0..300).map(|n| about(n, slow(n))), 1000), BY).oddities;
-        assert!(matches!(&two[..], [Oddity::Bimodal { .. }]), "{two:?}");
+        assert!(matches!(&two[..], [Anomaly::Bimodal { .. }]), "{two:?}");
         let tail = LogReport::new(&log((0..300).map(|n| 3.0 / (0.03 + noise(n))), 1000), BY);
         assert_eq!(tail.oddities, []);
     }
@@ -276,7 +276,7 @@ pub(super) mod tests {
             (10, &steps, LoadedBy::Foreign, PeriodCause::Step),
         ] {
             let found = oddities(log, by);
-            let is_told = |odd: &Oddity| matches!(odd, Oddity::Period { period, cause } if period.batches == batches && *cause == is);
+            let is_told = |odd: &Anomaly| matches!(odd, Anomaly::Period { period, cause } if period.batches == batches && *cause == is);
             assert!(found.iter().any(is_told), "{found:?}");
         }
         // Loading varies so much that only the sums have a period.
@@ -286,7 +286,7 @@ pub(super) mod tests {
         }
         let told = oddities(&uneven, LoadedBy::Foreign);
         assert!(period(&uneven.iter().map(BatchTime::load_ms).collect::<Vec<_>>()).is_none());
-        let is_told = |odd: &Oddity| matches!(odd, Oddity::Period { cause: PeriodCause::Workers, .. });
+        let is_told = |odd: &Anomaly| matches!(odd, Anomaly::Period { cause: PeriodCause::Workers, .. });
         assert!(told.iter().any(is_told), "{told:?}");
         let mut tiny = log((0..60).map(|n| if n % 4 == 0 { 0.05 } else { 0.02 }), 1000);
         for batch in &mut tiny {

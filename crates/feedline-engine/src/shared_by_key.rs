@@ -6,20 +6,20 @@ use std::sync::{Arc, Weak};
 use parking_lot::{Mutex, MutexGuard};
 
 /// Each is locked while it is started, so that those who come together get the same.
-type Entry<T> = Arc<Mutex<Weak<T>>>;
+type KeyedEntry<T> = Arc<Mutex<Weak<T>>>;
 
 /// Things by key.
 #[derive(Debug)]
-pub struct Kept<T>(Mutex<HashMap<u128, Entry<T>>>);
+pub struct SharedByKey<T>(Mutex<HashMap<u128, KeyedEntry<T>>>);
 
-impl<T> Default for Kept<T> {
+impl<T> Default for SharedByKey<T> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<T> Kept<T> {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u128, Entry<T>>> {
+impl<T> SharedByKey<T> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u128, KeyedEntry<T>>> {
         let mut known = self.0.lock();
         // Those that are being started are locked.
         known.retain(|_, one| one.try_lock().is_none_or(|one| one.strong_count() > 0) || Arc::strong_count(one) > 1);
@@ -29,7 +29,7 @@ impl<T> Kept<T> {
     /// All that are in use.
     pub fn live(&self) -> Vec<(u128, Arc<T>)> {
         let known: Vec<_> = self.lock().iter().map(|(key, one)| (*key, Arc::clone(one))).collect();
-        let upgrade = |one: Entry<T>| one.try_lock().and_then(|one| one.upgrade());
+        let upgrade = |one: KeyedEntry<T>| one.try_lock().and_then(|one| one.upgrade());
         known.into_iter().filter_map(|(key, one)| Some((key, upgrade(one)?))).collect()
     }
 
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn the_first_starts_it_and_it_is_gone_with_the_last() {
-        let kept = Kept::default();
+        let kept = SharedByKey::default();
         let get = |value: u32| kept.get(7, || Ok::<_, Infallible>(value)).unwrap();
         let (first, second) = (get(1), get(2));
         assert_eq!((*first, *second, kept.live().len()), (1, 1, 1));
