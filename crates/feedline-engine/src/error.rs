@@ -1,4 +1,4 @@
-//! What can go wrong once a plan runs.
+//! Errors of a running plan.
 
 use std::sync::Arc;
 

@@ -1,8 +1,7 @@
-//! One production for the ranks of a job on this machine.
+//! One production of samples for the ranks of a job on this machine.
 //!
-//! In: the plan of each rank, and where it stands. Out: a run of each rank's share, in the order of the plan, as a loader of its
-//! own would give it. The runs have one supply, one memory budget, one table of costs and one set of counters, so what one rank
-//! has kept or learnt the others have, too.
+//! In: the plan and the cursor of each rank. Out: a run over each rank's share, with the stream that a loader of its own would
+//! give. The runs share a supply, a memory budget, a cost table and counters. So the ranks also share caches and learned costs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,13 +17,13 @@ use crate::run::{Run, RunContext, context_for, keep_costs};
 use crate::state::Cursor;
 use crate::supply::{Supply, supply_for};
 
-/// Batches that a rank has at once, at least and at most.
+/// Lower and upper limit of batches that a rank holds at once.
 const FEWEST_SLABS: u64 = 4;
 const MOST_SLABS: usize = 8;
-/// Slabs of a rank that wait for use.
+/// Spare slabs per rank.
 const SPARE_SLABS: usize = 4;
 
-/// What the ranks of a job have in common.
+/// What the ranks of a job share.
 #[derive(Debug)]
 pub struct Partition {
     plan: Arc<Plan>,
@@ -39,7 +38,7 @@ pub struct Partition {
 pub struct RankRun {
     /// Its batches lie in memory that other processes can map.
     pub run: Run,
-    /// What it has in common with the others.
+    /// The production it belongs to.
     pub partition: Arc<Partition>,
     _iterating: Iterating,
 }
@@ -51,8 +50,8 @@ impl Drop for RankRun {
 }
 
 impl Partition {
-    /// A production for ranks with the order and fields of `plan`; a half of `memory_bytes` is for what is prepared, the other for
-    /// batches that ranks have. An error if that is not enough for a few.
+    /// A production for ranks with the order and fields of `plan`. Half of `memory_bytes` is for samples in preparation, the other
+    /// half for batches that ranks hold. Fails if that is too little for a few batches.
     pub fn new(plan: Arc<Plan>, machine: &Machine, memory_bytes: u64) -> Result<Self, Error> {
         let needs = 2 * FEWEST_SLABS * plan.layout().slab().total_bytes() as u64;
         if needs > memory_bytes {
@@ -61,15 +60,15 @@ impl Partition {
         let supply = supply_for(&plan, machine);
         let mut context = context_for(&plan, &supply, machine);
         context.budget = Budget::asked(memory_bytes / 2, machine.memory_bytes);
-        // Each rank runs an engine of its own here, so they divide the cores.
+        // Each rank runs an engine of its own, so the ranks divide the cores.
         let ranks = Arc::new(AtomicUsize::new(0));
         context.share = Arc::new(MachineShare::new(LocalRanks::ALONE, Arc::clone(&ranks)));
         Ok(Self { plan, supply, context, machine: machine.clone(), ranks })
     }
 
-    /// Starts the share of a rank, whose plan differs from that of others in the rank alone.
+    /// Starts the share of a rank. The plans of ranks differ in the rank only.
     pub fn start(self: &Arc<Self>, plan: Arc<Plan>, cursor: Cursor) -> Result<RankRun, Error> {
-        // The readers of a reservoir walk for one rank.
+        // The readers of a reservoir walk for one rank each.
         let is_walking = plan.sequence().reservoir().is_some();
         let supply = if is_walking { supply_for(&plan, &self.machine) } else { Arc::clone(&self.supply) };
         let pool = Pool::shared(plan.layout().slab().clone(), SPARE_SLABS);
@@ -78,34 +77,34 @@ impl Partition {
         Ok(RankRun { run, partition: Arc::clone(self), _iterating: iterating })
     }
 
-    /// The plan of the rank that came first.
+    /// The plan of the first rank.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
 
-    /// Bytes that its samples in preparation, open batches and those that ranks have may take.
+    /// Upper limit of bytes for samples in preparation, open batches, and batches that ranks hold.
     pub fn memory_bytes(&self) -> u64 {
         self.context.budget.limit() * 2
     }
 
-    /// Bytes of that which are in use for what is prepared.
+    /// Bytes in use for samples in preparation.
     pub fn live_bytes(&self) -> u64 {
         self.context.budget.snapshot().used
     }
 
-    /// Batches that each rank may have: those that it keeps, reads and has asked for.
+    /// Number of batches that each rank may hold: kept, being read, and requested.
     pub fn batches_of_rank(&self) -> usize {
         let slab_bytes = (self.plan.layout().slab().total_bytes() as u64).max(1);
         let most = self.context.budget.limit() / slab_bytes / self.ranks().max(1) as u64;
         usize::try_from(most).unwrap_or(usize::MAX).clamp(FEWEST_SLABS as usize, MOST_SLABS)
     }
 
-    /// Ranks that are served.
+    /// Number of attached ranks.
     pub fn ranks(&self) -> usize {
         self.ranks.load(Ordering::Relaxed)
     }
 
-    /// What was done so far for all ranks, in numbers.
+    /// Counters over all ranks.
     pub fn snapshot(&self) -> Snapshot {
         let RunContext { metrics, budget, .. } = &self.context;
         Snapshot::new(metrics, 0, QueueSnapshot::default(), budget.snapshot())

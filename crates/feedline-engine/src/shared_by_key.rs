@@ -1,14 +1,14 @@
-//! Things that several have in common, by key: started by the first, gone with the last.
+//! Shared objects by key: started by the first user, dropped by the last.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// Each is locked while it is started, so that those who come together get the same.
+/// Locked while its object is being started, so that simultaneous users get the same object.
 type KeyedEntry<T> = Arc<Mutex<Weak<T>>>;
 
-/// Things by key.
+/// Shared objects by key.
 #[derive(Debug)]
 pub struct SharedByKey<T>(Mutex<HashMap<u128, KeyedEntry<T>>>);
 
@@ -21,24 +21,24 @@ impl<T> Default for SharedByKey<T> {
 impl<T> SharedByKey<T> {
     fn lock(&self) -> MutexGuard<'_, HashMap<u128, KeyedEntry<T>>> {
         let mut known = self.0.lock();
-        // Those that are being started are locked.
+        // An entry whose object is being started is locked.
         known.retain(|_, one| one.try_lock().is_none_or(|one| one.strong_count() > 0) || Arc::strong_count(one) > 1);
         known
     }
 
-    /// All that are in use.
+    /// All objects in use, with their keys.
     pub fn live(&self) -> Vec<(u128, Arc<T>)> {
         let known: Vec<_> = self.lock().iter().map(|(key, one)| (*key, Arc::clone(one))).collect();
         let upgrade = |one: KeyedEntry<T>| one.try_lock().and_then(|one| one.upgrade());
         known.into_iter().filter_map(|(key, one)| Some((key, upgrade(one)?))).collect()
     }
 
-    /// The one with a key, if somebody uses it.
+    /// The object with a key, if it is in use.
     pub fn find(&self, key: u128) -> Option<Arc<T>> {
         self.live().into_iter().find(|(other, _)| *other == key).map(|(_, one)| one)
     }
 
-    /// The one with a key, started if nobody uses it.
+    /// The object with a key. Started if it is not in use.
     pub fn get<E>(&self, key: u128, start: impl FnOnce() -> Result<T, E>) -> Result<Arc<T>, E> {
         let entry = Arc::clone(self.lock().entry(key).or_default());
         let mut entry = entry.lock();

@@ -1,18 +1,18 @@
-//! Numbers of the batches of a run, and of the slots in them.
+//! Serial numbers of batches in a run, and references to their slots.
 
-/// The number of a batch in its run. A run uses no number twice, so a late report of a dropped batch finds nothing.
+/// The serial number of a batch in its run. A run never reuses a number, so a late report of a dropped batch matches nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BatchSerial(pub u64);
 
 impl BatchSerial {
-    /// The batch behind this one.
+    /// The number of the following batch.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0 + 1)
     }
 }
 
-/// One slot of one batch of a run. A smaller one is needed sooner.
+/// One slot of one batch of a run. The smaller one is needed sooner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotRef {
     /// The batch.

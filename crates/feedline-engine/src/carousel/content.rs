@@ -1,4 +1,4 @@
-//! What is in a segment, and how it came about.
+//! The content of a produced segment, and what its production waited for.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,37 +7,37 @@ use feedline_memory::Slab;
 
 use crate::metrics::{Phase, Substitute};
 
-/// A segment that was produced.
+/// A produced segment.
 #[derive(Clone, Debug)]
 pub struct SegmentContent {
-    /// Its memory, in the layout of the plan that produces.
+    /// Its memory, in the layout of the producing plan.
     pub slab: Arc<Slab>,
-    /// Samples that others stand in for, by slot.
+    /// Slots with substitutes.
     pub bad: Arc<[BadSlot]>,
     /// How it came about.
     pub provenance: Provenance,
 }
 
-/// A slot with a substitute in it.
+/// A slot with a substitute.
 #[derive(Clone, Debug)]
 pub struct BadSlot {
-    /// The slot, counted from the beginning of the slab.
+    /// The slot, counted from the start of the slab.
     pub slot: usize,
-    /// What stands there, and why.
+    /// The substitute, and the reason.
     pub substitute: Substitute,
 }
 
-/// How a segment came about.
+/// When and how a segment was produced.
 #[derive(Clone, Copy, Debug)]
 pub struct Provenance {
-    /// When there was room for it, so that it was begun.
+    /// When there was room for it and its production started.
     pub asked: Instant,
-    /// What its samples spent most of their time on.
+    /// The phase that took most of its samples' time.
     pub phase: Phase,
 }
 
 impl Provenance {
-    /// What a job has waited for that wanted the segment from `since` on and got it `now`: first for room, then for the rest.
+    /// Divides the wait of a job, from `since` until `now`: first for room, then for production.
     pub fn causes(self, since: Instant, now: Instant) -> [(Phase, Duration); 2] {
         let waited = now.saturating_duration_since(since);
         let for_room = self.asked.saturating_duration_since(since).min(waited);

@@ -1,13 +1,13 @@
-//! One production for many jobs.
+//! One production of samples for many jobs.
 //!
-//! The data is divided into segments of fixed membership ([`feedline_order::Segments`]), each produced in rounds, in memory that
-//! all jobs read. A job boards at any moment, gets each segment once in an epoch of its own, and never the same round of one
-//! twice; no job waits for another.
+//! The data is divided into segments with fixed members ([`feedline_order::Segments`]). Each segment is produced in rounds, in
+//! memory that all jobs read. A job may join at any moment. In each of its epochs it gets every segment once, and never the same
+//! round twice. No job waits for another.
 //!
-//! - `ring.rs` decides which segments are produced, who gets them and which give way; nothing runs there
-//! - `content.rs` is what is in a segment, and what a job waits for that waits for it
-//! - `pace.rs` is how fast a job reads, and so when it will wait
-//! - `run.rs` is the ring with an engine that produces
+//! - `ring.rs` decides which segments are produced, which jobs get them and which are dropped; it runs nothing
+//! - `content.rs` is the content of a segment, and the cause of a wait for it
+//! - `pace.rs` measures how fast a job reads, and predicts when it will wait
+//! - `run.rs` connects the ring with an engine
 
 mod content;
 mod pace;

@@ -1,29 +1,29 @@
-//! How fast a job reads segments, and so when it will wait for the next.
+//! Measures how fast a job reads segments, and predicts when it will wait for the next.
 
 use std::time::{Duration, Instant};
 
-/// How much the last segment counts beside all before it.
+/// Weight of the latest segment in the moving average.
 const NEWS: f64 = 0.3;
 
 /// How fast a job reads.
 #[derive(Debug, Default)]
 pub(super) struct JobPace {
     leased: Option<Instant>,
-    /// Since when it has waited for the next.
+    /// When it started to wait for the next segment.
     waits: Option<Instant>,
-    /// Seconds that it reads one.
+    /// Average seconds to read a segment.
     reads: f64,
 }
 
 impl JobPace {
-    /// Books that it has nothing to read; says whether that is new.
+    /// Records that the job has nothing to read. Returns whether it just started to wait.
     pub(super) fn wait(&mut self, now: Instant) -> bool {
         let is_new = self.waits.is_none();
         self.waits.get_or_insert(now);
         is_new
     }
 
-    /// Books that it was given a segment.
+    /// Records that the job got a segment.
     pub(super) fn lease(&mut self, now: Instant) {
         let read_until = self.waits.take().unwrap_or(now);
         if let Some(leased) = self.leased.replace(now) {
@@ -32,7 +32,7 @@ impl JobPace {
         }
     }
 
-    /// When it will wait for a segment that it reads after `before` others.
+    /// When the job will wait for a segment that it reads after `before` others.
     pub(super) fn due(&self, before: usize, now: Instant) -> Instant {
         match (self.waits, self.leased) {
             (Some(since), _) => since + Duration::from_secs_f64(self.reads * before as f64),

@@ -1,14 +1,15 @@
-//! Which segments are produced, who gets them, and which give way.
+//! Decides which segments are produced, which jobs get them, and which are dropped.
 //!
-//! In: jobs that board, ask, give back and leave; segments that were produced. Out: what to produce next, and leases. A job is
-//! given a few segments ahead of the one that it reads: live ones that it needs in a round it has not had, the newest first,
-//! because they stay longest; else the one that most other jobs need, produced anew. A segment shorter than the others comes
-//! last where there is a choice, because batches after it run across the ends of segments. When there is no room, the oldest
-//! that nobody reads gives way. Pure bookkeeping: nothing here runs, waits or looks at the clock.
+//! In: jobs that join, ask, give back and leave; produced segments. Out: segments to produce, and leases.
 //!
-//! Always true: in an epoch of its own a job gets each segment once, and never the same round of one twice (law 2); there are
-//! at most `limit` segments (law 5); one that is leased does not give way; a job that reads nothing keeps no more than what it
-//! has leased from the others (law 7).
+//! A job is assigned a few segments ahead of the one it reads. Live segments that it needs in a round it has not had come first,
+//! the newest first, because they stay longest. Otherwise the segment that most other jobs need is produced again. A shorter
+//! segment comes last if there is a choice, because batches after it cross the ends of segments. If there is no room, the oldest
+//! segment without a reader is dropped. This is pure bookkeeping: nothing here runs, blocks or reads the clock.
+//!
+//! Always true: in each of its epochs a job gets every segment once, and never the same round twice (law 2). At most `limit`
+//! segments are live (law 5). A leased segment is never dropped. A job that reads nothing holds back only what it has leased (law
+//! 7).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -18,22 +19,22 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::state::{JobProgress, SegmentRound};
 
-/// Segments that a job is given ahead of the one that it reads, so that they are produced before it needs them: so many, or more
-/// where they are short, for as many samples.
+/// Segments to assign ahead, so that they are produced before the job needs them. The lower limit counts segments. With short
+/// segments there are more, up to the same number of samples.
 const AHEAD: Range<usize> = 2..8;
 const SAMPLES_AHEAD: u64 = 16;
 
-/// Segments that a job may have leased at once: the one that it reads, two that it keeps arrays over, one on its way.
+/// Upper limit of leases per job: one being read, two with arrays in use, one on its way.
 const MOST_LEASES: usize = 4;
 
-/// Segments that stay for jobs which may come, though all that are there have had them.
+/// Number of segments to keep for jobs that may join, even if all present jobs have had them.
 const SPARE: usize = 4;
 
-/// The number of a job at a ring.
+/// The number of a job in a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u64);
 
-/// Live segments and the jobs that read them.
+/// The live segments and their jobs.
 #[derive(Debug)]
 pub(super) struct Ring<T> {
     segments: Segments,
@@ -42,7 +43,7 @@ pub(super) struct Ring<T> {
     /// By age: numbers are given in the order of production.
     live: BTreeMap<u64, Live<T>>,
     jobs: BTreeMap<JobId, RingJob>,
-    /// The highest round of each segment that anybody has had.
+    /// The highest round of each segment that any job has had.
     rounds: Vec<u64>,
     numbers: u64,
 }
@@ -50,11 +51,12 @@ pub(super) struct Ring<T> {
 #[derive(Debug)]
 struct Live<T> {
     segment_round: SegmentRound,
-    /// Samples at its beginning that were not produced, because who goes on in it has had them.
+    /// Number of samples at its start that were not produced, because the job that resumes in it has had them.
     skipped: u64,
     content: Option<T>,
     wanted: BTreeSet<JobId>,
-    /// Who reads it, how many times: a job that goes back may read it again while it keeps arrays of the first time.
+    /// Its readers, and how many leases each has. A job that jumps back may lease it again while it keeps arrays from the first
+    /// time.
     leased: BTreeMap<JobId, u32>,
 }
 
@@ -62,15 +64,15 @@ struct Live<T> {
 struct RingJob {
     epoch: Epoch,
     needs: BTreeSet<u64>,
-    /// The highest round of each segment that it was given.
+    /// The highest round of each segment that it was assigned.
     rounds: Vec<u64>,
-    /// What is under way, and how many of its samples were received.
+    /// The segment that it resumes in, and how many of its samples it has received.
     resume: Option<(SegmentRound, u64)>,
-    /// Given and not leased yet, in order.
+    /// Assigned segments that are not leased yet, in order.
     given: Vec<Given>,
-    /// When it was given something last; smaller is longer ago.
+    /// When it was last assigned a segment. Smaller is longer ago.
     served: u64,
-    /// Whether it asked for more than there was.
+    /// Whether it asked for a segment and there was none.
     waits: bool,
 }
 
@@ -78,40 +80,40 @@ struct RingJob {
 struct Given {
     number: u64,
     epoch: Epoch,
-    /// Set if the job goes on in it.
+    /// Set if the job resumes in this segment.
     resume: Option<(SegmentRound, u64)>,
 }
 
-/// Something to be produced.
+/// A segment to produce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ordered {
-    /// Its number at the ring.
+    /// Its number in the ring.
     pub number: u64,
-    /// What it is.
+    /// Which segment, in which round.
     pub segment_round: SegmentRound,
-    /// Samples at its beginning that are left out.
+    /// Number of samples to leave out at its start.
     pub skipped: u64,
 }
 
-/// What a job may read until it gives it back.
+/// A segment that a job may read until it gives it back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leased<T> {
-    /// Its number at the ring.
+    /// Its number in the ring.
     pub number: u64,
-    /// The epoch of the job that it belongs to.
+    /// The job's epoch that it belongs to.
     pub epoch: Epoch,
-    /// What it is.
+    /// Which segment, in which round.
     pub segment_round: SegmentRound,
-    /// Samples at its beginning that are not there.
+    /// Number of samples that are missing at its start.
     pub skipped: u64,
-    /// Whether there is so much room that the job may keep arrays over it while it reads others.
+    /// Whether there is enough room for the job to keep arrays over it while it reads others.
     pub can_be_kept: bool,
-    /// What was produced.
+    /// The produced samples.
     pub content: T,
 }
 
 impl<T: Clone> Ring<T> {
-    /// Nobody is there; at most `limit` segments are live at once.
+    /// A ring without jobs. At most `limit` segments are live at once.
     pub(super) fn new(segments: Segments, limit: usize) -> Self {
         let rounds = vec![0; segments.count() as usize];
         let ahead = SAMPLES_AHEAD.div_ceil(segments.segment_len()) as usize;
@@ -119,7 +121,7 @@ impl<T: Clone> Ring<T> {
         Self { segments, limit, ahead, live: BTreeMap::new(), jobs: BTreeMap::new(), rounds, numbers: 0 }
     }
 
-    /// Lets a job on, which goes on from where its ride stands.
+    /// Adds a job that continues from its progress.
     pub(super) fn board(&mut self, job_progress: &JobProgress) -> JobId {
         self.numbers += 1;
         let job = JobId(self.numbers);
@@ -127,7 +129,7 @@ impl<T: Clone> Ring<T> {
         job
     }
 
-    /// Lets a job go on from somewhere else; what it has leased stays its own.
+    /// Moves a job to another progress. It keeps its leases.
     pub(super) fn change(&mut self, job: JobId, job_progress: &JobProgress) {
         self.forget_given(job);
         for (known, had) in self.rounds.iter_mut().zip(&job_progress.rounds) {
@@ -142,7 +144,7 @@ impl<T: Clone> Ring<T> {
         self.jobs.insert(job, boarded);
     }
 
-    /// Lets a job off; all that it had leased is free. Gives that: arrays over it may be there for longer than the job.
+    /// Removes a job and ends its leases. Returns the content of these, because arrays over it may outlive the job.
     pub(super) fn leave(&mut self, job: JobId) -> Vec<T> {
         self.forget_given(job);
         self.jobs.remove(&job);
@@ -159,34 +161,34 @@ impl<T: Clone> Ring<T> {
         }
     }
 
-    /// The jobs that a segment is produced for, and how many others each of them will read before it.
+    /// The jobs that a segment is produced for, and how many other segments each of them will read first.
     pub(crate) fn wanted_by(&self, number: u64) -> impl Iterator<Item = (JobId, usize)> {
         let wanted = self.live.get(&number).into_iter().flat_map(|live| live.wanted.iter().copied());
         let place = move |job: &JobId| self.jobs.get(job)?.given.iter().position(|given| given.number == number);
         wanted.filter_map(move |job| Some((job, place(&job)?)))
     }
 
-    /// Jobs that are on.
+    /// All jobs.
     pub(super) fn jobs(&self) -> impl Iterator<Item = JobId> {
         self.jobs.keys().copied()
     }
 
-    /// Segments that are live or being produced.
+    /// Number of segments that are live or in production.
     pub(super) fn live(&self) -> usize {
         self.live.len()
     }
 
-    /// Segments that jobs hold.
+    /// Number of leased segments.
     pub(super) fn leased(&self) -> usize {
         self.live.values().filter(|live| !live.leased.is_empty()).count()
     }
 
-    /// Whether another job can be served: there is room for what it reads beside what others hold.
+    /// Whether there is room to serve another job beside the leases of the others.
     pub(crate) fn has_room_for_job(&self) -> bool {
         self.leased() + 2 <= self.limit
     }
 
-    /// Gives jobs segments as far as there is room, those first that have the fewest; says what has to be produced for it.
+    /// Assigns segments to jobs while there is room, starting with the job that has the fewest. Returns the segments to produce.
     pub(super) fn give(&mut self) -> Vec<Ordered> {
         let mut ordered = Vec::new();
         for given in 0..self.ahead {
@@ -231,7 +233,7 @@ impl<T: Clone> Ring<T> {
         Some(ordered)
     }
 
-    /// The segment of those that a job needs which most others need too; of several the one that chance, by count, decides on.
+    /// Of the segments that a job needs, the one that most other jobs need too. Ties are broken by a counter.
     fn most_needed(&self, id: JobId) -> Option<u64> {
         let others = |segment: &u64| {
             self.jobs.iter().filter(|(other, job)| **other != id && job.needs.contains(segment)).count()
@@ -244,7 +246,7 @@ impl<T: Clone> Ring<T> {
             .max_by_key(|segment| (others(segment), self.segments.is_full(*segment), chance(segment)))
     }
 
-    /// Makes room for a portion and books that it is to be produced.
+    /// Makes room for a segment round and records that it is to be produced.
     fn order(&mut self, job: JobId, segment_round: SegmentRound, skipped: u64) -> Option<Ordered> {
         self.drop_useless();
         while self.live.len() >= self.limit {
@@ -259,7 +261,7 @@ impl<T: Clone> Ring<T> {
         Some(Ordered { number, segment_round, skipped })
     }
 
-    /// Lets segments go that all jobs have had, but for the newest few: memory that is used again costs less than new memory.
+    /// Drops segments that all jobs have had, except for the newest few: reused memory costs less than new memory.
     fn drop_useless(&mut self) {
         let is_had = |SegmentRound { segment, round }: SegmentRound| {
             self.jobs.values().all(|job| round <= job.rounds[segment as usize])
@@ -274,15 +276,15 @@ impl<T: Clone> Ring<T> {
         }
     }
 
-    /// Lets the oldest segment go that nobody reads: one that nobody wants or, for a job that has nothing at all, one that was
-    /// only given ahead.
+    /// Drops the oldest segment without a reader. First choice is a segment that no job wants. For a job that has nothing at all, a
+    /// segment that was only assigned ahead may go too.
     fn make_room(&mut self, job: JobId) -> Option<()> {
-        // A job that asks for more has read what it has, though it may keep arrays of it.
+        // A job that asks for more has read what it has, although it may still hold arrays over it.
         let reads = |job: &JobId| {
             !self.jobs.get(job).is_some_and(|job| job.waits)
                 && self.live.values().any(|live| live.leased.contains_key(job))
         };
-        // What a job that reads nothing will read first is as good as leased.
+        // The first segment that an idle job will read counts as leased.
         let is_first = |number: u64, job: &JobId| {
             !reads(job)
                 && self.jobs.get(job).and_then(|job| job.given.first()).is_some_and(|given| given.number == number)
@@ -302,7 +304,7 @@ impl<T: Clone> Ring<T> {
         Some(())
     }
 
-    /// Lets a job need again what it was given, and what it was given to come after that.
+    /// Returns an assigned segment, and all segments assigned after it, to the job's needs.
     fn take_back(&mut self, id: JobId, number: u64, segment: u64) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Some(place) = job.given.iter().position(|given| given.number == number) else { return };
@@ -311,7 +313,7 @@ impl<T: Clone> Ring<T> {
             job.epoch = taken.epoch;
             job.needs.clear();
         }
-        // What it goes on in comes before everything else.
+        // The segment that it resumes in comes before all others.
         for given in job.given.extract_if(.., |given| given.epoch > taken.epoch || taken.resume.is_some()) {
             let Some(live) = self.live.get_mut(&given.number) else { continue };
             live.wanted.remove(&id);
@@ -334,20 +336,20 @@ impl<T: Clone> Ring<T> {
         job.given.push(Given { number, epoch: job.epoch, resume: job.resume.take() });
         let SegmentRound { segment, round } = live.segment_round;
         job.needs.remove(&segment);
-        // What it gets in the next epoch is newer than what it is given in this one.
+        // The round in the next epoch must be newer than the one assigned in this epoch.
         let had = &mut job.rounds[segment as usize];
         *had = (*had).max(round);
         job.turn_epoch(&self.segments);
     }
 
-    /// Books what was produced.
+    /// Records a produced segment.
     pub(crate) fn publish(&mut self, number: u64, content: T) {
         if let Some(live) = self.live.get_mut(&number) {
             live.content = Some(content);
         }
     }
 
-    /// The next segment for a job to read, if one is there: of those that it was given in the epoch under way, the first.
+    /// Leases the next segment to a job: the first produced one of those assigned in the current epoch.
     pub(super) fn lease(&mut self, id: JobId) -> Option<Leased<T>> {
         let leased = self.lease_next(id);
         if let Some(job) = self.jobs.get_mut(&id) {
@@ -360,11 +362,11 @@ impl<T: Clone> Ring<T> {
         if self.live.values().filter(|live| live.leased.contains_key(&id)).count() >= MOST_LEASES {
             return None;
         }
-        // Beside all that are held there is one for each job to read on, and two to be produced.
+        // There must be room for all leases, one segment for each job to read on, and two in production.
         let can_be_kept = self.leased() + self.jobs.len() + 2 <= self.limit;
         let job = self.jobs.get_mut(&id)?;
         let Given { epoch, resume, .. } = *job.given.first()?;
-        // What was under way comes first.
+        // The segment that it resumes in comes first.
         let choices = if resume.is_some() { 1 } else { job.given.len() };
         let of_epoch = job.given.iter().take(choices).take_while(|given| given.epoch == epoch);
         let place = of_epoch.enumerate().find(|(_, given)| self.live[&given.number].content.is_some())?.0;
@@ -376,7 +378,7 @@ impl<T: Clone> Ring<T> {
         Some(Leased { number, epoch, segment_round, skipped, can_be_kept, content: live.content.clone()? })
     }
 
-    /// A job has read a segment, and holds nothing of it any more.
+    /// Ends a lease.
     pub(super) fn give_back(&mut self, job: JobId, number: u64) {
         let Some(live) = self.live.get_mut(&number) else { return };
         if let Some(count) = live.leased.get_mut(&job) {
@@ -389,7 +391,7 @@ impl<T: Clone> Ring<T> {
 }
 
 impl RingJob {
-    /// Begins the next epoch if nothing of this one is left to be given.
+    /// Starts the job's next epoch if all segments of this one are assigned.
     fn turn_epoch(&mut self, segments: &Segments) {
         if self.needs.is_empty() && self.resume.is_none() {
             self.epoch.0 += 1;

@@ -1,7 +1,7 @@
-//! The ring with an engine that produces what it asks for.
+//! Connects the ring with an engine that produces its segments.
 //!
-//! In: a plan that many jobs have in common; jobs that board, lease and leave, from threads of their own. Out: leases of
-//! segments. One thread takes what the engine has finished. Dropping it ends everything within a second (law 7).
+//! In: a plan that many jobs share; jobs that join, lease and leave, from threads of their own. Out: leases of segments. One thread
+//! collects finished segments. Dropping the carousel ends all work within a second (law 7).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -25,23 +25,23 @@ use crate::run::{Delivery, PositionRange, Run, RunContext, context_for, keep_cos
 use crate::state::JobProgress;
 use crate::supply::{Supply, supply_for};
 
-/// How long the thread that takes what is finished waits before it looks whether it should end.
+/// Interval at which the collecting thread checks whether it should end.
 const POLL: Duration = Duration::from_millis(100);
-/// How long a job waits for room before it is turned away.
+/// How long a job waits for room before it is rejected.
 const BOARDING: Duration = Duration::from_secs(3);
-/// Segments below which nothing can be produced while something is read.
+/// With fewer segments than this nothing can be produced while another one is read.
 const FEWEST: u64 = 2;
 
-/// Where segments lie.
+/// Where segments are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     /// On the heap, for jobs of this process.
     Heap,
-    /// Where other processes can see them.
+    /// In memory that other processes can map.
     Shared,
 }
 
-/// One production for many jobs.
+/// One production of samples for many jobs.
 #[derive(Debug)]
 pub struct Carousel {
     inner: Arc<Inner>,
@@ -52,7 +52,7 @@ pub struct Carousel {
 struct Inner {
     plan: Arc<Plan>,
     segments: Segments,
-    /// Segments that may be live.
+    /// Upper limit of live segments.
     limit: usize,
     run: Run,
     supply: Arc<dyn Supply>,
@@ -60,7 +60,8 @@ struct Inner {
     machine: Machine,
     state: Mutex<CarouselState>,
     changed: Condvar,
-    /// Held from the ring's decision until the engine is asked, so that segments are finished in the order that they are noted.
+    /// Held from the ring's decision until the engine's request, so that segments are finished in the order in which they are
+    /// recorded.
     asking: Mutex<()>,
     is_closed: AtomicBool,
     produced_samples: AtomicU64,
@@ -71,18 +72,17 @@ struct Inner {
 #[derive(Debug)]
 struct CarouselState {
     ring: Ring<SegmentContent>,
-    /// What the engine was asked for, in order, and when.
+    /// Segments requested from the engine, in order, with the time of the request.
     asked: VecDeque<(u64, Instant)>,
-    /// How fast jobs read.
+    /// The pace of each job.
     paces: BTreeMap<JobId, JobPace>,
     failed: Option<Arc<Error>>,
-    /// Counts changes, so that nobody who looks in between misses one.
+    /// Number of changes, so that a waiting thread does not miss one.
     changes: u64,
 }
 
 impl Carousel {
-    /// Starts to produce for the jobs that will board, all with the values and fields of `plan`; segments take at most
-    /// `memory_bytes`.
+    /// Starts a production for jobs with the values and fields of `plan`. Its segments take at most `memory_bytes`.
     pub fn start(plan: &Plan, machine: &Machine, memory: Memory, memory_bytes: u64) -> Result<Self, Error> {
         let segments = plan.segments().clone();
         let plan = Arc::new(plan.production().map_err(|error| Error::Unproducible(Box::new(error)))?);
@@ -99,7 +99,7 @@ impl Carousel {
         };
         let supply = supply_for(&plan, machine);
         let mut context = context_for(&plan, &supply, machine);
-        // Two segments are under way at once, beside what samples in preparation take.
+        // Two segments are in production at once, in addition to samples in preparation.
         let budget = context.budget.limit().saturating_add(FEWEST * slab_bytes).saturating_mul(4) / 3;
         context.budget = Budget::asked(budget, machine.memory_bytes);
         let run = Run::on_demand(Arc::clone(&plan), Arc::clone(&supply), pool, context.clone())?;
@@ -131,7 +131,7 @@ impl Carousel {
         Ok(Self { inner, thread: Some(thread.map_err(Error::Thread)?) })
     }
 
-    /// The plan that produces; its batches are segments.
+    /// The producing plan. Its batches are segments.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.inner.plan
     }
@@ -141,7 +141,7 @@ impl Carousel {
         &self.inner.segments
     }
 
-    /// Lets a job on; an error if others hold so much for some seconds that there is no room for what it would read.
+    /// Adds a job. Fails if other jobs hold so many segments for some seconds that there is no room for it.
     pub fn board(&self, job_progress: &JobProgress) -> Result<JobId, Error> {
         let (deadline, mut seen) = (Instant::now() + BOARDING, 0);
         let boarded = loop {
@@ -152,29 +152,29 @@ impl Carousel {
             if boarded.is_some() || left.is_zero() {
                 break boarded;
             }
-            // What others give back may be on its way.
+            // Another job may be about to give a segment back.
             seen = self.wait_change(seen, left.min(POLL));
         };
         let segment_bytes = self.inner.plan.layout().slab().total_bytes() as u64;
         boarded.ok_or_else(|| Error::Crowded { segments: self.inner.limit, bytes: segment_bytes })
     }
 
-    /// Lets a job go on from somewhere else.
+    /// Moves a job to another progress.
     pub fn change(&self, job: JobId, job_progress: &JobProgress) {
         self.inner.change(|ring| ring.change(job, job_progress));
     }
 
-    /// Lets a job off, with all that it has leased.
+    /// Removes a job and ends its leases.
     pub fn leave(&self, job: JobId) {
         self.inner.state.lock().paces.remove(&job);
-        // Who has left may have arrays over what he had: its memory is not used again.
+        // The job may still hold arrays over its segments, so their memory is not reused.
         let held = self.inner.change(|ring| ring.leave(job));
         for content in held {
             content.slab.retire();
         }
     }
 
-    /// A job holds nothing any more of a segment that it had leased.
+    /// Ends a job's lease of a segment.
     pub fn give_back(&self, job: JobId, number: u64) {
         self.inner.change(|ring| ring.give_back(job, number));
     }
@@ -195,7 +195,7 @@ impl Carousel {
                 break leased;
             }
             if pace.wait(Instant::now()) {
-                // Others may have to give way to one that has nothing to read.
+                // A job with nothing to read may take segments from others.
                 drop(state);
                 inner.ask();
                 state = inner.state.lock();
@@ -214,7 +214,7 @@ impl Carousel {
         Ok(Some(leased))
     }
 
-    /// Waits up to `timeout` for a change since the one with this number; gives the number of the last.
+    /// Waits up to `timeout` for a change after number `seen`. Returns the number of the latest change.
     pub fn wait_change(&self, seen: u64, timeout: Duration) -> u64 {
         let inner = &*self.inner;
         let is_old = |state: &mut CarouselState| state.changes == seen;
@@ -223,27 +223,27 @@ impl Carousel {
         state.changes
     }
 
-    /// Wakes whoever waits for a change.
+    /// Wakes all threads that wait for a change.
     pub fn wake(&self) {
         self.inner.tell();
     }
 
-    /// Books that a job waited.
+    /// Records the waiting time of a job.
     pub fn book_stall(&self, cause: Phase, waited: Duration) {
         self.inner.stalls.add(cause, waited);
     }
 
-    /// Bytes that its segments may take.
+    /// Upper limit of bytes for segments.
     pub fn memory_bytes(&self) -> u64 {
         self.inner.limit as u64 * self.inner.plan.layout().slab().total_bytes() as u64
     }
 
-    /// What was done so far, in numbers.
+    /// All counters.
     pub fn snapshot(&self) -> CarouselSnapshot {
         let inner = &*self.inner;
         let RunContext { metrics, budget, .. } = &inner.context;
         let mut engine = Snapshot::new(metrics, inner.run.workers(), inner.run.queue(), budget.snapshot());
-        // Who takes segments from the engine waits whenever nobody needs one; what counts is how long jobs do.
+        // The collecting thread waits whenever no job needs a segment. What counts is how long jobs wait.
         engine.stall_seconds = inner.stalls.seconds();
         engine.reservoir = inner.supply.reservoir();
         let state = inner.state.lock();
@@ -268,24 +268,24 @@ impl Carousel {
     }
 }
 
-/// A carousel in numbers.
+/// The counters of a carousel.
 #[derive(Clone, Debug, serde::Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct CarouselSnapshot {
     pub jobs: usize,
     pub live_segments: usize,
-    /// Live segments that jobs hold.
+    /// Leased segments.
     pub leased_segments: usize,
     pub segments: u64,
     pub segment_bytes: u64,
-    /// Memory of the live segments.
+    /// Bytes of the live segments.
     pub live_bytes: u64,
     pub produced_samples: u64,
-    /// Samples that jobs were given.
+    /// Total samples leased to jobs.
     pub leased_samples: u64,
-    /// How often each sample is read that was produced.
+    /// How often a produced sample is read on average.
     pub leased_per_produced: f64,
-    /// The engine that produces; its `stall_seconds` are those of the jobs together.
+    /// The counters of the producing engine. Its `stall_seconds` are the sum over jobs.
     pub engine: Snapshot,
 }
 
@@ -301,7 +301,7 @@ impl Drop for Carousel {
 }
 
 impl CarouselState {
-    /// When the first job will wait for something that is being produced.
+    /// When the first job will wait for a segment in production.
     fn due(&self, now: Instant) -> Option<Instant> {
         let due = |(job, before)| self.paces.get(&job).map_or(now, |pace| pace.due(before, now));
         self.asked.iter().flat_map(|(number, _)| self.ring.wanted_by(*number).map(due)).min()
@@ -309,14 +309,14 @@ impl CarouselState {
 }
 
 impl Inner {
-    /// Changes the ring, and does what follows from it.
+    /// Changes the ring, then requests what follows from the change.
     fn change<R>(&self, change: impl FnOnce(&mut Ring<SegmentContent>) -> R) -> R {
         let result = change(&mut self.state.lock().ring);
         self.ask();
         result
     }
 
-    /// Gives jobs segments, and asks the engine for those that have to be produced.
+    /// Assigns segments to jobs and requests missing ones from the engine.
     fn ask(&self) {
         let asking = self.asking.lock();
         let mut state = self.state.lock();
@@ -341,7 +341,7 @@ impl Inner {
         self.changed.notify_all();
     }
 
-    /// Takes what the engine has finished until the end.
+    /// Collects finished segments until the end.
     fn produce(&self) {
         while !self.is_closed.load(Ordering::Relaxed) {
             let taken =
@@ -377,7 +377,7 @@ impl Inner {
             state.ring.publish(number, SegmentContent { slab, bad, provenance: Provenance { asked, phase } });
         }
         drop(state);
-        // Publishing makes room for nobody, but what was unread may give way now.
+        // A new segment makes no room, but an unread one may be dropped now.
         self.ask();
         let all = self.segments.samples();
         if produced / all != (produced + samples) / all {

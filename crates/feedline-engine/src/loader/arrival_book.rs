@@ -1,4 +1,4 @@
-//! Keeps the order of a stream whose order is decided while the plan runs: in a log, and counted up for a report.
+//! Records the order of delivery in arrival order: in a log, and as counts for a report.
 
 use feedline_data::cost::Costs;
 use feedline_data::op::WorkHint;
@@ -17,7 +17,7 @@ pub(super) struct ArrivalBook(Mutex<Book>);
 struct Book {
     path: Option<String>,
     log: Option<ArrivalLog>,
-    /// Epoch, offset and number of the batch that would go on with what was counted.
+    /// Epoch, offset and number of the next batch. A batch at another place starts a new count.
     next: (Epoch, u64, u64),
     tally: Tally,
 }
@@ -29,7 +29,7 @@ impl ArrivalBook {
         Self(Mutex::new(Book { path, log: None, next: (Epoch(0), 0, 0), tally }))
     }
 
-    /// Books a batch. If it cannot be logged it must not be delivered.
+    /// Records a batch. If the log cannot be written, the batch must not be delivered.
     pub(super) fn book(
         &self,
         before: &Cursor,
@@ -53,7 +53,7 @@ impl ArrivalBook {
         Ok(())
     }
 
-    /// What was counted of the epoch that was delivered last.
+    /// The counts of the epoch that was delivered last.
     pub(super) fn report(&self, epoch: Option<Epoch>, plan: &Plan) -> Option<OrderReport> {
         let book = self.0.lock();
         let is_asked = epoch.is_none_or(|epoch| epoch == book.next.0);
@@ -73,7 +73,7 @@ impl Book {
         let written = written.and_then(|log| log.write(&arrived));
         let path = path.clone();
         written.map_err(|source| {
-            // A record may have been cut short; to open the log again ends its line.
+            // The record may have been cut short. Opening the log again ends its line.
             self.log = None;
             Error::ArrivalLog { path, source }
         })

@@ -1,11 +1,11 @@
 //! Cuts batches out of segments.
 //!
-//! In: segments that a job has leased, one after the other. Out: batches of the job's own size and fields. A batch within a
-//! segment is a view of it; one that runs across segments is copied piece by piece, and so is one of a job that still holds
-//! arrays over several segments before, or that may not keep any.
+//! In: leased segments, one after the other. Out: batches with the job's own size and fields. A batch inside one segment is a view
+//! of it. A batch across segments is copied piece by piece. So is a batch of a job that still holds arrays over several earlier
+//! segments, or that may not keep any.
 //!
-//! Always true: a batch keeps the lease of what it views, so its bytes stay as long as any array over it (law 5). At most one
-//! segment is held here, whatever the size of batches, so jobs do not wait for each other's segments while they hold some.
+//! Always true: a batch keeps the lease of the memory it views, so its bytes stay valid as long as any array over it (law 5). At
+//! most one segment is held here, whatever the batch size, so jobs do not block each other with segments that they hold.
 
 use std::any::Any;
 use std::sync::{Arc, Weak};
@@ -20,26 +20,26 @@ use crate::carousel::BadSlot;
 use crate::error::Error;
 use crate::state::SegmentRound;
 
-/// Segments that a job may hold arrays over besides the one that it reads.
+/// Number of earlier segments that a job may hold arrays over.
 const MOST_PINNED: usize = 2;
 
-/// The segment that a job reads, and the way of cutting it.
+/// The segment that a job reads, and how far it is cut.
 #[derive(Debug)]
 pub(super) struct Cutter {
     plan: Arc<Plan>,
     production: Arc<Plan>,
     segments: Segments,
-    /// What was leased and is not used up, with the number of samples that are.
+    /// The current segment, and how many of its samples are used.
     held: Option<(Segment, u64)>,
-    /// The beginning of a batch whose other samples are in segments to come.
+    /// The start of a batch that continues in the next segment.
     begun: Option<Copied>,
     /// Leases of segments that are used up.
     past: Vec<Weak<dyn Any + Send + Sync>>,
-    /// Memory of batches that are copied.
+    /// Memory for copied batches.
     pool: Pool,
 }
 
-/// The fields of a batch that was cut, and what that began.
+/// The fields of a batch, and the segment rounds that it starts.
 #[derive(Debug)]
 pub(super) struct Cutting {
     pub fields: Vec<BatchField>,
@@ -50,7 +50,7 @@ pub(super) struct Cutting {
 /// A batch that is copied.
 #[derive(Debug)]
 struct Copied {
-    // In this order: no writer may be left when the slab is sealed.
+    // Declared before the slab: the writer must be dropped before the slab is sealed.
     writer: SlotWriter,
     slab: OpenSlab,
     ids: Vec<u64>,
@@ -65,7 +65,7 @@ impl Cutter {
         Self { plan, production, segments, held: None, begun: None, past: Vec::new(), pool }
     }
 
-    /// Forgets what is held; of what the user keeps arrays it stays known.
+    /// Drops the current segment. Still tracks earlier segments that the user holds arrays over.
     pub(super) fn clear(&mut self) {
         if let Some((segment, _)) = self.held.take() {
             self.past.push(Arc::downgrade(&segment.lease));
@@ -73,13 +73,13 @@ impl Cutter {
         self.begun = None;
     }
 
-    /// Takes a segment, of which `received` samples were received before. The one before it is used up.
+    /// Adds a segment of which `received` samples were received before. The previous segment must be used up.
     pub(super) fn add(&mut self, segment: Segment, received: u64) {
         debug_assert!(self.held.is_none(), "a segment comes when the one before it is used up");
         self.held = Some((segment, received));
     }
 
-    /// Samples of the segment that is held which are not used.
+    /// Number of unused samples in the current segment.
     fn left(&self) -> usize {
         self.held.as_ref().map_or(0, |(segment, used)| {
             let positions = self.segments.positions(segment.segment_round.segment);
@@ -87,12 +87,12 @@ impl Cutter {
         })
     }
 
-    /// Samples that are there and in no batch yet.
+    /// Number of samples that are in no batch yet.
     pub(super) fn samples(&self) -> usize {
         self.begun.as_ref().map_or(0, |begun| begun.ids.len()) + self.left()
     }
 
-    /// Whether a batch of `len` samples can be cut. If not, what is there of it is copied, so that the next segment can come.
+    /// Whether a batch of `len` samples can be cut. If not, its first samples are copied, so that the next segment can be leased.
     pub(super) fn has(&mut self, len: usize) -> Result<bool, Error> {
         if self.samples() >= len {
             return Ok(true);
@@ -105,7 +105,7 @@ impl Cutter {
         Ok(false)
     }
 
-    /// Cuts a batch of `len` samples, which are there.
+    /// Cuts a batch of `len` samples. [`Self::has`] must have returned true.
     pub(super) fn cut(&mut self, len: usize) -> Result<Cutting, Error> {
         self.past.retain(|lease| lease.strong_count() > 0);
         let may_view = self.held.as_ref().is_some_and(|(segment, _)| segment.can_be_kept)
@@ -114,7 +114,8 @@ impl Cutter {
         if may_view { Ok(self.view(len)) } else { self.copy_rest(len) }
     }
 
-    /// The next samples of the segment: its slots, what it begins, and what is bad in it, counted from slot `first` of the batch.
+    /// The next samples of the segment: its first slot, the round that they start, and substitutes among them, counted from slot
+    /// `first` of the batch.
     fn next(&self, samples: usize, first: usize) -> (usize, Option<SegmentRound>, Vec<BadSlot>) {
         let (segment, used) = self.held.as_ref().expect("samples are taken where there are some");
         let slot = (used - segment.skipped) as usize;
@@ -135,7 +136,7 @@ impl Cutter {
         }
     }
 
-    /// Where the slots of a field lie in the segment.
+    /// The memory of a field's slots in the segment.
     fn span(&self, name: &str, first_slot: usize, slots: usize) -> Span {
         let (segment, _) = self.held.as_ref().expect("samples are taken where there are some");
         let layout = self.production.layout();
@@ -153,7 +154,7 @@ impl Cutter {
         Cutting { fields, begun: begins.into_iter().collect(), bad }
     }
 
-    /// Copies the next samples of the segment behind what was copied of the batch.
+    /// Appends the next samples of the segment to the copied batch.
     fn copy(&mut self, samples: usize) -> Result<(), Error> {
         let mut copied = match self.begun.take() {
             Some(copied) => copied,

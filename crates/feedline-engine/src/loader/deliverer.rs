@@ -1,4 +1,4 @@
-//! Where the batches of a stream come from: a run of this process, a node on this machine, or segments that other jobs get too.
+//! The origin of a stream's batches: a run of this process, a node on this machine, or shared segments.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -12,45 +12,45 @@ use crate::metrics::{Metrics, QueueSnapshot};
 use crate::run::{Delivery, Run};
 use crate::state::{Cursor, Received};
 
-/// Gives the batches of a plan one after the other, epoch after epoch.
+/// Delivers the batches of a plan one after the other, epoch after epoch.
 pub trait Deliverer: Send + Sync + Debug {
-    /// Waits up to `timeout` until the next batch can be taken; says whether it can.
+    /// Waits up to `timeout` for the next batch. Returns whether it is ready.
     fn wait_within(&self, timeout: Duration) -> Result<bool, Error>;
 
-    /// Takes the next batch, if it can be taken.
+    /// Takes the next batch, if it is ready.
     fn take(&self) -> Result<Option<Delivered>, Error>;
 
-    /// Goes on from a place; what was prepared and not taken is dropped.
+    /// Continues from another place. Prepared batches are dropped.
     fn seek(&self, received: &Received);
 
-    /// What waits to be taken.
+    /// The batches that are ready or in preparation.
     fn queue(&self) -> QueueSnapshot;
 
-    /// Threads of this process at work.
+    /// Number of preparer threads in this process.
     fn workers(&self) -> usize;
 
-    /// Whether it is dropped when a consumer leaves an iteration early, to free its memory and threads, and opened anew for the
-    /// next one.
+    /// Whether it is dropped when a consumer leaves an iteration early, to free memory and threads. The next iteration opens it
+    /// again.
     fn ends_with_iteration(&self) -> bool {
         true
     }
 
-    /// Ends everything within a second.
+    /// Ends all work within a second.
     fn close(&self);
 }
 
-/// A batch that was taken.
+/// A delivered batch.
 #[derive(Debug)]
 pub struct Delivered {
     /// The batch.
     pub batch: Batch,
-    /// What has been received with it.
+    /// The place in the stream after this batch.
     pub after: Received,
-    /// Where the order was decided while the plan ran: what had been received before, and the samples.
+    /// If the order was decided while the plan ran: the cursor before this batch, and its samples.
     pub arrived: Option<(Cursor, Vec<ShareIndex>)>,
 }
 
-/// Opens a deliverer that goes on from a place and counts in the metrics of the stream.
+/// Opens a deliverer that continues from a place and counts in the stream's metrics.
 pub type Open = Box<dyn Fn(&Received, &Arc<Metrics>) -> Result<Arc<dyn Deliverer>, Error> + Send + Sync>;
 
 impl Deliverer for Run {

@@ -1,4 +1,4 @@
-//! Where a job that shares gets its segments: from a node on this machine, or from a carousel of its own.
+//! The origin of a job's segments: a node on this machine, or a carousel in this process.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -13,48 +13,48 @@ use crate::carousel::{BadSlot, Carousel, JobId, Leased, SegmentContent};
 use crate::error::Error;
 use crate::state::{JobProgress, SegmentRound};
 
-/// Gives a job its segments.
+/// Delivers the segments of one job.
 pub trait Feed: Send + Sync + Debug {
-    /// Goes on from where a ride stands; what was given before is not meant any more.
+    /// Continues from another progress. Segments that were announced before are void.
     fn change(&self, job_progress: &JobProgress) -> Result<(), Error>;
 
     /// Waits up to `timeout` for the next segment.
     fn next_within(&self, timeout: Duration) -> Result<Option<Segment>, Error>;
 }
 
-/// Gives a feed that goes on from where a ride stands.
+/// Opens a feed that continues from a job's progress.
 pub type Connect = Box<dyn Fn(&JobProgress) -> Result<Arc<dyn Feed>, Error> + Send + Sync>;
 
-/// A segment that a job may read for as long as it keeps the lease.
+/// A segment that a job may read while it holds the lease.
 #[derive(Clone, Debug)]
 pub struct Segment {
-    /// The epoch of the job that it belongs to.
+    /// The job's epoch that it belongs to.
     pub epoch: Epoch,
-    /// What it is.
+    /// Which segment, in which round.
     pub segment_round: SegmentRound,
-    /// Samples at its beginning that are not there.
+    /// Number of samples that are missing at its start.
     pub skipped: u64,
-    /// Whether batches may be views of it, which keep it for as long as the user does.
+    /// Whether batches may be views of it, which keep it as long as the user keeps them.
     pub can_be_kept: bool,
-    /// Its memory; the first slot is that of the first sample that is there.
+    /// Its memory. The first slot is that of the first sample present.
     pub memory: SegmentMemory,
     /// Slots with substitutes in them.
     pub bad: Arc<[BadSlot]>,
-    /// Ends when the last clone is dropped.
+    /// The lease. It ends when the last clone is dropped.
     pub lease: Arc<dyn Any + Send + Sync>,
 }
 
 /// The memory of a segment.
 #[derive(Clone, Debug)]
 pub enum SegmentMemory {
-    /// Of this process.
+    /// Memory of this process.
     Slab(Arc<Slab>),
-    /// Of a node.
+    /// Memory of a node.
     View(Arc<View>),
 }
 
 impl Segment {
-    /// Bytes of its memory, which keep the lease.
+    /// Bytes of its memory. They keep the lease.
     pub fn span(&self, range: Range<usize>) -> Span {
         let span = match &self.memory {
             SegmentMemory::Slab(slab) => Span::of_slab(slab, range),
@@ -64,7 +64,7 @@ impl Segment {
     }
 }
 
-/// A carousel of this process.
+/// A feed from a carousel of this process.
 #[derive(Debug)]
 pub struct LocalFeed {
     carousel: Arc<Carousel>,
@@ -79,7 +79,7 @@ impl LocalFeed {
 }
 
 struct Lease {
-    /// Not kept: the memory outlives the carousel.
+    /// Weak, because the memory may outlive the carousel.
     carousel: Weak<Carousel>,
     job: JobId,
     number: u64,

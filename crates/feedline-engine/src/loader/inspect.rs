@@ -1,4 +1,4 @@
-//! What a loader says about itself: counters, costs, timelines, order.
+//! Reports of a loader: counters, costs, timelines, order.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ use crate::offload::OffloadReport;
 use crate::run::RunContext;
 
 impl Loader {
-    /// What a storage server does for it, and why, where samples come from one.
+    /// What a storage server does for this loader, and why, if there is one.
     pub fn offload(&self) -> Option<OffloadReport> {
         self.supply.as_ref()?.offload()
     }
 
-    /// All that was done so far, in numbers.
+    /// All counters.
     pub fn snapshot(&self) -> Snapshot {
         let run = self.lock().run.clone();
         let queue = run.as_ref().map(|run| run.queue()).unwrap_or_default();
@@ -32,7 +32,7 @@ impl Loader {
         Snapshot { reservoir, ..Snapshot::new(metrics, workers, queue, budget.snapshot()) }
     }
 
-    /// What each sample of the source, in its order, will take in the epoch that the next iteration would run.
+    /// The predicted cost of each sample in source order, for the epoch of the next iteration.
     pub fn costs(&self) -> Vec<Duration> {
         let (epoch, source) = (self.upcoming_epoch(), self.plan.source());
         let wanted = |ordinal| SampleRequest { id: source.id_at(ordinal), epoch, occurrence: Occurrence(0) };
@@ -41,33 +41,33 @@ impl Loader {
         (0..source.len()).map(Ordinal).map(|ordinal| predict(wanted(ordinal))).collect()
     }
 
-    /// Notes what each sample of an epoch takes.
+    /// Starts to record the cost of each sample of an epoch.
     pub fn watch_costs(&self, epoch: Epoch) {
         self.context.costs.watch(&*self.plan, epoch);
     }
 
-    /// What the samples of that epoch took, in the source's order, as far as they were prepared.
+    /// The recorded costs in source order. `None` for samples that were not prepared.
     pub fn watched_costs(&self) -> Vec<Option<Duration>> {
         self.context.costs.watched(&*self.plan)
     }
 
-    /// Begins to keep the life of up to `most_samples` samples and of their batches; gives when it began.
+    /// Starts to record the timeline of up to `most_samples` samples and their batches. Returns the start time.
     pub fn start_timeline(&self, most_samples: usize) -> Instant {
         self.context.metrics.recorder.start(most_samples)
     }
 
-    /// Ends that, and gives what was kept.
+    /// Stops recording. Returns the timeline.
     pub fn stop_timeline(&self) -> Option<Timeline> {
         self.context.metrics.recorder.stop()
     }
 
-    /// Writes what samples cost to a file, by which a planned order can be made.
+    /// Writes the learned costs to a file that a planned order can use.
     pub fn save_costs(&self, path: &Path) -> std::io::Result<()> {
         CostFile::at(path).write(&self.context.costs, &*self.plan)
     }
 
-    /// What the order of delivery changes; nothing in strict order. In planned order: in `epoch`, by default the one that the next
-    /// iteration would run. In arrival order: in the epoch under way, or else the last one.
+    /// What the order of delivery changes. `None` in strict order. In planned order: for `epoch`, by default that of the next
+    /// iteration. In arrival order: for the current or the last epoch.
     pub fn order_report(&self, epoch: Option<Epoch>) -> Option<OrderReport> {
         match &self.arrivals {
             Some(arrivals) => arrivals.report(epoch, &self.plan),

@@ -1,7 +1,7 @@
-//! Where batches go: epochs, iterations and states of one consumer.
+//! The consumer's side: epochs, iterations and states.
 //!
-//! [`Loader`] is the consumer's side. Its batches come from a [`Deliverer`]: a run of this process, a node on this machine, or a
-//! rider, which cuts them out of segments that other jobs get too.
+//! A [`Loader`] gets its batches from a [`Deliverer`]: a run of this process, a node on this machine, or a rider, which cuts them
+//! out of shared segments.
 
 mod arrival_book;
 mod cutter;

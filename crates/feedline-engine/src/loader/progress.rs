@@ -1,4 +1,4 @@
-//! How far the iterations of a loader have come.
+//! The progress of a loader's iterations.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use super::deliverer::Deliverer;
 use crate::error::Error;
 use crate::state::Received;
 
-/// What a loader keeps under its lock.
+/// The state under a loader's lock.
 #[derive(Debug)]
 pub(super) struct Progress {
     pub run: Option<Arc<dyn Deliverer>>,
-    /// Whether batches are prepared here though there was a node.
+    /// Whether batches are prepared here because the node was lost.
     pub has_lost_node: bool,
-    /// Whether there was a node.
+    /// Whether the stream was attached to a node.
     pub was_attached: bool,
     pub received: Received,
     pub iteration: Iteration,
     pub stage: Stage,
     pub is_closed: bool,
-    /// While it iterates, other loaders of the process leave it its part of the machine.
+    /// While it exists, other loaders of the process leave this one its share of the machine.
     pub iterating: Option<Iterating>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Progress {
 pub struct Iteration(pub(super) u64);
 
 impl Iteration {
-    /// Its number, for callers that cannot hold the type.
+    /// Its number, for callers in other languages.
     pub fn number(self) -> u64 {
         self.0
     }
@@ -46,22 +46,22 @@ impl Iteration {
 pub(super) enum Stage {
     /// No batch of the current epoch has been received in this iteration.
     Fresh,
-    /// Some have.
+    /// Some batches of the epoch have been received.
     Under,
-    /// All have.
+    /// All batches of the epoch have been received.
     Ended,
     /// The next batch could not be delivered.
     Stuck,
 }
 
-/// What a wait gave.
+/// The result of a wait.
 #[derive(Debug)]
 pub enum Next {
     /// A batch.
     Batch(Box<Batch>),
     /// The epoch has ended.
     End,
-    /// Nothing yet: ask again.
+    /// Nothing yet. Call again.
     NotYet,
 }
 
@@ -78,7 +78,7 @@ impl Progress {
         Epoch(self.received.epoch().0 + u64::from(self.stage == Stage::Under))
     }
 
-    /// Goes to the beginning of an epoch.
+    /// Continues at the start of an epoch.
     pub(super) fn jump(&mut self, epoch: Epoch) {
         let mut received = self.received.clone();
         received.jump(epoch);

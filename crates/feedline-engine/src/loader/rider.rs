@@ -1,8 +1,8 @@
-//! Batches of a job that shares its samples with others.
+//! Delivers the batches of a job that shares its samples with other jobs.
 //!
-//! In: segments from a feed. Out: the job's own batches, cut out of them in the order in which they come.
+//! In: segments from a feed. Out: the job's own batches, in the order in which segments arrive.
 //!
-//! Always true: in an epoch each sample comes once (law 2). A batch that could not be delivered stays the next one.
+//! Always true: in an epoch each sample comes once (law 2). A batch that failed stays the next one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ pub(super) struct Rider {
     metrics: Arc<Metrics>,
     feed: Arc<dyn Feed>,
     progress: Mutex<RiderState>,
-    /// Held while somebody waits for a segment, and while the place in the stream changes.
+    /// Held while a consumer waits for a segment, and while the place in the stream changes.
     turn: Mutex<()>,
 }
 
@@ -35,14 +35,14 @@ pub(super) struct Rider {
 struct RiderState {
     job_progress: SharedJobProgress,
     cutter: Cutter,
-    /// How long the consumer has waited for the next batch.
+    /// Time that the consumer has waited for the next batch.
     waited: Duration,
     stuck: Option<Stuck>,
     is_closed: bool,
 }
 
 impl Rider {
-    /// Goes on from a place; `production` is the plan that segments are made by.
+    /// Continues from a job's progress. `production` is the plan of the segments.
     pub(super) fn new(
         plan: &Arc<Plan>,
         production: &Arc<Plan>,
@@ -61,7 +61,7 @@ impl Rider {
         Self { plan, metrics, feed, progress: Mutex::new(progress), turn: Mutex::default() }
     }
 
-    /// Samples of the next batch; none at the end of the epoch.
+    /// Number of samples in the next batch. 0 at the end of the epoch.
     fn batch_len(&self, job_progress: &JobProgress) -> usize {
         let batch_size = self.plan.settings().batch_size as u64;
         let left = self.plan.segments().samples() - job_progress.received;
@@ -69,7 +69,7 @@ impl Rider {
         if self.plan.settings().drop_last && len < batch_size { 0 } else { len as usize }
     }
 
-    /// An error if the next batch cannot be had any more.
+    /// Fails if there can be no next batch.
     fn check(&self, progress: &RiderState) -> Result<(), Error> {
         match &progress.stuck {
             _ if progress.is_closed => Err(Error::Closed),
@@ -108,7 +108,7 @@ impl Deliverer for Rider {
             progress.waited += began.elapsed();
             let Some(segment) = next? else { return Ok(false) };
             let job_progress = progress.job_progress.lock();
-            // What is left of an epoch that was ended early is given back.
+            // A segment of an epoch that ended early is given back.
             if segment.epoch == job_progress.epoch {
                 let under_way = job_progress.under_way(self.plan.segments());
                 let received = under_way
@@ -146,7 +146,7 @@ impl Deliverer for Rider {
         if self.batch_len(&job_progress) == 0 {
             let next = Epoch(job_progress.epoch.0 + 1);
             job_progress.jump(next);
-            // What fills no batch is dropped.
+            // Samples that fill no batch are dropped.
             progress.cutter.clear();
         }
         drop(job_progress);
@@ -162,7 +162,7 @@ impl Deliverer for Rider {
         let mut progress = self.progress.lock();
         (progress.job_progress, progress.stuck) = (received.job_progress().clone(), None);
         progress.cutter.clear();
-        // A node that is gone is found out by the next wait.
+        // The next wait notices a node that is gone.
         self.feed.change(&progress.job_progress.lock()).unwrap_or_default();
     }
 
@@ -175,7 +175,7 @@ impl Deliverer for Rider {
         0
     }
 
-    /// It stays where it is: other jobs count on its pace, and it holds one segment at most.
+    /// It stays open: other jobs rely on its pace, and it holds at most one segment.
     fn ends_with_iteration(&self) -> bool {
         false
     }

@@ -1,11 +1,11 @@
 //! One stream of batches for one consumer: epochs, iterations, states.
 //!
-//! In: a plan. Out: batches of one epoch per iteration. The run behind it starts with the first batch asked for and goes on
-//! over the end of epochs, so there is no pause between them. The batches may come from a node instead; if that is lost, the
-//! stream goes on from what was received, with a run of its own, or ends with an error, as asked.
+//! In: a plan. Out: the batches of one epoch per iteration. The run starts with the first request and continues across epochs, so
+//! there is no pause between them. The batches may come from a node instead. If the node is lost, the stream continues with a run
+//! of its own or ends with an error, as configured.
 //!
-//! Always true: to iterate again, also after a break, is the next epoch; after an error it goes on before what could not be
-//! delivered; the state says what the consumer has received.
+//! Always true: iterating again, also after a `break`, runs the next epoch. After an error the stream continues before the batch
+//! that failed. The state describes what the consumer has received.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,27 +29,27 @@ use crate::supply::{Supply, supply_for};
 /// A stream of batches.
 pub struct Loader {
     pub(super) plan: Arc<Plan>,
-    /// What a run of this process prepares from; none if samples come from segments that are shared.
+    /// The supply of a run in this process. `None` if the samples come from shared segments.
     pub(super) supply: Option<Arc<dyn Supply>>,
     pub(super) context: RunContext,
     pub(super) machine: Machine,
     node: Option<Node>,
-    /// Prepares batches in this process.
+    /// Opens a run in this process.
     own: Option<Open>,
-    /// The order in which batches were delivered, where it is decided while the plan runs.
+    /// The order of delivery, if it is decided while the plan runs.
     pub(super) arrivals: Option<ArrivalBook>,
     progress: Mutex<Progress>,
-    /// Held while a run starts, or a node is reached: by one at a time, and nobody who only looks has to wait for it.
+    /// Held while a run starts or a node is contacted. It is not the state's lock, so readers of the state do not wait.
     starting: Mutex<()>,
-    /// Held while a consumer waits and while the place in the stream changes: a batch is taken from the run and booked as
-    /// received in one turn, so none is lost between the two.
+    /// Held while a consumer waits and while the place in the stream changes. A batch is taken from the run and recorded as
+    /// received under one lock, so none is lost in between.
     turn: Mutex<()>,
 }
 
 /// A node that prepares the batches of a stream.
 struct Node {
     open: Open,
-    /// Whether the stream goes on without it.
+    /// Whether the stream continues without it.
     continues: bool,
 }
 
@@ -66,8 +66,8 @@ impl Loader {
         Self::with_supply(plan, supply, machine)
     }
 
-    /// A stream of `plan` whose batches come from the node that `open` reaches when the first is asked for. If it is lost, the
-    /// stream `continues` with a run of its own, or ends.
+    /// A stream of `plan` with batches from the node that `open` contacts at the first request. If the node is lost, the stream
+    /// `continues` with a run of its own, or ends.
     pub fn from_node(plan: Arc<Plan>, machine: &Machine, open: Open, continues: bool) -> Self {
         let mut loader = Self::new(plan, machine);
         loader.node = Some(Node { open, continues });
@@ -87,8 +87,8 @@ impl Loader {
         loader
     }
 
-    /// A stream of `plan`'s samples from the segments that `connect` gives when the first is asked for; other jobs get them too.
-    /// `fallback` gives other ones if those are lost.
+    /// A stream of `plan`'s samples from the shared segments that `connect` opens at the first request. `fallback` opens others if
+    /// those are lost.
     pub fn shared(plan: &Arc<Plan>, connect: Connect, fallback: Option<Connect>) -> Result<Self, Error> {
         let production = plan.production().map_err(|error| Error::Unproducible(Box::new(error)))?;
         let production = Arc::new(production);
@@ -132,17 +132,17 @@ impl Loader {
         }
     }
 
-    /// Whether it gets its samples from segments that other jobs get too, and prepares none itself.
+    /// Whether the samples come from shared segments. Then this loader prepares none itself.
     pub fn is_shared(&self) -> bool {
         self.supply.is_none()
     }
 
-    /// The plan.
+    /// The plan of this stream.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
 
-    /// Begins an iteration: the epoch of a loaded state or of `set_epoch`, else the one after the last. Starts nothing.
+    /// Begins an iteration over the epoch of a loaded state or of `set_epoch`, otherwise over the next one. Starts nothing yet.
     pub fn begin(&self) -> Result<Iteration, Error> {
         let _turn = self.turn.lock();
         let mut progress = self.lock();
@@ -153,7 +153,7 @@ impl Loader {
             let next = Epoch(progress.received.epoch().0 + 1);
             progress.jump(next);
         }
-        // What could not be delivered is tried once more, by new threads.
+        // New threads try the failed batch once more.
         let failed = if progress.stage == Stage::Stuck { progress.run.take() } else { None };
         progress.stage = Stage::Fresh;
         progress.iteration.0 += 1;
@@ -168,12 +168,13 @@ impl Loader {
         if self.wait_within(iteration, timeout)? { self.take(iteration) } else { Ok(Next::NotYet) }
     }
 
-    /// Waits up to `timeout` until [`Loader::take`] has an answer; says whether it has. What is not taken is not received.
+    /// Waits up to `timeout` until [`Loader::take`] has an answer. Returns whether it has. A batch counts as received only when it
+    /// is taken.
     pub fn wait_within(&self, iteration: Iteration, timeout: Duration) -> Result<bool, Error> {
-        // Nothing is taken here, so nobody else has to wait for this wait: `take` looks again.
+        // Nothing is taken here, so no other consumer has to wait. `take` checks again.
         let Some(run) = self.run_of(iteration)? else { return Ok(true) };
         match run.wait_within(timeout) {
-            // The run was dropped for a newer one; what that means is said by the next look.
+            // Another consumer replaced the run. The next check reports what that means.
             Err(Error::Closed) => self.run_of(iteration).map(|_| false),
             Err(error) => self.book_stuck(iteration, error).map(|()| false),
             ready => ready,
@@ -192,7 +193,7 @@ impl Loader {
         if let Some((arrivals, (before, indices))) = self.arrivals.as_ref().zip(delivery.arrived.as_ref())
             && let Err(error) = arrivals.book(before, indices, &self.plan, &self.context.costs)
         {
-            // The batch counts as not delivered, so the next run prepares it again.
+            // The batch was not delivered, so the next run prepares it again.
             let failed = self.lock().run.take();
             drop(failed);
             return self.book_stuck(iteration, error).map(|()| Next::NotYet);
@@ -211,17 +212,17 @@ impl Loader {
         Ok(Next::Batch(Box::new(delivery.batch)))
     }
 
-    /// An error if an iteration gets no more batches: the loader was closed, or a newer iteration began.
+    /// Fails if an iteration gets no more batches: the loader was closed, or a newer iteration began.
     pub fn check(&self, iteration: Iteration) -> Result<(), Error> {
         self.lock().check(iteration)
     }
 
-    /// The epoch that the next iteration would run.
+    /// The epoch of the next iteration.
     pub fn upcoming_epoch(&self) -> Epoch {
         self.lock().upcoming_epoch()
     }
 
-    /// Makes `epoch` the next to run; changes nothing if it is that anyway, else drops prepared work.
+    /// Makes `epoch` the next one. Drops prepared work if that changes anything.
     pub fn set_epoch(&self, epoch: Epoch) -> Result<(), Error> {
         let _turn = self.turn.lock();
         let mut progress = self.lock();
@@ -235,13 +236,13 @@ impl Loader {
         Ok(())
     }
 
-    /// What the consumer has received.
+    /// What the consumer has received, as plain data.
     pub fn state(&self) -> SavedState {
         let received = self.lock().received.clone();
         received.to_state(&self.plan)
     }
 
-    /// Goes on from a state, in the epoch it was taken in.
+    /// Continues from a state, in its epoch.
     pub fn load_state(&self, state: &SavedState) -> Result<(), Error> {
         let received = self.lock().received.clone();
         let loaded = received.loaded(state, &self.plan)?;
@@ -252,7 +253,7 @@ impl Loader {
         Ok(())
     }
 
-    /// Ends an iteration early: its prepared work, memory and threads are freed. The next one starts anew.
+    /// Ends an iteration early. Frees its prepared work, memory and threads.
     pub fn abandon(&self, iteration: Iteration) {
         let _turn = self.turn.lock();
         let run = {
@@ -280,11 +281,11 @@ impl Loader {
         keep_costs(&self.plan, &self.context.costs, &self.machine);
     }
 
-    /// Notes that the next batch could not be delivered; no error if a run of this process will try it again.
+    /// Records that the next batch could not be delivered. Returns no error if a run of this process will try it again.
     fn book_stuck(&self, iteration: Iteration, error: Error) -> Result<(), Error> {
         let mut progress = self.lock();
         if let Some(node) = self.node.as_ref().filter(|_| !progress.has_lost_node) {
-            // What a node cannot produce cannot be produced here either, and then the error says all about it.
+            // A sample that a node cannot prepare cannot be prepared here either. The error says why.
             let goes_on = match error {
                 Error::Node { .. } => node.continues,
                 Error::Production { .. } => true,
@@ -305,7 +306,7 @@ impl Loader {
         Err(error)
     }
 
-    /// The run that feeds an iteration, started if need be; none if the iteration has ended.
+    /// The run of an iteration, started if necessary. `None` if the iteration has ended.
     fn run_of(&self, iteration: Iteration) -> Result<Option<Arc<dyn Deliverer>>, Error> {
         let _starting = self.starting.lock();
         let mut progress = self.lock();
@@ -330,10 +331,10 @@ impl Loader {
                 drop(progress);
                 let opened = (node.open)(&received, &self.context.metrics);
                 progress = self.lock();
-                // Somebody may have gone elsewhere meanwhile.
+                // Another consumer may have jumped meanwhile.
                 progress.check(iteration)?;
                 match opened {
-                    // One that was there before is lost, whatever it says now.
+                    // A node that answered before is lost, whatever its error says now.
                     Err(error @ (Error::Node { .. } | Error::Attach { .. }))
                         if node.continues && (progress.was_attached || matches!(error, Error::Node { .. })) =>
                     {
@@ -353,7 +354,7 @@ impl Loader {
         Ok(Some(run))
     }
 
-    /// A deliverer of this process.
+    /// Opens a deliverer in this process.
     fn start(&self, progress: &Progress) -> Result<Arc<dyn Deliverer>, Error> {
         let own = self.own.as_ref().expect("a stream without a node prepares its batches itself");
         own(&progress.received, &self.context.metrics)

@@ -1,12 +1,13 @@
-//! The cores that several runs of one process share.
+//! Shares the cores of a process between its runs.
 //!
-//! In: threads that want to prepare something, each with the time at which its run is due. Out: leave to do so, by least slack:
-//! whose consumers will be the first to wait goes first. Where several wait already, the run that had least of the cores goes
-//! first, so that each gets as much. A run whose threads mostly wait for storage takes only the part of a
-//! core that they compute. It orders who begins; nobody is interrupted, and nobody waits longer than [`PATIENCE`], so a run
-//! that is never the first still moves, and a thread that holds a core while it waits for memory holds up nobody for long.
+//! In: threads that want to prepare a task, each with the deadline of its run. Out: permits, by least slack: the run whose consumer
+//! will wait first goes first. If several consumers wait already, the run that has used the cores least goes first, so that all get
+//! an equal share. A run whose threads mostly wait for storage takes only the fraction of a core that they compute.
 //!
-//! Always true: with one run nobody waits while there is a core.
+//! The permits decide who starts; no thread is interrupted. No thread waits longer than [`PATIENCE`]. So a run that is never first
+//! still moves, and a thread that holds a core while it waits for memory delays others only briefly.
+//!
+//! Always true: with a single run no thread waits while there is a free core.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,14 +16,14 @@ use std::time::{Duration, Instant};
 
 use super::sync::{AtomicBool, Deadline, Mutex, Ordering, Thread, current};
 
-/// How long a thread waits for a core at most.
+/// Upper limit of the wait for a core.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// Cores are counted in thousandths.
 const CORE: u32 = 1000;
-/// A thread that hardly computes still counts as this much.
+/// Weight of a thread that hardly computes.
 const LEAST: u32 = CORE / 20;
 
-/// Cores that runs share.
+/// The cores that runs share.
 #[derive(Debug)]
 pub struct Cores {
     limit: u32,
@@ -35,18 +36,19 @@ struct CoresState {
     busy: u32,
     waiting: BTreeMap<Turn, Arc<Waiter>>,
     came: u64,
-    /// What the last one who went had had of the cores: who comes anew, or was away, has no claim to what was before.
+    /// What the last admitted run had used of the cores. A run that is new, or was idle, starts from here, so that it cannot claim
+    /// the past.
     level: u64,
 }
 
-/// Who goes first: runs that are overdue by what they had of the cores, others by when they are due; then who came first.
+/// The order of admission: overdue runs by what they have used, the others by deadline, then by arrival.
 type Turn = (Urgency, u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Urgency {
-    /// With the microseconds that it had.
+    /// Microseconds of cores that the run has used.
     Overdue(u64),
-    /// With when it is due.
+    /// The deadline of the run.
     Due(u64),
 }
 
@@ -57,18 +59,18 @@ struct Waiter {
     may_go: AtomicBool,
 }
 
-/// A run's place at the cores.
+/// The claim of a run on the cores.
 #[derive(Debug)]
 pub struct CoreClaim {
     cores: Arc<Cores>,
-    /// When its consumer will wait if nothing is finished before, in microseconds since the cores were there.
+    /// When its consumer will wait if nothing is finished before. In microseconds since the cores were created.
     due: AtomicU64,
     weight: AtomicU32,
-    /// Microseconds of cores that it had, counted on from those of others when it comes.
+    /// Microseconds of cores that it has used. Starts at the level of the others.
     had: AtomicU64,
 }
 
-/// Leave to prepare something, until it is dropped.
+/// Permission to prepare a task. Ends when dropped.
 #[derive(Debug)]
 pub struct Permit<'a> {
     claim: &'a CoreClaim,
@@ -83,7 +85,7 @@ impl Cores {
         Arc::new(Self { limit, began: Instant::now(), state: Mutex::default() })
     }
 
-    /// A place for a run, which is due at once.
+    /// A claim for a run. It is due at once.
     pub fn claim(self: &Arc<Self>) -> CoreClaim {
         CoreClaim {
             cores: Arc::clone(self),
@@ -117,19 +119,19 @@ fn state_has_room(limit: u32, busy: u32, weight: u32) -> bool {
 }
 
 impl CoreClaim {
-    /// Says when the run's consumer will wait if nothing is finished before.
+    /// Sets when the run's consumer will wait if nothing is finished before.
     pub fn set_due(&self, due: Instant) {
         let micros = due.saturating_duration_since(self.cores.began).as_micros();
         self.due.store(u64::try_from(micros).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Says which part of their time the run's threads compute.
+    /// Sets the fraction of time in which the run's threads compute.
     pub(crate) fn set_computing(&self, part: f64) {
         let weight = (part * f64::from(CORE)) as u32;
         self.weight.store(weight.clamp(LEAST, CORE), Ordering::Relaxed);
     }
 
-    /// Waits for a core while others are more urgent.
+    /// Waits for a core while other runs are more urgent.
     pub fn enter(&self) -> Permit<'_> {
         let (cores, weight) = (&*self.cores, self.weight.load(Ordering::Relaxed));
         let mut state = cores.state.lock();
@@ -150,7 +152,7 @@ impl CoreClaim {
                 continue;
             }
             let mut state = cores.state.lock();
-            // It may have got leave just now.
+            // The permit may have been granted just now.
             if state.waiting.remove(&place).is_some() {
                 state.busy += weight;
             }
@@ -159,7 +161,7 @@ impl CoreClaim {
         Permit { claim: self, weight, since: Instant::now() }
     }
 
-    /// How urgent it is now, where the last one who went had had `level` of the cores.
+    /// Its urgency, where `level` is what the last admitted run had used.
     fn urgency(&self, level: u64) -> Urgency {
         let (due, now) = (self.due.load(Ordering::Relaxed), self.cores.began.elapsed().as_micros());
         if u128::from(due) > now {
@@ -168,7 +170,7 @@ impl CoreClaim {
         Urgency::Overdue(self.had_from(level))
     }
 
-    /// What it had of the cores, at least `level`.
+    /// What it has used of the cores, but at least `level`.
     fn had_from(&self, level: u64) -> u64 {
         self.had.fetch_max(level, Ordering::Relaxed).max(level)
     }
@@ -202,7 +204,7 @@ mod tests {
         claim
     }
 
-    /// Who goes in which order when the only core becomes free, all having asked within the time that they wait.
+    /// The order of admission when the only core becomes free. `None` if the threads did not all arrive in time.
     fn order(dues: &[u64]) -> Option<Vec<u64>> {
         let cores = Cores::new(1);
         let first = cores.claim();
@@ -230,7 +232,7 @@ mod tests {
 
     #[test]
     fn whose_consumer_waits_first_goes_first() {
-        // A machine that is too busy to bring all of them together in time says nothing about the order.
+        // On a busy machine the threads may not all arrive in time. Then there is nothing to check.
         let hours = [5, 3, 7, 1].map(|hours| hours * 3_600_000_000);
         let found = (0..50).find_map(|_| order(&hours));
         assert_eq!(found, Some([1, 3, 5, 7].map(|hours| hours * 3_600_000_000).to_vec()));

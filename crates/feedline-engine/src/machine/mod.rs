@@ -1,4 +1,4 @@
-//! What a machine gives to a stream: memory, cores, and a folder for what lasts.
+//! What a machine provides to a stream: memory, cores, and a cache folder.
 
 mod cores;
 mod sync;
@@ -12,19 +12,19 @@ pub use cores::{CoreClaim, Cores, Permit};
 
 use crate::cache::Memories;
 
-/// What the machine gives to a stream.
+/// The resources of a machine.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
-    /// Its memory, for the default budget.
+    /// Its memory, which decides the default budget.
     pub memory_bytes: Option<u64>,
-    /// Where to keep what later runs can use. Nothing is kept without it.
+    /// Where data for later runs is kept. Without it nothing is kept.
     pub cache_folder: Option<CacheFolder>,
-    /// Whether what samples cost is not kept: they are prepared to find something out.
+    /// Whether this is a trial. The costs of a trial are not saved.
     pub is_trial: bool,
-    /// Cores that several runs share by least slack; without it a run takes no notice of others.
+    /// Cores that runs share by least slack. Without it a run ignores other runs.
     pub cores: Option<Arc<Cores>>,
-    /// The part of the machine that this process and each of its loaders may take unasked.
+    /// The share of the machine that this process, and each of its loaders, may use by default.
     pub share: Arc<MachineShare>,
-    /// Samples in memory that several runs have in common; without it each run has what it keeps for itself.
+    /// Samples in memory that several runs share. Without it each run caches for itself.
     pub memories: Option<Arc<Memories>>,
 }

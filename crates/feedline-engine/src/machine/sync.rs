@@ -1,4 +1,4 @@
-//! The primitives that cores are shared with; `loom/` puts others in their place.
+//! The synchronisation primitives of `cores.rs`; `loom/` replaces them.
 
 use std::time::{Duration, Instant};
 
@@ -7,17 +7,16 @@ pub(super) use std::thread::{Thread, current};
 
 pub(super) use parking_lot::Mutex;
 
-/// Until when a thread waits.
+/// The end of a wait.
 #[derive(Debug)]
 pub(super) struct Deadline(Instant);
 
 impl Deadline {
-    /// After `time`.
     pub(super) fn after(time: Duration) -> Self {
         Self(Instant::now() + time)
     }
 
-    /// Waits until it is woken, the time is over or the system says so; `false` if it was over before.
+    /// Blocks until woken, until the deadline, or spuriously. Returns false if the deadline had already passed.
     pub(super) fn park(&self) -> bool {
         let left = self.0.saturating_duration_since(Instant::now());
         if !left.is_zero() {

@@ -1,9 +1,9 @@
 //! Arrival order: what is ready first comes first, within bounds.
 //!
-//! In: samples as they are prepared, in memory of their own. Out: the next free slot of the epoch for each. One that would
-//! come too early waits, so that none comes more than `max_displacement` turns later or earlier than in the sampler's order.
+//! In: prepared samples, each in memory of its own. Out: the next free slot of the epoch for each. A sample that is far too early
+//! waits, so no sample moves by more than `max_displacement` turns from its place in the sampler's order.
 //!
-//! Always true: turns are given in order, each once; a sample that is overdue gets the next one, so nothing waits for ever.
+//! Always true: turns are given in order, each once. An overdue sample gets the next turn, so no sample waits for ever.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,27 +27,28 @@ pub(super) struct ArrivalOrder {
     batches: BTreeMap<BatchSerial, ArrivingBatch>,
 }
 
-/// An epoch of which samples are asked for.
+/// An epoch with requested samples.
 #[derive(Debug)]
 struct ArrivingEpoch {
-    /// The batch with the first turn of the epoch, whether it was opened or not. It may lie before the first batch of the run.
+    /// The batch that holds the first turn of the epoch. It may lie before the first batch of this run, if the run resumed in
+    /// mid-epoch.
     first_batch: BatchSerial,
     /// The next turn to give.
     turn: Turn,
-    /// The slots that samples without a turn were asked for with, by the samples' share indices.
+    /// Requested samples without a turn: share index to the slot of the request.
     expected: BTreeMap<ShareIndex, SlotRef>,
-    /// Samples that came too early.
+    /// Prepared samples that are too early to be placed.
     held: BTreeMap<ShareIndex, Box<TaskReport>>,
-    /// What the consumer has received.
+    /// Samples of the epoch that the consumer has not received.
     missing: Missing,
 }
 
 /// The samples of a batch.
 #[derive(Debug)]
 struct ArrivingBatch {
-    /// Writers of the slots that are free, the last slot first.
+    /// Writers of the free slots. The last slot comes first, so `pop` gives the first free slot.
     free: Vec<SlotWriter>,
-    /// The samples in the other slots, slot by slot.
+    /// Share indices of the samples in the filled slots, in slot order.
     indices: Vec<ShareIndex>,
 }
 
@@ -93,7 +94,7 @@ impl Placement for ArrivalOrder {
 
     fn finish(&mut self, task: &Task, report: Box<TaskReport>) -> Vec<Placed> {
         if !self.expects(task, task.batch) {
-            // It is left from before a jump.
+            // The task was requested before a jump.
             return Vec::new();
         }
         let epoch = self.epochs.get_mut(&task.epoch_path.epoch).expect("an expected task has its epoch");
@@ -149,7 +150,7 @@ impl Placement for ArrivalOrder {
 }
 
 impl ArrivingEpoch {
-    /// Takes the sample that may have the next turn, with its share index and the slot that it was asked for with.
+    /// Takes the prepared sample that may have the next turn. Returns its share index and the slot of its request.
     fn next(&mut self, max_displacement: u64) -> Option<(ShareIndex, SlotRef, Box<TaskReport>)> {
         let (&oldest, _) = self.expected.first_key_value()?;
         let (&index, _) = self.held.first_key_value()?;
@@ -189,7 +190,7 @@ mod tests {
         ) {
             let (mut epoch, budget) = (arriving(0..80), Budget::new(0));
             let mut given = Vec::new();
-            // Threads take samples in order and finish them in any.
+            // Threads take samples in order and finish in any order.
             let mut running: Vec<u64> = Vec::new();
             let mut upcoming = 0..80;
             let mut pick = order.iter().copied().cycle();

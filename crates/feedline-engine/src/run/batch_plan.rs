@@ -1,7 +1,7 @@
 //! Which batches a run prepares.
 //!
-//! In: the number of a batch among those of the run. Out: what is in it. A stream goes on from batch to batch, over the end of
-//! epochs; a run on demand prepares what it is asked for.
+//! In: the serial number of a batch. Out: its samples. A stream continues from batch to batch across epochs. An on-demand run
+//! prepares only the position ranges that were requested.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,25 +14,25 @@ use crate::slot_ref::BatchSerial;
 use crate::state::Cursor;
 use crate::supply::Task;
 
-/// Positions of an epoch that follow each other, asked for as one batch.
+/// Consecutive positions of an epoch, requested as one batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PositionRange {
-    /// The epoch; of segments, the round.
+    /// The epoch. For segments of a carousel, the round.
     pub epoch: Epoch,
-    /// The positions, at most as many as a batch has.
+    /// The positions. Never more than the batch size.
     pub positions: Range<u64>,
 }
 
 /// The batches of a run.
 #[derive(Debug)]
 pub(super) enum BatchPlan {
-    /// The next one of the stream.
+    /// Every batch of the stream, one after the other.
     Stream,
-    /// Those that were asked for, by serial number.
+    /// Requested ranges by serial number.
     Asked(BTreeMap<BatchSerial, PositionRange>),
 }
 
-/// A batch that is not open yet.
+/// The next batch to open.
 #[derive(Clone, Debug)]
 pub(super) struct Upcoming {
     pub serial: BatchSerial,
@@ -40,7 +40,7 @@ pub(super) struct Upcoming {
 }
 
 impl BatchPlan {
-    /// A batch with its cursor at its beginning, and how many samples it has; none if nobody has asked for it.
+    /// Returns the cursor at the start of a batch and its number of samples, or `None` if nobody requested it.
     pub(super) fn look_up(&self, upcoming: &Upcoming, plan: &Plan) -> Option<(Upcoming, usize)> {
         let serial = upcoming.serial;
         match self {
@@ -57,7 +57,7 @@ impl BatchPlan {
         }
     }
 
-    /// Takes a stretch as batch number `serial`.
+    /// Adds a range as batch number `serial`.
     pub(super) fn ask(&mut self, serial: BatchSerial, stretch: PositionRange) {
         match self {
             Self::Stream => unreachable!("a stream knows what comes next"),
@@ -67,7 +67,7 @@ impl BatchPlan {
         }
     }
 
-    /// Forgets what was asked for before batch number `serial`.
+    /// Drops the requests before batch number `serial`.
     pub(super) fn forget_before(&mut self, serial: BatchSerial) {
         if let Self::Asked(asked) = self {
             *asked = asked.split_off(&serial);
@@ -76,7 +76,7 @@ impl BatchPlan {
 }
 
 impl Upcoming {
-    /// A task for some of its slots, which has no writer yet.
+    /// Returns a task for some slots of the batch. The task has no writer yet.
     pub(super) fn task(&self, plan: &Plan, slots: Range<usize>) -> Task {
         Task {
             batch: self.serial,
@@ -91,7 +91,7 @@ impl Upcoming {
         }
     }
 
-    /// Goes to the next batch; gives this one and how many samples it has.
+    /// Advances to the next batch. Returns the current one and its number of samples.
     pub(super) fn step(&mut self, batch_plan: &BatchPlan, plan: &Plan) -> Option<(Self, usize)> {
         let (this, len) = batch_plan.look_up(self, plan)?;
         let cursor = Cursor { batches: this.cursor.batches + 1, ..this.cursor.clone() };

@@ -1,7 +1,7 @@
-//! What one preparer thread books while it prepares a sample: times, processor time, bytes, costs, marks.
+//! Measurements of one preparer thread: times, processor time, bytes, costs and timeline marks.
 //!
-//! In: the beginning and the end of each stage of a sample. Out: a [`CostRecord`] for the table of costs, a [`Tally`] for the counters,
-//! [`Marks`] for a timeline. Nothing here decides what is prepared.
+//! In: start and end of each stage of a sample. Out: a [`CostRecord`] for the cost table, a [`Tally`] for the counters, [`Marks`]
+//! for a timeline. Nothing here decides what is prepared.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,27 +17,28 @@ use feedline_order::{SampleId, SampleRequest};
 use crate::metrics::{Marks, Metrics, OpMeasurement, Preparation, Tally, counts};
 use crate::supply::{Keeping, Supply};
 
-/// A look at the processor's clock takes 0.2 us: it is for samples behind one that took this long, and for the first of 16 others.
+/// Reading the thread's CPU clock takes 0.2 us. It is read for the sample after one that took this long, and for every 16th other
+/// sample.
 const LONG: Duration = Duration::from_micros(500);
 const LOOK_EVERY: u64 = 16;
 
-/// The books of one thread.
+/// The measurements of one thread.
 #[derive(Debug)]
 pub(super) struct Bookkeeping {
     metrics: Arc<Metrics>,
-    /// What the sample at work took so far.
+    /// Stage times of the current sample.
     record: CostRecord,
-    /// What was done and is not told yet, and when, where that is asked for.
+    /// Counts that the shared counters do not contain yet, and marks if a timeline is being recorded.
     tally: Tally,
     marks: Marks,
-    /// Samples that were tried.
+    /// Number of attempts so far.
     tried: u64,
-    /// The op at work, for failures that do not come back as errors.
+    /// The op that is running. Needed to blame a panic, which does not come back as an error.
     op: Option<usize>,
-    /// Whether processor time and bytes of this sample are looked at, and whether its times are marked.
+    /// Whether CPU time and bytes of this sample are measured, and whether its times are marked.
     is_looked_at: bool,
     is_recorded: bool,
-    /// When the stage at work began.
+    /// Start of the current stage.
     began: Instant,
     cpu_began: Option<Duration>,
     ops_time: Duration,
@@ -60,17 +61,17 @@ impl Bookkeeping {
         }
     }
 
-    /// The op at work.
+    /// The op that is running.
     pub(super) fn op(&self) -> Option<usize> {
         self.op
     }
 
-    /// What the sample took.
+    /// Stage times of the current sample.
     pub(super) fn record(&self) -> &CostRecord {
         &self.record
     }
 
-    /// Another try to prepare a sample begins.
+    /// Starts a new attempt to prepare a sample.
     pub(super) fn begin_sample(&mut self) {
         self.op = None;
         if self.tally.is_due() {
@@ -81,12 +82,12 @@ impl Bookkeeping {
         self.record.clear();
     }
 
-    /// Its loading begins.
+    /// Starts the loading stage.
     pub(super) fn begin_loading(&mut self) {
         self.began = Instant::now();
     }
 
-    /// It is loaded, with the ops before `cut` done already; gives how long that took.
+    /// Ends the loading stage of a sample that comes with the ops before `cut` applied. Returns how long loading took.
     pub(super) fn loaded(
         &mut self,
         work_hint: WorkHint,
@@ -117,7 +118,7 @@ impl Bookkeeping {
         taken
     }
 
-    /// An op has changed the sample.
+    /// Ends the stage of one op.
     fn op_done(&mut self, op: usize, chain: &OpChain, request: SampleRequest, sample: &Sample<'_>) {
         let now = Instant::now();
         let taken = now - self.began;
@@ -139,12 +140,12 @@ impl Bookkeeping {
         (self.began, self.cpu_began) = (now, cpu_now);
     }
 
-    /// The time of the ops so far.
+    /// Time spent in ops so far.
     pub(super) fn ops_time(&self) -> Duration {
         self.ops_time
     }
 
-    /// The sample is in its slot.
+    /// Ends a sample whose slot is filled.
     pub(super) fn end_sample(&mut self, preparation: Preparation, id: SampleId) {
         if self.is_recorded {
             self.marks.mark(Instant::now());
@@ -152,7 +153,7 @@ impl Bookkeeping {
         }
     }
 
-    /// Tells what was done since the last time.
+    /// Adds the counts since the last call to the shared counters.
     pub(super) fn tell(&mut self) {
         if counts() {
             self.tally.tell(&self.metrics);
@@ -161,7 +162,7 @@ impl Bookkeeping {
     }
 }
 
-/// Watches the ops of one sample: books them, and hands the sample to the supply where that wants to keep it.
+/// Observes the ops of one sample: measures each, and lets the supply cache the sample at its cut.
 pub(super) struct Watching<'a> {
     pub books: &'a mut Bookkeeping,
     pub chain: &'a OpChain,
@@ -171,7 +172,7 @@ pub(super) struct Watching<'a> {
 }
 
 impl Watching<'_> {
-    /// Lets the supply keep a sample as it is at `cut`, if that is where it wants to.
+    /// Offers the sample at `cut` to the supply, which keeps it if this is its cut.
     pub(super) fn keep_at(&self, cut: Cut, sample: &Sample<'_>, workspace: &mut Workspace) {
         if let Some(keeping) = self.keeping.filter(|keeping| keeping.cut == cut) {
             self.supply.keep(keeping, self.request, sample, workspace, &self.books.metrics);

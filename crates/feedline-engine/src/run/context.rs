@@ -1,4 +1,4 @@
-//! What outlives a run: counters, memory, costs, cores.
+//! Everything that outlives a run: counters, memory budget, learned costs, cores.
 
 use std::sync::Arc;
 
@@ -10,23 +10,23 @@ use crate::machine::{Cores, Machine};
 use crate::metrics::Metrics;
 use crate::supply::Supply;
 
-/// What outlives a run: the next run of the same loader goes on with it.
+/// Shared by all runs of one loader, one after the other.
 #[derive(Clone, Debug)]
 pub struct RunContext {
-    /// Counters.
+    /// The counters.
     pub metrics: Arc<Metrics>,
-    /// The account of memory.
+    /// The memory budget.
     pub budget: Arc<Budget>,
-    /// What samples cost.
+    /// Learned costs of samples.
     pub costs: Arc<Costs>,
-    /// The cores that it shares with other runs, if there are some.
+    /// The core scheduler of the process, where several runs share its cores.
     pub cores: Option<Arc<Cores>>,
-    /// The part of the machine that it may take unasked.
+    /// The share of the machine that this loader may use by default.
     pub share: Arc<MachineShare>,
 }
 
 impl RunContext {
-    /// Of a stream whose samples others prepare: it only counts.
+    /// A context for a stream whose samples another process prepares. It only counts.
     pub(crate) fn of_receiver(plan: &Plan) -> Self {
         Self {
             metrics: Arc::new(Metrics::new(plan)),
@@ -38,7 +38,7 @@ impl RunContext {
     }
 }
 
-/// What outlives the runs of a plan, with the costs that earlier ones have learnt.
+/// Builds the context for the runs of a plan, with the costs that earlier runs saved.
 pub(crate) fn context_for(plan: &Plan, supply: &Arc<dyn Supply>, machine: &Machine) -> RunContext {
     let asked = plan.config().memory_budget.map(|bytes| bytes.0);
     let costs = cost_file(plan, machine).and_then(|file| file.read(plan)).unwrap_or_else(|| Costs::new(plan));
@@ -51,7 +51,7 @@ pub(crate) fn context_for(plan: &Plan, supply: &Arc<dyn Supply>, machine: &Machi
     }
 }
 
-/// Keeps what samples cost for the next run of the plan, if there are some worth it.
+/// Saves the learned costs for the next run of the plan, if samples are expensive enough for it to matter.
 pub(crate) fn keep_costs(plan: &Plan, costs: &Costs, machine: &Machine) {
     let Some(file) = cost_file(plan, machine).filter(|_| costs.has_news() && !machine.is_trial) else { return };
     if let (Err(error), Some(folder)) = (file.write(costs, plan), &machine.cache_folder) {

@@ -1,7 +1,7 @@
 //! A plan in execution.
 //!
-//! In: a plan and a cursor. Out: batches, in the order of the plan from the cursor on, epoch after epoch without a seam.
-//! Dropping a run ends its threads and frees everything (law 7).
+//! In: a plan and a cursor. Out: batches from the cursor on, in the order of the plan, without a gap between epochs. Dropping a run
+//! ends its threads and frees its memory (law 7).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -37,25 +37,25 @@ pub struct Run {
     threads: Threads,
 }
 
-/// A batch and where the stream stands after it.
+/// A delivered batch and the positions of the stream before and after it.
 #[derive(Debug)]
 pub struct Delivery {
     /// The batch.
     pub batch: Batch,
-    /// Bad samples that others stand in for, by position.
+    /// Substitutes for bad samples, by position.
     pub substitutes: Vec<Substitute>,
-    /// What had been received before it.
+    /// The cursor before this batch.
     pub before: Cursor,
-    /// What has been received once it has been.
+    /// The cursor after this batch.
     pub after: Cursor,
-    /// Its samples, where the order of delivery was decided while the plan ran.
+    /// Its samples, if the order of delivery was decided while the plan ran.
     pub indices: Vec<ShareIndex>,
-    /// What its samples spent most of their time on.
+    /// The phase that took most of its samples' time.
     pub phase: Phase,
 }
 
 impl Run {
-    /// Starts threads that prepare the stream of `plan` from `cursor` on, in slabs of `pool`, or else of the heap.
+    /// Starts threads that prepare the stream of `plan` from `cursor` on. Slabs come from `pool`, or from the heap without one.
     pub fn start(
         plan: Arc<Plan>,
         supply: Arc<dyn Supply>,
@@ -63,7 +63,7 @@ impl Run {
         pool: Option<Pool>,
         context: RunContext,
     ) -> Result<Self, Error> {
-        // Found before there is anybody who would have to wait for it.
+        // The order of the first epoch is computed here, before a consumer can wait for it.
         plan.find_order(&cursor.epoch_path(&plan));
         let (epoch, replaced) = (cursor.epoch, Replaced::before(&cursor));
         let window = Window::of_stream(&plan, cursor);
@@ -72,19 +72,19 @@ impl Run {
         Ok(run)
     }
 
-    /// Starts threads that prepare what is asked for, in slabs of `pool`.
+    /// Starts threads that prepare requested batches, in slabs of `pool`.
     pub fn on_demand(plan: Arc<Plan>, supply: Arc<dyn Supply>, pool: Pool, context: RunContext) -> Result<Self, Error> {
         let window = Window::on_demand(&plan);
         Self::started(RunShared::new(plan, supply, window, Replaced::default(), Some(pool), context))
     }
 
-    /// Asks a run on demand for a batch, which comes behind all that were asked for before.
+    /// Requests a batch of an on-demand run. It comes after all earlier requests.
     pub fn ask(&self, stretch: PositionRange) {
         self.shared.lock().window.ask(stretch);
         self.shared.open_ahead();
     }
 
-    /// Says when the first who waits for what a run on demand prepares will have to.
+    /// Sets the deadline of the earliest waiting consumer, for on-demand runs.
     pub fn set_due(&self, due: Instant) {
         if let Some(claim) = &self.shared.claim {
             claim.set_due(due);
@@ -99,7 +99,7 @@ impl Run {
         Ok(run)
     }
 
-    /// Starts the threads that are missing. Those that are too many end by themselves.
+    /// Starts missing threads. Surplus threads end by themselves.
     fn start_threads(&self) -> std::io::Result<()> {
         while let Some(number) = self.shared.next_worker() {
             let shared = Arc::clone(&self.shared);
@@ -117,7 +117,7 @@ impl Run {
         Ok(())
     }
 
-    /// Looks up how large samples are, once it is clear that they take their time.
+    /// Looks up the sizes of samples in the background, once samples turn out to be expensive.
     fn find_sizes(&self) {
         let shared = &self.shared;
         if !shared.costs.wants_sizes(&*shared.plan) || shared.finds_sizes.swap(true, Ordering::Relaxed) {
@@ -129,7 +129,7 @@ impl Run {
         }
     }
 
-    /// Finds the order of an epoch before it is needed, so that nobody waits for it.
+    /// Computes the order of an epoch in the background, before it is needed.
     fn find_order(&self, epoch: Epoch) {
         if !self.shared.plan.has_planned_order() {
             return;
@@ -141,7 +141,7 @@ impl Run {
         }
     }
 
-    /// Waits up to `timeout` until the next batch can be taken; says whether it can.
+    /// Waits up to `timeout` for the next batch. Returns whether it is ready.
     pub fn wait_within(&self, timeout: Duration) -> Result<bool, Error> {
         let progress = self.shared.lock();
         if let Some(answer) = self.answer(&progress) {
@@ -154,7 +154,7 @@ impl Run {
         answer
     }
 
-    /// Whether the next batch can be taken, if that is known now.
+    /// Whether the next batch is ready, or why it never will be. `None` if that is not known yet.
     fn answer(&self, progress: &RunState) -> Option<Result<bool, Error>> {
         if progress.is_closed {
             return Some(Err(Error::Closed));
@@ -176,8 +176,8 @@ impl Run {
             if let Some(answer) = self.answer(&progress) {
                 return (answer, progress);
             }
-            // The lock is given up to open batches, so everything is looked at again before waiting: a batch may have been
-            // completed meanwhile. Once per wait, because there may be room but no memory.
+            // Opening batches releases the lock, and a batch may be completed meanwhile. So the state is checked again before
+            // waiting. This happens once per wait: there may be room for a batch, but no memory.
             if !has_opened && shared.has_room(&progress) {
                 drop(progress);
                 shared.open_ahead();
@@ -194,7 +194,7 @@ impl Run {
         }
     }
 
-    /// Takes the next batch, if it can be taken, and the memory of its arrays.
+    /// Takes the next batch and the slab of its arrays, if it is ready.
     pub fn take(&self) -> Result<Option<(Delivery, Arc<Slab>)>, Error> {
         if !self.wait_within(Duration::ZERO)? {
             return Ok(None);
@@ -204,8 +204,8 @@ impl Run {
         if let Some((delivery, _)) = delivery.as_ref().filter(|(delivery, _)| delivery.before.batches == 0) {
             self.find_order(Epoch(delivery.before.epoch.0 + 1));
         }
-        if self.shared.adjust_crew() {
-            // A run that has some threads goes on without more.
+        if self.shared.adjust_worker_count() {
+            // A run with at least one thread continues without the others.
             if let Err(error) = self.start_threads() {
                 tracing::warn!(%error, "no further thread could be started");
             }
@@ -213,12 +213,12 @@ impl Run {
         Ok(delivery)
     }
 
-    /// Threads at work.
+    /// Number of preparer threads.
     pub fn workers(&self) -> usize {
         self.shared.lock().workers.len()
     }
 
-    /// Drops prepared work and goes on from `cursor`.
+    /// Drops prepared work and continues from `cursor`.
     pub fn seek(&self, cursor: Cursor) {
         self.shared.plan.find_order(&cursor.epoch_path(&self.shared.plan));
         self.find_order(Epoch(cursor.epoch.0 + 1));
@@ -231,14 +231,14 @@ impl Run {
         progress.pace.pause();
         let front = progress.window.front_serial();
         drop(progress);
-        // Its memory is back before anybody looks for room.
+        // The memory is returned before any thread checks for room.
         drop(dropped);
         self.shared.budget.set_front(BatchNeed { run: self.shared.number, batch: front.0 });
         self.shared.has_batch.notify_all();
         self.shared.supply.forget();
     }
 
-    /// What waits to be taken.
+    /// The batches that are ready or in preparation.
     pub fn queue(&self) -> QueueSnapshot {
         let progress = self.shared.lock();
         QueueSnapshot {
@@ -250,7 +250,7 @@ impl Run {
         }
     }
 
-    /// Ends the threads, waiting at most a second; returns at once when called again.
+    /// Ends the threads. Waits at most a second. Further calls return at once.
     pub fn close(&self) {
         let shared = &*self.shared;
         shared.cancel.cancel();

@@ -1,27 +1,27 @@
-//! How far ahead a run looks, from what samples cost and how fast the consumer takes batches.
+//! How far ahead a run looks for slow samples, from the costs of samples and the pace of the consumer.
 //!
-//! A sample is *slow* if it takes so much longer than others that it should start before its batch is opened. Where there
-//! are slow samples, more batches are open, so that the work of a few slow ones is spread over the time of many others.
+//! A sample is *slow* if it takes so much longer than the others that it should start before its batch is opened. With slow samples
+//! more batches are open, so the work of a few slow samples is spread over the time of many others.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use feedline_data::cost::Spread;
 
-/// Intervals over which the pace is averaged: batches may be taken in bursts.
+/// Number of intervals in the moving average of the pace. Batches may be taken in bursts.
 const MEMORY: usize = 32;
-/// A pause counts as at most this many intervals and a bit: the consumer did something else, such as validation.
+/// A longer pause counts as this many average intervals. The consumer did something else, such as validation.
 const MOST_INTERVALS: f64 = 16.0;
 const MOST_SECONDS: f64 = 0.1;
-/// Positions that are looked at ahead at most.
+/// Upper limit of positions to look ahead.
 const MOST_POSITIONS: usize = 1 << 16;
-/// Time looked ahead, and time covered by open batches, in times of the slowest sample.
+/// Time to look ahead, and time that open batches should cover, in multiples of the slowest sample.
 const LOOK_AHEAD: f64 = 6.0;
 const OPEN_AHEAD: f64 = 2.0;
-/// Quicker samples are never slow: their costs differ by what else the machine does.
+/// Samples faster than this are never slow: their costs differ because of other work on the machine.
 const LEAST_SLOW: Duration = Duration::from_millis(1);
 
-/// How fast the consumer takes batches.
+/// Measures how fast the consumer takes batches.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     last: Option<Instant>,
@@ -31,7 +31,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Books that a batch was taken.
+    /// Records that the consumer took a batch.
     pub(super) fn book(&mut self, now: Instant) {
         if let Some(last) = self.last.replace(now) {
             let most = if self.interval > 0.0 { self.interval * MOST_INTERVALS + MOST_SECONDS } else { f64::MAX };
@@ -43,43 +43,43 @@ impl Pace {
         }
     }
 
-    /// When the consumer will want the batch behind the next `ready` ones; at once if nothing is known of it.
+    /// When the consumer will want the batch after the next `ready` ones. Now, if its pace is unknown.
     pub(super) fn due_after(&self, ready: usize) -> Instant {
         let last = self.last.unwrap_or_else(Instant::now);
         last + Duration::from_secs_f64(self.interval * (ready + 1) as f64)
     }
 
-    /// Forgets when the last batch was taken: what follows is no interval.
+    /// Ignores the interval until the next batch.
     pub(super) fn pause(&mut self) {
         self.last = None;
     }
 }
 
-/// What a run may hold open.
+/// Upper limits for the number of open batches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub batch_size: usize,
-    /// Batches, if the plan says how many.
+    /// Batches that the plan asks for, if it does.
     pub asked: Option<usize>,
-    /// Batches that keep all threads busy with samples of equal cost.
+    /// Batches that keep all threads busy if all samples cost the same.
     pub useful: usize,
-    /// Batches that the memory budget has room for.
+    /// Batches that fit into the memory budget.
     pub affordable: usize,
     pub is_first_come: bool,
 }
 
-/// How far ahead a run looks.
+/// The current look-ahead of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lookahead {
-    /// The time between two batches.
+    /// Time between two batches.
     pub interval: Duration,
-    /// What a sample takes that is not slow.
+    /// Typical cost of a sample that is not slow.
     pub usual_cost: Duration,
-    /// Samples that take longer are slow; none are if the costs are too much alike.
+    /// Samples that cost more are slow. `None` if the costs are too similar.
     pub slow_above: Option<Duration>,
-    /// Batches in which slow samples are looked for, counted from the one that is due.
+    /// Batches to search for slow samples, counted from the one that the consumer needs next.
     pub batches_ahead: u64,
-    /// Batches that may be open.
+    /// Number of batches that may be open.
     pub open_batches: usize,
 }
 

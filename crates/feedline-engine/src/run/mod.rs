@@ -1,9 +1,9 @@
 //! The engine moves samples from a supply through the ops into batches.
 //!
-//! A window of batches is open ahead of the consumer. Its samples become tasks, the supply says when they can be loaded,
-//! preparer threads take the one with the least slack and write it straight into its slot. Slow samples beyond the window
-//! start early, in memory of their own. The consumer takes batches in the order of the plan, whatever finished first
-//! (law 3). Every queue and all memory in flight is bounded (law 5).
+//! A window of batches is open ahead of the consumer. Their slots become tasks, and the supply announces which tasks can be loaded.
+//! Preparer threads take the task with the least slack and write its samples straight into their slots. Slow samples beyond the
+//! window start early, in memory of their own. The consumer receives batches in the order of the plan, whatever finished first (law
+//! 3). All queues and all memory in flight are bounded (law 5).
 
 mod arrival_order;
 mod batch_plan;

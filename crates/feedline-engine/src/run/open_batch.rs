@@ -1,6 +1,6 @@
 //! A batch in preparation.
 //!
-//! In: reports of its tasks. Out: the batch in its final form, once nothing is missing.
+//! In: reports of its tasks. Out: the finished batch, once all slots are filled.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::state::Cursor;
 #[derive(Debug)]
 pub(super) struct OpenBatch {
     pub serial: BatchSerial,
-    /// Where it begins.
+    /// The cursor before this batch.
     pub cursor: Cursor,
     len: usize,
     missing: usize,
@@ -29,18 +29,18 @@ pub(super) struct OpenBatch {
     loose: Vec<Option<Vec<Unslotted>>>,
     pub failure: Option<Arc<SampleFailure>>,
     pub substitutes: Vec<Substitute>,
-    /// Its slab, and the values of its samples that have no fixed shape.
+    /// Booked memory: the slab, and values without a fixed shape.
     pub held: HeldBytes,
-    /// Time its samples spent reading, in ops, and waiting for memory.
+    /// Time that its samples spent in reads, in ops and waiting for memory.
     spent: [Duration; 3],
-    /// Whether a consumer waited for the bytes of one of its samples to come from a peer.
+    /// Whether a consumer waited while a peer sent the bytes of one of its samples.
     pub is_late: bool,
-    /// When its order was begun, when that was drawn up, and when the batch was complete.
+    /// When its opening started, when its tasks were made, and when it was complete.
     pub times: [Instant; 3],
 }
 
 impl OpenBatch {
-    /// A batch of `len` samples, whose memory is booked in `budget`.
+    /// Opens a batch of `len` samples. Its memory is booked in `budget`.
     pub(super) fn new(upcoming: &Upcoming, len: usize, slab: OpenSlab, budget: &Arc<Budget>, began: Instant) -> Self {
         Self {
             serial: upcoming.serial,
@@ -58,7 +58,7 @@ impl OpenBatch {
         }
     }
 
-    /// How many samples it has.
+    /// Number of samples.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -67,7 +67,7 @@ impl OpenBatch {
         self.missing == 0
     }
 
-    /// What its samples spent most of their time on, or were waited for.
+    /// The phase that took most of its samples' time, or `Read` if the consumer waited for bytes from a peer.
     pub(super) fn main_phase(&self) -> Phase {
         if self.is_late {
             return Phase::Read;
@@ -77,12 +77,12 @@ impl OpenBatch {
         phases[longest]
     }
 
-    /// A writer of slots that nobody else writes.
+    /// Returns a writer for slots that have no other writer.
     pub(super) fn claim(&self, slots: Range<usize>) -> SlotWriter {
         self.slab.claim(slots).expect("a new slab's slots are free and groups are disjoint")
     }
 
-    /// Books a finished task of `slots` slots.
+    /// Records a finished task with `slots` slots.
     pub(super) fn book(&mut self, slots: usize, report: TaskReport) {
         self.held.absorb(report.kept);
         for prepared in report.prepared {
@@ -104,7 +104,7 @@ impl OpenBatch {
         }
     }
 
-    /// Everything in its final form.
+    /// Seals the slab and builds the batch.
     pub(super) fn assemble(self, plan: &Plan) -> Result<(Batch, Arc<Slab>), Box<RaggedError>> {
         let slab = self.slab.seal().expect("writers are gone before their slots count as filled: see Shared::settle");
         let slab = Arc::new(slab);

@@ -1,9 +1,10 @@
 //! Which slot a prepared sample goes to: one interface, two orders of delivery.
 //!
-//! In strict and planned order every sample has its slot before it is prepared (`strict_order.rs`). In arrival order a sample gets the
-//! next free slot when it is prepared (`arrival_order.rs`). The rest of the engine does not know which of the two it works for.
+//! In strict and planned order the slot of a sample is known before the sample is prepared (`strict_order.rs`). In arrival order a
+//! prepared sample gets the next free slot (`arrival_order.rs`). The rest of the engine does not know which of the two it works
+//! with.
 //!
-//! All methods are called with the run's lock held and return at once.
+//! Callers hold the run's lock, so no method blocks.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -21,39 +22,39 @@ use super::strict_order::StrictOrder;
 use crate::slot_ref::{BatchSerial, SlotRef};
 use crate::supply::Task;
 
-/// Gives prepared samples their slots.
+/// Assigns slots to prepared samples.
 pub(super) trait Placement: Debug + Send {
-    /// Divides a batch that was just opened into work.
+    /// Divides a newly opened batch into work.
     fn open(&mut self, opening: &Opening<'_>) -> BatchWork;
 
-    /// Whether somebody may still need a task, where `front` is the batch that the consumer needs next.
+    /// Whether a task may still be needed. `front` is the batch that the consumer needs next.
     fn expects(&self, task: &Task, front: BatchSerial) -> bool;
 
-    /// A task without a writer gets a thread. Returns false if nobody needs it any more.
+    /// A thread takes a task without a writer. Returns false if the task is no longer needed.
     fn start(&mut self, task: &mut Task) -> bool;
 
-    /// The sample of a task without a writer is prepared. Returns all samples that can be copied into their slots now.
+    /// A sample without a writer is prepared. Returns all samples that can be copied into their slots now.
     fn finish(&mut self, task: &Task, report: Box<TaskReport>) -> Vec<Placed>;
 
-    /// Takes back a task without a writer, for whose sample there is no memory now. Returns it if it belongs into the queue.
+    /// Takes back a task without a writer because memory is short. Returns the task if it should be queued again.
     fn put_back(&mut self, task: Task) -> Option<Task>;
 
     /// The consumer receives a batch.
     fn deliver(&mut self, epoch: Epoch, batch: BatchSerial) -> DeliveryRecord;
 
-    /// Whether a further slow sample may be announced: never, where a slow sample holds up nobody.
+    /// Whether another slow sample may be announced. Always false in arrival order, where a slow sample delays no other.
     fn can_announce(&self) -> bool;
 
-    /// A task for a slow sample is on its way to the queue, although its batch is not open.
+    /// Records that a task for a slow sample is on its way to the queue before its batch is open.
     fn announce(&mut self, slot: SlotRef);
 
-    /// Slow samples of batches that are not open.
+    /// Counts slow samples whose batches are not open.
     fn early(&self) -> EarlySamples;
 
-    /// Samples that take up memory of their own, outside of slots.
+    /// Number of samples that occupy memory of their own, outside slots.
     fn apart(&self) -> usize;
 
-    /// Forgets everything. The caller drops what is returned without the lock.
+    /// Forgets all samples. The caller drops the returned value after it releases the lock.
     fn clear(&mut self) -> Box<dyn Placement>;
 }
 
@@ -68,44 +69,44 @@ pub(super) struct Opening<'a> {
     pub upcoming: &'a Upcoming,
     pub batch: &'a OpenBatch,
     pub plan: &'a Plan,
-    /// How many slots of usual cost make up a task.
+    /// Number of slots in a task of samples with usual cost.
     pub group: usize,
 }
 
 /// The work of a batch that was opened.
 #[derive(Debug, Default)]
 pub(super) struct BatchWork {
-    /// Tasks to be requested of the supply.
+    /// Tasks to request from the supply.
     pub wanted: Vec<Task>,
-    /// Work for which nothing has to be loaded any more.
+    /// Work that needs no loading.
     pub ready: Vec<Work>,
 }
 
-/// A sample that was prepared in memory of its own and has a slot now.
+/// A sample that was prepared in memory of its own and now has a slot.
 #[derive(Debug)]
 pub(super) struct Placed {
-    /// The slot that its task was made for.
+    /// The slot of its request.
     pub asked_for: SlotRef,
-    /// The slot that it goes to.
+    /// The slot that it is copied to.
     pub at: SlotRef,
     pub writer: SlotWriter,
     pub report: Box<TaskReport>,
 }
 
-/// What a batch leaves behind for the state of the stream, where its order was decided while the plan ran.
+/// What a delivered batch adds to the saved state, if the order was decided while the plan ran.
 #[derive(Debug, Default)]
 pub(super) struct DeliveryRecord {
-    /// Its samples, slot by slot.
+    /// Its samples in slot order.
     pub indices: Vec<ShareIndex>,
     /// What is left of the epoch.
     pub rest: Option<Arc<Remaining>>,
 }
 
-/// Slow samples of batches that are not open.
+/// Number of slow samples whose batches are not open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct EarlySamples {
-    /// All that were announced.
+    /// All announced samples.
     pub announced: usize,
-    /// Those that are at work or prepared: each takes up the memory of a slot.
+    /// Samples that a thread works on or has finished. Each occupies the memory of a slot.
     pub in_use: usize,
 }

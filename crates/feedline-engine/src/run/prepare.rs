@@ -1,7 +1,7 @@
-//! What a preparer thread does with a task: load each sample, run the ops, fill the slot.
+//! The work of a preparer thread on a task: load each sample, run the ops, fill the slot.
 //!
-//! In: a task. Out: for each slot what was prepared, or a failure as a value (law 6). A panic in an op is a failure of
-//! its sample, not of the process.
+//! In: a task. Out: a prepared sample for each slot, or a failure as a value (law 6). A panic in an op is a failure of its sample,
+//! not of the process.
 
 use std::error::Error as StdError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,7 +25,7 @@ use crate::metrics::{Metrics, Preparation, Substitute};
 use crate::slot_ref::SlotRef;
 use crate::supply::{Loading, Reading, Supply, Task};
 
-/// Substitutes that are tried for one bad sample.
+/// Number of substitutes to try for one bad sample.
 const SUBSTITUTE_ATTEMPTS: u32 = 100;
 
 /// The result of one slot.
@@ -36,7 +36,7 @@ pub(super) struct Prepared {
     pub substitute: Option<Substitute>,
 }
 
-/// The results of a task and where its time went.
+/// The results of a task, and the time it took.
 #[derive(Debug)]
 pub(super) struct TaskReport {
     pub prepared: Vec<Prepared>,
@@ -44,12 +44,12 @@ pub(super) struct TaskReport {
     pub read: Duration,
     pub ops: Duration,
     pub memory: Duration,
-    /// Bytes of loose values, which stay booked until the batch is delivered.
+    /// Booked bytes of values without a fixed shape. They stay booked until the batch is delivered.
     pub kept: HeldBytes,
 }
 
 impl TaskReport {
-    /// Nothing is prepared yet. What will be kept is booked in `budget`.
+    /// An empty report. The memory of results will be booked in `budget`.
     pub(super) fn new(budget: &Arc<Budget>) -> Self {
         let [read, ops, memory] = [Duration::ZERO; 3];
         Self { prepared: Vec::new(), failure: None, read, ops, memory, kept: HeldBytes::new(budget, 0) }
@@ -60,13 +60,13 @@ impl TaskReport {
 #[derive(Debug)]
 pub(super) enum Outcome {
     Done(Box<TaskReport>),
-    /// There is no memory for a sample that is not due; what was prepared before it. The task is about the others now.
+    /// Memory is short and the next sample is not due. Contains the samples prepared so far; the task keeps the others.
     PutBack(Box<TaskReport>),
     /// The run was closed.
     Closed,
 }
 
-/// A preparer: one per thread.
+/// Prepares samples on one thread.
 #[derive(Debug)]
 pub(super) struct Preparer {
     pub plan: Arc<Plan>,
@@ -81,19 +81,19 @@ pub(super) struct Preparer {
     pub books: Bookkeeping,
 }
 
-/// Why one attempt ended.
+/// Why an attempt ended.
 enum Stop {
     Cancelled,
-    /// Memory is short: start again, asking for this many bytes at once.
+    /// Memory is short. Try again with this many bytes reserved at the start.
     Crowded(u64),
-    /// The sample cannot be kept whole: make it without keeping it.
+    /// The supply cannot cache this sample. Try again without caching.
     Unkept,
-    /// What was loaded of the sample is not what was promised: load all of it.
+    /// The loaded bytes do not match the index or the server's promise. Try again and load all of them.
     Stale,
     Failed(Arc<SampleFailure>),
 }
 
-/// One try to prepare a sample.
+/// One attempt to prepare a sample.
 #[derive(Clone, Copy)]
 struct Attempt {
     wanted: SampleRequest,
@@ -104,8 +104,8 @@ struct Attempt {
 }
 
 impl Preparer {
-    /// The tools of a thread. Those that a run begins with keep an eighth of the budget for use again; all that may come later
-    /// together not as much once more.
+    /// Creates the workspace of a thread. The threads that a run starts with may together keep an eighth of the budget in buffers
+    /// for reuse. All later threads together may keep less than that.
     pub(super) fn workspace(plan: &Plan, budget: &Budget, number: usize, cancel: Cancel) -> Workspace {
         let workers = plan.config().num_workers.count();
         let sharing = if number < workers { workers } else { workers * MOST_PER_CORE };
@@ -117,7 +117,7 @@ impl Preparer {
         }
     }
 
-    /// Prepares all slots of a task. A function of its own, so that profilers can tell its cost from that of the rest.
+    /// Prepares all slots of a task. Not inlined, so that profilers show its cost.
     #[inline(never)]
     pub(super) fn run(&mut self, task: &mut Task) -> Outcome {
         let outcome = self.fill_all(task);
@@ -145,7 +145,7 @@ impl Preparer {
         Outcome::Done(report)
     }
 
-    /// Fills one slot with its sample or, if that is bad and the plan allows it, with a substitute.
+    /// Fills one slot with its sample. If the sample is bad and the plan allows it, fills the slot with a substitute.
     fn fill(
         &mut self,
         task: &mut Task,
@@ -181,7 +181,7 @@ impl Preparer {
         Err(Stop::Failed(first))
     }
 
-    /// Prepares a sample, from the beginning again with more memory where that was short.
+    /// Prepares a sample. If memory is short, starts again with more memory reserved.
     fn attempt(
         &mut self,
         task: &mut Task,
@@ -200,7 +200,8 @@ impl Preparer {
             let how = Attempt { wanted, place, reading, may_keep, preparation };
             let regions = task.writer.as_mut().map(|writer| writer.slot_mut(slot));
             match self.attempt_with(allotment, working, how, regions, report) {
-                // What did not fit in is asked for at once; what was asked for at once and is not due has to wait.
+                // The first attempt reserves as it goes. The second reserves everything at the start. If that fails too and the
+                // sample is not due, its task waits.
                 Err(Stop::Crowded(bytes)) if patience == Patience::Waits && allotment < bytes => allotment = bytes,
                 Err(Stop::Stale) => reading = Reading::Plain,
                 Err(Stop::Unkept) => may_keep = false,
@@ -253,7 +254,7 @@ impl Preparer {
         let mut sample = declared(&plan, regions);
         let work_hint = self.supply.work_hint(wanted);
         self.books.begin_loading();
-        // What is kept is kept whole, so the ops before that place do not look ahead.
+        // A cached sample must be whole, so the ops before the cut may not skip pixels.
         let may_keep = may_keep && reading == Reading::Trimmed;
         let keeping = if may_keep { self.supply.keeps(wanted, &self.metrics) } else { None };
         let loaded = self.supply.load(Loading {
@@ -278,7 +279,7 @@ impl Preparer {
         report.ops += self.books.ops_time();
         ran.map_err(|FailedOp { op, cause }| match cause {
             OpError::Codec(CodecError::Index(_)) if reading == Reading::Trimmed => Stop::Stale,
-            // Damage outside of what the ops need is no reason to fail.
+            // The damage lies outside the part that the ops need, so the sample is good.
             OpError::Codec(error) if range.whole.contains(&op) && error.is_about_data() => Stop::Unkept,
             OpError::Cancelled(_) | OpError::Codec(CodecError::Cancelled) => Stop::Cancelled,
             OpError::Memory(memory) => self.no_memory(memory, wanted, place),
@@ -290,7 +291,7 @@ impl Preparer {
         Ok(finished)
     }
 
-    /// Adds the engine's own fields and moves everything to where it is delivered.
+    /// Adds the fields `index` and `label`, and moves all values to their places in the batch.
     fn finish(
         &mut self,
         mut sample: Sample<'_>,
@@ -337,7 +338,7 @@ fn put_scalar(sample: &mut Sample<'_>, name: &str, dtype: Dtype, bytes: &[u8]) {
     sample.put(name, Value::Tensor(Tensor::new(dtype, Vec::new(), bytes.to_vec().into())));
 }
 
-/// An empty sample with a place for each field that is delivered: in the slot, where there is one.
+/// Returns an empty sample with a place for each delivered field: in the slot, if it has one.
 fn declared<'s>(plan: &'s Plan, regions: Option<Vec<&'s mut [u8]>>) -> Sample<'s> {
     let mut sample = if regions.is_some() { Sample::new() } else { Sample::apart() };
     let mut regions: Vec<Option<&mut [u8]>> = regions.into_iter().flatten().map(Some).collect();

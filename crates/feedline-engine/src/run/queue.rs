@@ -1,8 +1,8 @@
-//! The work that waits for a thread.
+//! The queue of work for preparer threads.
 //!
-//! In: tasks whose samples can be loaded, and prepared samples that are to be copied into their slots. Out: the work with the least
-//! *slack*, the time until the consumer needs it minus its cost. Work of usual cost has it in the order of the stream; slow tasks
-//! are compared one by one.
+//! In: tasks that can be loaded, and prepared samples to copy into their slots. Out: the work with the least *slack*. Slack is the
+//! time until the consumer needs the work, minus its cost. Work of usual cost is ordered by its place in the stream, which is the
+//! order of its slack. Slow tasks are compared one by one.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -17,7 +17,7 @@ use crate::supply::Task;
 pub(super) enum Work {
     /// Load samples and run the ops.
     Prepare(Task),
-    /// Copy a sample that was prepared before its batch was open.
+    /// Copy a sample into its slot. It was prepared before its batch was open.
     Place(Placed),
 }
 
@@ -30,7 +30,7 @@ impl Work {
         }
     }
 
-    /// How many samples it is about.
+    /// Number of samples.
     fn samples(&self) -> usize {
         match self {
             Self::Prepare(task) => task.slots.len(),
@@ -39,7 +39,7 @@ impl Work {
     }
 }
 
-/// The greatest is the one needed soonest, as a heap wants it.
+/// The work that is needed soonest is the greatest, because `BinaryHeap` pops the greatest.
 impl Ord for Work {
     fn cmp(&self, other: &Self) -> Ordering {
         other.need().cmp(&self.need())
@@ -74,7 +74,7 @@ impl WorkQueue {
         }
     }
 
-    /// Takes the work with the least slack. Tasks of batches from `opened` on are taken only if they `may_start_early`.
+    /// Takes the work with the least slack. Tasks of batches from `opened` on are taken only if `may_start_early` is true.
     pub(super) fn pop(&mut self, lookahead: &Lookahead, opened: BatchSerial, may_start_early: bool) -> Option<Work> {
         let slack = |batch: BatchSerial, cost: Option<std::time::Duration>| {
             let cost = cost.unwrap_or(lookahead.usual_cost);
@@ -94,18 +94,18 @@ impl WorkQueue {
         }
     }
 
-    /// Samples that wait.
+    /// Number of queued samples.
     pub(super) fn samples(&self) -> usize {
         let slow = self.slow.iter().map(|task| task.slots.len());
         self.usual.iter().map(Work::samples).chain(slow).sum()
     }
 
-    /// Whether work waits that may be started; tasks of batches from `opened` on only if they `may_start_early`.
+    /// Whether there is work to start. Tasks of batches from `opened` on count only if `may_start_early` is true.
     pub(super) fn has_more(&self, opened: BatchSerial, may_start_early: bool) -> bool {
         !self.usual.is_empty() || self.slow.iter().any(|task| may_start_early || task.batch < opened)
     }
 
-    /// Whether slow samples wait.
+    /// Whether slow samples are queued.
     pub(super) fn has_slow(&self) -> bool {
         !self.slow.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What the threads of a run and its consumer share: the window, the queue, and what is delivered from them.
+//! State shared by the threads of a run and its consumer: the window, the queue, and the delivery of batches.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::metrics::{DeliveredBatch, Metrics, Phase};
 use crate::state::Cursor;
 use crate::supply::{Ready, Supply};
 
-/// With fewer open batches none is given up for samples that start early.
+/// With fewer open batches than this, none is given up to make room for samples that start early.
 const BATCHES_TO_SPARE: usize = 8;
 
 #[derive(Debug)]
@@ -38,15 +38,15 @@ pub(super) struct RunShared {
     pub costs: Arc<Costs>,
     pool: Pool,
     pub cancel: Cancel,
-    /// Its number among the runs that use the budget.
+    /// The number of this run in the budget.
     pub number: u64,
     pub worker_pool: WorkerPool,
-    /// Its place at cores that it shares with other runs.
+    /// The claim of this run on cores that several runs share.
     pub claim: Option<CoreClaim>,
-    /// Whether somebody looks up the sizes of samples.
+    /// Whether a thread is looking up the sizes of samples.
     pub finds_sizes: AtomicBool,
     limits: Limits,
-    /// Held from the opening of batches until their tasks are requested, so that the supply is asked in the order of need.
+    /// Held from the opening of batches until their tasks are requested, so that requests reach the supply in the order of need.
     opening: Mutex<()>,
     progress: Mutex<RunState>,
     pub has_tasks: Condvar,
@@ -58,21 +58,21 @@ pub(super) struct RunState {
     pub window: Window,
     pub lookahead: Lookahead,
     pub pace: Pace,
-    /// The numbers of the threads.
+    /// Numbers of the running threads.
     pub workers: BTreeSet<usize>,
-    /// Threads that wait for tasks.
+    /// Number of threads without work.
     pub idle: usize,
-    /// How long the consumer has waited in all.
+    /// Total time that the consumer has waited.
     waited_ever: Duration,
     pub stuck: Option<Stuck>,
     pub replaced: Replaced,
-    /// How long consumers have waited for the batch that is due.
+    /// Time that consumers have waited for the next batch.
     pub stall: Stall,
     pub has_delivered: bool,
     pub is_closed: bool,
 }
 
-/// How many bad samples of an epoch others stand in for.
+/// Number of substituted samples of an epoch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Replaced {
     epoch: Epoch,
@@ -80,14 +80,14 @@ pub(super) struct Replaced {
 }
 
 impl Replaced {
-    /// Those before a place in the stream.
+    /// The count before a cursor.
     pub(super) fn before(cursor: &Cursor) -> Self {
         Self { epoch: cursor.epoch, samples: cursor.substituted }
     }
 }
 
 impl RunShared {
-    /// A run of `window`; its slabs come from `pool`, or else from the heap.
+    /// A run over `window`. Slabs come from `pool`, or from the heap without one.
     pub(super) fn new(
         plan: Arc<Plan>,
         supply: Arc<dyn Supply>,
@@ -150,7 +150,7 @@ impl RunShared {
         self.progress.lock()
     }
 
-    /// Wakes a thread that waits for tasks, if there is one.
+    /// Wakes one idle thread, if there is one.
     pub(super) fn wake_one(&self, progress: MutexGuard<'_, RunState>) {
         let has_idle = progress.idle > 0;
         drop(progress);
@@ -159,7 +159,7 @@ impl RunShared {
         }
     }
 
-    /// The number of a thread that should be there and is not.
+    /// The number of a thread to start, if one is missing.
     pub(super) fn next_worker(&self) -> Option<usize> {
         let mut progress = self.lock();
         let missing = (0..self.worker_pool.wanted()).find(|number| !progress.workers.contains(number))?;
@@ -167,22 +167,23 @@ impl RunShared {
         Some(missing)
     }
 
-    /// Looks whether another number of threads would be better; says whether it would.
-    pub(super) fn adjust_crew(&self) -> bool {
+    /// Checks whether another number of threads would be better. Returns true if the number changed.
+    pub(super) fn adjust_worker_count(&self) -> bool {
         let waited = self.lock().waited_ever;
         let has_changed = self.worker_pool.adjust(waited);
         if let Some(claim) = &self.claim {
             claim.set_computing(self.worker_pool.computing());
         }
         if has_changed {
-            // Who has looked how many are wanted waits by now.
+            // A thread that read the old number is waiting by now, because it held the lock from reading until waiting. So it will
+            // be woken.
             drop(self.lock());
             self.has_tasks.notify_all();
         }
         has_changed
     }
 
-    /// Whether a further batch may be opened; the first always.
+    /// Whether another batch may be opened. The first always may.
     pub(super) fn has_room(&self, progress: &RunState) -> bool {
         let slab_bytes = self.plan.layout().slab().total_bytes() as u64;
         let (open, limit) = (progress.window.batches.len(), progress.lookahead.open_batches);
@@ -197,13 +198,13 @@ impl RunShared {
             && (open == 0 || (has_slots && self.budget.has_room_ahead(slab_bytes)))
     }
 
-    /// Whether a sample may start whose batch is not open.
+    /// Whether a sample may start before its batch is open.
     pub(super) fn has_room_early(&self, progress: &RunState) -> bool {
         let taken = progress.window.batches.len() * self.limits.batch_size + progress.window.placement.early().in_use;
         taken < progress.lookahead.open_batches * self.limits.batch_size && self.budget.has_room_ahead(0)
     }
 
-    /// Opens batches while there is room, looks for slow samples beyond them, and requests the tasks.
+    /// Opens batches while there is room, searches for slow samples beyond them, and requests their tasks.
     pub(super) fn open_ahead(self: &Arc<Self>) {
         let _opening = self.opening.lock();
         let mut progress = self.lock();
@@ -234,14 +235,14 @@ impl RunShared {
         }
     }
 
-    /// Says when the consumer of a stream will wait, at its pace, if no further batch is finished.
+    /// Computes when the consumer of a stream will have to wait if no further batch is finished, and tells the core scheduler.
     pub(super) fn tell_due(&self, progress: &RunState) {
         let Some(claim) = self.claim.as_ref().filter(|_| progress.window.is_stream()) else { return };
         let ready = progress.window.batches.iter().take_while(|batch| batch.is_complete()).count();
         claim.set_due(progress.pace.due_after(ready));
     }
 
-    /// Takes the batch that is due, if it is complete.
+    /// Takes the next batch, if it is complete.
     pub(super) fn deliver(
         self: &Arc<Self>,
         mut progress: MutexGuard<'_, RunState>,
@@ -249,7 +250,7 @@ impl RunShared {
         let Some(mut batch) = progress.window.batches.pop_front_if(|batch| batch.is_complete()) else {
             return Ok(None);
         };
-        // At once: the thread that is woken below looks whether there is room.
+        // Before the wake-up below: the woken thread checks for room.
         batch.held.release_all();
         let phase = batch.main_phase();
         let waited = progress.stall.take(Instant::now());
@@ -277,7 +278,7 @@ impl RunShared {
         self.tell_due(&progress);
         progress.lookahead = Lookahead::new(&self.limits, &progress.pace, self.costs.spread());
         let front = progress.window.front_serial();
-        // The consumer has better things to do than to open batches: a thread does it.
+        // A preparer thread opens the next batch, not the consumer.
         self.wake_one(progress);
         self.budget.set_front(BatchNeed { run: self.number, batch: front.0 });
         let substitutes = batch.substitutes.clone();

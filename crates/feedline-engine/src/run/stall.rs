@@ -1,8 +1,8 @@
-//! How long the consumers wait: the time in which at least one of them does, however many.
+//! Measures the time in which at least one consumer waits.
 
 use std::time::{Duration, Instant};
 
-/// A clock that runs while anybody waits.
+/// A clock that runs while at least one consumer waits.
 #[derive(Debug, Default)]
 pub(super) struct Stall {
     waiting: usize,
@@ -11,18 +11,18 @@ pub(super) struct Stall {
 }
 
 impl Stall {
-    /// Somebody begins to wait.
+    /// A consumer starts to wait.
     pub(super) fn begin(&mut self, now: Instant) {
         self.waiting += 1;
         self.since.get_or_insert(now);
     }
 
-    /// Whether somebody waits.
+    /// Whether a consumer waits.
     pub(super) fn is_running(&self) -> bool {
         self.waiting > 0
     }
 
-    /// Somebody waits no longer.
+    /// A consumer stops waiting.
     pub(super) fn end(&mut self, now: Instant) {
         self.book(now);
         self.waiting -= 1;
@@ -31,7 +31,7 @@ impl Stall {
         }
     }
 
-    /// The time since this was asked last.
+    /// Returns the time since the last call, and starts again from zero.
     pub(super) fn take(&mut self, now: Instant) -> Duration {
         self.book(now);
         std::mem::take(&mut self.waited)

@@ -1,8 +1,8 @@
-//! Strict and planned order: every sample has its slot before it is prepared.
+//! Strict and planned order: the slot of every sample is known before the sample is prepared.
 //!
-//! Most samples are prepared straight into their slots, a few in one task. A *slow* sample may start before its batch is open.
-//! Then it is prepared in memory of its own and copied later. It never waits for memory: where memory is short, its task waits until its
-//! batch opens, because no thread may wait for a batch that is not due.
+//! Most samples are prepared straight into their slots, several per task. A *slow* sample may start before its batch is open. It is
+//! then prepared in memory of its own and copied later. Such a sample never blocks for memory: if memory is short, its task waits
+//! until its batch opens. Otherwise a thread could block for a batch that nobody needs yet.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use super::queue::Work;
 use crate::slot_ref::{BatchSerial, SlotRef};
 use crate::supply::Task;
 
-/// Slow samples that are announced at most.
+/// Upper limit of announced slow samples.
 const MOST_EARLY: usize = 1024;
 
-/// Where a slow sample is in its life, from its announcement until it has a task with a writer or is copied into its slot.
+/// The states of a slow sample, from its announcement until its slot has a writer or it is copied into its slot.
 ///
 /// ```text
 /// Queued ──start──> Started ──finish──> Prepared ──open──> copied into its slot
@@ -32,11 +32,11 @@ enum SlowSample {
     Queued,
     /// A thread prepares it in memory of its own. Its batch is not open.
     Started,
-    /// There was no memory for it. Its task waits here until its batch opens.
+    /// Memory was short. Its task waits here until its batch opens.
     ShortOfMemory(Box<Task>),
     /// It is prepared. Its batch is not open.
     Prepared(Box<TaskReport>),
-    /// Its batch is open, while its task is at the supply, in the queue or at work.
+    /// Its batch is open, but its task is still at the supply, in the queue or with a thread.
     Awaited(SlotWriter),
 }
 
@@ -48,7 +48,7 @@ pub(super) struct StrictOrder {
 }
 
 impl StrictOrder {
-    /// Moves a slow sample into its batch, which opens. Returns the work that is left to do on it, if that is known.
+    /// Moves a slow sample into its batch, which is being opened. Returns the remaining work, if it is known.
     fn open_slow(&mut self, slot: SlotRef, life: SlowSample, writer: SlotWriter) -> Option<Work> {
         self.early.announced -= 1;
         self.early.in_use -= usize::from(matches!(life, SlowSample::Started | SlowSample::Prepared(_)));
@@ -106,7 +106,7 @@ impl Placement for StrictOrder {
                 task.writer = Some(writer);
                 true
             }
-            // Its batch was dropped by a jump.
+            // A jump dropped its batch.
             None => false,
             Some(life) => unreachable!("a sample has one task, which starts once: {life:?}"),
         }

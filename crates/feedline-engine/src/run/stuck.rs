@@ -1,4 +1,4 @@
-//! Why a stream does not move: the error that stays until somebody jumps elsewhere.
+//! The error of a stream that cannot continue. It stays until the consumer jumps elsewhere.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use feedline_order::Epoch;
 
 use crate::error::Error;
 
-/// Why the next batch cannot be delivered: the stream stays before it.
+/// Why the next batch cannot be delivered. The cursor stays before that batch.
 #[derive(Debug)]
 pub(crate) enum Stuck {
     Ragged(Box<RaggedError>),
@@ -20,7 +20,7 @@ pub(crate) enum Stuck {
 }
 
 impl Stuck {
-    /// The error as the consumer gets it, each time it asks.
+    /// The error for the consumer. Every call to `next` returns it.
     pub(crate) fn error(&self, plan: &Plan) -> Error {
         match self {
             Self::Ragged(ragged) => Error::Ragged(ragged.clone()),

@@ -1,4 +1,4 @@
-//! The preparer threads of a run: started together, ended together, within a stated time.
+//! Starts the preparer threads of a run and joins them within a time limit.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// Threads and how many of them still run.
+/// The threads of a run, and a count of those that still run.
 #[derive(Debug)]
 pub(super) struct Threads {
     handles: Mutex<Vec<JoinHandle<()>>>,
@@ -19,7 +19,7 @@ struct Alive {
     changed: Condvar,
 }
 
-/// Counts a thread as ended, also when it panics.
+/// Decrements the count when its thread ends, also by a panic.
 struct Ending(Arc<Alive>);
 
 impl Drop for Ending {
@@ -30,12 +30,11 @@ impl Drop for Ending {
 }
 
 impl Threads {
-    /// No threads yet.
     pub(super) fn new() -> Self {
         Self { handles: Mutex::default(), alive: Arc::default() }
     }
 
-    /// Starts a thread; joins those that have ended, whose stacks stay until then.
+    /// Starts a thread. Also joins threads that have ended, because their stacks are freed only then.
     pub(super) fn start(&self, name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
         *self.alive.count.lock() += 1;
         let ending = Ending(Arc::clone(&self.alive));
@@ -51,7 +50,7 @@ impl Threads {
         Ok(())
     }
 
-    /// Waits until all have ended, at most `limit`; those that have not are left to end alone, and counted.
+    /// Waits up to `limit` for all threads to end. Returns how many still run; these are left to end alone.
     pub(super) fn join_within(&self, limit: Duration) -> usize {
         let deadline = Instant::now() + limit;
         let mut count = self.alive.count.lock();

@@ -1,7 +1,7 @@
-//! The batches that are open ahead of the consumer, and the slow samples beyond them.
+//! The open batches ahead of the consumer, and the slow samples beyond them.
 //!
-//! In: the cursor of the next batch to open, reports of finished tasks. Out: tasks, and complete batches in order. Batches
-//! have serial numbers that are never used again, so a late report of a batch that was dropped finds nothing.
+//! In: the cursor of the next batch to open, and reports of finished tasks. Out: tasks, and complete batches in order. Serial
+//! numbers of batches are never reused, so a late report of a dropped batch matches nothing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use crate::slot_ref::{BatchSerial, SlotRef};
 use crate::state::Cursor;
 use crate::supply::{Supply, Task};
 
-/// A task is made long enough to last about this long, so that taking it costs little beside it.
+/// A task should take about this long, so that queueing costs little compared to it.
 const TASK_TIME: Duration = Duration::from_micros(100);
-/// Positions that are looked at in one go, because others wait for the lock.
+/// Positions to examine before the lock is released for others.
 const LOOK_POSITIONS: usize = 1024;
 
 /// The open batches, the slots of their samples, and the work that waits for a thread.
@@ -34,14 +34,14 @@ pub(super) struct Window {
     pub placement: Box<dyn Placement>,
     pub queue: WorkQueue,
     batch_plan: BatchPlan,
-    /// The next number for a batch that is asked for.
+    /// Serial number of the next requested batch.
     next_asked: BatchSerial,
-    /// The next batch to open, and the next to look at.
+    /// The next batch to open, and the next batch to search for slow samples.
     upcoming: Upcoming,
     unseen: Upcoming,
 }
 
-/// What was open before a jump. To be dropped without the lock.
+/// The batches that were open before a jump. Dropped after the lock is released.
 #[derive(Debug)]
 pub(super) struct Dropped {
     _batches: VecDeque<OpenBatch>,
@@ -50,12 +50,12 @@ pub(super) struct Dropped {
 }
 
 impl Window {
-    /// Batches from `cursor` on, one after the other.
+    /// A window over the stream from `cursor` on.
     pub(super) fn of_stream(plan: &Plan, cursor: Cursor) -> Self {
         Self::new(plan, BatchPlan::Stream, cursor)
     }
 
-    /// Batches that are asked for.
+    /// A window over requested batches.
     pub(super) fn on_demand(plan: &Plan) -> Self {
         Self::new(plan, BatchPlan::Asked(std::collections::BTreeMap::new()), Cursor::default())
     }
@@ -73,13 +73,13 @@ impl Window {
         }
     }
 
-    /// Goes on from `cursor`.
+    /// Restarts at `cursor`.
     pub(super) fn reset(&mut self, cursor: Cursor) -> Dropped {
-        // Numbers that were given to samples ahead are not used again.
+        // Serial numbers of announced slow samples are not reused either.
         let serial = self.upcoming.serial.max(self.unseen.serial);
         self.upcoming = Upcoming { serial, cursor };
         self.unseen = self.upcoming.clone();
-        // What was asked for is not wanted any more.
+        // Earlier requests are cancelled.
         self.batch_plan.forget_before(self.next_asked);
         self.next_asked = serial;
         Dropped {
@@ -89,28 +89,28 @@ impl Window {
         }
     }
 
-    /// Asks for a batch behind all that were asked for before.
+    /// Requests a batch after all earlier requests.
     pub(super) fn ask(&mut self, stretch: PositionRange) {
         self.batch_plan.ask(self.next_asked, stretch);
         self.next_asked = self.next_asked.next();
     }
 
-    /// Whether its batches follow each other without being asked for.
+    /// Whether this is a stream, in contrast to requested batches.
     pub(super) fn is_stream(&self) -> bool {
         matches!(self.batch_plan, BatchPlan::Stream)
     }
 
-    /// Whether it is known what the next batch to open is.
+    /// Whether there is a next batch to open.
     pub(super) fn has_upcoming(&self, plan: &Plan) -> bool {
         self.batch_plan.look_up(&self.upcoming, plan).is_some()
     }
 
-    /// The number of the batch that the consumer needs next.
+    /// Serial number of the batch that the consumer needs next.
     pub(super) fn front_serial(&self) -> BatchSerial {
         self.batches.front().map_or(self.upcoming.serial, |batch| batch.serial)
     }
 
-    /// Looks for slow samples beyond the open batches; gives their tasks.
+    /// Searches for slow samples beyond the open batches. Returns their tasks.
     pub(super) fn look_ahead(
         &mut self,
         plan: &Plan,
@@ -138,7 +138,7 @@ impl Window {
         tasks
     }
 
-    /// Opens the next batch and divides it into tasks of `group` slots; `None` if the system has no memory left.
+    /// Opens the next batch and divides it into tasks of `group` slots. Returns `None` if the system has no memory left.
     pub(super) fn open_next(
         &mut self,
         plan: &Plan,
@@ -176,12 +176,12 @@ impl Window {
         }
     }
 
-    /// Whether further work may be taken.
+    /// Whether there is more work to take.
     pub(super) fn has_more(&self, may_start_early: bool) -> bool {
         self.queue.has_more(self.upcoming.serial, may_start_early)
     }
 
-    /// Books `slots` filled slots of a batch. Returns whether the batch that the consumer needs next is complete now.
+    /// Records `slots` filled slots of a batch. Returns whether the batch that the consumer needs next is now complete.
     pub(super) fn book(&mut self, serial: BatchSerial, slots: usize, report: TaskReport) -> bool {
         let front = self.front_serial();
         let number = serial.0.checked_sub(front.0).and_then(|number| usize::try_from(number).ok());
@@ -191,7 +191,7 @@ impl Window {
     }
 }
 
-/// Slots per task: as many as last [`TASK_TIME`], but so few that all threads share a batch.
+/// Slots per task: enough to last [`TASK_TIME`], but few enough that all threads share a batch.
 pub(super) fn group_size(usual_cost: Duration, batch_size: usize, workers: usize) -> usize {
     if usual_cost.is_zero() {
         return 1;

@@ -1,4 +1,4 @@
-//! The life of a preparer thread: take the task with the least slack, prepare it, book it.
+//! The loop of a preparer thread: take the task with the least slack, prepare it, record the result.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use crate::slot_ref::BatchSerial;
 use crate::supply::{Ready, Task};
 
 impl RunShared {
-    /// The life of thread number `number`: it ends with the run, or when there are too many.
+    /// Runs thread number `number` until the run ends or has too many threads.
     pub(super) fn work(self: &Arc<Self>, number: usize) {
         let _on_cores = [self.metrics.threads.cores.enter(), self.worker_pool.on.enter()];
         let mut preparer = Preparer {
@@ -59,11 +59,12 @@ impl RunShared {
         loop {
             if progress.is_closed || number >= self.worker_pool.wanted() {
                 progress.workers.remove(&number);
-                // It may be the one that was woken for a task.
+                // This thread may have consumed the wake-up for a new task, so it passes it on.
                 self.wake_one(progress);
                 return None;
             }
-            // Before samples of later batches take what room there is; once, because there may be room but no memory.
+            // Open a batch before samples of later batches use up the room. Once per round: there may be room for a batch, but no
+            // memory.
             if !has_opened && self.has_room(&progress) {
                 drop(progress);
                 self.open_ahead();
@@ -74,7 +75,7 @@ impl RunShared {
             let may_start_early = progress.window.queue.has_slow() && self.has_room_early(&progress);
             let lookahead = progress.lookahead;
             if let Some(work) = progress.window.next_work(&lookahead, may_start_early) {
-                // Whoever brings tasks wakes one thread, which wakes the next: so nobody has to wake them all.
+                // New tasks wake one thread. Each thread wakes the next if there is more work, so nobody has to wake all of them.
                 if progress.window.has_more(may_start_early) {
                     self.wake_one(progress);
                 }
@@ -89,23 +90,23 @@ impl RunShared {
         }
     }
 
-    /// Books samples that were prepared in their slots. A sample that was prepared apart goes to the slot it is given, now or later.
+    /// Records samples that were prepared in their slots. A sample in memory of its own is placed now or later.
     fn settle(self: &Arc<Self>, task: Task, report: Box<TaskReport>) {
         if task.writer.is_some() {
             let (batch, slots) = (task.batch, task.slots.len());
-            // The writer must be gone before the slots count as filled: a complete batch is sealed.
+            // The writer must be dropped before the slots count as filled, because a complete batch is sealed.
             drop(task);
             return self.book(batch, slots, *report);
         }
         let placed = self.lock().window.placement.finish(&task, report);
-        // What the supply holds for it is free before more is requested.
+        // Frees what the supply holds for this task before more is requested.
         drop(task);
         for placed in placed {
             self.place(placed);
         }
     }
 
-    /// Copies a sample that was prepared apart into its slot.
+    /// Copies a sample from memory of its own into its slot.
     fn place(self: &Arc<Self>, placed: Placed) {
         let Placed { asked_for, at, mut writer, mut report } = placed;
         if asked_for != at {
@@ -133,7 +134,7 @@ impl RunShared {
         }
     }
 
-    /// Copies values that have a slot into it.
+    /// Copies the values that have a place in the slot.
     fn put_in_place(&self, writer: &mut SlotWriter, report: &mut TaskReport) {
         for prepared in &mut report.prepared {
             let mut regions = writer.slot_mut(prepared.slot);
@@ -150,7 +151,7 @@ impl RunShared {
         }
     }
 
-    /// Books what was done of a task, and lets the rest wait for memory: from now on in the order of the stream.
+    /// Records the finished part of a task. The rest waits for memory and returns to the queue in the order of the stream.
     fn put_back(&self, mut task: Task, report: TaskReport) {
         task.cost = None;
         let mut progress = self.lock();
@@ -179,14 +180,14 @@ impl Ready for RunShared {
         }
         let is_waited_for = progress.stall.is_running();
         for task in tasks {
-            // The consumer waited while its bytes were read.
+            // The consumer waited while the bytes of this task were read.
             if is_waited_for
                 && task.was_read_ahead
                 && let Some(front) = progress.window.batches.front_mut().filter(|front| front.serial == task.batch)
             {
                 front.is_late = true;
             }
-            // Tasks of batches that were dropped by a jump have nobody waiting for them.
+            // A jump may have dropped the batch of this task.
             if progress.window.expects(&task) {
                 progress.window.queue.push(Work::Prepare(task));
             }

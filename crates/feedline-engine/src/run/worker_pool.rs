@@ -1,10 +1,11 @@
-//! How many threads prepare samples, where the plan leaves that open.
+//! The number of preparer threads, if the plan leaves it open.
 //!
-//! In: how long the consumer waited, how busy the threads were, and with what. Out: a number of threads. It begins with one per
-//! core that the run may use beside others. Threads that wait for storage or sleep leave cores idle, so more of them help as long as the
-//! consumer waits; where the consumer never waits and threads are idle, fewer do.
+//! In: how long the consumer waited, how busy the threads were, and how much of that time they computed. Out: a number of threads.
+//! It starts with one thread per core that the run may use. Threads that block on storage leave cores idle, so more threads help
+//! while the consumer waits. If the consumer never waits and threads are idle, the number shrinks.
 //!
-//! Always true: the number lies between one and [`MOST_PER_CORE`] per core that is this run's share of the machine, and decides no byte of the stream.
+//! Always true: the number lies between 1 and [`MOST_PER_CORE`] per core of this run's share. It does not change any byte of the
+//! stream.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,49 +18,49 @@ use parking_lot::Mutex;
 
 use crate::metrics::CoreMeter;
 
-/// Threads for each core at most.
+/// Upper limit of threads per core.
 pub(super) const MOST_PER_CORE: usize = 8;
-/// Time between two looks.
+/// Interval between two adjustments.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// The consumer waits, if it does so for more than this part of the time.
+/// The consumer counts as waiting above this fraction of the time.
 const WAITS: f64 = 0.02;
-/// Threads that compute, or wait for a core, for less than this part of their time wait for something else.
+/// Threads that compute or wait for a core for less than this fraction of their time are blocked on something else.
 const COMPUTES: f64 = 0.7;
-/// The process uses all its cores, if it uses more than this part of them.
+/// The process counts as using all its cores above this fraction.
 const ALL_CORES: f64 = 0.8;
-/// Threads are idle, if they are for more than this part of the time.
+/// Threads count as idle above this fraction of the time.
 const IDLE: f64 = 0.5;
-/// Looks in a row at which there were idle threads before one ends.
+/// Consecutive adjustments with idle threads before one thread ends.
 const PATIENCE: u32 = 8;
 
-/// The threads of a run, counted.
+/// Counts the threads of a run and decides how many there should be.
 #[derive(Debug)]
 pub(super) struct WorkerPool {
     wanted: AtomicUsize,
     size: PoolSize,
-    /// Time of tasks, and how much of that threads computed.
+    /// Time spent in tasks, and CPU time of that.
     busy_nanos: AtomicU64,
     cpu_nanos: AtomicU64,
-    /// And how much of it they waited for a core.
+    /// The part of it in which threads waited for a core.
     core_wait_nanos: AtomicU64,
-    /// Which cores its threads are on.
+    /// The cores that its threads run on.
     pub on: CoreMeter,
     last: Mutex<UsageReading>,
 }
 
-/// What bounds the number of threads.
+/// Who decides the number of threads.
 #[derive(Debug)]
 enum PoolSize {
-    /// The user asked for this many.
+    /// The user set the number.
     Asked,
-    /// As many as are needed, by the cores that this run may use.
+    /// The pool adjusts the number to the cores that this run may use.
     Auto(Arc<MachineShare>),
 }
 
-/// What was seen at a look.
+/// Counters at one adjustment.
 #[derive(Debug)]
 struct UsageReading {
-    /// Cores that the run might use, by the number of others beside it.
+    /// Cores that the run may use beside the other runs of the machine.
     cores: usize,
     at: Instant,
     busy: Duration,
@@ -94,12 +95,12 @@ impl WorkerPool {
         Self { wanted: AtomicUsize::new(cores), size, busy_nanos, cpu_nanos, core_wait_nanos, on, last }
     }
 
-    /// Threads that there should be.
+    /// The target number of threads.
     pub(super) fn wanted(&self) -> usize {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Runs a task of this thread, and books how long it took and how much of that was work.
+    /// Runs a task and measures its time and CPU time.
     pub(super) fn time<T>(&self, task: impl FnOnce() -> T) -> T {
         if matches!(self.size, PoolSize::Asked) {
             return task();
@@ -112,25 +113,25 @@ impl WorkerPool {
         result
     }
 
-    /// Which part of their time threads have computed so far, or would have, had there been a core.
+    /// The fraction of their time in which threads computed or waited for a core.
     pub(super) fn computing(&self) -> f64 {
         let nanos = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
         let busy = nanos(&self.busy_nanos);
         if busy > 0.0 { ((nanos(&self.cpu_nanos) + nanos(&self.core_wait_nanos)) / busy).min(1.0) } else { 1.0 }
     }
 
-    /// Leaves out time in which a thread waited for memory: more threads would wait too.
+    /// Excludes time in which a thread waited for memory: more threads would wait too.
     pub(super) fn leave_out(&self, waited: Duration) {
         if matches!(self.size, PoolSize::Auto(_)) {
             self.busy_nanos.fetch_sub(waited.as_nanos() as u64, Ordering::Relaxed);
         }
     }
 
-    /// Compares with the last look, if that is a while ago, where the consumer has waited for `waited` in all; says whether there
-    /// should be another number of threads.
+    /// Compares with the last adjustment, at most once per [`LOOK_EVERY`]. `waited` is the total waiting time of the consumer.
+    /// Returns whether the target changed.
     pub(super) fn adjust(&self, waited: Duration) -> bool {
         let PoolSize::Auto(share) = &self.size else { return false };
-        // One looks for all.
+        // One thread adjusts for all.
         let Some(mut last) = self.last.try_lock() else { return false };
         if last.at.elapsed() < LOOK_EVERY {
             return false;
@@ -156,7 +157,7 @@ impl WorkerPool {
         let wanted = self.wanted();
         let busy = now.busy.saturating_sub(last.busy);
         let busy_share = part(busy, passed * wanted as u32).min(1.0);
-        // What they waited for cores before they had something to do is no part of their tasks.
+        // Waits for a core between tasks are not part of the tasks.
         let core_wait = now.core_wait.saturating_sub(last.core_wait).mul_f64(busy_share);
         self.core_wait_nanos.fetch_add(core_wait.as_nanos() as u64, Ordering::Relaxed);
         let is_awaited = part(now.waited.saturating_sub(last.waited), passed) > WAITS;
@@ -166,7 +167,7 @@ impl WorkerPool {
         now.idle_looks = if is_idle && !is_awaited { last.idle_looks + 1 } else { 0 };
         let most = cores * MOST_PER_CORE;
         let next = if cores != last.cores {
-            // Other loaders have begun or ended to iterate: the same number of threads for each core as before.
+            // Other loaders started or stopped iterating. Keep the number of threads per core.
             (wanted * cores).div_ceil(last.cores).clamp(1, most)
         } else if is_awaited && !is_computing && has_cores && !is_idle {
             (wanted + wanted.div_ceil(4)).min(most)

@@ -1,7 +1,7 @@
-//! Where a run stands, and how that is saved.
+//! The place of a consumer in its stream, and its saved form.
 //!
-//! A cursor says what the consumer has *received*, so it may be taken at every step and costs nothing (law 4). It counts
-//! from an offset over all ranks together, so it can be loaded with another world size, batch size or thread count.
+//! A cursor describes what the consumer has *received*, so it can be taken at every step at no cost (law 4). It counts from an
+//! offset over all ranks, so it can be loaded with another world size, batch size or number of threads.
 
 use std::sync::Arc;
 
@@ -14,39 +14,39 @@ use serde::{Deserialize, Serialize};
 pub struct Cursor {
     /// The epoch.
     pub epoch: Epoch,
-    /// Positions of the epoch that were received before this world size and batch size applied.
+    /// Positions of the epoch that were received before the current world size and batch size applied.
     pub offset: u64,
-    /// Batches received since.
+    /// Batches received since then.
     pub batches: u64,
-    /// Bad samples replaced so far in the epoch.
+    /// Number of substituted samples in the epoch.
     pub substituted: u64,
-    /// What is left of the epoch, if the order so far was neither the sampler's nor that of the plan.
+    /// What is left of the epoch, if its order so far was neither the sampler's nor the plan's.
     pub rest: Option<Arc<Remaining>>,
 }
 
 impl Cursor {
-    /// The beginning of an epoch.
+    /// The start of an epoch.
     pub fn start_of(epoch: Epoch) -> Self {
         Self { epoch, ..Self::default() }
     }
 
-    /// The same place, or the beginning of the next epoch if this one has no batch left.
+    /// The same place, or the start of the next epoch if this one has no batch left.
     #[must_use]
     pub fn normalised(self, plan: &Plan) -> Self {
         if self.batches < plan.share(self.offset).batches() { self } else { Self::start_of(Epoch(self.epoch.0 + 1)) }
     }
 
-    /// The way through the epoch that this is a place of.
+    /// The path through the epoch that this cursor is on.
     pub fn epoch_path(&self, plan: &Plan) -> EpochPath {
         EpochPath { epoch: self.epoch, share: plan.share(self.offset), rest: self.rest.clone() }
     }
 
-    /// The turn of the next sample, counted from `offset`; only full batches come before it.
+    /// The turn of the next sample, counted from `offset`. Only full batches come before it.
     pub fn next_turn(&self, plan: &Plan) -> Turn {
         Turn(self.batches * plan.settings().batch_size as u64)
     }
 
-    /// The place as it is saved.
+    /// The saved form of this cursor.
     pub fn to_state(&self, plan: &Plan) -> State {
         let rank = plan.config().rank;
         let turn = self.next_turn(plan);
@@ -79,10 +79,10 @@ impl Cursor {
     }
 }
 
-/// The version of saved states.
+/// The version of the saved form.
 const FORMAT: u32 = 3;
 
-/// A saved place: small, plain data.
+/// A saved cursor: small, plain data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "the fields are those of Cursor and Plan")]
@@ -93,7 +93,7 @@ pub struct State {
     pub batches: u64,
     pub substituted: u64,
     pub batch_size: usize,
-    /// The rank whose samples are pending; states in strict order are the same on all.
+    /// The rank of the pending samples. In strict order a state is the same on all ranks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
     pub world_size: u32,
@@ -105,21 +105,21 @@ pub struct State {
     pub ops: OpMarks,
     #[serde(default)]
     pub delivery: Delivery,
-    /// Samples of the rank's share that were passed over so far.
+    /// Samples of the rank's share that were skipped so far.
     #[serde(default)]
     pub pending: Vec<ShareIndex>,
 }
 
-/// In which order the batches of an epoch were delivered so far.
+/// The order of delivery in an epoch so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Delivery {
-    /// The sampler's.
+    /// The sampler's order.
     #[default]
     Strict,
-    /// That of a plan, by its fingerprint.
+    /// The order of a plan, identified by its fingerprint.
     Planned(String),
-    /// Another one, on each rank for itself.
+    /// Another order, different on each rank.
     Any,
 }
 
@@ -168,7 +168,7 @@ pub enum StateError {
     )]
     Private,
     #[error(transparent)]
-    JobProgress(#[from] super::RideError),
+    JobProgress(#[from] super::JobProgressError),
     #[error("the state says batch {batches} of an epoch of {of}")]
     Beyond { batches: u64, of: u64 },
     #[error("the state is damaged: it says batch_size {batch_size} and world_size {world_size}")]
@@ -178,7 +178,7 @@ pub enum StateError {
 }
 
 impl State {
-    /// The place in the stream of `plan` that this state describes.
+    /// The cursor in the stream of `plan` that this state describes.
     pub fn to_cursor(&self, plan: &Plan) -> Result<Cursor, StateError> {
         let now = Cursor::default().to_state(plan);
         if self.feedline != FORMAT {
@@ -221,7 +221,7 @@ impl State {
         Ok(Cursor { epoch: self.epoch, offset, batches, substituted: self.substituted, rest }.normalised(plan))
     }
 
-    /// What is left of the epoch, if that is another order than the plan's.
+    /// What is left of the epoch, if the order differs from the plan's.
     fn rest(
         &self,
         plan: &Plan,
@@ -251,7 +251,7 @@ impl State {
         }
         if goes_on {
             let turns = self.batches.saturating_mul(self.batch_size as u64);
-            // The order may be made of the sizes of files, which may have changed since.
+            // The order may depend on file sizes, which may have changed since.
             let passes_over = |share| is_same_rank && self.pending != plan.pending(self.epoch, share, Turn(turns));
             let has_changed = plan.has_planned_order() && passes_over(&plan.share(self.offset));
             return if has_changed { Err(StateError::Changed) } else { Ok(None) };

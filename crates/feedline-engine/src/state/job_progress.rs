@@ -1,7 +1,7 @@
-//! One job's way through the carousel: which segments it has had, in which rounds, and how that is saved.
+//! The progress of one job through the segments of a carousel, and its saved form.
 //!
-//! In: what was delivered. Out: what is still to come in the epoch, and a state that goes on from there, on any machine, with
-//! or without the node that it was taken at (law 4). The order of segments that are not begun is not part of it.
+//! In: delivered segments. Out: what is left of the epoch, and a state that continues on any machine, with or without the node (law
+//! 4). The order of segments that have not started is not part of the state.
 
 use feedline_data::plan::{OpMarks, Plan};
 use feedline_order::{Epoch, Segments};
@@ -16,42 +16,42 @@ pub struct SegmentRound {
     pub round: u64,
 }
 
-/// One job's way.
+/// The progress of one job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobProgress {
     /// The epoch of this job.
     pub epoch: Epoch,
-    /// The segments that were begun in the epoch, in order; the last may be under way.
+    /// The segments that started in the epoch, in order. The last may be incomplete.
     pub order: Vec<SegmentRound>,
-    /// Samples of the epoch that were received.
+    /// Number of samples received in the epoch.
     pub received: u64,
-    /// The last round of each segment that was begun, ever; 0 before the first.
+    /// The last round of each segment that the job ever started. 0 if none.
     pub rounds: Vec<u64>,
-    /// Bad samples replaced so far in the epoch.
+    /// Number of substituted samples in the epoch.
     pub substituted: u64,
 }
 
 impl JobProgress {
-    /// Nothing was received yet.
+    /// The progress of a job that has received nothing.
     pub fn new(segments: &Segments) -> Self {
         let rounds = vec![0; segments.count() as usize];
         Self { epoch: Epoch(0), order: Vec::new(), received: 0, rounds, substituted: 0 }
     }
 
-    /// The beginning of another epoch: rounds that were had are not had again.
+    /// Jumps to the start of an epoch. Rounds that the job has had are not repeated.
     pub fn jump(&mut self, epoch: Epoch) {
         *self =
             Self { epoch, order: Vec::new(), received: 0, rounds: std::mem::take(&mut self.rounds), substituted: 0 };
     }
 
-    /// Books that a portion was begun.
+    /// Records that a segment round started.
     pub fn begin(&mut self, segment_round: SegmentRound) {
         self.order.push(segment_round);
         let round = &mut self.rounds[segment_round.segment as usize];
         *round = (*round).max(segment_round.round);
     }
 
-    /// What is under way, and how many of its samples were received; none between two segments.
+    /// The incomplete segment, and how many of its samples were received. `None` between two segments.
     pub fn under_way(&self, segments: &Segments) -> Option<(SegmentRound, u64)> {
         let (last, before) = self.order.split_last()?;
         let len = |segment_round: &SegmentRound| {
@@ -62,14 +62,14 @@ impl JobProgress {
         (received < len(last)).then_some((*last, received))
     }
 
-    /// Segments that were not begun in the epoch.
+    /// Segments that have not started in the epoch.
     pub fn needs(&self, segments: &Segments) -> impl Iterator<Item = u64> {
         let begun: std::collections::BTreeSet<u64> =
             self.order.iter().map(|segment_round| segment_round.segment).collect();
         (0..segments.count()).filter(move |segment| !begun.contains(segment))
     }
 
-    /// The way as it is saved.
+    /// The saved form of this progress.
     pub fn to_state(&self, plan: &Plan, segments: &Segments) -> JobProgressState {
         JobProgressState {
             feedline: FORMAT,
@@ -86,16 +86,16 @@ impl JobProgress {
     }
 }
 
-/// The version of saved states.
+/// The version of the saved form.
 const FORMAT: u32 = 3;
 
-/// A saved way: plain data, a few numbers for each segment.
+/// A saved progress: plain data, a few numbers per segment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "the fields are those of Ride and Segments")]
 pub struct JobProgressState {
     pub feedline: u32,
-    /// What jobs have to agree on that go on from it.
+    /// The fingerprint that jobs must share to continue from it.
     pub shared: String,
     pub samples: u64,
     pub segment_len: u64,
@@ -110,7 +110,7 @@ pub struct JobProgressState {
 /// Why a state cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages name the fields")]
-pub enum RideError {
+pub enum JobProgressError {
     #[error(
         "the state has format {found}, but this version reads format {FORMAT}; go on with the version of Feedline that saved it, or start the epoch anew with set_epoch"
     )]
@@ -126,18 +126,18 @@ pub enum RideError {
 }
 
 impl JobProgressState {
-    /// The way that this state describes.
-    pub fn to_ride(&self, plan: &Plan, segments: &Segments) -> Result<JobProgress, RideError> {
-        let damaged = |problem| Err(RideError::Damaged { problem });
+    /// The progress that this state describes.
+    pub fn to_job_progress(&self, plan: &Plan, segments: &Segments) -> Result<JobProgress, JobProgressError> {
+        let damaged = |problem| Err(JobProgressError::Damaged { problem });
         if self.feedline != FORMAT {
-            return Err(RideError::Format { found: self.feedline });
+            return Err(JobProgressError::Format { found: self.feedline });
         }
         if let Some(changes) = self.ops.changes(&OpMarks::of(plan)) {
-            return Err(RideError::Ops { changes });
+            return Err(JobProgressError::Ops { changes });
         }
         let is_same = self.shared == plan.shared_key().to_string() && self.segment_len == segments.segment_len();
         if !is_same || self.samples != segments.samples() {
-            return Err(RideError::Other { saved: self.samples, now: segments.samples() });
+            return Err(JobProgressError::Other { saved: self.samples, now: segments.samples() });
         }
         if self.rounds.len() as u64 != segments.count() {
             return damaged("it has not one round for each segment");
@@ -188,7 +188,7 @@ mod tests {
         // The last segment has four samples.
         job_progress.received = 8 + 4 + 3;
         assert_eq!(job_progress.under_way(segments), Some((SegmentRound { segment: 0, round: 2 }, 3)));
-        let back = job_progress.to_state(&plan, segments).to_ride(&plan, segments).unwrap();
+        let back = job_progress.to_state(&plan, segments).to_job_progress(&plan, segments).unwrap();
         assert_eq!(back, job_progress);
         assert_eq!(back.needs(segments).count(), 10);
         job_progress.received = 8 + 4 + 8;
@@ -208,7 +208,7 @@ mod tests {
         let check = |change: &dyn Fn(&mut JobProgressState)| {
             let mut state = sound.clone();
             change(&mut state);
-            assert!(state.to_ride(&plan, segments).is_err(), "{state:?}");
+            assert!(state.to_job_progress(&plan, segments).is_err(), "{state:?}");
         };
         check(&|state| state.feedline = 99);
         check(&|state| state.samples = 99);

@@ -1,13 +1,13 @@
-//! Where a consumer stands, and how that is saved.
+//! The place of a consumer in its stream, and its saved form.
 //!
-//! - `cursor.rs` is a place in a stream of one's own
-//! - `received.rs` is either of them
-//! - `ride.rs` is one job's way through segments that others get too
+//! - `cursor.rs` is the place in a stream that one consumer has alone
+//! - `received.rs` is either of the two
+//! - `job_progress.rs` is the progress of a job through shared segments
 
 mod cursor;
 mod job_progress;
 mod received;
 
 pub use cursor::{Cursor, Delivery, State, StateError};
-pub use job_progress::{JobProgress, JobProgressState, RideError, SegmentRound};
+pub use job_progress::{JobProgress, JobProgressError, JobProgressState, SegmentRound};
 pub use received::{Received, SavedState, SharedJobProgress};

@@ -1,4 +1,4 @@
-//! What a consumer has received, whichever kind of stream it has.
+//! What a consumer has received, in either kind of stream.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use super::{Cursor, JobProgress, JobProgressState, State, StateError};
 /// A place in a stream.
 #[derive(Clone, Debug)]
 pub enum Received {
-    /// In a stream of one's own.
+    /// In a private stream.
     Stream(Cursor),
-    /// In segments that other jobs get too.
+    /// In shared segments.
     JobProgress(SharedJobProgress),
 }
 
@@ -22,24 +22,24 @@ pub enum Received {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum SavedState {
-    /// In a stream of one's own.
+    /// In a private stream.
     Stream(State),
-    /// In segments that other jobs get too.
+    /// In shared segments.
     JobProgress(JobProgressState),
 }
 
 impl Received {
-    /// Nothing of a stream of one's own.
+    /// The start of a private stream.
     pub fn nothing() -> Self {
         Self::Stream(Cursor::default())
     }
 
-    /// Nothing of the segments of `plan`.
+    /// The start of the shared segments of `plan`.
     pub(crate) fn nothing_shared(plan: &Plan) -> Self {
         Self::from(JobProgress::new(plan.segments()))
     }
 
-    /// The epoch under way.
+    /// The current epoch.
     pub fn epoch(&self) -> Epoch {
         match self {
             Self::Stream(cursor) => cursor.epoch,
@@ -47,7 +47,7 @@ impl Received {
         }
     }
 
-    /// Goes to the beginning of an epoch.
+    /// Jumps to the start of an epoch.
     pub fn jump(&mut self, epoch: Epoch) {
         match self {
             Self::Stream(cursor) => *cursor = Cursor::start_of(epoch),
@@ -55,7 +55,7 @@ impl Received {
         }
     }
 
-    /// The place as it is saved.
+    /// The saved form of this place.
     pub fn to_state(&self, plan: &Plan) -> SavedState {
         match self {
             Self::Stream(cursor) => SavedState::Stream(cursor.to_state(plan)),
@@ -69,13 +69,15 @@ impl Received {
     pub fn loaded(&self, state: &SavedState, plan: &Plan) -> Result<Self, StateError> {
         match (self, state) {
             (Self::Stream(_), SavedState::Stream(state)) => Ok(Self::Stream(state.to_cursor(plan)?)),
-            (Self::JobProgress(_), SavedState::JobProgress(state)) => Ok(state.to_ride(plan, plan.segments())?.into()),
+            (Self::JobProgress(_), SavedState::JobProgress(state)) => {
+                Ok(state.to_job_progress(plan, plan.segments())?.into())
+            }
             (Self::Stream(_), SavedState::JobProgress(_)) => Err(StateError::Shared),
             (Self::JobProgress(_), SavedState::Stream(_)) => Err(StateError::Private),
         }
     }
 
-    /// The cursor of a stream of one's own.
+    /// The cursor of a private stream.
     pub fn cursor(&self) -> &Cursor {
         match self {
             Self::Stream(cursor) => cursor,
@@ -85,7 +87,7 @@ impl Received {
         }
     }
 
-    /// The way through segments.
+    /// The progress through shared segments.
     pub fn job_progress(&self) -> &SharedJobProgress {
         match self {
             Self::JobProgress(job_progress) => job_progress,
@@ -95,7 +97,7 @@ impl Received {
 }
 
 impl SavedState {
-    /// The place in a stream of one's own, if it is one.
+    /// The state of a private stream, if it is one.
     pub fn stream(&self) -> Option<&State> {
         match self {
             Self::Stream(state) => Some(state),
@@ -103,7 +105,7 @@ impl SavedState {
         }
     }
 
-    /// The place in segments that other jobs get too, if it is one.
+    /// The state of shared segments, if it is one.
     pub fn job_progress(&self) -> Option<&JobProgressState> {
         match self {
             Self::JobProgress(state) => Some(state),
@@ -124,13 +126,13 @@ impl From<JobProgress> for Received {
     }
 }
 
-/// The way of a job through segments. Shared with the deliverer that cuts batches out of them: it has a number for each segment, so
-/// it is not copied with each batch.
+/// The progress of a job through shared segments. The loader and the deliverer share it, because copying its numbers for each
+/// segment with every batch would be slow.
 #[derive(Clone, Debug)]
 pub struct SharedJobProgress(Arc<Mutex<JobProgress>>);
 
 impl SharedJobProgress {
-    /// Locks it, to look at or to change.
+    /// Locks the progress.
     pub fn lock(&self) -> MutexGuard<'_, JobProgress> {
         self.0.lock()
     }

@@ -1,4 +1,4 @@
-//! Which supply a plan needs: by where its source is, how it is shuffled, and whether samples are kept.
+//! Chooses the supply for a plan: by the location of its source, its shuffle, and its cache.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::read_ahead::ReadAhead;
 use super::{LocalSupply, PrefixCache, Supply};
 use crate::machine::Machine;
 
-/// The supply of a plan's samples.
+/// Builds the supply for a plan's samples.
 pub(crate) fn supply_for(plan: &Arc<Plan>, machine: &Machine) -> Arc<dyn Supply> {
     let local = LocalSupply::new(Arc::clone(plan), machine);
     let near = plan.source().peer().and_then(|peer| Some((peer, plan.prefix().ok()?)));

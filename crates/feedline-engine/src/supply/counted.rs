@@ -1,4 +1,4 @@
-//! An open object whose bytes are booked to an epoch when a peer is asked for them.
+//! An open object that adds the bytes it fetches from a peer to the traffic of an epoch.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ struct CountingObject {
     cancel: Cancel,
 }
 
-/// The object, such that what it takes from a peer is booked.
+/// Wraps an object so that its traffic is counted.
 pub(super) fn counted(
     object: Arc<dyn Object>,
     epoch: Epoch,

@@ -1,7 +1,7 @@
-//! Seek indexes of a whole source ahead of the first epoch.
+//! Builds the seek indexes of a whole source before the first epoch.
 //!
-//! In: a source, a cache folder. Out: an index for each of its pictures that has none yet, where runs over the same source
-//! look for it. Files are read by several threads, each of which takes the next sample.
+//! In: a source, a cache folder. Out: an index for each picture that had none, where later runs over the same source find it.
+//! Several threads read files; each takes the next sample.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -19,27 +19,27 @@ use serde::Serialize;
 use super::seek::{IndexLookup, SeekIndexes};
 use crate::metrics::SeekMeter;
 
-/// How often the caller is told.
+/// Interval between two calls of the progress function.
 const TELL_EVERY: Duration = Duration::from_millis(50);
 
-/// What was found and made.
+/// Counts of an indexing run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Indexed {
-    /// Pictures looked at.
+    /// Pictures examined.
     pub pictures: u64,
     /// Indexes made.
     pub made: u64,
-    /// Pictures that had one.
+    /// Pictures that already had an index.
     pub known: u64,
-    /// Pictures that have none: not baseline JPEG.
+    /// Pictures that cannot have an index, because they are not baseline JPEG.
     pub not_seekable: u64,
     /// Files that could not be read.
     pub unreadable: u64,
-    /// Bytes of the files that were walked.
+    /// Total bytes of the files that were walked.
     pub walked_bytes: u64,
-    /// Bytes of the indexes made.
+    /// Total bytes of the new indexes.
     pub index_bytes: u64,
-    /// Whether all that was made could be kept.
+    /// Whether all new indexes could be saved.
     pub is_kept: bool,
 }
 
@@ -52,7 +52,7 @@ struct IndexingCounts {
     meter: SeekMeter,
 }
 
-/// Makes the indexes that are missing. `tell` hears how many samples are done, and says whether to go on.
+/// Builds the missing indexes. `tell` is called with the number of finished samples and returns whether to continue.
 pub fn index_source(
     source: &dyn Source,
     cache_folder: &CacheFolder,
@@ -114,7 +114,7 @@ fn index_picture(
         counts.known.fetch_add(1, Ordering::Relaxed);
         return Ok(());
     }
-    // Of what can have no index, such as arrays, only the first bytes are read.
+    // Only the first bytes are read of a file that cannot have an index, such as an array.
     let mut len = range.end.saturating_sub(range.start);
     let mut first = [0; 3];
     object.read_at(range.start, &mut first[..len.min(3) as usize])?;

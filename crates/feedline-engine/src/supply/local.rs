@@ -1,7 +1,7 @@
-//! Samples straight from a source and its store, before the first op.
+//! Loads samples from a source and its store, before the first op.
 //!
-//! Files are read in the preparer thread that needs them, into memory used again, and arrays straight into their slot. Of a
-//! picture that is decoded and then cropped only the bytes of the crop are read, where its seek index is known.
+//! The preparer thread that needs a file reads it, into a reused buffer. Arrays are read straight into their slot. If a crop
+//! follows the decoder of a picture and its seek index is known, only the bytes of the crop are read.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use super::{Reading, Ready, Supply, SupplyError};
 use crate::machine::Machine;
 use crate::supply::{Loading, Task};
 
-/// A source read by this process.
+/// Loads samples in this process.
 #[derive(Debug)]
 pub struct LocalSupply {
     plan: Arc<Plan>,
@@ -41,18 +41,18 @@ struct LoadedField {
     trim: Option<Trim>,
 }
 
-/// Where a picture is, and which of its bytes are needed.
+/// Where a picture is stored, and which of its bytes are needed.
 struct Sought {
     object: Arc<dyn Object>,
-    /// All of it in the object.
+    /// The range of the whole picture in its object.
     all: Range<u64>,
     stamp: u64,
     found: IndexLookup,
-    /// The part of it that is needed, if not all is; only with an index.
+    /// The needed part of the file, if an index is known and a part suffices.
     needed: Option<Range<u64>>,
 }
 
-/// A field whose pictures are decoded, of which a later op may need a part only.
+/// A field with encoded pictures, of which a later op may need only a part.
 #[derive(Debug)]
 struct Trim {
     decoder: usize,
@@ -61,7 +61,7 @@ struct Trim {
 }
 
 impl LocalSupply {
-    /// Loads what a plan needs of its source.
+    /// A supply for the fields that a plan loads.
     pub fn new(plan: Arc<Plan>, machine: &Machine) -> Self {
         let source = Arc::clone(plan.source());
         let uses_indexes = plan.config().seek_index == SeekIndexUse::Auto;
@@ -82,7 +82,7 @@ impl LocalSupply {
         Self { plan, source, fields, volumes }
     }
 
-    /// Which bytes of stored fields a sample will need, as far as that is known before they are read.
+    /// The bytes of stored fields that a sample will need, as far as they are known before reading.
     pub(super) fn needs(&self, wanted: SampleRequest, reading: Reading) -> Result<Vec<OpenPart>, StoreError> {
         let mut parts = Vec::with_capacity(self.fields.len());
         for field in &self.fields {
@@ -102,7 +102,7 @@ impl LocalSupply {
         Ok(parts)
     }
 
-    /// Finds where a picture is, and which of its bytes a crop needs.
+    /// Locates a picture and the bytes that its crop needs.
     fn seek(
         &self,
         field: &LoadedField,
@@ -128,7 +128,7 @@ impl LocalSupply {
         Ok(Sought { object, all, stamp, found, needed })
     }
 
-    /// Reads the bytes of a picture that a crop of it needs, or all of them.
+    /// Reads the bytes of a picture that its crop needs, or the whole picture.
     fn read_trimmed<'s>(
         &self,
         field: &LoadedField,
@@ -150,7 +150,8 @@ impl LocalSupply {
         }
         let memory = read_range(&*object, all, reader, workspace)?;
         let index = match found {
-            // All of the file is wanted, or the index is that of another one.
+            // The whole file was read, although there is an index: either all of it is needed, or the index belongs to another
+            // version.
             IndexLookup::Index(index) if index.fits(&memory) => Some(index),
             IndexLookup::NotSeekable => None,
             IndexLookup::Index(_) | IndexLookup::Unknown => {
@@ -189,7 +190,7 @@ impl Supply for LocalSupply {
 }
 
 impl LocalSupply {
-    /// Loads a sample of which parts were fetched ahead.
+    /// Loads a sample, partly from bytes that were fetched ahead.
     pub(super) fn load_with(&self, parts: &[Part], mut loading: Loading<'_, '_>) -> Result<Cut, SupplyError> {
         let Loading { request: wanted, reading, ref mut sample, ref mut workspace, metrics } = loading;
         let id = wanted.id;
@@ -259,7 +260,7 @@ fn read_range<'s>(
     Ok(Memory::Heap(buffer))
 }
 
-/// A range of a picture as one of the object that holds the picture.
+/// Translates a range of a picture into a range of the object that contains it.
 fn within(all: &Range<u64>, part: &Range<u64>) -> Range<u64> {
     all.start.saturating_add(part.start)..all.start.saturating_add(part.end)
 }
@@ -283,7 +284,7 @@ fn not_text(source: &dyn Source, id: SampleId, field: &str) -> StoreError {
     StoreError::Content { path, problem: format!("holds a field {field:?} that is not UTF-8 text") }
 }
 
-/// A buffer of the thread, taken when the length is known.
+/// A buffer of the thread, allocated once the length is known.
 struct BufferRoom<'a> {
     workspace: &'a mut Workspace,
     buffer: Option<Buffer>,

@@ -1,8 +1,8 @@
 //! Supplies: samples at a given cut of the op chain.
 //!
-//! In: tasks, announced in the order of need. Out: each task once to [`Ready`], when its samples can be loaded without
-//! waiting for a peer; then, in a preparer thread, the samples themselves. A supply with many requests in flight answers as
-//! they complete, from threads of its own; the local one answers at once.
+//! In: tasks, announced in the order of need. Out: each task once to [`Ready`], when its samples can be loaded without waiting for
+//! a peer; then, in a preparer thread, the samples. A supply with many requests in flight answers from threads of its own, as
+//! requests complete. The local supply answers at once.
 
 mod choose;
 mod counted;
@@ -37,54 +37,53 @@ use feedline_data::op::WorkHint;
 use feedline_data::store::StoreError;
 use feedline_data::volume::VolumeError;
 
-/// Gives samples.
+/// Provides samples to preparer threads.
 pub trait Supply: Send + Sync + Debug {
-    /// Announces samples that will be needed; returns at once. [`Task::wanted`] names them.
+    /// Announces tasks whose samples will be needed. Returns at once.
     fn request(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>);
 
-    /// The same for samples that will be loaded whole, to be kept.
+    /// Announces tasks whose samples will be loaded whole, because they will be cached.
     fn request_whole(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
         self.request(tasks, ready);
     }
 
-    /// Says that tasks were dropped: those that [`Ready::expects`] no more need no answer.
+    /// Announces that tasks were dropped. Tasks that [`Ready::expects`] rejects need no answer.
     fn forget(&self) {}
 
-    /// How many samples it should be asked for ahead, because their bytes take their time to come.
+    /// How many samples to announce ahead, because their bytes take time to arrive.
     fn samples_ahead(&self) -> usize {
         0
     }
 
-    /// What there is to do until a sample is loaded, as far as that is known before.
+    /// Predicts the work of loading a sample.
     fn work_hint(&self, _wanted: SampleRequest) -> WorkHint {
         WorkHint::Usual
     }
 
-    /// What a peer near the data does, and why, where there is one.
+    /// What a storage server near the data does, and why, if there is one.
     fn offload(&self) -> Option<OffloadReport> {
         None
     }
 
-    /// What was read in sequence and waits for its turn, where that is how samples are read.
+    /// The samples that were read in sequence and wait for their turn, if the plan reads that way.
     fn reservoir(&self) -> Option<ReservoirSnapshot> {
         None
     }
 
-    /// Counts what comes over the wire.
+    /// The network traffic of this supply.
     fn traffic(&self) -> Arc<TrafficMeter> {
         Arc::default()
     }
 
-    /// Loads one sample of a task that is ready; says how many ops of the chain have been done already.
+    /// Loads one sample of a ready task. Returns the cut: how many ops of the chain are already applied.
     fn load(&self, loading: Loading<'_, '_>) -> Result<Cut, SupplyError>;
 
-    /// Whether the supply wants to have a sample back as it is at some cut, to give it sooner the next time. Asked before
-    /// the sample is loaded.
+    /// Whether the supply wants to cache this sample, and at which cut. Called before the sample is loaded.
     fn keeps(&self, _wanted: SampleRequest, _metrics: &Metrics) -> Option<Keeping> {
         None
     }
 
-    /// Takes a copy of a sample at the cut that [`Supply::keeps`] gave.
+    /// Stores a copy of a sample at the cut that [`Supply::keeps`] returned.
     fn keep(
         &self,
         _keeping: Keeping,
@@ -96,52 +95,52 @@ pub trait Supply: Send + Sync + Debug {
     }
 }
 
-/// A sample that is being loaded, and what it is loaded with.
+/// A sample to load, and everything needed for it.
 #[derive(Debug)]
 pub struct Loading<'a, 's> {
     /// Which sample.
     pub request: SampleRequest,
-    /// How much of it.
+    /// How much of the sample to load.
     pub reading: Reading,
-    /// Where its fields go.
+    /// The fields to fill.
     pub sample: &'a mut Sample<'s>,
-    /// The tools of the thread.
+    /// The workspace of the thread.
     pub workspace: &'a mut Workspace,
-    /// Counts what is read.
+    /// Counts the bytes read.
     pub metrics: &'a Metrics,
 }
 
 impl<'s> Loading<'_, 's> {
-    /// The same sample, loaded by another supply that may fail, so that it can be loaded again.
+    /// The same request for an attempt that may fail, so that it can be repeated.
     fn attempt(&mut self) -> Loading<'_, 's> {
         let Self { request, reading, ref mut sample, ref mut workspace, metrics } = *self;
         Loading { request, reading, sample, workspace, metrics }
     }
 }
 
-/// That a sample is to be kept.
+/// A sample that is to be cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keeping {
-    /// The place in the chain.
+    /// The cut at which it is cached.
     pub cut: Cut,
-    /// What it is made from.
+    /// The stamp of the files it is made from.
     pub stamp: u64,
 }
 
 /// How much of a sample is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// What the ops need.
+    /// Only what the ops need.
     Trimmed,
-    /// All of it, with what says where its parts are.
+    /// The whole sample, and its seek index.
     Complete,
-    /// All of it and nothing else: what says where its parts are turned out wrong, or is not needed.
+    /// The whole sample without its seek index, because the index was wrong or is not needed.
     Plain,
 }
 
-/// Where a supply puts tasks whose samples can be loaded. Tasks that nobody needs any more are dropped there.
+/// Receives tasks whose samples can be loaded. Drops tasks that are no longer needed.
 pub trait Ready: Send + Sync {
-    /// Hands tasks to the preparers, in any order: a preparer whose sample is not due waits for memory for a moment only.
+    /// Hands tasks to the preparers. The order does not matter: a preparer whose sample is not due waits for memory only briefly.
     fn ready(&self, tasks: Vec<Task>);
 
     /// Whether a task may still be needed.
@@ -150,7 +149,7 @@ pub trait Ready: Send + Sync {
     }
 }
 
-/// Why a sample could not be had.
+/// Why a sample could not be loaded.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the causes say it")]
 pub enum SupplyError {
@@ -163,7 +162,7 @@ pub enum SupplyError {
 }
 
 impl SupplyError {
-    /// Why there was no memory, if that was the reason.
+    /// The memory error, if that was the cause.
     pub fn no_memory(&self) -> Option<NoMemory> {
         match self {
             Self::Store(StoreError::Memory(memory)) | Self::Output(OutputError::Memory(memory)) => Some(*memory),

@@ -1,13 +1,13 @@
-//! Keeps samples as they are after the deterministic ops at the beginning of a chain, in memory or on disk.
+//! Caches samples after the deterministic ops at the start of a chain, in memory or on disk.
 //!
-//! In: samples on their way through the ops. Out: the same samples in later epochs, without reading and without these ops. It
-//! is a supply around another one, and what it gives has the bytes that the other and the ops would give (law 1).
+//! In: samples on their way through the ops. Out: the same samples in later epochs, without reading and without these ops. The
+//! cache wraps another supply. Its samples have the bytes that the inner supply and the ops would produce (law 1).
 //!
-//! In memory of its own a sample is what it was when it was read; on disk, and in memory that runs share, it carries the stamp of
+//! A private memory cache does not notice changed files. On disk, and in memory shared between runs, a record carries the stamp of
 //! its files.
 //!
-//! Always true: what is in stays in, so under random access just what did not fit is missed. Memory and disk each stay
-//! below their limit, but for what other processes put on the disk at the same moment.
+//! Always true: a cached sample stays cached, so under random access only the samples that did not fit are misses. Memory and disk
+//! each stay below their limit, except for what other processes write to the disk at the same moment.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,24 +32,24 @@ use crate::metrics::{Metrics, OpTotals, ReservoirSnapshot, TrafficMeter};
 use crate::offload::OffloadReport;
 use crate::supply::{Keeping, Loading, Reading, Ready, Supply, SupplyError, Task};
 
-/// Samples that are measured before the form is chosen.
+/// Number of samples to measure before the cut is chosen.
 const MEASURED_SAMPLES: u64 = 32;
-/// Of small sets one in so many: few but large samples are kept from the first epoch on.
+/// In a small set one sample in this many is measured, so that few but large samples are cached from the first epoch on.
 const MEASURED_SHARE: u64 = 8;
 
-/// A supply that keeps what it can.
+/// A supply that caches the samples of another one.
 #[derive(Debug)]
 pub(super) struct PrefixCache {
     plan: Arc<Plan>,
     inner: Arc<dyn Supply>,
-    /// The place in the chain at which samples are kept, once it is known.
+    /// The cut at which samples are cached, once it is known.
     cut: OnceLock<Cut>,
-    /// Where records in memory go, once the cut is known.
+    /// The records in memory, once the cut is known.
     memory: OnceLock<Arc<MemoryShelf>>,
     memory_limit: u64,
-    /// What other runs keep, too.
+    /// Records that runs of this process share.
     memories: Option<Arc<Memories>>,
-    /// Where records on disk go, by cut; the folder says what they are.
+    /// The records on disk, in one folder per cut.
     disk: Option<Disk>,
 }
 
@@ -59,7 +59,7 @@ struct Disk {
     cache_folder: CacheFolder,
     limit: u64,
     is_full: AtomicBool,
-    /// Which samples are known to be there, a bit for each.
+    /// A bit per sample: whether it is known to be on disk.
     known: Mutex<Vec<u8>>,
 }
 
@@ -104,7 +104,7 @@ impl PrefixCache {
         }
     }
 
-    /// The cut, chosen when enough has been measured: the one that saves most time per byte.
+    /// The cut. Chosen after enough measurements: the one that saves the most time per byte.
     fn cut(&self, metrics: &Metrics) -> Option<Cut> {
         if let Some(cut) = self.cut.get() {
             return Some(*cut);
@@ -133,7 +133,7 @@ impl PrefixCache {
     fn shelf<'a>(&self, disk: &'a Disk, cut: Cut) -> &'a Shelf {
         disk.shelf.get_or_init(|| {
             let below = Path::new("samples").join(self.plan.prefix_fingerprint(cut).to_string());
-            // The limit is for all that is kept of samples, whatever ops they went through.
+            // The limit covers the records of this source at all cuts.
             let others = Shelf::bytes_beside(&disk.cache_folder.join(&below));
             Shelf::new(disk.cache_folder.clone(), below, Some(disk.limit.saturating_sub(others)))
         })
@@ -143,7 +143,7 @@ impl PrefixCache {
         self.plan.source().ordinal_of(wanted.id).unwrap_or_default()
     }
 
-    /// Where records in memory are, if some may be.
+    /// The records in memory, if memory may be used.
     fn memory(&self) -> Option<&MemoryShelf> {
         let cut = *self.cut.get().filter(|_| self.memory_limit > 0)?;
         let shelf = self.memory.get_or_init(|| {
@@ -159,19 +159,19 @@ impl PrefixCache {
         self.memory().is_some_and(|memory| memory.has(wanted.id.0))
     }
 
-    /// Whether a sample is kept, as far as can be said without reading it.
+    /// Whether a sample is cached, as far as known without reading it.
     fn has(&self, wanted: SampleRequest) -> bool {
         let on_disk = || Some(self.shelf(self.disk.as_ref()?, *self.cut.get()?).has(wanted.id.0));
         self.is_in_memory(wanted) || on_disk().unwrap_or(false)
     }
 
-    /// Whether samples are kept from now on.
+    /// Whether new samples can be cached.
     fn has_room(&self) -> bool {
         let on_disk = self.disk.as_ref().is_some_and(|disk| !disk.is_full.load(Ordering::Relaxed));
         self.cut.get().is_some() && (on_disk || self.memory().is_some_and(|memory| !memory.is_full()))
     }
 
-    /// A stamp of what a sample is made from, where it outlives the run.
+    /// The stamp of a sample's files, if its record may outlive the run.
     fn stamp(&self, wanted: SampleRequest) -> Result<u64, StoreError> {
         let fields = self.plan.loaded().iter().map(|(name, _)| &**name);
         if self.disk.is_some() || self.memories.is_some() {
@@ -181,7 +181,7 @@ impl PrefixCache {
         }
     }
 
-    /// Keeps a record in memory if it fits.
+    /// Stores a record in memory if it fits.
     fn keep_in_memory(&self, wanted: SampleRequest, stamp: u64, record: Arc<Vec<u8>>, metrics: &Metrics) {
         let len = record.len();
         if self.memory().is_some_and(|memory| memory.put(wanted.id.0, stamp, record)) {
@@ -189,7 +189,7 @@ impl PrefixCache {
         }
     }
 
-    /// Finds the foregrounds of labels that later epochs will ask for, so that they are kept too.
+    /// Finds the foregrounds of labels that later epochs will need, so that they are cached too.
     fn find_foregrounds(
         &self,
         cut: Cut,
@@ -217,7 +217,7 @@ impl PrefixCache {
         workspace: &mut Workspace,
         metrics: &Metrics,
     ) -> Result<Option<Arc<Vec<u8>>>, StoreError> {
-        // Memory of its own holds what it was when it was read.
+        // A private memory cache needs no stamp.
         let is_common = self.memories.is_some() && self.is_in_memory(wanted);
         let stamp = if is_common || self.disk.is_some() { self.stamp(wanted)? } else { 0 };
         let kept = self.memory().and_then(|memory| memory.get(wanted.id.0, stamp));
@@ -250,7 +250,7 @@ impl Supply for PrefixCache {
         if !self.plan.source().is_remote() {
             return self.inner.request(tasks, ready);
         }
-        // What is kept is not fetched; what will be kept is fetched whole.
+        // A cached sample is not fetched. A sample that will be cached is fetched whole.
         let is_here = |task: &mut Task| task.wanted(&self.plan).into_iter().all(|wanted| self.has(wanted));
         let mut tasks = tasks;
         let here: Vec<Task> = tasks.extract_if(.., is_here).collect();
@@ -259,7 +259,7 @@ impl Supply for PrefixCache {
         }
         match tasks {
             tasks if tasks.is_empty() => {}
-            // As long as it is not known what is kept, ops have to run here to find that out.
+            // Until the cut is known, ops must run here, because their costs decide it.
             tasks if self.has_room() || self.cut.get().is_none() => self.inner.request_whole(tasks, ready),
             tasks => self.inner.request(tasks, ready),
         }
@@ -301,14 +301,14 @@ impl Supply for PrefixCache {
             return Ok(cut);
         }
         metrics.cache.add_miss();
-        // Where the decoded picture is kept, nobody asks for parts of the file.
+        // If the decoded picture is cached, no op reads parts of the file.
         let is_encoded = self.cut.get() == Some(&Cut(0));
         let is_whole = reading == Reading::Complete;
         if is_whole && !is_encoded {
             loading.reading = Reading::Plain;
         }
         match self.inner.load(loading.attempt()) {
-            // Damage outside of what the ops need is no reason to fail: the sample is made without being kept.
+            // The damage may lie outside the part that the ops need, so the sample is prepared without being cached.
             Err(SupplyError::Volume(error)) if is_whole && error.no_memory().is_none() => {
                 loading.reading = Reading::Trimmed;
                 self.inner.load(loading)
@@ -322,7 +322,7 @@ impl Supply for PrefixCache {
         let memory_takes = self.memory().is_some_and(|memory| !memory.is_full() && !memory.has(wanted.id.0));
         let disk_takes = |disk: &Disk| !disk.is_full.load(Ordering::Relaxed) && !disk.knows(self.ordinal(wanted));
         let is_wanted = memory_takes || self.disk.as_ref().is_some_and(disk_takes);
-        // What cannot be opened fails when it is loaded, with an error that says why.
+        // A file that cannot be opened fails when it is loaded, with an error that says why.
         is_wanted.then(|| Some(Keeping { cut, stamp: self.stamp(wanted).ok()? }))?
     }
 
@@ -334,7 +334,7 @@ impl Supply for PrefixCache {
         workspace: &mut Workspace,
         metrics: &Metrics,
     ) {
-        // Found meanwhile, where it was kept by another run.
+        // Another run has stored it meanwhile.
         if self.is_in_memory(wanted) && self.disk.as_ref().is_none_or(|disk| disk.knows(self.ordinal(wanted))) {
             return;
         }
@@ -346,7 +346,7 @@ impl Supply for PrefixCache {
             return;
         }
         let Some(bytes) = record::write(sample).filter(|bytes| bytes.len() < Shelf::MOST_RECORD_BYTES) else { return };
-        // A file that was changed while the sample was made is not what the sample is made from.
+        // The file changed while the sample was prepared, so the record must not carry its stamp.
         if self.stamp(wanted).ok() != Some(keeping.stamp) {
             return;
         }

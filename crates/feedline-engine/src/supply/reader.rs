@@ -1,4 +1,4 @@
-//! How the bytes of one sample are read: from what was fetched ahead, else from where they are.
+//! Reads the bytes of one sample: from what was fetched ahead, otherwise from the store.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use feedline_order::Epoch;
 use super::read_ahead::{Booking, ReadTarget};
 use crate::metrics::Metrics;
 
-/// Reads for one sample, and counts.
+/// Reads the bytes of one sample and counts them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a> {
-    /// What was fetched ahead.
+    /// Bytes that were fetched ahead.
     pub parts: &'a [Part],
     /// The epoch of the sample.
     pub epoch: Epoch,
     pub metrics: &'a Metrics,
 }
 
-/// What was fetched ahead for one task or more.
+/// Bytes that were fetched ahead for one or more tasks.
 pub(super) type Part = Arc<Fetched>;
 
-/// What was fetched.
+/// A fetched range or sample.
 #[derive(Debug)]
 pub(super) struct Fetched {
     pub target: ReadTarget,
@@ -56,14 +56,14 @@ impl Reader<'_> {
     }
 }
 
-/// Whether two are the same object, which may have been opened twice.
+/// Whether two handles refer to the same object, which may have been opened twice.
 fn is_same(one: &dyn Object, other: &dyn Object) -> bool {
     let version = |object: &dyn Object| (object.len(), object.modified_nanoseconds());
     std::ptr::addr_eq(one, other) || (version(one) == version(other) && one.address() == other.address())
 }
 
 impl Fetched {
-    /// The bytes of a range, if they are among those that were fetched.
+    /// The bytes of a range, if they were fetched.
     fn bytes_of(&self, object: &dyn Object, range: &Range<u64>) -> Option<Result<&[u8], StoreError>> {
         let Self { target: ReadTarget::Range { object: of, range: fetched }, bytes, .. } = self else { return None };
         if !is_same(&**of, object) || range.start < fetched.start || range.end > fetched.end {

@@ -1,8 +1,8 @@
-//! Seek indexes of the pictures of a source: found where they are kept, made where they are missing.
+//! Finds the seek indexes of a source's pictures, and builds missing ones.
 //!
-//! In: a sample, and a stamp of the bytes that it is stored in. Out: its index, if it has one. Beside the data first, where
-//! `feedline pack` put it, else in the cache folder. If that cannot be written, indexes of this run are kept in memory, up to a
-//! limit. Without a cache folder none are made.
+//! In: a sample, and a stamp of its stored bytes. Out: its index, if it has one. Indexes next to the data come first, where
+//! `feedline pack` writes them; then the cache folder. If the cache folder cannot be written, new indexes are kept in memory, up to
+//! a limit. Without a cache folder none are built.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,24 +27,24 @@ pub(super) struct SeekIndexes {
     memory: MemoryShelf,
 }
 
-/// Memory of the indexes of one field, where they cannot be kept on disk.
+/// Upper limit of memory for the indexes of one field, if they cannot be saved.
 const MOST_MEMORY_BYTES: u64 = 64 << 20;
-/// A longer index is taken for damage.
+/// A longer record counts as damaged.
 const MOST_INDEX_BYTES: usize = 64 << 20;
 
-/// What is known of a sample's index.
+/// The result of a lookup.
 #[derive(Debug)]
 pub(super) enum IndexLookup {
-    /// It is here.
+    /// The index.
     Index(SeekIndex),
-    /// The file has none: it is not a baseline JPEG.
+    /// The file cannot have one: it is not a baseline JPEG.
     NotSeekable,
-    /// Nobody has looked at the file.
+    /// The file has not been examined yet.
     Unknown,
 }
 
 impl SeekIndexes {
-    /// The indexes of a field of `source`, kept below `cache_folder`.
+    /// The indexes of a field of `source`, below `cache_folder`.
     pub(super) fn new(source: &dyn Source, field: &str, cache_folder: Option<&CacheFolder>) -> Self {
         let below = || Path::new("seek").join(shelf_name(source, field));
         let shelf = cache_folder.map(|folder| Shelf::new(folder.clone(), below(), None));
@@ -53,12 +53,12 @@ impl SeekIndexes {
         Self { field: field.to_owned(), shelf, memory }
     }
 
-    /// Whether indexes can be kept for later runs, as far as is known.
+    /// Whether indexes can be saved for later runs, as far as known.
     pub(crate) fn can_keep(&self) -> bool {
         self.shelf.as_ref().is_some_and(Shelf::takes_records)
     }
 
-    /// Finds an index; `stamp` is that of the bytes that the picture is stored in.
+    /// Finds an index. `stamp` is that of the picture's stored bytes.
     pub(super) fn find(&self, source: &dyn Source, id: SampleId, stamp: u64) -> Result<IndexLookup, StoreError> {
         let mut record = Vec::new();
         if source.seek_record(id, &self.field, &mut record)?
@@ -77,7 +77,7 @@ impl SeekIndexes {
         Ok(if is_kept { read(&record) } else { IndexLookup::Unknown })
     }
 
-    /// Makes the index of a file and keeps it. Nothing is made where it could not be kept: for one crop it does not pay.
+    /// Builds the index of a file and saves it. Builds nothing that could not be saved: an index does not pay for a single crop.
     pub(super) fn make(&self, id: SampleId, stamp: u64, file: &[u8], meter: &SeekMeter) -> Option<SeekIndex> {
         let shelf = self.shelf.as_ref().filter(|shelf| shelf.takes_records() || !self.memory.is_full())?;
         let start = Instant::now();
@@ -91,7 +91,7 @@ impl SeekIndexes {
     }
 }
 
-/// What a record says: one that is empty, that the file has no index.
+/// Decodes a record. An empty record means that the file cannot have an index.
 fn read(record: &[u8]) -> IndexLookup {
     match SeekIndex::from_bytes(record) {
         Ok(index) => IndexLookup::Index(index),
@@ -100,7 +100,7 @@ fn read(record: &[u8]) -> IndexLookup {
     }
 }
 
-/// A name for the source's field: the samples that it has, and where they are.
+/// The name of a field of a source: its samples, and where they are stored.
 pub(super) fn shelf_name(mut source: &dyn Source, field: &str) -> String {
     while let Some(parent) = source.parent() {
         source = parent;

@@ -1,4 +1,4 @@
-//! A few neighbouring slots of a batch, prepared by one thread in one go.
+//! A few neighbouring slots of a batch that one thread prepares together.
 
 use std::any::Any;
 use std::ops::Range;
@@ -13,46 +13,46 @@ use crate::slot_ref::{BatchSerial, SlotRef};
 /// Work for a preparer thread.
 #[derive(Debug)]
 pub struct Task {
-    /// The batch whose slots it fills.
+    /// The batch of its slots.
     pub(crate) batch: BatchSerial,
-    /// The way through the epoch that the batch is part of.
+    /// The epoch and share that the batch belongs to.
     pub(crate) epoch_path: EpochPath,
     /// The turn of the sample in slot 0.
     pub(crate) first_turn: Turn,
     /// The slots to fill.
     pub(crate) slots: Range<usize>,
-    /// When it was made.
+    /// When the task was created.
     pub(crate) asked: Instant,
-    /// Writes into the slots. Without one, the sample is prepared in memory of its own.
+    /// Writes into the slots. Without a writer the sample is prepared in memory of its own.
     pub(crate) writer: Option<SlotWriter>,
-    /// The predicted cost of a slow sample, which is a task of its own.
+    /// The predicted cost of a slow sample. A slow sample has a task of its own.
     pub(crate) cost: Option<Duration>,
-    /// Whether bytes of its samples were read before it was ready.
+    /// Whether bytes of its samples were read ahead.
     pub(crate) was_read_ahead: bool,
-    /// What the supply keeps for it.
+    /// Data that the supply holds for it.
     pub(crate) held: Option<Box<dyn Any + Send + Sync>>,
 }
 
 impl Task {
-    /// The samples it is about, in the order of its slots.
+    /// The samples of this task, in slot order.
     pub fn wanted(&self, plan: &Plan) -> Vec<SampleRequest> {
         let epoch = self.epoch_path.epoch;
         let visits = plan.sequence().epoch(epoch);
         self.positions(plan).map(|position| plan.wanted(epoch, &visits, position)).collect()
     }
 
-    /// The way through the epoch that its samples are part of.
+    /// The epoch and share that its samples belong to.
     pub fn epoch_path(&self) -> &EpochPath {
         &self.epoch_path
     }
 
-    /// The positions of its samples, in the order of its slots.
+    /// The positions of its samples, in slot order.
     pub fn positions(&self, plan: &Plan) -> impl Iterator<Item = Position> {
         let turns = self.slots.clone().map(|slot| self.turn(slot));
         turns.map(|turn| plan.place(&self.epoch_path, turn).position)
     }
 
-    /// Attaches data of the supply, which is dropped with the task: when its samples are prepared, or nobody needs them.
+    /// Attaches data of the supply. It is dropped with the task: when its samples are prepared or no longer needed.
     pub fn hold(&mut self, held: impl Any + Send + Sync) {
         self.held = Some(Box::new(held));
     }
@@ -62,7 +62,7 @@ impl Task {
         Turn(self.first_turn.0 + slot as u64)
     }
 
-    /// The first of its slots. Tasks in this order are in the order of need.
+    /// Its first slot. Sorting tasks by it gives the order of need.
     pub fn need(&self) -> SlotRef {
         SlotRef { batch: self.batch, slot: self.slots.start }
     }

@@ -1,8 +1,8 @@
-//! The volumes of a sample: of files that are not compressed, only what the crop needs.
+//! Loads the volumes of a sample. Of an uncompressed file only the crop is read.
 //!
-//! A balanced crop is drawn around the foreground of the label, so that has to be known before the image is read. It is
-//! found once for each label, and kept in the cache folder with the stamp of the file; from then on neither image nor label
-//! is read but for the crop.
+//! A balanced crop is drawn around the foreground of the label, so the foreground must be known before the image is read. It is
+//! found once per label and kept in the cache folder, with the stamp of the file. From then on only the crops of image and label
+//! are read.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(super) struct Volumes {
 struct VolumeField {
     name: Arc<str>,
     kind: VolumeKind,
-    /// Where the foregrounds of a label are kept.
+    /// The saved foregrounds of labels.
     foregrounds: Option<Shelf>,
 }
 
@@ -42,7 +42,7 @@ struct OpenVolume<'a> {
     field: &'a VolumeField,
     file: VolumeFile,
     stamp: u64,
-    /// A label that had to be read whole to find its foreground.
+    /// A label that was read whole to find its foreground.
     whole: Option<Memory<'static>>,
     foreground: Option<Arc<Foreground>>,
 }
@@ -60,7 +60,7 @@ impl Volumes {
         Self { fields: plan.loaded().iter().filter_map(volume).collect() }
     }
 
-    /// Whether a label will have to be searched for its foreground before a sample is loaded.
+    /// Whether a label must be searched for its foreground before a sample can be loaded.
     pub(super) fn work_hint(&self, plan: &Plan, wanted: SampleRequest) -> WorkHint {
         let is_searched = |field: &VolumeField| {
             field.kind.is_label
@@ -70,7 +70,7 @@ impl Volumes {
         if self.fields.iter().any(is_searched) { WorkHint::Search } else { WorkHint::Usual }
     }
 
-    /// Gives a sample its volumes.
+    /// Loads the volumes of a sample.
     pub(super) fn load(&self, plan: &Plan, loading: Loading<'_, '_>) -> Result<(), SupplyError> {
         let Loading { request: wanted, reading, sample, workspace, metrics } = loading;
         let mut volumes = Vec::with_capacity(self.fields.len());
@@ -135,7 +135,7 @@ impl<'a> OpenVolume<'a> {
         Ok(Self { field, file, stamp, whole: None, foreground: None })
     }
 
-    /// The foreground of a label: as it is kept, or as it is found in the whole label.
+    /// The foreground of a label: from the cache folder, or from a search of the whole label.
     fn foreground(
         &mut self,
         wanted: SampleRequest,
@@ -164,7 +164,7 @@ impl<'a> OpenVolume<'a> {
         Ok(found)
     }
 
-    /// Reads the whole label, finds its foreground and keeps it.
+    /// Reads the whole label, finds its foreground and saves it.
     fn search(
         &mut self,
         wanted: SampleRequest,

@@ -80,7 +80,7 @@ fn ride_of(carousel: &Carousel, route: &Route) -> Result<feedline_engine::state:
     let Route::JobProgress(job_progress) = route else {
         return Err("the job shares with others and has no rank".to_owned());
     };
-    job_progress.to_ride(carousel.plan(), carousel.segments()).map_err(|error| error.to_string())
+    job_progress.to_job_progress(carousel.plan(), carousel.segments()).map_err(|error| error.to_string())
 }
 
 impl Serving for Passenger {

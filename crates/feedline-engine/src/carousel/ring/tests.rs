@@ -1,21 +1,21 @@
-//! The ring against a model: jobs that board, read, crash and come back, in any order.
+//! Tests the ring against a model: jobs join, read, crash and return in any order.
 
 use feedline_order::Seed;
 use proptest::prelude::*;
 
 use super::*;
 
-/// What one job has been through, checked at each step.
+/// The history of one job, checked at each step.
 #[derive(Debug)]
 struct Passenger {
     id: JobId,
     job_progress: JobProgress,
     had: BTreeSet<SegmentRound>,
-    /// What it holds: number and how many of its samples are still to come.
+    /// The segment it holds: its number, and how many samples are unread.
     holds: Option<(u64, u64)>,
 }
 
-/// A ring, its jobs and what is being produced.
+/// A ring, its jobs and the segments in production.
 struct Model {
     ring: Ring<SegmentRound>,
     segments: Segments,
@@ -57,7 +57,7 @@ impl Model {
         }
     }
 
-    /// A job takes a segment, or some samples of the one that it holds.
+    /// A job takes a segment, or reads some samples of the one it holds.
     fn read(&mut self, which: usize, samples: u64) -> bool {
         let which = which % self.passengers.len();
         let id = self.passengers[which].id;
@@ -100,7 +100,7 @@ impl Model {
         true
     }
 
-    /// A job is gone, and comes back later from its last state.
+    /// A job crashes. It will return from its last state.
     fn crash(&mut self, which: usize) -> (JobProgress, BTreeSet<SegmentRound>) {
         let Passenger { id, job_progress, had, .. } = self.passengers.remove(which % self.passengers.len());
         self.ring.leave(id);
@@ -151,7 +151,7 @@ proptest! {
                 }
             }
         }
-        // Nobody waits for ever: when all that is held is given back, everybody goes on.
+        // No job waits for ever: once all held segments are given back, every job continues.
         for job in 0..model.passengers.len() {
             let goal = model.passengers[job].job_progress.epoch.0 + 2;
             let mut turns = 0;
@@ -210,7 +210,7 @@ fn law_7_an_idle_job_stops_nobody_where_segments_are_short() {
         for _ in 0..500 {
             model.give();
             model.publish(0);
-            // Its last batch is there until it has the next one.
+            // Its last batch exists until it has the next one.
             if let Some(leased) = model.ring.lease(active) {
                 taken += 1;
                 if let Some(before) = held.replace(leased.number) {

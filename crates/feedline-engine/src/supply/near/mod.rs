@@ -1,10 +1,10 @@
-//! Samples that a machine near the data prepares as far as that pays.
+//! Samples that a storage server near the data prepares, as far as that pays.
 //!
-//! In: tasks, in the order of need. Out: their samples at the cut that the [`Advisor`] chose for each, whichever come first;
-//! the rest of the ops runs here. What the peer cannot prepare is loaded as from any store, and fails there by name if it
-//! has to (law 6).
+//! In: tasks in the order of need. Out: their samples, each at the cut that the [`Advisor`] chose, in the order of arrival. The
+//! client runs the remaining ops. A sample that the server cannot prepare is loaded as from any store. If that fails too, the error
+//! names the sample (law 6).
 //!
-//! `preparer.rs` is what runs there; what the two say to each other is in `feedline_data::store`.
+//! `preparer.rs` runs on the server. The messages between the two are in `feedline_data::store`.
 
 mod preparer;
 #[cfg(test)]
@@ -34,16 +34,16 @@ use feedline_data::store::Prefix;
 use feedline_data::store::{Answer, Done, Fetch, StoreError, Version};
 use feedline_order::SampleRequest;
 
-/// Requests that are under way at once: a link is kept busy by fewer than a bucket, and what was decided meanwhile counts
-/// for all others.
+/// Upper limit of requests in flight. One link needs fewer than an object store, and each answer improves the decision for later
+/// requests.
 const MOST_REQUESTS: usize = 32;
-/// Volumes that are asked for ahead: each keeps a link busy for long, and what is asked for later is asked for in a better form.
+/// Upper limit of volumes requested ahead. Each keeps the link busy for long, and later requests use a better-informed form.
 const VOLUMES_AHEAD: usize = 4;
-/// Trials that are waited for.
+/// Upper limit of trials in flight.
 const MOST_TRIALS: usize = 32;
 
 impl ReadAhead {
-    /// Samples of `plan` from `peer`, which has its source; by way of `local` where that has to be.
+    /// Builds the supply: samples of `plan` from `peer`, with `local` as the fallback.
     pub(super) fn near(
         plan: &Arc<Plan>,
         local: LocalSupply,
@@ -57,7 +57,7 @@ impl ReadAhead {
     }
 }
 
-/// What says in which form a sample is asked for, and asks.
+/// Chooses the form of each sample and requests it.
 #[derive(Debug)]
 struct Near {
     plan: Arc<Plan>,
@@ -66,12 +66,12 @@ struct Near {
     prefix: Arc<Prefix>,
     advisor: Arc<Advisor>,
     traffic: Arc<TrafficMeter>,
-    /// Trials under way.
+    /// Trials in flight.
     trials: Mutex<VecDeque<Fetch>>,
 }
 
 impl Near {
-    /// Samples of `plan` from `peer`, which has its source; by way of `local` where that has to be.
+    /// Requests samples of `plan` from `peer`, with `local` as the fallback.
     fn new(plan: &Arc<Plan>, local: LocalSupply, peer: Arc<dyn Peer>, prefix: Prefix) -> Self {
         Self {
             advisor: Arc::new(Advisor::new(plan, &prefix)),
@@ -84,7 +84,7 @@ impl Near {
         }
     }
 
-    /// The files of a sample as they were when they were listed, as far as the store says that.
+    /// The versions of a sample's files when they were listed, if the store provides them.
     fn stored(&self, wanted: SampleRequest) -> Vec<(String, Version)> {
         let version = |name: &Arc<str>| match self.plan.source().origin(wanted.id, name) {
             Origin::Whole { store, name: file } => Some((name.to_string(), store.version(file)?)),
@@ -93,7 +93,7 @@ impl Near {
         self.plan.loaded().iter().filter_map(|(name, _)| version(name)).collect()
     }
 
-    /// Asks what a sample would take in other forms, now and then.
+    /// Requests, for some samples, what they would cost in other forms.
     fn try_forms(&self, wanted: SampleRequest) {
         if !self.advisor.wants_trials() {
             return;
@@ -113,7 +113,7 @@ impl Near {
         let fetch = self.peer.ask(&self.prefix, Asked::Trials { wanted }, done);
         let mut trials = self.trials.lock();
         trials.push_back(fetch);
-        // Those before are answered by now, or too old to be of use.
+        // Older trials have been answered by now, or are too old to be useful.
         let old = if trials.len() > MOST_TRIALS { trials.pop_front() } else { None };
         drop(trials);
         drop(old);
@@ -196,14 +196,14 @@ impl Needs for Near {
                     return Ok(form.cut);
                 }
             }
-            // What the peer cannot prepare is tried here; one that is gone is not asked again.
+            // A sample that the server cannot prepare is loaded here. A server that is gone is not asked again.
             Some((_, Err(error))) if !matches!(**error, StoreError::Content { .. }) => {
                 return Err(StoreError::from(Arc::clone(error)).into());
             }
             _ => {}
         }
         metrics.traffic.add_candidate(advisor.name_of(Form::RAW));
-        // Only `auto` reads parts of what is stored.
+        // Only the policy `auto` may read parts of a stored file.
         let reads_parts = plan.config().offload == Policy::Auto || reading != Reading::Trimmed;
         if !reads_parts && plan.loads_volumes() {
             loading.reading = Reading::Plain;

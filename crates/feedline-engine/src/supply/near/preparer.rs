@@ -1,7 +1,7 @@
-//! Prepares samples for others, up to a cut of their plan.
+//! Prepares samples on a storage server, up to a cut of the client's plan.
 //!
-//! In: a sample and a form. Out: a record of the sample in that form, and what it took. The ops, the draws and the code are
-//! those that whoever asks would use himself, so he gets the bytes that he would have made (law 1).
+//! In: a sample and a form. Out: a record of the sample in that form, and its cost. Ops, draws and code are the client's, so the
+//! client gets the bytes that it would have computed itself (law 1).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,20 +24,20 @@ use crate::machine::Machine;
 use crate::metrics::Metrics;
 use crate::supply::Loading;
 
-/// Memory that one sample may take.
+/// Upper limit of memory for one sample.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// Prepares the samples of one plan.
+/// Prepares the samples of one plan for clients.
 #[derive(Debug)]
 pub struct NearPreparer {
     plan: Arc<Plan>,
     supply: LocalSupply,
     metrics: Metrics,
-    /// Stored bytes by sample, as they were when it was first asked for; 0 before that.
+    /// Stored bytes by sample, from its first request. 0 means unknown.
     stored: Box<[AtomicU64]>,
 }
 
-/// The tools of a thread that prepares for others.
+/// The workspace of a server thread.
 #[derive(Debug)]
 pub struct NearWorkspace {
     tools: Workspace,
@@ -45,14 +45,14 @@ pub struct NearWorkspace {
 }
 
 impl NearWorkspace {
-    /// Tools that give up when `cancel` is.
+    /// A workspace whose work ends when `cancel` is set.
     pub fn new(cancel: Cancel) -> Self {
         let budget = Budget::asked(MOST_BYTES, Some(MOST_BYTES));
         Self { tools: Workspace::new(cancel, usize::MAX), budget }
     }
 }
 
-/// Why a sample could not be prepared for another.
+/// Why a sample could not be prepared for a client.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the causes say it")]
 pub enum PrepareError {
@@ -71,7 +71,7 @@ pub enum PrepareError {
 }
 
 impl PrepareError {
-    /// Whether a seek index is to blame, so that it may be tried without.
+    /// Whether a seek index is the cause, so that a retry without it makes sense.
     fn is_about_index(&self) -> bool {
         match self {
             Self::Op { source, .. } => matches!(**source, OpError::Codec(CodecError::Index(_))),
@@ -87,26 +87,26 @@ impl From<StoreError> for PrepareError {
     }
 }
 
-/// A sample that was loaded, and the processor time of that.
+/// A loaded sample, and the CPU time of loading it.
 struct Loaded<'s> {
     sample: Sample<'s>,
     spent: Duration,
 }
 
 impl NearPreparer {
-    /// Prepares samples of a plan that was opened by [`Plan::open_prefix`].
+    /// A preparer for a plan that [`Plan::open_prefix`] opened.
     pub fn new(plan: Arc<Plan>, machine: &Machine) -> Self {
         let supply = LocalSupply::new(Arc::clone(&plan), machine);
         let stored = (0..plan.source().len()).map(|_| AtomicU64::new(0)).collect();
         Self { metrics: Metrics::new(&plan), supply, plan, stored }
     }
 
-    /// The plan.
+    /// The plan of the samples.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
 
-    /// Does what is asked for; gives a record, and what it took.
+    /// Answers a request. Returns a record and its cost.
     pub fn prepare(&self, asked: &Asked, workspace: &mut NearWorkspace) -> Result<(Vec<u8>, ServerCost), PrepareError> {
         let &(Asked::Sample { wanted, .. } | Asked::Trials { wanted }) = asked;
         if self.plan.source().ordinal_of(wanted.id).is_none() {
@@ -115,7 +115,7 @@ impl NearPreparer {
         let NearWorkspace { tools, budget } = workspace;
         tools.begin(budget.begin(BatchNeed { run: 0, batch: 0 }, 0, Patience::Waits), 0)?;
         let prepared = match asked {
-            // Looked at afterwards: what was read is what was listed, if the file still is.
+            // Checked after reading: if the file is unchanged now, the bytes read are those of the listed version.
             Asked::Sample { form, stored, .. } => self
                 .in_form(wanted, *form, tools)
                 .and_then(|prepared| self.check_stored(wanted, stored).map(|()| prepared)),
@@ -125,7 +125,7 @@ impl NearPreparer {
         prepared
     }
 
-    /// An error if a file of a sample is not the one that was listed.
+    /// Fails if a file of a sample changed since it was listed.
     fn check_stored(&self, wanted: SampleRequest, stored: &[(String, Version)]) -> Result<(), PrepareError> {
         for (field, listed) in stored {
             let is_loaded = self.plan.loaded().iter().any(|(name, _)| **name == **field);
@@ -153,7 +153,7 @@ impl NearPreparer {
         let mut reading = if form.is_trimmed { Reading::Trimmed } else { Reading::Plain };
         let record = loop {
             match self.record(wanted, form, reading, tools) {
-                // The index is not that of the file, or would not help.
+                // The index does not match the file, or would not help.
                 Err(error) if reading == Reading::Trimmed && error.is_about_index() => reading = Reading::Plain,
                 other => break other?,
             }
@@ -173,8 +173,8 @@ impl NearPreparer {
         tools: &mut Workspace,
     ) -> Result<Vec<u8>, PrepareError> {
         let Loaded { mut sample, .. } = self.load(wanted, reading, tools)?;
-        // The last op makes all of its result, unless the form says otherwise. What an approximate decoder makes depends on the
-        // crop behind it.
+        // The last op computes its whole result, unless the form says otherwise. The result of an approximate decoder depends on
+        // the crop after it.
         let cut = form.cut.0;
         let is_whole = !form.is_trimmed && !self.plan.is_approximate();
         let range = OpRange { ops: 0..cut, whole: if is_whole { cut.saturating_sub(1)..cut } else { 0..0 } };
@@ -214,7 +214,7 @@ impl NearPreparer {
         })
     }
 
-    /// Cuts encoded pictures to what the crop behind their decoder needs, where that makes them smaller.
+    /// Cuts encoded pictures to the part that the crop after the decoder needs, if that makes them smaller.
     fn trim(&self, sample: &mut Sample<'_>, wanted: SampleRequest, tools: &mut Workspace) {
         for (name, _) in self.plan.loaded().iter() {
             let Some((decoder, decoding)) = self.plan.chain().decoder_of(name) else { continue };
@@ -232,7 +232,7 @@ impl NearPreparer {
             let trimmed = index.trim(decoding.crop(&header, need), &options, &encoded.memory, offset);
             let trimmed = match trimmed {
                 Ok(trimmed) if trimmed.len() < encoded.memory.len() => trimmed,
-                // A part is of no use to others: the sample is loaded whole then.
+                // A part cannot be cut further. The caller loads the whole sample instead.
                 _ if !encoded.is_whole() => continue,
                 _ => {
                     encoded.content = EncodedContent::Whole { index: None };
@@ -245,7 +245,7 @@ impl NearPreparer {
         }
     }
 
-    /// Bytes of a sample as it is stored.
+    /// The stored size of a sample in bytes.
     fn stored_bytes(&self, wanted: SampleRequest) -> Result<u64, PrepareError> {
         let ordinal = self.plan.source().ordinal_of(wanted.id).ok_or(PrepareError::NoSample(wanted.id.0))?;
         let known = &self.stored[ordinal.0 as usize];
@@ -262,13 +262,13 @@ impl NearPreparer {
         Ok(bytes)
     }
 
-    /// What a sample takes in all forms. Where a form cannot be had, it is left out.
+    /// Measures a sample in all forms. Forms that fail are left out.
     fn trials(&self, wanted: SampleRequest, tools: &mut Workspace) -> Result<(Vec<u8>, ServerCost), PrepareError> {
         let start = thread_cpu_time();
         let mut trials = Vec::new();
         for is_trimmed in [false, true] {
             if is_trimmed {
-                // What the first sight of a file costs, none of the later ones does.
+                // The first access to a file is slower than later ones, so it is not measured.
                 drop(self.load(wanted, Reading::Trimmed, tools)?);
             }
             let reading = if is_trimmed { Reading::Trimmed } else { Reading::Plain };
@@ -286,7 +286,7 @@ impl NearPreparer {
             } else {
                 pack_trials(&sample, Form::RAW, spent, &mut trials);
             }
-            // Ops that follow look at parts of what is there, so no op makes a whole result for the trial alone.
+            // Later ops read only parts, so no op should compute a whole result for a trial.
             let range = OpRange { ops: 0..self.plan.ops().len(), whole: 0..0 };
             let mut each = EachForm { is_trimmed, spent, since: Duration::ZERO, trials: &mut trials };
             self.run(&range, wanted, &mut sample, tools, &mut each)?;
@@ -297,10 +297,10 @@ impl NearPreparer {
     }
 }
 
-/// Tries each form that a sample passes through on its way along the chain.
+/// Measures each form that a sample passes through along the chain.
 struct EachForm<'a> {
     is_trimmed: bool,
-    /// Processor time until now, without that of the trials.
+    /// CPU time so far, without that of the trials.
     spent: Duration,
     since: Duration,
     trials: &'a mut Vec<Trial>,
@@ -318,11 +318,11 @@ impl ChainObserver for EachForm<'_> {
     }
 }
 
-/// What a sample takes as it is now, in each packing.
+/// Measures the current form of a sample in each packing.
 fn pack_trials(sample: &Sample<'_>, form: Form, spent: Duration, trials: &mut Vec<Trial>) {
     let is_part = |value: &Value<'_>| matches!(value, Value::Pixels(pixels) if pixels.excerpt.is_some());
     if !form.is_trimmed && sample.values().any(|(_, value)| is_part(value)) {
-        // Of what would be made whole only a part was made.
+        // Only a part was computed of a result that would be whole.
         let bytes = sample.values().map(|(_, value)| value.content_bytes() as u64).sum();
         trials.push(Trial { form, bytes, nanoseconds: spent.as_nanos() as u64 });
         return;

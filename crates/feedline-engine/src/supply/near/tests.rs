@@ -1,4 +1,4 @@
-//! Samples in every form, against samples that are prepared here from the first byte on.
+//! Compares samples in every form with samples that are prepared locally from the first byte.
 
 use std::path::Path;
 
@@ -12,12 +12,12 @@ use super::*;
 use crate::loader::Loader;
 use crate::testing::collect;
 
-/// A peer in this process: it prepares what it is asked for, as a server would.
+/// A server in this process.
 #[derive(Debug)]
 struct InProcess {
     preparer: NearPreparer,
     workspace: Mutex<NearWorkspace>,
-    /// Samples that it cannot prepare.
+    /// Samples that this server fails to prepare.
     fails: fn(SampleRequest) -> bool,
 }
 
@@ -69,7 +69,7 @@ fn epochs(loader: &Loader, count: usize) -> Epochs {
     batches.map(content).collect()
 }
 
-/// Compares all forms of a plan with local loading over three epochs; gives the forms.
+/// Compares all forms of a plan with local loading over three epochs. Returns the forms.
 fn check_forms(plan: &str) -> Vec<Form> {
     let cache = tempfile::tempdir().unwrap();
     let plan = open(plan).unwrap();
@@ -145,7 +145,7 @@ fn what_is_not_for_other_machines_ends_the_prefix() {
     let forms = check_forms(&plan(&source, &ops(&["\"DecodeImage\"", delay, crop, TENSOR])));
     assert_eq!(forms.iter().map(|form| form.cut.0).max(), Some(1));
     assert!(!forms.contains(&Form { is_trimmed: true, ..Form::RAW }), "the crop is not known there");
-    // The crop decides the pixels of an approximate decoder, so not even that can run without it.
+    // The crop decides the pixels of an approximate decoder, so the decoder cannot run without it.
     let forms = check_forms(&plan(&source, &ops(&["\"DecodeImage\"; fast = true", delay, crop, TENSOR])));
     assert_eq!(forms.iter().map(|form| form.cut.0).max(), Some(0));
 }

@@ -1,4 +1,4 @@
-//! Reads from a peer what tasks ask for, in the order of need.
+//! Fetches from a peer what tasks request, in the order of need.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::range::{Grouping, ReadRange};
 #[derive(Debug)]
 pub(super) struct AsNeeded {
     pub plan: Arc<Plan>,
-    /// Bytes that may be held and under way.
+    /// Upper limit of bytes held and in flight.
     pub limit: u64,
 }
 
@@ -27,7 +27,7 @@ impl ReadOrder for AsNeeded {
     }
 
     fn has_room(&self, range: &ReadRange, load: &Load) -> bool {
-        // A range that is needed sooner than everything that is held may exceed the limit: nothing would free memory for it.
+        // A range that is needed before everything held may exceed the limit, because nothing else would free memory for it.
         load.bytes.saturating_add(range.target.bytes()) <= self.limit
             || load.soonest.is_none_or(|soonest| soonest >= range.priority)
     }

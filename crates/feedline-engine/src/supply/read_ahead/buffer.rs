@@ -1,9 +1,10 @@
-//! The samples that were read, the tasks that wait for samples, and the bytes that are held.
+//! Samples that were read, tasks that wait for samples, and the bytes held.
 //!
-//! In: tasks, the parts of samples as they are read, news of tasks that are gone. Out: tasks whose samples are all here. Nothing
-//! here reads, waits or calls out, so all of it runs under one lock.
+//! In: tasks, parts of samples as they are read, and released tasks. Out: tasks whose samples are all here. Nothing here reads,
+//! blocks or calls out, so all of it runs under one lock.
 //!
-//! Always true: a sample is held until the last task that asked for it is gone. A task waits only for samples that will come.
+//! Always true: a sample is held until the last task that requested it is released. A task waits only for samples that will be
+//! read.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -23,11 +24,11 @@ use crate::supply::Task;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TaskKey {
     need: SlotRef,
-    /// Tells tasks apart that fill the same slots before and after a jump.
+    /// Distinguishes tasks for the same slots before and after a jump.
     number: u64,
 }
 
-/// A task that asks for samples.
+/// A task and where to announce it.
 pub(super) struct TaskRequest {
     pub task: Task,
     pub reading: Reading,
@@ -40,26 +41,26 @@ impl fmt::Debug for TaskRequest {
     }
 }
 
-/// A task whose samples are not all here.
+/// A task with missing samples.
 #[derive(Debug)]
 pub(super) struct WaitingTask {
     pub asking: TaskRequest,
     pub reads: Vec<SampleRead>,
-    /// Samples that are not here.
+    /// Number of missing samples.
     missing: usize,
-    /// Whether something was read for it, once it is complete.
+    /// Whether bytes were read for it.
     pub has_parts: bool,
 }
 
-/// Tasks whose samples are here, to be handed over without the lock.
+/// Tasks whose samples are all here. They are handed over after the lock is released.
 pub(super) type Complete = Vec<(TaskKey, WaitingTask)>;
 
-/// The number of a [`PendingSample`]. A sample that is dropped and asked for again gets another one, so that parts which were read
-/// for the first are not counted for the second.
+/// The number of a [`PendingSample`]. A sample that is dropped and requested again gets a new number, so parts that were read for
+/// the old request do not count for the new one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PendingNumber(u64);
 
-/// A sample that will be read: its parts that are here, and how many are missing once that is known.
+/// A sample that will be read: its parts so far, and how many are missing once that is known.
 #[derive(Debug)]
 struct PendingSample {
     number: PendingNumber,
@@ -67,16 +68,16 @@ struct PendingSample {
     missing: Option<usize>,
 }
 
-/// A part that was read, and the sample that it was read for.
+/// A part that was read, and its sample.
 #[derive(Debug)]
 pub(super) struct ReadPart {
     pub request: SampleRequest,
     pub number: PendingNumber,
-    /// None if it could not be read.
+    /// `None` if it could not be read.
     pub part: Option<Part>,
 }
 
-/// What nobody needs any more; its memory is freed without the lock.
+/// Samples that no task needs. Their memory is freed after the lock is released.
 #[derive(Debug, Default)]
 pub(super) struct Freed {
     held: Vec<Arc<[Part]>>,
@@ -84,23 +85,23 @@ pub(super) struct Freed {
     parts: Vec<ReadPart>,
 }
 
-/// See the module.
+/// The buffer. See the module.
 #[derive(Debug, Default)]
 pub(super) struct ReadBuffer {
     held: HashMap<SampleRequest, Arc<[Part]>>,
     pending: HashMap<SampleRequest, PendingSample>,
-    /// Samples that tasks ask for and that are in no chunk yet; they are pending.
+    /// Requested samples that are in no chunk yet. They are pending.
     announced: Vec<SampleRead>,
     waiting: BTreeMap<TaskKey, WaitingTask>,
-    /// Tasks that were handed over and are not gone.
+    /// Tasks that were handed over and are not yet released.
     ready: BTreeSet<TaskKey>,
-    /// The tasks, waiting or ready, that ask for a sample.
+    /// The tasks, waiting or ready, that requested each sample.
     asked_by: HashMap<SampleRequest, Vec<TaskKey>>,
-    /// Samples that tasks ask for, counted once for each task.
+    /// Number of requested samples, counted once per task.
     asked: u64,
-    /// Counts the tasks and the pending samples so far.
+    /// Number of tasks and pending samples so far.
     numbers: u64,
-    /// Bytes of parts, held or still in use by a thread.
+    /// Bytes of parts that are held, or still in use by a thread.
     pub booked: Arc<AtomicU64>,
     peak_bytes: u64,
     reads: u64,
@@ -108,7 +109,7 @@ pub(super) struct ReadBuffer {
 }
 
 impl ReadBuffer {
-    /// Takes a task; it is complete if nothing of it is still to come.
+    /// Adds a task. It is complete if all its samples are here.
     pub(super) fn ask(
         &mut self,
         asking: TaskRequest,
@@ -142,13 +143,13 @@ impl ReadBuffer {
         }
     }
 
-    /// Notes that a sample is read with the next chunk, because a task asks for it.
+    /// Adds a requested sample to the next chunk.
     pub(super) fn announce(&mut self, read: SampleRead) {
         self.announced.push(read);
         self.expect(read.request);
     }
 
-    /// The samples that were announced and are still wanted.
+    /// Takes the announced samples that are still needed.
     pub(super) fn take_announced(&mut self) -> Vec<SampleRead> {
         let mut announced = std::mem::take(&mut self.announced);
         announced.retain(|read| self.is_pending(read.request));
@@ -168,12 +169,12 @@ impl ReadBuffer {
         self.pending.contains_key(&request)
     }
 
-    /// The number of a sample that will be read.
+    /// The number of a pending sample.
     pub(super) fn pending_number(&self, request: SampleRequest) -> Option<PendingNumber> {
         self.pending.get(&request).map(|pending| pending.number)
     }
 
-    /// Sets how many parts a pending sample has; one without parts is here. Returns false if it is not pending any more.
+    /// Sets the number of parts of a pending sample. Without parts it is complete. Returns false if it is no longer pending.
     pub(super) fn plan(
         &mut self,
         request: SampleRequest,
@@ -191,7 +192,7 @@ impl ReadBuffer {
         true
     }
 
-    /// Stores the parts of a range that was read. Returns the parts that no task needs any more.
+    /// Stores the parts of a range. Returns the parts that no task needs.
     pub(super) fn put(&mut self, parts: Vec<ReadPart>, range_bytes: u64, complete: &mut Complete) -> Freed {
         self.reads += 1;
         self.read_bytes += range_bytes;
@@ -227,12 +228,12 @@ impl ReadBuffer {
         }
     }
 
-    /// The parts that are held for a sample.
+    /// The parts held for a sample.
     pub(super) fn parts_of(&self, request: SampleRequest) -> Arc<[Part]> {
         self.held.get(&request).map_or_else(Arc::default, Arc::clone)
     }
 
-    /// Forgets a task that is gone. Gives what was held or pending for it alone, to be dropped without the lock.
+    /// Releases a task. Returns what was held or pending for it alone, to be dropped after the lock is released.
     pub(super) fn release(&mut self, key: TaskKey, requests: impl Iterator<Item = SampleRequest>) -> Freed {
         self.ready.remove(&key);
         let mut freed = Freed::default();
@@ -250,7 +251,7 @@ impl ReadBuffer {
         freed
     }
 
-    /// Drops everything that is held and pending; gives it, to be dropped without the lock. Tasks that wait stay.
+    /// Drops all held and pending samples, but keeps waiting tasks. Returns the samples, to be dropped after the lock is released.
     pub(super) fn clear(&mut self) -> impl Sized + use<> {
         self.asked = 0;
         self.asked_by.clear();
@@ -262,28 +263,28 @@ impl ReadBuffer {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Samples that are held or pending.
+    /// Number of held and pending samples.
     pub(super) fn samples(&self) -> u64 {
         (self.held.len() + self.pending.len()) as u64
     }
 
-    /// Samples that tasks ask for.
+    /// Number of requested samples.
     pub(super) fn asked(&self) -> u64 {
         self.asked
     }
 
-    /// Bytes that are held.
+    /// Bytes held.
     pub(super) fn bytes(&self) -> u64 {
         self.booked.load(Ordering::Relaxed)
     }
 
-    /// The need of the task that is needed soonest of those handed over.
+    /// The earliest need among ready tasks.
     pub(super) fn soonest_ready(&self) -> Option<SlotRef> {
         self.ready.first().map(|key| key.need)
     }
 
-    /// Whether a task is needed sooner than all that are ready, and no sample of it is pending. It cannot wait for room: those
-    /// that are ready may never be taken before it.
+    /// Whether a task is needed before all ready ones and has no pending sample. Such a task cannot wait for room, because ready
+    /// tasks may not be taken before it.
     pub(super) fn is_starved(&self) -> bool {
         self.waiting.first_key_value().is_some_and(|(key, waiting)| {
             !waiting.reads.iter().any(|read| self.is_pending(read.request))

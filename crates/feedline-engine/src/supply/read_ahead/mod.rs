@@ -1,17 +1,17 @@
-//! Samples whose bytes are read before they are needed.
+//! Reads the bytes of samples before they are needed.
 //!
-//! In: tasks, in the order of need. Out: each task to [`Ready`] once the bytes of all its samples are here. Then a sample is loaded
+//! In: tasks in the order of need. Out: each task to [`Ready`] once the bytes of all its samples are here. Samples are then loaded
 //! from memory, so no preparer waits for a disk or a peer.
 //!
-//! One thread and one buffer do this for every order in which data is read:
-//! - `order.rs` is what an order decides; `as_needed.rs`, `reservoir.rs` and `segments.rs` are the three there are
-//! - `remaining.rs` is the part of a reservoir's walk that is left to read
-//! - `reads.rs` is the thread, `buffer.rs` is what was read and which tasks wait
-//! - `range.rs` groups what lies close together and divides it again
-//! - `needs.rs` is what a sample needs and how it is fetched
+//! One thread and one buffer serve every read order:
+//! - `order.rs` defines what an order decides; `as_needed.rs`, `reservoir.rs` and `segments.rs` are the three orders
+//! - `remaining.rs` is the unread part of a reservoir's walk
+//! - `reads.rs` is the thread; `buffer.rs` holds read samples and waiting tasks
+//! - `range.rs` merges neighbouring parts into ranges and divides them again
+//! - `needs.rs` knows which bytes a sample needs and how they are fetched
 //!
-//! Always true: what is held is bounded, beside the memory budget (law 5). What cannot be read fails by name when its sample is
-//! loaded (law 6).
+//! Always true: the bytes held are bounded, in addition to the memory budget (law 5). A failed read becomes an error when its
+//! sample is loaded, and that error names the sample (law 6).
 
 mod as_needed;
 mod buffer;
@@ -47,21 +47,21 @@ use crate::machine::Machine;
 use crate::metrics::{ReservoirSnapshot, TrafficMeter};
 use crate::offload::OffloadReport;
 
-/// The share of the memory budget that may be read ahead beside it, and the most that may.
+/// The fraction of the memory budget that may be read ahead, in addition to the budget, and its upper limit.
 const BUDGET_SHARE: u64 = 8;
 const MOST_BYTES_AHEAD: u64 = 256 << 20;
-/// How long to wait for a read to end when closing.
+/// How long closing waits for a read to end.
 const CLOSE_TIME: Duration = Duration::from_millis(800);
 
 /// A supply that reads ahead.
 #[derive(Debug)]
 pub(crate) struct ReadAhead {
     reads: Arc<Reads>,
-    /// Started with the first request.
+    /// Started by the first request.
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Bytes that may be read ahead for a plan.
+/// Upper limit of bytes to read ahead for a plan.
 fn bytes_ahead(plan: &Plan, machine: &Machine) -> u64 {
     let asked = plan.config().memory_budget.map(|bytes| bytes.0);
     let budget = Budget::asked_or_shared(asked, machine.memory_bytes, &machine.share).limit();
@@ -69,13 +69,13 @@ fn bytes_ahead(plan: &Plan, machine: &Machine) -> u64 {
 }
 
 impl ReadAhead {
-    /// Fetches from peers what `local` will read, in the order of need.
+    /// Fetches what `local` will read from peers, in the order of need.
     pub(super) fn of_source(plan: &Arc<Plan>, local: LocalSupply, machine: &Machine) -> Self {
         let stored = Stored { local, access: Access::Peer };
         Self::as_needed(plan, Arc::new(stored), Arc::default(), machine)
     }
 
-    /// Fetches what samples need, in the order of need, and counts it in `traffic`.
+    /// Fetches what samples need in the order of need. Counts bytes in `traffic`.
     pub(super) fn as_needed(
         plan: &Arc<Plan>,
         needs: Arc<dyn Needs>,
@@ -86,20 +86,20 @@ impl ReadAhead {
         Self::new(needs, Box::new(order), traffic)
     }
 
-    /// Reads what `local` will need along the walk of a plan's reservoir.
+    /// Reads what `local` will need, along the walk of a plan's reservoir.
     pub(super) fn reservoir(plan: &Arc<Plan>, reservoir: &Reservoir, local: LocalSupply, machine: &Machine) -> Self {
         let stored = Stored { local, access: Access::Sequential };
         Self::new(Arc::new(stored), Box::new(ReservoirOrder::new(plan, reservoir, machine)), Arc::default())
     }
 
-    /// Reads what `local` will need of segments, in the order in which samples lie.
+    /// Reads what `local` will need of segments, in storage order.
     pub(super) fn segments(plan: &Arc<Plan>, local: LocalSupply) -> Self {
         let stored = Stored { local, access: Access::Sequential };
         let order = SegmentOrder { plan: Arc::clone(plan), requests: 0.into() };
         Self::new(Arc::new(stored), Box::new(order), Arc::default())
     }
 
-    /// Whether [`Self::segments`] is the order for a plan.
+    /// Whether a plan is read in [`Self::segments`] order.
     pub(super) fn is_in_segments(plan: &Plan, local: &LocalSupply) -> bool {
         is_in_segments(plan, local)
     }
@@ -167,7 +167,7 @@ impl Drop for ReadAhead {
     fn drop(&mut self) {
         let thread = self.thread.get_mut().take();
         let Some(thread) = thread else { return };
-        // The last task that the thread drops may hold the last run, and so this: then it cannot wait for itself.
+        // The last task may hold the last reference to this supply, and the thread itself may drop it. A thread cannot join itself.
         let is_own = thread.thread().id() == thread::current().id();
         let has_ended = self.reads.close(if is_own { Duration::ZERO } else { CLOSE_TIME });
         if has_ended && !is_own && thread.join().is_err() {

@@ -1,4 +1,4 @@
-//! What samples need to be read, how it is fetched from a peer, and how a sample is loaded from it.
+//! Which bytes a sample needs, how they are fetched from a peer, and how a sample is loaded from them.
 
 use std::fmt::Debug;
 
@@ -13,40 +13,40 @@ use super::super::{Loading, LocalSupply, Reading, Supply as _, SupplyError};
 use super::range::ReadTarget;
 use crate::offload::OffloadReport;
 
-/// Requests that are under way at once, for samples in any order and for long ranges.
+/// Upper limit of requests in flight: for random access, and for long ranges.
 const MOST_REQUESTS: usize = 64;
 const MOST_LONG_REQUESTS: usize = 8;
 
 /// See the module.
 pub(in super::super) trait Needs: Send + Sync + Debug {
-    /// Requests that may be under way at once.
+    /// Upper limit of requests in flight.
     fn most_requests(&self) -> usize;
 
-    /// Samples to be asked for ahead: half of them under way, half of them here or in preparation.
+    /// How many samples to announce ahead: half of them in flight, half of them here or in preparation.
     fn samples_ahead(&self) -> usize;
 
-    /// The ranges that a sample needs, or the error with which they cannot be located.
+    /// The ranges that a sample needs, or why they cannot be located.
     fn needs(&self, wanted: SampleRequest, reading: Reading) -> Result<Vec<ReadTarget>, StoreError>;
 
-    /// Looks again at what was needed, just before it is fetched.
+    /// Updates a request just before it is sent.
     fn renew(&self, _target: &mut ReadTarget) {}
 
-    /// Begins to fetch it.
+    /// Starts to fetch a target.
     fn fetch(&self, target: &ReadTarget, done: Done) -> Fetch;
 
-    /// Loads a sample of which parts were read.
+    /// Loads a sample from parts that were read.
     fn load(&self, parts: &[Part], loading: Loading<'_, '_>) -> Result<Cut, SupplyError>;
 
-    /// What there is to do until a sample is loaded.
+    /// Predicts the work of loading a sample.
     fn work_hint(&self, wanted: SampleRequest) -> WorkHint;
 
-    /// What a peer near the data does, and why.
+    /// What a storage server near the data does, and why.
     fn offload(&self) -> Option<OffloadReport> {
         None
     }
 }
 
-/// Samples as they are stored.
+/// Samples in their stored form.
 #[derive(Debug)]
 pub(in super::super) struct Stored {
     pub local: LocalSupply,
@@ -56,9 +56,9 @@ pub(in super::super) struct Stored {
 /// How stored bytes are read ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Access {
-    /// What is with a peer, in any order. The rest is read when its sample is loaded.
+    /// Fetches only from peers, in any order. Local files are read when their sample is loaded.
     Peer,
-    /// All of it, in sequence.
+    /// Reads everything, in sequence.
     Sequential,
 }
 

@@ -1,4 +1,4 @@
-//! What the three ways to read ahead differ in: what is read next, in which groups, and when there is room for more.
+//! The interface of a read order: what is read next, how reads are grouped, and when there is room for more.
 
 use std::fmt::Debug;
 
@@ -9,9 +9,9 @@ use super::buffer::{ReadBuffer, TaskRequest};
 use super::range::{Grouping, ReadRange};
 use crate::slot_ref::SlotRef;
 
-/// When something is read: a smaller priority is read sooner.
+/// Reads with a smaller priority happen sooner.
 ///
-/// Where samples are read in the order of need it is the slot that needs them, else their place in a round of reading.
+/// In the order of need, the priority is the slot. Otherwise it is the place in a round of reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ReadPriority {
     pub round: u64,
@@ -24,49 +24,49 @@ impl From<SlotRef> for ReadPriority {
     }
 }
 
-/// A sample to be read.
+/// A sample to read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SampleRead {
     pub request: SampleRequest,
     pub reading: Reading,
     pub priority: ReadPriority,
-    /// Its step in this rank's walk, where samples are read along one; none if the walk does not come upon it.
+    /// Its step in this rank's walk. `None` without a walk, or if the walk does not reach it.
     pub step: Option<WalkStep>,
 }
 
-/// How much is held and under way.
+/// The bytes held and in flight.
 #[derive(Debug)]
 pub(super) struct Load {
     pub bytes: u64,
-    /// The priority of what is needed soonest of it.
+    /// The earliest priority among them.
     pub soonest: Option<ReadPriority>,
 }
 
 /// Decides what is read next.
 ///
-/// Methods that get the buffer are called under its lock: they neither read nor wait. The others are called without it.
+/// Methods with the buffer as an argument run under its lock: they neither read nor block. The others run without the lock.
 pub(super) trait ReadOrder: Debug + Send + Sync {
-    /// The samples of each task, in the order of its slots.
+    /// The samples of each task, in slot order.
     fn locate(&self, tasks: &[TaskRequest]) -> Vec<Vec<SampleRead>>;
 
-    /// Whether a sample that is neither here nor pending will be read, now that a task asks for it.
+    /// A task requests a sample that is neither here nor pending. Returns whether it will be read.
     fn will_read(&self, read: &SampleRead, buffer: &mut ReadBuffer) -> bool {
         buffer.announce(*read);
         true
     }
 
-    /// The samples to plan next, which are pending: by default those that tasks ask for. `is_idle` says that all ranges planned before
-    /// have begun.
+    /// The pending samples to read next. By default these are the requested ones. `is_idle` means that all earlier ranges have
+    /// started.
     fn next_chunk(&self, buffer: &mut ReadBuffer, _is_idle: bool) -> Vec<SampleRead> {
         buffer.take_announced()
     }
 
-    /// An epoch that has to be opened before more is read.
+    /// An epoch to open before more is read.
     fn next_epoch(&self) -> Option<Epoch> {
         None
     }
 
-    /// Finds the order of [`Self::next_epoch`].
+    /// Computes the order of [`Self::next_epoch`].
     fn open(&self, _epoch: Epoch) {}
 
     /// Whether there is room for a range.
@@ -74,15 +74,15 @@ pub(super) trait ReadOrder: Debug + Send + Sync {
         true
     }
 
-    /// Called when tasks are dropped. If it returns true, the order begins anew, and everything that was read is dropped.
+    /// Called when tasks are dropped. If it returns true, the order starts again, and all read samples are dropped.
     fn restart(&self) -> bool {
         false
     }
 
-    /// How parts are read together.
+    /// How parts are merged into ranges.
     fn grouping(&self) -> Grouping;
 
-    /// Samples that are meant to be held, where that is shown to the user.
+    /// The target number of held samples, if it is shown to the user.
     fn shown_size(&self) -> Option<u64> {
         None
     }

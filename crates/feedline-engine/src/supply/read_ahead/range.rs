@@ -1,9 +1,9 @@
-//! What is read in one go: a range of an object, or a sample that a peer prepares.
+//! A unit of reading: a range of an object, or a sample that a peer prepares.
 //!
-//! In: the parts of samples. Out: ranges that cover them, each with the parts that it is read for. Bytes between two parts are
-//! read too where that is cheaper than another seek or request: headers of a tar file, or samples of another rank.
+//! In: the parts of samples. Out: ranges that cover them, each with its parts. The gap between two parts is read too, if that is
+//! cheaper than another seek or request. Typical gaps are tar headers and samples of another rank.
 //!
-//! Always true: every part lies in one range. A range is longer than its limit only if a single part is.
+//! Always true: every part lies in one range. A range exceeds its limit only if a single part does.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use super::super::reader::{Fetched, Part};
 use super::buffer::{PendingNumber, ReadPart};
 use super::order::ReadPriority;
 
-/// Bytes that are read between two checks whether the range is still wanted.
+/// Bytes to read between two checks whether the range is still needed.
 const PIECE_BYTES: usize = 4 << 20;
 
 /// What can be read or fetched.
@@ -26,12 +26,12 @@ const PIECE_BYTES: usize = 4 << 20;
 pub(in super::super) enum ReadTarget {
     /// A range of an object.
     Range { object: Arc<dyn Object>, range: Range<u64> },
-    /// A sample that the peer prepares, of about so many bytes.
+    /// A sample that the peer prepares, with its estimated size in bytes.
     Sample { wanted: SampleRequest, form: Form, bytes: u64, reading: Reading },
 }
 
 impl ReadTarget {
-    /// Bytes that will come, as far as is known before.
+    /// The expected number of bytes.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
             Self::Range { range, .. } => range.end.saturating_sub(range.start),
@@ -39,7 +39,7 @@ impl ReadTarget {
         }
     }
 
-    /// Whether it is with a peer, so that it is fetched and not read by the thread.
+    /// Whether it is fetched from a peer. Otherwise the thread reads it.
     pub(crate) fn is_remote(&self) -> bool {
         match self {
             Self::Range { object, .. } => object.remote().is_some(),
@@ -47,7 +47,7 @@ impl ReadTarget {
         }
     }
 
-    /// The sort key that puts targets side by side that may be read together.
+    /// The sort key. It puts targets next to each other that may be merged.
     fn place(&self) -> (usize, u64, u64) {
         match self {
             Self::Range { object, range } => (Arc::as_ptr(object).cast::<()>().addr(), range.start, range.end),
@@ -55,7 +55,7 @@ impl ReadTarget {
         }
     }
 
-    /// The range that covers both targets, if they lie close together and it is not too long.
+    /// The range that covers both targets, if the gap and the result are short enough.
     fn merged(&self, next: &Self, grouping: Grouping) -> Option<Self> {
         let (Self::Range { object, range }, Self::Range { object: also, range: next }) = (self, next) else {
             return None;
@@ -68,30 +68,30 @@ impl ReadTarget {
     }
 }
 
-/// How parts are grouped into ranges, and how the bytes of a range become parts again.
+/// How parts are merged into ranges, and how the bytes of a range become parts again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Grouping {
-    /// Short ranges for random access. The parts of a range share its bytes, and its error.
+    /// Short ranges for random access. The parts share the bytes of their range, and its error.
     Random,
-    /// Long ranges for sequential access. Each part gets a copy of its bytes, so that it can be freed alone. A part that could
-    /// not be read has no bytes: it is read again alone when its sample is loaded, and fails there by name.
+    /// Long ranges for sequential access. Each part gets a copy of its bytes, so that it can be freed alone. A part that could not
+    /// be read has no bytes. It is read again when its sample is loaded, and fails there with an error that names the sample.
     Sequential,
 }
 
 impl Grouping {
-    /// The longest gap that is read rather than skipped, and the longest range.
+    /// The longest gap to read over, and the longest range.
     fn limits(self, is_remote: bool) -> (u64, u64) {
         match self {
-            // The gap is a tar header and a label. A longer range would delay the part that is needed first.
+            // The gap covers a tar header and a label. A longer range would delay the part that is needed first.
             Self::Random => (4 << 10, 1 << 20),
-            // The gap takes as long as a request, or as a seek. Several ranges of a peer are fetched at once.
+            // Reading the gap takes as long as a request or a seek. Several ranges are fetched from a peer at once.
             Self::Sequential if is_remote => (128 << 10, 8 << 20),
             Self::Sequential => (1 << 20, 32 << 20),
         }
     }
 }
 
-/// A part of a sample that has to be read.
+/// A part of a sample to read.
 #[derive(Debug)]
 pub(super) struct PartRequest {
     pub request: SampleRequest,
@@ -100,18 +100,18 @@ pub(super) struct PartRequest {
     pub target: ReadTarget,
 }
 
-/// What is read in one go, and for which parts.
+/// A range and its parts.
 #[derive(Debug)]
 pub(super) struct ReadRange {
     pub target: ReadTarget,
     pub epoch: Epoch,
-    /// That of the part needed first.
+    /// The earliest priority of its parts.
     pub priority: ReadPriority,
     pub parts: Vec<PartRequest>,
 }
 
 impl ReadRange {
-    /// Adds a part, if that is sensible; gives it back if not.
+    /// Adds a part if it is close enough. Otherwise returns it.
     fn add(&mut self, part: PartRequest, grouping: Grouping) -> Option<PartRequest> {
         match self.target.merged(&part.target, grouping) {
             Some(target) if self.epoch == part.request.epoch => {
@@ -124,7 +124,7 @@ impl ReadRange {
         }
     }
 
-    /// Divides its bytes among its parts; see [`Grouping`].
+    /// Divides the bytes among the parts. See [`Grouping`].
     pub(super) fn divide(
         &self,
         bytes: Result<Cow<'_, [u8]>, StoreError>,
@@ -145,7 +145,7 @@ impl ReadRange {
         }
     }
 
-    /// Copies the bytes of a part, if they are there and there is memory.
+    /// Copies the bytes of a part, if they were read and there is memory.
     fn cut(&self, target: &ReadTarget, bytes: &[u8], booked: &Arc<AtomicU64>) -> Option<Part> {
         let (ReadTarget::Range { range: all, .. }, ReadTarget::Range { range, .. }) = (&self.target, target) else {
             return None;
@@ -158,7 +158,7 @@ impl ReadRange {
     }
 }
 
-/// A part that was read, booked until its last user drops it.
+/// A part that was read. Its bytes are booked until its last user drops it.
 pub(super) fn fetched(target: ReadTarget, bytes: Result<Vec<u8>, Arc<StoreError>>, booked: &Arc<AtomicU64>) -> Part {
     let booking = Booking::new(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64), booked);
     Arc::new(Fetched { target, bytes, _booking: booking })
@@ -184,7 +184,7 @@ impl Drop for Booking {
     }
 }
 
-/// Groups parts into as few ranges as is sensible.
+/// Merges parts into as few ranges as is sensible.
 pub(super) fn coalesce(mut parts: Vec<PartRequest>, grouping: Grouping) -> Vec<ReadRange> {
     parts.sort_by_key(|part| (part.request.epoch, part.target.place()));
     let mut ranges: Vec<ReadRange> = Vec::with_capacity(parts.len());
@@ -206,14 +206,14 @@ pub(super) fn coalesce(mut parts: Vec<PartRequest>, grouping: Grouping) -> Vec<R
 /// Reads ranges from a disk, one after the other.
 #[derive(Debug, Default)]
 pub(super) struct DiskReader {
-    /// Used again for each range.
+    /// Reused for each range.
     memory: Vec<u8>,
-    /// Where the last range ended.
+    /// The end of the last range.
     last: Option<(Arc<dyn Object>, u64)>,
 }
 
 impl DiskReader {
-    /// Reads a range as long as it `is_wanted`; none if it is not. The bytes are empty if they could not be read.
+    /// Reads a range in pieces while `is_wanted`. Returns `None` once it is not. The bytes are empty if the read failed.
     pub(super) fn read(&mut self, target: &mut ReadTarget, is_wanted: impl Fn() -> bool) -> Option<&[u8]> {
         let ReadTarget::Range { object, range } = target else { return Some(&[]) };
         self.join(object, range);
@@ -237,7 +237,7 @@ impl DiskReader {
         Some(if is_read { bytes } else { &[] })
     }
 
-    /// Lets a range begin where the last one ended, if the gap is short: then the disk need not seek.
+    /// Extends a range to start where the last one ended, if the gap is short. Then the disk need not seek.
     fn join(&self, object: &Arc<dyn Object>, range: &mut Range<u64>) {
         let (gap_bytes, _) = Grouping::Sequential.limits(false);
         if let Some((last, end)) = &self.last

@@ -1,10 +1,10 @@
-//! The thread that reads ahead, and what it shares with those who ask.
+//! The thread that reads ahead, and the state that it shares with callers.
 //!
-//! The thread takes the next chunk of samples from the [`ReadOrder`], groups their parts into ranges, and reads these while there
-//! is room: from a disk one after the other, from a peer many at once. Tasks whose samples are here are handed over.
+//! The thread takes the next chunk of samples from the [`ReadOrder`], merges their parts into ranges, and reads them while there is
+//! room: from a disk one at a time, from a peer many at once. Tasks whose samples are all here are handed over.
 //!
-//! Always true: no lock is held while a task is handed over, memory is freed, data is read or an order is found. If the thread
-//! ends, tasks are handed over as they are, and their samples are read one by one.
+//! Always true: no lock is held while a task is handed over, memory is freed, data is read or an order is computed. If the thread
+//! ends, waiting tasks are handed over, and their samples are read one by one.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -23,7 +23,7 @@ use super::order::{Load, ReadOrder, ReadPriority, SampleRead};
 use super::range::{DiskReader, PartRequest, ReadRange, coalesce};
 use crate::metrics::{ReservoirSnapshot, TrafficMeter};
 
-/// What the thread and those who ask share.
+/// State shared by the thread and its callers.
 #[derive(Debug)]
 pub(super) struct Reads {
     pub needs: Arc<dyn Needs>,
@@ -36,40 +36,41 @@ pub(super) struct Reads {
 #[derive(Debug, Default)]
 struct ReadsState {
     buffer: ReadBuffer,
-    /// Ranges that have not begun.
+    /// Ranges that have not started.
     queue: BTreeMap<(ReadPriority, RangeNumber), ReadRange>,
     fetches: HashMap<RangeNumber, UnderWay>,
     answers: VecDeque<(RangeNumber, Answer)>,
-    /// The number of the last range.
+    /// The number of the latest range.
     last_range: RangeNumber,
     is_closing: bool,
     has_ended: bool,
 }
 
-/// The number of a range among all of a supply.
+/// The number of a range in this supply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct RangeNumber(u64);
 
-/// A range that is being fetched. Dropping it ends the fetch.
+/// A range that is being fetched. Dropping it cancels the fetch.
 #[derive(Debug)]
 struct UnderWay {
     range: ReadRange,
     _fetch: Fetch,
 }
 
-/// What the thread does next.
+/// The next action of the thread.
 enum ReadStep {
-    /// Find the order of an epoch.
+    /// Compute the order of an epoch.
     Open(Epoch),
     /// Plan the reads of samples.
     Chunk(Vec<(SampleRead, PendingNumber)>),
-    /// Begin a range.
+    /// Start a range.
     Range(RangeNumber, ReadRange),
     /// Take the answer of a peer.
     Answer(UnderWay, Answer),
 }
 
-/// What nobody wants any more; it is dropped without the lock, because that frees memory and ends fetches.
+/// Answers and ranges that nobody needs. They are dropped after the lock is released, because that frees memory and cancels
+/// fetches.
 #[derive(Default)]
 struct Unwanted {
     answers: Vec<Answer>,
@@ -82,7 +83,7 @@ impl Unwanted {
     }
 }
 
-/// Goes with a task that was handed over, and releases its samples.
+/// Attached to a task that was handed over. Releases its samples when dropped.
 struct Holding {
     reads: Arc<Reads>,
     key: TaskKey,
@@ -102,7 +103,7 @@ impl ReadsState {
         while let Some((number, answer)) = self.answers.pop_front() {
             match self.fetches.remove(&number) {
                 Some(under_way) => return Some(ReadStep::Answer(under_way, answer)),
-                // Its fetch was dropped when nobody wanted the range any more.
+                // Its fetch was cancelled because nobody needed the range any more.
                 None => unwanted.answers.push(answer),
             }
         }
@@ -134,14 +135,14 @@ impl ReadsState {
         None
     }
 
-    /// Drops everything that is held and planned; gives it, to be dropped without the lock. Tasks that wait stay.
+    /// Drops everything held and planned, but keeps waiting tasks. Returns it, to be dropped after the lock is released.
     fn clear(&mut self) -> impl Sized + use<> {
         let under_way = (std::mem::take(&mut self.fetches), std::mem::take(&mut self.answers));
         (self.buffer.clear(), std::mem::take(&mut self.queue), under_way)
     }
 }
 
-/// Whether a sample that the range is read for is still pending.
+/// Whether a sample of the range is still pending.
 fn is_wanted(buffer: &ReadBuffer, range: &ReadRange) -> bool {
     range.parts.iter().any(|part| buffer.pending_number(part.request) == Some(part.number))
 }
@@ -151,14 +152,14 @@ impl Reads {
         Self { needs, order, traffic, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Takes tasks; hands over those whose samples are here.
+    /// Adds tasks. Hands over those whose samples are all here.
     pub(super) fn ask(self: &Arc<Self>, mut tasks: Vec<TaskRequest>) {
-        // The stream may have jumped or closed since they were sent.
+        // The stream may have jumped or closed meanwhile.
         tasks.retain(|asking| asking.ready.expects(&asking.task));
         self.ask_again(tasks, Vec::new());
     }
 
-    /// Registers tasks, then releases the old entries with these keys.
+    /// Adds tasks, then releases the old entries with these keys.
     fn ask_again(self: &Arc<Self>, tasks: Vec<TaskRequest>, old: Vec<(TaskKey, Vec<SampleRead>)>) {
         let reads = self.order.locate(&tasks);
         let mut complete = Complete::new();
@@ -181,7 +182,8 @@ impl Reads {
         self.hand_over(complete);
     }
 
-    /// Wakes the thread. With the lock: otherwise the thread could look at the booked bytes before a change and wait after this.
+    /// Wakes the thread. The lock is needed: otherwise the thread could check the booked bytes before a change and block after this
+    /// call.
     fn wake(&self) {
         let _state = self.state.lock();
         self.changed.notify_all();
@@ -197,7 +199,7 @@ impl Reads {
         }
     }
 
-    /// Drops the tasks that nobody expects any more, and what is read for them alone.
+    /// Drops tasks that nobody expects, and the samples that only they requested.
     pub(super) fn forget(self: &Arc<Self>) {
         let mut state = self.state.lock();
         let dropped = self.order.restart().then(|| state.clear());
@@ -223,12 +225,12 @@ impl Reads {
         self.order.shown_size().map(|size| self.state.lock().buffer.snapshot(size))
     }
 
-    /// Notes that there is no thread: samples are read one by one.
+    /// Records that there is no thread. Samples are read one by one.
     pub(super) fn give_up(&self) {
         self.state.lock().has_ended = true;
     }
 
-    /// Asks the thread to end, and waits for that at most `limit`; says whether it has ended.
+    /// Asks the thread to end and waits up to `limit`. Returns whether it ended.
     pub(super) fn close(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         let mut state = self.state.lock();
@@ -244,7 +246,7 @@ impl Reads {
         true
     }
 
-    /// The life of the thread.
+    /// The body of the thread.
     pub(super) fn run(self: &Arc<Self>) {
         if catch_unwind(AssertUnwindSafe(|| self.read_on())).is_err() {
             tracing::error!("the thread that reads ahead panicked; samples are read one by one");
@@ -277,7 +279,7 @@ impl Reads {
         }
     }
 
-    /// Waits until there is something to do; none once closed.
+    /// Blocks until there is something to do. Returns `None` once closed.
     fn next(&self) -> Option<ReadStep> {
         let mut state = self.state.lock();
         while !state.is_closing {
@@ -303,7 +305,7 @@ impl Reads {
         let mut counts = Vec::with_capacity(chunk.len());
         for &(SampleRead { request, reading, priority, .. }, number) in chunk {
             let targets = catch_unwind(AssertUnwindSafe(|| self.needs.needs(request, reading)));
-            // If its parts cannot be located, nothing is read ahead. Loading the sample gives the error.
+            // If the parts cannot be located, nothing is read ahead. Loading the sample reports the error.
             let targets = targets.ok().and_then(Result::ok).unwrap_or_default();
             counts.push((request, number, targets.len()));
             parts.extend(targets.into_iter().map(|target| PartRequest { request, number, priority, target }));
@@ -315,7 +317,7 @@ impl Reads {
         for (request, number, parts) in counts {
             has_planned |= state.buffer.plan(request, number, parts, &mut complete);
         }
-        // Ranges of which only some samples are pending still are taken out of the queue when it is their turn.
+        // A range stays in the queue even if some of its samples are no longer pending. `next` checks again.
         for range in ranges.into_iter().filter(|_| has_planned) {
             state.last_range.0 += 1;
             let key = (range.priority, state.last_range);
@@ -325,7 +327,7 @@ impl Reads {
         self.hand_over(complete);
     }
 
-    /// Begins to fetch a range from a peer.
+    /// Starts to fetch a range from a peer.
     fn fetch(self: &Arc<Self>, number: RangeNumber, mut range: ReadRange) {
         self.needs.renew(&mut range.target);
         let reads = Arc::downgrade(self);

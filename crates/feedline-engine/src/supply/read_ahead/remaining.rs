@@ -1,27 +1,27 @@
-//! What is left to be read of one rank's walk through an epoch.
+//! The unread part of one rank's walk through an epoch.
 //!
-//! In: the turn at which the stream begins. Out: steps, each once, ascending but for what was in the reservoir at that turn, which
-//! comes first. Samples that will not be delivered, because they fill no batch, are left out.
+//! In: the turn at which the stream starts. Out: each step once. First come the samples that were in the reservoir at that turn,
+//! then the later steps in ascending order. Samples that fill no batch are never delivered, so they are left out.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use feedline_order::{ReservoirEpoch, ReservoirTurn, Share, WalkStep};
 
-/// What is left to be read of a walk.
+/// The unread steps of a walk.
 #[derive(Debug)]
 pub(super) struct RemainingReads {
     pub walk: Arc<ReservoirEpoch>,
-    /// What was in the reservoir at the first turn and has to be read again.
+    /// Steps that were in the reservoir at the first turn. They must be read again.
     again: VecDeque<WalkStep>,
-    /// The next step behind that, and the end.
+    /// The next step after those, and the end.
     next: u64,
     end: u64,
     dropped: HashSet<WalkStep>,
 }
 
 impl RemainingReads {
-    /// The rest from `turn` on, for a share of the epoch.
+    /// The unread steps from `turn` on, for a share of the epoch.
     pub(super) fn from_turn(walk: Arc<ReservoirEpoch>, rank: u32, turn: ReservoirTurn, share: &Share) -> Self {
         let end = walk.samples(rank);
         let before = share.offset() / u64::from(walk.world());
@@ -35,12 +35,12 @@ impl RemainingReads {
         Self { walk, again, next, end, dropped }
     }
 
-    /// Steps that are left, those that are left out counted.
+    /// Number of unread steps, including those that will be left out.
     pub(super) fn left(&self) -> u64 {
         self.again.len() as u64 + (self.end - self.next)
     }
 
-    /// Whether a step is still to be read.
+    /// Whether a step will still be read.
     pub(super) fn is_coming(&self, step: WalkStep) -> bool {
         let is_ahead = (self.next..self.end).contains(&step.0) && !self.dropped.contains(&step);
         is_ahead || self.again.binary_search(&step).is_ok()

@@ -1,11 +1,11 @@
-//! Reads samples along the walk of a plan's reservoir, before it is their turn.
+//! Reads samples along the walk of a plan's reservoir, before their turn.
 //!
-//! What is read next follows from the walk, not from the tasks, so a disk seeks only between blocks. `remaining.rs` is what is
-//! left to be read of an epoch.
+//! The walk decides what is read next, not the tasks. So a disk seeks only between blocks. `remaining.rs` holds the unread part of
+//! an epoch.
 //!
-//! Always true: the number of samples held or pending is bounded. It is at most the size of the reservoir, plus the samples that tasks
-//! ask for, plus a fixed number read ahead.
-//! Only for a task that is needed sooner than all that are ready a few more are read, so that nothing waits for ever (law 5).
+//! Always true: the number of held and pending samples is bounded (law 5). The bound is the size of the reservoir, plus the
+//! requested samples, plus a fixed number read ahead. A task that is needed before all ready ones may exceed it by its own samples,
+//! so that nothing waits for ever.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -21,26 +21,25 @@ use super::range::Grouping;
 use super::remaining::RemainingReads;
 use crate::machine::Machine;
 
-/// What is read in one go for each reader: a disk that reads 150 MB/s is busy with it thirteen times as long as with a seek
-/// of 8 ms.
+/// Bytes per reader in one chunk. At 150 MB/s a disk spends thirteen times as long reading them as on a seek of 8 ms.
 const READER_BYTES: u64 = 16 << 20;
-/// Samples in a chunk at most, where they are short.
+/// Upper limit of samples in a chunk, if samples are short.
 const MOST_SAMPLES: u64 = 1 << 14;
-/// Epochs whose walks are remembered: a run may look over the ends of many short ones.
+/// Number of epochs whose walks are kept. A run may look across the ends of many short epochs.
 const KEPT_EPOCHS: usize = 1024;
 
-/// How many samples may be read.
+/// Upper limits of samples to read.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     /// Samples in the reservoir.
     size: u64,
-    /// Samples that are planned in one go.
+    /// Samples to plan at once.
     chunk: u64,
-    /// Samples that may be held beyond the reservoir and what tasks ask for.
+    /// Samples to hold beyond the reservoir and the requested ones.
     ahead: u64,
 }
 
-/// The order of the walk.
+/// The read order of a walk.
 #[derive(Debug)]
 pub(super) struct ReservoirOrder {
     plan: Arc<Plan>,
@@ -52,9 +51,9 @@ pub(super) struct ReservoirOrder {
 #[derive(Debug, Default)]
 struct Walk {
     remaining: BTreeMap<Epoch, RemainingReads>,
-    /// Samples of epochs whose walk has not begun, which were read for a task. The walk will not read them again.
+    /// Samples that a task needed before the walk of their epoch began. The walk skips them.
     had: HashSet<SampleRequest>,
-    /// The last epoch that tasks ask for.
+    /// The last requested epoch.
     last_asked: Epoch,
 }
 
@@ -78,13 +77,13 @@ impl ReservoirOrder {
         }
     }
 
-    /// The turns at the positions of a task; none where it is another rank's.
+    /// The turns at the positions of a task. `None` for positions of another rank.
     fn turns(&self, walk: &ReservoirEpoch, task: &Task) -> impl Iterator<Item = Option<ReservoirTurn>> {
         let turn = |(rank, turn): (Rank, ReservoirTurn)| (rank.rank == self.rank).then_some(turn);
         task.positions(&self.plan).map(move |position| turn(walk.turn_at(position)))
     }
 
-    /// Opens the epochs of the tasks. The first epoch starts at the stream's current turn, later ones at their first turn.
+    /// Opens the epochs of the tasks. The first epoch starts at the stream's current turn, later ones at turn 0.
     fn open_epochs(&self, tasks: &[TaskRequest]) {
         let epochs: BTreeSet<Epoch> = tasks.iter().map(|asking| asking.task.epoch_path().epoch).collect();
         let mut last = self.walk.lock().remaining.last_key_value().map(|(epoch, _)| *epoch);
@@ -115,7 +114,7 @@ fn limits(plan: &Plan, reservoir: &Reservoir, machine: &Machine) -> Limits {
     let most = super::bytes_ahead(plan, machine);
     let bytes = (READER_BYTES * u64::from(reservoir.readers)).min(most / 2);
     let chunk = (bytes / sample_bytes).clamp(1, MOST_SAMPLES);
-    // What is with a peer comes later, but more of it at once.
+    // A peer answers later, but many requests are in flight at once.
     let ahead = if plan.source().is_remote() { (most / sample_bytes).max(2 * chunk) } else { 2 * chunk };
     Limits { size: reservoir.size.min(reservoir.samples(plan.config().rank.rank)), chunk, ahead }
 }

@@ -1,4 +1,4 @@
-//! Reads the samples of segments from a disk in the order in which they lie, whatever their places in the segment.
+//! Reads the samples of segments from a disk in storage order, whatever their order in the segment.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,10 +12,10 @@ use super::needs::sequential_parts;
 use super::order::{Load, ReadOrder, ReadPriority, SampleRead};
 use super::range::{Grouping, ReadRange};
 
-/// Stored bytes that may wait for threads.
+/// Upper limit of stored bytes that wait for threads.
 const MOST_BYTES: u64 = 128 << 20;
 
-/// Whether the samples of a plan are read in this order: those of segments that lie together, on a disk. From a peer many are
+/// Whether the samples of a plan are read in this order: segments of neighbouring samples, on a disk. From a peer many samples are
 /// fetched at once, in any order.
 pub(super) fn is_in_segments(plan: &Plan, local: &LocalSupply) -> bool {
     let source = plan.source();
@@ -27,7 +27,7 @@ pub(super) fn is_in_segments(plan: &Plan, local: &LocalSupply) -> bool {
     plan.sequence().segments().is_some_and(Segments::are_of_blocks) && !source.is_empty() && is_on_disk()
 }
 
-/// The order in which the samples of tasks lie, request by request.
+/// Storage order within each request.
 #[derive(Debug)]
 pub(super) struct SegmentOrder {
     pub plan: Arc<Plan>,
@@ -45,7 +45,7 @@ impl ReadOrder for SegmentOrder {
         tasks.iter().map(|asking| asking.task.wanted(&self.plan).into_iter().map(read).collect()).collect()
     }
 
-    /// Beyond the limit nothing is read while threads have something to do (law 5).
+    /// Beyond the limit nothing is read while threads have work (law 5).
     fn has_room(&self, _range: &ReadRange, load: &Load) -> bool {
         load.bytes < MOST_BYTES || load.soonest.is_none()
     }
