@@ -1,7 +1,8 @@
-//! One piece of zeroed memory: on the heap, aligned for SIMD and for huge pages when large, or shared with other processes.
+//! One block of zeroed memory: on the heap, or shared with other processes. Heap blocks are aligned for SIMD, and large ones for
+//! huge pages.
 //!
-//! Always true: M1 of the crate doc. What is shared can be written by this process alone: others are given a descriptor that
-//! lets them read it or map a copy of their own, and nobody can change its length.
+//! Always true: M1 of the crate doc. Only this process can write shared memory. Other processes get a descriptor with which they
+//! can read it or map a private copy, and nobody can change its length.
 
 use std::alloc::{self, Layout};
 use std::io;
@@ -13,7 +14,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// Alignment of small allocations: a cache line, which satisfies every element type and `DLPack`'s 64 bytes.
 const SMALL_ALIGNMENT: usize = 64;
-/// From this size on memory is aligned to, and asked for in, huge pages.
+/// From this size on memory is aligned to huge pages and requested as such.
 const HUGE_PAGE: usize = 2 << 20;
 
 /// Owned bytes whose address does not change.
@@ -50,11 +51,11 @@ impl Allocation {
         Some(Self { start, len: layout.size(), kind: Backing::Heap(layout) })
     }
 
-    /// Takes `len` zeroed bytes that other processes can map.
+    /// Allocates `len` zeroed bytes that other processes can map.
     pub(crate) fn shared(len: usize) -> io::Result<Self> {
         let len = len.max(1);
         let file = rustix::fs::memfd_create("feedline-slab", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        // Pages are taken when they are written to, as on the heap.
+        // Pages are allocated when they are first written, as on the heap.
         rustix::fs::ftruncate(&file, len as u64)?;
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
@@ -66,7 +67,7 @@ impl Allocation {
         Ok(this)
     }
 
-    /// By which another process can map it, if it can.
+    /// The descriptor for other processes, if the memory is shared.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.kind {
             Backing::Heap(_) => None,

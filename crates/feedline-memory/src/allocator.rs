@@ -1,8 +1,8 @@
-//! An allocator that returns large memory to the system at once.
+//! An allocator that returns large blocks to the system at once.
 //!
-//! The C library keeps freed blocks of many megabytes in one arena per thread, so a process with many threads holds far more
-//! than is in use, whatever an account of bytes says. Blocks from [`LEAST_MAPPED`] on are therefore mapped and unmapped
-//! one by one; all others go to the system's allocator. Programs choose it with `#[global_allocator]`.
+//! The C library keeps freed blocks of many megabytes in one arena per thread. So a process with many threads holds far more memory
+//! than it uses, whatever the memory budget says. Blocks from [`LEAST_MAPPED`] on are therefore mapped and unmapped one by one. All
+//! others go to the system's allocator. Programs choose it with `#[global_allocator]`.
 //!
 //! Invariant relied on here: **M5** a block of a given layout came from the side that its size says, and a mapped block is
 //! exactly its size rounded up to whole pages, at a multiple of its alignment.
@@ -12,9 +12,9 @@ use std::ptr::{self, NonNull};
 
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 
-/// Blocks of this size and more are mapped.
+/// Blocks of at least this size are mapped.
 pub(crate) const LEAST_MAPPED: usize = 1 << 20;
-/// The size of a page, or a multiple of it, on every machine that is supported.
+/// A multiple of the page size of every supported machine.
 const PAGE: usize = 1 << 16;
 
 /// Maps large blocks, leaves small ones to the system.
@@ -81,7 +81,7 @@ fn whole_pages(size: usize) -> usize {
     size.next_multiple_of(PAGE)
 }
 
-/// Maps memory for a layout; what lies around an aligned block is unmapped again.
+/// Maps memory for a layout. Unmaps what lies around the aligned block.
 fn map(layout: Layout) -> Option<NonNull<u8>> {
     let size = layout.size().checked_next_multiple_of(PAGE)?;
     let slack = if layout.align() > PAGE_ALIGNMENT { layout.align() } else { 0 };
@@ -103,11 +103,11 @@ fn map(layout: Layout) -> Option<NonNull<u8>> {
     NonNull::new(block)
 }
 
-/// Gives whole pages back.
+/// Returns whole pages to the system.
 ///
 /// # Safety
 ///
-/// The pages are mapped by [`map`] and nobody uses them any more.
+/// [`map`] mapped the pages, and nobody uses them any more.
 unsafe fn unmap(start: *mut u8, len: usize) {
     if len > 0 {
         // SAFETY: the caller promises it. A refusal would be a bug in the bookkeeping above; the memory then stays.

@@ -1,8 +1,8 @@
-//! Copies of whole samples into a slab, past the caches.
+//! Copies whole samples into a slab, bypassing the caches.
 //!
-//! A slab is larger than any cache and its reader is another core or a device, so the bytes need not pass through the
-//! cache of the core that copies them. Streaming stores save reading the target first: two thirds of the memory traffic
-//! of an ordinary copy (bench/results/arrays.json).
+//! A slab is larger than any cache, and its reader is another core or a device. So the bytes need not pass through the cache of the
+//! copying core. Streaming stores avoid reading the target first, which leaves two thirds of the memory traffic of an ordinary copy
+//! (bench/results/arrays.json).
 
 /// From this size on streaming stores pay off.
 const LEAST_STREAMED: usize = 32 << 10;
@@ -49,7 +49,7 @@ unsafe fn copy_avx2(source: *const u8, target: &mut [u8]) {
         // SAFETY: the whole vector lies inside the middle part, which begins at a multiple of its size.
         unsafe { _mm256_stream_si256(to, vector) };
     }
-    // Streaming stores are not ordered with others: whoever learns that the slot is filled must see its bytes.
+    // Streaming stores are weakly ordered. The fence makes the bytes visible before the slot counts as filled.
     _mm_sfence();
     // SAFETY: `head + vectors * VECTOR` is at most the length.
     let tail = unsafe { source.add(head + vectors * VECTOR) };

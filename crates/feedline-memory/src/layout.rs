@@ -1,10 +1,10 @@
-//! Where each region and slot of a slab lies.
+//! The place of each region and slot in a slab.
 //!
-//! In: the number of slots and the bytes one sample takes in each field. Out: offsets. Always true: M2 of the crate doc.
+//! In: the number of slots, and the bytes of one sample in each field. Out: offsets. Always true: M2 of the crate doc.
 
 use std::ops::Range;
 
-/// Regions begin at multiples of this, so that every element type and SIMD load is aligned.
+/// Regions start at multiples of this, so that every element type and SIMD load is aligned.
 const REGION_ALIGNMENT: usize = 64;
 
 /// The division of a slab into regions (one per field) and slots (one per sample).

@@ -1,13 +1,12 @@
 //! The memory of batches.
 //!
-//! A [`Slab`] holds one batch: one region per field, each divided into equal slots, one per sample. While a batch is
-//! being prepared the slab is an [`OpenSlab`], of which threads claim disjoint slots ([`SlotWriter`]); once every
-//! writer is gone it is sealed into a [`Slab`], which one owner may read, change and hand to a user. When that owner
-//! drops it, its memory returns to the [`Pool`] it came from and is used again, so a steady run takes no page faults. A
-//! pool may give memory that other processes can see: they map it as a [`View`], and
-//! [`Views`] keep such mappings for use again. A [`Span`] is a stretch of either kind.
+//! A [`Slab`] holds one batch: one region per field, each divided into equal slots, one per sample. While a batch is prepared, the
+//! slab is an [`OpenSlab`], of which threads claim disjoint slots ([`SlotWriter`]). Once every writer is dropped, it is sealed into
+//! a [`Slab`] with one owner, who may read it, change it and hand it to a user. When that owner drops it, its memory returns to its
+//! [`Pool`] and is reused, so a steady run causes no page faults. A pool may hold memory that other processes can map: they see it
+//! as a [`View`], and [`Views`] keep such mappings for reuse. A [`Span`] is a part of either kind.
 //!
-//! Bytes only: nothing here knows of samples, types or batches. Unsafe code of the engine lives here and relies on:
+//! Bytes only: nothing here knows samples, types or batches. The unsafe code relies on these invariants:
 //!
 //! - **M1** An [`Allocation`] owns `len` bytes at `start`, initialised, until it is dropped.
 //! - **M2** Slot `s` of region `r` is the bytes `offset(r) + s * slot_bytes(r) ..` of length `slot_bytes(r)`; a

@@ -1,6 +1,6 @@
-//! A slab while its batch is being prepared: many threads, disjoint slots.
+//! A slab whose batch is being prepared: many threads write disjoint slots.
 //!
-//! Always true: M3 and M4 of the crate doc. What is *not* done here: counting which slots are filled; the engine knows.
+//! Always true: M3 and M4 of the crate doc. What is *not* done here: counting filled slots, which the engine does.
 
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ impl OpenSlab {
         &self.0.pool.layout
     }
 
-    /// Claims `slots` for one writer; `None` if any of them was claimed before.
+    /// Claims `slots` for one writer. `None` if any of them was claimed before.
     pub fn claim(&self, slots: Range<usize>) -> Option<SlotWriter> {
         for slot in slots.clone() {
             if self.0.claimed[slot].swap(true, Ordering::AcqRel) {
@@ -40,7 +40,7 @@ impl OpenSlab {
         Some(SlotWriter { open: Arc::clone(&self.0), slots })
     }
 
-    /// Turns the slab into one that can be handed over; gives it back if a writer or another reference still exists.
+    /// Seals the slab. Returns it unchanged if a writer or another reference still exists.
     pub fn seal(self) -> Result<Slab, Self> {
         match Arc::try_unwrap(self.0) {
             Ok(mut open) => {
@@ -60,7 +60,7 @@ impl Drop for Open {
     }
 }
 
-/// The only way to write the slots it claimed.
+/// The only writer of the slots it claimed.
 #[derive(Debug)]
 pub struct SlotWriter {
     open: Arc<Open>,

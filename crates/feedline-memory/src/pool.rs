@@ -1,12 +1,12 @@
-//! Slabs of one layout, used again and again.
+//! Reuses slabs of one layout.
 //!
-//! In: dropped slabs. Out: open slabs. Always true: at most `spare` allocations wait here; the pool never waits and never
-//! refuses, the engine's budget decides how many slabs are open.
+//! In: dropped slabs. Out: open slabs. Always true: at most `spare` unused allocations are kept. The pool never blocks and never
+//! refuses: the engine's budget limits the number of open slabs.
 
 use crate::sync::{Arc, Mutex};
 use crate::{Allocation, OpenSlab, SlabLayout};
 
-/// Gives out slabs and takes their memory back.
+/// Hands out slabs and takes their memory back.
 #[derive(Clone, Debug)]
 pub struct Pool(Arc<PoolInner>);
 
@@ -19,17 +19,17 @@ pub(crate) struct PoolInner {
 }
 
 impl Pool {
-    /// A pool that keeps at most `spare` allocations for later use.
+    /// A pool that keeps at most `spare` unused allocations.
     pub fn new(layout: SlabLayout, spare: usize) -> Self {
         Self(Arc::new(PoolInner { layout, is_shared: false, spare, waiting: Mutex::default() }))
     }
 
-    /// The same of memory that other processes can map.
+    /// A pool of memory that other processes can map.
     pub fn shared(layout: SlabLayout, spare: usize) -> Self {
         Self(Arc::new(PoolInner { layout, is_shared: true, spare, waiting: Mutex::default() }))
     }
 
-    /// Opens a slab. Memory that was used before holds old bytes: whoever seals the slab has written every slot.
+    /// Opens a slab. Reused memory contains old bytes, so every slot must be written before the slab is sealed.
     ///
     /// `None` if the system has no memory left.
     pub fn open(&self) -> Option<OpenSlab> {
@@ -42,7 +42,7 @@ impl Pool {
         &self.0.layout
     }
 
-    /// Bytes that wait for use.
+    /// Bytes of unused allocations.
     pub fn spare_bytes(&self) -> usize {
         self.0.waiting.lock().len() * self.0.layout.total_bytes()
     }

@@ -1,4 +1,4 @@
-//! A finished slab: the memory of a batch, owned by whoever holds it.
+//! A finished slab: the memory of a batch, with one owner.
 //!
 //! Always true: M4 of the crate doc. Dropping it returns the memory to its pool, unless it was retired.
 
@@ -14,7 +14,7 @@ use crate::{Allocation, SlabLayout};
 pub struct Slab {
     memory: Option<Allocation>,
     pool: Arc<PoolInner>,
-    /// Whether somebody may still look at the memory when the slab is gone.
+    /// Whether another process may still read the memory after the slab is dropped.
     is_retired: AtomicBool,
 }
 
@@ -38,12 +38,12 @@ impl Slab {
         self.memory().start()
     }
 
-    /// By which another process can map the slab, if its pool is shared.
+    /// The descriptor with which another process can map the slab, if its pool is shared.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.memory().descriptor()
     }
 
-    /// Keeps the memory from being used again: who has mapped it may look at it for as long as he likes.
+    /// Excludes the memory from reuse, because a process that has mapped it may read it for any length of time.
     pub fn retire(&self) {
         self.is_retired.store(true, Ordering::Relaxed);
     }

@@ -1,8 +1,8 @@
-//! A stretch of memory that stays for as long as somebody looks at it.
+//! A part of some memory that stays valid as long as the span exists.
 //!
-//! In: whoever owns the memory. Out: bytes that keep their owner alive. Always true: S1 the bytes lie in memory of `owner`, which
-//! does not move or free them before it is dropped; S2 nobody writes to them but through the address, which array libraries
-//! do for a user who owns the batch.
+//! In: the owner of the memory. Out: bytes that keep their owner alive. Always true: S1 the bytes lie in memory of `owner`, which
+//! neither moves nor frees them before it is dropped; S2 nobody writes to them except through the address, as array libraries do
+//! for a user who owns the batch.
 
 use std::any::Any;
 use std::fmt;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::{Slab, View};
 
-/// Bytes and what keeps them.
+/// Bytes and their owner.
 #[derive(Clone)]
 pub struct Span {
     owner: Arc<dyn Any + Send + Sync>,
@@ -42,7 +42,7 @@ impl Span {
         Self::within(view.start(), view.len(), range, Arc::<View>::clone(view))
     }
 
-    /// The same bytes, which keep something else too; it is dropped after them.
+    /// The same bytes, which also keep another value alive. It is dropped after them.
     #[must_use]
     pub fn keeping(self, kept: Arc<dyn Any + Send + Sync>) -> Self {
         let Self { owner, start, len } = self;
@@ -56,7 +56,7 @@ impl Span {
         Self { owner, start, len: range.len() }
     }
 
-    /// The address of the first byte, for array libraries that share the memory for as long as they keep the span.
+    /// The address of the first byte, for array libraries that keep the span as long as they use the memory.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }

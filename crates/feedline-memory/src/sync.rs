@@ -1,4 +1,4 @@
-//! The primitives that slabs are built on; `loom/` puts others in their place.
+//! The synchronisation primitives of slabs; `loom/` replaces them.
 
 pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,8 +1,8 @@
-//! Shared memory of another process, as this one sees it.
+//! Shared memory of another process, mapped into this one.
 //!
-//! In: a descriptor that came from elsewhere. Out: its bytes, which this process may change without anybody seeing it: pages that
-//! are written to become its own. Always true: V1 a mapping has mapped `len` bytes at `start` until it is dropped; V2 the file
-//! behind it cannot become shorter, so reading it never ends the process.
+//! In: a descriptor from another process. Out: its bytes. This process may change them without effect on others, because written
+//! pages become private copies. Always true: V1 a mapping maps `len` bytes at `start` until it is dropped; V2 the file behind it
+//! cannot shrink, so reading it never kills the process.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -14,18 +14,18 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::Views;
 
-/// Memory of another process, mapped. When it is dropped, its [`Views`] may keep the mapping for the next view of that memory.
+/// Mapped memory of another process. When it is dropped, its [`Views`] may keep the mapping for the next view of the same memory.
 #[derive(Debug)]
 pub struct View {
-    /// There until the view is dropped.
+    /// `Some` until the view is dropped.
     mapping: Option<Mapping>,
     home: Weak<Views>,
 }
 
-/// A file, as the system knows it for as long as somebody has it open or mapped.
+/// A file by device and inode, valid while it is open or mapped.
 pub(crate) type FileId = (u64, u64);
 
-/// Addresses that show a file.
+/// A mapped file.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
@@ -72,7 +72,7 @@ impl Drop for View {
 }
 
 impl Mapping {
-    /// Maps the first `len` bytes; an error if there are fewer, or if there may be fewer later.
+    /// Maps the first `len` bytes. Fails if the file is shorter, or could become shorter.
     pub(crate) fn new(file: &OwnedFd, len: usize) -> io::Result<Self> {
         let seals = rustix::fs::fcntl_get_seals(file)?;
         let stat = rustix::fs::fstat(file)?;

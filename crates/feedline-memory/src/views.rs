@@ -1,11 +1,11 @@
-//! Mappings of shared memory that are used again.
+//! Reuses mappings of shared memory.
 //!
-//! In: descriptors of the same few pieces of memory, again and again. Out: views of them. To map a piece, to find its pages one
-//! by one and to take the mapping apart costs far more than to look at a value of each page, so a mapping that nobody looks at
-//! waits for the next view of the same memory. Whoever drops a view does no more than to hand the mapping back: he trains.
+//! In: descriptors of the same few blocks of memory, again and again. Out: views of them. Mapping a block, faulting its pages one
+//! by one and unmapping it costs far more than reading one value per page. So an unused mapping is kept for the next view of the
+//! same memory. Dropping a view only hands the mapping back, because the thread that drops it is training.
 //!
-//! Always true: a view shows what is in the memory when it is given out. A mapping with pages that were written to, which have
-//! become this process's own, is not used again, nor is one of which that cannot be told.
+//! Always true: a view shows the content of the memory when it is given out. A mapping with privately copied pages is not reused,
+//! nor is one whose pages cannot be checked.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -17,43 +17,43 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::view::{FileId, Mapping, View};
 
-/// What the system tells of a page, in eight bytes: it is there, it is swapped out, it is a page of a file.
+/// Size of the kernel's entry for a page in bytes. It says whether the page is present, swapped out, or backed by a file.
 const ENTRY_BYTES: usize = 8;
 const IS_PRESENT: u64 = 1 << 63;
 const IS_SWAPPED: u64 = 1 << 62;
 const IS_OF_FILE: u64 = 1 << 61;
-/// Mappings that wait at most, or a few more.
+/// Upper limit of unused mappings, exceeded by a few at times.
 const MOST_WAITING: usize = 64;
-/// Pages that are asked about at once.
+/// Number of pages to check with one read.
 const CHUNK: usize = 4096;
 
-/// Mappings that wait for use.
+/// Keeps unused mappings.
 #[derive(Debug, Default)]
 pub struct Views {
-    /// What the system tells of this process's pages, if it does.
+    /// The kernel's page map of this process, if it is readable.
     pages: Option<OwnedFd>,
-    /// Mappings that were handed back and not looked at yet.
+    /// Returned mappings that have not been checked yet.
     returned: Mutex<Vec<Mapping>>,
     waiting: Mutex<WaitingViews>,
-    /// Whose pages they are: a child of this process has mappings of its own.
+    /// The process of the mappings. A forked child has its own.
     process: u32,
 }
 
 #[derive(Debug, Default)]
 struct WaitingViews {
-    /// Each with the number of views at the time when it came back.
+    /// Unused mappings, each with the number of views when it was returned.
     mappings: HashMap<FileId, (Mapping, u64)>,
     views: u64,
 }
 
 impl Views {
-    /// None so far.
+    /// Without mappings.
     pub fn new() -> Arc<Self> {
         let pages = rustix::fs::open("/proc/self/pagemap", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
         Arc::new(Self { pages, process: process::id(), ..Self::default() })
     }
 
-    /// A view of the first `len` bytes of shared memory; an error if there are fewer, or if there may be fewer later.
+    /// A view of the first `len` bytes of shared memory. Fails if it is shorter, or could become shorter.
     pub fn view(self: &Arc<Self>, memory: &OwnedFd, len: usize) -> io::Result<View> {
         self.sort_out();
         let stat = rustix::fs::fstat(memory)?;
@@ -61,7 +61,7 @@ impl Views {
         let kept = waiting.mappings.remove(&(stat.st_dev, stat.st_ino)).map(|(mapping, _)| mapping);
         let kept = kept.filter(|mapping| mapping.len() == len);
         waiting.views += 1;
-        // What has not come for long may have been given up by the other side.
+        // The other process may have given up memory that has not come for long.
         let oldest = waiting.mappings.iter().min_by_key(|(_, (_, came))| *came).map(|(file, _)| *file);
         let oldest = oldest.filter(|_| waiting.mappings.len() > MOST_WAITING);
         let given_up = oldest.and_then(|file| waiting.mappings.remove(&file));
@@ -71,16 +71,16 @@ impl Views {
         Ok(View::new(mapping, self))
     }
 
-    /// Takes back a mapping that nobody looks at.
+    /// Takes back an unused mapping.
     pub(crate) fn put_back(&self, mapping: Mapping) {
-        // In the child of a fork somebody of the parent may have held the lock.
+        // In the child of a fork, a thread of the parent may have held the lock.
         if self.process != process::id() {
             return drop(mapping);
         }
         self.returned.lock().push(mapping);
     }
 
-    /// Keeps those of the returned mappings that may be used again, and frees the others.
+    /// Keeps returned mappings that can be reused, and unmaps the others.
     pub fn sort_out(&self) {
         let returned = std::mem::take(&mut *self.returned.lock());
         for mapping in returned {
@@ -94,7 +94,7 @@ impl Views {
         }
     }
 
-    /// Whether no page of a mapping has become this process's own.
+    /// Whether no page of a mapping became a private copy.
     fn is_as_in_memory(&self, mapping: &Mapping) -> io::Result<bool> {
         let Some(pages) = &self.pages else { return Ok(false) };
         let page_bytes = rustix::param::page_size();

@@ -1,34 +1,34 @@
-//! Samples that lie one behind the other, and the sequence that an epoch makes of them.
+//! Blocks of samples that are stored next to each other, and their sequence in an epoch.
 //!
-//! In: how many samples lie in each object of a source, and a length in bytes. Out: blocks of about that length, none across
-//! objects; for an epoch all of them one behind the other, in an order by key.
+//! In: the number of samples in each object of a source, and a block size in bytes. Out: blocks of about that size, none across
+//! objects. In an epoch the blocks follow each other in an order that depends on the key.
 //!
-//! Always true: every ordinal of the source stands at one place of an epoch's sequence.
+//! Always true: every ordinal of the source occurs once in an epoch's sequence.
 
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::random::StreamKey;
 use super::{Ordinal, Permutation};
 
-/// Samples of a source, one behind the other in one object.
+/// Neighbouring samples in one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// How many they are.
+    /// Number of samples.
     pub samples: u64,
-    /// The bytes that they and what lies between them take.
+    /// Bytes of the samples and of the gaps between them.
     pub bytes: u64,
 }
 
-/// All samples of a source in blocks, in the source's order.
+/// All samples of a source in blocks, in source order.
 #[derive(Debug)]
 pub struct Blocks {
-    /// The first ordinal of each block, and at last the number of samples.
+    /// The first ordinal of each block, then the number of samples.
     starts: Vec<u64>,
     bytes: u64,
 }
 
 impl Blocks {
-    /// Cuts what lies together into blocks of about `block_bytes`.
+    /// Divides objects into blocks of about `block_bytes`.
     pub fn cut(together: &[Block], block_bytes: u64) -> Self {
         let mut starts = vec![0];
         for Block { samples, bytes } in together {
@@ -41,7 +41,7 @@ impl Blocks {
         Self { starts, bytes: together.iter().map(|block| block.bytes).sum() }
     }
 
-    /// Samples in all of them.
+    /// Number of samples in all blocks.
     pub fn samples(&self) -> u64 {
         self.starts.last().copied().unwrap_or_default()
     }
@@ -56,19 +56,19 @@ impl Blocks {
         self.len() == 0
     }
 
-    /// The bytes that a sample takes, on average.
+    /// Average bytes per sample.
     pub fn sample_bytes(&self) -> u64 {
         self.bytes.checked_div(self.samples()).unwrap_or_default().max(1)
     }
 
-    /// A hash of where the blocks begin, and of their bytes.
+    /// A hash of the starts of the blocks and their bytes.
     pub fn hash(&self) -> u128 {
         let numbers: Vec<u8> =
             self.starts.iter().chain([&self.bytes]).flat_map(|number| number.to_le_bytes()).collect();
         xxh3_128(&numbers)
     }
 
-    /// The blocks one behind the other, in the order of `key`.
+    /// The blocks as one sequence, in the order of `key`.
     pub(crate) fn shuffled(&self, key: StreamKey) -> ShuffledBlocks {
         let order = Permutation::new(key, self.len() as u64);
         let (mut firsts, mut ends, mut end) = (Vec::with_capacity(self.len()), Vec::with_capacity(self.len()), 0);
@@ -87,7 +87,7 @@ impl Blocks {
 pub(crate) struct ShuffledBlocks {
     /// The first ordinal of each block, in the order of the epoch.
     firsts: Vec<u64>,
-    /// The place behind each block.
+    /// The end of each block in the sequence.
     ends: Vec<u64>,
 }
 

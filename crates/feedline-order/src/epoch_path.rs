@@ -1,52 +1,51 @@
-//! One rank's way through one epoch: which sample of its share has which turn.
+//! One rank's path through one epoch: which sample of its share comes at which turn.
 //!
-//! In: a turn, counted from the epoch's beginning. Out: a [`ShareIndex`], the sample's place in the share by the sampler's order.
-//! The two are the same, unless the epoch was begun in another order of delivery: then come first the samples that this had
-//! passed over.
+//! In: a turn, counted from the start of the epoch. Out: a [`ShareIndex`], the sample's place in the share by the sampler's order.
+//! Both numbers are equal, unless the epoch started in another order of delivery. Then the samples that were skipped come first.
 
 use std::sync::Arc;
 
 use super::{Epoch, Share, ShareIndex, Turn};
 
-/// What of a share is left once `turns` samples were delivered in another order than the sampler's.
+/// What is left of a share after `turns` samples were delivered in another order than the sampler's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remaining {
     turns: u64,
-    /// Samples below the greatest delivered one that were not delivered, ascending.
+    /// Undelivered samples below the greatest delivered index, ascending.
     pending: Vec<ShareIndex>,
 }
 
 impl Remaining {
-    /// What is left; `None` if `pending` cannot be what `turns` delivered samples left out.
+    /// Returns `None` if `turns` delivered samples cannot have skipped `pending`.
     pub fn new(turns: u64, pending: Vec<ShareIndex>) -> Option<Self> {
         let is_ascending = pending.is_sorted_by(|earlier, later| earlier < later);
-        // Samples from here on are not delivered, and it is just those below that are delivered or pending.
+        // All samples below `next` are delivered or pending. No sample from `next` on is delivered.
         let next = turns.checked_add(pending.len() as u64)?;
         let is_below = pending.last().is_none_or(|&last| last.0 < next);
         (is_ascending && is_below).then_some(Self { turns, pending })
     }
 
-    /// The sample that comes at `turn`, if the rest is delivered in the sampler's order.
+    /// The sample at `turn`, if the remaining samples come in the sampler's order.
     fn index_at(&self, turn: Turn) -> ShareIndex {
         let nth = usize::try_from(turn.0.saturating_sub(self.turns)).unwrap_or(usize::MAX);
         self.pending.get(nth).copied().unwrap_or(ShareIndex(turn.0))
     }
 
-    /// The samples that are still left out, if the rest is delivered in the sampler's order up to `turn`.
+    /// The samples that are still pending at `turn`, if the remaining samples come in the sampler's order.
     pub fn pending_at(&self, turn: Turn) -> &[ShareIndex] {
         let delivered = usize::try_from(turn.0.saturating_sub(self.turns)).unwrap_or(usize::MAX);
         self.pending.get(delivered..).unwrap_or_default()
     }
 }
 
-/// One rank's way through one epoch.
+/// One rank's path through one epoch.
 #[derive(Clone, Debug)]
 pub struct EpochPath {
     /// The epoch.
     pub epoch: Epoch,
-    /// The rank's share of it.
+    /// The rank's share of the epoch.
     pub share: Share,
-    /// What was left where the order of delivery changed.
+    /// What was left when the order of delivery changed.
     pub rest: Option<Arc<Remaining>>,
 }
 

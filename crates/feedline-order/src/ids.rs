@@ -1,4 +1,4 @@
-//! Numbers that must not be mixed.
+//! Newtypes for numbers that must not be mixed.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ macro_rules! number {
 }
 
 number!(
-    /// The user's seed: all randomness of a run follows from it.
+    /// The user's seed. All randomness of a run follows from it.
     Seed(u64)
 );
 number!(
@@ -20,11 +20,11 @@ number!(
     Epoch(u64)
 );
 number!(
-    /// The number of a sample in its source; a subset keeps its parent's numbers.
+    /// The number of a sample in its source. A subset keeps the numbers of its parent.
     SampleId(u64)
 );
 number!(
-    /// A place in the order of one epoch, over all ranks together.
+    /// A place in the order of one epoch, counted over all ranks.
     Position(u64)
 );
 number!(
@@ -40,24 +40,24 @@ number!(
     Turn(u64)
 );
 number!(
-    /// A place in the order in which samples leave the reservoir of a rank, counted from the epoch's beginning.
+    /// A place in the order in which samples leave a rank's reservoir, counted from the start of the epoch.
     ReservoirTurn(u64)
 );
 number!(
-    /// A place in the order in which the readers of a rank come upon samples.
+    /// A place in the order in which the readers of a rank read samples.
     WalkStep(u64)
 );
 number!(
-    /// How often a sampler gave the same sample earlier in the epoch.
+    /// How often a sampler has already given the same sample in the epoch.
     Occurrence(u32)
 );
 
-/// A sample and everything that its bytes depend on besides the plan: enough to prepare it on any machine.
+/// A sample and everything its bytes depend on besides the plan. This is enough to prepare it on any machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SampleRequest {
     /// The sample.
     pub id: SampleId,
-    /// The epoch whose draws it gets.
+    /// The epoch of its draws.
     pub epoch: Epoch,
     /// How often it came before in the epoch.
     pub occurrence: Occurrence,
@@ -84,6 +84,6 @@ impl Default for Rank {
 }
 
 impl Epoch {
-    /// The last that is counted to: far beyond what anybody reaches, and far from where numbers end.
+    /// The largest epoch: never reached in practice, and far from overflow.
     pub const LAST: Self = Self(u64::MAX / 2);
 }

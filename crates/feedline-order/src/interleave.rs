@@ -1,9 +1,10 @@
-//! Readers that take turns: in which order they come upon the samples of their stretches.
+//! Round-robin over several readers: which place is read at which step.
 //!
-//! In: a step, counted over all readers. Out: a place. The places `0..len` are cut into one stretch for each reader, as equal as
-//! can be; at each round every reader goes one place on. A rule and no race, so every machine and every resume finds the same.
+//! In: a step, counted over all readers. Out: a place. The places `0..len` are divided into one equal part per reader. In each
+//! round every reader advances by one place. This is a fixed rule, not a race, so every machine and every resume gets the same
+//! order.
 
-/// Readers that take turns over `0..len`.
+/// Round-robin over `0..len`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interleave {
     len: u64,
@@ -11,12 +12,12 @@ pub(super) struct Interleave {
 }
 
 impl Interleave {
-    /// As many readers as asked for, at most one for each place.
+    /// Uses as many readers as requested, but at most one per place.
     pub(crate) fn new(len: u64, readers: u64) -> Self {
         Self { len, readers: readers.clamp(1, len.max(1)) }
     }
 
-    /// The place that is come upon at `step`, which is below the length.
+    /// The place that is read at `step`, which must be below the length.
     pub(crate) fn place_at(&self, step: u64) -> u64 {
         let (rounds, longer) = (self.len / self.readers, self.len % self.readers);
         let whole = rounds * self.readers;

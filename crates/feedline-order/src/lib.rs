@@ -1,9 +1,9 @@
 //! Decides which sample comes next.
 //!
-//! In: a seed, an epoch, a position. Out: a [`SampleId`] and its [`Occurrence`]. Nothing here reads data or looks at the
-//! clock, so any position can be computed on any machine: to resume is to call again with a later position.
+//! In: a seed, an epoch, a position. Out: a [`SampleId`] and its [`Occurrence`]. Nothing here reads data or the clock, so any
+//! position can be computed on any machine. To resume means to call again with a later position.
 //!
-//! Always true: within one epoch, all ranks together visit each sample exactly once (law 2); with a sampler, its
+//! Always true: within one epoch, all ranks together visit each sample exactly once (law 2). With a sampler they visit its
 //! sequence, repeats included.
 #![forbid(unsafe_code)]
 

@@ -1,13 +1,13 @@
-//! Which samples of a share have been passed over, as samples are delivered in any order.
+//! Tracks which samples of a share were skipped while samples are delivered in any order.
 //!
-//! Always true: all samples below the greatest delivered index are delivered or missing, so what is left is the missing ones
-//! and those from there on.
+//! Always true: every sample below the greatest delivered index is delivered or missing. So the missing samples, and all samples
+//! after that index, are left.
 
 use std::collections::BTreeSet;
 
 use super::{Remaining, ShareIndex};
 
-/// The samples that were passed over.
+/// The skipped samples.
 #[derive(Clone, Debug, Default)]
 pub struct Missing {
     delivered: u64,
@@ -15,12 +15,12 @@ pub struct Missing {
 }
 
 impl Missing {
-    /// Goes on after `delivered` samples that left `pending` out.
+    /// Continues after `delivered` samples that skipped `pending`.
     pub fn new(delivered: u64, pending: &[ShareIndex]) -> Self {
         Self { delivered, indices: pending.iter().copied().collect() }
     }
 
-    /// Books that a sample was delivered.
+    /// Records a delivered sample.
     pub fn deliver(&mut self, index: ShareIndex) {
         let next = self.delivered + self.indices.len() as u64;
         self.delivered += 1;
@@ -31,12 +31,12 @@ impl Missing {
         }
     }
 
-    /// The samples that were passed over, ascending.
+    /// The skipped samples, ascending.
     pub fn indices(&self) -> Vec<ShareIndex> {
         self.indices.iter().copied().collect()
     }
 
-    /// All that is left.
+    /// Everything that is left.
     pub fn rest(&self) -> Remaining {
         Remaining::new(self.delivered, self.indices())
             .expect("the indices are ascending and below the greatest delivered one")

@@ -1,8 +1,8 @@
 //! A shuffle without memory: the sample at any position of an epoch, computed alone.
 //!
-//! In: a key, a length, a position. Out: the number at that position of a permutation of `0..len`. A Feistel network
-//! permutes the smallest even power of two that holds `len`; results outside are walked through it again until they
-//! fall inside (cycle walking), at most four steps on average. Nothing is stored, so 10^9 samples cost what ten do.
+//! In: a key, a length, a position. Out: the number at that position of a permutation of `0..len`. A Feistel network permutes the
+//! smallest even power of two that is at least `len`. A result outside `0..len` goes through the network again until it falls
+//! inside (cycle walking), at most four steps on average. Nothing is stored, so 10^9 samples cost no more than ten.
 
 use super::random::{StreamKey, philox};
 
@@ -28,7 +28,7 @@ impl Permutation {
         Self { keys, len, half_bits }
     }
 
-    /// The number at `position`, which is below the length.
+    /// The number at `position`, which must be below the length.
     pub fn at(&self, position: u64) -> u64 {
         assert!(position < self.len, "position {position} in a permutation of {}", self.len);
         let mut walked = position;

@@ -1,22 +1,22 @@
-//! Planned order: slow samples ride later, by a simulation.
+//! Planned order: slow samples come later, decided by a simulation.
 //!
-//! In: what each sample of a share costs, in the order of the sampler. Out: the order of delivery, a permutation: that in which
-//! a few virtual workers would finish them, each taking the next sample when it is free. A pure function of its arguments, so
-//! every machine and every resume finds the same.
+//! In: the cost of each sample of a share, in the sampler's order. Out: the order of delivery, a permutation. It is the order in
+//! which a few virtual workers would finish the samples, each taking the next one when it is free. This is a pure function of its
+//! arguments, so every machine and every resume gets the same order.
 //!
-//! Always true: no sample comes more than `max_displacement` places later than in the sampler's order, and none more than
-//! the number of virtual workers earlier.
+//! Always true: no sample comes more than `max_displacement` places later than in the sampler's order, and none comes earlier by
+//! more than the number of virtual workers.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-/// Workers of the simulation, whatever the machine has.
+/// Number of virtual workers, whatever the machine has.
 const VIRTUAL_WORKERS: usize = 8;
 
 /// The order of delivery of samples `0..costs.len()`.
 pub fn planned_order(costs: &[u64], max_displacement: u64) -> Vec<u32> {
     let mut order = Vec::with_capacity(costs.len());
-    // Running samples: when each will be finished, and who has waited longest.
+    // Running samples by the time at which they finish. Ties go to the one that started first.
     let mut finishing = BinaryHeap::new();
     let mut running = BTreeMap::new();
     let mut next = 0_usize;
@@ -35,7 +35,7 @@ pub fn planned_order(costs: &[u64], max_displacement: u64) -> Vec<u32> {
         let (number, end) = if is_due {
             (oldest, oldest_end)
         } else {
-            // Those that were taken out of turn are still in the heap.
+            // Samples that were taken out of turn are still in the heap.
             let Some(Reverse((end, number))) = finishing.pop() else { break };
             if !running.contains_key(&number) {
                 continue;

@@ -1,37 +1,37 @@
-//! How good a shuffle is, in numbers: what an order of samples has left of the order in which they are stored.
+//! Measures the quality of a shuffle: how much of the stored order it retains.
 //!
-//! In: the ordinals of two epochs by position, their division into batches, and what class each sample is of. Out: a [`Quality`],
-//! to be held against that of a full shuffle. Nothing here reads data.
+//! In: the ordinals of two epochs by position, their division into batches, and the class of each sample. Out: a [`Quality`], to be
+//! compared with that of a full shuffle. Nothing here reads data.
 
 use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
-/// The division of an epoch's positions into batches.
+/// How the positions of an epoch are divided into batches.
 #[derive(Clone, Copy, Debug)]
 pub struct Division {
-    /// Ranks that take turns.
+    /// Number of ranks, which take turns.
     pub world: u64,
-    /// Samples in a batch of each.
+    /// Samples per batch of each rank.
     pub batch_size: u64,
 }
 
-/// An order of samples in numbers.
+/// The quality of an order.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Quality {
-    /// How far samples are from where they are stored.
+    /// Distance of samples from their stored place.
     pub displacement: Distances,
-    /// How far apart samples come that are stored side by side.
+    /// Distance between samples that are stored side by side.
     pub neighbours: Distances,
-    /// What becomes of classes, where samples have one.
+    /// How classes are distributed, if samples have classes.
     pub labels: Option<Labels>,
-    /// Pairs of samples that are in one batch in two epochs, one after the other.
+    /// Pairs of samples that share a batch in both epochs.
     pub meet_again: u64,
-    /// The same on average, if both epochs were shuffled fully.
+    /// The expected number of such pairs if both epochs were fully shuffled.
     pub meet_again_by_chance: f64,
 }
 
-/// Distances of samples, as parts of an epoch.
+/// Distances as fractions of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Distances {
@@ -41,25 +41,25 @@ pub struct Distances {
     pub p95: f64,
 }
 
-/// What becomes of classes.
+/// How classes are distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Labels {
-    /// Classes that there are.
+    /// Number of classes.
     pub classes: usize,
-    /// How often the next sample is of the same class.
+    /// How often the next sample has the same class.
     pub same_next: f64,
-    /// The same between what chance gives (0) and always (1).
+    /// `same_next` on a scale from chance (0) to always (1).
     pub correlation: f64,
-    /// Samples of one class, one behind the other, on average.
+    /// Average length of a run of samples with one class.
     pub mean_run: f64,
-    /// And at most.
+    /// Length of the longest run.
     pub longest_run: u64,
-    /// Classes in a batch, on average.
+    /// Average number of classes in a batch.
     pub classes_per_batch: f64,
 }
 
 impl Distances {
-    /// Sums up distances, which are sorted for it.
+    /// Summarises distances. Sorts them.
     fn of(mut distances: Vec<u64>, len: u64) -> Self {
         distances.sort_unstable();
         let part = |distance: u64| distance as f64 / len.max(1) as f64;
@@ -73,7 +73,7 @@ impl Distances {
 }
 
 impl Quality {
-    /// Looks at an epoch and the one after it; `classes` are those of the ordinals, if all have one.
+    /// Measures an epoch and the next one. `classes` are the classes of the ordinals, if all have one.
     pub fn of(epoch: &[u64], next: &[u64], division: Division, classes: Option<&[i64]>) -> Self {
         let places = places(epoch);
         let displaced =
@@ -99,12 +99,12 @@ fn places(epoch: &[u64]) -> Vec<u64> {
     places
 }
 
-/// How far apart neighbouring ordinals come.
+/// The distances between neighbouring ordinals.
 fn neighbour_distances(places: &[u64]) -> Vec<u64> {
     places.array_windows().map(|[one, next]| one.abs_diff(*next)).collect()
 }
 
-/// Shares of neighbours that come at most so far apart as the positions `0..=1` of an epoch in `points` steps, for a curve.
+/// For a curve in `points` steps: the share of neighbours whose distance is at most a given fraction of an epoch.
 pub fn neighbour_curve(epoch: &[u64], points: u32) -> Vec<(f64, f64)> {
     let mut distances = neighbour_distances(&places(epoch));
     distances.sort_unstable();
@@ -117,7 +117,7 @@ pub fn neighbour_curve(epoch: &[u64], points: u32) -> Vec<(f64, f64)> {
 }
 
 impl Division {
-    /// The rank and the batch of a position.
+    /// The rank and the batch number of a position.
     fn batch(&self, position: usize) -> (u64, u64) {
         let (rank, number) = (position as u64 % self.world, position as u64 / self.world);
         (rank, number / self.batch_size)
@@ -130,7 +130,7 @@ impl Division {
     }
 }
 
-/// Pairs of samples in one batch.
+/// Pairs of samples that share a batch.
 struct Meetings {
     again: u64,
     by_chance: f64,
@@ -160,7 +160,7 @@ impl Meetings {
 }
 
 impl Labels {
-    /// Looks at the classes of each rank's samples, one behind the other and in batches.
+    /// Measures the classes of each rank's samples, in sequence and in batches.
     fn of(epoch: &[u64], division: Division, classes: &[i64]) -> Self {
         let class = |position: usize| classes[epoch[position] as usize];
         let (mut same, mut pairs, mut runs, mut longest) = (0_u64, 0_u64, 0_u64, 0_u64);

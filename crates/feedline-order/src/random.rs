@@ -1,9 +1,9 @@
-//! Random numbers by counter: any number of any sample can be computed alone, on any machine.
+//! Counter-based random numbers: any number of any sample can be computed alone, on any machine.
 //!
-//! In: a key (seed, epoch, op, sample, occurrence) and the number of the draw. Out: 64 random bits, by Philox 4x32-10
-//! (Salmon et al., 2011). Nothing here keeps state, so threads, cuts and resumes cannot change a number (law 1).
-//! The generator is our own thirty lines, checked against the published vectors, because its bits are part of the
-//! contract: a library's next version must not change a user's data.
+//! In: a key (seed, epoch, op, sample, occurrence) and the number of the draw. Out: 64 random bits, by Philox 4x32-10 (Salmon et
+//! al., 2011). Nothing here keeps state, so threads, cuts and resumes cannot change a number (law 1). The generator is thirty lines
+//! of our own, checked against the published vectors. Its bits are part of the contract: a new version of a library must not change
+//! a user's data.
 
 use super::{Epoch, Occurrence, SampleId, Seed};
 
@@ -27,7 +27,7 @@ pub fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// What a random number is for; keeps the streams of different uses apart.
+/// The use of a random number. Keeps the streams of different uses apart.
 #[derive(Clone, Copy, Debug)]
 pub enum Purpose {
     /// The keyed permutation of an epoch.
@@ -90,7 +90,8 @@ impl StreamKey {
     }
 }
 
-/// The random numbers of one op for one sample, addressed by number: to draw is to look up, before any data is there.
+/// The random numbers of one op for one sample, addressed by number. To draw means to look up, so a draw is known before any data
+/// is read.
 #[derive(Clone, Copy, Debug)]
 pub struct Draw {
     key: StreamKey,
@@ -99,12 +100,12 @@ pub struct Draw {
 }
 
 impl Draw {
-    /// The draw of the op with key `key` for one occurrence of a sample.
+    /// The draw of an op, given by `key`, for one occurrence of a sample.
     pub fn new(key: StreamKey, id: SampleId, occurrence: Occurrence) -> Self {
         Self { key, id, occurrence }
     }
 
-    /// The sample that the draw is for.
+    /// The sample of this draw.
     pub fn id(&self) -> SampleId {
         self.id
     }
@@ -140,7 +141,7 @@ pub fn unit(bits: u64) -> f64 {
     (bits >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
 }
 
-/// Below `bound` from 64 random bits; the bias is below 2^-32 for any bound up to 2^32.
+/// An integer below `bound` from 64 random bits. The bias is below 2^-32 for any bound up to 2^32.
 pub fn below(bits: u64, bound: u64) -> u64 {
     ((u128::from(bits) * u128::from(bound)) >> 64) as u64
 }

@@ -1,13 +1,14 @@
-//! Sequential shuffle: samples are read in sequence into a reservoir, from which the next is drawn.
+//! Sequential shuffle: samples are read in sequence into a reservoir, and the next sample is drawn from it.
 //!
-//! In: blocks of a source, the number of ranks, of readers, and the size of the reservoir. Out: for each rank the *walk*, that is
-//! the order in which its readers come upon samples, counted in steps, and the order in which they leave the reservoir, counted
-//! in turns. The blocks of an epoch, shuffled, are one sequence; each rank has an equal stretch of it, and its readers have equal
-//! parts of that. The sample of turn k of rank r stands at position k x world + r.
+//! In: the blocks of a source, the number of ranks and readers, and the size of the reservoir. Out: two orders for each rank. The
+//! *walk* is the order in which its readers read samples, counted in steps. The other is the order in which samples leave the
+//! reservoir, counted in turns. The shuffled blocks of an epoch form one sequence. Each rank has an equal part of it, and each of
+//! its readers an equal part of that. Turn k of rank r is at position k x world + r.
 //!
-//! At each turn a slot of the reservoir is drawn by counter; its sample leaves, and that of the next step takes its place. So
-//! what a slot holds follows from when it was drawn last, and any turn can be found by looking back, about as many turns as
-//! the reservoir has slots, whatever came before. When the walk has ended, the slots are emptied in an order by key.
+//! At each turn a slot of the reservoir is drawn by counter. Its sample leaves, and the sample of the next step takes its place. So
+//! the content of a slot follows from the turn at which it was last drawn. Any turn can be computed by looking back over about as
+//! many turns as the reservoir has slots, whatever came before. At the end of the walk the slots are emptied in an order that
+//! depends on the key.
 //!
 //! Always true: within an epoch all ranks together visit each sample once (law 2). The sequence depends on the number of ranks.
 
@@ -23,20 +24,20 @@ use super::interleave::Interleave;
 use super::random::{Purpose, StreamKey, below};
 use super::{Epoch, Ordinal, Permutation, Position, Rank, ReservoirTurn, Seed, WalkStep};
 
-/// Turns that are found together, in sizes of the reservoir, and at least.
+/// Number of turns to compute together, as a multiple of the reservoir's size, and the least number.
 const TOGETHER: u64 = 4;
 const FEWEST_TOGETHER: u64 = 4096;
-/// Such pieces that are kept: a run looks at some places ahead of the one where it is.
+/// Number of such pieces to keep. A run reads some places ahead of its current one.
 const KEPT_PIECES: NonZero<usize> = NonZero::new(4).expect("4 is not zero");
 
 /// The rule of a sequential shuffle.
 #[derive(Clone, Debug)]
 pub struct Reservoir {
-    /// What is read in sequence.
+    /// The blocks to read in sequence.
     pub blocks: Arc<Blocks>,
-    /// Ranks that divide an epoch.
+    /// Number of ranks.
     pub world: u32,
-    /// Readers of each rank.
+    /// Readers per rank.
     pub readers: u32,
     /// Samples in the reservoir of each rank.
     pub size: u64,
@@ -49,7 +50,7 @@ pub struct ReservoirEpoch {
     blocks: ShuffledBlocks,
     draws: StreamKey,
     drains: StreamKey,
-    /// What was found, by rank and number of the piece.
+    /// Computed pieces, by rank and number of the piece.
     pieces: Mutex<LruCache<(u32, u64), Piece>>,
 }
 
@@ -62,12 +63,12 @@ struct RankPart {
     rank: u32,
     first: u64,
     samples: u64,
-    /// Samples in its reservoir: as many as asked for, if there are so many.
+    /// Samples in its reservoir. The whole part, if that is smaller than the requested size.
     size: u64,
 }
 
 impl RankPart {
-    /// Turns at which a sample takes the place of the one that leaves.
+    /// Number of turns at which a new sample replaces the one that leaves.
     fn filled_turns(&self) -> u64 {
         self.samples - self.size
     }
@@ -86,7 +87,7 @@ impl Reservoir {
         }
     }
 
-    /// Samples that a rank has.
+    /// Number of samples of a rank.
     pub fn samples(&self, rank: u32) -> u64 {
         (self.blocks.samples() + u64::from(self.world - 1 - rank)) / u64::from(self.world)
     }
@@ -105,28 +106,28 @@ impl ReservoirEpoch {
         self.ordinal_of_step(rank.rank, self.step_at(rank.rank, turn))
     }
 
-    /// Whose turn a position is, and which.
+    /// The rank and the turn of a position.
     pub fn turn_at(&self, position: Position) -> (Rank, ReservoirTurn) {
         let world = u64::from(self.rule.world);
         let rank = Rank { rank: (position.0 % world) as u32, world: self.rule.world };
         (rank, ReservoirTurn(position.0 / world))
     }
 
-    /// The ordinal that a rank comes upon at a step of its walk.
+    /// The ordinal that a rank reads at a step of its walk.
     pub fn ordinal_of_step(&self, rank: u32, step: WalkStep) -> Ordinal {
         let stretch = self.rule.stretch(rank);
         let walk = Interleave::new(stretch.samples, self.rule.readers.into());
         self.blocks.ordinal_at(stretch.first + walk.place_at(step.0))
     }
 
-    /// The step at which the sample was read that leaves at `turn`.
+    /// The step at which the sample that leaves at `turn` was read.
     pub fn step_at(&self, rank: u32, turn: ReservoirTurn) -> WalkStep {
         let stretch = self.rule.stretch(rank);
         let len = (TOGETHER * stretch.size).max(FEWEST_TOGETHER);
         let number = turn.0 / len;
         let kept = self.pieces.lock().get(&(rank, number)).cloned();
         let piece = kept.unwrap_or_else(|| {
-            // Without the lock: two that look at once find the same.
+            // Computed without the lock. Two threads that do so at once get the same result.
             let piece = Arc::new(self.steps(&stretch, number * len..((number + 1) * len).min(stretch.samples)));
             let mut pieces = self.pieces.lock();
             pieces.put((rank, number), Arc::clone(&piece));
@@ -135,8 +136,8 @@ impl ReservoirEpoch {
         piece[(turn.0 - number * len) as usize]
     }
 
-    /// The steps of what is in a rank's reservoir before `turn`, ascending; all steps behind them and below `turn` plus the
-    /// reservoir's size have left.
+    /// The steps of the samples in a rank's reservoir before `turn`, ascending. All other steps below `turn` plus the reservoir's
+    /// size have left.
     pub fn held_at(&self, rank: u32, turn: ReservoirTurn) -> Vec<WalkStep> {
         let stretch = self.rule.stretch(rank);
         let slots = self.slots_at(&stretch, turn.0);
@@ -150,12 +151,12 @@ impl ReservoirEpoch {
         held
     }
 
-    /// Ranks that divide the epoch.
+    /// Number of ranks.
     pub fn world(&self) -> u32 {
         self.rule.world
     }
 
-    /// Steps and turns of a rank.
+    /// Number of steps, and of turns, of a rank.
     pub fn samples(&self, rank: u32) -> u64 {
         self.rule.samples(rank)
     }
@@ -169,7 +170,7 @@ impl ReservoirEpoch {
         below(self.draws.bits(turn, stretch.rank, 0), stretch.size) as usize
     }
 
-    /// The step of what each slot holds before `turn`.
+    /// For each slot, the step of its sample before `turn`.
     fn slots_at(&self, stretch: &RankPart, turn: u64) -> Vec<WalkStep> {
         let mut slots: Vec<WalkStep> = (0..stretch.size).map(WalkStep).collect();
         let (mut is_found, mut left) = (vec![false; slots.len()], slots.len());

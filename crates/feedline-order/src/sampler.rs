@@ -1,8 +1,8 @@
-//! Sequences of samples that a user chooses: a list of ids, or draws by weight.
+//! User-defined sequences of samples: a list of ids, or weighted draws.
 //!
-//! In: a rule. Out: for an epoch, the ordinal at each position and how often it came before. The sequence, repeats
-//! included, *is* the epoch (law 2). Unlike a permutation it is laid out in memory for an epoch at a time (16 bytes a
-//! position), because how often a sample came before cannot be computed for one position alone.
+//! In: a rule. Out: for an epoch, the ordinal at each position and its occurrence. The sequence, repeats included, *is* the epoch
+//! (law 2). Unlike a permutation it is kept in memory, one epoch at a time (16 bytes per position), because an occurrence cannot be
+//! computed for one position alone.
 
 use std::collections::HashMap;
 
@@ -17,20 +17,20 @@ use super::{Epoch, Occurrence, Ordinal, Seed};
 pub enum Sampler {
     /// The same sample ids each epoch, in this order.
     List {
-        /// Sample ids of the source; may repeat.
+        /// Sample ids of the source. They may repeat.
         ids: Vec<u64>,
     },
-    /// Draws with replacement, in proportion to weights, anew each epoch.
+    /// Draws with replacement in proportion to weights, different in each epoch.
     Weighted {
-        /// One weight per sample of the source, in its order.
+        /// One weight per sample of the source, in source order.
         weights: Vec<f64>,
-        /// Samples per epoch; the source's length if not given.
+        /// Samples per epoch. By default the length of the source.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         num_samples: Option<u64>,
     },
     /// Draws with replacement so that each class is equally likely.
     ClassBalanced {
-        /// Samples per epoch; the source's length if not given.
+        /// Samples per epoch. By default the length of the source.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         num_samples: Option<u64>,
     },
@@ -39,17 +39,17 @@ pub enum Sampler {
 /// One epoch of a sampler: (ordinal in the source, occurrence) by position.
 pub(super) type Drawn = Vec<(Ordinal, Occurrence)>;
 
-/// Sources up to this length have a counter for each sample.
+/// Sources up to this length use one counter per sample.
 const MOST_COUNTERS: u64 = 1 << 24;
 
-/// A sequence of ordinals below `len` with their occurrences.
+/// Adds occurrences to a sequence of ordinals below `len`.
 pub(super) fn counted(ordinals: impl Iterator<Item = Ordinal>, len: u64) -> Drawn {
     let occurrence = |count: &mut u32| {
         *count += 1;
         Occurrence(*count - 1)
     };
     if len > MOST_COUNTERS {
-        // A short list may name samples of a source of any length.
+        // A short list over a very long source uses a map instead.
         let mut seen: HashMap<Ordinal, u32> = HashMap::new();
         return ordinals.map(|ordinal| (ordinal, occurrence(seen.entry(ordinal).or_default()))).collect();
     }
@@ -57,13 +57,13 @@ pub(super) fn counted(ordinals: impl Iterator<Item = Ordinal>, len: u64) -> Draw
     ordinals.map(|ordinal| (ordinal, occurrence(&mut seen[ordinal.0 as usize]))).collect()
 }
 
-/// Draws in proportion to weights in constant time: Vose's alias method. Each place holds its own number with some
-/// probability, and one other number else.
+/// Weighted draws in constant time: Vose's alias method. Each place gives its own number with some probability, otherwise one other
+/// number.
 #[derive(Debug)]
 pub(super) struct AliasTable(Vec<(f64, u64)>);
 
 impl AliasTable {
-    /// A table of weights that are finite, not negative and not all zero.
+    /// Builds a table. The weights must be finite, not negative and not all zero.
     pub(crate) fn new(weights: &[f64]) -> Self {
         let scale = weights.len() as f64 / weights.iter().sum::<f64>();
         let mut table: Vec<(f64, u64)> =
@@ -77,7 +77,7 @@ impl AliasTable {
                 small.push(high);
             }
         }
-        // What is left differs from 1 by rounding alone.
+        // The remaining entries differ from 1 only by rounding.
         for number in small.into_iter().chain(large).filter(|&n| weights[n] > 0.0) {
             table[number].0 = 1.0;
         }

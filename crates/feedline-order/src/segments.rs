@@ -1,10 +1,11 @@
-//! How a shared run divides its data: into segments, produced in rounds.
+//! Divides the data of a shared run into segments, which are produced in rounds.
 //!
-//! In: a seed that all jobs have in common, the number of samples, the bytes of one. Out: which sample stands at which position
-//! of a round. Segment `s` is a fixed set of samples, at positions `s * length ..` of every round; within it each round has
-//! an order of its own. The samples of a segment are drawn one by one from all, or they are blocks that lie together. Nothing here depends on jobs, so every node and every job finds the same.
+//! In: a seed that all jobs share, the number of samples, and the bytes of one. Out: the sample at each position of a round.
+//! Segment `s` is a fixed set of samples at positions `s * length ..` of every round. Each round has its own order within a
+//! segment. The samples of a segment are drawn one by one from all samples, or they are stored next to each other as blocks.
+//! Nothing here depends on jobs, so every node and every job gets the same division.
 //!
-//! Always true: in one round, all segments together visit each sample once (law 2).
+//! Always true: in one round all segments together visit each sample once (law 2).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,13 +14,13 @@ use super::blocks::{Blocks, ShuffledBlocks};
 use super::random::{Purpose, StreamKey, below};
 use super::{Epoch, Ordinal, Permutation, Position, Seed};
 
-/// Bytes that a segment has at most.
+/// Upper limit of bytes in a segment.
 const MOST_BYTES: u64 = 512 << 20;
-/// Segments that even a small data set has.
+/// Least number of segments, even of a small data set.
 const FEWEST: u64 = 8;
-/// In shorter segments there may be no good sample to stand in for a bad one.
+/// A shorter segment may have no good sample to substitute for a bad one.
 const SHORT: u64 = 16;
-/// Long segments are a multiple of this, so that batches of usual sizes do not run across their ends.
+/// Long segments have a multiple of this many samples, so that batches of usual sizes do not cross their ends.
 const ALIGNED: u64 = 256;
 
 /// The segments of a data set.
@@ -28,7 +29,7 @@ pub struct Segments {
     seed: Seed,
     len: u64,
     segment_len: u64,
-    /// Blocks one behind the other, if segments are made of them.
+    /// The sequence of blocks, if segments consist of blocks.
     blocks: Option<Arc<ShuffledBlocks>>,
 }
 
@@ -40,40 +41,40 @@ impl Segments {
         Self { seed, len, segment_len, blocks: None }
     }
 
-    /// The same division with segments of whole blocks, but for those that a segment's end cuts in two.
+    /// The same division with segments of whole blocks. Only the blocks at the ends of a segment may be cut.
     #[must_use]
     pub fn of_blocks(self, blocks: &Blocks) -> Self {
         let shuffled = blocks.shuffled(StreamKey::new(self.seed, Epoch(0), Purpose::Segments));
         Self { blocks: Some(Arc::new(shuffled)), ..self }
     }
 
-    /// Whether the samples of a segment lie together.
+    /// Whether the samples of a segment are stored next to each other.
     pub fn are_of_blocks(&self) -> bool {
         self.blocks.is_some()
     }
 
-    /// How many there are.
+    /// Number of segments.
     pub fn count(&self) -> u64 {
         self.len.div_ceil(self.segment_len)
     }
 
-    /// Samples of all but the last, which may have fewer.
+    /// Samples per segment. The last segment may have fewer.
     pub fn segment_len(&self) -> u64 {
         self.segment_len
     }
 
-    /// Whether a segment has as many samples as any.
+    /// Whether a segment has the full length.
     pub fn is_full(&self, segment: u64) -> bool {
         let positions = self.positions(segment);
         positions.end - positions.start == self.segment_len
     }
 
-    /// Samples of all together.
+    /// Total number of samples.
     pub fn samples(&self) -> u64 {
         self.len
     }
 
-    /// Where a segment lies in every round.
+    /// The positions of a segment, in every round.
     pub fn positions(&self, segment: u64) -> Range<u64> {
         let start = segment * self.segment_len;
         start..(start + self.segment_len).min(self.len)
@@ -98,7 +99,7 @@ impl Segments {
         Ordinal(Permutation::new(members, self.len).at(member))
     }
 
-    /// Another position of the same segment, or of any where segments are short, which may stand in for a bad sample.
+    /// A position to substitute for a bad sample: in the same segment, or anywhere if segments are short.
     pub(crate) fn substitute(&self, round: Epoch, position: Position, attempt: u32) -> Position {
         let is_short = self.segment_len < SHORT;
         let positions = if is_short { 0..self.len } else { self.positions(self.segment_at(position)) };

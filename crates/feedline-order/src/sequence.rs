@@ -1,6 +1,6 @@
-//! The order of a plan's samples: the source's, shuffled fully or through a reservoir, or a sampler's.
+//! The order of a plan's samples: source order, a full shuffle, a reservoir, or a sampler.
 //!
-//! In: an epoch and a position. Out: a [`Visit`]. What is *not* done here: dividing positions over ranks ([`super::Share`]).
+//! In: an epoch and a position. Out: a [`Visit`]. Dividing positions among ranks is *not* done here: see [`super::Share`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use super::{
     Share, ShareIndex,
 };
 
-/// Epochs of a sequence that are kept where finding it takes its time: the window reaches from one into the next.
+/// Number of epochs to keep if computing one takes time. The window reaches from one epoch into the next.
 const KEPT_EPOCHS: usize = 2;
-/// The same of a reservoir, and the positions of short epochs that are: a run may look over the ends of many.
+/// The same for reservoirs, and the number of positions to cover: a run may look across the ends of many short epochs.
 const FEWEST_RESERVOIRS: u64 = 3;
 const MOST_RESERVOIRS: u64 = 1024;
 const KEPT_POSITIONS: u64 = 1 << 17;
 
-/// The visit of a sample: its ordinal in the source and how often it came before in the epoch.
+/// A visit of a sample: its ordinal, and how often it came before in the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Visit {
     /// The place of the sample in the source's list.
@@ -30,7 +30,7 @@ pub struct Visit {
     pub occurrence: Occurrence,
 }
 
-/// The sequence of visits of each epoch.
+/// The visits of every epoch.
 #[derive(Debug)]
 pub struct Sequence {
     seed: Seed,
@@ -64,17 +64,17 @@ pub enum SamplerError {
 }
 
 impl Sequence {
-    /// `len` samples in the source's order.
+    /// `len` samples in source order.
     pub fn in_order(seed: Seed, len: u64) -> Self {
         Self { seed, rule: Rule::InOrder { len } }
     }
 
-    /// `len` samples, shuffled anew each epoch.
+    /// `len` samples, shuffled differently in each epoch.
     pub fn shuffled(seed: Seed, len: u64) -> Self {
         Self { seed, rule: Rule::Shuffled { len } }
     }
 
-    /// Rounds of segments; what is called an epoch elsewhere is a round here.
+    /// Rounds of segments. Here an epoch is a round.
     pub fn segmented(seed: Seed, segments: Segments) -> Self {
         Self { seed, rule: Rule::Segmented(segments) }
     }
@@ -84,7 +84,7 @@ impl Sequence {
         Self { seed, rule: Rule::Reservoir { rule, found: Mutex::default() } }
     }
 
-    /// The reservoir that samples are drawn from, if there is one.
+    /// The reservoir, if there is one.
     pub fn reservoir(&self) -> Option<&Reservoir> {
         match &self.rule {
             Rule::Reservoir { rule, .. } => Some(rule),
@@ -92,7 +92,7 @@ impl Sequence {
         }
     }
 
-    /// How its data is divided, if it is produced in rounds of segments.
+    /// The segments, if the data is produced in rounds.
     pub fn segments(&self) -> Option<&Segments> {
         match &self.rule {
             Rule::Segmented(segments) => Some(segments),
@@ -100,7 +100,8 @@ impl Sequence {
         }
     }
 
-    /// A sampler's sequence over a source of `len` samples; `ordinal_of` finds an id, `class_of` an ordinal's class.
+    /// A sampler's sequence over a source of `len` samples. `ordinal_of` maps an id to its ordinal, `class_of` an ordinal to its
+    /// class.
     pub fn sampled(
         seed: Seed,
         sampler: &Sampler,
@@ -132,7 +133,7 @@ impl Sequence {
         if sequence.is_empty() { Err(SamplerError::Empty) } else { Ok(sequence) }
     }
 
-    /// Visits per epoch.
+    /// Number of visits per epoch.
     pub fn len(&self) -> u64 {
         match &self.rule {
             Rule::InOrder { len } | Rule::Shuffled { len } | Rule::Weighted { len, .. } => *len,
@@ -147,7 +148,7 @@ impl Sequence {
         self.len() == 0
     }
 
-    /// The visits of one epoch, for many look-ups.
+    /// The visits of one epoch. For many lookups.
     pub fn epoch(&self, epoch: Epoch) -> EpochSequence {
         match &self.rule {
             Rule::InOrder { .. } => EpochSequence::InOrder,
@@ -166,7 +167,7 @@ impl Sequence {
         }
     }
 
-    /// A position of the same rank's share that may stand in for a bad sample: a function of its arguments alone.
+    /// A position of the same rank's share to substitute for a bad sample. A pure function of its arguments.
     pub fn substitute(&self, share: &Share, epoch: Epoch, position: Position, attempt: u32) -> Position {
         if let Rule::Segmented(segments) = &self.rule {
             return segments.substitute(epoch, position, attempt);
@@ -189,7 +190,7 @@ impl Rule {
     }
 }
 
-/// What is kept of an epoch, of which there are at most `most`; made if it is not.
+/// Returns the kept value of an epoch, computing it if necessary. Keeps at most `most` epochs.
 fn kept<T>(kept: &Mutex<VecDeque<(Epoch, Arc<T>)>>, most: usize, epoch: Epoch, make: impl FnOnce() -> T) -> Arc<T> {
     let mut kept = kept.lock();
     if let Some((_, found)) = kept.iter().find(|(of, _)| *of == epoch) {

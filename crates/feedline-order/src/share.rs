@@ -1,16 +1,16 @@
-//! Which positions of an epoch belong to which rank, and into how many batches they fall.
+//! Divides the positions of an epoch among ranks and batches.
 //!
-//! In: the length of the epoch, a rank, a batch size. Out: positions. Ranks take turns (rank, rank + world, ...), so
-//! whatever all ranks have received after equal numbers of batches is a prefix of the epoch: a job may resume with
-//! another world size or batch size from the same offset.
+//! In: the length of the epoch, a rank, a batch size. Out: positions. Ranks take turns (rank, rank + world, ...). So after equal
+//! numbers of batches, all ranks together have received a prefix of the epoch. A job may resume from that offset with another world
+//! size or batch size.
 //!
-//! Always true: every rank has the same number of batches; together they cover each position once, but for the named
-//! exceptions: without `drop_last` positions past the end repeat the epoch's first samples and are marked as padding,
-//! with it the rest is dropped (law 2).
+//! Always true: every rank has the same number of batches, and together they cover each position once (law 2). There are two
+//! exceptions. Without `drop_last`, positions past the end repeat the first samples of the epoch, marked as padding. With it, the
+//! incomplete rest is dropped.
 
 use super::{Position, Rank, ShareIndex};
 
-/// One rank's part of an epoch, from an offset to its end.
+/// One rank's part of an epoch, from an offset to the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     epoch_len: u64,
@@ -20,7 +20,7 @@ pub struct Share {
     drop_last: bool,
 }
 
-/// A position of a share and whether it only fills up the rank's last batch.
+/// A position, and whether it only fills up the last batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The position in the epoch, below its length.
@@ -35,24 +35,24 @@ impl Share {
         Self { epoch_len, offset: offset.min(epoch_len), rank, batch_size: batch_size.max(1) as u64, drop_last }
     }
 
-    /// Positions of the epoch that come before it.
+    /// The first position of the epoch that is divided.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Samples of this rank, padding included.
+    /// Number of samples of this rank, padding included.
     pub fn samples(&self) -> u64 {
         let rest = self.epoch_len - self.offset;
         let world = u64::from(self.rank.world);
         if self.drop_last { rest / world / self.batch_size * self.batch_size } else { rest.div_ceil(world) }
     }
 
-    /// Batches of this rank.
+    /// Number of batches of this rank.
     pub fn batches(&self) -> u64 {
         self.samples().div_ceil(self.batch_size)
     }
 
-    /// Samples in batch `batch`.
+    /// Number of samples in batch `batch`.
     pub fn batch_len(&self, batch: u64) -> usize {
         self.samples().saturating_sub(batch.saturating_mul(self.batch_size)).min(self.batch_size) as usize
     }
@@ -63,7 +63,7 @@ impl Share {
         Place { position: Position(global % self.epoch_len), is_padding: global >= self.epoch_len }
     }
 
-    /// How far all ranks together have come when each has received `batches` batches.
+    /// The offset that all ranks together reach when each has received `batches` batches.
     pub fn offset_after(&self, batches: u64) -> u64 {
         let own = batches.saturating_mul(self.batch_size).min(self.samples());
         self.offset.saturating_add(own.saturating_mul(self.rank.world.into())).min(self.epoch_len)

@@ -1,4 +1,4 @@
-//! What an order of delivery changes: how far samples are from their places, and whether batches differ in what they hold.
+//! Measures what an order of delivery changes: the displacement of samples, and the balance of batches.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use super::{ShareIndex, Turn};
 
-/// A sample that takes more than this many times the mean is called slow in reports.
+/// A sample above this multiple of the mean cost counts as slow in reports.
 pub const SLOW: u32 = 2;
 
-/// What the order of delivery of an epoch, or of its first part, changes.
+/// What the order of delivery changes in an epoch, or in its first part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct OrderReport {
@@ -21,11 +21,11 @@ pub struct OrderReport {
     pub slow_per_batch_least: u64,
     pub slow_per_batch_mean: f64,
     pub slow_per_batch_most: u64,
-    /// The same if the sampler's order were kept.
+    /// `slow_per_batch_most` if the sampler's order were kept.
     pub slow_per_batch_most_in_order: u64,
 }
 
-/// Counts up an order of delivery, sample by sample.
+/// Counts an order of delivery, sample by sample.
 #[derive(Debug)]
 pub struct Tally {
     batch_size: u64,
@@ -36,9 +36,9 @@ pub struct Tally {
     slow_least: Option<u64>,
     slow_most: u64,
     slow_most_in_order: u64,
-    /// Of the batch under way: samples, slow ones.
+    /// Samples and slow samples of the current batch.
     batch: (u64, u64),
-    /// The same of batches that the sampler's order would give, as long as they are not whole.
+    /// The same for incomplete batches in the sampler's order.
     in_order: BTreeMap<u64, (u64, u64)>,
 }
 
@@ -59,7 +59,7 @@ impl Tally {
         }
     }
 
-    /// Counts a sample of the share, which comes at `turn`.
+    /// Adds a sample that is delivered at `turn`.
     pub fn add(&mut self, Turn(turn): Turn, ShareIndex(index): ShareIndex, is_slow: bool) {
         let slow = u64::from(is_slow);
         self.samples += 1;

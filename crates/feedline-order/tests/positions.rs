@@ -1,6 +1,6 @@
-//! The arithmetic of ADR 36: positions, rows, blocks and places of batches.
+//! Tests the arithmetic of ADR 36: positions, rows, blocks and places of batches.
 //!
-//! The rows of packed sequences are not in the product yet. Their model here states what they have to hold.
+//! The product has no packed sequences yet. The model here states what they must satisfy.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use feedline_order::random::{Purpose, StreamKey};
 use feedline_order::{Epoch, Permutation, Rank, Seed, Share, ShareIndex};
 use proptest::prelude::*;
 
-/// The place of a batch: that of its first slot, before it wraps around for padding.
+/// The place of a batch is that of its first slot, before padding wraps around.
 fn place_of_batch(offset: u64, rank: Rank, batch: u64, batch_size: u64) -> u64 {
     offset + batch * batch_size * u64::from(rank.world) + u64::from(rank.rank)
 }
@@ -42,7 +42,7 @@ struct PackedRows<'a> {
     lengths: &'a [u64],
     block: u64,
     capacity: u64,
-    /// Rows before each block, and in all.
+    /// Number of rows before each block, and in total.
     before: Vec<u64>,
 }
 
@@ -55,7 +55,7 @@ impl<'a> PackedRows<'a> {
         rows
     }
 
-    /// The rows of a block: samples in order, a new row where one does not fit. It looks at the lengths of its own samples only.
+    /// The rows of a block: samples in order, with a new row if one does not fit. It uses only the lengths of its own samples.
     fn of_block(&self, number: u64) -> Vec<Vec<u64>> {
         let (mut rows, mut free) = (Vec::<Vec<u64>>::new(), 0);
         for place in number * self.block..((number + 1) * self.block).min(self.lengths.len() as u64) {
@@ -71,7 +71,7 @@ impl<'a> PackedRows<'a> {
         rows
     }
 
-    /// The samples of the row at a position, from one block.
+    /// The samples of the row at a position. All come from one block.
     fn at(&self, position: u64) -> Vec<u64> {
         let block = self.before.partition_point(|before| *before <= position) - 1;
         self.of_block(block as u64).swap_remove((position - self.before[block]) as usize)

@@ -1,7 +1,7 @@
-//! What the rest of a chain will need of a sample, asked before the data is touched.
+//! Asks the rest of a chain what it will need of a sample, before its data is read.
 //!
-//! In: a place in the chain, a sample, facts of its picture. Out: the part that is needed from there on. Always true: what is
-//! not needed does not change a byte of what is delivered (law 8).
+//! In: a cut, a sample, and facts about its picture. Out: the part that later ops need. Always true: leaving out the rest does not
+//! change a byte of the result (law 8).
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{Facts, Need, OpChain, PlannedOp};
 use crate::batch::Kind;
 use crate::volume::{Foreground, Region};
 
-/// The ops behind one op of a chain, for one sample.
+/// The ops after a given one, for one sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Ahead<'a> {
     pub(super) chain: &'a OpChain,
@@ -20,15 +20,15 @@ pub struct Ahead<'a> {
 }
 
 impl<'a> Ahead<'a> {
-    /// What the next op on a field needs of its picture, if not all of it.
+    /// The part of a picture that the next op on its field needs. `None` if it needs all of it.
     pub fn need(&self, field: &str, facts: Facts) -> Option<Need> {
         let Self { chain, first, .. } = *self;
         let next = first + chain.ops()[first..].iter().position(|op| works_on(op, field))?;
         chain.ops()[next].op().needs(&chain.draw(next, self.request), facts)
     }
 
-    /// The region of a volume of these sides that is needed, if not all of it. `foreground` finds that of a label by its
-    /// field.
+    /// The region of a volume with these sides that is needed. `None` if all of it is. `foreground` finds the foreground of a label
+    /// by its field.
     pub fn region(
         &self,
         field: &str,
@@ -41,18 +41,18 @@ impl<'a> Ahead<'a> {
         op.op().needs_region(&draw, sides, &mut of_label).filter(|region| region.is_inside(sides))
     }
 
-    /// Whether the foreground of a label, as it is here, may be asked for.
+    /// Whether a later op may ask for the foreground of a label in its current state.
     pub fn asks_for_foreground(&self, label: &str) -> bool {
         self.asker(label).is_some()
     }
 
-    /// Whether it will be, with the draws of this sample.
+    /// Whether a later op will ask for it, with the draws of this sample.
     pub fn will_ask_for_foreground(&self, label: &str) -> bool {
         self.asker(label)
             .is_some_and(|(number, op)| op.op().will_look_for_foreground(&self.chain.draw(number, self.request)))
     }
 
-    /// The op that may ask for the foreground of a label as it is here.
+    /// The op that may ask for the foreground of a label in its current state.
     pub(super) fn asker(&self, label: &str) -> Option<(usize, &'a PlannedOp)> {
         let asks = |&(number, op): &(usize, &'a PlannedOp)| {
             op.op().looks_for_foreground() && self.label_of(number, op) == Some(label)
@@ -60,7 +60,7 @@ impl<'a> Ahead<'a> {
         self.next_to_move(label).filter(asks)
     }
 
-    /// The next op on a field that moves elements, if all its fields come to it unmoved.
+    /// The next op on a field that moves elements, if no op moves its fields before.
     fn next_to_move(&self, field: &str) -> Option<(usize, &'a PlannedOp)> {
         let Self { chain, first, .. } = *self;
         let moves = |name: &str| {
@@ -72,7 +72,7 @@ impl<'a> Ahead<'a> {
         come_unmoved.then_some((number, op))
     }
 
-    /// The label of op number `number`, if it comes to it as it is here: the foreground of another one is not known before.
+    /// The label of op number `number`, if no op changes it before. The foreground of a changed label is not known yet.
     fn label_of(&self, number: usize, op: &'a PlannedOp) -> Option<&'a str> {
         let is_label = |name: &str| matches!(self.chain.loaded().get(name), Some(Kind::Volume(kind)) if kind.is_label);
         let label = op.op().on().names().find(|name| is_label(name))?;

@@ -1,7 +1,7 @@
-//! Elements of another type.
+//! Casts elements to another type.
 //!
-//! Fractions are cut off towards 0, and what the new type cannot hold becomes the nearest that it can, NaN becomes 0: where
-//! `NumPy`'s `astype` is defined this is the same.
+//! Fractions are truncated towards 0. Values outside the new type's range become the nearest value in it, and NaN becomes 0. Where
+//! `NumPy`'s `astype` is defined, the result is the same.
 
 use feedline_order::Draw;
 use half::{bf16, f16};
@@ -15,7 +15,7 @@ use crate::dtype::Dtype;
 use crate::memory::Workspace;
 use crate::op::CheckError;
 
-/// Gives volumes another element type.
+/// Casts volumes to another element type.
 #[serde_inline_default]
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -79,7 +79,7 @@ impl Op for Cast {
     }
 }
 
-/// Runs a body with the types of two element types, and how their numbers are read and written.
+/// Runs a body with two concrete element types.
 macro_rules! with_number {
     ($dtype:expr, $name:ident, $body:expr) => {
         with_number!($dtype, $name, $body; Bool Truth, U8 u8, I8 i8, U16 u16, I16 i16, U32 u32, I32 i32, U64 u64, I64 i64,
@@ -109,8 +109,8 @@ fn cast_all<A: CastNumber, B: CastNumber>(source: &[u8], target: &mut [u8]) {
     }
 }
 
-/// A number of some element type. Whole numbers pass through 128 bits where that is needed, others through float64: both
-/// hold all that passes, so that it is rounded once.
+/// A number of some element type. Integers are converted through 128 bits if necessary, other numbers through float64. Both
+/// represent all values exactly, so a value is rounded once.
 trait CastNumber: Copy {
     const IS_WHOLE: bool;
     fn read(bytes: &[u8]) -> Self;
@@ -169,7 +169,7 @@ numbers! {
     f64, false, |number| number as i128, |number| number, |number| number as Self, |number| number;
 }
 
-/// An element of type bool, which any byte but 0 makes true.
+/// An element of type bool. Every byte except 0 is true.
 #[derive(Clone, Copy)]
 struct Truth(u8);
 
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn large_whole_numbers_are_rounded_once() {
-        // Just above the middle of two neighbours in float32; in float64 it would be the middle itself, and go down.
+        // Just above the midpoint of two neighbours in float32. In float64 it would be the midpoint itself and round down.
         let above_the_middle = (1i64 << 60) + (1 << 36) + 1;
         let expected = 2f32.powi(60) + 2f32.powi(37);
         check(Dtype::I64, &[above_the_middle, -above_the_middle], Dtype::F32, &[expected, -expected]);

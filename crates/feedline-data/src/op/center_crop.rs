@@ -1,4 +1,4 @@
-//! The middle of a picture, as torchvision's `CenterCrop`: smaller pictures are padded with zeros.
+//! Crops the centre of a picture, as torchvision's `CenterCrop`. Smaller pictures are padded with zeros.
 
 use feedline_codec::Rect;
 use feedline_order::Draw;

@@ -1,6 +1,6 @@
-//! The ops of a plan, one behind the other, with the draws of each.
+//! The ops of a plan in order, with their draws.
 //!
-//! In: a sample's number. Out: what each op will draw, do and need for it, known before any data is touched.
+//! In: a sample request. Out: what each op will draw, do and need for it, known before any data is read.
 
 use feedline_order::random::{Purpose, StreamKey};
 use feedline_order::{Draw, SampleRequest, Seed};
@@ -18,7 +18,7 @@ pub struct OpChain {
 }
 
 impl OpChain {
-    /// A chain over the fields that are `loaded`, whose draws follow from `seed`.
+    /// A chain over the `loaded` fields. Its draws follow from `seed`.
     pub(crate) fn new(ops: Vec<PlannedOp>, loaded: FieldTypes, seed: Seed) -> Self {
         Self { ops, loaded, seed }
     }
@@ -28,7 +28,7 @@ impl OpChain {
         &self.ops
     }
 
-    /// The fields that come in.
+    /// The fields before the first op.
     pub(crate) fn loaded(&self) -> &FieldTypes {
         &self.loaded
     }
@@ -39,18 +39,18 @@ impl OpChain {
         Draw::new(key, request.id, request.occurrence)
     }
 
-    /// What comes behind op number `op`, for one sample.
+    /// The ops after op number `op`, for one sample.
     pub fn ahead(&self, op: usize, request: SampleRequest) -> Ahead<'_> {
         self.ahead_from(op + 1, request)
     }
 
-    /// Op number `first` and what comes behind it, for one sample.
+    /// Op number `first` and the ops after it, for one sample.
     pub fn ahead_from(&self, first: usize, request: SampleRequest) -> Ahead<'_> {
         Ahead { chain: self, first, request }
     }
 
-    /// What op number `number` has to do for a sample. A foreground that is asked for before the label is read is found
-    /// while it is loaded.
+    /// Predicts the work of op number `number` for a sample. A foreground that is needed before the label is read is searched
+    /// during loading.
     pub fn work_hint(&self, number: usize, request: SampleRequest) -> WorkHint {
         let (op, draw) = (self.ops[number].op(), self.draw(number, request));
         if !op.fires(&draw) {
@@ -62,7 +62,7 @@ impl OpChain {
         if op.will_look_for_foreground(&draw) && !is_found_before() { WorkHint::Search } else { WorkHint::Usual }
     }
 
-    /// The op that decodes a loaded field, and how, if no other op looks at the field before.
+    /// The op that decodes a loaded field, and its parameters, if no other op uses the field before.
     pub fn decoder_of(&self, field: &str) -> Option<(usize, Decoding)> {
         let first = self.ops.iter().position(|op| works_on(op, field))?;
         Some((first, self.ops[first].op().decoding(field)?))

@@ -1,8 +1,8 @@
-//! Why an op does not fit where it stands in a chain.
+//! Why an op does not fit its place in a chain.
 
 use crate::batch::Kind;
 
-/// Why an op refuses its parameters or its fields. An op does not know its name: [`MisplacedOp`] adds it.
+/// Why an op rejects its parameters or its fields. An op does not know its name: [`MisplacedOp`] adds it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum CheckError {
@@ -18,7 +18,7 @@ pub enum CheckError {
     Parameter(String),
 }
 
-/// An op of a plan that does not fit where it stands, or whose parameters are wrong.
+/// An op that does not fit its place in a plan, or has wrong parameters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{op}{} {cause}", if matches!(cause, CheckError::Parameter(_)) { ":" } else { "" })]
 pub struct MisplacedOp {
@@ -33,7 +33,7 @@ fn hint(has: &Kind) -> &'static str {
 }
 
 impl CheckError {
-    /// Refuses a pair that is not a range of numbers above 0.
+    /// Rejects a pair that is not a range of positive numbers.
     pub(super) fn range(name: &str, [low, high]: [f64; 2]) -> Result<(), Self> {
         if low > 0.0 && low <= high && high.is_finite() {
             return Ok(());
@@ -41,7 +41,7 @@ impl CheckError {
         Err(Self::Parameter(format!("{name} is ({low}, {high}); it has to be (low, high) with 0 < low <= high")))
     }
 
-    /// Refuses what is not a probability.
+    /// Rejects a number that is not a probability.
     pub(super) fn probability(p: f64) -> Result<(), Self> {
         if (0.0..=1.0).contains(&p) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Values between two limits, then zero mean and unit deviation: `(clip(v, low, high) - mean) / std` in float32.
+//! Clips and normalises values: `(clip(v, low, high) - mean) / std` in float32.
 
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use crate::batch::{FieldTypes, Sample};
 use crate::memory::Workspace;
 use crate::op::CheckError;
 
-/// Limits and normalises volumes; the defaults are those of `MLPerf`'s 3D U-Net for CT.
+/// Clips and normalises volumes. The defaults are those of `MLPerf`'s 3D U-Net for CT.
 #[serde_inline_default]
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]

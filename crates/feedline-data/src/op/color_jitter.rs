@@ -1,6 +1,6 @@
-//! Random brightness, contrast, saturation and hue in random order: torchvision's `ColorJitter`.
+//! Changes brightness, contrast, saturation and hue at random, in random order: torchvision's `ColorJitter`.
 //!
-//! The arithmetic is that of torchvision on uint8 tensors: each step is computed in float32 and cut off to a byte.
+//! The arithmetic is that of torchvision on uint8 tensors: each step is computed in float32 and truncated to a byte.
 
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ pub(super) struct ColorJitter {
     on: On,
 }
 
-/// A strength `v`, meaning `1 - v` to `1 + v` (for hue `-v` to `v`), or the two ends themselves.
+/// A strength `v`, which means `1 - v` to `1 + v` (for hue `-v` to `v`), or both ends of the range.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(untagged, expecting = "a strength is a number, or the two ends of a range")]
 enum Strength {
@@ -74,11 +74,11 @@ enum JitterStep {
     Hue(f64),
 }
 
-/// Pixels between two looks at the cancel token.
+/// Number of pixels between two checks for cancellation.
 const CANCEL_STRIDE: usize = 1 << 20;
 
 impl ColorJitter {
-    /// The steps in the drawn order; those that change nothing are left out.
+    /// The steps in the drawn order, without those that change nothing.
     fn steps(&self, draw: &Draw) -> Vec<JitterStep> {
         let factor = |number, span: Strength| {
             let [low, high] = span.factors();
@@ -136,13 +136,13 @@ fn fused(a: f32, b: f32, c: f32) -> f32 {
     (f64::from(a) * f64::from(b) + f64::from(c)) as f32
 }
 
-/// Luminance, cut off to a whole number.
+/// Luminance, truncated to an integer.
 fn luma(pixel: [u8; 3]) -> f32 {
     let [red, green, blue] = pixel.map(f32::from);
     fused(blue, 0.114, fused(green, 0.587, 0.2989 * red)).floor()
 }
 
-/// The mean over a picture, summed in whole numbers so that no order of summing matters.
+/// The mean luminance of a picture. Summed in integers, so that the order of summation does not matter.
 fn mean_luma(rgb: &[u8]) -> f32 {
     let pixels = rgb.as_chunks::<3>().0;
     let sum: u64 = pixels.iter().map(|pixel| luma(*pixel) as u64).sum();

@@ -1,6 +1,6 @@
-//! Encoded bytes become pixels.
+//! Decodes pictures.
 //!
-//! JPEG, PNG, WebP, BMP and the first frame of GIF, known by their content and not by their name.
+//! Formats: JPEG, PNG, WebP, BMP and the first frame of GIF. They are detected by content, not by name.
 
 use feedline_codec::{self as codec, BadIndex, CodecError, DecodeOptions, Mode, Picture, Rect, Trimmed, decode_into};
 use feedline_order::Draw;
@@ -21,24 +21,24 @@ use crate::op::{Ahead, CheckError};
 pub(super) struct DecodeImage {
     #[serde(default)]
     on: On,
-    /// Turn the picture as its EXIF orientation says.
+    /// Whether to apply the EXIF orientation.
     #[serde_inline_default(true)]
     exif: bool,
     #[serde(default)]
     mode: PictureMode,
-    /// Approximate pixels, faster.
+    /// Whether pixels may be approximate, which is faster.
     #[serde(default)]
     fast: bool,
-    /// Pictures with more pixels are refused before memory is taken.
+    /// Larger pictures are rejected before memory is allocated.
     #[serde_inline_default(DEFAULT_MOST_PIXELS)]
     max_pixels: u64,
 }
 
-/// What a picture is decoded to.
+/// The pixel format of the result.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum PictureMode {
-    /// A mask for fields named `mask` or `..._mask`, else RGB.
+    /// A mask for fields named `mask` or `..._mask`, otherwise RGB.
     #[default]
     Auto,
     Rgb,
@@ -154,7 +154,8 @@ impl DecodeImage {
     }
 }
 
-/// Decodes by the index, or where that turns out wrong, without it. What is not a whole file has to be loaded again then.
+/// Decodes by the index. If the index turns out wrong, decodes without it. If only a part of the file is there, it must be loaded
+/// again.
 fn decode_part(
     encoded: codec::Encoded<'_>,
     is_whole: bool,

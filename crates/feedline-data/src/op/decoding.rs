@@ -1,40 +1,40 @@
-//! How encoded bytes become pixels, and how much of them: what the decoder and whoever loads for it agree on.
+//! The parameters of decoding, shared by the decoder and by loaders that read for it.
 
 use feedline_codec::{DecodeOptions, Header, Mode, Rect, Scale};
 
 use super::{Facts, Need};
 use crate::batch::shrink;
 
-/// Pillow's limit, at which it refuses a picture as a decompression bomb.
+/// Pillow's limit. Pillow rejects larger pictures as decompression bombs.
 pub(crate) const DEFAULT_MOST_PIXELS: u64 = 178_956_970;
 
-/// Whether a field holds labels, unless the user says otherwise: it is called `mask` or `..._mask`.
+/// Whether a field holds labels by default: it is called `mask` or `..._mask`.
 pub(crate) fn is_mask_field(field: &str) -> bool {
     field == "mask" || field.ends_with("_mask")
 }
 
-/// The parameters of a decoder for one field.
+/// The parameters of decoding one field.
 #[derive(Clone, Copy, Debug)]
 pub struct Decoding {
-    /// What the pixels shall mean.
+    /// The pixel format of the result.
     pub mode: Mode,
     /// Whether the EXIF orientation is applied.
     pub exif: bool,
-    /// More pixels than this are refused.
+    /// Upper limit of pixels.
     pub max_pixels: u64,
     /// Whether pixels may be approximate.
     pub fast: bool,
 }
 
 impl Decoding {
-    /// What is known of a picture with this header.
+    /// The facts about a picture with this header.
     pub fn facts(&self, header: &Header) -> Facts {
         let Header { width, height, orientation, .. } = *header;
         let (width, height) = if self.exif { orientation.seen_size(width, height) } else { (width, height) };
         Facts { width, height }
     }
 
-    /// The scale to decode at: approximate pixels are made no larger than twice what they are resized to.
+    /// The scale to decode at. Approximate pixels are decoded at most twice as large as the size they are resized to.
     pub(crate) fn scale(&self, need: Option<Need>) -> Scale {
         let Some(Need { rect, resized: Some((width, height)) }) = need.filter(|_| self.fast) else {
             return Scale::Full;
@@ -48,13 +48,13 @@ impl Decoding {
         }
     }
 
-    /// The part of the decoded picture that a need is about, at its scale.
+    /// The needed part of the decoded picture, at its scale.
     pub fn crop(&self, header: &Header, need: Need) -> Rect {
         let (width, height) = self.size_at(header, self.scale(Some(need)));
         shrink(need.rect, self.divisor(header, need), width, height)
     }
 
-    /// Stored pixels of one decoded pixel, along a side.
+    /// Stored pixels per decoded pixel, along a side.
     pub(crate) fn divisor(&self, header: &Header, need: Need) -> u32 {
         let scale = self.scale(Some(need));
         if header.size_at(scale) == (header.width, header.height) { 1 } else { scale.divisor() }
@@ -65,7 +65,7 @@ impl Decoding {
         if self.exif { header.orientation.seen_size(width, height) } else { (width, height) }
     }
 
-    /// The decoder's options.
+    /// The options for the decoder.
     pub fn options<'a>(&self, need: Option<Need>, cancel: &'a dyn Fn() -> bool) -> DecodeOptions<'a> {
         let Self { mode, exif, max_pixels, fast } = *self;
         DecodeOptions { mode, exif, max_pixels, fast: fast.then(|| self.scale(need)), cancel }

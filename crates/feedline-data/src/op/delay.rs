@@ -1,4 +1,4 @@
-//! An op that only takes time: for tests, benchmarks, and to ask what a costly op would do to a run.
+//! An op that only takes time: for tests and benchmarks, and to try the effect of an expensive op.
 
 use std::time::{Duration, Instant};
 
@@ -12,18 +12,18 @@ use crate::cpu_time::thread_cpu_time;
 use crate::memory::{Cancel, Workspace};
 use crate::op::CheckError;
 
-/// How often a delay looks at the cancel token.
+/// Interval between two checks for cancellation.
 const CANCEL_POLL: Duration = Duration::from_millis(50);
-/// Rounds of arithmetic between two looks at the clock.
+/// Rounds of arithmetic between two reads of the clock.
 const SPINS: u32 = 2000;
 const MOST_MS: f64 = 3_600_000.0;
 
-/// Takes as long as its list says for a sample. The scheduler is not told; it learns.
+/// Takes as long as its list says for each sample. The scheduler is not told; it has to learn the costs.
 #[serde_inline_default]
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Delay {
-    /// Milliseconds, by sample id; begins again behind its end.
+    /// Milliseconds by sample number. The list repeats after its end.
     costs_ms: Vec<f64>,
     #[serde(default)]
     kind: DelayKind,
@@ -37,10 +37,10 @@ pub(super) struct Delay {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum DelayKind {
-    /// Waits, as for a store or a device.
+    /// Sleeps, like an op that waits for a store or a device.
     #[default]
     Sleep,
-    /// Uses the thread's processor time.
+    /// Uses CPU time of the thread.
     Cpu,
 }
 

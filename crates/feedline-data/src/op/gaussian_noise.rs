@@ -1,9 +1,9 @@
-//! Normal noise of random strength, with a probability.
+//! Adds normal noise of random strength, with a probability.
 //!
-//! The noise of an element is a function of the draw and the element's number, by our own arithmetic (law 1): Philox gives
-//! 32 bits, the inverse of the normal distribution turns 23 of them into a number (M. Giles, "Approximating the erfinv
-//! function", single precision). Sums, products and square roots only, each rounded as IEEE 754 says, so every machine
-//! has the same bytes however the loops are vectorised.
+//! The noise of an element is a function of the draw and the element's number, by our own arithmetic (law 1). Philox gives 32 bits,
+//! and the inverse of the normal distribution turns 23 of them into a number (M. Giles, "Approximating the erfinv function", single
+//! precision). It uses only sums, products and square roots, each rounded by IEEE 754. So every machine computes the same bytes,
+//! however the loops are vectorised.
 
 use feedline_order::Draw;
 use feedline_order::random::philox;
@@ -16,10 +16,10 @@ use crate::batch::{FieldTypes, Sample};
 use crate::memory::Workspace;
 use crate::op::CheckError;
 
-/// Elements that are made at once.
+/// Number of elements to compute at once.
 const CHUNK: usize = 1024;
 
-/// Adds normal noise whose deviation lies between 0 and `std`.
+/// Adds normal noise with a standard deviation between 0 and `std`.
 #[serde_inline_default]
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -67,7 +67,7 @@ impl Op for GaussianNoise {
     }
 }
 
-/// Adds noise to elements of which the first has the number `first`, a multiple of 4.
+/// Adds noise to elements. The first has the number `first`, which must be a multiple of 4.
 fn add_noise(elements: &mut [[u8; 4]], first: usize, deviation: f32, (key, field): ([u32; 2], u32)) {
     let mut words = [0; CHUNK];
     let mut noise = [0.0; CHUNK];
@@ -83,8 +83,7 @@ fn add_noise(elements: &mut [[u8; 4]], first: usize, deviation: f32, (key, field
     }
 }
 
-/// Normal numbers from random bits. All are made as if they were near the middle, which loops do many at a time; the few
-/// that are not are made again.
+/// Normal numbers from random bits. The vectorised loop treats all as central values. The few in the tails are computed again.
 fn normals(words: &[u32; CHUNK], out: &mut [f32; CHUNK]) {
     let mut tails = [0.0; CHUNK];
     for ((word, out), tail) in words.iter().zip(out.iter_mut()).zip(&mut tails) {
@@ -99,13 +98,13 @@ fn normals(words: &[u32; CHUNK], out: &mut [f32; CHUNK]) {
     }
 }
 
-/// Which share of all numbers is smaller, in the middle of its step: neither 0 nor 1.
+/// The cumulative probability of a number, at the centre of its step: neither 0 nor 1.
 #[inline]
 fn share(word: u32) -> f32 {
     ((word >> 9).cast_signed() as f32 + 0.5) * (1.0 / (1 << 23) as f32)
 }
 
-/// What the place of a share, from -1 to 1, is multiplied with, if the share is not at the ends.
+/// The factor for a central value. `tail` measures the distance from the ends.
 #[inline]
 fn near(tail: f32) -> f32 {
     let coefficients = [
@@ -122,7 +121,7 @@ fn near(tail: f32) -> f32 {
     polynomial(tail - 2.5, coefficients)
 }
 
-/// The same at the ends.
+/// The factor for a value in the tails.
 fn far(tail: f32) -> f32 {
     let coefficients = [
         -2.002_142_6e-4,
@@ -164,7 +163,7 @@ fn ln(value: f32) -> f32 {
     part + (rest * part * square - 0.5 * square) + exponent * std::f32::consts::LN_2
 }
 
-/// A polynomial whose coefficients begin with that of the highest power.
+/// A polynomial. The coefficient of the highest power comes first.
 #[inline]
 fn polynomial(at: f32, coefficients: [f32; 9]) -> f32 {
     let [a, b, c, d, e, f, g, h, i] = coefficients;

@@ -1,4 +1,4 @@
-//! Luminance, as torchvision's `Grayscale`.
+//! Converts to luminance, as torchvision's `Grayscale`.
 
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use crate::dtype::Dtype;
 use crate::memory::Workspace;
 use crate::op::CheckError;
 
-/// Pictures in grey, with one channel or three equal ones.
+/// Converts pictures to grey, with one channel or three equal ones.
 #[serde_inline_default]
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]

@@ -1,10 +1,10 @@
-//! Ops: what is done to a sample's fields.
+//! Ops: functions that change a sample's fields.
 //!
-//! In: a [`Sample`] and the op's [`Draw`] for it. Out: the sample, changed. Parameters are data (they deserialise from a
-//! plan and serialise into its fingerprint), behaviour is code behind the [`Op`] trait; a new op is one file here, one
-//! line in `OPS`, and one typed class in Python.
+//! In: a [`Sample`] and the op's [`Draw`] for it. Out: the changed sample. Parameters are data: they deserialise from a plan and
+//! serialise into its fingerprint. Behaviour is code behind the [`Op`] trait. A new op is one file here, one line in `OPS`, and one
+//! typed class in Python.
 //!
-//! Always true: an op's result depends on its parameters, the sample and the draw alone (law 1).
+//! Always true: an op's result depends only on its parameters, the sample and the draw (law 1).
 
 mod ahead;
 mod cast;
@@ -63,12 +63,12 @@ use crate::spec::{self, SpecError};
 use crate::volume::{Foreground, Region};
 use feedline_order::Draw;
 
-/// Something done to samples.
+/// A function on samples.
 pub trait Op: Send + Sync + Debug {
-    /// The fields it works on.
+    /// The fields that it works on.
     fn on(&self) -> &On;
 
-    /// Checks that the fields are what the op needs, and says what they are after it.
+    /// Checks the kinds of its fields, and sets their kinds after the op.
     fn check(&self, types: &mut FieldTypes) -> Result<(), CheckError>;
 
     /// Whether the result depends on the draw.
@@ -76,68 +76,68 @@ pub trait Op: Send + Sync + Debug {
         false
     }
 
-    /// Whether there is work to do with this draw: a random op that leaves a sample alone is quick, and says so before.
+    /// Whether the op has work to do with this draw. A random op that leaves a sample unchanged is fast, and says so in advance.
     fn fires(&self, _draw: &Draw) -> bool {
         true
     }
 
-    /// Whether another machine may do it: not if it runs a user's code, or only takes time.
+    /// Whether another machine may run it. Not if it runs a user's code, or only takes time.
     fn runs_anywhere(&self) -> bool {
         true
     }
 
-    /// Whether it runs code in another language, of whose interpreter there is one.
+    /// Whether it runs code of another language, whose interpreter all threads share.
     fn is_foreign(&self) -> bool {
         false
     }
 
-    /// Whether a plan with this op can be written down; if not, why.
+    /// Why a plan with this op cannot be written down, if it cannot.
     fn unserialisable(&self) -> Option<String> {
         None
     }
 
-    /// The parameters that a draw turns into for a picture of known size, by name: what will be done, before any data.
+    /// The parameters that a draw gives for a picture of known size, by name. They are known before any data is read.
     fn resolve(&self, _draw: &Draw, _facts: Facts) -> Vec<(&'static str, f64)> {
         Vec::new()
     }
 
-    /// The part of a picture of known size that the op looks at, if it does not look at all of it.
+    /// The part of a picture of known size that the op reads. `None` if it reads all of it.
     fn needs(&self, _draw: &Draw, _facts: Facts) -> Option<Need> {
         None
     }
 
-    /// The region of volumes of these sides that the op looks at, if it does not look at all of them. `foreground` finds
-    /// that of their label, where there is one.
+    /// The region that the op reads of volumes with these sides. `None` if it reads all of them. `foreground` finds the foreground
+    /// of their label, if there is one.
     fn needs_region(&self, _draw: &Draw, _sides: [usize; 3], _foreground: &mut FindForeground<'_>) -> Option<Region> {
         None
     }
 
-    /// Whether the op may ask for the foreground of the label among its fields.
+    /// Whether the op may ask for the foreground of a label among its fields.
     fn looks_for_foreground(&self) -> bool {
         false
     }
 
-    /// Whether it does with this draw, which takes longer where it is not known.
+    /// Whether it will ask with this draw. Searching for an unknown foreground takes time.
     fn will_look_for_foreground(&self, _draw: &Draw) -> bool {
         false
     }
 
-    /// Whether each element of a volume depends on the one at its place alone, so that a part can be done without the rest.
+    /// Whether each element of the result depends only on the element at the same place, so that a part can be computed alone.
     fn keeps_places(&self) -> bool {
         false
     }
 
-    /// Whether a label of uint8 comes out of the op as it went in, so that its foreground is still that of the file.
+    /// Whether a uint8 label leaves the op unchanged, so that its foreground stays that of the file.
     fn keeps_labels(&self) -> bool {
         false
     }
 
-    /// How the op decodes a field, if that is what it does.
+    /// How the op decodes a field, if it is a decoder.
     fn decoding(&self, _field: &str) -> Option<Decoding> {
         None
     }
 
-    /// The same as [`Op::apply`] for what comes later (law 8), which is asked what it needs: the rest may be left out.
+    /// Like [`Op::apply`], but may leave out what later ops do not need (law 8). `ahead` knows what they need.
     fn apply_ahead(
         &self,
         sample: &mut Sample<'_>,
@@ -152,28 +152,28 @@ pub trait Op: Send + Sync + Debug {
     fn apply(&self, sample: &mut Sample<'_>, draw: &Draw, workspace: &mut Workspace) -> Result<(), OpError>;
 }
 
-/// Finds the foreground of a sample's label, if it has one. It may have to be searched for, so an op calls this at most once.
+/// Finds the foreground of a sample's label, if it has one. It may require a search, so an op calls this at most once.
 pub type FindForeground<'a> = dyn FnMut() -> Option<Arc<Foreground>> + 'a;
 
-/// What is known of a sample before its data is touched.
+/// Facts about a sample that are known before its data is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Columns of its picture.
+    /// The width of its picture.
     pub width: u32,
-    /// Rows of its picture.
+    /// The height of its picture.
     pub height: u32,
 }
 
-/// What an op looks at of a picture.
+/// The part of a picture that an op reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
     /// The part.
     pub rect: Rect,
-    /// Width and height that the part is resized to, if it is.
+    /// Width and height to which the part is resized, if it is.
     pub resized: Option<(u32, u32)>,
 }
 
-/// Why an op could not do its work on one sample.
+/// Why an op failed on one sample.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the causes say it")]
 pub enum OpError {
@@ -235,7 +235,7 @@ fn build<O: Op + Serialize + DeserializeOwned + 'static>(
     Ok(PlannedOp::of_data::<O>(name, spec::parameters(|| format!("op {name}"), params)?))
 }
 
-/// The ops of this crate, by their names in plans, in Python and in messages.
+/// The ops of this crate by name. The name is the same in plans, in Python and in messages.
 pub(crate) const OPS: &[(&str, BuildOp)] = &[
     ("DecodeImage", build::<decode_image::DecodeImage>),
     ("Resize", build::<resize::Resize>),

@@ -1,7 +1,7 @@
-//! Zero mean, unit deviation, per channel: torchvision's `Normalize`. On pixels it implies [`super::to_tensor`].
+//! Normalises each channel: torchvision's `Normalize`. On pixels it implies [`super::to_tensor`].
 //!
-//! The arithmetic is `v * (1 / std) + (-mean / std)` in float32, a product and a sum, never fused: so the two ops in one
-//! step give the bytes of the two after each other (law 8).
+//! The arithmetic is `v * (1 / std) + (-mean / std)` in float32, as a product and a sum, never fused. So both ops in one step give
+//! the bytes of the two ops one after the other (law 8).
 
 use feedline_codec::Affine;
 use feedline_order::Draw;
@@ -27,10 +27,10 @@ pub(super) struct Normalize {
     mean: Vec<f64>,
     #[serde_inline_default(vec![0.229, 0.224, 0.225])]
     std: Vec<f64>,
-    /// Element type, when it makes a tensor of pixels.
+    /// The element type, if it converts pixels to a tensor.
     #[serde_inline_default(Dtype::F32)]
     dtype: Dtype,
-    /// Layout, when it makes a tensor of pixels.
+    /// The layout, if it converts pixels to a tensor.
     #[serde(default)]
     layout: Layout,
     #[serde(default)]

@@ -1,11 +1,11 @@
-//! The fields an op works on, by name.
+//! The names of the fields that an op works on.
 
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{FieldTypes, Kind, PixelKind};
 use crate::op::CheckError;
 
-/// Field names: one string or a list. Ops of pictures default to `"image"`.
+/// One name or a list. Ops on pictures default to `"image"`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(from = "OneOrMany", into = "Vec<String>")]
 pub struct On(Vec<String>);
@@ -45,12 +45,12 @@ impl Default for On {
 }
 
 impl On {
-    /// The names in order; the first one's size is what draws are resolved with.
+    /// The names in order. Draws are resolved with the size of the first field.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
 
-    /// The kinds of the fields before the op, or an error that says which fields there are.
+    /// The kinds of the fields before the op. The error lists the existing fields.
     pub fn kinds(&self, types: &FieldTypes) -> Result<Vec<(String, Kind)>, CheckError> {
         if self.0.is_empty() {
             return Err(CheckError::NoFields);
@@ -67,12 +67,12 @@ impl On {
             .collect()
     }
 
-    /// Checks that all fields are pictures or masks, which have the given size after the op.
+    /// Checks that all fields are pictures or masks, and sets their size after the op.
     pub(super) fn fix_size(&self, types: &mut FieldTypes, (height, width): (u32, u32)) -> Result<(), CheckError> {
         self.change_pixels(types, |kind| PixelKind { height: Some(height), width: Some(width), ..kind })
     }
 
-    /// Checks that all fields are pictures or masks, and gives each its kind after the op.
+    /// Checks that all fields are pictures or masks, and sets the kind of each after the op.
     pub(super) fn change_pixels(
         &self,
         types: &mut FieldTypes,
@@ -84,8 +84,8 @@ impl On {
         })
     }
 
-    /// Gives each field its kind after the op; `change` returns nothing for a kind that is not what the op `needs`.
-    /// What a function returns ([`Kind::Any`]) is checked when there is data.
+    /// Sets the kind of each field after the op. `change` returns `None` for a kind that the op does not accept. The result of a
+    /// user's function ([`Kind::Any`]) is checked at run time.
     pub(super) fn change(
         &self,
         types: &mut FieldTypes,

@@ -1,4 +1,4 @@
-//! Room around a picture, as torchvision's `pad`.
+//! Pads a picture, as torchvision's `pad`.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,11 +8,11 @@ use crate::batch::{Pixels, Sample};
 use crate::dtype::Dtype;
 use crate::memory::Workspace;
 
-/// What padding is made of.
+/// The content of the padding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum PaddingMode {
-    /// One value.
+    /// A constant value.
     #[default]
     Constant,
     /// The nearest pixel of the edge.
@@ -23,7 +23,7 @@ pub(super) enum PaddingMode {
     Symmetric,
 }
 
-/// Pixels added on each side.
+/// Number of pixels to add on each side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Padding {
     pub left: u32,
@@ -38,7 +38,7 @@ impl Padding {
     }
 }
 
-/// The picture with room around it, packed.
+/// The padded picture, in packed memory.
 pub(super) fn pad<'s>(
     sample: &mut Sample<'s>,
     name: &str,
@@ -73,7 +73,7 @@ pub(super) fn pad<'s>(
     Ok(padded)
 }
 
-/// Which row or column of the source stands at `at`; `None` outside of it in constant mode.
+/// The row or column of the source at `at`. `None` outside the source in constant mode.
 fn origin(at: u32, before: u32, len: u32, mode: PaddingMode) -> Option<u32> {
     let (at, len) = (i64::from(at) - i64::from(before), i64::from(len));
     let found = match mode {

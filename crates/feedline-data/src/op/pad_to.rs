@@ -1,4 +1,4 @@
-//! Volumes that are at least of a size: shorter sides are padded at both ends, half of it (rounded down) in front.
+//! Pads volumes to a least size. Short sides are padded at both ends, half of it (rounded down) in front.
 
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
@@ -17,8 +17,8 @@ use crate::op::CheckError;
 #[serde(deny_unknown_fields)]
 pub(super) struct PadTo {
     size: Size3d,
-    /// What images are padded with; labels are padded with 0. By default it is what `MLPerf`'s 3D U-Net pads normalised CT
-    /// with at evaluation.
+    /// The value to pad images with. Labels are padded with 0. The default is the value with which `MLPerf`'s 3D U-Net pads
+    /// normalised CT images at evaluation.
     #[serde_inline_default(-2.2)]
     fill: f64,
     #[serde(default)]
@@ -27,22 +27,22 @@ pub(super) struct PadTo {
     on: On,
 }
 
-/// What the added elements are.
+/// The content of the padding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum PadMode {
-    /// A value.
+    /// A constant value.
     #[default]
     Constant,
     /// The nearest element of the volume.
     Edge,
 }
 
-/// What a value can be added to.
+/// The fields that can be padded with a value.
 const NEEDS: &str = "a volume of float32, or a label";
 
 impl PadTo {
-    /// Whether it has something to pad a volume of this element type with.
+    /// Whether a volume of this element type can be padded.
     fn has_fill(&self, dtype: Dtype, is_label: bool) -> bool {
         dtype == Dtype::F32 || is_label || self.mode == PadMode::Edge
     }
@@ -103,22 +103,22 @@ fn padded_sides(sides: [usize; 3], least: [usize; 3]) -> [usize; 3] {
 
 /// How one channel is padded.
 struct Padding<'a> {
-    /// Its sides before.
+    /// Its sides before padding.
     old: [usize; 3],
-    /// Its sides after.
+    /// Its sides after padding.
     new: [usize; 3],
-    /// The bytes of an added element, where the mode does not repeat the edge.
+    /// The bytes of an added element in constant mode.
     fill: &'a [u8],
     mode: PadMode,
 }
 
 impl Padding<'_> {
-    /// Copies `source` into the middle of `target`, and fills what is around it.
+    /// Copies `source` into the middle of `target`, and fills the rest.
     fn fill_borders(&self, source: &[u8], target: &mut [u8]) {
         let Self { old, new, fill, mode } = *self;
         let element = fill.len();
         let front: [usize; 3] = std::array::from_fn(|axis| (new[axis] - old[axis]) / 2);
-        // Where along an axis the element comes from, if it is not added.
+        // The source index of an element along an axis. `None` for an added element.
         let from = |axis: usize, place: usize| match place.checked_sub(front[axis]) {
             Some(old_place) if old_place < old[axis] => Some(old_place),
             outside if mode == PadMode::Edge => Some(outside.map_or(0, |_| old[axis] - 1)),

@@ -1,4 +1,4 @@
-//! What the geometric ops share: apply one decision to several pictures of one size.
+//! Shared code of the geometric ops: applies one decision to several pictures of one size.
 
 use feedline_codec::{Filter, Rect};
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use crate::batch::{Pixels, Sample, Value};
 use crate::dtype::Dtype;
 use crate::memory::Workspace;
 
-/// How pixels between pixels are found; masks always take the nearest.
+/// The interpolation method. Masks always use the nearest pixel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Interpolation {
@@ -30,7 +30,7 @@ impl Interpolation {
     }
 }
 
-/// Width and height that all fields of `on` have in common.
+/// The width and height of all fields of `on`.
 pub(super) fn common_size(sample: &mut Sample<'_>, on: &On) -> Result<(u32, u32), OpError> {
     let mut first: Option<(&str, u32, u32)> = None;
     for name in on.names() {
@@ -53,7 +53,7 @@ pub(super) fn common_size(sample: &mut Sample<'_>, on: &On) -> Result<(u32, u32)
     if width == 0 || height == 0 { Err(OpError::NoPixels) } else { Ok((width, height)) }
 }
 
-/// Crops every field of `on`; no byte moves.
+/// Crops every field of `on`. No bytes are moved.
 pub(super) fn crop(sample: &mut Sample<'_>, on: &On, rect: Rect) -> Result<(), OpError> {
     for name in on.names() {
         let mut pixels = sample.take_pixels(name)?;
@@ -88,7 +88,7 @@ pub(super) fn resize(
     Ok(())
 }
 
-/// The same picture in memory of its own, where it can be changed in place.
+/// The same picture in packed memory of its own, where it can be changed in place.
 pub(super) fn pack<'s>(
     sample: &mut Sample<'s>,
     name: &str,

@@ -1,4 +1,4 @@
-//! An op in its place in a chain: its name, what it does, and how it is written down.
+//! An op in a chain: its name, its behaviour, and its parameters.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl PlannedOp {
         Self::new(name, Arc::new(op), params)
     }
 
-    /// An op with its parameters as a plan holds them.
+    /// An op with its parameters in the form of a plan.
     pub fn new(name: &str, op: Arc<dyn Op>, params: toml::Table) -> Self {
         Self { name: name.into(), op, params }
     }
@@ -42,17 +42,17 @@ impl PlannedOp {
         &self.name
     }
 
-    /// What it does.
+    /// Its behaviour.
     pub fn op(&self) -> &dyn Op {
         &*self.op
     }
 
-    /// Whether it decodes pixels that may be approximate: they depend on the crop that follows.
+    /// Whether it decodes approximate pixels, which depend on the crop that follows.
     pub fn is_approximate(&self) -> bool {
         self.op.on().names().any(|name| self.op.decoding(name).is_some_and(|decoding| decoding.fast))
     }
 
-    /// The parameters, defaults included, as text: equal texts are equal ops.
+    /// The parameters as text, defaults included. Equal texts mean equal ops.
     pub fn fingerprint_text(&self) -> String {
         format!("{} {}", self.name, toml::to_string(&self.params).expect("a table is valid TOML"))
     }
@@ -68,7 +68,7 @@ impl PlannedOp {
         Ok(table)
     }
 
-    /// Checks the op where it stands, before the ops `later`, and says what the fields are after it.
+    /// Checks the op in its place before the ops `later`, and sets the kinds of the fields after it.
     pub(crate) fn check(&self, types: &mut FieldTypes, later: &[Self]) -> Result<(), MisplacedOp> {
         let decodes =
             |op: &Self, field: &str| &*op.name == "DecodeImage" && op.op.on().names().any(|name| name == field);

@@ -1,9 +1,9 @@
-//! A region of fixed size at a random place, around the foreground more often than chance would have it.
+//! Crops a region of fixed size at a random place, more often around the foreground than chance would.
 //!
-//! As `MLPerf`'s `RandBalancedCrop`: with probability `oversampling` a class that is in the label is chosen, then one of the
-//! boxes around its two largest components (see [`Foreground`]). Along each axis, a box that is shorter than the region
-//! lies wholly in it, a longer one holds it wholly; which of these places it is, is drawn, then moved into the volume. Else
-//! all places are alike. Every place can come, the last one too, which `MLPerf`'s code leaves out.
+//! Like `MLPerf`'s `RandBalancedCrop`: with probability `oversampling` it chooses a class of the label, then one of the boxes
+//! around its two largest components (see [`Foreground`]). Along each axis, the region contains a box that is shorter, and lies
+//! inside a box that is longer. The exact place is drawn, then moved into the volume. Otherwise all places are equally likely.
+//! Every place can occur, including the last one, which `MLPerf`'s code leaves out.
 
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ pub(super) struct RandomBalancedCrop {
     on: On,
 }
 
-/// The box that a draw means, if there is any.
+/// The box that a draw selects, if there is one.
 fn chosen(draw: &Draw, foreground: &Foreground) -> Option<Region> {
     let classes = foreground.classes();
     let (_, boxes) = classes.get(draw.below(1, classes.len() as u64) as usize)?;
@@ -118,7 +118,7 @@ impl Op for RandomBalancedCrop {
     }
 }
 
-/// Narrows a volume to a region of it; what is there alone is not moved.
+/// Narrows a volume to a region. A volume that is already that region is left alone.
 fn crop(sample: &mut Sample<'_>, name: &str, region: Region, workspace: &mut Workspace) -> Result<(), OpError> {
     let volume = sample.take_volume(name)?;
     let there = volume.excerpt.unwrap_or(Region::whole(volume.sides));

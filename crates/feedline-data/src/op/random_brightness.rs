@@ -1,4 +1,4 @@
-//! Values times a random factor, with a probability.
+//! Multiplies values by a random factor, with a probability.
 
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};

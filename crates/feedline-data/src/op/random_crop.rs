@@ -1,4 +1,4 @@
-//! A part of fixed size at a random place, as torchvision's `RandomCrop`.
+//! Crops a part of fixed size at a random place, as torchvision's `RandomCrop`.
 
 use feedline_codec::Rect;
 use feedline_order::Draw;
@@ -29,7 +29,7 @@ pub(super) struct RandomCrop {
     on: On,
 }
 
-/// All sides; left and right, top and bottom; or left, top, right, bottom.
+/// All sides; left/right and top/bottom; or left, top, right, bottom.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(untagged, expecting = "padding is one whole number, two or four")]
 enum Sides {

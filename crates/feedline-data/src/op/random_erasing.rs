@@ -1,4 +1,4 @@
-//! A random rectangle is blotted out: torchvision's `RandomErasing`, on tensors and on pixels.
+//! Erases a random rectangle: torchvision's `RandomErasing`, on tensors and on pixels.
 
 use feedline_codec::Rect;
 use feedline_order::Draw;
@@ -13,9 +13,9 @@ use crate::memory::Workspace;
 use crate::op::CheckError;
 
 const ATTEMPTS: u32 = 10;
-/// Draws of noise begin here, behind those of the rectangle.
+/// The first draw of the noise. The rectangle uses the draws before.
 const FIRST_NOISE: u32 = 1000;
-/// What it works on.
+/// The fields it accepts.
 const NEEDS: &str = "pixels, or a float32 or uint8 tensor with 1 or 3 channels";
 
 /// Erases at random.
@@ -35,7 +35,7 @@ pub(super) struct RandomErasing {
     on: On,
 }
 
-/// What stands in the rectangle.
+/// The content of the rectangle.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(untagged, expecting = "value is a number, one number per channel, or \"random\"")]
 enum Filling {
@@ -85,7 +85,7 @@ impl RandomErasing {
     }
 }
 
-/// One number of the standard normal distribution, by Box and Muller's transform of one draw.
+/// A standard normal number by the Box-Muller transform of one draw.
 fn normal(draw: &Draw, number: u32) -> f32 {
     let bits = draw.bits(number);
     let radius = (f64::from((bits >> 32) as u32) + 1.0) / 4_294_967_296.0;
@@ -93,7 +93,7 @@ fn normal(draw: &Draw, number: u32) -> f32 {
     (libm::sqrt(-2.0 * libm::log(radius)) * libm::cos(angle)) as f32
 }
 
-/// Where the sides of a picture are, in elements.
+/// The strides of a picture, in elements.
 struct Strides {
     height: usize,
     width: usize,

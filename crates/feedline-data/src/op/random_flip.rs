@@ -1,4 +1,4 @@
-//! Mirror images, as torchvision's `RandomHorizontalFlip` and `RandomVerticalFlip`.
+//! Mirrors pictures, as torchvision's `RandomHorizontalFlip` and `RandomVerticalFlip`.
 
 use feedline_codec::{flip_horizontal, flip_vertical};
 use feedline_order::Draw;

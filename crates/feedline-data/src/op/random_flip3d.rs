@@ -1,4 +1,4 @@
-//! Volumes mirrored along each axis with a probability of its own.
+//! Mirrors volumes along each axis, with a probability for each.
 
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
@@ -89,7 +89,7 @@ fn flip<const N: usize>(
     Ok(())
 }
 
-/// Puts the pieces of a length in the opposite order.
+/// Reverses the order of pieces of a given length.
 fn flip_pieces(mut rest: &mut [u8], piece: usize) {
     while rest.len() >= 2 * piece {
         let (first, others) = rest.split_at_mut(piece);

@@ -1,4 +1,4 @@
-//! A random part of random area and aspect, resized: torchvision's `RandomResizedCrop`.
+//! Crops a part of random area and aspect ratio and resizes it: torchvision's `RandomResizedCrop`.
 
 use feedline_codec::Rect;
 use feedline_order::Draw;
@@ -20,10 +20,10 @@ const ATTEMPTS: u32 = 10;
 #[serde(deny_unknown_fields)]
 pub(super) struct RandomResizedCrop {
     size: Size,
-    /// Least and greatest share of the picture's area.
+    /// Least and greatest fraction of the picture's area.
     #[serde_inline_default([0.08, 1.0])]
     scale: [f64; 2],
-    /// Least and greatest width / height.
+    /// Least and greatest aspect ratio (width / height).
     #[serde_inline_default([3.0 / 4.0, 4.0 / 3.0])]
     ratio: [f64; 2],
     #[serde(default)]
@@ -55,7 +55,7 @@ impl RandomResizedCrop {
         self.central_rect(width, height)
     }
 
-    /// The largest central part with an allowed aspect, for pictures in which ten draws did not fit.
+    /// The largest central part with an allowed aspect ratio. Used if ten draws did not fit.
     fn central_rect(&self, width: u32, height: u32) -> Rect {
         let aspect = f64::from(width) / f64::from(height);
         let side = |side: f64, limit: u32| (side.round_ties_even() as u32).clamp(1, limit);

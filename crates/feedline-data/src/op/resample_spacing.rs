@@ -1,4 +1,4 @@
-//! Volumes on a grid of another spacing: images trilinear, labels by nearest element.
+//! Resamples volumes to another spacing: images trilinearly, labels by the nearest element.
 //!
 //! The new sides are `floor(side * spacing / new spacing)`, at least 1. The spacing is that of the first field.
 
@@ -14,7 +14,7 @@ use crate::memory::Workspace;
 use crate::op::CheckError;
 use crate::volume::{Resampling, place_bytes};
 
-/// Spacings are stored as float32: a side that is a whole number but for that is one.
+/// Spacings are stored as float32. A side within this distance of an integer counts as that integer.
 const TOLERANCE: f64 = 1e-4;
 
 /// Resamples volumes.
@@ -22,7 +22,7 @@ const TOLERANCE: f64 = 1e-4;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ResampleSpacing {
-    /// Millimetres along depth, height, width; by default those of `MLPerf`'s 3D U-Net.
+    /// Millimetres along depth, height and width. The default is that of `MLPerf`'s 3D U-Net.
     #[serde_inline_default([1.6, 1.2, 1.2])]
     spacing: [f64; 3],
     #[serde(default = "image_and_label")]

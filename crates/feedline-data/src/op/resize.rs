@@ -1,4 +1,4 @@
-//! Another size, antialiased, as torchvision's `Resize`.
+//! Resizes with antialiasing, as torchvision's `Resize`.
 
 use feedline_order::Draw;
 use serde::{Deserialize, Serialize};
@@ -10,14 +10,14 @@ use crate::batch::{FieldTypes, PixelKind, Sample};
 use crate::memory::Workspace;
 use crate::op::CheckError;
 
-/// Resizes pictures: a single number is the shorter side, two are height and width.
+/// Resizes pictures. A single number is the shorter side; two are height and width.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Resize {
     size: Size,
     #[serde(default)]
     interpolation: Interpolation,
-    /// The longer side may not exceed this; the shorter is then less than `size`.
+    /// Upper limit of the longer side. The shorter side may become smaller than `size` for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     max_size: Option<u32>,
     #[serde(default)]

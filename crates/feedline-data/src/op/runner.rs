@@ -1,9 +1,9 @@
 //! Runs the ops of a chain on one sample.
 //!
-//! In: a sample as it is at some place of the chain. Out: the sample at a later place, or the op that failed and why. Everything
-//! that runs ops runs them here: preparer threads, storage servers, the definition that `feedline verify` compares with.
+//! In: a sample at some cut of the chain. Out: the sample at a later cut, or the op that failed and why. All code that runs ops
+//! does so here: preparer threads, storage servers, and the definition that `feedline verify` compares with.
 //!
-//! Always true: nothing here counts, times, logs or keeps; a [`ChainObserver`] does.
+//! Always true: nothing here counts, measures, logs or caches. A [`ChainObserver`] does.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use super::{OpChain, OpError};
 use crate::batch::Sample;
 use crate::memory::Workspace;
 
-/// Watches the ops of a chain as they run.
+/// Observes the ops of a chain as they run.
 pub trait ChainObserver {
     /// Op number `op` is about to change the sample.
     fn before(&mut self, _op: usize, _sample: &Sample<'_>, _workspace: &mut Workspace) {}
@@ -22,15 +22,15 @@ pub trait ChainObserver {
     fn after(&mut self, _op: usize, _sample: &Sample<'_>) {}
 }
 
-/// Nobody watches.
+/// No observer.
 impl ChainObserver for () {}
 
-/// Which ops run, and which of them make all of their result.
+/// Which ops run, and which of them compute their whole result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpRange {
     /// The ops.
     pub ops: Range<usize>,
-    /// Of these, the ops that do not ask what comes behind them: somebody else needs all that they make.
+    /// Of these, the ops that must not look ahead, because their whole result is needed.
     pub whole: Range<usize>,
 }
 

@@ -21,7 +21,7 @@ impl Size {
         }
     }
 
-    /// Refuses sizes that no picture has.
+    /// Rejects sizes that no picture has.
     pub(super) fn check(self) -> Result<(), crate::op::CheckError> {
         let (height, width) = self.height_width();
         if height == 0 || width == 0 || height > MAX_SIDE || width > MAX_SIDE {
@@ -32,5 +32,5 @@ impl Size {
     }
 }
 
-/// The largest side that a result may have.
+/// Upper limit of a side.
 pub(super) const MAX_SIDE: u32 = 1 << 16;

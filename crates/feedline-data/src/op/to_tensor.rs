@@ -1,4 +1,4 @@
-//! Pixels become a tensor: floats in `[0, 1]`, or the bytes themselves.
+//! Converts pixels to a tensor: floats in `[0, 1]`, or the bytes themselves.
 
 use feedline_codec::{self as kernels, Affine, Simd, View};
 use feedline_order::Draw;
@@ -31,7 +31,7 @@ pub(super) enum Layout {
     #[default]
     #[serde(rename = "CHW")]
     Chw,
-    /// Rows, columns, channels: what decoders give, so nothing is transposed.
+    /// Rows, columns, channels. Decoders produce this, so nothing is transposed.
     #[serde(rename = "HWC")]
     Hwc,
 }
@@ -56,7 +56,7 @@ impl Layout {
         Kind::Tensor { dtype, shape, axes: self.axes() }
     }
 
-    /// The sides of a tensor in this layout.
+    /// The axes of a tensor in this layout.
     fn axes(self) -> Axes {
         match self {
             Self::Chw => Axes::Chw,
@@ -65,7 +65,7 @@ impl Layout {
     }
 }
 
-/// Refuses element types that pictures are not converted to.
+/// Rejects element types that pictures cannot be converted to.
 pub(super) fn check_dtype(dtype: Dtype, allowed: &[Dtype]) -> Result<(), CheckError> {
     if allowed.contains(&dtype) {
         return Ok(());
@@ -74,7 +74,7 @@ pub(super) fn check_dtype(dtype: Dtype, allowed: &[Dtype]) -> Result<(), CheckEr
     Err(CheckError::Parameter(format!("dtype is {}; it is one of {}", dtype.name(), names.join(", "))))
 }
 
-/// Replaces a picture by its tensor, scaled by `affine` after the conversion to `[0, 1]`.
+/// Replaces a picture by its tensor. `affine` is applied after the conversion to `[0, 1]`.
 pub(super) fn convert(
     sample: &mut Sample<'_>,
     name: &str,

@@ -1,4 +1,4 @@
-//! What the ops of volumes share: one decision for several volumes of the same sides.
+//! Shared code of the ops on volumes: applies one decision to several volumes with the same sides.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,9 +8,9 @@ use crate::dtype::Dtype;
 use crate::memory::Workspace;
 use crate::op::CheckError;
 
-/// Elements that are changed between two looks at the cancel token.
+/// Number of elements between two checks for cancellation.
 pub(super) const PIECE: usize = 1 << 21;
-/// Longer sides are taken for a mistake.
+/// Upper limit of a side.
 const MAX_SIDE: usize = 1 << 16;
 
 /// The fields of an image and its label.
@@ -18,7 +18,7 @@ pub(super) fn image_and_label() -> On {
     On::from(vec!["image".to_owned(), "label".to_owned()])
 }
 
-/// The sides of a region: one number for all three, or depth, height, width.
+/// The sides of a region: one number for all three, or depth, height and width.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(untagged, expecting = "size is one whole number, or three: depth, height, width")]
 pub(super) enum Size3d {
@@ -43,7 +43,7 @@ impl Size3d {
     }
 }
 
-/// Refuses a parameter that is not a number, or not above 0.
+/// Rejects a parameter that is not a positive number.
 pub(super) fn check_positive(name: &str, value: f64) -> Result<(), CheckError> {
     if value > 0.0 && value.is_finite() {
         return Ok(());
@@ -51,7 +51,7 @@ pub(super) fn check_positive(name: &str, value: f64) -> Result<(), CheckError> {
     Err(CheckError::Parameter(format!("{name} is {value}; it has to be above 0")))
 }
 
-/// Checks that all fields are volumes, and gives each its kind after the op.
+/// Checks that all fields are volumes, and sets the kind of each after the op.
 pub(super) fn change_kinds(
     on: &On,
     types: &mut FieldTypes,
@@ -60,7 +60,7 @@ pub(super) fn change_kinds(
     for (field, kind) in on.kinds(types)? {
         match kind {
             Kind::Volume(volume) => types.set(&field, Kind::Volume(change(&field, volume)?)),
-            // What a function returns is looked at when it is there.
+            // The result of a user's function is checked at run time.
             Kind::Any => {}
             has => return Err(CheckError::Needs { needs: "a volume", field, has }),
         }
@@ -68,7 +68,7 @@ pub(super) fn change_kinds(
     Ok(())
 }
 
-/// Checks that all fields are volumes of float32, which they stay.
+/// Checks that all fields are float32 volumes, which they stay.
 pub(super) fn check_floats(on: &On, types: &mut FieldTypes) -> Result<(), CheckError> {
     change_kinds(on, types, |field, volume| {
         if volume.dtype == Dtype::F32 {
@@ -79,7 +79,7 @@ pub(super) fn check_floats(on: &On, types: &mut FieldTypes) -> Result<(), CheckE
     })
 }
 
-/// A field's volume.
+/// The volume of a field.
 pub(super) fn volume<'v, 's>(sample: &'v mut Sample<'s>, name: &str) -> Result<&'v mut Volume<'s>, OpError> {
     match sample.get(name)? {
         Value::Volume(volume) => Ok(volume),
@@ -90,8 +90,7 @@ pub(super) fn volume<'v, 's>(sample: &'v mut Sample<'s>, name: &str) -> Result<&
     }
 }
 
-/// Changes every element of a volume of float32 in place, a piece after the other: `change` gets the number of the first
-/// element of a piece, and the piece.
+/// Changes every element of a float32 volume in place, piece by piece. `change` gets a piece and the number of its first element.
 pub(super) fn change_floats(
     sample: &mut Sample<'_>,
     name: &str,
@@ -110,7 +109,7 @@ pub(super) fn change_floats(
     Ok(())
 }
 
-/// The sides that all fields of `on` have in common.
+/// The sides of all fields of `on`.
 pub(super) fn common_sides(sample: &mut Sample<'_>, on: &On) -> Result<[usize; 3], OpError> {
     let mut first: Option<(&str, [usize; 3])> = None;
     for name in on.names() {

@@ -1,17 +1,17 @@
-//! How much an op, or the loading of a sample, has to do.
+//! Predicts how much work a stage has to do for a sample.
 
-/// How much a stage has to do for a sample, as far as that is known before.
+/// The predicted work of an op, or of loading, for one sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkHint {
-    /// Nothing: its draw leaves the sample alone.
+    /// None: its draw leaves the sample unchanged.
     Idle,
-    /// Its work.
+    /// The usual work.
     Usual,
-    /// Its work, and a label has to be searched for its foreground.
+    /// The usual work, and a search of a label for its foreground.
     Search,
 }
 
 impl WorkHint {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 3] = [Self::Idle, Self::Usual, Self::Search];
 }

@@ -1,8 +1,8 @@
-//! The log of a run in arrival order: which samples each batch had, so that the run can be replayed.
+//! The log of a run in arrival order. It lists the samples of each batch, so that the run can be replayed.
 //!
-//! In: the batches as they are delivered, or a file of them. Out: lines of JSON, the first says which plan it is of; or the
-//! order of each epoch. A record replaces what the log had of its epoch from its place on: a run that was killed and resumed
-//! delivers some batches once more.
+//! In: delivered batches, or a file of them. Out: lines of JSON, the first of which identifies the plan; or the order of each
+//! epoch. A record replaces everything that the log has of its epoch from its place on, because a run that was killed and resumed
+//! delivers some batches again.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::plan::Plan;
 use crate::private_files::open_appending;
 
-/// What a log is of: it can be replayed where this is the same.
+/// Identifies the plan of a log. A log can be replayed only with an equal title.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Title {
     feedline_arrivals: u32,
@@ -26,7 +26,7 @@ struct Title {
     world_size: u32,
 }
 
-/// A batch that was delivered: a line of the log.
+/// A delivered batch: one line of the log.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ArrivedBatch {
     /// Its epoch.
@@ -35,13 +35,13 @@ pub struct ArrivedBatch {
     pub offset: u64,
     /// Its number since that offset.
     pub batch: u64,
-    /// Its samples, slot by slot.
+    /// Its samples in slot order.
     pub numbers: Vec<ShareIndex>,
 }
 
-/// Longer logs are not replayed: about 10^9 samples.
+/// Longer logs are not replayed. This is enough for about 10^9 samples.
 pub(super) const MOST_LOG_BYTES: u64 = 8 << 30;
-/// Longer titles are not from us.
+/// A longer title is not one of ours.
 const MOST_TITLE_BYTES: u64 = 1 << 16;
 /// The version of logs.
 const FORMAT: u32 = 1;
@@ -61,19 +61,19 @@ impl Title {
     }
 }
 
-/// The file of this rank: each has its own.
+/// The file of a rank. Each rank has its own.
 pub(super) fn file_of_rank(path: &str, rank: Rank) -> PathBuf {
     if rank.world == 1 { PathBuf::from(path) } else { PathBuf::from(format!("{path}.rank{}", rank.rank)) }
 }
 
-/// A log that is being written.
+/// A log opened for writing.
 #[derive(Debug)]
 pub struct ArrivalLog {
     file: File,
 }
 
 impl ArrivalLog {
-    /// Begins a log, or goes on with one of the same plan.
+    /// Creates a log, or continues one of the same plan.
     pub fn open(path: &str, plan: &Plan) -> io::Result<Self> {
         let path = file_of_rank(path, plan.config().rank);
         let mut file = open_appending(&path)?;
@@ -89,7 +89,7 @@ impl ArrivalLog {
         Ok(log)
     }
 
-    /// Writes which samples of the share a batch had. After an error the record may have been cut short: open the log again.
+    /// Appends the samples of a batch. After an error the record may be incomplete: open the log again.
     pub fn write(&mut self, batch: &ArrivedBatch) -> io::Result<()> {
         write_line(&mut self.file, batch)
     }
@@ -114,12 +114,12 @@ fn read_title(reader: &mut impl BufRead) -> Option<Title> {
     serde_json::from_str(&line).ok()
 }
 
-/// The orders that a log holds: for each epoch and offset the numbers in the order of delivery, as far as it goes.
+/// The contents of a log: for each epoch and offset, the samples in the order of delivery, as far as the log goes.
 #[derive(Debug, Default)]
 pub(super) struct Logged(BTreeMap<(Epoch, u64), Vec<u64>>);
 
 impl Logged {
-    /// Reads a log of `plan` from bytes; says what is wrong with it.
+    /// Reads a log of `plan` from bytes. The error says what is wrong.
     pub(super) fn read(bytes: &[u8], plan: &Plan) -> Result<Self, String> {
         let mut lines = BufReader::new(bytes);
         let title = read_title(&mut lines).ok_or("it is not a log of arrivals")?;
@@ -133,7 +133,7 @@ impl Logged {
         }
         let mut logged = Self::default();
         for line in lines.split(b'\n') {
-            // A line that was cut short by a kill is of a batch that nobody received.
+            // A line that a kill cut short belongs to a batch that nobody received.
             let line = line.map_err(|error| error.to_string())?;
             if let Ok(record) = serde_json::from_slice::<ArrivedBatch>(&line) {
                 logged.add(record, plan.settings().batch_size as u64);
@@ -152,7 +152,7 @@ impl Logged {
         }
     }
 
-    /// The order of delivery of `samples` samples: what the log has of it, then what it leaves out in the sampler's order.
+    /// The order of delivery of `samples` samples: first the logged ones, then the others in the sampler's order.
     pub(super) fn order(&self, epoch: Epoch, offset: u64, samples: u64) -> Vec<u32> {
         let logged = self.0.get(&(epoch, offset)).map(Vec::as_slice).unwrap_or_default();
         let mut is_left = vec![true; samples as usize];

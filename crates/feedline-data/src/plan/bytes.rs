@@ -1,4 +1,4 @@
-//! Sizes as people write them: `"512MB"`, `"4 GiB"`, or a number of bytes.
+//! Sizes in bytes as people write them: `"512MB"`, `"4 GiB"`, or a number.
 
 use std::fmt;
 
@@ -6,13 +6,13 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::limits::MOST_BYTES;
 
-/// A number of bytes, at most [`MOST_BYTES`] where it is read from a text.
+/// A number of bytes. At most [`MOST_BYTES`] when read from text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct ByteSize(pub u64);
 
 impl ByteSize {
-    /// Reads a size; decimal units (kB, MB, GB, TB) and binary ones (KiB, MiB, GiB, TiB) in any case.
+    /// Parses a size with decimal units (kB, MB, GB, TB) or binary units (KiB, MiB, GiB, TiB), in any case.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
@@ -31,7 +31,7 @@ impl ByteSize {
         };
         let number: f64 = number.parse().ok()?;
         let bytes = (number * factor as f64).round();
-        // A plan is written as TOML, whose numbers are signed.
+        // TOML numbers are signed.
         (bytes <= MOST_BYTES as f64).then_some(Self(bytes as u64))
     }
 }

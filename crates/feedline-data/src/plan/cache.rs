@@ -1,4 +1,4 @@
-//! What may be kept of samples between epochs: the settings, and which places of a chain they mean.
+//! The settings of the sample cache, and the cuts that they mean.
 
 use feedline_order::Ordinal;
 use serde::{Deserialize, Serialize};
@@ -8,22 +8,22 @@ use super::{ByteSize, Fingerprint, Plan, PlanError};
 use crate::cut::Cut;
 use crate::op::PlannedOp;
 
-/// The cache of the deterministic ops at the beginning of a chain.
+/// The cache of the deterministic ops at the start of a chain.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CacheConfig {
-    /// Most bytes of memory.
+    /// Upper limit of bytes in memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ram: Option<ByteSize>,
-    /// Most bytes in the cache folder.
+    /// Upper limit of bytes in the cache folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<ByteSize>,
-    /// What is kept; the form that saves most time per byte, as measured, if not given.
+    /// The form to cache. By default the one that saves the most time per byte, as measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub form: Option<CacheForm>,
 }
 
-/// The state of a sample in which it is kept.
+/// The form in which a sample is cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
@@ -37,7 +37,7 @@ pub enum CacheForm {
 }
 
 impl Plan {
-    /// The place in the chain that a form means.
+    /// The cut of a form.
     pub fn cut_of(&self, form: CacheForm) -> Cut {
         let ends = |op: &PlannedOp| op.op().is_random() || op.is_approximate();
         let prefix = self.ops().iter().position(ends).unwrap_or(self.ops().len());
@@ -49,7 +49,7 @@ impl Plan {
         })
     }
 
-    /// The form that a cut means, for people.
+    /// The name of the form at a cut, for people.
     pub fn form_of(&self, cut: Cut) -> &'static str {
         match cut {
             Cut(0) => "encoded",
@@ -58,7 +58,7 @@ impl Plan {
         }
     }
 
-    /// A hash of what samples are at a cut, and where they come from.
+    /// A hash of the samples at a cut, and of where they are stored.
     pub fn prefix_fingerprint(&self, cut: Cut) -> Fingerprint {
         let source = self.source();
         let first = (!source.is_empty()).then(|| source.id_at(Ordinal(0))).and_then(|id| source.address(id));
@@ -72,7 +72,7 @@ impl Plan {
         Fingerprint(xxh3_128(parts.join("\u{0}").as_bytes()))
     }
 
-    /// Refuses a cache that could keep nothing.
+    /// Rejects a cache that could store nothing.
     pub(super) fn check_cache(&self) -> Result<(), PlanError> {
         let refuse = |value: String, allowed| Err(PlanError::Setting { setting: "cache", value, allowed });
         let Some(CacheConfig { ram, disk, form }) = &self.config().cache else { return Ok(()) };

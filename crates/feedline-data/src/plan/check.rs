@@ -1,4 +1,4 @@
-//! A plan in which everything fits.
+//! A checked plan.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,7 +13,7 @@ use crate::dtype::Dtype;
 use crate::op::{OpChain, PlannedOp};
 use crate::source::Source;
 
-/// A checked plan.
+/// A plan in which source, ops and settings fit together.
 #[derive(Debug)]
 pub struct Plan {
     source: Arc<dyn Source>,
@@ -43,7 +43,7 @@ impl Plan {
         Self::with_sequence(source, ops, settings, config, sequence)
     }
 
-    /// The same for samples that come in an order which settings cannot describe.
+    /// Checks a plan whose order cannot be expressed by settings.
     pub(super) fn with_sequence(
         source: Arc<dyn Source>,
         ops: Vec<PlannedOp>,
@@ -99,22 +99,22 @@ impl Plan {
         &self.source
     }
 
-    /// The ops in order.
+    /// The ops, in order.
     pub fn ops(&self) -> &[PlannedOp] {
         self.chain.ops()
     }
 
-    /// The ops with their draws.
+    /// The ops, with their draws.
     pub fn chain(&self) -> &OpChain {
         &self.chain
     }
 
-    /// What decides the stream.
+    /// The settings that decide the stream.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// What decides the execution.
+    /// The settings of execution.
     pub fn config(&self) -> &RunConfig {
         &self.config
     }
@@ -124,27 +124,27 @@ impl Plan {
         &self.sequence
     }
 
-    /// The fields that have to be loaded: those delivered or used by an op.
+    /// The fields to load: those that are delivered or used by an op.
     pub fn loaded(&self) -> &FieldTypes {
         self.chain.loaded()
     }
 
-    /// The names of the fields of a batch.
+    /// The names of the fields in a batch.
     pub fn delivered(&self) -> &[Arc<str>] {
         &self.delivered
     }
 
-    /// The fields of a batch and their kinds.
+    /// The fields of a batch, with their kinds.
     pub fn types(&self) -> &FieldTypes {
         &self.types
     }
 
-    /// How the fields of a batch lie in memory.
+    /// The memory layout of a batch.
     pub fn layout(&self) -> &BatchLayout {
         &self.layout
     }
 
-    /// Its hashes.
+    /// The hashes of this plan.
     pub fn fingerprints(&self) -> &Fingerprints {
         &self.fingerprints
     }
@@ -155,12 +155,12 @@ impl Plan {
         Share::new(self.sequence.len(), offset, self.config.rank, batch_size, drop_last)
     }
 
-    /// Batches of a whole epoch on this rank.
+    /// Number of batches of this rank in a whole epoch.
     pub fn batches_per_epoch(&self) -> u64 {
         self.share(0).batches()
     }
 
-    /// Bad samples that may be replaced in one epoch.
+    /// Upper limit of substituted samples in one epoch.
     pub fn substitutes_allowed(&self) -> u64 {
         match self.settings.on_error {
             OnError::Raise => 0,
@@ -185,18 +185,18 @@ impl Plan {
         Self::new(Arc::clone(&self.source), self.ops().to_vec(), self.settings.clone(), config)
     }
 
-    /// The same plan over the source as it is now.
+    /// The same plan over a newly opened source.
     pub fn refreshed(&self) -> Result<Self, PlanError> {
         Self::new(self.source.refreshed()?, self.ops().to_vec(), self.settings.clone(), self.config.clone())
     }
 
-    /// The sample at a position of an epoch, with all that its bytes depend on.
+    /// The request for the sample at a position: everything that its bytes depend on.
     pub fn wanted(&self, epoch: Epoch, visits: &EpochSequence, position: Position) -> SampleRequest {
         let Visit { ordinal, occurrence } = visits.at(position);
         SampleRequest { id: self.source.id_at(ordinal), epoch, occurrence }
     }
 
-    /// The first ids of an epoch in the order of delivery, for people who want to look.
+    /// The ids of the first samples of an epoch, in the order of delivery. For inspection.
     pub fn ids(&self, epoch: Epoch, count: u64) -> Vec<u64> {
         let epoch_path = EpochPath { epoch, share: self.share(0), rest: None };
         let visits = self.sequence.epoch(epoch);
@@ -280,7 +280,7 @@ fn check_settings(settings: &Settings, config: &RunConfig) -> Result<(), PlanErr
     Ok(())
 }
 
-/// The fields of a batch: those of the samples and the engine's own, or those asked for, in their order.
+/// The fields of a batch, in order: the requested ones, or all fields of the samples and of the engine.
 fn delivered_types(mut types: FieldTypes, settings: &Settings, config: &RunConfig) -> Result<FieldTypes, PlanError> {
     let own = |types: &mut FieldTypes, name: &str| match name {
         "index" => types.set("index", Kind::tensor(Dtype::I64, &[])),

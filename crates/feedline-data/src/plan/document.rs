@@ -13,21 +13,21 @@ use crate::store::{escaped_path, unescaped};
 /// The version of the format.
 const FORMAT: i64 = 1;
 
-/// A plan as it is written down: opened with a registry it becomes a [`Plan`].
+/// A plan in its written form. Opened with a registry it becomes a [`Plan`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
     /// The table of the source.
     pub source: toml::Table,
     /// The tables of the ops, in order.
     pub ops: Vec<toml::Table>,
-    /// What decides the stream.
+    /// The settings that decide the stream.
     pub settings: Settings,
-    /// What decides the execution.
+    /// The settings of execution.
     pub config: RunConfig,
 }
 
 impl Document {
-    /// Reads a document; unknown keys are errors.
+    /// Parses a document. Unknown keys are errors.
     pub fn parse(text: &str) -> Result<Self, PlanError> {
         let toml = |source: toml::de::Error| PlanError::Toml(Box::new(source));
         let mut table: toml::Table = toml::from_str(text).map_err(toml)?;
@@ -63,7 +63,7 @@ impl Document {
         let config = toml::Table::try_from(&self.config).expect("settings are plain data");
         let mut nested = toml::Table::new();
         nested.insert("source".to_owned(), toml::Value::Table(self.source.clone()));
-        // An empty list is no table, and would be taken for a part of the last table of the settings.
+        // An empty array is not a table. TOML would read it as a part of the last settings table.
         if !self.ops.is_empty() {
             nested.insert("ops".to_owned(), self.ops.clone().into());
         }
@@ -72,21 +72,21 @@ impl Document {
         text
     }
 
-    /// The same for a process that is in another folder: paths that do not begin at the root are those below `folder`.
+    /// Rewrites relative paths for a process in another folder: they are taken relative to `folder`.
     #[must_use]
     pub fn seen_from(mut self, folder: &Path) -> Self {
         make_absolute(&mut self.source, folder);
         self
     }
 
-    /// The same for one of several processes that share the epoch.
+    /// The document for one of several ranks.
     #[must_use]
     pub fn for_rank(mut self, rank: Rank) -> Self {
         self.config.rank = rank;
         self
     }
 
-    /// Opens the source and checks everything.
+    /// Opens the source and checks the plan.
     pub fn open(self, registry: &Registry) -> Result<Plan, PlanError> {
         let source = registry.open_source(self.source)?;
         let ops: Result<Vec<_>, PlanError> = self.ops.into_iter().map(|table| registry.build_op(table)).collect();
@@ -94,7 +94,7 @@ impl Document {
     }
 }
 
-/// Parameters of sources that are paths, lists of paths or tables of them.
+/// Source parameters that contain paths: as a string, a list or a table.
 const PATHS: [&str; 6] = ["root", "path", "shards", "images", "labels", "fields"];
 
 fn make_absolute(source: &mut toml::Table, folder: &Path) {
@@ -110,7 +110,7 @@ fn make_absolute(source: &mut toml::Table, folder: &Path) {
 fn join_paths(value: &mut toml::Value, folder: &Path) {
     match value {
         toml::Value::String(path) if !path.contains("://") => {
-            // What is absolute stays as it is.
+            // `join` leaves absolute paths unchanged.
             *path = escaped_path(&folder.join(unescaped(path)));
         }
         toml::Value::Array(values) => values.iter_mut().for_each(|value| join_paths(value, folder)),

@@ -1,4 +1,4 @@
-//! Why a plan is refused.
+//! Why a plan is rejected.
 
 use feedline_order::SamplerError;
 
@@ -7,7 +7,7 @@ use crate::source::SourceError;
 use crate::spec::SpecError;
 use crate::store::StoreError;
 
-/// Why a plan is refused.
+/// Why a plan is rejected.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum PlanError {
@@ -59,7 +59,7 @@ pub enum PlanError {
     Unwritable(#[from] UnwritableOp),
 }
 
-/// A table that cannot be understood is the plan's fault, also where a source or a store noticed it.
+/// A table that cannot be understood is an error of the plan, even if a source or a store noticed it.
 impl From<SourceError> for PlanError {
     fn from(error: SourceError) -> Self {
         match error {

@@ -1,4 +1,4 @@
-//! Three hashes of a plan: what its values are, in which order they come, and how it is run.
+//! Hashes of a plan: of its values, its order and its execution.
 
 use std::fmt;
 
@@ -27,15 +27,15 @@ impl fmt::Display for Fingerprint {
 /// The fingerprints of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprints {
-    /// The names of the source's samples.
+    /// A hash of the names of the source's samples.
     pub listing: Fingerprint,
-    /// Listing, ops and codec: what a sample's bytes depend on besides seed, epoch, id and occurrence.
+    /// A hash of listing, ops and codec: everything a sample's bytes depend on besides seed, epoch, id and occurrence.
     pub values: Fingerprint,
-    /// Values, seed and sequence: what must agree for a cursor to mean the same samples.
+    /// A hash of values, seed and sequence. If it is equal, a cursor means the same samples.
     pub order: Fingerprint,
-    /// What decides when samples of the sequence are delivered, before the plan runs.
+    /// A hash of everything that decides the order of delivery before the plan runs.
     pub delivery: Fingerprint,
-    /// Everything.
+    /// A hash of everything.
     pub run: Fingerprint,
 }
 
@@ -53,7 +53,7 @@ impl Fingerprints {
         parts.extend(ops.iter().map(PlannedOp::fingerprint_text));
         let values = Fingerprint::of(&parts);
         let sampler = serde_json::to_string(&settings.sampler).expect("a sampler is plain data");
-        // The listing does not say how samples are divided into shards, on which a reservoir's order depends.
+        // The listing does not contain the division into shards, which decides a reservoir's order.
         let blocks = sequence.reservoir().map(|rule| format!(" {:032x}", rule.blocks.hash())).unwrap_or_default();
         let shuffle = format!("{}{blocks}", settings.shuffle);
         let order = Fingerprint::of(&[values.to_string(), settings.seed.0.to_string(), shuffle, sampler]);

@@ -1,7 +1,7 @@
-//! The upper limits of the numbers in a plan.
+//! Upper limits of the numbers in a plan.
 //!
-//! They are checked once, when a plan is made. Behind that, products of these numbers fit in 64 bits: positions (samples x
-//! world size), samples received (batches x batch size), bytes of a batch. Parameters of ops have their limits in `op/`.
+//! They are checked once, when a plan is made. Afterwards the products of these numbers fit in 64 bits: positions (samples x world
+//! size), received samples (batches x batch size), bytes of a batch. Parameters of ops have their limits in `op/`.
 
 use feedline_order::{Rank, Sampler};
 
@@ -9,7 +9,7 @@ use super::{PlanError, ReservoirSize, RunConfig, Settings, Shuffle};
 
 /// Samples of a source, and of an epoch.
 pub const MOST_SAMPLES: u64 = 1 << 48;
-/// Samples of an epoch whose order is held in memory: that of a sampler, a planned one, a replay.
+/// Samples of an epoch whose order is held in memory: with a sampler, in planned order, in a replay.
 pub(crate) const MOST_LISTED: u64 = 1 << 30;
 /// Samples of a batch.
 pub const MOST_BATCH_SIZE: u64 = 1 << 22;
@@ -26,12 +26,12 @@ pub const MOST_BYTES: u64 = 1 << 60;
 /// Ops of a plan.
 pub(crate) const MOST_OPS: u64 = 1024;
 
-/// Refuses a number above its limit.
+/// Rejects a number above its limit.
 pub fn check(setting: &'static str, value: u64, most: u64) -> Result<(), PlanError> {
     if value <= most { Ok(()) } else { Err(PlanError::Limit { setting, value, most }) }
 }
 
-/// Refuses numbers of a plan that no job needs.
+/// Rejects numbers that no job needs.
 pub(super) fn check_numbers(
     samples: u64,
     ops: usize,

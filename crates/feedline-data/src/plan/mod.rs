@@ -1,8 +1,8 @@
 //! Plans: the checked, serialisable description of a run.
 //!
-//! In: a source, ops, settings, as Python builds them or as a TOML file says. Out: a [`Plan`] in which everything fits: fields
-//! exist, kinds match, shapes are known where they can be. What a user typed ([`Settings`], tables) is converted once,
-//! here; nothing behind this folder looks at it again.
+//! In: a source, ops and settings, from Python or from a TOML file. Out: a [`Plan`] in which everything fits: fields exist, kinds
+//! match, and shapes are known as far as possible. User input ([`Settings`], tables) is converted once, here. No code outside this
+//! folder looks at it again.
 
 mod arrival_log;
 mod bytes;

@@ -1,6 +1,6 @@
-//! The ops of a plan in a few bytes each, so that a saved state can say later which of them have changed.
+//! A short mark of each op, so that a saved state can name the ops that changed.
 //!
-//! In: the ops of a plan. Out: a mark for each, such as `RandomCrop 1a2b3c4d`: its name, and a hash of its parameters.
+//! In: the ops of a plan. Out: a mark for each, such as `RandomCrop 1a2b3c4d`: its name and a hash of its parameters.
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::Plan;
 use crate::op::PlannedOp;
 
-/// Differences that are named; of more, only the number is told.
+/// Upper limit of named differences. Beyond it only their number is given.
 const MOST_NAMED: usize = 4;
 
 /// Names and parameter hashes of the ops of a plan, in order.
@@ -23,7 +23,7 @@ impl OpMarks {
         Self(plan.ops().iter().map(mark).collect())
     }
 
-    /// How the ops `now` differ from these, in words; `None` if they do not.
+    /// Describes how the ops `now` differ from these. `None` if they do not.
     pub fn changes(&self, now: &Self) -> Option<String> {
         let name = |mark: &String| mark.split(' ').next().unwrap_or_default().to_owned();
         let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! The order in which batches are delivered: all that the rest of a plan has to know of each.
+//! The order of delivery: everything that the rest of a plan needs to know about each order.
 //!
 //! To add an order that is computed before a run, add a variant and its rule here. The rule is a function of costs, in
 //! `feedline-order`.
@@ -11,20 +11,21 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Order {
-    /// The sampler's order, whatever runs when.
+    /// The sampler's order, whatever finishes first.
     #[default]
     Strict,
-    /// Slow samples come later, by a simulation that gives the same on every machine.
+    /// Slow samples come later, decided by a simulation with the same result on every machine.
     Planned,
-    /// What is ready first comes first.
+    /// The sample that is ready first comes first.
     Arrival,
 }
 
-/// Computes an order of delivery: from the cost of each sample of a share and the largest displacement to the sample at each turn.
+/// Computes an order of delivery. Its arguments are the cost of each sample of a share and the largest displacement. Its result is
+/// the sample at each turn.
 pub(super) type OrderRule = fn(&[u64], u64) -> Vec<u32>;
 
 impl Order {
-    /// The rule of an order that is computed before a run; none if there is nothing to compute.
+    /// The rule of an order that is computed before a run. `None` if there is nothing to compute.
     pub(super) fn rule(self) -> Option<OrderRule> {
         match self {
             Self::Planned => Some(planned_order),

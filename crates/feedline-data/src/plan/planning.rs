@@ -1,8 +1,8 @@
-//! Planned order: which sample of a share is delivered when.
+//! Planned order: which sample of a share comes at which turn.
 //!
-//! In: a frozen table of costs, or static facts: bytes, and the draws that fire; or the log of a run in arrival order. Out: a
-//! permutation of each epoch's share, the same on every machine. Costs are rounded to classes first, so that small differences
-//! change nothing.
+//! In: a frozen table of costs; or static facts (bytes, and the draws that fire); or the log of a run in arrival order. Out: a
+//! permutation of each epoch's share, the same on every machine. Costs are rounded to classes first, so that small differences have
+//! no effect.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -24,53 +24,53 @@ use crate::cost::{CostFile, Costs};
 use crate::op::WorkHint;
 use crate::private_files::read_bounded;
 
-/// Epochs whose order is kept: at least the one that is delivered, one that is looked at and one that is reported on.
+/// Least number of epochs to keep: the delivered one, one ahead, and one for a report.
 const FEWEST_KEPT: u64 = 3;
 const MOST_KEPT: u64 = 1024;
-/// Positions whose order is kept: a run may look over the ends of many short epochs.
+/// Number of positions to cover with kept epochs. A run may look across the ends of many short epochs.
 const KEPT_POSITIONS: u64 = 1 << 17;
-/// Classes of cost for a factor of two.
+/// Cost classes per factor of two.
 const CLASSES: f64 = 4.0;
-/// The greatest displacement that is taken unasked, in batches.
+/// The default of the largest displacement, in batches.
 const BATCHES: u64 = 16;
 
-/// What planned orders are made of.
+/// The input of planned orders, and computed ones.
 #[derive(Debug)]
 pub(super) struct Planning {
     max_displacement: u64,
     basis: Basis,
-    /// By epoch and offset; what was asked for last stays.
+    /// Computed orders by epoch and offset. The least recently used is dropped.
     kept: Mutex<LruCache<(Epoch, u64), PlannedCell>>,
 }
 
-/// The order of an epoch's share, once somebody has found it.
+/// The order of an epoch's share. Computed by the first thread that needs it.
 type PlannedCell = Arc<OnceLock<Arc<Planned>>>;
 
 /// What decides the order.
 #[derive(Debug)]
 enum Basis {
-    /// A rule over the costs of samples. They come from a table, or are estimated from file sizes and draws if there is none.
+    /// A rule over the costs of samples. Costs come from a table. Without one they are estimated from file sizes and draws.
     Rule(OrderRule, Option<Box<Costs>>),
     /// The log of a run in arrival order.
     Log(Logged),
 }
 
-/// The order of one epoch's share, and what it was made of.
+/// The order of one epoch's share, and its input.
 #[derive(Debug)]
 struct Planned {
     costs: Vec<u64>,
     order: Vec<u32>,
-    /// How far a sample is from its place at most.
+    /// The largest displacement of a sample.
     reach: u64,
 }
 
 impl Planned {
-    /// The sample of the share that comes at `turn`.
+    /// The sample at `turn`.
     fn index_at(&self, turn: Turn) -> ShareIndex {
         ShareIndex(self.order[turn.0 as usize].into())
     }
 
-    /// The samples that were passed over at the first `turns` turns, ascending.
+    /// The samples that were skipped in the first `turns` turns, ascending.
     fn pending(&self, Turn(turns): Turn) -> Vec<ShareIndex> {
         let turn = |turn: u64| usize::try_from(turn).unwrap_or(usize::MAX).min(self.order.len());
         let late = &self.order[turn(turns.saturating_sub(self.reach))..turn(turns)];
@@ -83,7 +83,7 @@ impl Planned {
     }
 }
 
-/// The bytes of the file that a plan's order is made of, if it names one, and their hash, which is part of the order.
+/// The file that decides a plan's order, if there is one, and its hash, which is a part of the order.
 pub(super) fn read_file(settings: &Settings, rank: Rank) -> Result<Option<(Vec<u8>, u128)>, PlanError> {
     let missing = |error: std::io::Error| format!("it cannot be read: {error}");
     let bytes = match (&settings.costs, &settings.replay) {
@@ -128,13 +128,13 @@ impl Plan {
         Ok(Some(Planning { max_displacement, basis, kept: Mutex::new(LruCache::new(most)) }))
     }
 
-    /// How many places a sample may come later than in the sampler's order, where the order of delivery is another.
+    /// How many places a sample may come later than in the sampler's order.
     pub fn max_displacement(&self) -> u64 {
         let Settings { max_displacement, batch_size, .. } = self.settings();
         max_displacement.unwrap_or(BATCHES * *batch_size as u64)
     }
 
-    /// Whether the order of delivery is known before the plan runs and is another than the sampler's.
+    /// Whether the order of delivery is known before the plan runs and differs from the sampler's.
     pub fn has_planned_order(&self) -> bool {
         self.planning.is_some()
     }
@@ -144,12 +144,12 @@ impl Plan {
         self.settings().order.is_decided_while_running() && self.planning.is_none()
     }
 
-    /// Finds the order of an epoch, if it has to be computed: half a second for a million samples.
+    /// Computes the order of an epoch, if there is one to compute. Takes half a second for a million samples.
     pub fn find_order(&self, epoch_path: &EpochPath) {
         self.planned(epoch_path.epoch, &epoch_path.share);
     }
 
-    /// The place of the sample that comes at `turn`. In arrival order: if it comes in time.
+    /// The place of the sample at `turn`. In arrival order this is only the expected place.
     pub fn place(&self, epoch_path: &EpochPath, turn: Turn) -> Place {
         match self.planned(epoch_path.epoch, &epoch_path.share) {
             Some(planned) => epoch_path.share.place(planned.index_at(turn)),
@@ -157,12 +157,12 @@ impl Plan {
         }
     }
 
-    /// The samples of the share that a planned order has passed over before `next_turn`.
+    /// The samples of the share that a planned order has skipped before `next_turn`.
     pub fn pending(&self, epoch: Epoch, share: &Share, next_turn: Turn) -> Vec<ShareIndex> {
         self.planned(epoch, share).map(|planned| planned.pending(next_turn)).unwrap_or_default()
     }
 
-    /// What a planned order does to an epoch of this rank; nothing in other orders.
+    /// What a planned order changes in an epoch of this rank. `None` in other orders.
     pub fn order_report(&self, epoch: Epoch) -> Option<OrderReport> {
         let planned = self.planned(epoch, &self.share(0))?;
         let Planned { costs, order, .. } = &*planned;
@@ -179,7 +179,7 @@ impl Plan {
         let mut kept = planning.kept.lock();
         let planned = Arc::clone(kept.get_or_insert((epoch, share.offset()), PlannedCell::default));
         drop(kept);
-        // Without the lock: who is in another epoch does not wait.
+        // Computed without the lock, so that threads in another epoch do not wait.
         Some(Arc::clone(planned.get_or_init(|| Arc::new(self.find_planned(planning, epoch, share)))))
     }
 
@@ -205,7 +205,7 @@ impl Plan {
         libm::exp2(libm::round(libm::log2(cost + 1.0) * CLASSES) / CLASSES) as u64
     }
 
-    /// Bytes, as often as ops work on them.
+    /// An estimate: bytes, multiplied by the number of ops that work on them.
     fn static_cost(&self, ordinal: Ordinal, wanted: SampleRequest) -> f64 {
         let fires = |number: &usize| self.ops()[*number].op().fires(&self.chain().draw(*number, wanted));
         let working = 1 + (0..self.ops().len()).filter(fires).count();

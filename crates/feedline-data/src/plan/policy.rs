@@ -1,4 +1,4 @@
-//! What a user may ask of a storage server.
+//! The offload policies that a user may choose.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,27 +7,27 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Policy {
-    /// Per sample, the form that saves most bytes per second of the server's processor, while the link is what bounds the job.
+    /// For each sample, the form that saves the most bytes per CPU second of the server, while the link is the bottleneck.
     #[default]
     Auto,
-    /// None: stored bytes as they are.
+    /// No samples: stored bytes are sent unchanged.
     None,
-    /// All samples, all ops that can run there.
+    /// All samples, with all ops that can run on the server.
     All,
-    /// All samples, up to the op that gives them one size.
+    /// All samples, up to the op after which they have one size.
     Resize,
-    /// One place in the chain for a share of all samples, where the trainer's processor bounds the job and if that makes it
-    /// faster: the rule of `FastFlow`.
+    /// A share of all samples up to one cut, if the trainer's CPU is the bottleneck and this makes the job faster. This is the rule
+    /// of `FastFlow`.
     FastFlow,
-    /// Per sample, the op with the smallest result, while the link is what bounds the job: the rule of SOPHON.
+    /// For each sample, the op with the smallest result, while the link is the bottleneck. This is the rule of SOPHON.
     Sophon,
 }
 
 impl Policy {
-    /// All of them.
+    /// All policies.
     pub const ALL: [Self; 6] = [Self::Auto, Self::None, Self::All, Self::Resize, Self::FastFlow, Self::Sophon];
 
-    /// Whether it depends on what is measured.
+    /// Whether it depends on measurements.
     pub fn measures(self) -> bool {
         matches!(self, Self::Auto | Self::FastFlow | Self::Sophon)
     }

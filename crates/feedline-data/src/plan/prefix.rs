@@ -1,7 +1,8 @@
-//! The part of a plan that a machine near the data can do.
+//! The part of a plan that a storage server can do.
 //!
-//! In: a plan. Out: a document of its source and its first ops, which the other machine opens with a registry of its own. Always
-//! true: a sample prepared there up to a cut and here from it on has the bytes that it has if all is done here (law 1).
+//! In: a plan. Out: a document of its source and its first ops, which the server opens with its own registry. Always true: a sample
+//! that is prepared up to a cut on the server and from there on the client has the same bytes as one prepared by the client alone
+//! (law 1).
 
 use std::sync::Arc;
 
@@ -13,13 +14,13 @@ use crate::op::{PlannedOp, UnwritableOp};
 use crate::source::{Source, listing_hash};
 use crate::store::{Form, Packing, Prefix};
 
-/// Ops that a peer takes.
+/// Upper limit of ops that a server accepts.
 const MOST_OPS: usize = 100;
-/// Arrays that a peer prepares are not larger.
+/// Upper limit of an array that a server prepares, in bytes.
 const MOST_ARRAY_BYTES: usize = 256 << 20;
 
 impl Plan {
-    /// What another machine can do of it, if its source is all that can be written down.
+    /// The part that a server can do. Fails if the source cannot be written down.
     pub fn prefix(&self) -> Result<Prefix, PlanError> {
         let mut source: &dyn Source = &**self.source();
         while let Some(parent) = source.parent() {
@@ -41,9 +42,9 @@ impl Plan {
         Ok(Prefix { number: Prefix::number_of(&text, listing), text, listing, forms })
     }
 
-    /// The forms of a sample of which the first `sent` ops can be done elsewhere.
+    /// The forms of a sample, if the first `sent` ops can run on the server.
     fn forms(&self, sent: usize) -> Vec<Form> {
-        // What a decoder makes may depend on an op behind it, which the other machine has to know then.
+        // The result of a decoder may depend on a later op. Then the server must know that op too.
         let looks_behind = |(number, op): (usize, &PlannedOp)| {
             let mut decoded = op.op().on().names().filter(|name| op.op().decoding(name).is_some_and(|it| it.fast));
             decoded.any(|name| self.next_on(name, number + 1).is_some_and(|next| next >= sent))
@@ -55,7 +56,7 @@ impl Plan {
             })
         });
         let packed = |cut, is_trimmed| Packing::ALL.map(|packing| Form { cut: Cut(cut), is_trimmed, packing });
-        // Volumes are stored in files of which a record is not made: they come as the store gives them.
+        // Volumes have no record format. They are sent as they are stored.
         let mut forms = if self.loads_volumes() { vec![Form::RAW] } else { packed(0, false).to_vec() };
         if can_trim {
             forms.push(Form { is_trimmed: true, ..Form::RAW });
@@ -64,7 +65,7 @@ impl Plan {
         forms
     }
 
-    /// What a form of its samples is called in snapshots and reports.
+    /// The name of a form in snapshots and reports.
     pub fn form_name(&self, form: Form) -> String {
         let state = match form.cut.0.checked_sub(1) {
             None if form.is_trimmed && self.is_approximate() => "trimmed, fewer coefficients".to_owned(),
@@ -85,7 +86,7 @@ impl Plan {
         behind.find(|(_, op)| op.op().on().names().any(|name| name == field)).map(|(number, _)| number)
     }
 
-    /// The first cut at which all loaded fields have one shape for all samples.
+    /// The first cut at which every loaded field has one shape for all samples.
     pub fn fixed_cut(&self) -> Option<Cut> {
         let mut types = self.source().fields();
         let is_fixed = |types: &FieldTypes| {
@@ -110,8 +111,8 @@ impl Plan {
         self.ops().iter().any(PlannedOp::is_approximate)
     }
 
-    /// Opens what [`Plan::prefix`] wrote; `open` opens its source. What comes from another machine may be hostile: paths and
-    /// sizes that it names are not followed beyond what `registry` and limits allow.
+    /// Opens a document that [`Plan::prefix`] wrote. `open` opens its source. The document may come from a hostile client: its
+    /// paths and sizes are limited by `registry` and by fixed limits.
     pub fn open_prefix(
         text: &str,
         registry: &Registry,
@@ -135,7 +136,7 @@ impl Plan {
     }
 }
 
-/// Refuses ops whose results are too large for another machine to make.
+/// Rejects ops whose results are too large for a server.
 fn check_sizes(source: &dyn Source, ops: &[PlannedOp]) -> Result<(), PlanError> {
     let mut types: FieldTypes = source.fields();
     for op in ops {

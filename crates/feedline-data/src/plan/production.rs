@@ -1,7 +1,7 @@
-//! The plan by which samples are produced for many jobs.
+//! The plan that produces samples for many jobs.
 //!
-//! In: the plan of one job. Out: a plan whose batches are segments, the same for all jobs with the same values fingerprint and
-//! fields, whatever their seeds, batch sizes and threads. A field that a job can make itself is not produced.
+//! In: the plan of one job. Out: a plan whose batches are segments. It is the same for all jobs with the same values fingerprint
+//! and fields, whatever their seeds, batch sizes and threads. Fields that a job can compute itself are not produced.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use feedline_order::{Blocks, Rank, Seed, Segments, Sequence};
 use super::{Fingerprint, OnError, Order, Plan, PlanError, RunConfig, Settings, Shuffle, Workers};
 use crate::batch::FieldForm;
 
-/// Made by each job from the ids of its samples.
+/// Each job computes this field from the indices of its samples.
 pub const KEY_FIELD: &str = "key";
-/// The ids of samples, which are always produced.
+/// The indices of samples. Always produced.
 pub const INDEX_FIELD: &str = "index";
 const INDEX_BYTES: usize = 8;
 
-/// Segments of a data set at most: a node holds a number for each.
+/// Upper limit of segments. A node keeps a number for each.
 const MOST_SEGMENTS: u64 = 1 << 24;
 
-/// Why samples of a plan are not shared, so that it runs for itself.
+/// Why a plan cannot share its samples.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum Unshared {
@@ -36,7 +36,7 @@ pub enum Unshared {
 }
 
 impl Plan {
-    /// Whether its samples can be shared with other jobs; if not, why.
+    /// Fails with the reason if samples cannot be shared with other jobs.
     pub fn check_shared(&self) -> Result<(), Unshared> {
         let Settings { shuffle, sampler, order, .. } = self.settings();
         if sampler.is_some() {
@@ -55,7 +55,7 @@ impl Plan {
         }
     }
 
-    /// Whether batches of its own order can come from a node; if not, why.
+    /// Fails with the reason if batches in the plan's own order cannot come from a node.
     pub fn check_partitioned(&self) -> Result<(), Unshared> {
         match self.settings().order {
             Order::Strict => self.check_fixed(),
@@ -63,7 +63,7 @@ impl Plan {
         }
     }
 
-    /// Whether all fields are arrays of one size, or can be made by a job itself.
+    /// Fails unless all fields are arrays of one size, or fields that a job can compute itself.
     fn check_fixed(&self) -> Result<(), Unshared> {
         let mut loose = self
             .layout()
@@ -76,7 +76,7 @@ impl Plan {
         }
     }
 
-    /// What jobs have to agree on to be served by one run.
+    /// Jobs with an equal key can be served by one run.
     pub fn shared_key(&self) -> Fingerprint {
         let fields = self.produced().join("\u{0}");
         let values = self.fingerprints().values.to_string();
@@ -84,7 +84,7 @@ impl Plan {
         Fingerprint(xxhash_rust::xxh3::xxh3_128(format!("{values} {blocks:x} {fields}").as_bytes()))
     }
 
-    /// What ranks have to agree on to be served by one run.
+    /// Ranks with an equal key can be served by one run.
     pub fn partition_key(&self) -> Fingerprint {
         let Settings { batch_size, drop_last, .. } = self.settings();
         let (order, fields) = (self.fingerprints().order, self.delivered().join("\u{0}"));
@@ -94,7 +94,7 @@ impl Plan {
         ))
     }
 
-    /// How many samples a segment has, whichever they are.
+    /// The division into segments, without the choice of samples.
     fn divided(&self) -> Segments {
         let bytes_of = |(name, form): &(Arc<str>, FieldForm)| match form {
             FieldForm::Region { region, .. } if **name != *INDEX_FIELD => self.layout().slab().slot_bytes(*region),
@@ -104,7 +104,7 @@ impl Plan {
         Segments::new(self.shared_seed(), self.source().len(), bytes as u64)
     }
 
-    /// How its samples are divided.
+    /// The division into segments.
     pub fn segments(&self) -> &Segments {
         self.segments.get_or_init(|| {
             let segments = self.divided();
@@ -115,7 +115,8 @@ impl Plan {
         })
     }
 
-    /// What its segments are made of, if it reads in sequence: blocks so short that each segment has one of every reader.
+    /// The blocks of the segments, if the plan reads in sequence. They are short enough for each segment to have one from every
+    /// reader.
     fn segment_blocks(&self) -> Option<Blocks> {
         let Shuffle::Reservoir(config) = &self.settings().shuffle else { return None };
         let together = self.source().blocks()?;
@@ -149,17 +150,17 @@ impl Plan {
         })
     }
 
-    /// The fields that are produced for all: those that are delivered, and the ids by which jobs know their samples.
+    /// The fields to produce: the delivered ones, and the indices by which jobs identify samples.
     fn produced(&self) -> Vec<String> {
         let is_produced = |name: &&Arc<str>| ***name != *KEY_FIELD && ***name != *INDEX_FIELD;
         let fields = self.delivered().iter().filter(is_produced).map(ToString::to_string);
         std::iter::once(INDEX_FIELD.to_owned()).chain(fields).collect()
     }
 
-    /// The seed of all jobs together.
+    /// The seed that all jobs share.
     fn shared_seed(&self) -> Seed {
         let Fingerprint(values) = self.fingerprints().values;
-        // Seeds are numbers that a plan can hold: below 2^63.
+        // TOML numbers are signed, so a seed is below 2^63.
         Seed(((values >> 64) as u64 ^ values as u64) >> 1)
     }
 }

@@ -1,6 +1,6 @@
-//! What plans can name: ops, sources, and stores by URL scheme; and where they may keep things.
+//! The ops, sources and stores that plans can name, and the cache folder that they may use.
 //!
-//! A value, not a global: core fills it, other crates add to it, and whoever opens a plan passes it in.
+//! This is a value, not a global: this crate fills it, other crates add to it, and the caller that opens a plan passes it in.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub struct Registry {
     sources: BTreeMap<String, SourceBuilder>,
     stores: BTreeMap<String, OpenStore>,
     cache_folder: Option<PathBuf>,
-    /// Ops whose parameters name code. A plan that has one is refused unless its reader trusts the plan.
+    /// Ops whose parameters name code. A plan with such an op is rejected, unless the caller trusts the plan.
     code_ops: BTreeSet<String>,
     allows_functions: bool,
 }
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Registry {
 }
 
 impl Registry {
-    /// All ops, and these sources.
+    /// All ops, and the given sources.
     fn with_sources(sources: impl IntoIterator<Item = (&'static str, source::OpenSource)>) -> Self {
         let op = |(name, build): (&'static str, op::BuildOp)| -> (String, OpBuilder) {
             (name.to_owned(), Box::new(move |params| Ok(build(name, params)?)))
@@ -67,25 +67,24 @@ impl Registry {
         registry
     }
 
-    /// What a machine that serves others may open for them: all ops, and the sources whose stores it adds itself. Nothing in it
-    /// reads a file by its path.
+    /// The registry of a server: all ops, and the sources whose stores it adds itself. Nothing in it opens a file by its path.
     pub fn confined() -> Self {
         Self::with_sources(source::STORED.iter().copied())
     }
 
-    /// The same, with a folder in which sources keep what they found out; it is made when it is needed.
+    /// Adds a folder in which sources may save what they found out. It is created when needed.
     #[must_use]
     pub fn with_cache_folder(self, folder: PathBuf) -> Self {
         Self { cache_folder: Some(folder), ..self }
     }
 
-    /// The same for plans that may run any code: those of the user's own program, never those of a file from elsewhere.
+    /// Allows plans that run any code. For plans of the user's own program, never for a file from elsewhere.
     #[must_use]
     pub fn allowing_functions(self) -> Self {
         Self { allows_functions: true, ..self }
     }
 
-    /// Adds an op that is built in its own way.
+    /// Adds an op with its own build function.
     pub fn op_with(
         &mut self,
         name: &str,
@@ -94,7 +93,7 @@ impl Registry {
         self.ops.insert(name.to_owned(), Box::new(build));
     }
 
-    /// Adds an op whose parameters name code. It is built only by a registry that allows functions.
+    /// Adds an op whose parameters name code. Only a registry that allows functions builds it.
     pub fn code_op(
         &mut self,
         name: &str,
@@ -127,7 +126,7 @@ impl Registry {
         self.ops.keys().map(String::as_str).collect()
     }
 
-    /// Builds an op from its table in a plan, which names it under `op`.
+    /// Builds an op from its table in a plan. The key `op` holds its name.
     pub fn build_op(&self, mut table: toml::Table) -> Result<PlannedOp, PlanError> {
         let Some(toml::Value::String(name)) = table.remove("op") else {
             return Err(SpecError::NoName { of: "an op".to_owned(), key: "op" }.into());

@@ -1,4 +1,4 @@
-//! The settings of a plan beside its source and ops. Every field has a default; unknown keys are errors.
+//! The settings of a plan besides its source and ops. Every field has a default. Unknown keys are errors.
 
 use feedline_order::{Rank, Sampler, Seed};
 use serde::{Deserialize, Serialize};
@@ -8,34 +8,34 @@ use super::{ByteSize, CacheConfig, Shuffle};
 use crate::memory::MachineShare;
 use crate::plan::Policy;
 
-/// What decides the stream of batches.
+/// The settings that decide the stream of batches.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// Samples per batch.
     pub batch_size: usize,
-    /// Shuffle anew each epoch.
+    /// How samples are shuffled in each epoch.
     #[serde(default)]
     pub shuffle: Shuffle,
-    /// A sequence of samples of the user's own.
+    /// A user-defined sequence of samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampler: Option<Sampler>,
     /// The seed of all randomness.
     #[serde(default)]
     pub seed: Seed,
-    /// Drop what does not fill a batch on every rank.
+    /// Whether to drop samples that do not fill a batch on every rank.
     #[serde(default)]
     pub drop_last: bool,
     /// The order of delivery.
     #[serde(default)]
     pub order: Order,
-    /// How many places a sample may come later than in the sampler's order, where the order of delivery is another.
+    /// How many places a sample may come later than in the sampler's order. Only in planned and arrival order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_displacement: Option<u64>,
-    /// A file of measured costs that decides a planned order.
+    /// A file of measured costs for a planned order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub costs: Option<String>,
-    /// The log of a run in arrival order, whose stream is to be given again.
+    /// The log of a run in arrival order, to be replayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<String>,
     /// What to do with a bad sample.
@@ -50,7 +50,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// All defaults, with batches of this many samples.
+    /// Default settings with this batch size.
     pub fn of_batches(batch_size: usize) -> Self {
         Self {
             batch_size,
@@ -79,42 +79,42 @@ pub enum OnError {
     /// Put another sample of the same share in its place, for at most a fraction of an epoch.
     #[serde(untagged)]
     Skip {
-        /// The fraction of a rank's samples that may be replaced in one epoch.
+        /// The fraction of a rank's samples that may be substituted in one epoch.
         max_fraction: f64,
     },
 }
 
-/// What decides how a run is executed, but no byte of its stream.
+/// The settings of execution. They change no byte of the stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunConfig {
-    /// Preparer threads.
+    /// Number of preparer threads.
     pub num_workers: Workers,
-    /// Batches prepared ahead of the consumer; as many as memory and need suggest if not given.
+    /// Batches to prepare ahead of the consumer. By default as many as memory allows and the costs require.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefetch_batches: Option<usize>,
-    /// Bytes in flight; an eighth of the machine's memory, at most 2 GB, if not given.
+    /// Upper limit of bytes in flight. By default an eighth of the machine's memory, at most 2 GB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_budget: Option<ByteSize>,
-    /// What is kept of samples between epochs.
+    /// The cache of samples between epochs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheConfig>,
-    /// Whether seek indexes of pictures are used, and made where they are missing.
+    /// Whether seek indexes are used, and built where they are missing.
     #[serde(skip_serializing_if = "is_default")]
     pub seek_index: SeekIndexUse,
-    /// What a storage server does of the work, where samples come from one.
+    /// What a storage server prepares, if samples come from one.
     #[serde(skip_serializing_if = "is_default")]
     pub offload: Policy,
     /// Which sample is prepared next.
     #[serde(skip_serializing_if = "is_default")]
     pub start: Start,
-    /// A file that keeps which samples each batch had, where the order of delivery is decided while the plan runs.
+    /// A file to log the samples of each batch in arrival order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arrival_log: Option<String>,
-    /// Use SIMD kernels where the machine has them.
+    /// Whether to use SIMD kernels.
     #[serde(skip_serializing_if = "is_true")]
     pub simd: bool,
-    /// This process among those that share the epoch. Never written down: a plan describes what all ranks have in common.
+    /// The rank of this process. Never written down: a plan describes what all ranks have in common.
     #[serde(skip)]
     pub rank: Rank,
 }
@@ -145,14 +145,14 @@ impl Default for RunConfig {
     }
 }
 
-/// What is done with seek indexes.
+/// The use of seek indexes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SeekIndexUse {
-    /// Used where crops follow a decoder; made in the first epoch where there is none.
+    /// Used if a crop follows a decoder. Missing ones are built in the first epoch.
     #[default]
     Auto,
-    /// Neither used nor made.
+    /// Neither used nor built.
     Never,
 }
 
@@ -160,10 +160,10 @@ pub enum SeekIndexUse {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Start {
-    /// The one that has the least time to spare: a slow sample starts early.
+    /// The sample with the least slack. A slow sample starts early.
     #[default]
     LeastSlack,
-    /// The one that is needed first.
+    /// The sample that is needed first.
     FirstCome,
 }
 
@@ -171,16 +171,16 @@ pub enum Start {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", expecting = "num_workers is \"auto\" or a whole number")]
 pub enum Workers {
-    /// As many as are needed, beginning with one per core that the process may use.
+    /// As many as needed, starting with one per core that the process may use.
     #[default]
     Auto,
-    /// This many.
+    /// A fixed number.
     #[serde(untagged)]
     Count(usize),
 }
 
 impl Workers {
-    /// The threads that a loader begins with, where `share` says what it may use of the machine.
+    /// The number of threads that a loader starts with. `share` is its share of the machine.
     pub fn resolve(self, share: &MachineShare) -> usize {
         match self {
             Self::Auto => share.cores(),

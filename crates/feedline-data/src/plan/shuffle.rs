@@ -1,4 +1,4 @@
-//! How samples are shuffled, as a plan says it: not, fully, or through a reservoir that is filled in sequence.
+//! The shuffle of a plan: none, full, or through a reservoir that is filled in sequence.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,38 +9,38 @@ use serde::{Deserialize, Serialize};
 use super::{ByteSize, PlanError};
 use crate::source::Source;
 
-/// The reservoir where no size is asked for: a part of a rank's samples, but no more than so many bytes of them.
+/// The default size of the reservoir: a fraction of a rank's samples, limited in bytes.
 const USUAL_SHARE: f64 = 0.1;
 const USUAL_BYTES: u64 = 2_000_000_000;
-/// Readers where no number is asked for.
+/// The default number of readers.
 const USUAL_READERS: u32 = 4;
 const MOST_READERS: u32 = 4096;
-/// The length of blocks where none is asked for: a disk that reads 150 MB/s loses a fiftieth of its time to a seek of 8 ms.
+/// The default block size. At 150 MB/s a disk loses 2 % of its time to a seek of 8 ms per block.
 const USUAL_BLOCK: ByteSize = ByteSize(64_000_000);
 
 /// How samples are shuffled.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Form", into = "Form")]
 pub enum Shuffle {
-    /// Not at all.
+    /// No shuffle.
     #[default]
     Never,
-    /// Anew each epoch, by a permutation of all.
+    /// A permutation of all samples, different in each epoch.
     Full,
-    /// Anew each epoch, drawn from a reservoir that readers fill in sequence.
+    /// Draws from a reservoir that readers fill in sequence, different in each epoch.
     Reservoir(ReservoirConfig),
 }
 
-/// A reservoir, as a user asks for it.
+/// The settings of a reservoir.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReservoirConfig {
-    /// Samples in it.
+    /// Its size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<ReservoirSize>,
-    /// Readers that fill it, each from a stretch of its own.
+    /// Number of readers that fill it. Each reads a part of its own.
     pub readers: u32,
-    /// The length of the blocks that are read in sequence.
+    /// The size of the blocks that are read in sequence.
     pub block: ByteSize,
 }
 
@@ -54,9 +54,9 @@ impl Default for ReservoirConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "size is a number of samples, or a part of a rank's samples such as 0.1")]
 pub enum ReservoirSize {
-    /// So many.
+    /// A number of samples.
     Samples(u64),
-    /// This part of the rank's samples in an epoch.
+    /// A fraction of the rank's samples in an epoch.
     Share(f64),
 }
 
@@ -106,7 +106,7 @@ impl fmt::Display for Shuffle {
 }
 
 impl Shuffle {
-    /// The order of a source's samples, divided over as many ranks as there are.
+    /// The order of a source's samples for all ranks.
     pub(super) fn sequence(&self, seed: Seed, source: &dyn Source, rank: Rank) -> Result<Sequence, PlanError> {
         Ok(match self {
             Self::Never => Sequence::in_order(seed, source.len()),

@@ -1,52 +1,52 @@
-//! How good the shuffle of a plan is, against a full one of the same samples.
+//! Compares the shuffle of a plan with a full shuffle of the same samples.
 //!
-//! In: a plan and an epoch. Out: a [`ShuffleReport`], with a warning in words where classes come in heaps. Nothing is read but what
-//! the source knows of its samples.
+//! In: a plan and an epoch. Out: a [`ShuffleReport`], with a warning if samples of one class come in runs. It reads no data, only
+//! what the source knows about its samples.
 
 use feedline_order::{Division, Epoch, Ordinal, Position, Quality, Sequence, neighbour_curve};
 use serde::Serialize;
 
 use super::{Plan, PlanError, Settings, Shuffle};
 
-/// Steps of the curves.
+/// Number of points in a curve.
 const CURVE_POINTS: u32 = 100;
-/// Samples whose places are told, for a drawing.
+/// Number of samples whose places are reported, for a plot.
 const TOLD_PLACES: u64 = 2000;
-/// Classes that follow each other so much more often than by chance call for a warning: as stored, and as delivered.
+/// Warn if the correlation of neighbouring classes exceeds this: as stored, and as delivered.
 const SORTED: f64 = 0.5;
 const HEAPED: f64 = 0.05;
-/// And so do batches with so few of the classes that they would have.
+/// Warn if batches have less than this fraction of the classes that a full shuffle gives.
 const POOR: f64 = 0.75;
 
-/// How good a shuffle is.
+/// The quality of a plan's shuffle.
 #[derive(Clone, Debug, Serialize)]
 pub struct ShuffleReport {
     /// The shuffle, as the plan has it.
     pub shuffle: Shuffle,
     /// Samples in an epoch.
     pub samples: u64,
-    /// Samples in the reservoir of each rank, where there is one.
+    /// Samples in the reservoir of each rank, if there is one.
     pub reservoir: Option<u64>,
-    /// About the bytes that these take.
+    /// Their approximate size in bytes.
     pub reservoir_bytes: Option<u64>,
-    /// Blocks that are read in sequence.
+    /// Number of blocks that are read in sequence.
     pub blocks: Option<usize>,
-    /// As stored.
+    /// The stored order.
     pub stored: Quality,
-    /// As the plan delivers them.
+    /// The order of the plan.
     pub plan: Quality,
-    /// As a full shuffle would.
+    /// A full shuffle.
     pub full: Quality,
-    /// What should be done about it, if something should.
+    /// What to change, if anything.
     pub warning: Option<String>,
-    /// By how far neighbours come apart at most, the share of them that does: for the plan, and for a full shuffle.
+    /// The cumulative distribution of neighbour distances: for the plan, and for a full shuffle.
     pub curves: [Vec<(f64, f64)>; 2],
-    /// Where samples come and where they are stored, for some.
+    /// The delivered and the stored place of some samples.
     pub places: Vec<(u64, u64)>,
 }
 
 impl Plan {
-    /// Looks at the order of an epoch and of the next, over all ranks; an error with a sampler, which is its own order.
+    /// Measures the order of an epoch and the next, over all ranks. Fails with a sampler, because a sampler defines its own order.
     pub fn shuffle_report(&self, epoch: Epoch) -> Result<ShuffleReport, PlanError> {
         let Settings { shuffle, sampler, seed, batch_size, .. } = self.settings();
         if sampler.is_some() {

@@ -1,7 +1,7 @@
-//! How large samples are: known before their data is touched, and a sign of what they cost.
+//! The sizes of samples, known before their data is read. They indicate the cost.
 //!
-//! In: what a source says of its samples. Out: for each the bytes that are stored of it, and the elements that its headers
-//! promise. Each is looked up once; bytes by opening files, elements by reading the first bytes of files.
+//! In: the source's facts about its samples. Out: for each sample its stored bytes, and the number of elements according to its
+//! headers. Each is looked up once: bytes by opening files, elements by reading the first bytes of files.
 
 use feedline_codec::read_header;
 use feedline_order::{Ordinal, SampleId};
@@ -12,11 +12,11 @@ use crate::memory::{Cancel, Cancelled, Workspace};
 use crate::source::{OpenPart, Origin};
 use crate::volume::VolumeFile;
 
-/// Bytes at the beginning of a picture that its header is looked for in: few first, because they nearly always do.
+/// Bytes at the start of a picture in which to look for its header. The first number nearly always suffices.
 const HEAD_BYTES: [usize; 2] = [4 << 10, 64 << 10];
 
 impl Plan {
-    /// Bytes of each sample, by ordinal; what cannot be opened counts as one. Opens each file once.
+    /// Stored bytes of each sample, by ordinal. A file that cannot be opened counts as one byte. Opens each file once.
     pub fn sizes(&self) -> &[u64] {
         self.sizes.get_or_init(|| {
             let sizes: Result<_, Cancelled> = self.look_up_sizes(&Cancel::default());
@@ -24,7 +24,7 @@ impl Plan {
         })
     }
 
-    /// Finds bytes and elements, unless it is cancelled before the end or a peer would have to be asked for each.
+    /// Looks up bytes and elements. Stops if cancelled, or if a peer would have to be asked for each sample.
     pub fn find_sizes(&self, cancel: &Cancel) {
         if !self.is_near() {
             return;
@@ -41,13 +41,12 @@ impl Plan {
         }
     }
 
-    /// The bytes, if somebody has found them before.
+    /// The stored bytes, if they were looked up before.
     pub fn known_sizes(&self) -> Option<&[u64]> {
         self.sizes.get().map(Vec::as_slice)
     }
 
-    /// Pixels of the pictures and elements of the volumes of each sample, by ordinal, if somebody has found them before; 0
-    /// where no header says.
+    /// Number of pixels or volume elements of each sample by ordinal, if they were looked up before. 0 if the header is unknown.
     pub fn known_elements(&self) -> Option<&[u64]> {
         self.elements.get().map(Vec::as_slice)
     }

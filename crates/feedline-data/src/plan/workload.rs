@@ -1,4 +1,4 @@
-//! The plan as costs see it.
+//! The plan as the cost model sees it.
 
 use feedline_order::{SampleId, SampleRequest};
 

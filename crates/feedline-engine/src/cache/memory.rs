@@ -1,6 +1,6 @@
-//! Samples that are kept in memory, for one run or for all runs of a process with the same first ops.
+//! Cached samples in memory, for one run or for all runs of a process with the same first ops.
 //!
-//! Always true: what is in stays in, and all of it stays below the limit.
+//! Always true: a record stays until it is replaced, and the total stays below the limit.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -12,13 +12,13 @@ use parking_lot::RwLock;
 
 use crate::shared_by_key::SharedByKey;
 
-/// Beside its bytes, what a record takes.
+/// Memory of a record besides its bytes.
 const RECORD_OVERHEAD: u64 = 96;
 
-/// A sample that is kept.
+/// A cached sample.
 #[derive(Debug)]
 struct Record {
-    /// What it was made from.
+    /// The stamp of the files it was made from.
     stamp: u64,
     bytes: Arc<Vec<u8>>,
 }
@@ -33,7 +33,7 @@ pub(crate) struct MemoryShelf {
 }
 
 impl MemoryShelf {
-    /// Room for at least `limit` bytes.
+    /// Raises the limit to at least `limit` bytes.
     pub(crate) fn widen(&self, limit: u64) {
         if self.limit.fetch_max(limit, Ordering::Relaxed) < limit {
             self.is_full.store(false, Ordering::Relaxed);
@@ -48,13 +48,13 @@ impl MemoryShelf {
         self.records.read().contains_key(&id)
     }
 
-    /// The record of a sample, if it was made from what has this stamp.
+    /// The record of a sample, if its stamp matches.
     pub(crate) fn get(&self, id: u64, stamp: u64) -> Option<Arc<Vec<u8>>> {
         let records = self.records.read();
         records.get(&id).filter(|record| record.stamp == stamp).map(|record| Arc::clone(&record.bytes))
     }
 
-    /// Keeps a record if it fits; says whether it is new here.
+    /// Stores a record if it fits. Returns whether it is new.
     pub(crate) fn put(&self, id: u64, stamp: u64, record: Arc<Vec<u8>>) -> bool {
         let taken = |record: &[u8]| record.len() as u64 + RECORD_OVERHEAD;
         let bytes = taken(&record);
@@ -63,25 +63,26 @@ impl MemoryShelf {
         let mut records = self.records.write();
         let is_known = records.get(&id).is_some_and(|known| known.stamp == stamp);
         if booked <= limit && !is_known {
-            // One that was made from an older file gives way.
+            // A record with an older stamp is replaced.
             if let Some(old) = records.insert(id, Record { stamp, bytes: record }) {
                 self.bytes.fetch_sub(taken(&old.bytes), Ordering::Relaxed);
             }
             return true;
         }
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        // Not even a smaller one is tried: to make samples ready to be kept costs more than to load them.
+        // From the first record that does not fit, none is stored, not even a smaller one. Preparing a sample for the cache costs
+        // more than loading it.
         self.is_full.fetch_or(booked > limit, Ordering::Relaxed);
         false
     }
 }
 
-/// What runs of one process keep in memory, by what samples are: those with the same source and first ops have it in common.
+/// The memory caches of a process, by source and first ops. Runs with the same key share one.
 #[derive(Debug, Default)]
 pub struct Memories(SharedByKey<MemoryShelf>);
 
 impl Memories {
-    /// Where samples of this kind are kept, for as long as somebody uses it.
+    /// The cache for a key. It lives as long as a run uses it.
     pub(crate) fn shelf(&self, Fingerprint(prefix): Fingerprint) -> Arc<MemoryShelf> {
         let Ok(shelf) = self.0.get(prefix, || Ok::<_, Infallible>(MemoryShelf::default()));
         shelf

@@ -1,7 +1,7 @@
-//! What is kept from one epoch, run or process to the next, because to make it again costs more.
+//! Data kept from one epoch, run or process to the next, because computing it again costs more.
 //!
-//! Nothing here decides a byte of a sample (law 1): what is kept carries the stamp of what it was made from, and is made anew
-//! where that differs, is damaged or gone.
+//! The caches decide no byte of a sample (law 1). Each record carries a stamp of what it was made from. A record with another
+//! stamp, a damaged record or a missing one is computed again.
 
 mod memory;
 pub(crate) mod record;

@@ -1,14 +1,14 @@
 //! Numbered records on disk, shared by processes.
 //!
-//! In: a number, a stamp of what the record was made from, bytes. Out: the same bytes, if the stamp is the same and nothing
-//! was damaged; else nothing. Two files: `records`, to which is only appended, and `table`, which says for each number where
-//! its record is. To open is O(1), to read three system calls; no table is held in memory.
+//! In: a number, a stamp of what the record was made from, and bytes. Out: the same bytes, if the stamp matches and the record is
+//! intact; otherwise nothing. There are two files. `records` is only appended to. `table` contains the place of each record.
+//! Opening takes O(1), a read takes three system calls, and no table is held in memory.
 //!
 //! Always true:
-//! - A process killed at any moment leaves at most bytes that no table entry names.
-//! - A table entry that is torn, old or forged leads to a record that does not name its number, stamp and length under its
-//!   checksum, which counts as absent. Memory is taken only for a record whose head is right and that ends inside the file.
-//! - No process waits for another one: a record is appended by one `write` to a file opened with `O_APPEND`.
+//! - A process killed at any moment leaves at most some bytes that no table entry refers to.
+//! - A table entry that is torn, old or forged leads to a record whose head does not match its number, stamp, length and checksum.
+//!   Such a record counts as absent. Memory is allocated only for a record with a valid head that ends inside the file.
+//! - No process waits for another: a record is appended by one `write` to a file opened with `O_APPEND`.
 
 use std::fs::{self, File};
 use std::io::{self, IoSlice, Seek as _, Write as _};
@@ -22,15 +22,15 @@ use feedline_data::private_files::{Access, CacheFolder, PrivateFolder};
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The first bytes of both files; changes when the rest means something else.
+/// The first bytes of both files. Changes with the format.
 const MAGIC: [u8; 16] = *b"feedline shelf 2";
 const ENTRY: u64 = 16;
-/// The file of the records.
+/// The name of the file with the records.
 const RECORDS: &str = "records";
 const TABLE: &str = "table";
-/// Checksum of the head, number, stamp, length of the record with its head, checksum of the bytes.
+/// Size of a record's head: checksum of the head, number, stamp, length including the head, checksum of the bytes.
 const HEAD: usize = 40;
-/// Read together with the head: most records are not longer.
+/// Bytes to read with the head. Most records are not longer.
 const FIRST_READ: usize = 4096;
 
 /// Records on disk by number.
@@ -39,10 +39,10 @@ pub struct Shelf {
     cache_folder: CacheFolder,
     below: PathBuf,
     limit: Option<u64>,
-    /// Opened when first used, made when first written to.
+    /// Opened at the first use, created at the first write.
     files: OnceLock<Files>,
     has_failed: AtomicBool,
-    /// Held while appending: the position in a file is common to the threads of a process.
+    /// Held while appending, because the threads of a process share the file position.
     appending: Mutex<()>,
 }
 
@@ -53,35 +53,35 @@ struct Files {
 }
 
 impl Shelf {
-    /// Longer records are refused, and taken for damage when they are read.
+    /// Longer records are refused, and count as damaged when read.
     pub(crate) const MOST_RECORD_BYTES: usize = 1 << 30;
 
-    /// The shelf in the folder `below` a cache folder, which is made when something is put on it. It takes no more than
-    /// `limit` bytes, but for one record of each other process that appends at the same moment.
+    /// The shelf in the folder `below` a cache folder, created at the first write. It stays below `limit` bytes, except for one
+    /// record of each other process that appends at the same moment.
     pub fn new(cache_folder: CacheFolder, below: PathBuf, limit: Option<u64>) -> Self {
         let (files, has_failed, appending) = (OnceLock::new(), AtomicBool::new(false), Mutex::new(()));
         Self { cache_folder, below, limit, files, has_failed, appending }
     }
 
-    /// Bytes of the other shelves in the same place.
+    /// Total bytes of the other shelves in the same folder.
     pub(crate) fn bytes_beside(folder: &Path) -> u64 {
         let places = folder.parent().and_then(|parent| fs::read_dir(parent).ok()).into_iter().flatten().flatten();
         let others = places.map(|entry| entry.path()).filter(|path| path != folder);
         others.filter_map(|path| fs::symlink_metadata(path.join(RECORDS)).ok()).map(|meta| meta.len()).sum()
     }
 
-    /// Whether something can be put on it, as far as is known.
+    /// Whether records can be written, as far as known.
     pub(crate) fn takes_records(&self) -> bool {
         !self.has_failed.load(Ordering::Relaxed)
     }
 
-    /// Whether there is a record of this number; whether it is whole and of what stamp is said when it is read.
+    /// Whether there is a record with this number. Reading it shows whether it is intact and has the right stamp.
     pub fn has(&self, number: u64) -> bool {
         self.files().is_some_and(|files| files.entry(number).is_some())
     }
 
-    /// Reads a record into `bytes`; says whether it is there, whole, and of this stamp. `book` is told its length before
-    /// memory is taken for it.
+    /// Reads a record into `bytes`. Returns whether it exists, is intact and has this stamp. `book` gets its length before memory
+    /// is allocated.
     pub fn get(
         &self,
         number: u64,
@@ -115,8 +115,8 @@ impl Shelf {
             && xxh3_64(bytes) == checksum)
     }
 
-    /// Keeps a record; one of the same number is replaced. Says whether there was room. Where nothing can be written, that
-    /// is said once, and nothing is kept from then on.
+    /// Writes a record, replacing one with the same number. Returns whether there was room. After the first failed write, which is
+    /// logged, nothing is written any more.
     pub fn put(&self, number: u64, stamp: u64, bytes: &[u8]) -> bool {
         if !self.takes_records() {
             return false;
@@ -135,7 +135,7 @@ impl Shelf {
         }
         if self.files().is_none() {
             let made = create(&PrivateFolder::create(&self.cache_folder, &self.below)?)?;
-            // Another thread may have been faster; its files are the same.
+            // Another thread may have been faster. Its files are the same.
             self.files.get_or_init(|| made);
         }
         let Some(files) = self.files() else { return Ok(false) };
@@ -149,15 +149,15 @@ impl Shelf {
         Ok(true)
     }
 
-    /// Appends a record and returns where it is; `None` if there is no room.
+    /// Appends a record and returns its place. `None` if there is no room.
     fn append(&self, mut records: &File, head: &RecordHead, bytes: &[u8]) -> io::Result<Option<u64>> {
         let length = (HEAD + bytes.len()) as u64;
         let _turn = self.appending.lock();
         if self.limit.is_some_and(|limit| records.metadata().map_or(0, |meta| meta.len()) + length > limit) {
             return Ok(None);
         }
-        // With O_APPEND the kernel chooses the place and moves the position behind it in one step, so processes that append
-        // at the same time do not overwrite each other and need no lock.
+        // With O_APPEND the kernel chooses the place and advances the position in one step. So processes that append at the same
+        // time do not overwrite each other and need no lock.
         let written = records.write_vectored(&[IoSlice::new(&head.0), IoSlice::new(bytes)])?;
         if written as u64 != length {
             return Err(io::ErrorKind::StorageFull.into());
@@ -176,7 +176,7 @@ impl Shelf {
 }
 
 impl Files {
-    /// Where a record is and how long with its head, if the table names one.
+    /// The place and the length of a record including its head, if the table has an entry.
     fn entry(&self, number: u64) -> Option<(u64, usize)> {
         let mut entry = [0; ENTRY as usize];
         self.table.read_exact_at(&mut entry, place_of(number)).ok()?;
@@ -190,7 +190,7 @@ fn place_of(number: u64) -> u64 {
     number.saturating_mul(ENTRY).saturating_add(MAGIC.len() as u64)
 }
 
-/// What stands before the bytes of a record.
+/// The head of a record.
 struct RecordHead([u8; HEAD]);
 
 impl RecordHead {
@@ -206,14 +206,14 @@ impl RecordHead {
         Self(head)
     }
 
-    /// The checksum of the bytes, if this is the head of such a record.
+    /// The checksum of the bytes, if this is the head of the given record.
     fn checksum_in(head: &[u8; HEAD], number: u64, stamp: u64, length: usize) -> Option<u64> {
         let checksum = u64::from_le_bytes(*head.last_chunk()?);
         (Self::of([number, stamp, length as u64, checksum]).0 == *head).then_some(checksum)
     }
 }
 
-/// Opens both files if they are there and ours.
+/// Opens both files if they exist and belong to this user.
 fn open(folder: &PrivateFolder) -> Option<Files> {
     let open = |name, access| {
         // A cache that cannot be written can still be read.
@@ -223,7 +223,7 @@ fn open(folder: &PrivateFolder) -> Option<Files> {
     Some(Files { table: open(TABLE, Access::Write)?, records: open(RECORDS, Access::Append)? })
 }
 
-/// Opens both files; makes what is missing, and replaces what is damaged, a link or a pipe.
+/// Opens both files. Creates missing ones, and replaces damaged files, links and pipes.
 fn create(folder: &PrivateFolder) -> io::Result<Files> {
     let open = |name, access| {
         match folder.open_file(name, access) {
@@ -369,7 +369,7 @@ mod tests {
     fn a_lock_that_another_process_holds_stops_nobody() {
         let folder = tempfile::tempdir().unwrap();
         let shelf = filled(folder.path());
-        // As a process does that was stopped while it appended, or a stranger who may read the file.
+        // Like a process that was stopped while appending, or another user who may read the file.
         let locked = ["table", "records"].map(|name| File::open(folder.path().join("shelf").join(name)).unwrap());
         for file in &locked {
             file.lock().unwrap();

@@ -1,6 +1,6 @@
-//! How long threads were on a core, and how long they could have been and none was free.
+//! Measures how long threads ran on a core, and how long they waited for a free one.
 //!
-//! The system knows: it is asked when somebody wants to know, so that threads spend nothing on it.
+//! The kernel keeps these times. They are read only on demand, so threads spend nothing on them.
 
 use std::fs;
 use std::iter::Sum;
@@ -10,27 +10,27 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// Time of threads; none where the system does not say.
+/// Times of threads. Zero if the system does not provide them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CoreTime {
     /// On a core.
     pub ran: Duration,
-    /// In the queue for one.
+    /// Runnable, but without a core.
     pub waited: Duration,
 }
 
-/// Some threads, each from when it enters to when it ends.
+/// A group of threads, each counted from when it enters until it ends.
 #[derive(Debug, Default)]
 pub struct CoreMeter(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// What the system says of those that run.
+    /// The kernel's schedule files of running threads.
     running: Vec<PathBuf>,
     ended: CoreTime,
 }
 
-/// A thread that counts, until this is dropped.
+/// Counts its thread until it is dropped.
 #[derive(Debug)]
 pub struct OnCores<'a> {
     cores: &'a CoreMeter,
@@ -38,7 +38,7 @@ pub struct OnCores<'a> {
 }
 
 impl CoreMeter {
-    /// Counts this thread.
+    /// Adds this thread to the group.
     pub fn enter(&self) -> OnCores<'_> {
         let own = fs::read_link("/proc/thread-self").ok();
         let schedule = own.map(|own| Path::new("/proc").join(own).join("schedstat"));
@@ -46,9 +46,9 @@ impl CoreMeter {
         OnCores { cores: self, schedule }
     }
 
-    /// The time of all threads so far.
+    /// The total of all threads so far.
     pub fn read(&self) -> CoreTime {
-        // None of them ends meanwhile.
+        // The lock keeps threads from ending meanwhile.
         let known = self.0.lock();
         known.ended + known.running.iter().map(|schedule| CoreTime::of(schedule)).sum()
     }
@@ -64,10 +64,10 @@ impl Drop for OnCores<'_> {
 }
 
 impl CoreTime {
-    /// That of one thread.
+    /// The times of one thread.
     fn of(schedule: &Path) -> Self {
         let told = fs::read_to_string(schedule).unwrap_or_default();
-        // Behind these comes how often it got a core.
+        // A third number, the count of time slices, follows.
         let mut nanos = told.split_ascii_whitespace().map(|nanos| nanos.parse().unwrap_or_default());
         let mut next = || Duration::from_nanos(nanos.next().unwrap_or_default());
         Self { ran: next(), waited: next() }

@@ -1,7 +1,7 @@
-//! How well it is known beforehand what samples take.
+//! Measures how well the costs of samples are predicted.
 //!
-//! In: what a sample was expected to take, and took. Out: sums, of which the error is a ratio. Costs decide when work is done,
-//! so a large error says that slow samples start late.
+//! In: the predicted and the measured cost of samples. Out: sums, from which the error follows as a ratio. Costs decide when work
+//! starts, so a large error means that slow samples start late.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::Counter;
 
-/// Compares predictions with what came.
+/// Compares predicted with measured costs.
 #[derive(Debug, Default)]
 pub struct CostMeter {
     samples: Counter,
@@ -18,23 +18,23 @@ pub struct CostMeter {
     error: Counter,
 }
 
-/// Predictions of costs, against what samples took.
+/// Predicted against measured costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct CostSnapshot {
-    /// Samples that were compared: all, or one in a few where samples are quick.
+    /// Number of compared samples: all, or some of them if samples are fast.
     pub samples: u64,
-    /// What they were predicted to take.
+    /// Sum of predicted costs.
     pub predicted_seconds: f64,
-    /// What they took.
+    /// Sum of measured costs.
     pub taken_seconds: f64,
-    /// The sum of |predicted - taken|.
+    /// Sum of |predicted - measured|.
     pub error_seconds: f64,
-    /// The mean of |predicted - taken|, as a part of the mean taken; 0 before anything was compared.
+    /// Mean of |predicted - measured| divided by the mean measured cost. 0 before the first comparison.
     pub prediction_error: f64,
 }
 
 impl CostMeter {
-    /// Books a sample.
+    /// Adds a sample.
     pub fn add(&self, predicted: Duration, taken: Duration) {
         self.samples.add(1);
         self.predicted.add_time(predicted);

@@ -1,9 +1,9 @@
-//! A number that grows.
+//! A monotonic counter.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Whether anything is counted. Always, but for a build that shows what counting costs.
+/// Whether counters count. Always true, except in a build that measures the cost of counting.
 #[cfg(not(feature = "switch-counting"))]
 pub(crate) const fn counts() -> bool {
     true
@@ -12,14 +12,14 @@ pub(crate) const fn counts() -> bool {
 #[cfg(feature = "switch-counting")]
 pub(crate) use switch::counts;
 
-/// The switch of a build that shows what counting costs.
+/// Turns counting off in a build that measures its cost.
 #[cfg(feature = "switch-counting")]
 pub mod switch {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     static IS_ON: AtomicBool = AtomicBool::new(true);
 
-    /// Turns counting off, or on again.
+    /// Turns counting on or off.
     pub fn set(is_on: bool) {
         IS_ON.store(is_on, Ordering::Relaxed);
     }
@@ -29,7 +29,7 @@ pub mod switch {
     }
 }
 
-/// A number that grows: read for people, never for decisions about data.
+/// A monotonic counter. People read it; no decision about data depends on it.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -46,22 +46,22 @@ impl Counter {
         self.add(time.as_nanos() as u64);
     }
 
-    /// Raises it to a number, if that is more; gives what it is then. For estimates that must not be seen to fall.
+    /// Raises the counter to `number` if that is more, and returns the result. For estimates that must not decrease.
     pub fn raise(&self, number: u64) -> u64 {
         self.0.fetch_max(number, Ordering::Relaxed).max(number)
     }
 
-    /// The sum.
+    /// The current value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// The sum of times.
+    /// The current value as a time.
     pub fn time(&self) -> Duration {
         Duration::from_nanos(self.get())
     }
 
-    /// The same in seconds.
+    /// The current value in seconds.
     pub fn seconds(&self) -> f64 {
         self.time().as_secs_f64()
     }

@@ -6,24 +6,24 @@ use serde::Serialize;
 
 use super::Counter;
 
-/// Time and number of samples that were loaded.
+/// Measures the loading of samples.
 #[derive(Debug, Default)]
 pub struct LoadingMeter {
     busy: Counter,
     samples: Counter,
 }
 
-/// The loading of samples, from wherever they come: a store, a cache, what was fetched before.
+/// Loading of samples, from any origin: a store, a cache, or bytes fetched ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LoadingSnapshot {
-    /// Time that threads spent on it, reads included.
+    /// Time of threads, including reads.
     pub busy_seconds: f64,
-    /// Samples that were loaded.
+    /// Number of loaded samples.
     pub samples: u64,
 }
 
 impl LoadingMeter {
-    /// Books samples that took so long together.
+    /// Adds `samples` samples that took `busy` together.
     pub fn add(&self, busy: Duration, samples: u64) {
         self.busy.add_time(busy);
         self.samples.add(samples);

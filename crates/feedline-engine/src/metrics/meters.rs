@@ -1,4 +1,4 @@
-//! The counters of a run. All are relaxed atomics: they are read for people, never for decisions about data.
+//! The counters of a run. All are relaxed atomics: people read them, and no decision about data depends on them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::{
     TrafficMeter,
 };
 
-/// Pairs of bad sample and substitute that are kept for the snapshot.
+/// Number of substitutes that the snapshot lists.
 const KEPT_SUBSTITUTES: usize = 1000;
 
-/// Time, bytes and number of reads.
+/// Measures reads: time, bytes and number.
 #[derive(Debug, Default)]
 pub struct ReadMeter {
     busy: Counter,
@@ -26,7 +26,7 @@ pub struct ReadMeter {
 }
 
 impl ReadMeter {
-    /// Runs and times one read.
+    /// Runs and measures one read.
     pub fn time<T>(&self, read: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let result = read();
@@ -35,7 +35,7 @@ impl ReadMeter {
         result
     }
 
-    /// Books bytes that were read.
+    /// Adds bytes.
     pub(crate) fn add_bytes(&self, bytes: usize) {
         self.bytes.add(bytes as u64);
     }
@@ -47,7 +47,7 @@ impl ReadMeter {
     }
 }
 
-/// Seek indexes: made, and used.
+/// Counts seek indexes that were built and used.
 #[derive(Debug, Default)]
 pub struct SeekMeter {
     made: Counter,
@@ -58,7 +58,7 @@ pub struct SeekMeter {
 }
 
 impl SeekMeter {
-    /// Books a file that was walked.
+    /// Adds a file that was walked to build an index.
     pub(crate) fn add_made(&self, busy: Duration, is_seekable: bool, bytes: usize) {
         let counter = if is_seekable { &self.made } else { &self.not_seekable };
         counter.add(1);
@@ -66,7 +66,7 @@ impl SeekMeter {
         self.bytes.add(bytes as u64);
     }
 
-    /// Books a sample of which an index said what to read.
+    /// Adds a sample that was read by its index.
     pub(crate) fn add_used(&self) {
         self.used.add(1);
     }
@@ -83,7 +83,7 @@ impl SeekMeter {
     }
 }
 
-/// The cache of samples.
+/// Counts accesses to the cache of samples.
 #[derive(Debug, Default)]
 pub struct CacheMeter {
     hits: Counter,
@@ -94,23 +94,23 @@ pub struct CacheMeter {
 }
 
 impl CacheMeter {
-    /// Books a sample that was there.
+    /// Adds a hit.
     pub(crate) fn add_hit(&self) {
         self.hits.add(1);
     }
 
-    /// Books a sample that was not.
+    /// Adds a miss.
     pub(crate) fn add_miss(&self) {
         self.misses.add(1);
     }
 
-    /// Books what was put into memory.
+    /// Adds a record in memory.
     pub(crate) fn add_to_memory(&self, bytes: usize) {
         self.memory_bytes.add(bytes as u64);
         self.memory_samples.add(1);
     }
 
-    /// Books what was put on disk.
+    /// Adds a record on disk.
     pub(crate) fn add_to_disk(&self, bytes: usize) {
         self.disk_bytes.add(bytes as u64);
     }
@@ -127,12 +127,12 @@ impl CacheMeter {
     }
 }
 
-/// A bad sample and what was delivered in its place.
+/// A bad sample and its substitute.
 #[derive(Clone, Debug)]
 pub struct Substitute {
-    /// The bad sample and what was wrong.
+    /// The bad sample, and what is wrong with it.
     pub failure: Arc<SampleFailure>,
-    /// The substitute's name.
+    /// The name of the substitute.
     pub by: String,
 }
 
@@ -141,23 +141,23 @@ pub struct Substitute {
 pub struct Metrics {
     /// One meter per op of the plan.
     pub ops: Vec<OpMeter>,
-    /// Preparer threads.
+    /// The preparer threads.
     pub threads: ThreadMeter,
-    /// What comes before the first op.
+    /// The loading of samples.
     pub loading: LoadingMeter,
-    /// How well costs were predicted.
+    /// The quality of cost predictions.
     pub costs: CostMeter,
-    /// The store.
+    /// Reads from the store.
     pub read: ReadMeter,
-    /// What the supply gets from peers.
+    /// Network traffic of the supply.
     pub traffic: Arc<TrafficMeter>,
     /// Seek indexes.
     pub seek: SeekMeter,
     /// The cache of samples.
     pub cache: CacheMeter,
-    /// Time that consumers waited.
+    /// Waiting time of consumers.
     pub stalls: StallMeter,
-    /// The life of batches, where that is asked for.
+    /// Records a timeline on demand.
     pub recorder: Recorder,
     pub(crate) samples: Counter,
     pub(crate) batches: Counter,
@@ -167,12 +167,12 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Counters at zero for the ops of `plan`.
+    /// New counters for the ops of `plan`.
     pub fn new(plan: &Plan) -> Self {
         Self::counting(plan, Arc::default())
     }
 
-    /// The same, with the counter of what a supply gets from peers.
+    /// New counters, with the traffic meter of a supply.
     pub fn counting(plan: &Plan, traffic: Arc<TrafficMeter>) -> Self {
         Self {
             ops: plan.ops().iter().map(|op| OpMeter::new(op.name())).collect(),
@@ -193,16 +193,16 @@ impl Metrics {
         }
     }
 
-    /// Books a batch that was delivered.
+    /// Adds a delivered batch.
     pub fn add_batch(&self, batch: &Batch) {
         self.batches.add(1);
         self.samples.add(batch.len as u64);
         self.content_bytes.add(batch.content_bytes() as u64);
     }
 
-    /// Books substitutes that were delivered.
+    /// Adds delivered substitutes.
     pub fn add_substitutes(&self, new: &[Substitute]) {
-        // Nearly always: so nobody waits here for a snapshot that is being taken.
+        // The usual case takes no lock, so that it never waits for a snapshot.
         if new.is_empty() {
             return;
         }
@@ -216,7 +216,7 @@ impl Metrics {
         }
     }
 
-    /// How many substitutes were delivered, and the latest of them.
+    /// The number of delivered substitutes, and the latest of them.
     pub fn substitutes(&self) -> (u64, Vec<Substitute>) {
         let kept = self.substitutes.lock();
         (self.substituted.get(), kept.iter().cloned().collect())

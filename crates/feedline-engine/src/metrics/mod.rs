@@ -1,7 +1,7 @@
-//! Counting: what every stage did, how long it took, and what the consumer waited for.
+//! Counters: what each stage did, how long it took, and what the consumer waited for.
 //!
-//! In: increments from the engine, of each sample and op. Out: a [`Snapshot`]. Ops, sources and stores do not know that
-//! they are counted.
+//! In: measurements of each sample and op from the engine. Out: a [`Snapshot`]. Ops, sources and stores do not know that they are
+//! measured.
 
 mod cores;
 mod costs;

@@ -1,53 +1,54 @@
-//! What ops take, and the loading before them.
+//! Measures the ops, and the loading before them.
 //!
-//! In: times from preparer threads. Each thread adds up what it does in a [`Tally`] of its own, and tells it once a task, so that
-//! threads with quick samples do not fight over counters. Out: totals by op.
+//! In: times from preparer threads. Each thread adds up its times in a [`Tally`] and adds that to the shared counters once per
+//! task. So threads with fast samples do not contend for the counters. Out: totals per op.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Counter, Metrics};
 
-/// A thread tells what it did after this long, even if its task goes on.
+/// A thread updates the shared counters after this long, even within a task.
 const UNTOLD: Duration = Duration::from_millis(10);
 
-/// Time and bytes of one op.
+/// Measures one op.
 #[derive(Debug, Default)]
 pub struct OpMeter {
     /// The op's name.
     pub name: Arc<str>,
     busy: Counter,
     samples: Counter,
-    /// Of samples that were looked at: how many, their time, of which the processor computed, and bytes.
+    /// Measured applications only: their number, time, CPU time and bytes.
     looked_at: Counter,
     looked_at_busy: Counter,
     looked_at_cpu: Counter,
     looked_at_bytes: Counter,
-    /// What was told of processor time and bytes of all: neither is seen to fall when a look finds less than those before.
+    /// The largest estimates so far of CPU time and bytes of all applications. The snapshot must not decrease when a new
+    /// measurement is smaller.
     told_cpu: Counter,
     told_bytes: Counter,
 }
 
-/// What an op did.
+/// The totals of one op.
 #[derive(Clone, Copy, Debug)]
 pub struct OpTotals {
-    /// Time of threads in it.
+    /// Time of threads.
     pub busy: Duration,
-    /// Their processor time, as that of the samples that were looked at.
+    /// CPU time, extrapolated from the measured applications.
     pub cpu: Duration,
-    /// Bytes of the fields that it left, likewise.
+    /// Bytes of the resulting fields, extrapolated likewise.
     pub bytes_out: u64,
-    /// Applications.
+    /// Number of applications.
     pub samples: u64,
 }
 
 impl OpMeter {
-    /// Nothing was done yet.
+    /// A meter at zero.
     pub fn new(name: &Arc<str>) -> Self {
         Self { name: Arc::clone(name), ..Self::default() }
     }
 
-    /// All of it.
+    /// The totals.
     pub fn read(&self) -> OpTotals {
         let (busy, samples) = (self.busy.time(), self.samples.get());
         let share = self.looked_at_cpu.get() as f64 / self.looked_at_busy.get().max(1) as f64;
@@ -58,22 +59,22 @@ impl OpMeter {
     }
 }
 
-/// What is looked at of one application now and then, because that takes time.
+/// A measurement of one application. Only some are measured, because that takes time.
 #[derive(Clone, Copy, Debug)]
 pub struct OpMeasurement {
-    /// Processor time.
+    /// CPU time.
     pub cpu: Duration,
-    /// Bytes of the fields that it left.
+    /// Bytes of the resulting fields.
     pub bytes_out: usize,
 }
 
-/// What one thread did and has not told yet.
+/// Times of one thread that the shared counters do not contain yet.
 #[derive(Debug)]
 pub struct Tally {
     loading_nanos: u64,
     loaded: u64,
     ops: Vec<OpTally>,
-    /// The time of all of it.
+    /// The sum of these times.
     untold_nanos: u64,
 }
 
@@ -88,12 +89,12 @@ struct OpTally {
 }
 
 impl Tally {
-    /// Of a thread that prepares samples with so many ops.
+    /// A tally for a chain of so many ops.
     pub fn new(ops: usize) -> Self {
         Self { loading_nanos: 0, loaded: 0, ops: vec![OpTally::default(); ops], untold_nanos: 0 }
     }
 
-    /// Books a sample that was loaded.
+    /// Adds a loaded sample.
     pub(crate) fn add_loading(&mut self, busy: Duration) {
         let nanos = busy.as_nanos() as u64;
         self.loading_nanos += nanos;
@@ -101,7 +102,7 @@ impl Tally {
         self.untold_nanos += nanos;
     }
 
-    /// Books one application of an op, which may have been looked at.
+    /// Adds one application of an op, with its measurement if there is one.
     pub(crate) fn add_op(&mut self, number: usize, busy: Duration, look: Option<OpMeasurement>) {
         let (op, nanos) = (&mut self.ops[number], busy.as_nanos() as u64);
         op.busy_nanos += nanos;
@@ -115,12 +116,12 @@ impl Tally {
         }
     }
 
-    /// Whether it has waited long enough.
+    /// Whether the shared counters should be updated.
     pub fn is_due(&self) -> bool {
         self.untold_nanos > UNTOLD.as_nanos() as u64
     }
 
-    /// Tells all of it.
+    /// Adds everything to the shared counters.
     pub fn tell(&mut self, metrics: &Metrics) {
         metrics.loading.add(Duration::from_nanos(self.loading_nanos), self.loaded);
         (self.loading_nanos, self.loaded, self.untold_nanos) = (0, 0, 0);

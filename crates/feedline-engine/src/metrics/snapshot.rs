@@ -1,4 +1,4 @@
-//! The state of a run in numbers: plain nested data, for people and for monitoring.
+//! The counters of a run as plain nested data, for people and for monitoring.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{CostSnapshot, LoadingSnapshot, Metrics, OpTotals, Phase};
 
-/// The state of a run in numbers. Times are totals since the run began.
+/// The counters of a run. Times are totals since the run began.
 #[derive(Clone, Debug, Serialize)]
 pub struct Snapshot {
     /// Batches delivered.
@@ -17,39 +17,39 @@ pub struct Snapshot {
     pub samples: u64,
     /// Bytes delivered.
     pub content_bytes: u64,
-    /// Preparer threads.
+    /// Number of preparer threads.
     pub num_workers: usize,
-    /// Time in which these threads had nothing to do.
+    /// Time in which these threads had no work.
     pub idle_seconds: f64,
     /// Time in which they waited for memory.
     pub memory_wait_seconds: f64,
-    /// Time in which they ran on a core, where the system says it.
+    /// Time in which they ran on a core, if the system provides it.
     pub core_seconds: f64,
-    /// Time in which they could have run and no core was free.
+    /// Time in which they were runnable but had no core.
     pub core_wait_seconds: f64,
-    /// What comes before the first op.
+    /// Loading, the stage before the first op.
     pub loading: LoadingSnapshot,
-    /// Ops in the order of the plan.
+    /// The ops in the order of the plan.
     pub ops: Vec<OpSnapshot>,
-    /// The store.
+    /// Reads from the store.
     pub store: StoreSnapshot,
-    /// Seek indexes.
+    /// Seek indexes built and used.
     pub seek_index: SeekSnapshot,
     /// The cache of samples.
     pub cache: CacheSnapshot,
-    /// The reservoir, where samples are drawn from one.
+    /// The reservoir, if the plan uses one.
     pub reservoir: Option<ReservoirSnapshot>,
-    /// What is prepared and waits.
+    /// The queue of batches.
     pub queue: QueueSnapshot,
     /// Memory in flight.
     pub memory: MemorySnapshot,
-    /// How well it was predicted what samples take.
+    /// The quality of cost predictions.
     pub costs: CostSnapshot,
     /// Seconds that the consumer waited, by cause.
     pub stall_seconds: BTreeMap<&'static str, f64>,
-    /// Bad samples that were replaced.
+    /// Number of substituted samples.
     pub substituted: u64,
-    /// The latest of them.
+    /// The latest substitutes.
     pub substitutes: Vec<SubstituteSnapshot>,
 }
 
@@ -58,32 +58,32 @@ pub struct Snapshot {
 pub struct OpSnapshot {
     /// Its name.
     pub name: String,
-    /// Time of threads in it.
+    /// Time of threads in this op.
     pub busy_seconds: f64,
-    /// Their processor time: what is left of `busy_seconds` was waited, for whatever the op waits for or for a core.
+    /// CPU time. The rest of `busy_seconds` was spent waiting: for a core, or for whatever the op waits for.
     pub cpu_seconds: f64,
-    /// Bytes of the fields that it left, from the samples that were looked at: all that take long, and one in 16 others.
+    /// Bytes of the resulting fields, extrapolated from measured samples: all slow ones, and one in 16 others.
     pub bytes_out: u64,
-    /// Samples that it was applied to.
+    /// Number of samples.
     pub samples: u64,
 }
 
 /// The store.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct StoreSnapshot {
-    /// Bytes of samples that were read.
+    /// Bytes read.
     pub bytes: u64,
-    /// Reads.
+    /// Number of reads.
     pub reads: u64,
-    /// Time that threads spent reading.
+    /// Time of threads in reads.
     pub busy_seconds: f64,
-    /// Bytes that came over the wire.
+    /// Bytes received over the network.
     pub bytes_received: u64,
-    /// Those for the epoch of the last batch delivered: complete once its last batch is.
+    /// Bytes received for the epoch of the last delivered batch. Complete after the epoch's last batch.
     pub bytes_received_epoch: u64,
-    /// Requests that were sent, those that were sent again included.
+    /// Requests sent, including retries.
     pub requests: u64,
-    /// Requests that were sent again.
+    /// Retries.
     pub retries: u64,
     /// Samples by the form in which a storage server sent them.
     pub candidates: BTreeMap<String, u64>,
@@ -92,62 +92,62 @@ pub struct StoreSnapshot {
 /// Seek indexes.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SeekSnapshot {
-    /// Files whose index was made in this run.
+    /// Indexes built in this run.
     pub made: u64,
-    /// Files that were found to have none: not baseline JPEG.
+    /// Files that cannot have an index, because they are not baseline JPEG.
     pub not_seekable: u64,
-    /// Bytes of the indexes made.
+    /// Bytes of the new indexes.
     pub made_bytes: u64,
-    /// Time that making them took.
+    /// Time spent building them.
     pub busy_seconds: f64,
-    /// Samples of which an index said what to read.
+    /// Samples read by their index.
     pub used: u64,
 }
 
 /// The cache of samples.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CacheSnapshot {
-    /// Samples that came from it.
+    /// Samples found in the cache.
     pub hits: u64,
-    /// Samples that did not.
+    /// Samples not found.
     pub misses: u64,
     /// Bytes in memory.
     pub ram_bytes: u64,
     /// Samples in memory.
     pub ram_samples: u64,
-    /// Bytes that this run put on disk.
+    /// Bytes written to disk by this run.
     pub written_bytes: u64,
 }
 
-/// What was read in sequence and waits for its turn; held beside the memory budget.
+/// Samples that were read in sequence and wait for their turn. Their memory comes in addition to the memory budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReservoirSnapshot {
-    /// Samples that it is meant to have.
+    /// The size that the plan asks for.
     pub size: u64,
-    /// Samples that are held, read ahead and asked for.
+    /// Samples held: the reservoir, samples read ahead, and requested samples.
     pub samples: u64,
-    /// Bytes of them.
+    /// Bytes held.
     pub bytes: u64,
-    /// Most bytes ever held.
+    /// The maximum of `bytes` so far.
     pub peak_bytes: u64,
-    /// Reads, each from the begin of a range to its end.
+    /// Number of reads. A read covers one range.
     pub reads: u64,
-    /// Bytes of them, with what lies between samples.
+    /// Bytes read, including gaps between samples.
     pub read_bytes: u64,
 }
 
-/// What waits to be taken.
+/// The queue of batches.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct QueueSnapshot {
     /// Batches ready for the consumer.
     pub ready_batches: usize,
-    /// Batches begun and not delivered, ready ones included.
+    /// Batches in preparation or ready.
     pub open_batches: usize,
-    /// Most batches that may be open.
+    /// Upper limit of `open_batches`.
     pub limit_batches: usize,
     /// Samples that wait for a thread.
     pub waiting_samples: usize,
-    /// Samples in preparation, or prepared, that have no place in an open batch yet.
+    /// Samples that were started before their batch opened.
     pub early_samples: usize,
 }
 
@@ -160,7 +160,7 @@ pub struct MemorySnapshot {
     pub peak_bytes: u64,
 }
 
-/// A bad sample and what was delivered in its place.
+/// A bad sample and its substitute.
 #[derive(Clone, Debug, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct SubstituteSnapshot {
@@ -228,7 +228,7 @@ impl Snapshot {
         }
     }
 
-    /// Seconds that the consumer waited, the start of the run not counted.
+    /// Seconds that the consumer waited, without the start of the run.
     pub fn stalled_seconds(&self) -> f64 {
         self.stall_seconds.iter().filter(|(cause, _)| **cause != Phase::Start.name()).map(|(_, seconds)| seconds).sum()
     }

@@ -1,11 +1,11 @@
-//! Waiting, by what it was for.
+//! Waiting time by cause.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Counter;
 
-/// What a sample spends its time on, and so what a consumer may wait for.
+/// A phase in the life of a sample, and so a cause of waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// The first batch after a start or a jump.
@@ -33,23 +33,23 @@ impl Phase {
     }
 }
 
-/// Time that somebody waited, by cause.
+/// Waiting time by cause.
 #[derive(Debug, Default)]
 pub struct StallMeter([Counter; Phase::ALL.len()]);
 
 impl StallMeter {
-    /// Books time that was waited.
+    /// Adds waiting time.
     pub fn add(&self, cause: Phase, waited: Duration) {
         let number = Phase::ALL.iter().position(|phase| *phase == cause).expect("ALL holds every phase");
         self.0[number].add_time(waited);
     }
 
-    /// All of it.
+    /// The sum over all causes.
     pub fn total(&self) -> Duration {
         self.0.iter().map(Counter::time).sum()
     }
 
-    /// Seconds by the name of the cause; every cause is there.
+    /// Seconds by cause. Contains every cause.
     pub fn seconds(&self) -> BTreeMap<&'static str, f64> {
         Phase::ALL.into_iter().zip(&self.0).map(|(cause, waited)| (cause.name(), waited.seconds())).collect()
     }

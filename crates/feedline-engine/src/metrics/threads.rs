@@ -1,4 +1,4 @@
-//! What preparer threads did whatever they prepared: they had nothing to do, waited for memory or for a core, or were on one.
+//! Measures what preparer threads did besides ops: no work, waiting for memory, waiting for a core.
 
 use std::time::Duration;
 
@@ -9,33 +9,33 @@ use super::{CoreMeter, CoreTime, Counter};
 pub struct ThreadMeter {
     idle: Counter,
     memory: Counter,
-    /// On which cores they were.
+    /// The cores they ran on.
     pub cores: CoreMeter,
 }
 
-/// What threads did, over all runs.
+/// Totals over all runs of a loader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadTotals {
-    /// Waited for something to do.
+    /// Time without work.
     pub idle: Duration,
-    /// Waited for memory.
+    /// Time waiting for memory.
     pub memory: Duration,
-    /// Ran, or waited for a core.
+    /// Time on a core or waiting for one.
     pub cores: CoreTime,
 }
 
 impl ThreadMeter {
-    /// Books time in which a thread had nothing to do.
+    /// Adds time in which a thread had no work.
     pub(crate) fn add_idle(&self, idle: Duration) {
         self.idle.add_time(idle);
     }
 
-    /// Books time in which a thread waited for memory.
+    /// Adds time in which a thread waited for memory.
     pub(crate) fn add_memory(&self, waited: Duration) {
         self.memory.add_time(waited);
     }
 
-    /// What they did so far.
+    /// The totals so far.
     pub fn read(&self) -> ThreadTotals {
         ThreadTotals { idle: self.idle.time(), memory: self.memory.time(), cores: self.cores.read() }
     }

@@ -1,8 +1,8 @@
-//! The life of batches: when the order of each was drawn up, when its samples were asked for, read, changed by each op, and
+//! Records a timeline of batches: when each was opened, and when its samples were requested, read, processed by each op and
 //! delivered.
 //!
-//! In: times from preparer threads and from the consumer, while a timeline is asked for. Out: a [`Timeline`]. Without one asked for,
-//! a thread looks at a flag once a sample, in arrival order twice.
+//! In: times from preparer threads and the consumer, while a timeline is recorded. Out: a [`Timeline`]. While none is recorded, a
+//! thread checks one flag per sample (in arrival order two).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,58 +14,58 @@ use serde::Serialize;
 
 use crate::slot_ref::{BatchSerial, SlotRef};
 
-/// From when to when, in microseconds since the timeline began.
+/// Start and end in microseconds since the timeline began.
 pub type TimeRange = (f64, f64);
 
-/// The life of a sample.
+/// The timeline of one sample.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SampleLife {
-    /// The batch it is in, as a number of the run.
+    /// Its batch, as a serial number of the run.
     pub batch: u64,
-    /// Its slot there.
+    /// Its slot in the batch.
     pub slot: usize,
-    /// Its id.
+    /// Its index in the source.
     pub id: u64,
-    /// The thread that prepared it.
+    /// The number of the thread that prepared it.
     pub thread: usize,
-    /// When its batch was opened, and it was asked for.
+    /// When its batch was opened and the sample was requested.
     pub asked: f64,
-    /// Reading first, then each op, then the way into the slot.
+    /// Loading first, then each op, then the copy into the slot.
     pub stages: Vec<TimeRange>,
 }
 
-/// The life of a batch in the engine.
+/// The timeline of one batch in the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BatchLife {
-    /// Its number in the run.
+    /// Its serial number in the run.
     pub batch: u64,
-    /// Its epoch, and its number there.
+    /// Its epoch.
     pub epoch: u64,
-    /// The latter.
+    /// Its number in the epoch.
     pub number: u64,
-    /// How many samples it has.
+    /// Number of samples.
     pub samples: usize,
-    /// From when to when it was drawn up which samples it has, and room was made for them.
+    /// The opening of the batch: its samples were determined and memory was allocated.
     pub order: TimeRange,
-    /// When the last of them was in its slot.
+    /// When its last sample was in its slot.
     pub complete: f64,
     /// When it was delivered.
     pub delivered: f64,
 }
 
-/// What happened in a stretch of batches.
+/// The recorded samples and batches.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Timeline {
-    /// Samples, in the order in which they were finished.
+    /// Samples in the order in which they were finished.
     pub samples: Vec<SampleLife>,
-    /// Batches, in the order in which they were delivered.
+    /// Batches in the order of delivery.
     pub batches: Vec<BatchLife>,
 }
 
-/// What is known of a sample before its stages are timed.
+/// What is known of a sample before it is prepared.
 #[derive(Clone, Copy, Debug)]
 pub struct Preparation {
-    /// The slot that it is prepared for.
+    /// The slot of its request.
     pub at: SlotRef,
     /// When it was requested.
     pub asked: Instant,
@@ -73,7 +73,7 @@ pub struct Preparation {
     pub thread: usize,
 }
 
-/// What is recorded of a batch when it is delivered.
+/// A batch at the moment of its delivery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeliveredBatch {
     pub batch: BatchSerial,
@@ -81,11 +81,11 @@ pub(crate) struct DeliveredBatch {
     /// Its number in the epoch.
     pub number: u64,
     pub samples: usize,
-    /// When its order was begun, when that was drawn up, and when the last sample was in its slot.
+    /// When its opening started, when its tasks were made, and when it was complete.
     pub times: [Instant; 3],
 }
 
-/// Keeps times while a timeline is asked for.
+/// Records times while a timeline is active.
 #[derive(Debug, Default)]
 pub struct Recorder {
     is_on: AtomicBool,
@@ -93,27 +93,27 @@ pub struct Recorder {
     kept: Mutex<Option<Recording>>,
 }
 
-/// Times of samples that one thread has prepared and not told yet.
+/// Times of samples that one thread has prepared but not yet reported.
 #[derive(Debug, Default)]
 pub struct Marks {
-    /// Samples, each with the end of its times.
+    /// Finished samples, each with the end of its times in `times`.
     samples: Vec<(Preparation, SampleId, usize)>,
-    /// When the first stage of a sample began, and when each ended.
+    /// The start of the first stage of each sample, and the end of each stage.
     times: Vec<Instant>,
 }
 
 impl Marks {
-    /// Begins with a sample; what was marked of one that came to nothing is dropped.
+    /// Starts a sample. Drops the times of an attempt that failed.
     pub fn begin(&mut self) {
         self.times.truncate(self.samples.last().map_or(0, |sample| sample.2));
     }
 
-    /// Marks the beginning of the first stage of a sample, or the end of a stage.
+    /// Adds the start of the first stage, or the end of a stage.
     pub fn mark(&mut self, time: Instant) {
         self.times.push(time);
     }
 
-    /// Ends with a sample.
+    /// Ends a sample.
     pub fn end(&mut self, preparation: Preparation, id: SampleId) {
         self.samples.push((preparation, id, self.times.len()));
     }
@@ -124,15 +124,15 @@ struct Recording {
     began: Instant,
     most_samples: usize,
     marks: Marks,
-    /// Samples that went to another slot: from where to where.
+    /// Samples that moved to another slot: from, to.
     moves: Vec<(SlotRef, SlotRef)>,
-    /// The last batch that a sample is kept of.
+    /// The last batch with a recorded sample.
     last_batch: BatchSerial,
     batches: Vec<BatchLife>,
 }
 
 impl Recording {
-    /// All of it, for people.
+    /// Converts the recording.
     fn timeline(self) -> Timeline {
         let at = |time: &Instant| micros(self.began, *time);
         let mut first = 0;
@@ -155,7 +155,7 @@ impl Recording {
 }
 
 impl Recorder {
-    /// Begins a timeline of up to `most_samples` samples.
+    /// Starts a timeline of up to `most_samples` samples.
     pub fn start(&self, most_samples: usize) -> Instant {
         let began = Instant::now();
         let marks = Marks::default();
@@ -173,7 +173,7 @@ impl Recorder {
         began
     }
 
-    /// Ends it, and gives what was kept.
+    /// Stops the timeline and returns it.
     pub fn stop(&self) -> Option<Timeline> {
         self.is_on.store(false, Ordering::Relaxed);
         self.has_timeline.store(false, Ordering::Relaxed);
@@ -181,12 +181,12 @@ impl Recorder {
         kept.map(Recording::timeline)
     }
 
-    /// Whether times are wanted.
+    /// Whether a timeline is active.
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Books samples of a thread, of which nothing is left with it.
+    /// Adds the samples of a thread and clears its marks.
     pub(crate) fn add_samples(&self, marks: &mut Marks) {
         marks.begin();
         if marks.samples.is_empty() {
@@ -208,14 +208,14 @@ impl Recorder {
         }
     }
 
-    /// Books that a sample went into another slot than it was prepared for, as in arrival order.
+    /// Records that a sample moved to another slot, as in arrival order.
     pub(crate) fn move_sample(&self, from: SlotRef, to: SlotRef) {
         if !self.has_timeline.load(Ordering::Relaxed) {
             return;
         }
         let mut kept = self.kept.lock();
         let Some(kept) = kept.as_mut() else { return };
-        // Behind the last sample that is kept nothing more is.
+        // After the limit of samples, only moves into recorded batches matter.
         if self.is_on() || from.batch <= kept.last_batch {
             kept.moves.push((from, to));
         }
@@ -224,13 +224,13 @@ impl Recorder {
         }
     }
 
-    /// Books a batch that is delivered.
+    /// Adds a delivered batch.
     pub(crate) fn add_batch(&self, DeliveredBatch { batch, epoch, number, samples, times }: DeliveredBatch) {
         if !self.has_timeline.load(Ordering::Relaxed) {
             return;
         }
         let mut kept = self.kept.lock();
-        // Batches behind the last sample that is kept are nobody's.
+        // After the limit of samples, later batches are ignored.
         let Some(kept) = kept.as_mut().filter(|kept| self.is_on() || batch <= kept.last_batch) else { return };
         let delivered = micros(kept.began, Instant::now());
         let [ordering, ordered, complete] = times.map(|time| micros(kept.began, time));
@@ -239,7 +239,7 @@ impl Recorder {
     }
 }
 
-/// Microseconds from one time to another, below 0 for what was before.
+/// Microseconds between two times. Negative if `to` is earlier.
 fn micros(from: Instant, to: Instant) -> f64 {
     let (later, earlier) = (to.saturating_duration_since(from), from.saturating_duration_since(to));
     (later.as_secs_f64() - earlier.as_secs_f64()) * 1e6

@@ -1,7 +1,7 @@
-//! What comes over the wire, in all and by epoch.
+//! Measures network traffic, in total and by epoch.
 //!
-//! Bytes are booked to the epoch of the sample that they were fetched for, since the next epoch begins before the last has
-//! ended. A sample's bytes have come before its batch is delivered, so the sum of an epoch is complete with its last batch.
+//! Bytes count for the epoch of the sample they were fetched for, since the next epoch starts before the last one ends. A sample's
+//! bytes arrive before its batch is delivered, so the sum of an epoch is complete with its last batch.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use feedline_data::store::Traffic;
 use feedline_order::Epoch;
 use parking_lot::Mutex;
 
-/// Epochs before the one under way whose sums are kept, because a jump may go back to them.
+/// Number of past epochs whose sums are kept, because a jump may return to them.
 const PAST_EPOCHS: usize = 8;
-/// Epochs whose sums are kept at most: the window reaches into many where a source has few samples.
+/// Upper limit of epochs with a sum. With few samples, the window reaches into many epochs.
 const MOST_EPOCHS: usize = 8192;
 
 /// Counts what comes over the wire.
@@ -23,21 +23,21 @@ struct Sums {
     all: Traffic,
     bytes_by_epoch: BTreeMap<Epoch, u64>,
     delivered: Epoch,
-    /// Samples by the form in which they came.
+    /// Number of samples by the form in which they came.
     candidates: BTreeMap<String, u64>,
 }
 
-/// What came over the wire.
+/// The traffic so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrafficSums {
-    /// For all samples.
+    /// The total.
     pub all: Traffic,
-    /// Bytes for those of the epoch of the last batch delivered.
+    /// Bytes for the epoch of the last delivered batch.
     pub bytes_of_epoch: u64,
 }
 
 impl TrafficMeter {
-    /// Books what was fetched for a sample of an epoch.
+    /// Adds what was fetched for a sample of an epoch.
     pub fn add(&self, epoch: Epoch, traffic: Traffic) {
         let mut sums = self.0.lock();
         sums.all.bytes += traffic.bytes;
@@ -52,7 +52,7 @@ impl TrafficMeter {
         }
     }
 
-    /// Books a sample that came in a form.
+    /// Adds a sample that came in a form.
     pub(crate) fn add_candidate(&self, name: &str) {
         let mut sums = self.0.lock();
         match sums.candidates.get_mut(name) {
@@ -61,12 +61,12 @@ impl TrafficMeter {
         }
     }
 
-    /// Samples by the form in which a peer sent them.
+    /// Number of samples by the form in which a peer sent them.
     pub fn candidates(&self) -> BTreeMap<String, u64> {
         self.0.lock().candidates.clone()
     }
 
-    /// Books that a batch of an epoch was delivered.
+    /// Records that a batch of an epoch was delivered.
     pub fn deliver(&self, epoch: Epoch) {
         self.0.lock().delivered = epoch;
     }

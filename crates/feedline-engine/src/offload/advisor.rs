@@ -1,7 +1,7 @@
-//! Keeps what is measured while a plan runs, and gives each sample its form.
+//! Collects measurements of a running plan, and chooses the form of each sample.
 //!
-//! Stored sizes are kept for each sample; what forms take is modelled by them. Decisions are made anew as measurements come
-//! in, so they follow a bottleneck that moves.
+//! Stored sizes are kept per sample, and the cost of a form is modelled from them. Decisions are revised as measurements come in,
+//! so they follow a bottleneck that moves.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -19,31 +19,31 @@ use super::rates::Rates;
 use super::report::{OffloadReport, SamplePoint};
 use crate::metrics::{Metrics, OpTotals};
 
-/// Samples of which all forms are tried at the beginning, and one of how many later; of small sets one in so many.
+/// Number of samples to try in all forms at the start; one in this many later; one in this many of a small set.
 const FIRST_TRIALS: u64 = 8;
 const TRIED_SHARE: u64 = 4;
 const TRIALS_EVERY: u64 = 4096;
-/// How often a decision is made, and samples that the consumer has to take in between.
+/// Interval between two decisions, and the number of samples that the consumer must take in between.
 const DECIDE_EVERY: Duration = Duration::from_millis(250);
 const LEAST_SAMPLES: u64 = 32;
-/// Samples that stand for all when a decision is made.
+/// Number of samples that represent all when a decision is made.
 const SAMPLED: u64 = 2048;
-/// Trials that are kept for reports.
+/// Number of trials to keep for reports.
 const KEPT_POINTS: usize = 4096;
-/// Samples whose size is kept.
+/// Upper limit of samples with a known size.
 const MOST_SIZES: u64 = 1 << 28;
-/// What a sample is expected to take before the first has come.
+/// Assumed size of a sample before the first has arrived.
 const UNKNOWN_BYTES: u64 = 128 << 10;
 
-/// Decides for one run.
+/// Chooses forms for one run.
 #[derive(Debug)]
 pub(crate) struct Advisor {
     plan: Arc<Plan>,
     policy: Policy,
     names: BTreeMap<Form, String>,
-    /// What a policy that measures nothing asks for.
+    /// The form of a policy that needs no measurements.
     fixed: Form,
-    /// Stored bytes by sample; 0 where they are not known.
+    /// Stored bytes by sample. 0 means unknown.
     stored: OnceLock<Box<[AtomicU32]>>,
     asked: AtomicU64,
     measured: Mutex<Measured>,
@@ -56,7 +56,7 @@ struct Measured {
     trials: u64,
     points: Vec<SamplePoint>,
     storage_cores: f64,
-    /// How fast the link is, as the server sees it.
+    /// The speed of the link as the server measures it.
     link: Option<f64>,
     bytes: u64,
     samples: u64,
@@ -65,7 +65,7 @@ struct Measured {
     window: Option<StallWindow>,
 }
 
-/// What the consumer had received and waited at some moment.
+/// What the consumer had received and waited at one moment.
 #[derive(Clone, Copy, Debug)]
 struct StallWindow {
     at: Instant,
@@ -81,7 +81,7 @@ impl Measured {
 }
 
 impl Advisor {
-    /// Nothing is known yet.
+    /// An advisor without measurements.
     pub(crate) fn new(plan: &Arc<Plan>, prefix: &Prefix) -> Self {
         let policy = plan.config().offload;
         let last = prefix.forms.iter().map(|form| form.cut).max().unwrap_or_default();
@@ -103,14 +103,14 @@ impl Advisor {
         }
     }
 
-    /// The form in which a sample is asked for.
+    /// The form in which a sample is requested.
     pub(crate) fn form_of(&self, wanted: SampleRequest) -> Form {
         if !self.policy.measures() {
             return self.fixed;
         }
         let decision = Arc::clone(&self.decision.read());
         let stored = self.stored_bytes(wanted).or_else(|| {
-            // A sample that was not seen yet is as others are.
+            // The size of an unseen sample is estimated from the others.
             let measured = self.measured.lock();
             (self.policy == Policy::Auto && measured.samples > 0).then(|| measured.bytes / measured.samples)
         });
@@ -118,14 +118,14 @@ impl Advisor {
         if self.names.contains_key(&form) { form } else { Form::RAW }
     }
 
-    /// Has all samples come in one form, whatever is measured.
+    /// Fixes one form for all samples.
     #[cfg(test)]
     pub(crate) fn decide_on(&self, form: Form) {
         let rule = super::decide::Rule::Share { form, tenths: 10 };
         *self.decision.write() = Arc::new(Decision { rule, ..Decision::default() });
     }
 
-    /// Bytes that will come for it, about.
+    /// The expected size of an answer in bytes.
     pub(crate) fn expected_bytes(&self, wanted: SampleRequest, form: Form) -> u64 {
         let measured = self.measured.lock();
         let mean = measured.bytes.checked_div(measured.samples).unwrap_or(UNKNOWN_BYTES);
@@ -133,7 +133,7 @@ impl Advisor {
         measured.models.price(form, stored).map_or(stored, |price| price.bytes as u64)
     }
 
-    /// What a form is called.
+    /// The name of a form.
     pub(crate) fn name_of(&self, form: Form) -> &str {
         self.names.get(&form).map_or("raw", String::as_str)
     }
@@ -156,18 +156,18 @@ impl Advisor {
         }
     }
 
-    /// Whether all forms of the next sample are to be tried.
+    /// Whether to try the next sample in all forms.
     pub(crate) fn wants_trials(&self) -> bool {
         let asked = self.asked.fetch_add(1, Ordering::Relaxed);
         self.policy.measures() && (asked < self.first_trials() || asked.is_multiple_of(TRIALS_EVERY))
     }
 
-    /// Trials before a decision.
+    /// Number of trials before the first decision.
     fn first_trials(&self) -> u64 {
         FIRST_TRIALS.min(self.plan.source().len().div_ceil(TRIED_SHARE))
     }
 
-    /// Books what all forms of a sample take.
+    /// Records the cost of all forms of a sample.
     pub(crate) fn note_trials(&self, wanted: SampleRequest, spent: &ServerCost) {
         self.keep_stored(wanted, spent.stored_bytes);
         let mut measured = self.measured.lock();
@@ -183,12 +183,12 @@ impl Advisor {
         }
     }
 
-    /// Books that a sample could not be tried.
+    /// Records that a trial failed.
     pub(crate) fn note_failed_trials(&self) {
         self.measured.lock().trials += 1;
     }
 
-    /// Books what a sample took that came.
+    /// Records the cost of an answer.
     pub(crate) fn note(&self, wanted: SampleRequest, spent: &ServerCost, bytes: u64) {
         self.keep_stored(wanted, spent.stored_bytes);
         let mut measured = self.measured.lock();
@@ -199,7 +199,7 @@ impl Advisor {
         measured.models.add(spent.stored_bytes, Trial { form, bytes, nanoseconds });
     }
 
-    /// Looks at how fast everything is, and decides anew, now and then.
+    /// Updates the rates and revises the decision, at most once per interval.
     pub(crate) fn observe(&self, metrics: &Metrics, link: Option<f64>) {
         if !self.policy.measures() {
             return;
@@ -213,7 +213,7 @@ impl Advisor {
         }
         measured.window = Some(now);
         let stalled = now.stalled.saturating_sub(window.stalled);
-        // Both ends see a link that is busy as slow as it is, and one that is not as faster.
+        // Both ends measure a busy link correctly and overestimate an idle one, so the smaller value is right.
         let link = link.into_iter().chain(measured.link).reduce(f64::min);
         let Some(link) = link.filter(|_| measured.trials >= self.first_trials()) else { return };
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -242,7 +242,7 @@ impl Advisor {
         }
     }
 
-    /// What is decided, and why.
+    /// The decision and its reasons.
     pub(crate) fn report(&self) -> OffloadReport {
         let measured = self.measured.lock();
         let situation = self.situation(&measured);
@@ -255,7 +255,7 @@ impl Advisor {
     }
 }
 
-/// Seconds of this machine's processor for a sample, by how many ops are done elsewhere.
+/// CPU seconds per sample on this machine, by the number of ops done elsewhere.
 fn local_seconds(metrics: &Metrics) -> Vec<f64> {
     let of_op = |op: &crate::metrics::OpMeter| {
         let OpTotals { busy, samples, .. } = op.read();

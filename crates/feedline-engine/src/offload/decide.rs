@@ -1,4 +1,4 @@
-//! The decision: from what was measured to a rule that gives each sample its form.
+//! Turns measurements into a rule that gives each sample its form.
 
 use feedline_data::cost::{Resource, Times};
 use feedline_data::plan::Policy;
@@ -9,37 +9,37 @@ use super::models::Models;
 use super::rates::Rates;
 use super::steps::{FormStep, is_candidate, steps};
 
-/// What is gained at least before all samples of a share are sent elsewhere.
+/// The least gain for which a share of the samples is prepared elsewhere.
 const LEAST_GAIN: f64 = 0.05;
-/// Seconds of the link that a second of the server's processor has to save.
+/// Seconds of the link that one CPU second of the server must save.
 const LEAST_LINK_SECONDS: f64 = 3.0;
-/// Shares of samples that are considered for one place in the chain.
+/// Number of shares to consider for one cut.
 const SHARES: u64 = 10;
 
-/// What is known when a decision is made.
+/// The input of a decision.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Situation {
-    /// Stored bytes of some samples, which stand for all.
+    /// Stored bytes of some samples that represent all.
     pub stored: Vec<u64>,
     pub models: Models,
     pub rates: Rates,
-    /// Seconds of this machine's processor for a sample of which so many ops are done elsewhere.
+    /// CPU seconds per sample on this machine, by the number of ops done elsewhere.
     pub local: Vec<f64>,
 }
 
 /// A rule that gives each sample its form.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Rule {
-    /// Stored bytes as they are.
+    /// Stored bytes, unchanged.
     #[default]
     Raw,
     /// One form for a share of the samples, in tenths.
     Share { form: Form, tenths: u64 },
-    /// Steps of at least this efficiency.
+    /// All steps of at least this efficiency.
     Efficient { policy: Policy, models: Models, least: f64 },
 }
 
-/// A rule, and what it will do as far as is known.
+/// A rule, and its predicted effect.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Decision {
     pub rule: Rule,
@@ -48,12 +48,12 @@ pub(super) struct Decision {
 }
 
 impl Rule {
-    /// The form of a sample of so many stored bytes, if they are known.
+    /// The form of a sample with so many stored bytes, if known.
     pub(super) fn form_of(&self, id: SampleId, stored: Option<u64>) -> Form {
         match self {
             Self::Raw => Form::RAW,
             Self::Share { form, tenths } => {
-                // Neighbours do not share a fate: ids that follow each other may be alike.
+                // Multiplicative hashing spreads neighbours, because samples with consecutive numbers may be alike.
                 let tenth = id.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
                 if tenth % SHARES < *tenths { *form } else { Form::RAW }
             }
@@ -71,7 +71,7 @@ impl Situation {
         self.local.get(form.cut.0).copied().unwrap_or_default()
     }
 
-    /// Times of a sample if all are in one form, or in that of their last step.
+    /// Times per sample if `form_of` gives the forms.
     fn times(&self, form_of: impl Fn(u64) -> Form) -> Times {
         let (mut bytes, mut seconds, mut local) = (0.0, 0.0, 0.0);
         for &stored in &self.stored {
@@ -86,7 +86,7 @@ impl Situation {
         self.rates.times(bytes / count, seconds / count, local / count)
     }
 
-    /// Decides for a policy.
+    /// Decides by a policy.
     pub(super) fn decide(&self, policy: Policy) -> Decision {
         let before = self.times(|_| Form::RAW);
         match policy {
@@ -96,7 +96,7 @@ impl Situation {
         }
     }
 
-    /// The best steps of all samples, until the link is not what bounds the job.
+    /// Takes the most efficient steps of all samples until the link is no longer the bottleneck.
     fn most_efficient(&self, policy: Policy, before: Times) -> Decision {
         let mut all: Vec<(FormStep, f64, f64, f64)> = Vec::new();
         for &stored in &self.stored {
@@ -111,11 +111,11 @@ impl Situation {
         all.sort_by(|(a, ..), (b, ..)| b.efficiency.total_cmp(&a.efficiency));
         let (count, mut after, mut least) = (self.stored.len().max(1) as f64, before, f64::INFINITY);
         for (step, bytes, seconds, local) in all {
-            // Steps that cost nothing are taken whatever bounds the job.
+            // Steps that cost nothing are taken whatever the bottleneck is.
             if after.bound() != Resource::Network && step.efficiency.is_finite() {
                 break;
             }
-            // A second of a core that saves little of the link's time is left to others who share the server.
+            // A CPU second that saves little time of the link is left to other clients of the server.
             if policy == Policy::Auto && step.efficiency < LEAST_LINK_SECONDS * self.rates.link {
                 break;
             }
@@ -129,8 +129,8 @@ impl Situation {
         Decision { rule, before, after }
     }
 
-    /// One place in the chain for a share of the samples, where this machine's processor is what bounds the job, and if the
-    /// job is faster then.
+    /// If this machine's CPU is the bottleneck: prepares a share of the samples up to one cut elsewhere, if that makes the job
+    /// faster.
     fn share(&self, before: Times) -> Decision {
         let mut best = Decision { rule: Rule::Raw, before, after: before };
         if before.bound() != Resource::Prepare {
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn only_as_many_samples_move_as_the_link_needs_and_the_best_of_them() {
         let mut situation = situation();
-        // Raw needs 17.7 ms a sample; a step of 16 ms can be kept up with if a few large samples are smaller.
+        // Without offloading a sample takes 17.7 ms on the link. A step of 16 ms is reached if a few large samples become smaller.
         situation.rates.step = 16e-3;
         let forms = forms(&situation, Policy::Sophon);
         let moved = count(&forms, at(2));
@@ -265,7 +265,7 @@ mod tests {
     fn fastflow_moves_all_samples_alike_and_only_if_the_whole_job_is_faster() {
         let mut situation = situation();
         assert_eq!(count(&forms(&situation, Policy::FastFlow), Form::RAW), 100, "the link bounds the job");
-        // A starved trainer, and a wide link.
+        // A starved trainer and a fast link.
         (situation.rates.link, situation.rates.cores, situation.rates.storage_cores) = (1e10, 1.0, 16.0);
         let decision = situation.decide(Policy::FastFlow);
         assert_eq!(decision.before.bound(), Resource::Prepare);

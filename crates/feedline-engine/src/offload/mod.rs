@@ -1,14 +1,14 @@
-//! What is prepared near the storage, and why.
+//! Decides what is prepared near the storage.
 //!
-//! In: what samples take in each form, how fast the link, both machines' processors and the consumer are, all measured while a
-//! plan runs. Out: the form in which each sample is asked for. First stage: what bounds the job; only where that is the link,
-//! second stage: for each sample, bytes saved per second of the server's processor, and the best of all samples first until
-//! the link is not the bottleneck.
+//! In: the cost of samples in each form, and the speeds of the link, both machines' CPUs and the consumer, all measured while a
+//! plan runs. Out: the form in which each sample is requested. The first stage finds the bottleneck. Only if it is the link, the
+//! second stage ranks the steps of all samples by bytes saved per CPU second of the server, and takes the best until the link is no
+//! longer the bottleneck.
 //!
-//! - `models.rs` is what forms take, by the stored size of a sample
-//! - `rates.rs` is how fast everything is: the first stage, from which `cost::Times` are made
-//! - `steps.rs` is what a sample gains by each form: the second stage
-//! - `decide.rs` chooses; `advisor.rs` keeps all this for a run; `report.rs` tells it
+//! - `models.rs` models the cost of forms by the stored size of a sample
+//! - `rates.rs` is the first stage: the speed of each resource
+//! - `steps.rs` is the second stage: what each form saves for a sample
+//! - `decide.rs` chooses; `advisor.rs` keeps the measurements of a run; `report.rs` explains
 //!
 //! Always true: a decision changes where work is done, never a byte of a sample (law 1).
 

@@ -1,11 +1,11 @@
-//! What the forms of samples take: bytes on the wire, time of the server's processor.
+//! Models the cost of forms: bytes on the wire and CPU time of the server.
 
 use std::collections::BTreeMap;
 
 use feedline_data::cost::Fit;
 use feedline_data::store::{Form, Trial};
 
-/// What one form takes, by the stored bytes of a sample; never less than the least that was seen.
+/// The cost of one form by the stored size of a sample. Never below the least measured value.
 #[derive(Clone, Debug)]
 struct Model {
     bytes: Fit,
@@ -13,21 +13,21 @@ struct Model {
     least: Trial,
 }
 
-/// What all forms take.
+/// The models of all forms.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Models(BTreeMap<Form, Model>);
 
-/// What a form takes for one sample.
+/// The cost of a form for one sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Price {
     /// Bytes on the wire.
     pub bytes: f64,
-    /// Seconds of the server's processor.
+    /// CPU seconds of the server.
     pub seconds: f64,
 }
 
 impl Models {
-    /// Books what a form took for a sample of so many stored bytes.
+    /// Adds a measurement of a sample with so many stored bytes.
     pub(super) fn add(&mut self, stored: u64, trial: Trial) {
         let new = || Model { bytes: Fit::default(), nanos: Fit::default(), least: trial };
         let model = self.0.entry(trial.form).or_insert_with(new);
@@ -37,16 +37,16 @@ impl Models {
         model.least.nanoseconds = model.least.nanoseconds.min(trial.nanoseconds);
     }
 
-    /// What a form takes for a sample, if it was ever tried.
+    /// The cost of a form for a sample, if it was ever tried.
     pub(super) fn price(&self, form: Form, stored: u64) -> Option<Price> {
         let Model { bytes, nanos, least } = self.0.get(&form)?;
         let size = stored as f64;
-        // Stored bytes are sent as they are.
+        // The raw form is the stored bytes.
         let bytes = if form == Form::RAW { size } else { bytes.expect(size)?.max(least.bytes as f64) };
         Some(Price { bytes, seconds: nanos.expect(size)?.max(least.nanoseconds as f64) * 1e-9 })
     }
 
-    /// Forms that were tried.
+    /// Forms with measurements.
     pub(super) fn forms(&self) -> impl Iterator<Item = Form> {
         self.0.keys().copied()
     }

@@ -1,22 +1,22 @@
-//! How fast everything is that a sample needs: the first stage.
+//! The speeds of the resources that a sample needs: the first stage of a decision.
 
 use feedline_data::cost::Times;
 
-/// What is known of the machines and the link.
+/// The measured speeds of machines and link.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Rates {
-    /// Seconds of the consumer for a sample.
+    /// Seconds of the consumer per sample.
     pub step: f64,
-    /// Bytes a second.
+    /// Bytes per second.
     pub link: f64,
-    /// Cores that the server has for this job.
+    /// Cores of the server for this job.
     pub storage_cores: f64,
-    /// Cores of this machine at work.
+    /// Cores of this machine in use.
     pub cores: f64,
 }
 
 impl Rates {
-    /// What a sample needs of each resource.
+    /// The time that a sample needs on each resource.
     pub(super) fn times(&self, bytes: f64, storage_seconds: f64, local_seconds: f64) -> Times {
         Times {
             step: self.step,

@@ -1,4 +1,4 @@
-//! A decision in words and numbers.
+//! Explains a decision in words and numbers.
 
 use std::collections::BTreeMap;
 
@@ -13,38 +13,38 @@ use super::decide::{Decision, Situation};
 /// What a storage server does for a run, and why.
 #[derive(Clone, Debug, Serialize)]
 pub struct OffloadReport {
-    /// What the user asked for.
+    /// The user's policy.
     pub policy: Policy,
-    /// What bounds the job if nothing is prepared near the storage, and with the decision.
+    /// The bottleneck without offloading.
     pub bound_before: Resource,
-    /// The latter.
+    /// The bottleneck with the decision.
     pub bound_after: Resource,
-    /// Seconds for a sample by resource, if nothing is prepared near the storage.
+    /// Seconds per sample by resource, without offloading.
     pub times_before: Times,
-    /// The same with the decision.
+    /// Seconds per sample by resource, with the decision.
     pub times_after: Times,
-    /// Samples a second, predicted from these.
+    /// Predicted samples per second.
     pub throughput: Throughput,
-    /// Samples whose stored size is known, of which the shares are.
+    /// Number of samples with a known size. The shares refer to these.
     pub samples: usize,
-    /// The share of samples that are not sent as they are stored.
+    /// The share of samples that are not sent as stored.
     pub benefit_share: f64,
-    /// Bytes of a sample as stored, and as sent.
+    /// Average bytes of a sample as stored.
     pub stored_bytes: f64,
-    /// The latter.
+    /// Average bytes of a sample as sent.
     pub sent_bytes: f64,
-    /// Seconds of the server's processor for a sample.
+    /// CPU seconds of the server per sample.
     pub storage_seconds: f64,
-    /// The forms that samples have.
+    /// The forms in use.
     pub candidates: Vec<Candidate>,
-    /// Samples of which all forms were tried.
+    /// Samples that were tried in all forms.
     pub points: Vec<SamplePoint>,
 }
 
-/// Samples a second.
+/// Samples per second.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Throughput {
-    /// If nothing is prepared near the storage.
+    /// Without offloading.
     pub before: f64,
     /// With the decision.
     pub after: f64,
@@ -55,13 +55,13 @@ pub struct Throughput {
 pub struct Candidate {
     /// Its name.
     pub name: String,
-    /// The share of samples that have it.
+    /// The share of samples in this form.
     pub share: f64,
-    /// Their bytes as stored, on average.
+    /// Their average bytes as stored.
     pub stored_bytes: f64,
-    /// And as sent.
+    /// Their average bytes as sent.
     pub sent_bytes: f64,
-    /// Seconds of the server's processor for one of them.
+    /// CPU seconds of the server per sample.
     pub storage_seconds: f64,
 }
 
@@ -72,16 +72,16 @@ pub struct SamplePoint {
     pub key: String,
     /// Bytes as stored.
     pub stored_bytes: u64,
-    /// Bytes when trimmed, if that can be done.
+    /// Bytes after trimming, if it can be trimmed.
     pub trimmed_bytes: Option<u64>,
     /// Bytes after each op.
     pub op_bytes: Vec<u64>,
-    /// Seconds of the server's processor up to each op.
+    /// CPU seconds of the server up to each op.
     pub op_seconds: Vec<f64>,
 }
 
 impl SamplePoint {
-    /// From the trials of a peer.
+    /// Builds a point from the trials of a server.
     pub fn new(key: &str, spent: &ServerCost) -> Self {
         let plain = |is_trimmed: bool| {
             let trials = spent.trials.iter().filter(move |trial| trial.form.packing == Packing::Plain);
@@ -127,7 +127,7 @@ impl OffloadReport {
             sent_bytes: sent / samples,
             storage_seconds: seconds / samples,
         };
-        // Nothing is known before anything was measured.
+        // Before the first measurement the times are 0.
         let a_second = |times: &Times| if times.longest() > 0.0 { times.samples_per_second() } else { 0.0 };
         let Decision { before, after, .. } = decision;
         Self {

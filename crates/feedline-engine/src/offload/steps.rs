@@ -1,25 +1,25 @@
-//! What a sample gains by each form.
+//! Ranks the forms of a sample by what they save.
 //!
-//! In: the prices of the forms. Out: steps from stored bytes to ever fewer, each with its efficiency, best first: bytes saved
-//! per second of the server's processor. Always true: each step saves bytes, and efficiencies fall.
+//! In: the costs of the forms. Out: steps from the stored bytes to ever fewer bytes, the most efficient first. Efficiency is bytes
+//! saved per CPU second of the server. Always true: each step saves bytes, and efficiencies decrease.
 
 use feedline_data::plan::Policy;
 use feedline_data::store::{Form, Packing};
 
 use super::models::{Models, Price};
 
-/// A change from one form to another.
+/// A step from one form to the next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct FormStep {
-    /// The form that a sample has then.
+    /// The form after the step.
     pub form: Form,
-    /// What it then takes.
+    /// The cost after the step.
     pub price: Price,
-    /// Bytes saved for each second of the server's processor.
+    /// Bytes saved per CPU second of the server.
     pub efficiency: f64,
 }
 
-/// The forms that a policy chooses from.
+/// Whether a policy may choose a form.
 pub(super) fn is_candidate(policy: Policy, form: Form) -> bool {
     match policy {
         Policy::Auto => form.is_trimmed || form.cut.0 == 0,
@@ -27,14 +27,14 @@ pub(super) fn is_candidate(policy: Policy, form: Form) -> bool {
     }
 }
 
-/// The steps for a sample of so many stored bytes, best first.
+/// The steps for a sample with so many stored bytes, the most efficient first.
 pub(super) fn steps(policy: Policy, models: &Models, stored: u64) -> Vec<FormStep> {
     let Some(raw) = models.price(Form::RAW, stored) else { return Vec::new() };
     let priced = |form| Some((form, models.price(form, stored)?));
     let forms = models.forms().filter(|&form| is_candidate(policy, form));
     let mut left: Vec<(Form, Price)> = forms.filter_map(priced).filter(|(_, price)| price.bytes < raw.bytes).collect();
     if policy == Policy::Sophon {
-        // The smallest result of all is the one place that is looked at.
+        // This policy considers only the smallest form.
         let smallest = left.into_iter().min_by(|(_, a), (_, b)| a.bytes.total_cmp(&b.bytes));
         let step = |(form, price)| FormStep { form, price, efficiency: efficiency(raw, price) };
         return smallest.map(step).into_iter().collect();
@@ -52,7 +52,7 @@ pub(super) fn steps(policy: Policy, models: &Models, stored: u64) -> Vec<FormSte
     steps
 }
 
-/// Bytes saved for each second more; without end where no more time is needed.
+/// Bytes saved per additional CPU second. Infinite if no time is needed.
 fn efficiency(from: Price, to: Price) -> f64 {
     let (saved, more) = (from.bytes - to.bytes, to.seconds - from.seconds);
     if more <= 0.0 { f64::INFINITY } else { saved / more }

@@ -1,4 +1,4 @@
-//! What every source, store and op must hold, whoever wrote it. Each check panics with the claim that does not hold.
+//! Conformance suites that every source, store and op passes. Each check panics with the claim that does not hold.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::stream::collect;
 use crate::loader::Loader;
 use crate::machine::Machine;
 
-/// A source numbers its samples without gaps or doubles, gives every field, and can be opened again from its table.
+/// A source numbers its samples without gaps or duplicates, has every field, and can be opened again from its table.
 #[track_caller]
 pub fn check_source(source: &dyn Source, registry: &Registry) {
     let mut ids = HashSet::new();
@@ -49,7 +49,7 @@ pub fn check_source(source: &dyn Source, registry: &Registry) {
     assert_eq!(refreshed.identity(), source.identity(), "unchanged data has an unchanged identity");
 }
 
-/// A store reads wholes and parts alike, lists in order, and names what it does not have.
+/// A store reads wholes and parts alike, lists in order, and names objects that it does not have.
 #[track_caller]
 pub fn check_store(store: &dyn Store) {
     let names = store.list(&|_| true).expect("a store lists its objects");
@@ -76,13 +76,13 @@ pub fn check_store(store: &dyn Store) {
 
 /// An op gives the same bytes for any thread count, with SIMD and without, and its table builds the same op.
 ///
-/// `before` are tables of the ops that it needs before it, in TOML; `root` is a folder of pictures.
+/// `before` are tables of the ops before it, in TOML. `root` is a folder of pictures.
 #[track_caller]
 pub fn check_op(table: &str, before: &str, root: &Path) {
     check_op_on(("folder", &["image"]), table, before, root);
 }
 
-/// The same for an op of volumes; `root` is a folder of volumes.
+/// The same for an op on volumes. `root` is a folder of volumes.
 #[track_caller]
 pub fn check_volume_op(table: &str, before: &str, root: &Path) {
     check_op_on(("volumes", &["image", "label"]), table, before, root);

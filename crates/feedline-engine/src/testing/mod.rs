@@ -1,5 +1,4 @@
-//! For tests and benchmarks of Feedline itself and of code built on it: streams to compare, and the suites that every source,
-//! store and op passes.
+//! For tests and benchmarks: collected streams, and the conformance suites of sources, stores and ops.
 
 mod conformance;
 mod stream;

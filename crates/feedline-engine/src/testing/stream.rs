@@ -1,4 +1,4 @@
-//! Streams collected whole, to be compared.
+//! Collects whole streams for comparisons.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use feedline_data::batch::Batch;
 use crate::error::Error;
 use crate::loader::{Loader, Next};
 
-/// Longest wait for one batch: a limit against hangs, far beyond what any test takes.
+/// Upper limit of the wait for one batch. It only guards against hangs.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// All batches of the next iteration.
@@ -15,7 +15,7 @@ pub fn collect(loader: &Loader) -> Result<Vec<Batch>, Error> {
     take(loader, usize::MAX)
 }
 
-/// The first `count` batches of the next iteration, which is left there.
+/// The first `count` batches of the next iteration. The iteration stays open.
 pub fn take(loader: &Loader, count: usize) -> Result<Vec<Batch>, Error> {
     let iteration = loader.begin()?;
     let mut batches = Vec::new();

@@ -1,4 +1,4 @@
-//! The fields of a record, as they lie in its bytes. Always true: numbers and lengths that were read agree with each other.
+//! Reads the fields of a record. Always true: numbers and lengths that were read are consistent.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use feedline_data::volume::{Foreground, Region};
 
 use super::{BYTES, PIXELS, PIXELS_PART, TENSOR, TEXT, TRIMMED, VOLUME};
 
-/// A field as it was written.
+/// A field of a record.
 pub(super) struct RecordField<'a> {
     pub name: &'a str,
     pub content: RecordContent<'a>,
@@ -65,7 +65,7 @@ impl<'a> KeptVolume<'a> {
         (array_bytes(dtype, &shape) == Some(bytes.len())).then_some(this)
     }
 
-    /// A region of it.
+    /// Copies a region of the pixels.
     pub(super) fn copied<'s>(
         &self,
         name: &str,
@@ -81,13 +81,13 @@ impl<'a> KeptVolume<'a> {
 }
 
 impl<'a> RecordField<'a> {
-    /// The name of a label, and its foreground if that was kept.
+    /// The name of a label, and its foreground if the record contains it.
     pub(super) fn foreground(&self) -> Option<(&'a str, Option<Arc<Foreground>>)> {
         let RecordContent::Volume(KeptVolume { whole, foreground, .. }) = &self.content else { return None };
         Some((self.name, foreground.and_then(|bytes| Foreground::from_bytes(bytes, whole.sides)).map(Arc::new)))
     }
 
-    /// The fields of a record; `None` if these are not the bytes of a sample.
+    /// The fields of a record. `None` if the bytes are not a valid record.
     pub(super) fn all_of(record: &'a [u8]) -> Option<Vec<Self>> {
         let mut reader = RecordReader(record);
         let mut fields = Vec::new();

@@ -1,9 +1,9 @@
-//! A sample as bytes: what a cache keeps of it, or a peer sends of it, and what is given back as far as it is needed.
+//! A sample as bytes: the form in which a cache stores it and a peer sends it.
 //!
-//! In: the fields of a sample at some place of the op chain. Out: one piece of memory; from it, the fields again. Of
-//! pictures, volumes and encoded files that are cropped next, only the part that the crop needs is copied.
+//! In: the fields of a sample at some cut of the op chain. Out: one block of bytes; from it, the fields again. If a crop follows,
+//! only the needed part of pictures, volumes and encoded files is copied.
 //!
-//! Here they are written. `fields.rs` reads what was written, `resume.rs` gives it to a sample.
+//! This file writes records. `fields.rs` reads them, and `resume.rs` puts their fields into a sample.
 
 mod fields;
 mod resume;
@@ -21,7 +21,7 @@ const VOLUME: u8 = 4;
 const PIXELS_PART: u8 = 5;
 const TRIMMED: u8 = 6;
 
-/// Writes the fields of a sample that will be needed by others too; `None` if a part of one is not there.
+/// Writes the fields of a sample for use by others. `None` if only a part of a field is present.
 pub(crate) fn write(sample: &Sample<'_>) -> Option<Vec<u8>> {
     let is_all_there = |value: &Value<'_>| match value {
         Value::Bytes(encoded) => encoded.is_whole(),
@@ -31,11 +31,11 @@ pub(crate) fn write(sample: &Sample<'_>) -> Option<Vec<u8>> {
     if sample.values().all(|(_, value)| is_all_there(value)) { write_parts(sample) } else { None }
 }
 
-/// Writes the fields of a sample as they are; `None` if a part of one is not there that cannot be told, or the system has no
-/// memory for it.
+/// Writes the fields of a sample as they are. `None` if a part is missing and the format cannot express that, or if the system has
+/// no memory.
 pub(crate) fn write_parts(sample: &Sample<'_>) -> Option<Vec<u8>> {
     let mut out = Vec::new();
-    // One byte more, for how it is packed.
+    // One more byte says how the record is packed.
     out.try_reserve_exact(sample.values().map(|(_, value)| value.content_bytes() + 256).sum::<usize>() + 1).ok()?;
     for (name, value) in sample.values() {
         put(&mut out, name.as_bytes());

@@ -1,4 +1,4 @@
-//! Gives a sample the fields of a record, as far as the ops that follow need them.
+//! Puts the fields of a record into a sample, as far as the following ops need them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use feedline_order::SampleRequest;
 
 use super::fields::{KeptPixels, RecordContent, RecordField};
 
-/// The place in the chain at which a sample goes on: the ops behind it may need only a part of a field.
+/// The cut at which a sample continues. The ops after it may need only a part of a field.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resume<'a> {
     /// The plan whose ops follow.
     pub plan: &'a Plan,
-    /// How many of them are done.
+    /// Number of ops that are done.
     pub cut: Cut,
-    /// The sample, by which the ops draw.
+    /// The sample, for the draws of the ops.
     pub request: SampleRequest,
 }
 
-/// Gives a sample its fields from a record; `None` if these are not the bytes of a sample.
+/// Puts the fields of a record into a sample. `None` if the bytes are not a valid record.
 pub(crate) fn read(
     record: &[u8],
     sample: &mut Sample<'_>,
@@ -82,12 +82,12 @@ impl Resume<'_> {
         Ok(Some(()))
     }
 
-    /// The ops that follow.
+    /// The ops after the cut.
     fn ahead(&self) -> Ahead<'_> {
         self.plan.chain().ahead_from(self.cut.0, self.request)
     }
 
-    /// An encoded file, or what the crop behind its decoder needs of it; `None` if its index is damaged.
+    /// An encoded file, or the part that the crop after its decoder needs. `None` if its index is damaged.
     fn encoded<'s>(
         &self,
         name: &str,
@@ -109,7 +109,7 @@ impl Resume<'_> {
         Ok(Some(Encoded { memory: copied(bytes, workspace)?, content }))
     }
 
-    /// A picture, or the rows and columns of it that the next crop needs.
+    /// A picture, or the rows and columns that the next crop needs.
     fn pixels<'s>(&self, name: &str, kept: &KeptPixels<'_>, workspace: &mut Workspace) -> Result<Pixels<'s>, NoMemory> {
         let KeptPixels { width, height, channels, is_mask, bytes } = *kept;
         let need = self.ahead().need(name, Facts { width, height });
@@ -128,7 +128,7 @@ impl Resume<'_> {
     }
 }
 
-/// The bytes of an encoded field that the crop behind its decoder needs.
+/// The bytes of an encoded field that the crop after its decoder needs.
 fn needed_bytes(index: &SeekIndex, field: &str, plan: &Plan, wanted: SampleRequest) -> Option<Range<u64>> {
     let (decoder, decoding) = plan.chain().decoder_of(field)?;
     let header = index.header();
