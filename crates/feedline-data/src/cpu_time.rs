@@ -1,4 +1,4 @@
-//! Processor time used so far.
+//! CPU time used so far.
 
 use std::time::Duration;
 

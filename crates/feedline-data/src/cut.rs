@@ -2,6 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The place in the op chain where work changes hands: ops before it are done.
+/// A place in the op chain: all ops before it are done. Supplies, caches and storage servers hand samples over at a cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Cut(pub usize);

@@ -7,24 +7,24 @@ use std::sync::Arc;
 
 use feedline_order::{Epoch, Position, SampleId};
 
-/// A sample that could not be prepared: a value, counted and subject to a policy (law 6).
+/// A sample that could not be prepared. It is a value: counted, and handled by a policy (law 6).
 #[derive(Clone, Debug)]
 pub struct SampleFailure {
     /// Its id.
     pub id: SampleId,
     /// Its name.
     pub key: String,
-    /// Where its bytes are.
+    /// Where its bytes are stored.
     pub path: Option<String>,
-    /// The bytes of that file, if they are not all of it.
+    /// The byte range in that file, if it is only a part.
     pub range: Option<Range<u64>>,
     /// The epoch.
     pub epoch: Epoch,
     /// The position in the epoch.
     pub position: Position,
-    /// The op that could not do its work; none if the sample could not be loaded.
+    /// The op that failed. `None` if loading failed.
     pub op: Option<Arc<str>>,
-    /// What was wrong.
+    /// The cause.
     pub cause: Arc<dyn StdError + Send + Sync>,
 }
 
@@ -50,13 +50,13 @@ impl StdError for SampleFailure {
     }
 }
 
-/// An error and all its causes in one line.
+/// An error and its causes in one line.
 pub fn chain(error: &(dyn StdError + 'static)) -> String {
     let mut text = flat(error);
     let mut cause = error.source();
     while let Some(error) = cause {
         let next = flat(error);
-        // Transparent errors repeat the text of what they hold.
+        // Transparent errors repeat the text of their source.
         if !text.ends_with(&next) {
             text.push_str(": ");
             text.push_str(&next);
@@ -66,7 +66,7 @@ pub fn chain(error: &(dyn StdError + 'static)) -> String {
     text
 }
 
-/// The text of an error without the excerpts that parsers put on lines of their own.
+/// The text of an error without the excerpts that parsers put on separate lines.
 fn flat(error: &(dyn StdError + 'static)) -> String {
     let text = error.to_string();
     let is_excerpt = |line: &str| line.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start().starts_with('|');

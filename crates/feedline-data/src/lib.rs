@@ -1,8 +1,8 @@
-//! Plans and everything that they are made of.
+//! Plans and everything they consist of.
 //!
-//! In: what a user wrote. Out: a checked [`plan::Plan`], and the parts it names: where bytes are, what is done to them, what a
-//! batch looks like. Nothing here starts a thread that outlives a call, keeps a queue or knows a trainer; `feedline-engine`
-//! does. The modules depend on those before them only:
+//! In: the user's input. Out: a checked [`plan::Plan`] and its parts: where bytes are stored, what is done to them, what a batch
+//! looks like. Nothing here starts a thread that outlives a call, keeps a queue or knows a trainer. `feedline-engine` does. Each
+//! module depends only on those before it:
 //!
 //! ```text
 //! dtype, cut, failure, cpu_time, private_files, spec -> memory -> store -> volume -> batch -> source -> op -> cost -> plan -> pack

@@ -12,7 +12,7 @@ pub enum SpecError {
     NoName { of: String, key: &'static str },
 }
 
-/// Reads the parameters of `of` from its table; `of` names it in the error, such as `op Resize`.
+/// Parses the parameters of `of` from its table. `of` names it in errors, for example `op Resize`.
 pub fn parameters<T: serde::de::DeserializeOwned>(
     of: impl FnOnce() -> String,
     table: toml::Table,

@@ -1,4 +1,4 @@
-//! What the trainer receives.
+//! Batches as the trainer receives them.
 //!
 //! A batch owns its memory: nothing in it changes after delivery, whatever the engine does next (law 5).
 
@@ -17,7 +17,7 @@ pub struct Batch {
     pub epoch: Epoch,
     /// Its number in the epoch, from 0.
     pub number: u64,
-    /// Samples in it.
+    /// Number of samples.
     pub len: usize,
     /// Its fields in the order of the plan.
     pub fields: Vec<BatchField>,
@@ -37,7 +37,7 @@ pub struct BatchField {
 pub enum FieldData {
     /// One array over all samples, in the memory of the batch.
     Region {
-        /// Its memory, which stays as long as this.
+        /// Its memory. The span keeps it alive.
         span: Span,
         /// Element type.
         dtype: Dtype,
@@ -58,7 +58,7 @@ pub enum FieldData {
 }
 
 impl FieldData {
-    /// The bytes of the array; none for a list.
+    /// The bytes of the array. Empty for a list.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Region { span, .. } => span.bytes(),
@@ -80,7 +80,7 @@ impl Batch {
         bytes.as_chunks::<8>().0.iter().map(|id| i64::from_ne_bytes(*id)).collect()
     }
 
-    /// Content in bytes.
+    /// Size of the content in bytes.
     pub fn content_bytes(&self) -> usize {
         let bytes = |field: &BatchField| match &field.data {
             FieldData::List(values) => values.iter().map(Unslotted::content_bytes).sum(),
@@ -90,7 +90,7 @@ impl Batch {
     }
 }
 
-/// Samples of one batch differ in shape.
+/// The samples of a batch have different shapes.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error(
     "field {field:?} has shape {first_shape:?} ({first_dtype}) in sample {first} of the batch, but {other_shape:?} \
@@ -114,7 +114,7 @@ pub struct RaggedError {
     pub other_dtype: &'static str,
 }
 
-/// Stacks loose values into one array.
+/// Stacks values without a slot into one array.
 pub fn stack(field: &str, values: Vec<Unslotted>) -> Result<FieldData, Box<RaggedError>> {
     let mut found: Option<(Dtype, Vec<usize>)> = None;
     for (number, value) in values.iter().enumerate() {

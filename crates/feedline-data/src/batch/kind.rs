@@ -1,7 +1,7 @@
-//! What a field of a sample is, known before any data: the types that a plan is checked with.
+//! The kind of a field, known before any data is read. Plans are checked with kinds.
 //!
-//! A side that depends on the sample (a picture's height before a crop) is `None`. A kind without such sides is *fixed*:
-//! its batch is one region of a slab, written in place.
+//! A side that depends on the sample, such as a picture's height before a crop, is `None`. A kind without such sides is *fixed*: in
+//! a batch it is one region of a slab, written in place.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,27 +16,27 @@ pub enum Kind {
     Bytes,
     /// A name or other text.
     Text,
-    /// Whatever a user's function returns; known only when it is there.
+    /// The result of a user's function, known only at run time.
     Any,
     /// A picture or mask of 8-bit pixels, height x width x channels.
     Pixels(PixelKind),
     /// A volume, channels x depth x height x width.
     Volume(VolumeKind),
-    /// An array of elements; a shape without sides is a scalar.
+    /// An array. A shape without sides is a scalar.
     Tensor {
         /// Element type.
         dtype: Dtype,
         /// Sides, outermost first.
         shape: Vec<Option<usize>>,
-        /// What the sides are.
+        /// The meaning of the sides.
         axes: Axes,
     },
 }
 
-/// What the sides of an array are.
+/// The meaning of an array's sides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Axes {
-    /// Not said; a picture is told by which side is 1 or 3.
+    /// Unknown. A picture is recognised by a side of 1 or 3.
     #[default]
     Unknown,
     /// Channels, rows, columns.
@@ -46,7 +46,7 @@ pub enum Axes {
 }
 
 impl Axes {
-    /// Whether channels come first, and how many there are, if the array is a picture of 1 or 3 channels.
+    /// If the array is a picture with 1 or 3 channels: its axes and the number of channels.
     pub(crate) fn channels(self, shape: &[Option<usize>]) -> Option<(Self, usize)> {
         match (*shape.first_chunk::<3>()?, shape.len()) {
             ([Some(channels @ (1 | 3)), _, _], 3) if self != Self::Hwc => Some((Self::Chw, channels)),
@@ -65,7 +65,7 @@ pub struct PixelKind {
     pub height: Option<u32>,
     /// Columns, once an op has fixed them.
     pub width: Option<u32>,
-    /// Whether values are labels, which are resized by nearest neighbour and never blended.
+    /// Whether values are labels. Labels are resized by nearest neighbour and never blended.
     pub is_mask: bool,
 }
 
@@ -74,7 +74,7 @@ pub struct PixelKind {
 pub struct VolumeKind {
     /// Element type.
     pub dtype: Dtype,
-    /// Arrays that follow each other.
+    /// Number of channels.
     pub channels: usize,
     /// Depth, height and width, once an op has fixed them.
     pub sides: Option<[usize; 3]>,
@@ -88,7 +88,7 @@ impl Kind {
         Self::Tensor { dtype, shape: shape.iter().copied().map(Some).collect(), axes: Axes::Unknown }
     }
 
-    /// An array of known shape; bytes of height x width x (1 or 3) are taken as a picture, so that ops of pictures apply.
+    /// An array of known shape. Bytes of height x width x (1 or 3) count as a picture, so that image ops apply.
     pub fn of_array(dtype: Dtype, shape: &[usize]) -> Self {
         match (dtype, shape) {
             (Dtype::U8, &[height, width, channels @ (1 | 3)]) => Self::Pixels(PixelKind {
@@ -101,7 +101,7 @@ impl Kind {
         }
     }
 
-    /// Element type and shape of the array that users receive, where they are the same for every sample.
+    /// Element type and shape of the delivered array, if they are the same for every sample.
     pub fn fixed(&self) -> Option<(Dtype, Vec<usize>)> {
         match self {
             Self::Bytes | Self::Text | Self::Any => None,
@@ -116,7 +116,7 @@ impl Kind {
     }
 }
 
-/// The shape in which pixels are delivered: a mask has no channel axis.
+/// The delivered shape of pixels. A mask has no channel axis.
 pub(crate) fn pixel_shape(height: usize, width: usize, channels: u8, is_mask: bool) -> Vec<usize> {
     if is_mask { vec![height, width] } else { vec![height, width, usize::from(channels)] }
 }
@@ -161,7 +161,7 @@ impl FieldTypes {
         self.0.iter().find(|(field, _)| &**field == name).map(|(_, kind)| kind)
     }
 
-    /// Sets the kind of a field, adding the field if it is new.
+    /// Sets the kind of a field. Adds the field if it is new.
     pub fn set(&mut self, name: &str, kind: Kind) {
         match self.0.iter_mut().find(|(field, _)| &**field == name) {
             Some((_, old)) => *old = kind,
@@ -174,7 +174,7 @@ impl FieldTypes {
         self.0.iter().map(|(name, kind)| (name, kind))
     }
 
-    /// The names, quoted and separated by commas, for messages.
+    /// The names, quoted and separated by commas. For messages.
     pub fn names(&self) -> String {
         self.0.iter().map(|(name, _)| format!("{name:?}")).collect::<Vec<_>>().join(", ")
     }

@@ -1,4 +1,4 @@
-//! How each field of a batch is delivered: a region of the slab, or loose values.
+//! How each field of a batch is delivered: as a region of the slab, or as separate values.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::dtype::{Dtype, array_bytes};
 /// How one field is delivered.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FieldForm {
-    /// In a region of the slab, one slot a sample, written in place.
+    /// In a region of the slab, one slot per sample, written in place.
     Region {
         /// Number of the region.
         region: usize,
@@ -19,7 +19,7 @@ pub enum FieldForm {
         /// Shape of one sample.
         shape: Vec<usize>,
     },
-    /// As values that are stacked when the batch is complete, which have to agree in shape.
+    /// As values of equal shape that are stacked when the batch is complete.
     Stacked,
     /// As a list of values, each with its own shape.
     List,
@@ -32,7 +32,7 @@ pub struct BatchLayout {
     slab: SlabLayout,
 }
 
-/// A batch that no memory can hold.
+/// A batch that does not fit into memory.
 #[derive(Debug, thiserror::Error)]
 #[error("a batch of {batch_size} samples of {types} does not fit in the address space")]
 pub(crate) struct BatchTooLarge {
@@ -41,7 +41,7 @@ pub(crate) struct BatchTooLarge {
 }
 
 impl BatchLayout {
-    /// Lays out the fields of `types`; those in `ragged` become lists.
+    /// Lays out the fields of `types`. Fields in `ragged` become lists.
     pub(crate) fn new(types: &FieldTypes, ragged: &[String], batch_size: usize) -> Result<Self, BatchTooLarge> {
         let too_large = || BatchTooLarge { batch_size, types: types.names() };
         let mut slot_bytes = Vec::new();

@@ -1,7 +1,7 @@
-//! Samples and batches: what ops work on and what the trainer receives.
+//! Samples and batches: what ops work on, and what the trainer receives.
 //!
-//! In: fields of a source, slots of a slab. Out: a [`Batch`]. [`Kind`] says what a field is before there is data,
-//! [`Value`] holds it while a [`Sample`] is prepared.
+//! In: fields of a source, slots of a slab. Out: a [`Batch`]. A [`Kind`] describes a field before there is data, and a [`Value`]
+//! holds its data while a [`Sample`] is prepared.
 
 mod delivered;
 pub mod kind;

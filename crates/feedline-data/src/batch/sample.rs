@@ -1,7 +1,7 @@
-//! One sample on its way through the ops: named fields and the slot each will be delivered in.
+//! A sample in preparation: its named fields, and the slot of each.
 //!
-//! In: the memory of one slot. Out: the slot filled, and loose values for fields without a fixed shape. An op that makes
-//! a field's final array asks for memory with [`Sample::output`] and gets the slot itself, so nothing is collated later.
+//! In: the memory of one slot. Out: the filled slot, and separate values for fields without a fixed shape. An op that computes the
+//! final array of a field requests memory with [`Sample::output`] and gets the slot itself, so nothing is collated later.
 
 use std::sync::Arc;
 
@@ -23,21 +23,21 @@ struct SampleField<'s> {
     slot: Option<Slot<'s>>,
 }
 
-/// Where a field of fixed shape is delivered.
+/// The destination of a field with a fixed shape.
 #[derive(Debug)]
 pub struct Slot<'s> {
-    /// The element type promised by the plan.
+    /// The element type that the plan promises.
     pub dtype: Dtype,
-    /// The shape promised by the plan.
+    /// The shape that the plan promises.
     pub shape: &'s [usize],
-    /// Its bytes; gone while a value holds them.
+    /// Its bytes. `None` while a value holds them.
     pub bytes: Option<&'s mut [u8]>,
 }
 
-/// A delivered value without a fixed shape.
+/// A delivered value without a slot, because it has no fixed shape.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Unslotted {
-    /// An array of its own shape.
+    /// An array with its own shape.
     Array {
         /// Element type.
         dtype: Dtype,
@@ -51,7 +51,7 @@ pub enum Unslotted {
 }
 
 impl Unslotted {
-    /// Bytes of its content.
+    /// Size of the content in bytes.
     pub fn content_bytes(&self) -> usize {
         match self {
             Self::Array { bytes, .. } => bytes.len(),
@@ -60,7 +60,7 @@ impl Unslotted {
     }
 }
 
-/// What an op finds wrong with a field.
+/// Why an op rejects a field.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum FieldError {
@@ -82,12 +82,12 @@ impl<'s> Sample<'s> {
         Self::default()
     }
 
-    /// One whose slots are not there yet: all its values are returned, as they would be delivered.
+    /// A sample without slots. All its values are returned in the form in which they would be delivered.
     pub fn apart() -> Self {
         Self { is_apart: true, ..Self::default() }
     }
 
-    /// Adds a field and where it will be delivered, if its shape is fixed.
+    /// Adds a field, with its slot if its shape is fixed.
     pub fn declare(&mut self, name: &Arc<str>, slot: Option<Slot<'s>>) {
         self.fields.push(SampleField { name: Arc::clone(name), value: None, slot });
     }
@@ -99,7 +99,7 @@ impl<'s> Sample<'s> {
             .ok_or_else(|| FieldError::Missing { name: name.to_owned() })
     }
 
-    /// Takes a field's value out; [`Sample::put`] gives the field a value again.
+    /// Takes the value out of a field. [`Sample::put`] puts one back.
     pub fn take(&mut self, name: &str) -> Result<Value<'s>, FieldError> {
         self.field(name)?.value.take().ok_or_else(|| FieldError::Missing { name: name.to_owned() })
     }
@@ -138,7 +138,7 @@ impl<'s> Sample<'s> {
         }
     }
 
-    /// Gives a field its value; adds the field if the plan did not know it.
+    /// Sets the value of a field. Adds the field if the plan does not know it.
     pub fn put(&mut self, name: &str, value: Value<'s>) {
         match self.field(name) {
             Ok(field) => field.value = Some(value),
@@ -146,7 +146,7 @@ impl<'s> Sample<'s> {
         }
     }
 
-    /// Memory for a new array of field `name`: its slot if this is what will be delivered, else a buffer.
+    /// Memory for a new array of field `name`: its slot if the array has the delivered shape, otherwise a buffer.
     pub fn output(
         &mut self,
         name: &str,
@@ -177,7 +177,7 @@ impl<'s> Sample<'s> {
         }
     }
 
-    /// Moves every declared field to where it is delivered; loose ones are returned in the order of declaration.
+    /// Moves every declared field to its destination. Returns values without a slot, in the order of declaration.
     pub fn finish(self, workspace: &mut Workspace) -> Result<Vec<Unslotted>, FieldError> {
         let mut loose = Vec::new();
         for field in self.fields {
@@ -198,7 +198,7 @@ impl<'s> Sample<'s> {
         Ok(loose)
     }
 
-    /// Drops fields that are not in `names`, giving their memory back.
+    /// Drops fields that are not in `names`, and returns their memory.
     pub fn retain(&mut self, names: &[Arc<str>], workspace: &mut Workspace) {
         for field in self.fields.extract_if(.., |field| !names.contains(&field.name)) {
             if let Some(value) = field.value {

@@ -1,6 +1,6 @@
-//! The data of one field while a sample is being prepared.
+//! The data of one field while a sample is prepared.
 //!
-//! Values own their memory or borrow the slot they will be delivered in; which of the two is invisible to ops.
+//! A value owns its memory or borrows its slot. Ops cannot tell the difference.
 
 use std::ops::{Deref, DerefMut};
 
@@ -17,7 +17,7 @@ impl From<Vec<u8>> for Memory<'_> {
     }
 }
 
-/// Bytes on the heap, or in the slot where they will be delivered.
+/// Bytes on the heap, or in the slot in which they will be delivered.
 #[derive(Debug)]
 pub enum Memory<'s> {
     /// The sample's own memory.
@@ -45,36 +45,36 @@ impl DerefMut for Memory<'_> {
     }
 }
 
-/// Encoded bytes of a file, or those that a crop of it needs.
+/// The encoded bytes of a file, or of the part that a crop needs.
 #[derive(Debug)]
 pub struct Encoded<'s> {
     /// The bytes.
     pub memory: Memory<'s>,
-    /// What they are of the file.
+    /// Which part of the file they are.
     pub content: EncodedContent,
 }
 
-/// What encoded bytes are of a file.
+/// Which part of a file encoded bytes are.
 #[derive(Debug)]
 pub enum EncodedContent {
-    /// All of it.
+    /// The whole file.
     Whole {
-        /// Where the parts of the picture are in it, if that is known.
+        /// Its seek index, if known.
         index: Option<SeekIndex>,
     },
-    /// A range of it.
+    /// A range of the file.
     Part {
-        /// Where in the file it begins.
+        /// The start of the range in the file.
         offset: u64,
-        /// Where the parts of the picture are in the file.
+        /// The seek index of the file.
         index: SeekIndex,
     },
-    /// What a crop needs, cut out by its seek index.
+    /// The part that a crop needs, cut out by the seek index.
     Trimmed,
 }
 
 impl Encoded<'_> {
-    /// Whether all of the file is there.
+    /// Whether this is the whole file.
     pub fn is_whole(&self) -> bool {
         matches!(self.content, EncodedContent::Whole { .. })
     }
@@ -86,19 +86,19 @@ impl<'s> From<Memory<'s>> for Encoded<'s> {
     }
 }
 
-/// The part of a picture that is in memory, for an op that looks at no more.
+/// The part of a picture that is in memory, for an op that reads only that part.
 #[derive(Clone, Copy, Debug)]
 pub struct Excerpt {
     /// The part, in pixels as they are in memory.
     pub rect: Rect,
-    /// Pixels of the picture that one in memory stands for, along a side.
+    /// Picture pixels per pixel in memory, along a side.
     pub divisor: u32,
 }
 
-/// A picture: a rectangle of a larger one until something has to touch its bytes.
+/// A picture. It may be a rectangle inside a larger one, until an op has to change bytes.
 #[derive(Debug)]
 pub struct Pixels<'s> {
-    /// The whole picture's bytes.
+    /// The bytes of the larger picture.
     pub memory: Memory<'s>,
     /// Columns.
     pub width: u32,
@@ -108,11 +108,11 @@ pub struct Pixels<'s> {
     pub channels: u8,
     /// Whether values are labels.
     pub is_mask: bool,
-    /// Where the rectangle begins.
+    /// The start of the rectangle.
     pub offset: usize,
     /// Bytes from one row to the next.
     pub stride: usize,
-    /// Where only a part is in memory: which.
+    /// Set if only a part of the picture is in memory.
     pub excerpt: Option<Excerpt>,
 }
 
@@ -124,7 +124,7 @@ impl<'s> Pixels<'s> {
         Self { memory, width, height, channels, is_mask, offset: 0, stride, excerpt: None }
     }
 
-    /// A picture of which `memory` holds a part.
+    /// A picture of which `memory` holds only a part.
     pub fn part(
         memory: Memory<'s>,
         (width, height): (u32, u32),
@@ -136,7 +136,7 @@ impl<'s> Pixels<'s> {
         Self { width, height, excerpt: Some(excerpt), ..part }
     }
 
-    /// Whether rows follow each other without a gap and nothing is around them.
+    /// Whether rows follow each other without gaps.
     pub(crate) fn is_packed(&self) -> bool {
         self.excerpt.is_none()
             && self.offset == 0
@@ -149,12 +149,12 @@ impl<'s> Pixels<'s> {
         self.width as usize * usize::from(self.channels)
     }
 
-    /// Bytes without gaps.
+    /// Size without gaps in bytes.
     pub fn packed_bytes(&self) -> usize {
         self.row_bytes() * self.height as usize
     }
 
-    /// The picture as codecs and kernels take it.
+    /// The picture as an argument for codecs and kernels.
     pub(crate) fn view(&self) -> View<'_> {
         self.check_all_there();
         View {
@@ -170,7 +170,7 @@ impl<'s> Pixels<'s> {
         assert!(self.excerpt.is_none(), "only a crop may look at a picture of which a part is there");
     }
 
-    /// Narrows to a rectangle inside; no byte moves.
+    /// Narrows the picture to a rectangle. No bytes are moved.
     pub(crate) fn crop(&mut self, rect: Rect) {
         assert!(rect.is_inside(self.width, self.height), "a crop lies inside its picture");
         let rect = match self.excerpt.take() {
@@ -197,7 +197,7 @@ impl<'s> Pixels<'s> {
         }
     }
 
-    /// The shape in which it is delivered.
+    /// The delivered shape.
     pub fn shape(&self) -> Vec<usize> {
         pixel_shape(self.height as usize, self.width as usize, self.channels, self.is_mask)
     }
@@ -210,7 +210,7 @@ pub struct Tensor<'s> {
     pub dtype: Dtype,
     /// Sides, outermost first.
     pub shape: Vec<usize>,
-    /// What the sides are.
+    /// The meaning of the sides.
     pub axes: Axes,
     /// The elements, native-endian.
     pub memory: Memory<'s>,
@@ -223,13 +223,13 @@ impl<'s> Tensor<'s> {
         Self { dtype, shape, axes: Axes::Unknown, memory }
     }
 
-    /// The same tensor, its sides named.
+    /// The same tensor with named axes.
     #[must_use]
     pub fn with_axes(self, axes: Axes) -> Self {
         Self { axes, ..self }
     }
 
-    /// Where its channels are and how many, if it is a picture of 1 or 3 channels.
+    /// If it is a picture with 1 or 3 channels: its axes and the number of channels.
     pub(crate) fn channels(&self) -> Option<(Axes, usize)> {
         let shape: Vec<Option<usize>> = self.shape.iter().copied().map(Some).collect();
         self.axes.channels(&shape)
@@ -252,7 +252,7 @@ pub enum Value<'s> {
 }
 
 impl Value<'_> {
-    /// What it is, for messages.
+    /// Describes it, for messages.
     pub(crate) fn describe(&self) -> &'static str {
         match self {
             Self::Bytes(_) => "encoded bytes",
@@ -286,7 +286,7 @@ impl Value<'_> {
     }
 }
 
-/// A rectangle of a picture in one `divisor` times smaller, of this size.
+/// The rectangle of a picture in a version that is `divisor` times smaller and has this size.
 pub(crate) fn shrink(rect: Rect, divisor: u32, width: u32, height: u32) -> Rect {
     let (left, top) = (rect.left / divisor, rect.top / divisor);
     let (right, bottom) = (rect.right().div_ceil(divisor).min(width), rect.bottom().div_ceil(divisor).min(height));

@@ -1,4 +1,4 @@
-//! A volume while a sample is being prepared: one array of depth x height x width for each channel.
+//! A volume while a sample is prepared: an array of depth x height x width for each channel.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,28 +7,28 @@ use crate::dtype::{Dtype, array_bytes};
 use crate::memory::{NoMemory, Workspace};
 use crate::volume::{Foreground, Region};
 
-/// A volume, or the part of one that an op looks at.
+/// A volume, or the part of one that an op reads.
 #[derive(Debug)]
 pub struct Volume<'s> {
-    /// The elements that are there, native-endian, packed; the channels follow each other.
+    /// The elements in memory, native-endian and packed, channel by channel.
     pub memory: Memory<'s>,
     /// Element type.
     pub dtype: Dtype,
-    /// Arrays that follow each other.
+    /// Number of channels.
     pub channels: usize,
     /// Depth, height and width of the whole.
     pub sides: [usize; 3],
-    /// Millimetres from one element to the next along each axis, where that is known.
+    /// Millimetres between elements along each axis, if known.
     pub spacing: Option<[f64; 3]>,
     /// Whether values are labels, which are never blended.
     pub is_label: bool,
-    /// Where only a part is in memory: which.
+    /// Set if only a part is in memory.
     pub excerpt: Option<Region>,
     foreground: OnceLock<Arc<Foreground>>,
 }
 
 impl<'s> Volume<'s> {
-    /// A volume that is all there.
+    /// A volume that is completely in memory.
     pub fn packed(memory: Memory<'s>, dtype: Dtype, channels: usize, sides: [usize; 3], is_label: bool) -> Self {
         let this = Self {
             memory,
@@ -44,7 +44,7 @@ impl<'s> Volume<'s> {
         this
     }
 
-    /// A volume of these sides of which `memory` holds a region.
+    /// A volume with these sides, of which `memory` holds a region.
     pub fn part(memory: Memory<'s>, excerpt: Region, whole: VolumeShape) -> Self {
         let VolumeShape { dtype, channels, sides, is_label } = whole;
         assert!(excerpt.is_inside(sides), "{excerpt:?} lies in a volume of {sides:?}");
@@ -57,7 +57,7 @@ impl<'s> Volume<'s> {
         assert_eq!(bytes, Some(self.memory.len()), "memory of a volume has its size");
     }
 
-    /// The same volume with other elements of the same places.
+    /// The same volume with other elements in the same places.
     #[must_use]
     pub(crate) fn with_memory<'t>(&self, memory: Memory<'t>, dtype: Dtype) -> Volume<'t> {
         let Self { channels, sides, spacing, is_label, excerpt, .. } = *self;
@@ -66,29 +66,29 @@ impl<'s> Volume<'s> {
         this
     }
 
-    /// The same volume, its spacing known.
+    /// The same volume with a known spacing.
     #[must_use]
     pub fn with_spacing(self, spacing: Option<[f64; 3]>) -> Self {
         Self { spacing, ..self }
     }
 
-    /// The same label, of which the foreground was found before.
+    /// The same label with a known foreground.
     #[must_use]
     pub fn with_foreground(self, foreground: Option<Arc<Foreground>>) -> Self {
         Self { foreground: foreground.map(OnceLock::from).unwrap_or_default(), ..self }
     }
 
-    /// The shape in which it is delivered: channels, depth, height, width.
+    /// The delivered shape: channels, depth, height, width.
     pub fn shape(&self) -> Vec<usize> {
         volume_shape(self.channels, self.sides).to_vec()
     }
 
-    /// The foreground of a label, where it is known already.
+    /// The foreground of a label, if it is known already.
     pub fn known_foreground(&self) -> Option<&Arc<Foreground>> {
         self.foreground.get()
     }
 
-    /// The foreground of a label; it is looked for once.
+    /// The foreground of a label. It is searched once.
     pub fn foreground(&self, workspace: &mut Workspace) -> Result<Arc<Foreground>, NoMemory> {
         if let Some(known) = self.foreground.get() {
             return Ok(Arc::clone(known));
@@ -100,12 +100,12 @@ impl<'s> Volume<'s> {
     }
 }
 
-/// What a volume is besides its elements.
+/// The properties of a volume besides its elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VolumeShape {
     /// Element type.
     pub dtype: Dtype,
-    /// Arrays that follow each other.
+    /// Number of channels.
     pub channels: usize,
     /// Depth, height and width.
     pub sides: [usize; 3],

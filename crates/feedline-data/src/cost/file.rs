@@ -1,7 +1,7 @@
-//! Costs on disk.
+//! Saves learned costs.
 //!
-//! In: what a run learnt. Out: the same, for the next run of the same plan. Always true: a file that is damaged, cut short or of
-//! another plan gives nothing; files are replaced as a whole.
+//! In: the costs of a run. Out: the same costs, for the next run of the same plan. Always true: a damaged or truncated file, or one
+//! of another plan, gives nothing. Files are replaced as a whole.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -13,13 +13,13 @@ use super::{Costs, Mean, Table, Workload, columns};
 use crate::op::WorkHint;
 use crate::private_files::{Access, CacheFolder, PrivateFolder, read_bounded, read_open};
 
-/// The first bytes of a file; changes when the rest means something else.
+/// The first bytes of a file. Changes with the format.
 const MAGIC: [u8; 16] = *b"feedline costs 2";
 
-/// The folder in the cache folder.
+/// Its folder in the cache folder.
 const FOLDER: &str = "costs";
 
-/// Where the costs of a plan are kept between runs.
+/// The file with the costs of a plan.
 #[derive(Debug)]
 pub struct CostFile(CostPath);
 
@@ -30,22 +30,22 @@ enum CostPath {
 }
 
 impl CostFile {
-    /// Longer files are not read.
+    /// Upper limit of a file.
     pub const MOST_BYTES: u64 = (1 << 20) + 2 * Table::MOST_ENTRIES;
 
-    /// The file in a cache folder for this plan on this machine: another processor has other costs.
+    /// The file for this plan on this machine. Another processor has other costs.
     pub fn in_folder(cache_folder: &CacheFolder, work: &dyn Workload) -> Self {
         let machine = xxh3_64(machine().as_bytes());
         let name = format!("{}.{machine:016x}", work.fingerprint());
         Self(CostPath::Cache { folder: cache_folder.clone(), name })
     }
 
-    /// The file at a path of the user's.
+    /// A file at the user's path.
     pub fn at(path: &Path) -> Self {
         Self(CostPath::Named(path.to_owned()))
     }
 
-    /// What is in it, if that is about this plan.
+    /// Reads the costs, if they belong to this plan.
     pub fn read(&self, work: &dyn Workload) -> Option<Costs> {
         let bytes = match &self.0 {
             CostPath::Cache { folder, name } => {
@@ -61,7 +61,7 @@ impl CostFile {
         costs
     }
 
-    /// Replaces what is in it.
+    /// Replaces the file.
     pub fn write(&self, costs: &Costs, work: &dyn Workload) -> io::Result<()> {
         let bytes = costs.to_bytes(work);
         match &self.0 {
@@ -78,7 +78,7 @@ impl CostFile {
     }
 }
 
-/// The processor and the number of threads that a process may use.
+/// The processor model, and the number of threads that the process may use.
 fn machine() -> String {
     let model = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = model.lines().find(|line| line.starts_with("model name")).unwrap_or(std::env::consts::ARCH);
@@ -91,7 +91,7 @@ impl Costs {
         self.stages.iter().flat_map(|stage| WorkHint::ALL.map(|work_hint| stage.mean(work_hint))).chain([&self.sample])
     }
 
-    /// All that is known, as bytes.
+    /// All costs as bytes.
     pub fn to_bytes(&self, work: &dyn Workload) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         bytes.extend(work.fingerprint().as_bytes());
@@ -109,14 +109,14 @@ impl Costs {
         bytes
     }
 
-    /// The same bytes with the checksum that fits them, as somebody who knows the format would write them.
+    /// The same bytes with a valid checksum, as an attacker could write them.
     #[doc(hidden)]
     pub fn forged(bytes: &[u8]) -> Vec<u8> {
         let content = &bytes[..bytes.len().saturating_sub(size_of::<u128>())];
         [content, &xxh3_128(content).to_le_bytes()].concat()
     }
 
-    /// What [`Costs::to_bytes`] wrote, if it is about this plan.
+    /// Reads the result of [`Costs::to_bytes`], if it belongs to this plan.
     pub(crate) fn from_bytes(work: &dyn Workload, bytes: &[u8]) -> Option<Self> {
         let costs = Self::new(work);
         let (content, checksum) = bytes.split_last_chunk()?;

@@ -1,11 +1,11 @@
-//! What a stage takes by the size of a sample, for samples that were not seen yet.
+//! Models the cost of a stage by the size of a sample, for unseen samples.
 
-/// Samples after which older ones begin to count less.
+/// Number of samples after which older ones start to count less.
 const MEMORY: f64 = 4096.0;
-/// Samples before which nothing is said.
+/// Number of samples before the first prediction.
 const FEWEST: f64 = 8.0;
 
-/// A line through times by size, by least squares.
+/// A least-squares line through costs by size.
 #[derive(Clone, Debug, Default)]
 pub struct Fit {
     count: f64,
@@ -18,7 +18,7 @@ pub struct Fit {
 }
 
 impl Fit {
-    /// Books that a sample of `size` took `time`.
+    /// Adds a sample of `size` that took `time`.
     pub fn add(&mut self, size: f64, time: f64) {
         if self.count >= MEMORY {
             for sum in [&mut self.count, &mut self.size_squares, &mut self.time_squares, &mut self.products] {
@@ -35,18 +35,18 @@ impl Fit {
         self.products += from_mean * (time - self.mean_time);
     }
 
-    /// What a sample of `size` will take, or the mean where sizes do not tell; nothing before the first sample.
+    /// The expected cost of a sample of `size`, or the mean if size does not explain it. `None` before the first sample.
     pub fn expect(&self, size: f64) -> Option<f64> {
         (self.count > 0.0).then(|| self.predict(size).unwrap_or(self.mean_time))
     }
 
-    /// The part of the variance of times that sizes explain; 0 where larger ones do not take longer.
+    /// The fraction of the variance of costs that size explains. 0 if larger samples do not take longer.
     pub(crate) fn explained(&self) -> f64 {
         let is_telling = self.count >= FEWEST && self.products > 0.0;
         if is_telling { self.products * self.products / (self.size_squares * self.time_squares) } else { 0.0 }
     }
 
-    /// What a sample of `size` will take, if larger ones take longer.
+    /// The expected cost of a sample of `size`, if larger samples take longer.
     pub(crate) fn predict(&self, size: f64) -> Option<f64> {
         let is_telling = self.count >= FEWEST && self.size_squares > 0.0 && self.products > 0.0;
         is_telling.then(|| {

@@ -1,13 +1,13 @@
-//! How often samples took how long.
+//! A histogram of costs.
 //!
-//! In: times. Out: the time above which lies a given part of the work. Always true: late times count most.
+//! In: times. Out: the time above which a given fraction of the work lies. Always true: recent times count most.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Times after which older ones begin to count less.
+/// Number of times after which older ones start to count less.
 const MEMORY: u64 = 4096;
-/// Steps for a factor of two.
+/// Buckets per factor of two.
 const STEPS: f64 = 8.0;
 const BUCKETS: usize = 64 * STEPS as usize;
 
@@ -25,7 +25,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Books a time.
+    /// Adds a time.
     pub(super) fn add(&self, time: Duration) {
         let bucket = (((time.as_nanos() + 1) as f64).log2() * STEPS) as usize;
         self.buckets[bucket.min(BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
@@ -42,7 +42,7 @@ impl Histogram {
         self.buckets.iter().map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// Takes counts from bytes; gives what follows them, or `None` if they are cut short.
+    /// Reads counts from bytes. Returns the rest, or `None` if the bytes are truncated.
     pub(super) fn fill<'b>(&self, bytes: &'b [u8]) -> Option<&'b [u8]> {
         let (counts, rest) = bytes.split_at_checked(BUCKETS * 4)?;
         let mut sum = 0;
@@ -55,7 +55,7 @@ impl Histogram {
         Some(rest)
     }
 
-    /// The time of the slowest samples, but for those that together make up less than `part` of all work.
+    /// The cost of the slowest samples, without those that together make up less than `part` of all work.
     pub(super) fn slowest_but(&self, part: f64) -> Duration {
         let time = |bucket: usize| ((bucket as f64 + 0.5) / STEPS).exp2();
         let counts: Vec<f64> = self.buckets.iter().map(|count| count.load(Ordering::Relaxed).into()).collect();

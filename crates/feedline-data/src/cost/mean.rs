@@ -1,12 +1,12 @@
-//! The mean of late of times that many threads book.
+//! A moving average of times that many threads add to.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Times after which older ones begin to count less.
+/// Number of times after which older ones start to count less.
 const MEMORY: u64 = 4096;
 
-/// A mean in which late times count most.
+/// A moving average: recent times count most.
 #[derive(Debug, Default)]
 pub(super) struct Mean {
     nanos: AtomicU64,
@@ -14,7 +14,7 @@ pub(super) struct Mean {
 }
 
 impl Mean {
-    /// Books a time. A time that is booked while another thread halves may be lost, which a mean survives.
+    /// Adds a time. If another thread halves the sums at the same moment, the time may be lost. An average tolerates that.
     pub(super) fn add(&self, time: Duration) {
         let nanos = self.nanos.fetch_add(time.as_nanos() as u64, Ordering::Relaxed) + time.as_nanos() as u64;
         let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
@@ -24,7 +24,7 @@ impl Mean {
         }
     }
 
-    /// The mean; zero before the first time.
+    /// The average. Zero before the first time.
     pub(super) fn get(&self) -> Duration {
         let nanos = self.nanos.load(Ordering::Relaxed);
         Duration::from_nanos(nanos.checked_div(self.count.load(Ordering::Relaxed)).unwrap_or(0))
@@ -35,7 +35,7 @@ impl Mean {
         (self.nanos.load(Ordering::Relaxed), self.count.load(Ordering::Relaxed))
     }
 
-    /// Goes on from a sum and a number.
+    /// Continues from a sum and a number.
     pub(super) fn set(&self, nanos: u64, count: u64) {
         self.nanos.store(nanos, Ordering::Relaxed);
         self.count.store(count, Ordering::Relaxed);

@@ -1,11 +1,11 @@
-//! What samples cost: measured while they are prepared, predicted before their data is touched.
+//! The cost of samples: measured during preparation, predicted before their data is read.
 //!
-//! In: times of the stages of samples; a *stage* is the loading of a sample, or one op. Out: predictions for any sample of
-//! any epoch. A prediction adds up stages, each with the effort that its draw means: what this stage took for this sample the
-//! last times, else what it takes for samples of its size (stored bytes or what headers say, whichever tells more), else
-//! on average.
+//! In: times of the stages of samples. A *stage* is the loading of a sample, or one op. Out: predictions for any sample of any
+//! epoch. A prediction is the sum over stages, each with the work that its draw implies. A stage's cost is what it took for this
+//! sample the last times. For an unseen sample it is estimated from its size (stored bytes or elements, whichever explains more),
+//! otherwise it is the average.
 //!
-//! `times.rs` is what samples need of all resources together, and which of these bounds a job.
+//! `times.rs` is what samples need of all resources, and which of these is the bottleneck of a job.
 //!
 //! Always true: costs decide when work is done, never what is delivered.
 
@@ -38,15 +38,15 @@ use crate::op::WorkHint;
 use feedline_order::Epoch;
 use feedline_order::SampleRequest;
 
-/// Samples that together make up less of the work are not what makes a stream slow: they are hiccups.
+/// Slow samples that together make up less than this fraction of the work do not make a stream slow. They count as hiccups.
 const HICCUPS: f64 = 0.1;
-/// Samples that take less are not worth a note each.
+/// Faster samples are not recorded one by one.
 const NOTED: Duration = Duration::from_micros(200);
-/// Of quick samples one in so many is compared with its prediction: a prediction takes some of what they take.
+/// Of fast samples one in this many is compared with its prediction, because predicting takes time too.
 const COMPARED_EVERY: u64 = 16;
-/// Samples after which the spread of costs is computed anew; sooner at the beginning.
+/// Number of samples after which the spread of costs is computed again. Sooner at the start.
 const SPREAD_EVERY: u64 = 64;
-/// Of more samples the sizes are not looked up, because that opens each file.
+/// In larger sources sizes are not looked up, because that opens each file.
 const MOST_SIZES: u64 = 200_000;
 
 /// The costs of a plan's samples.
@@ -57,55 +57,55 @@ pub struct Costs {
     sample: Mean,
     totals: Histogram,
     samples: AtomicU64,
-    /// Samples when [`Costs::has_news`] was asked last.
+    /// Number of samples at the last call of [`Costs::has_news`].
     told: AtomicU64,
-    /// What each stage took for each sample, effort by effort, once there are samples worth it.
+    /// The cost of each stage for each sample, by the kind of work. Created once samples are expensive enough.
     table: OnceLock<Option<Table>>,
-    /// What was known of all together after so many samples.
+    /// The spread, and the number of samples when it was computed.
     spread: Mutex<Option<(Spread, u64)>>,
-    /// What each sample of one epoch took in all, if somebody wants to know.
+    /// The total cost of each sample of one epoch, if it is recorded.
     watched: OnceLock<(Epoch, Table)>,
 }
 
-/// What one sample took, stage by stage.
+/// The cost of one sample, stage by stage.
 #[derive(Debug, Default)]
 pub struct CostRecord {
     stages: Vec<(Duration, WorkHint)>,
 }
 
 impl CostRecord {
-    /// Begins anew.
+    /// Starts a new sample.
     pub fn clear(&mut self) {
         self.stages.clear();
     }
 
-    /// Adds the next stage: its time, and what it had to do.
+    /// Adds the next stage: its time and its work.
     pub fn add(&mut self, time: Duration, work_hint: WorkHint) {
         self.stages.push((time, work_hint));
     }
 
-    /// What a stage had to do.
+    /// The work of a stage.
     fn work_hint(&self, number: usize) -> WorkHint {
         self.stages.get(number).map_or(WorkHint::Idle, |&(_, work_hint)| work_hint)
     }
 
-    /// All stages together.
+    /// The sum over all stages.
     pub fn total(&self) -> Duration {
         self.stages.iter().map(|&(time, _)| time).sum()
     }
 }
 
-/// What is known of all samples together.
+/// Statistics over all samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spread {
-    /// Of the samples of late.
+    /// The mean of recent samples.
     pub mean: Duration,
-    /// Of the slowest samples, but for a few hiccups.
+    /// The cost of the slowest samples, without hiccups.
     pub slowest: Duration,
 }
 
 impl Costs {
-    /// Nothing is known yet.
+    /// Without any measurement.
     pub fn new(work: &dyn Workload) -> Self {
         Self {
             stages: (0..work.stages()).map(|_| Stage::default()).collect(),
@@ -119,8 +119,7 @@ impl Costs {
         }
     }
 
-    /// Books what a sample took. Gives what it was expected to take, where that is compared: of every sample, or of one in a few
-    /// where they are quick.
+    /// Adds the cost of a sample. Returns its prediction if it is compared: for every sample, or for some if samples are fast.
     pub fn book(&self, work: &dyn Workload, wanted: SampleRequest, record: &CostRecord) -> Option<Duration> {
         let (total, usual) = (record.total(), self.sample.get());
         let number = self.samples.fetch_add(1, Ordering::Relaxed);
@@ -157,17 +156,17 @@ impl Costs {
         }
     }
 
-    /// Whether sizes would help to predict what samples take that were not seen yet.
+    /// Whether sizes would help to predict unseen samples.
     pub fn wants_sizes(&self, work: &dyn Workload) -> bool {
         matches!(self.table.get(), Some(Some(_))) && work.samples() <= MOST_SIZES && !work.has_sizes()
     }
 
-    /// What a sample will take, its draws considered, where `loading` says what there is to do until it is loaded.
+    /// The predicted cost of a sample with its draws. `loading` is the work of loading it.
     pub fn predict(&self, work: &dyn Workload, wanted: SampleRequest, loading: WorkHint) -> Duration {
         self.sum(work, wanted, |number| if number == 0 { loading } else { work.work_hint(number - 1, wanted) })
     }
 
-    /// What all stages of a sample will take, each with its effort.
+    /// The sum over the stages of a sample, each with its work.
     fn sum(&self, work: &dyn Workload, wanted: SampleRequest, work_hint: impl Fn(usize) -> WorkHint) -> Duration {
         let row = work.row_of(wanted.id);
         let size = row.map_or(Size::default(), |row| work.size_of(row));
@@ -181,26 +180,26 @@ impl Costs {
         self.stages.iter().enumerate().map(of_stage).sum()
     }
 
-    /// Notes what each sample of an epoch takes, from now on; the first epoch that is asked for counts.
+    /// Starts to record the cost of each sample of an epoch. Only the first requested epoch counts.
     pub fn watch(&self, work: &dyn Workload, epoch: Epoch) {
         if let Some(table) = Table::for_samples(work.samples(), 1) {
             self.watched.get_or_init(|| (epoch, table));
         }
     }
 
-    /// What the samples of the epoch took, in the source's order, as far as they were prepared.
+    /// The recorded costs in source order. `None` for samples that were not prepared.
     pub fn watched(&self, work: &dyn Workload) -> Vec<Option<Duration>> {
         let of = |row| self.watched.get().and_then(|(_, table)| table.of(row, 0));
         (0..work.samples()).map(of).collect()
     }
 
-    /// Whether something about single samples was booked since this was asked last.
+    /// Whether single samples were recorded since the last call.
     pub fn has_news(&self) -> bool {
         let booked = self.samples.load(Ordering::Relaxed);
         matches!(self.table.get(), Some(Some(_))) && self.told.swap(booked, Ordering::Relaxed) != booked
     }
 
-    /// What is known of all samples together, but for the last few.
+    /// The spread of costs. It may lag behind by a few samples.
     pub fn spread(&self) -> Spread {
         let samples = self.samples.load(Ordering::Relaxed);
         let mut known = self.spread.lock();
@@ -215,12 +214,12 @@ impl Costs {
     }
 }
 
-/// Columns of the table: one for the work of each stage, one for its search where there may be any.
+/// Columns of the table: one for each stage, and one more for its search if there may be any.
 fn columns(work: &dyn Workload) -> usize {
     if work.may_search() { 2 * work.stages() } else { work.stages() }
 }
 
-/// The column of a stage, of which there are `stages`; none for one that is idle.
+/// The column of a stage. `None` for an idle stage.
 fn column(number: usize, work_hint: WorkHint, stages: usize) -> Option<usize> {
     match work_hint {
         WorkHint::Idle => None,

@@ -1,4 +1,4 @@
-//! What one stage takes: the loading of samples, or one op.
+//! The cost of one stage: the loading of samples, or one op.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use super::fit::Fit;
 use super::mean::Mean;
 use crate::op::WorkHint;
 
-/// How large a sample is, as far as is known.
+/// The size of a sample, as far as known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
-    /// Bytes as they are stored.
+    /// Stored bytes.
     pub bytes: Option<u64>,
-    /// Pixels and elements by its headers.
+    /// Pixels or elements according to its headers.
     pub elements: Option<u64>,
 }
 
@@ -23,24 +23,24 @@ impl Size {
     }
 }
 
-/// What a stage takes, effort by effort.
+/// The cost of a stage by the kind of work.
 #[derive(Debug, Default)]
 pub(super) struct Stage([Taken; 3]);
 
 #[derive(Debug, Default)]
 struct Taken {
     mean: Mean,
-    /// The same by bytes and by elements.
+    /// Models by bytes and by elements.
     by_size: Mutex<[Fit; 2]>,
 }
 
 impl Stage {
-    /// The mean of an effort.
+    /// The average for a kind of work.
     pub(super) fn mean(&self, work_hint: WorkHint) -> &Mean {
         &self.0[work_hint as usize].mean
     }
 
-    /// Books what it took for a sample of some size.
+    /// Adds the cost for a sample of some size.
     pub(super) fn learn(&self, work_hint: WorkHint, size: Size, time: Duration) {
         let mut fits = self.0[work_hint as usize].by_size.lock();
         for (fit, number) in fits.iter_mut().zip(size.numbers()) {
@@ -50,8 +50,8 @@ impl Stage {
         }
     }
 
-    /// What it will take for a sample that was not seen yet: by that of its sizes that tells most, else on average. Where work
-    /// has been seen with a search only, or without one only, it takes as long.
+    /// The predicted cost for an unseen sample: by the size that explains more, otherwise the average. If only work with a search
+    /// was measured, or only work without one, both are assumed to cost the same.
     pub(super) fn unseen(&self, work_hint: WorkHint, size: Size) -> Duration {
         let is_seen = |work_hint: WorkHint| self.mean(work_hint).parts().1 > 0;
         let work_hint = match work_hint {
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn the_size_that_tells_most_is_gone_by() {
         let stage = Stage::default();
-        // Compressed volumes: the bytes say little about the time, the elements nearly all.
+        // Compressed volumes: bytes explain little of the time, elements nearly all.
         for number in 0..64_u64 {
             let size = Size { bytes: Some(1000 + number * 7 % 13), elements: Some(number * 100) };
             stage.learn(WorkHint::Usual, size, MS * number as u32);

@@ -1,12 +1,12 @@
-//! What each stage took for each sample, in two bytes.
+//! The cost of each stage for each sample, in two bytes per entry.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-/// Steps of an entry for a factor of two: one is 0.07 %.
+/// Steps per factor of two. One step is 0.07 %.
 const STEPS: f64 = 1024.0;
 
-/// Times by sample and stage; 0 where nothing is known.
+/// Costs by sample and stage. 0 means unknown.
 #[derive(Debug)]
 pub(super) struct Table {
     stages: usize,
@@ -14,7 +14,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Entries at most: 128 MB. A source with more has no table.
+    /// Upper limit of entries (128 MB). A larger source has no table.
     pub(super) const MOST_ENTRIES: u64 = 1 << 26;
 
     /// An empty table, if it is not too large.
@@ -30,7 +30,7 @@ impl Table {
         self.entries.get(usize::try_from(row).ok()?.checked_mul(self.stages)? + stage)
     }
 
-    /// Books a time: the mean of it and of what was known.
+    /// Records a time as the mean of it and the previous entry.
     pub(super) fn note(&self, row: u64, stage: usize, time: Duration) {
         let Some(entry) = self.entry(row, stage) else { return };
         let known = self.of(row, stage);
@@ -39,10 +39,11 @@ impl Table {
         entry.store((steps as u16).max(1), Ordering::Relaxed);
     }
 
-    /// The time that is known.
+    /// The recorded time.
     pub(super) fn of(&self, row: u64, stage: usize) -> Option<Duration> {
         let steps = self.entry(row, stage)?.load(Ordering::Relaxed);
-        // Planned orders are made of these times on every machine alike, so not by the system's arithmetic.
+        // Planned orders depend on these times and must be the same on every machine, so this does not use the system's math
+        // library.
         (steps > 0).then(|| Duration::from_nanos(libm::exp2(f64::from(steps) / STEPS) as u64))
     }
 
@@ -51,7 +52,7 @@ impl Table {
         self.entries.iter().map(|entry| entry.load(Ordering::Relaxed))
     }
 
-    /// Takes entries from bytes; `None` if they are not as many.
+    /// Reads entries from bytes. `None` if their number differs.
     pub(super) fn fill(&self, bytes: &[u8]) -> Option<()> {
         let (numbers, rest) = bytes.as_chunks();
         if !rest.is_empty() || numbers.len() != self.entries.len() {

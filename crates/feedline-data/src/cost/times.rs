@@ -1,41 +1,41 @@
-//! What a sample needs of each resource; the one that needs longest bounds a job.
+//! The time that a sample needs on each resource. The slowest resource is the bottleneck.
 //!
-//! In: seconds for a sample, measured or modelled, of everything that works at the same time. Out: which of them decides, and how many
-//! samples a second that allows. Decisions about offloading and diagnoses are both made from this.
+//! In: seconds per sample, measured or modelled, for resources that work in parallel. Out: the bottleneck, and the possible samples
+//! per second. Offload decisions and diagnoses both use this.
 
 use serde::Serialize;
 
-/// Seconds below this are nothing.
+/// Shorter times count as zero.
 const LEAST: f64 = 1e-9;
 
-/// Something that samples need.
+/// A resource that samples need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 pub enum Resource {
-    /// The consumer: nothing to gain.
+    /// The consumer. Then there is nothing to gain.
     #[strum(to_string = "the step")]
     Step,
-    /// Threads that prepare on this machine.
+    /// Preparer threads of this machine.
     #[strum(to_string = "preparing here")]
     Prepare,
     /// The cores that they run on.
     #[strum(to_string = "the cores here")]
     Cores,
-    /// The interpreter, of which there is one.
+    /// The Python interpreter, which all threads share.
     #[strum(to_string = "the interpreter")]
     Python,
     /// The store of this machine.
     #[strum(to_string = "the store")]
     Read,
-    /// The link to another one.
+    /// The link to another machine.
     #[strum(to_string = "the network")]
     Network,
-    /// The processor of a storage server.
+    /// The CPU of a storage server.
     #[strum(to_string = "the server's processor")]
     Storage,
 }
 
-/// Seconds that each resource needs for a sample; 0 for one that is not needed.
+/// Seconds per sample on each resource. 0 if it is not needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "they are those of the resources")]
 pub struct Times {
@@ -61,18 +61,18 @@ impl Times {
         ]
     }
 
-    /// The resource that needs longest.
+    /// The bottleneck.
     pub fn bound(&self) -> Resource {
         let longest = self.all().into_iter().reduce(|a, b| if b.1 > a.1 { b } else { a });
         longest.map_or(Resource::Step, |(resource, _)| resource)
     }
 
-    /// Seconds for a sample, if all resources work at the same time.
+    /// Seconds per sample, if all resources work in parallel.
     pub fn longest(&self) -> f64 {
         self.all().into_iter().map(|(_, seconds)| seconds).fold(0.0, f64::max)
     }
 
-    /// Samples a second that all of them allow.
+    /// The possible samples per second.
     pub fn samples_per_second(&self) -> f64 {
         1.0 / self.longest().max(LEAST)
     }

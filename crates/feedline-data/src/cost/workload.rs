@@ -1,4 +1,4 @@
-//! What costs are learnt of: the samples and ops of a plan, as far as costs look at them.
+//! What the cost model needs to know of a plan: its samples and ops.
 
 use feedline_order::{SampleId, SampleRequest};
 
@@ -7,7 +7,7 @@ use crate::op::WorkHint;
 
 /// Samples that go through stages.
 pub trait Workload {
-    /// Stages of a sample: its loading, then each op.
+    /// Number of stages: loading, then each op.
     fn stages(&self) -> usize;
 
     /// Whether a stage may have to search a label for its foreground.
@@ -19,15 +19,15 @@ pub trait Workload {
     /// The place of a sample in the source.
     fn row_of(&self, id: SampleId) -> Option<u64>;
 
-    /// How large the sample at a place is, as far as somebody has looked.
+    /// The size of the sample at `row`, as far as it was looked up.
     fn size_of(&self, row: u64) -> Size;
 
-    /// Whether somebody has looked how large samples are.
+    /// Whether sizes were looked up.
     fn has_sizes(&self) -> bool;
 
-    /// What op number `op` has to do for a sample.
+    /// The predicted work of op number `op` for a sample.
     fn work_hint(&self, op: usize, request: SampleRequest) -> WorkHint;
 
-    /// By what samples and ops are known: costs of others are of no use.
+    /// Identifies samples and ops. Costs of another workload are useless.
     fn fingerprint(&self) -> String;
 }

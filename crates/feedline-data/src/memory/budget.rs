@@ -1,13 +1,15 @@
-//! Bytes in flight, bounded.
+//! Limits the bytes in flight.
 //!
-//! In: requests for memory, by batches (slabs) and by samples in preparation. Out: grants. A sample that does not fit
-//! waits until others have finished; one that could never fit runs alone, once the consumer needs its batch next. A
-//! sample whose batch is not open never waits, and leaves a quarter of the budget to others.
+//! In: requests for memory, by batches (slabs) and by samples in preparation. Out: grants. A sample that does not fit waits until
+//! others have finished. A sample that could never fit runs alone, once the consumer needs its batch next. A sample whose batch is
+//! not open never waits, and leaves a quarter of the budget to others.
 //!
-//! Always true: `used <= limit`, except for what the batch that the consumer needs next holds (its slab, values without a
-//! fixed shape) and for one sample of that batch at a time (law 5). No deadlock: nobody waits while holding memory, so whoever holds some will finish; if nobody
-//! does, the earliest sample of the next batch is granted, and if that batch is complete, taking it frees memory. A sample
-//! that is not due waits for a moment only, then gives up its thread, which may be needed for one that is.
+//! Always true: `used <= limit`, with two exceptions: the batch that the consumer needs next (its slab, and values without a fixed
+//! shape), and one sample of that batch at a time (law 5).
+//!
+//! There is no deadlock. Nobody waits while holding memory, so every holder will finish. If nobody holds memory, the earliest
+//! sample of the next batch is granted. If that batch is complete, taking it frees memory. A sample that is not due waits only
+//! briefly and then gives up its thread, which may be needed for one that is due.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,11 +19,11 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::{Cancel, Cancelled, MachineShare, NoMemory};
 
-/// The memory budget where none is given and the machine's memory is not known.
+/// The default budget if the machine's memory is unknown.
 const FALLBACK: u64 = 1_000_000_000;
-/// The greatest memory budget that is taken unasked.
+/// Upper limit of the default budget.
 const MOST_UNASKED: u64 = 2_000_000_000;
-/// How often a waiting sample looks at the cancel token, and how long one waits that is not due.
+/// Interval at which a waiting sample checks for cancellation. Also how long a sample waits that is not due.
 const CANCEL_POLL: Duration = Duration::from_millis(50);
 
 /// A batch among all that use one budget. The smaller one is needed sooner.
@@ -33,16 +35,16 @@ pub struct BatchNeed {
     pub batch: u64,
 }
 
-/// What a sample does when memory is short.
+/// What a sample does if memory is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// It waits: for its turn if it is due, else for a moment.
+    /// It waits: until its turn if it is due, otherwise briefly.
     Waits,
     /// It gives up.
     None,
 }
 
-/// The account of memory in flight.
+/// Limits the bytes in flight.
 #[derive(Debug)]
 pub struct Budget {
     limit: Limit,
@@ -51,12 +53,12 @@ pub struct Budget {
     released: Condvar,
 }
 
-/// The bytes that an account may hold.
+/// The limit of a budget.
 #[derive(Debug)]
 enum Limit {
-    /// As many as the user or the owner asked for.
+    /// A fixed number.
     Asked(u64),
-    /// The part of these bytes that this loader may take beside others; it changes as others begin and end to iterate.
+    /// This loader's share of these bytes. It changes when other loaders start or stop iterating.
     Shared(u64, Arc<MachineShare>),
 }
 
@@ -76,41 +78,41 @@ struct Account {
 struct Ticket {
     batch: BatchNeed,
     slot: usize,
-    /// Of its own, in case a slot is prepared twice.
+    /// A unique number, because a slot may be prepared twice.
     number: u64,
 }
 
 #[derive(Debug, Default)]
 struct Active {
     granted: u64,
-    /// What of the grant the sample has taken.
+    /// The used part of the grant.
     drawn: u64,
     is_waiting: bool,
 }
 
-/// The account in numbers.
+/// The numbers of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BudgetSnapshot {
     /// Bytes allowed.
     pub limit: u64,
-    /// Bytes in use now.
+    /// Bytes in use.
     pub used: u64,
-    /// Most bytes ever in use.
+    /// The maximum of `used` so far.
     pub peak: u64,
 }
 
 impl Budget {
-    /// An account of `limit` bytes on a machine without end.
+    /// A budget of `limit` bytes on a machine with unlimited memory.
     pub fn new(limit: u64) -> Arc<Self> {
         Self::asked(limit, None)
     }
 
-    /// An account of `limit` bytes; no sample gets more than the machine's memory.
+    /// A budget of `limit` bytes. No sample gets more than the machine's memory.
     pub fn asked(limit: u64, machine_memory: Option<u64>) -> Arc<Self> {
         Self::limited(Limit::Asked(limit), machine_memory)
     }
 
-    /// An account of `asked` bytes. By default, this loader's share of an eighth of the machine's memory, at most 2 GB.
+    /// A budget of `asked` bytes. By default this loader's share of an eighth of the machine's memory, at most 2 GB.
     pub fn asked_or_shared(asked: Option<u64>, machine_memory: Option<u64>, share: &Arc<MachineShare>) -> Arc<Self> {
         let unasked = || machine_memory.map_or(FALLBACK, |bytes| (bytes / 8).min(MOST_UNASKED));
         let limit = asked.map_or_else(|| Limit::Shared(unasked(), Arc::clone(share)), Limit::Asked);
@@ -126,8 +128,8 @@ impl Budget {
         })
     }
 
-    /// Bytes allowed now. When another loader begins to iterate, the limit may fall below what is in use: nothing more is
-    /// granted until that was given back.
+    /// The current limit. When another loader starts to iterate, it may fall below what is in use. Then nothing is granted until
+    /// enough is returned.
     pub fn limit(&self) -> u64 {
         match &self.limit {
             Limit::Asked(bytes) => *bytes,
@@ -135,26 +137,26 @@ impl Budget {
         }
     }
 
-    /// A number for a run, greater than those of all runs before.
+    /// A number for a run, greater than those of all earlier runs.
     pub fn number_run(&self) -> u64 {
         let mut account = self.account.lock();
         account.runs += 1;
         account.runs
     }
 
-    /// Says which batch the consumer needs next.
+    /// Sets the batch that the consumer needs next.
     pub fn set_front(&self, front: BatchNeed) {
         self.account.lock().fronts.insert(front.run, front.batch);
         self.released.notify_all();
     }
 
-    /// Says that a run has ended.
+    /// Removes a run that has ended.
     pub fn end_run(&self, run: u64) {
         self.account.lock().fronts.remove(&run);
         self.released.notify_all();
     }
 
-    /// Whether a batch of `bytes` may be opened ahead: a quarter of the budget stays for samples in preparation.
+    /// Whether a batch of `bytes` may be opened ahead. A quarter of the budget is reserved for samples in preparation.
     pub fn has_room_ahead(&self, bytes: u64) -> bool {
         let limit = self.limit();
         self.account.lock().used.saturating_add(bytes).saturating_add(limit / 4) <= limit
@@ -171,7 +173,7 @@ impl Budget {
         self.released.notify_all();
     }
 
-    /// Begins the preparation of the sample in `slot` of a batch.
+    /// Starts the preparation of the sample in `slot` of a batch.
     pub fn begin(self: &Arc<Self>, batch: BatchNeed, slot: usize, patience: Patience) -> Working {
         let mut account = self.account.lock();
         account.tickets += 1;
@@ -193,12 +195,12 @@ impl Account {
         self.peak = self.peak.max(self.used);
     }
 
-    /// Whether the consumer of its run waits for a batch.
+    /// Whether the consumer of its run waits for this batch or a later one.
     fn is_due(&self, need: BatchNeed) -> bool {
         self.fronts.get(&need.run).is_none_or(|front| need.batch <= *front)
     }
 
-    /// Whether nobody waits whose turn is before: of other runs only those whose consumers wait, too, if this one's does.
+    /// Whether no earlier sample waits. If this sample's consumer waits, only samples of other runs whose consumers wait too count.
     fn is_first_in_line(&self, ticket: Ticket) -> bool {
         let is_due = self.is_due(ticket.batch);
         let is_before = |other: &Ticket| other.batch.run == ticket.batch.run || !is_due || self.is_due(other.batch);
@@ -213,7 +215,7 @@ impl Account {
         is_first_in_line && (fits || (is_due && runs_alone()))
     }
 
-    /// Whether there is so much that even a sample which can wait may have it.
+    /// Whether there is so much free memory that even a sample that can wait may have it.
     fn has_spare(&self, ticket: Ticket, bytes: u64, limit: u64) -> bool {
         let is_first_in_line = self.is_first_in_line(ticket);
         is_first_in_line && self.used.saturating_add(bytes).saturating_add(limit / 4) <= limit
@@ -224,7 +226,7 @@ impl Account {
     }
 }
 
-/// The memory of one sample in preparation; returned when dropped.
+/// The memory of one sample in preparation. Returned when dropped.
 #[derive(Debug)]
 pub struct Working {
     budget: Arc<Budget>,
@@ -233,7 +235,7 @@ pub struct Working {
 }
 
 impl Working {
-    /// Takes `bytes` more: of what was granted, else of what is free, else by waiting if the sample holds nothing yet.
+    /// Takes `bytes` more: from the grant, from free memory, or by waiting if the sample holds nothing yet.
     pub(crate) fn reserve(&self, bytes: u64, cancel: &Cancel) -> Result<Duration, NoMemory> {
         let mut account = self.budget.account.lock();
         let entry = account.entry(self.ticket);
@@ -249,13 +251,13 @@ impl Working {
         if granted > 0 && !account.may_grant(self.ticket, missing, self.budget.limit()) {
             return Err(NoMemory::Crowded { bytes: needed });
         }
-        // Still under the lock: what was free would be gone otherwise, and the sample would wait with what it holds.
+        // The lock is still held. Otherwise another sample could take the free memory, and this one would wait while holding some.
         let waited = self.grant_from(account, missing, cancel)?;
         self.budget.account.lock().entry(self.ticket).drawn = needed;
         Ok(waited)
     }
 
-    /// Waits until `bytes` more may be used, to be taken by [`Working::reserve`]; says how long that took.
+    /// Waits until `bytes` more may be used, for [`Working::reserve`] to take. Returns how long it waited.
     pub(crate) fn grant(&self, bytes: u64, cancel: &Cancel) -> Result<Duration, NoMemory> {
         self.grant_from(self.budget.account.lock(), bytes, cancel)
     }
@@ -286,7 +288,7 @@ impl Working {
                 return Err(NoMemory::Crowded { bytes: entry.granted + bytes });
             }
             if !std::mem::replace(&mut account.entry(self.ticket).is_waiting, true) {
-                // Another waiter may now be the one that runs alone.
+                // Another waiting sample may now be the one that runs alone.
                 self.budget.released.notify_all();
             }
             self.budget.released.wait_for(&mut account, CANCEL_POLL);
@@ -298,7 +300,7 @@ impl Working {
         Ok(since.map(|since| since.elapsed()).unwrap_or_default())
     }
 
-    /// Ends the preparation; `kept` bytes of what was granted stay in use, now held by the batch.
+    /// Ends the preparation. `kept` bytes of the grant stay in use and belong to the batch.
     pub(crate) fn end_keeping(self, kept: u64) {
         let mut account = self.budget.account.lock();
         let entry = account.entry(self.ticket);

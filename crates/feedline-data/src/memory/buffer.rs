@@ -1,7 +1,6 @@
-//! Heap memory that is used again.
+//! Reused heap memory.
 
-/// Heap memory that is used again: it may be longer than what it holds, so growing it never clears what will be
-/// overwritten.
+/// Reused heap memory. Its allocation may be longer than its content, so growing it does not clear bytes that will be overwritten.
 #[derive(Debug, Default)]
 pub struct Buffer {
     bytes: Vec<u8>,
@@ -9,7 +8,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// `len` bytes of unspecified (old) content in the memory of `bytes`; `None` if it has to grow and cannot.
+    /// `len` bytes of unspecified (old) content in the memory of `bytes`. `None` if it must grow and cannot.
     pub(crate) fn reusing(mut bytes: Vec<u8>, len: usize) -> Option<Self> {
         if bytes.len() < len {
             bytes.try_reserve_exact(len - bytes.len()).ok()?;
@@ -28,12 +27,12 @@ impl Buffer {
         &mut self.bytes[..self.len]
     }
 
-    /// The memory, to be used again.
+    /// The memory, for reuse.
     pub(crate) fn into_inner(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// Exactly the bytes it holds.
+    /// Exactly its content.
     pub(crate) fn into_exact(mut self) -> Vec<u8> {
         self.bytes.truncate(self.len);
         self.bytes

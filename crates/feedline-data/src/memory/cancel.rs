@@ -1,4 +1,4 @@
-//! The token that ends work early.
+//! A token that ends work early.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,23 +7,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
-/// The run was closed while the work was going on.
+/// The run was closed during the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the run was closed")]
 pub struct Cancelled;
 
 impl Cancel {
-    /// Asks everyone who holds the token to stop.
+    /// Asks all holders of the token to stop.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Whether work is to stop.
+    /// Whether to stop.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 
-    /// An error if work is to stop.
+    /// Fails if work should stop.
     pub fn check(&self) -> Result<(), Cancelled> {
         if self.is_cancelled() { Err(Cancelled) } else { Ok(()) }
     }

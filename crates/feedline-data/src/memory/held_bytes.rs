@@ -1,4 +1,4 @@
-//! Bytes of a budget that prepared samples and open batches hold, returned on drop.
+//! Booked bytes of prepared samples and open batches, returned on drop.
 
 use std::sync::Arc;
 
@@ -20,19 +20,19 @@ impl HeldBytes {
         Self { budget: Arc::clone(budget), bytes }
     }
 
-    /// Takes over `bytes` that a sample kept when its preparation ended (see [`super::Workspace::end_keeping`]).
+    /// Takes over `bytes` that a sample kept at the end of its preparation (see [`super::Workspace::end_keeping`]).
     pub fn take_over(&mut self, bytes: u64) {
         self.bytes += bytes;
     }
 
-    /// Takes over everything that `other` holds, in the same budget.
+    /// Takes over everything from `other`, in the same budget.
     pub fn absorb(&mut self, mut other: Self) {
         self.bytes += std::mem::take(&mut other.bytes);
     }
 
     /// Returns some of the bytes to the budget.
     pub fn release(&mut self, bytes: u64) {
-        // Returning nothing would still take the budget's lock and wake its waiters.
+        // An empty return would still take the budget's lock and wake its waiters.
         if bytes > 0 {
             self.bytes -= bytes;
             self.budget.release(bytes);

@@ -1,22 +1,22 @@
-//! How one machine is divided between the ranks of a job and the loaders of a process.
+//! Divides a machine between the ranks of a job and the loaders of a process.
 //!
-//! In: how many ranks run on this machine, and which loaders of this process iterate. Out: the cores and bytes that one of
-//! them may take unasked. What a user asks for (`num_workers=4`, `memory_budget="1GB"`) is never divided.
+//! In: the number of ranks on this machine, and the iterating loaders of this process. Out: the default number of cores and bytes
+//! for one loader. Explicit settings (`num_workers=4`, `memory_budget="1GB"`) are never divided.
 //!
-//! Always true: the shares of all ranks and iterating loaders together are about the whole machine. A loader that does not
-//! iterate does not count; when it begins or ends, the shares of the others change at once.
+//! Always true: the shares of all ranks and iterating loaders add up to about the whole machine. A loader that does not iterate
+//! does not count. When one starts or stops, the shares of the others change at once.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Processes of one job that run on this machine.
+/// The processes of one job on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalRanks {
     /// Processes that divide the machine's memory.
     pub memory: NonZeroUsize,
-    /// Processes that divide the cores which this process may use: 1 where the launcher has bound each rank to its own.
+    /// Processes that divide the cores of this process. 1 if the launcher bound each rank to its own cores.
     pub cores: NonZeroUsize,
 }
 
@@ -25,7 +25,7 @@ impl LocalRanks {
     pub const ALONE: Self = Self { memory: NonZeroUsize::MIN, cores: NonZeroUsize::MIN };
 }
 
-/// The part of a machine that each iterating loader of a process may take.
+/// The share of a machine for each iterating loader of a process.
 #[derive(Debug)]
 pub struct MachineShare {
     ranks: LocalRanks,
@@ -33,7 +33,7 @@ pub struct MachineShare {
     iterating: Arc<AtomicUsize>,
 }
 
-/// Counts one loader as iterating until it is dropped.
+/// Counts a loader as iterating until it is dropped.
 #[derive(Debug)]
 pub struct Iterating(Arc<AtomicUsize>);
 
@@ -50,7 +50,7 @@ impl Default for MachineShare {
 }
 
 impl MachineShare {
-    /// The share of a process among `ranks`, whose loaders are counted by `iterating`.
+    /// The share of a process among `ranks`. `iterating` counts its loaders.
     pub fn new(ranks: LocalRanks, iterating: Arc<AtomicUsize>) -> Self {
         Self { ranks, iterating }
     }
@@ -64,7 +64,7 @@ impl MachineShare {
     /// Cores for one loader, at least one.
     pub fn cores(&self) -> usize {
         let available = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        // Rounded up: a thread too many costs less than an idle core.
+        // Rounded up: one thread too many costs less than an idle core.
         available.div_ceil(self.ranks.cores.get() * self.iterating())
     }
 

@@ -1,9 +1,9 @@
-//! Memory in flight and the tools of one thread: bounded, used again, given back when work is cancelled.
+//! Memory in flight and the workspace of a thread: bounded, reused, and returned when work is cancelled.
 //!
-//! - `budget.rs` is the account of all bytes in flight, `machine_share.rs` how much of a machine a loader may take unasked,
-//!   `held_bytes.rs` the part of it that prepared samples and open batches hold
-//! - `workspace.rs` is what one thread works with, `buffer.rs` its reused memory
-//! - `cancel.rs` is the token that ends work early, `no_memory.rs` why bytes were refused
+//! - `budget.rs` limits all bytes in flight; `machine_share.rs` decides the default share of a loader; `held_bytes.rs` books
+//!   prepared samples and open batches
+//! - `workspace.rs` is the workspace of a thread; `buffer.rs` is its reused memory
+//! - `cancel.rs` is the token that ends work early; `no_memory.rs` is why bytes were refused
 
 mod budget;
 mod buffer;

@@ -1,14 +1,14 @@
-//! Why memory cannot be had.
+//! Why memory was refused.
 
 use super::Cancelled;
 
-/// Why memory cannot be had.
+/// Why memory was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum NoMemory {
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
-    /// Others use what is needed: give back what you hold, and come again asking for `bytes` at once.
+    /// Other samples use it. Release everything and try again with `bytes` reserved at the start.
     #[error("{bytes} bytes are not free now")]
     Crowded { bytes: u64 },
     #[error("{bytes} bytes are needed at once, but the machine has {memory}")]

@@ -1,6 +1,6 @@
-//! The tools of one preparer thread: memory used again, the resampler, the kernels, the cancel token.
+//! The workspace of a preparer thread: reused memory, the resampler, the kernels, the cancel token.
 //!
-//! Nothing here outlives a sample but spare memory, so it cannot carry anything from one sample to the next (law 1).
+//! Only spare memory outlives a sample, so nothing can leak from one sample into the next (law 1).
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use feedline_codec::{Resampler, Simd};
 
 use super::{Buffer, Cancel, NoMemory, Working};
 
-/// Buffers kept per thread.
+/// Spare buffers per thread.
 const SPARE_BUFFERS: usize = 6;
-/// Most memory kept per thread, however large the budget: one giant picture does not stay.
+/// Upper limit of spare memory per thread, however large the budget. A single giant picture does not stay.
 const MOST_SPARE_BYTES: usize = 32 << 20;
 
-/// What an op works with besides its sample.
+/// Everything an op works with besides its sample.
 pub struct Workspace {
     /// Resizes pictures.
     pub resampler: Resampler,
@@ -33,7 +33,7 @@ impl std::fmt::Debug for Workspace {
 }
 
 impl Workspace {
-    /// Tools of the fastest kind that this machine has; at most `spare_limit` bytes are kept for use again.
+    /// A workspace with the fastest kernels of this machine. It keeps at most `spare_limit` bytes for reuse.
     pub fn new(cancel: Cancel, spare_limit: usize) -> Self {
         Self {
             resampler: Resampler::new(),
@@ -46,24 +46,24 @@ impl Workspace {
         }
     }
 
-    /// The same results from plain code.
+    /// A workspace with plain code and the same results.
     pub fn without_simd(cancel: Cancel, spare_limit: usize) -> Self {
         Self { resampler: Resampler::without_simd(), simd: Simd::none(), ..Self::new(cancel, spare_limit) }
     }
 
-    /// The token to poll in long work.
+    /// The token that long work must poll.
     pub fn cancel(&self) -> &Cancel {
         &self.cancel
     }
 
-    /// Books what is taken from now on to one sample, until [`Workspace::end_keeping`]; waits for `allotment` bytes first.
+    /// Books memory for one sample from now on, until [`Workspace::end_keeping`]. Waits for `allotment` bytes first.
     pub fn begin(&mut self, working: Working, allotment: u64) -> Result<(), NoMemory> {
         self.memory_wait = working.grant(allotment, &self.cancel)?;
         self.working = Some(working);
         Ok(())
     }
 
-    /// Returns what the sample had booked, but for `kept` bytes that its batch holds from now on; says how long it waited
+    /// Returns the memory of the sample, except for `kept` bytes that now belong to its batch. Returns how long the sample waited
     /// for memory.
     pub fn end_keeping(&mut self, kept: usize) -> Duration {
         if let Some(working) = self.working.take() {
@@ -72,7 +72,7 @@ impl Workspace {
         self.memory_wait
     }
 
-    /// Waits until the budget has room for `bytes`, of which the caller takes the memory itself.
+    /// Waits until the budget has room for `bytes`. The caller allocates the memory itself.
     pub fn reserve(&mut self, bytes: usize) -> Result<(), NoMemory> {
         match &self.working {
             Some(working) => {
@@ -83,20 +83,20 @@ impl Workspace {
         }
     }
 
-    /// `len` bytes of unspecified content; waits until the budget has room for them.
+    /// `len` bytes of unspecified content. Waits until the budget has room for them.
     pub fn buffer(&mut self, len: usize) -> Result<Buffer, NoMemory> {
         self.reserve(len)?;
         Buffer::reusing(self.spare_memory(len), len).ok_or(NoMemory::Exhausted { bytes: len as u64 })
     }
 
-    /// Memory to grow into: the smallest spare piece that holds `len`, else the largest, else a new one.
+    /// Memory to grow into: the smallest spare buffer that holds `len`, else the largest, else a new one.
     pub(crate) fn spare_memory(&mut self, len: usize) -> Vec<u8> {
         let rank = |bytes: &Vec<u8>| (bytes.len() < len, bytes.len().abs_diff(len));
         let best = (0..self.spare.len()).min_by_key(|&number| rank(&self.spare[number]));
         best.map(|number| self.spare.swap_remove(number)).unwrap_or_default()
     }
 
-    /// Takes memory back for later use.
+    /// Takes memory back for reuse.
     pub fn recycle(&mut self, buffer: Buffer) {
         let bytes = buffer.into_inner();
         let kept: usize = self.spare.iter().map(Vec::capacity).sum();

@@ -1,7 +1,7 @@
-//! What was done so far, in the folder of the shards: a second run goes on behind the last finished shard.
+//! The progress of packing, stored with the shards. A second run continues after the last finished shard.
 //!
-//! A line per finished shard, appended and synced when the shard and its index have their names. A line that was cut short,
-//! or whose shard is not there, ends the journal.
+//! One line per finished shard, appended and synced once the shard and its index have their final names. A truncated line, or one
+//! whose shard is missing, ends the journal.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -16,12 +16,12 @@ use crate::source::tar::index::ENDING;
 
 /// The name of the journal.
 const NAME: &str = ".pack.jsonl";
-/// Longer journals are not from us.
+/// Upper limit of a journal. Longer ones are not ours.
 const MOST_BYTES: u64 = 1 << 30;
 /// The version of its format.
 const FORMAT: u32 = 2;
 
-/// What the shards are made of.
+/// Source and options of the shards.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Recipe {
@@ -39,25 +39,25 @@ impl Recipe {
     }
 }
 
-/// A shard that is finished.
+/// A finished shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FinishedShard {
     /// Its name.
     pub shard: String,
-    /// Its samples.
+    /// Number of samples.
     pub samples: u64,
     /// Its bytes.
     pub bytes: u64,
     /// Bytes of its index.
     pub index_bytes: u64,
-    /// The first sample of the source that is not dealt with.
+    /// The first sample of the source after it.
     pub next: u64,
-    /// A hash of size and time of the files of these samples.
+    /// A hash of size and time of the files of its samples.
     pub stamp: u64,
-    /// Samples left out before that, since the shard before.
+    /// Samples left out since the previous shard.
     pub skipped: u64,
-    /// Pictures made smaller.
+    /// Number of pictures made smaller.
     pub resized: u64,
     /// Pictures that cannot be decoded.
     pub damaged: Vec<DamagedPicture>,
@@ -84,9 +84,9 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal of `folder`, or begins it; gives the shards that are finished.
+    /// Opens or creates the journal of `folder`. Returns the finished shards.
     ///
-    /// `is_current` says of a finished shard, and the first sample that it deals with, whether the files are as they were.
+    /// `is_current` gets a finished shard and its first sample, and returns whether the files are unchanged.
     pub(super) fn open(
         folder: &Path,
         recipe: &Recipe,
@@ -99,7 +99,7 @@ impl Journal {
             return Err(PackError::Busy { folder: folder.to_owned() });
         }
         let bytes = read_open(&file, MOST_BYTES).map_err(write)?;
-        // What is not text is damage, which ends the journal.
+        // Bytes that are not text are damage, which ends the journal.
         let text = bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid());
         let mut lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
         let found: Option<Recipe> = lines.next().and_then(|line| serde_json::from_str(line).ok());
@@ -126,7 +126,7 @@ impl Journal {
             .take_while(|(first, shard)| is_there(folder, shard) && is_current(*first, shard))
             .map(|(_, shard)| shard)
             .collect();
-        // What follows the last whole line is forgotten, on disk, too.
+        // Anything after the last valid line is removed from the file too.
         let kept: usize = text.split_inclusive('\n').take(1 + finished.len()).map(str::len).sum();
         if kept < bytes.len() {
             file.set_len(kept as u64).map_err(write)?;
@@ -134,7 +134,7 @@ impl Journal {
         Ok((Self { path, file }, finished))
     }
 
-    /// Adds a line that stays, whatever happens.
+    /// Appends a line and syncs it.
     pub(super) fn add(&mut self, line: &impl Serialize) -> Result<(), PackError> {
         let mut text = serde_json::to_vec(line).expect("a journal holds plain data");
         text.push(b'\n');
@@ -143,7 +143,7 @@ impl Journal {
     }
 }
 
-/// Whether there is something in a folder besides a journal that was only begun and what it left behind.
+/// Whether a folder contains anything besides an empty journal and its leftovers.
 fn has_entries(folder: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(folder)? {
         if !entry?.file_name().to_string_lossy().starts_with('.') {
@@ -155,7 +155,7 @@ fn has_entries(folder: &Path) -> io::Result<bool> {
 
 fn is_there(folder: &Path, shard: &FinishedShard) -> bool {
     let has_len = |name: &str, len: u64| fs::metadata(folder.join(name)).is_ok_and(|meta| meta.len() == len);
-    // The last line of a set may stand for samples that were all left out.
+    // The last line may stand for samples that were all left out.
     shard.shard.is_empty()
         || (has_len(&shard.shard, shard.bytes) && has_len(&format!("{}{ENDING}", shard.shard), shard.index_bytes))
 }

@@ -1,22 +1,22 @@
-//! Keys of packed samples: WebDataset cuts a name at the first dot of its base name, and every key is there once.
+//! Unique keys for packed samples. WebDataset cuts a name at the first dot of its base name.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Gives each sample its key, in the order of the source: the same names give the same keys.
+/// Gives each sample its key, in source order. The same names give the same keys.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
-    /// What all names have in front that is not to be kept.
+    /// The common prefix to remove.
     root: String,
     taken: HashSet<u128>,
-    /// Keys that are not simply the name without its ending.
+    /// Number of keys that are not simply the name without its ending.
     pub renamed: u64,
 }
 
 impl Keys {
-    /// Keys of names, which lose the folder they have in common if the first is absolute or leads upwards.
+    /// Keys for names. Their common folder is removed if the first name is absolute or leads upwards.
     pub(super) fn below_common_folder<'a>(names: impl Iterator<Item = Cow<'a, str>>) -> Self {
         let mut common: Option<String> = None;
         for name in names {
@@ -54,12 +54,12 @@ fn is_path(name: &str) -> bool {
     name.starts_with('/') || name.split('/').any(|part| part == "..")
 }
 
-/// Where the name of the last part of a path begins.
+/// The start of the base name in a path.
 fn folder_end(path: &str) -> usize {
     path.rfind('/').map_or(0, |slash| slash + 1)
 }
 
-/// A path that is a key as it stands: no dot in the base name, no part that leads elsewhere or is passed over by readers.
+/// Makes a path usable as a key: no dot in the base name, no part that leads elsewhere or that readers skip.
 fn plain(stem: &str) -> String {
     let parts: Vec<&str> = stem.split('/').filter(|part| !matches!(*part, "" | "." | "..")).collect();
     let (base, folders) = parts.split_last().unwrap_or((&"_", &[]));

@@ -1,20 +1,20 @@
-//! What to pack and how.
+//! The options of packing.
 
 use serde::{Deserialize, Serialize};
 
 use crate::plan::ByteSize;
 
-/// How a source is packed. All of it decides the bytes of the shards.
+/// How a source is packed. All options affect the bytes of the shards.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
-    /// A shard ends before the sample that would make it larger.
+    /// A shard ends before the sample that would exceed this size.
     pub shard_size: ByteSize,
     /// What is stored of a picture.
     pub content: Content,
     /// Pictures with a longer side are made smaller.
     pub max_side: Option<u32>,
-    /// What becomes of a picture that cannot be decoded.
+    /// What to do with a picture that cannot be decoded.
     pub damaged: Damaged,
 }
 
@@ -28,18 +28,18 @@ pub enum Content {
     Pixels,
 }
 
-/// What becomes of a picture that cannot be decoded.
+/// What to do with a picture that cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Damaged {
-    /// It is stored as it is.
+    /// Store it unchanged.
     Keep,
-    /// Its sample is left out.
+    /// Leave out its sample.
     Skip,
 }
 
 impl Options {
-    /// The options that differ, with both values, for people.
+    /// The options that differ, with both values. For people.
     pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
         let tables = [self, other].map(|options| serde_json::to_value(options).expect("options are plain data"));
         let [Some(ours), Some(theirs)] = tables.each_ref().map(|table| table.as_object()) else { return Vec::new() };

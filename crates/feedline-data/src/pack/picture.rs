@@ -1,7 +1,7 @@
-//! One picture on its way into a shard: checked, made smaller or turned to pixels if asked, and indexed.
+//! Prepares one picture for a shard: checks it, resizes it or converts it to pixels if requested, and indexes it.
 //!
-//! A picture counts as damaged if a loader could not decode it. A baseline JPEG is walked to its end for its seek index,
-//! which shows that it is whole; all others are decoded for that.
+//! A picture is damaged if a loader could not decode it. A baseline JPEG is walked to its end for its seek index, which proves that
+//! it is complete. All other formats are decoded.
 
 use feedline_codec::{
     CodecError, DecodeOptions, Filter, Mode, Picture, Resampler, SeekIndex, Subsampling, View, decode_into,
@@ -12,19 +12,19 @@ use super::options::{Content, Options};
 use crate::memory::Cancel;
 use crate::op::DEFAULT_MOST_PIXELS;
 
-/// The quality of pictures that are made smaller.
+/// The JPEG quality of resized pictures.
 const QUALITY: u8 = 92;
 
-/// A picture as it is stored.
+/// A picture in its stored form.
 #[derive(Debug)]
 pub(super) struct StoredPicture {
     /// The bytes.
     pub bytes: Vec<u8>,
-    /// Their ending, if it is another one now.
+    /// Its new ending, if it changed.
     pub ending: Option<&'static str>,
-    /// As stored, 0 if nobody knows.
+    /// Stored width. 0 if unknown.
     pub width: u32,
-    /// As stored, 0 if nobody knows.
+    /// Stored height. 0 if unknown.
     pub height: u32,
     /// The seek index, if it has one.
     pub record: Vec<u8>,
@@ -34,7 +34,7 @@ pub(super) struct StoredPicture {
     pub is_resized: bool,
 }
 
-/// What a worker needs for pictures, used again and again.
+/// Reused tools of one worker.
 pub(super) struct PictureTools {
     resampler: Resampler,
     picture: Picture,
@@ -55,7 +55,7 @@ impl PictureTools {
         Self { resampler: Resampler::new(), picture: Picture::default(), cancel }
     }
 
-    /// Makes a picture ready to be stored; an error only if the work is to end.
+    /// Prepares a picture for storage. Fails only if the work is cancelled.
     pub(super) fn store(
         &mut self,
         bytes: Vec<u8>,
@@ -86,7 +86,7 @@ impl PictureTools {
         };
         match made {
             Ok(Some(made)) => Ok(made),
-            // Of the last three nobody can say that they are damaged.
+            // These errors do not mean that the picture is damaged.
             Ok(None)
             | Err(CodecError::TooManyPixels { .. } | CodecError::Unsupported { .. } | CodecError::OutOfMemory { .. }) => {
                 Ok(StoredPicture::as_is(bytes, width, height, None))
@@ -102,7 +102,7 @@ impl PictureTools {
         let mut options =
             DecodeOptions { mode, exif: true, max_pixels: DEFAULT_MOST_PIXELS, fast: None, cancel: &cancel };
         match decode_into(bytes, &options, &mut self.picture) {
-            // Masks in colour are not labels by number, but whole all the same.
+            // A mask in colour cannot be decoded as a mask, but its file is intact.
             Err(CodecError::NotAMask { .. }) => {
                 options.mode = Mode::Rgb;
                 decode_into(bytes, &options, &mut self.picture)
@@ -111,7 +111,7 @@ impl PictureTools {
         }
     }
 
-    /// The decoded picture in another size: JPEG, and PNG for masks, whose values are numbers.
+    /// The decoded picture in another size: as JPEG, or as PNG for masks, whose values are numbers.
     fn encoded(&mut self, (width, height): (u32, u32), is_mask: bool) -> Result<StoredPicture, CodecError> {
         let mut resized = Vec::new();
         let Pixels { bytes, channels, .. } = self.resized(Some((width, height)), is_mask, &mut resized)?;
@@ -133,7 +133,7 @@ impl PictureTools {
         Ok(StoredPicture::made(file, ending, width, height, target.is_some()))
     }
 
-    /// The decoded picture in the size asked for, with one channel if it is grey.
+    /// The decoded picture in the requested size, with one channel if it is grey.
     fn resized<'a>(
         &'a mut self,
         target: Option<(u32, u32)>,

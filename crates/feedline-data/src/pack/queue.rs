@@ -1,6 +1,6 @@
-//! Hands what workers made to the writer in order, and makes workers wait that are too far ahead.
+//! Passes samples from workers to the writer in order, and blocks workers that are too far ahead.
 //!
-//! Always true: at most [`MOST_BYTES`] wait here, and the sample that the writer needs next, for which there is always room.
+//! Always true: at most [`MOST_BYTES`] are queued, plus the sample that the writer needs next. For that one there is always room.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use super::sample::ReadySample;
 use super::summary::PackError;
 use crate::memory::Cancel;
 
-/// Bytes of samples that wait to be written.
+/// Upper limit of queued bytes.
 const MOST_BYTES: usize = 256 << 20;
-/// Samples that wait to be written, however small.
+/// Upper limit of queued samples.
 const MOST_SAMPLES: usize = 4096;
-/// How long a worker waits before it asks again whether to stop.
+/// Interval at which a blocked worker checks for cancellation.
 const TURN: Duration = Duration::from_millis(50);
 
 /// Samples between workers and writer.
@@ -28,7 +28,7 @@ pub(super) struct PackQueue {
 
 #[derive(Debug)]
 struct QueueState {
-    /// The next sample that a worker takes up.
+    /// The next sample for a worker.
     next: u64,
     end: u64,
     /// The sample that the writer needs.
@@ -44,7 +44,7 @@ impl PackQueue {
         Self { state: Mutex::new(state), changed: Condvar::new(), cancel }
     }
 
-    /// The next sample to be made; none at the end, or if the work is to stop.
+    /// The next sample to prepare. `None` at the end, or once cancelled.
     pub(super) fn claim(&self) -> Option<u64> {
         let mut state = self.state.lock();
         if self.cancel.is_cancelled() || state.next >= state.end {
@@ -54,7 +54,7 @@ impl PackQueue {
         Some(state.next - 1)
     }
 
-    /// Hands a sample over, once there is room.
+    /// Adds a sample once there is room.
     pub(super) fn put(&self, number: u64, made: Result<ReadySample, PackError>) {
         let bytes = made.as_ref().map_or(0, ReadySample::memory_bytes);
         let mut state = self.state.lock();
@@ -69,7 +69,7 @@ impl PackQueue {
         self.changed.notify_all();
     }
 
-    /// The sample that is due, if it comes within `limit`.
+    /// The sample that the writer needs, if it arrives within `limit`.
     pub(super) fn take_within(&self, limit: Duration) -> Option<Result<ReadySample, PackError>> {
         let mut state = self.state.lock();
         if !state.ready.contains_key(&state.due) {
@@ -104,7 +104,7 @@ mod tests {
         let cancel = Cancel::default();
         let queue = PackQueue::new(3, 60, cancel.clone());
         thread::scope(|scope| {
-            // A claim that does not hold ends the workers, too.
+            // A failed assertion must end the workers too.
             let _stop = StopAtEnd(&cancel);
             for _ in 0..4 {
                 scope.spawn(|| {

@@ -1,4 +1,4 @@
-//! Packs a source: workers make samples ready, this thread writes them in order.
+//! Packs a source: workers prepare samples, and this thread writes them in order.
 
 use feedline_order::Ordinal;
 use std::path::Path;
@@ -17,19 +17,19 @@ use super::summary::{PackError, Summary};
 use crate::memory::Cancel;
 use crate::source::Source;
 
-/// Longest time between two questions whether to stop.
+/// Interval between two checks whether to stop.
 const TURN: Duration = Duration::from_millis(50);
 
-/// Sees how packing goes on, and may end it.
+/// Observes packing, and may stop it.
 pub trait Watch {
-    /// So many samples of the source are dealt with.
+    /// Called with the number of finished samples of the source.
     fn reached(&mut self, samples: u64);
 
-    /// Whether to stop; asked several times a second.
+    /// Whether to stop. Called several times per second.
     fn wants_to_stop(&mut self) -> bool;
 }
 
-/// Packs `source` into `folder`, or goes on where an earlier run ended.
+/// Packs `source` into `folder`, or continues an earlier run.
 pub fn pack(
     source: &dyn Source,
     folder: &Path,
@@ -59,7 +59,7 @@ pub fn pack(
     let queue = PackQueue::new(start, source.len(), cancel.clone());
     let (syncer, sync) = Syncer::new();
     let packed = thread::scope(|scope| {
-        // Whatever ends this closure ends the threads: workers by the token, the syncer by its closed queue.
+        // However this closure ends, the threads end too: workers by the token, the syncer by its closed queue.
         let _stop = StopAtEnd(&cancel);
         scope.spawn(sync);
         for _ in 0..workers.max(1) {
@@ -96,7 +96,7 @@ pub fn pack(
     Ok(summary)
 }
 
-/// Ends all who hold the token when it is dropped.
+/// Cancels the token when dropped.
 pub(super) struct StopAtEnd<'a>(pub &'a Cancel);
 
 impl Drop for StopAtEnd<'_> {
@@ -105,7 +105,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Without it the writer would wait for a sample that nobody makes.
+/// Without it the writer would wait for a sample that nobody prepares.
 struct StopIfPanicking<'a>(&'a Cancel);
 
 impl Drop for StopIfPanicking<'_> {
@@ -116,7 +116,7 @@ impl Drop for StopIfPanicking<'_> {
     }
 }
 
-/// The keys as they are behind the first `count` samples.
+/// The keys after the first `count` samples.
 fn first_keys(
     source: &dyn Source,
     fields: &PackedFields,
@@ -136,12 +136,12 @@ fn first_keys(
     Ok(keys)
 }
 
-/// The stamp of several samples, one after the other.
+/// The stamp of several samples, combined one by one.
 fn join_stamps(before: u64, next: u64) -> u64 {
     xxh3_64([before, next].map(u64::to_le_bytes).as_flattened())
 }
 
-/// Waits for the sample that is due.
+/// Blocks for the sample that the writer needs.
 fn take(queue: &PackQueue, cancel: &Cancel, watch: &mut dyn Watch) -> Result<ReadySample, PackError> {
     loop {
         if watch.wants_to_stop() || cancel.is_cancelled() {
@@ -160,7 +160,7 @@ struct Writer<'a> {
     options: &'a Options,
     syncer: &'a Syncer,
     journal: Journal,
-    /// Shards begun so far.
+    /// Number of shards so far.
     shards: u64,
     shard: Option<ShardWriter<'a>>,
     /// What was done since the last finished shard.
@@ -189,7 +189,7 @@ impl Writer<'_> {
         shard.push(key, ready)
     }
 
-    /// Ends the shard that is being written.
+    /// Finishes the current shard.
     fn finish(&mut self, summary: &mut Summary) -> Result<(), PackError> {
         if let Some(shard) = self.shard.take() {
             (self.done.shard, self.done.samples) = (shard.name().to_owned(), shard.samples());
@@ -203,7 +203,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Ends the last shard.
+    /// Finishes the last shard.
     fn end(mut self, summary: &mut Summary) -> Result<(), PackError> {
         if self.done.next > 0 { self.finish(summary) } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! One sample on its way into a shard: its files read, its pictures made ready.
+//! Prepares one sample for a shard: reads its files and prepares its pictures.
 
 use feedline_order::SampleId;
 
@@ -22,43 +22,43 @@ pub(super) struct ReadySample {
     pub name: String,
     /// The ending of its first file.
     pub ending: String,
-    /// Its members; none if it is left out.
+    /// Its members. Empty if the sample is left out.
     pub members: Vec<ReadyMember>,
     /// Its class.
     pub label: Option<i64>,
     /// When its newest file was changed, in seconds since 1970.
     pub modified: u64,
-    /// Of its files, before they were read.
+    /// The stamp of its files before they were read.
     pub stamp: u64,
     /// Pictures in it that cannot be decoded.
     pub damaged: Vec<DamagedPicture>,
-    /// Pictures in it that were made smaller.
+    /// Number of pictures that were made smaller.
     pub resized: u64,
 }
 
 /// A member that is ready to be written.
 #[derive(Debug)]
 pub(super) struct ReadyMember {
-    /// What follows the key and a dot.
+    /// The part of its name after the key and a dot.
     pub extension: String,
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// As stored, 0 if it is no picture.
+    /// Stored width. 0 if it is not a picture.
     pub width: u32,
-    /// As stored, 0 if it is no picture.
+    /// Stored height. 0 if it is not a picture.
     pub height: u32,
     /// The seek index, if it has one.
     pub record: Vec<u8>,
 }
 
 impl ReadySample {
-    /// Bytes that it holds.
+    /// Memory in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.members.iter().map(|member| member.bytes.len() + member.record.len()).sum()
     }
 }
 
-/// The fields of a source that a shard can hold.
+/// The fields of a source that a shard can store.
 #[derive(Debug)]
 pub(super) struct PackedFields {
     stored: Vec<String>,
@@ -66,7 +66,7 @@ pub(super) struct PackedFields {
 }
 
 impl PackedFields {
-    /// Refuses fields that are neither files nor classes.
+    /// Rejects fields that are neither files nor classes.
     pub(super) fn of(types: &FieldTypes) -> Result<Self, PackError> {
         let mut this = Self { stored: Vec::new(), has_label: false };
         for (field, kind) in types.iter() {
@@ -79,18 +79,18 @@ impl PackedFields {
         Ok(this)
     }
 
-    /// A stamp of the files of a sample: their size and time; 0 if one of them cannot be opened.
+    /// A stamp of a sample's files: their sizes and times. 0 if one of them cannot be opened.
     pub(super) fn stamp(&self, source: &dyn Source, id: SampleId) -> u64 {
         sample_stamp(source, id, self.stored.iter().map(String::as_str)).unwrap_or_default()
     }
 
-    /// The field whose file names the sample.
+    /// The field whose file gives the sample its name.
     pub(super) fn first(&self) -> Option<&str> {
         self.stored.first().map(String::as_str)
     }
 }
 
-/// Makes the samples of a source ready.
+/// Prepares the samples of a source on one thread.
 pub(super) struct Preparer<'a> {
     pub source: &'a dyn Source,
     pub fields: &'a PackedFields,
@@ -169,7 +169,7 @@ impl<'a> Preparer<'a> {
         Ok(ReadyMember { extension, bytes, width, height, record })
     }
 
-    /// The bytes of a field and when they were changed.
+    /// The bytes of a field, and when they were changed.
     fn read(&self, id: SampleId, field: &str) -> Result<(Vec<u8>, u64), StoreError> {
         let opened = self.source.origin(id, field).open()?;
         let (object, range) = opened.expect("what a source makes has a fixed shape: see check_source");

@@ -1,7 +1,7 @@
 //! Writes one shard and its index.
 //!
-//! Both are written under other names, synced, and renamed when they are whole. While a shard is written, another thread
-//! has the system bring it to the disk, so that little is left to wait for at its end.
+//! Both files are written under temporary names, synced, and renamed when they are complete. While a shard is written, another
+//! thread syncs it, so that little is left to wait for at its end.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -19,19 +19,19 @@ use crate::source::tar::index::{Builder, ENDING, MemberFacts, SampleFacts};
 use crate::source::tar::walk::BLOCK;
 use crate::store::{DiskStore, Store as _};
 
-/// Bytes handed to the system at a time.
+/// Bytes per write.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Bytes after which the system is asked to bring what there is to the disk.
+/// Bytes after which the file is synced.
 const SYNC_EVERY: u64 = 32 << 20;
-/// What a name begins and ends with while its file is not whole.
+/// Prefix and suffix of a temporary name.
 const PARTIAL: (&str, &str) = (".", ".partial");
-/// Names in the header of a member are shorter; longer ones get a header of their own.
+/// Upper limit of a name in a member's header. Longer names need an extra header.
 const SHORT_NAME_BYTES: u64 = 100;
 
-/// In a second.
+/// Nanoseconds per second.
 const NANOSECONDS: u64 = 1_000_000_000;
 
-/// A shard in the making.
+/// A shard under construction.
 pub(super) struct ShardWriter<'a> {
     folder: &'a Path,
     name: String,
@@ -47,7 +47,7 @@ pub(super) struct ShardWriter<'a> {
     asked_to_sync: u64,
 }
 
-/// Counts what is written.
+/// Counts the bytes written.
 struct CountingWriter {
     to: BufWriter<Arc<File>>,
     bytes: u64,
@@ -65,7 +65,7 @@ impl Write for CountingWriter {
     }
 }
 
-/// Bytes of a finished shard and of its index.
+/// Bytes of a finished shard and its index.
 #[derive(Debug)]
 pub(super) struct Written {
     pub bytes: u64,
@@ -95,7 +95,6 @@ impl<'a> ShardWriter<'a> {
         })
     }
 
-    /// Its name.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
@@ -105,7 +104,7 @@ impl<'a> ShardWriter<'a> {
         self.index.samples()
     }
 
-    /// Whether it would be larger than `limit` with this sample.
+    /// Whether this sample fits into `limit` bytes.
     pub(super) fn has_room(&self, key: &str, sample: &ReadySample, limit: u64) -> bool {
         self.tar.get_ref().bytes + sample.members.iter().map(|member| tar_bytes(key, member)).sum::<u64>() <= limit
     }
@@ -139,11 +138,11 @@ impl<'a> ShardWriter<'a> {
         Ok(())
     }
 
-    /// Ends the shard: it and its index get their names.
+    /// Finishes the shard: it and its index get their final names.
     pub(super) fn finish(mut self, classes: &[String]) -> Result<Written, PackError> {
         let ended = self.tar.finish().and_then(|()| self.tar.get_mut().flush()).and_then(|()| self.file.sync_all());
-        // Two runs write the same index, which holds the time of its shard: that of the newest file in it, with a fraction of a
-        // second that differs where the content does.
+        // Two runs must write the same index, which contains the time of its shard. That time is that of the newest file in the
+        // shard. Its fraction of a second comes from a hash of the content.
         let time = Duration::new(self.modified, (self.content.digest() % NANOSECONDS) as u32);
         let ended = ended.and_then(|()| self.file.set_modified(UNIX_EPOCH + time));
         ended.and_then(|()| self.syncer.result()).map_err(|source| self.write_error(source))?;
@@ -168,7 +167,7 @@ fn partial_name(name: &str) -> String {
     format!("{}{name}{}", PARTIAL.0, PARTIAL.1)
 }
 
-/// Removes what a run that was killed left behind.
+/// Removes leftovers of a run that was killed.
 pub(super) fn remove_partial(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -181,7 +180,7 @@ pub(super) fn remove_partial(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a file that is not there yet: [`remove_partial`] has removed what an earlier run left. A link is not followed.
+/// Creates a file that must not exist: [`remove_partial`] has removed leftovers. Links are not followed.
 fn create_new(path: &Path) -> io::Result<File> {
     File::options().write(true).create_new(true).open(path)
 }
@@ -192,14 +191,14 @@ fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Bytes that a member takes in a shard.
+/// Bytes of a member in a shard.
 fn tar_bytes(key: &str, member: &ReadyMember) -> u64 {
     let name = (key.len() + 1 + member.extension.len()) as u64;
     let long_name = if name > SHORT_NAME_BYTES { BLOCK + (name + 1).next_multiple_of(BLOCK) } else { 0 };
     long_name + BLOCK + (member.bytes.len() as u64).next_multiple_of(BLOCK)
 }
 
-/// Has files brought to the disk while they are written, in a thread of its own.
+/// Syncs files in a thread of its own while they are written.
 #[derive(Debug)]
 pub(super) struct Syncer {
     files: mpsc::SyncSender<Arc<File>>,
@@ -207,7 +206,7 @@ pub(super) struct Syncer {
 }
 
 impl Syncer {
-    /// The syncer, and what its thread does until the syncer is dropped.
+    /// The syncer, and the body of its thread, which ends when the syncer is dropped.
     pub(super) fn new() -> (Self, impl FnOnce() + Send) {
         let (files, asked) = mpsc::sync_channel::<Arc<File>>(1);
         let error = Arc::new(Mutex::new(None));
@@ -222,13 +221,13 @@ impl Syncer {
         (Self { files, error }, work)
     }
 
-    /// Asks for a file, unless one waits already.
+    /// Requests a sync, unless one is already queued.
     fn ask(&self, file: &Arc<File>) {
-        // A full queue means that the disk is behind, and syncing the same file once is enough.
+        // A full queue means that the disk is behind. One sync of the same file is enough.
         self.files.try_send(Arc::clone(file)).unwrap_or_default();
     }
 
-    /// An error that was met since the last question; the system tells it to one asker only.
+    /// An error since the last call. The system reports it only once.
     fn result(&self) -> io::Result<()> {
         self.error.lock().take().map_or(Ok(()), Err)
     }

@@ -1,4 +1,4 @@
-//! What was packed, and why packing can fail.
+//! The result of packing, and its errors.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::batch::Kind;
 use crate::store::StoreError;
 
-/// What was packed, also by earlier runs that this one went on from.
+/// The result of packing, including earlier runs that this one continued.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
     /// Samples in the shards.
@@ -24,9 +24,9 @@ pub struct Summary {
     pub written_bytes: u64,
     /// Samples whose key is not simply their name without its ending.
     pub renamed: u64,
-    /// Pictures that were made smaller.
+    /// Number of pictures that were made smaller.
     pub resized: u64,
-    /// Samples that were left out.
+    /// Number of samples that were left out.
     pub skipped: u64,
     /// Pictures that cannot be decoded.
     pub damaged: Vec<DamagedPicture>,

@@ -1,7 +1,7 @@
 //! Folders in the cache folder, which only their owner can enter.
 //!
-//! A [`PrivateFolder`] is an open descriptor. Files are opened relative to it, so nobody can put another folder in its place
-//! between the check and the open.
+//! A [`PrivateFolder`] is an open descriptor. Files are opened relative to it, so nobody can replace the folder between the check
+//! and the open.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Write as _};
@@ -20,12 +20,12 @@ use super::named::{explain_link, regular};
 
 const FOLDER_MODE: Mode = Mode::RWXU;
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
-/// Unfinished files of one name and process at most.
+/// Upper limit of unfinished files per name and process.
 const MOST_PARTS: u32 = 1000;
 /// Permission bits of group and others.
 const OF_OTHERS: Mode = Mode::RWXG.union(Mode::RWXO);
 
-/// The cache folder of the user, and whether a warning about it has been given. Clones share that.
+/// The user's cache folder, and whether its warning was given. Clones share that.
 #[derive(Clone, Debug)]
 pub struct CacheFolder(Arc<Inner>);
 
@@ -36,7 +36,7 @@ struct Inner {
 }
 
 impl CacheFolder {
-    /// Logs one warning for all clones that nothing can be kept here.
+    /// Logs one warning, for all clones, that nothing can be saved here.
     pub fn warn(&self, error: &io::Error) {
         if !self.0.has_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
@@ -70,7 +70,7 @@ impl Deref for CacheFolder {
     }
 }
 
-/// What a file is opened for.
+/// The access mode of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// To read only.
@@ -81,7 +81,7 @@ pub enum Access {
     Append,
 }
 
-/// A folder below the cache folder that belongs to us and that nobody else can enter.
+/// A folder below the cache folder that belongs to this user and that nobody else can enter.
 #[derive(Debug)]
 pub struct PrivateFolder(OwnedFd);
 
@@ -95,7 +95,7 @@ impl PrivateFolder {
         Ok(Self(folder))
     }
 
-    /// The same; folders that are missing are made.
+    /// Opens the folder `below` a cache folder. Creates missing folders.
     pub fn create(cache_folder: &Path, below: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(FOLDER_MODE.bits()).create(cache_folder)?;
         let mut folder = open_base(cache_folder)?;
@@ -109,7 +109,7 @@ impl PrivateFolder {
         Ok(Self(folder))
     }
 
-    /// Opens a file in it that exists, is regular and ours.
+    /// Opens an existing regular file that belongs to this user.
     pub fn open_file(&self, name: &str, access: Access) -> io::Result<File> {
         let flags = match access {
             Access::Read => OFlags::RDONLY,
@@ -123,7 +123,7 @@ impl PrivateFolder {
         Ok(file)
     }
 
-    /// Writes a file as a whole: readers see the old content or the new one, and a link is replaced, not followed.
+    /// Writes a file as a whole: readers see the old or the new content. A link is replaced, not followed.
     pub fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let part = self.write_part(name, bytes)?;
         renameat(&self.0, &part, &self.0, name).map_err(|error| {
@@ -132,7 +132,7 @@ impl PrivateFolder {
         })
     }
 
-    /// Makes a file with this content, if there is none of this name.
+    /// Creates a file with this content, unless the name exists.
     pub fn create_file(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let part = self.write_part(name, bytes)?;
         match linkat(&self.0, &part, &self.0, name, AtFlags::empty()) {
@@ -148,7 +148,7 @@ impl PrivateFolder {
     /// Writes a new file and returns its name.
     fn write_part(&self, name: &str, bytes: &[u8]) -> io::Result<String> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // Another thread, or a process that was killed, may have taken a name.
+        // Another thread, or a process that was killed, may have used a name.
         let mut parts = (0..MOST_PARTS).map(|number| format!("{name}.{}-{number}.part", std::process::id()));
         let (part, mut file) = parts
             .find_map(|part| match openat(&self.0, &part, flags, FILE_MODE) {
@@ -161,12 +161,12 @@ impl PrivateFolder {
     }
 
     fn remove(&self, part: &str) {
-        // At worst a small file stays.
+        // If this fails, a small file stays.
         unlinkat(&self.0, part, AtFlags::empty()).unwrap_or_default();
     }
 }
 
-/// Opens the cache folder itself. A user may have named a link, or a folder of the system such as `/tmp`.
+/// Opens the cache folder itself. The user may have named a link, or a system folder such as `/tmp`.
 fn open_base(path: &Path) -> io::Result<OwnedFd> {
     let folder = openat(CWD, path, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let owner = fstat(&folder)?.st_uid;
@@ -189,13 +189,13 @@ fn check_owner(owner: u32) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 
-/// Checks that something is ours, and takes from others what earlier versions allowed them.
+/// Checks that a file belongs to this user, and removes permissions of others.
 fn make_private(file: &impl std::os::fd::AsFd, mode: Mode) -> io::Result<()> {
     let found = fstat(file)?;
     check_owner(found.st_uid)?;
     if Mode::from_raw_mode(found.st_mode).intersects(OF_OTHERS) {
         match fchmod(file, mode) {
-            // Nobody can change what lies on a read-only file system.
+            // On a read-only file system nobody can change it.
             Ok(()) | Err(Errno::ROFS) => {}
             Err(error) => return Err(error.into()),
         }

@@ -5,13 +5,13 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// Reads a whole file of at most `most_bytes`. A link is followed; a pipe, a device or a folder is refused at once.
+/// Reads a whole file of at most `most_bytes`. Links are followed. A pipe, a device or a folder is rejected at once.
 pub(crate) fn read_bounded(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     read_open(&regular(file)?, most_bytes)
 }
 
-/// Opens a file to read it and to append to it; it is made if there is none. Links are not followed.
+/// Opens a file for reading and appending. Creates it if necessary. Links are not followed.
 pub(crate) fn open_appending(path: &Path) -> io::Result<File> {
     let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
     let file = OpenOptions::new().read(true).append(true).create(true).custom_flags(flags).open(path);
@@ -30,12 +30,12 @@ pub(crate) fn read_open(file: &File, most_bytes: u64) -> io::Result<Vec<u8>> {
     }
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(len as usize + 1).map_err(|_| io::ErrorKind::OutOfMemory)?;
-    // The file may grow meanwhile, or be one of those that say they are empty.
+    // The file may grow meanwhile, or be one that claims to be empty.
     file.take(most_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most_bytes { Err(too_large(bytes.len() as u64)) } else { Ok(bytes) }
 }
 
-/// The file, if it is a regular one.
+/// Returns the file if it is a regular one.
 pub(super) fn regular(file: File) -> io::Result<File> {
     let kind = file.metadata()?.file_type();
     if kind.is_file() {
@@ -45,7 +45,7 @@ pub(super) fn regular(file: File) -> io::Result<File> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {what}, not a regular file")))
 }
 
-/// Says of `ELOOP`, which is what `O_NOFOLLOW` gives, what it means here.
+/// Explains `ELOOP`, the error of `O_NOFOLLOW`.
 pub(super) fn explain_link(error: io::Error) -> io::Error {
     if error.raw_os_error() == Some(libc::ELOOP) {
         return io::Error::new(io::ErrorKind::InvalidInput, "it is a symbolic link, which is not followed");

@@ -1,4 +1,4 @@
-//! One array: its first axis counts the samples. In memory, or a `.npy` file.
+//! Samples along the first axis of an array, in memory or in a `.npy` file.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -16,16 +16,16 @@ use crate::dtype::{Dtype, array_bytes};
 use crate::store::{Object, Store};
 use crate::volume::npy::{PREFIX_BYTES, header_range, parse};
 
-/// An array has no names, so its identity is a hash of some of its content: this many samples, evenly spread,
+/// An array has no names. Its identity is a hash of this many samples, evenly spread,
 const HASHED_PIECES: usize = 64;
-/// and of each at most this many bytes.
+/// with at most this many bytes of each.
 const HASHED_PIECE_BYTES: usize = 64 << 10;
 /// The name of the array's field.
 const FIELD: &str = "data";
 
-/// Memory of an array that lives outside the engine, such as a `NumPy` array.
+/// Memory of an array outside the engine, such as a `NumPy` array.
 pub trait ArrayMemory: Send + Sync + Debug {
-    /// Copies bytes from `offset` on, which the caller keeps inside the array.
+    /// Copies bytes from `offset` on. The caller ensures that they lie inside the array.
     fn copy_to(&self, offset: usize, target: &mut [u8]);
 }
 

@@ -1,4 +1,4 @@
-//! Lists of files, several per sample: a picture and its mask, with labels of any kind.
+//! Lists of files, several per sample, such as a picture and its mask, with labels of any kind.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ struct Params {
 }
 
 impl FilesSource {
-    /// Samples of which each field has a list of paths, all of one length.
+    /// Samples from one list of paths per field. All lists have the same length.
     pub fn new(fields: Vec<(String, Vec<String>)>, labels: Option<Labels>) -> Result<Self, SourceError> {
         let Some((first, paths)) = fields.first() else {
             return Err(SourceError::Parameter("files() needs at least one field with a list of paths".to_owned()));
@@ -59,7 +59,7 @@ impl FilesSource {
         Self::new(fields.into_iter().collect(), PlainLabels { labels, label_dtype }.open()?)
     }
 
-    /// The folder that all paths have in common, with its last slash.
+    /// The common folder of all paths, with its last slash.
     fn common_root(&self) -> &str {
         let mut paths = self.fields.iter().flat_map(|(_, paths)| paths.iter());
         let first = paths.next().map(String::as_str).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! A folder of pictures: each sub-folder a class, in byte order; pictures that lie in the folder itself have label -1.
+//! A folder of pictures. Each sub-folder is a class, in byte order. Pictures in the folder itself have label -1.
 //!
-//! A class keeps its number whatever lies in its folder, so that labels of two folders with the same sub-folders agree. A
-//! sub-folder without pictures is an error, unless the user allows it. What is left out is counted and named in a warning.
+//! A class keeps its number whatever its folder contains, so the labels of two folders with the same sub-folders agree. A
+//! sub-folder without pictures is an error, unless the user allows it. A warning counts and names files that were left out.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,9 +18,9 @@ use crate::batch::{FieldTypes, Kind};
 use crate::dtype::Dtype;
 use crate::store::{Names, Peer, Store};
 
-/// File name endings that count as pictures, in lower case: all formats that can be decoded.
+/// Endings of picture files in lower case: all formats that can be decoded.
 const EXTENSIONS: [&str; 9] = [".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".pnm"];
-/// Kinds of files that a warning names.
+/// Upper limit of file kinds named in a warning.
 const MOST_NAMED: usize = 5;
 
 /// Pictures below a folder.
@@ -35,13 +35,13 @@ pub struct FolderSource {
     skipped: u64,
 }
 
-/// What of a folder is taken, and how its classes are numbered.
+/// Which files are taken, and how classes are numbered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FolderOptions {
-    /// The classes in the order of their labels; the sub-folders in byte order if not given.
+    /// The classes in the order of their labels. By default the sub-folders in byte order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub classes: Option<Vec<String>>,
-    /// Endings of the files that are taken, in any case and with or without a dot; those of all pictures if not given.
+    /// Endings of the files to take, in any case, with or without a dot. By default those of all pictures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extensions: Option<Vec<String>>,
     /// Whether a class may have no pictures.
@@ -59,17 +59,17 @@ struct Params {
     allow_empty: bool,
 }
 
-/// What a listing came upon beside pictures.
+/// What a listing found besides pictures.
 #[derive(Debug, Default)]
 struct Beside {
     /// Names of the sub-folders.
     folders: BTreeSet<String>,
-    /// How many files of another kind there are, by their ending.
+    /// Number of other files, by ending.
     skipped: BTreeMap<String, u64>,
 }
 
 impl FolderSource {
-    /// Lists the pictures below the root of `store`, which messages call `root`.
+    /// Lists the pictures below the root of `store`. Messages call it `root`.
     pub fn open(root: &str, store: Arc<dyn Store>, options: FolderOptions) -> Result<Self, SourceError> {
         let extensions = options.extensions()?;
         let beside: Mutex<Beside> = Mutex::default();
@@ -113,7 +113,7 @@ impl FolderSource {
         Self::open(&root, store, FolderOptions { classes, extensions, allow_empty })
     }
 
-    /// Bytes of memory that the listing takes.
+    /// Memory of the listing in bytes.
     #[cfg(test)]
     fn memory_bytes(&self) -> usize {
         self.names.memory_bytes() + self.labels.capacity() * size_of::<i32>()
@@ -165,7 +165,7 @@ impl Beside {
     }
 }
 
-/// The sub-folder that a name lies in.
+/// The sub-folder of a name.
 fn class_of(name: &str) -> Option<&str> {
     Some(name.split_once('/')?.0)
 }
@@ -178,7 +178,7 @@ fn has_extension(name: &str, extensions: &[String]) -> bool {
     })
 }
 
-/// For each name the number of its class.
+/// The class number of each name.
 fn labels(names: &Names, classes: &[String]) -> Vec<i32> {
     let numbers: BTreeMap<&str, i32> =
         classes.iter().zip(0..).map(|(class, number)| (class.as_str(), number)).collect();
@@ -186,7 +186,7 @@ fn labels(names: &Names, classes: &[String]) -> Vec<i32> {
     names.iter().map(|name| label(name).unwrap_or(-1)).collect()
 }
 
-/// The first of some names, for messages.
+/// The first few names, for messages.
 fn some(names: &[String]) -> String {
     let named: Vec<String> = names.iter().take(MOST_NAMED).map(|name| format!("{name:?}")).collect();
     let more = names.len() - named.len();
@@ -253,7 +253,7 @@ impl Source for FolderSource {
     }
 
     fn identity(&self) -> u128 {
-        // Labels are part of the samples. Where they follow from the names, the names say it all.
+        // Labels are a part of the samples. If they follow from the names, a hash of the names suffices.
         let usual: BTreeSet<&str> = self.names.iter().filter_map(class_of).collect();
         if usual.into_iter().eq(self.classes.iter().map(String::as_str)) {
             return self.names.hash();
@@ -277,7 +277,7 @@ impl Source for FolderSource {
 mod tests {
     use super::*;
 
-    /// A folder with these files; names that end in "/" are empty folders.
+    /// A folder with these files. Names that end in "/" are empty folders.
     fn folder(files: &[&str]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for name in files {
@@ -356,7 +356,7 @@ mod tests {
         }
     }
 
-    /// A store of as many files as `ImageNet` has.
+    /// A store with as many files as `ImageNet`.
     #[derive(Debug)]
     struct Simulated;
 

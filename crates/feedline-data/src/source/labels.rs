@@ -17,7 +17,7 @@ pub struct Labels {
     stride: usize,
 }
 
-/// Labels that a plan can hold: one whole number per sample, int64 unless said otherwise.
+/// Labels in the form of a plan: one integer per sample, int64 by default.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct PlainLabels {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,7 +75,7 @@ impl Labels {
         self.bytes.is_empty()
     }
 
-    /// Refuses a number of labels other than that of the samples.
+    /// Rejects a number of labels that differs from the number of samples.
     pub(crate) fn check_len(&self, samples: u64) -> Result<(), SourceError> {
         if self.len() as u64 == samples {
             return Ok(());
@@ -93,7 +93,7 @@ impl Labels {
         &self.bytes[id.0 as usize * self.stride..][..self.stride]
     }
 
-    /// The class, where labels are single whole numbers.
+    /// The class of a sample, if labels are single integers.
     pub(crate) fn class_of(&self, id: SampleId) -> Option<i64> {
         let bytes = self.get(id);
         if !self.shape.is_empty() {
@@ -117,7 +117,7 @@ impl Labels {
         xxh3_128(format!("{} {:?}", self.dtype.name(), self.shape).as_bytes()) ^ xxh3_128(&self.bytes)
     }
 
-    /// The labels as a plan holds them, if they are plain whole numbers.
+    /// The labels in the form of a plan, if they are plain integers.
     pub(super) fn plain(&self) -> Result<PlainLabels, SourceError> {
         let labels: Option<Vec<i64>> = (0..self.len() as u64).map(|id| self.class_of(SampleId(id))).collect();
         let dtype = self.dtype.name();

@@ -1,7 +1,7 @@
-//! Sources: which bytes are which sample.
+//! Sources: which bytes belong to which sample.
 //!
-//! In: a sample id. Out: for each field its [`Origin`], that is where its bytes lie or that the source makes them itself. A source
-//! owns the numbering of its samples, fixed for its life and the same on every machine; it reads no sample data.
+//! In: a sample id. Out: the [`Origin`] of each field: where its bytes are stored, or that the source generates them. A source owns
+//! the numbering of its samples. The numbering is fixed for its life and the same on every machine. A source reads no sample data.
 
 mod array;
 mod files;
@@ -37,7 +37,7 @@ use crate::store::{Object, Peer, Store, StoreError};
 use crate::volume::VolumeError;
 use feedline_order::{Block, Ordinal, SampleId};
 
-/// Knows which bytes are which sample.
+/// Maps samples to bytes.
 pub trait Source: Send + Sync + Debug {
     /// Number of samples.
     fn len(&self) -> u64;
@@ -47,12 +47,12 @@ pub trait Source: Send + Sync + Debug {
         self.len() == 0
     }
 
-    /// The id of the sample at place `ordinal` of this source; a subset keeps its parent's ids.
+    /// The id of the sample at `ordinal`. A subset keeps its parent's ids.
     fn id_at(&self, ordinal: Ordinal) -> SampleId {
         SampleId(ordinal.0)
     }
 
-    /// The place of a sample; `None` if the source does not have it.
+    /// The ordinal of a sample. `None` if the source does not contain it.
     fn ordinal_of(&self, id: SampleId) -> Option<Ordinal> {
         (id.0 < self.len()).then_some(Ordinal(id.0))
     }
@@ -63,24 +63,23 @@ pub trait Source: Send + Sync + Debug {
     /// Where the bytes of a field are.
     fn origin(&self, id: SampleId, field: &str) -> Origin<'_>;
 
-    /// Whether its objects are with a peer and can be opened without asking it, so that it pays to fetch their bytes before
-    /// they are needed.
+    /// Whether its objects are with a peer and can be opened without a request, so that fetching their bytes ahead pays.
     fn is_remote(&self) -> bool {
         false
     }
 
-    /// Which samples lie one behind the other, in the order of the source and all of them; `None` where each is an object of its
-    /// own, so that there is nothing to be read in sequence.
+    /// Which samples are stored next to each other, in source order. `None` if each sample is an object of its own, so that nothing
+    /// can be read in sequence.
     fn blocks(&self) -> Option<Vec<Block>> {
         None
     }
 
-    /// The machine near its data that can prepare samples, where there is one.
+    /// The machine near its data that can prepare samples, if there is one.
     fn peer(&self) -> Option<Arc<dyn Peer>> {
         None
     }
 
-    /// Writes a field whose origin is [`Origin::Made`]; never called where all fields are stored.
+    /// Generates a field whose origin is [`Origin::Made`]. Never called if all fields are stored.
     fn make(&self, _id: SampleId, field: &str, _target: &mut [u8]) {
         unreachable!("{field:?} is stored")
     }
@@ -88,7 +87,7 @@ pub trait Source: Send + Sync + Debug {
     /// The name of a sample, for people.
     fn key(&self, id: SampleId) -> Cow<'_, str>;
 
-    /// The path or address of a sample's first stored field, and its bytes there if they are not all, for messages.
+    /// The path or address of a sample's first stored field, and its byte range if it is a part of a file. For messages.
     fn address(&self, id: SampleId) -> Option<(String, Option<Range<u64>>)> {
         let types = self.fields();
         types.iter().find_map(|(field, _)| match self.origin(id, field) {
@@ -108,25 +107,25 @@ pub trait Source: Send + Sync + Debug {
         &[]
     }
 
-    /// Files that lie among the samples and were left out.
+    /// Number of files among the samples that were left out.
     fn skipped(&self) -> u64 {
         self.parent().map_or(0, Source::skipped)
     }
 
-    /// The source that this one is a part of: what is kept about samples is kept for all parts of it.
+    /// The source that this is a part of. Caches of samples are shared by all parts of one source.
     fn parent(&self) -> Option<&dyn Source> {
         None
     }
 
-    /// A hash of what the samples are: their names below the root, in order.
+    /// A hash of the samples: their names below the root, in order.
     fn identity(&self) -> u128;
 
-    /// A hash of what is opened once and not looked at again, such as lengths and times of shards.
+    /// A hash of what was read once when opening, such as lengths and times of shards.
     fn version(&self) -> u128 {
         0
     }
 
-    /// The ending of the file that a field is stored in, such as `jpg` or `JPEG`, where it has one.
+    /// The ending of the file of a field, such as `jpg` or `JPEG`, if it has one.
     fn ending(&self, id: SampleId, field: &str) -> Option<String> {
         match self.origin(id, field) {
             Origin::Whole { name, .. } => {
@@ -137,45 +136,44 @@ pub trait Source: Send + Sync + Debug {
         }
     }
 
-    /// Reads what is kept beside the data about an encoded picture, with which the supply reads only what a crop needs; says
-    /// whether there is something.
+    /// Reads the seek index that is stored next to the data. Returns whether there is one.
     fn seek_record(&self, _id: SampleId, _field: &str, _record: &mut Vec<u8>) -> Result<bool, StoreError> {
         Ok(false)
     }
 
-    /// The source as part of a plan, or why it cannot be written down.
+    /// The source as a table of a plan, or why it cannot be written down.
     fn spec(&self) -> Result<toml::Table, SourceError>;
 
-    /// The same source as it is now, listed anew.
+    /// The same source, listed again.
     fn refreshed(&self) -> Result<Arc<dyn Source>, SourceError>;
 }
 
 /// Where the bytes of one field of one sample are.
 #[derive(Debug)]
 pub enum Origin<'a> {
-    /// They are a whole object.
+    /// A whole object.
     Whole {
-        /// The store that has it.
+        /// The store of the object.
         store: &'a dyn Store,
-        /// Its name there.
+        /// Its name in the store.
         name: &'a str,
     },
-    /// They are part of an open object.
+    /// A part of an open object.
     Part {
         /// The object.
         object: Arc<dyn Object>,
         /// The bytes.
         range: Range<u64>,
     },
-    /// The source writes them itself.
+    /// The source generates them.
     Made,
 }
 
-/// An open object, and the bytes of it.
+/// An open object and a range of it.
 pub type OpenPart = (Arc<dyn Object>, Range<u64>);
 
 impl Origin<'_> {
-    /// Opens what holds the bytes, and says which they are there; nothing for what the source makes.
+    /// Opens the object with the bytes, and returns their range in it. `None` if the source generates them.
     pub fn open(self) -> Result<Option<OpenPart>, StoreError> {
         Ok(match self {
             Self::Whole { store, name } => {
@@ -243,27 +241,27 @@ fn describe_found(others: usize) -> String {
 
 /// What a source needs to open itself.
 pub trait Opener {
-    /// The store of a URL; a plain path is on disk.
+    /// The store of a URL. A plain path is on disk.
     fn store_for(&self, url: &str) -> Result<Arc<dyn Store>, StoreError>;
 
-    /// Opens another source from its table, which names it under `kind`.
+    /// Opens another source from its table. The key `kind` holds its name.
     fn open_source(&self, table: toml::Table) -> Result<Arc<dyn Source>, SourceError>;
 
-    /// The folder in which sources keep what they found out, if there is one.
+    /// The folder in which sources may save what they found out, if there is one.
     fn cache_folder(&self) -> Option<&Path>;
 }
 
 /// Opens a source from its table in a plan.
 pub type OpenSource = fn(toml::Table, &dyn Opener) -> Result<Arc<dyn Source>, SourceError>;
 
-/// The sources of this crate that get all their bytes from stores. A storage server opens these for its clients, confined to its root.
+/// Sources that get all their bytes from stores. A storage server opens these for its clients, confined to its root.
 pub(crate) const STORED: &[(&str, OpenSource)] = &[
     ("folder", |params, opener| Ok(Arc::new(FolderSource::from_params(params, opener)?))),
     ("tar", |params, opener| Ok(Arc::new(TarSource::from_params(params, opener)?))),
     ("volumes", |params, opener| Ok(Arc::new(VolumesSource::from_params(params, opener)?))),
 ];
 
-/// The sources that hold data of their own or read it past the stores. A storage server refuses them.
+/// Sources that hold data of their own, or read it without a store. A storage server refuses them.
 pub(crate) const OTHERS: &[(&str, OpenSource)] = &[
     ("files", |params, _| Ok(Arc::new(FilesSource::from_params(params)?))),
     ("array", |params, opener| Ok(Arc::new(ArraySource::from_params(params, opener)?))),

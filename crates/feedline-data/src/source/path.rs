@@ -1,4 +1,4 @@
-//! The source that a path names: shards by pattern or name, a folder of shards, of pictures, or of volumes.
+//! The source of a path: shards by pattern or name, or a folder of shards, pictures or volumes.
 
 use std::sync::Arc;
 
@@ -6,8 +6,7 @@ use super::{FolderOptions, FolderSource, Opener, Source, SourceError, TarSource,
 use crate::source::tar::{is_plain_shard, names_shards};
 use crate::store::StoreError;
 
-/// Opens what a path names. A folder that has tar files in it is a folder of shards; one without pictures may be one of
-/// volumes.
+/// Opens the source of a path. A folder with tar files is a folder of shards. A folder without pictures may be a folder of volumes.
 pub fn open_path(path: &str, opener: &dyn Opener) -> Result<Arc<dyn Source>, SourceError> {
     let has_shards = || -> Result<bool, StoreError> {
         let store = opener.store_for(path).ok();

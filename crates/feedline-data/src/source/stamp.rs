@@ -1,4 +1,4 @@
-//! Stamps: by what stored bytes are known to be the same as before.
+//! Stamps: hashes that show whether stored bytes have changed.
 
 use std::ops::Range;
 
@@ -8,13 +8,13 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 use super::Source;
 use crate::store::{Object, StoreError};
 
-/// A stamp of bytes that are part of an object: its length, when it was changed, which bytes.
+/// A stamp of a part of an object: the object's length, its time of change, and the range.
 pub fn stamp(object: &dyn Object, range: &Range<u64>) -> u64 {
     let modified = object.modified_nanoseconds().unwrap_or_default().cast_unsigned();
     xxh3_64([object.len(), modified, range.start, range.end].map(u64::to_le_bytes).as_flattened())
 }
 
-/// A stamp of all that is stored of a sample in these fields.
+/// A stamp of everything that is stored of a sample in these fields.
 pub fn sample_stamp<'a>(
     source: &dyn Source,
     id: SampleId,
@@ -29,7 +29,7 @@ pub fn sample_stamp<'a>(
     Ok(xxh3_64(stamps.as_flattened()))
 }
 
-/// A hash of the names of a source's samples and of what it has opened for good: two machines with the same hash list the same
+/// A hash of the names of a source's samples, and of what it read when opening. Two machines with the same hash list the same
 /// samples.
 pub fn listing_hash(source: &dyn Source) -> u128 {
     xxh3_128([source.identity().to_le_bytes(), source.version().to_le_bytes()].as_flattened())

@@ -1,4 +1,4 @@
-//! Part of a source, under the parent's ids: a random share of it, or a list.
+//! A part of a source, with the parent's ids: a random share or a list.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -20,16 +20,16 @@ use crate::store::{Peer, StoreError};
 pub enum Part {
     /// The samples with these ids.
     Ids {
-        /// Ids of the parent; ascending once opened.
+        /// Ids of the parent. Ascending once opened.
         ids: Vec<u64>,
     },
     /// The share `from..to` of a random division.
     Share {
         /// The seed of the division.
         seed: u64,
-        /// Where the share begins, from 0 to 1.
+        /// The start of the share, from 0 to 1.
         from: f64,
-        /// Where it ends.
+        /// The end of the share.
         to: f64,
     },
 }
@@ -53,7 +53,7 @@ struct Params {
 }
 
 impl SubsetSource {
-    /// About so many samples of `parent`, drawn from all of it; all where there are no more.
+    /// About this many samples, drawn from all of `parent`. All samples if there are no more.
     pub fn some(parent: &Arc<dyn Source>, samples: u64) -> Result<Arc<dyn Source>, SourceError> {
         if samples >= parent.len() {
             return Ok(Arc::clone(parent));

@@ -1,4 +1,4 @@
-//! Samples made from their number: no store, no decoding. For tests, and to measure everything but the data.
+//! Samples generated from their number, without store and decoding. For tests, and to measure everything except the data.
 
 use std::borrow::Cow;
 use std::sync::Arc;

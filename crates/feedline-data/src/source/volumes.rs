@@ -1,8 +1,8 @@
-//! Volumes in a folder or a list: images, and the labels that belong to them.
+//! Volumes in a folder or a list: images, and their labels.
 //!
-//! In a folder they are told by their names without ending: `case_7/imaging` and `case_7/segmentation` as in `KiTS19`,
-//! `case_7_x` and `case_7_y` as in `MLPerf`'s prepared data, or `image` and `label` in either way. Where no name says so, all are
-//! images.
+//! In a folder, images and labels are recognised by their names without the ending: `case_7/imaging` and `case_7/segmentation` as
+//! in `KiTS19`, `case_7_x` and `case_7_y` as in `MLPerf`'s prepared data, or `image` and `label` in either form. If no name
+//! matches, all files are images.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ use crate::volume::{VolumeError, VolumeFile};
 
 /// File name endings that count as volumes, in lower case.
 const ENDINGS: [&str; 3] = [".nii.gz", ".nii", ".npy"];
-/// What names of images and of their labels end in, before the ending of the file.
+/// The last words of the names of images and of labels, before the ending.
 const PAIRS: [(&str, &str); 3] = [("imaging", "segmentation"), ("image", "label"), ("x", "y")];
 const IMAGE: &str = "image";
 const LABEL: &str = "label";
@@ -30,14 +30,14 @@ const LABEL: &str = "label";
 /// Volumes with or without labels.
 #[derive(Debug)]
 pub struct VolumesSource {
-    /// The folder, if they were not listed by the user.
+    /// The folder, unless the user listed the files.
     root: Option<String>,
     store: Arc<dyn Store>,
     images: Vec<String>,
     labels: Option<Vec<String>>,
     image_channels: usize,
     label_channels: usize,
-    /// Files below the root that are neither.
+    /// Number of files below the root that are neither.
     skipped: u64,
 }
 
@@ -50,7 +50,7 @@ struct Params {
 }
 
 impl VolumesSource {
-    /// The volumes below the root of `store`, which messages call `root`.
+    /// Lists the volumes below the root of `store`. Messages call it `root`.
     pub fn open(root: &str, store: Arc<dyn Store>) -> Result<Self, SourceError> {
         let others = AtomicU64::new(0);
         let names = store.list(&|name| {
@@ -76,13 +76,13 @@ impl VolumesSource {
         if others > 0 {
             tracing::warn!(root, files = others, "left out files that are no volumes");
         }
-        // What the names leave out is among those that were listed.
+        // Files without a recognised name were listed too, but are left out.
         let taken = images.len() + labels.as_ref().map_or(0, Vec::len);
         let skipped = others + names.len().saturating_sub(taken) as u64;
         Ok(Self { skipped, ..Self::new(Some(root.to_owned()), store, images, labels)? })
     }
 
-    /// Listed volumes, and as many labels.
+    /// Listed volumes, with as many labels.
     pub fn listed(images: Vec<String>, labels: Option<Vec<String>>) -> Result<Self, SourceError> {
         if images.is_empty() {
             return Err(SourceError::Parameter("volumes(): the list is empty".to_owned()));
@@ -101,7 +101,7 @@ impl VolumesSource {
                 Ok(Self::open(&root, store)?)
             }
             Params { root: None, images: Some(images), labels } => {
-                // A opener without files has none to list either.
+                // An opener that has no files rejects listed paths too.
                 opener.store_for("")?;
                 Ok(Self::listed(images, labels)?)
             }
@@ -127,7 +127,7 @@ impl VolumesSource {
         if field == IMAGE { &self.images } else { self.labels.as_deref().unwrap_or_default() }
     }
 
-    /// The folder that all names have in common, with its last slash.
+    /// The common folder of all names, with its last slash.
     fn common_root(&self) -> &str {
         let mut names = self.images.iter().chain(self.labels.iter().flatten());
         let first = names.next().map(String::as_str).unwrap_or_default();
@@ -141,7 +141,7 @@ impl VolumesSource {
     }
 }
 
-/// A name without the ending of a volume; `None` if it has none.
+/// A name without the ending of a volume. `None` if it has no such ending.
 fn stem(name: &str) -> Option<&str> {
     let has = |ending: &&&str| {
         let start = name.len().checked_sub(ending.len());
@@ -150,7 +150,7 @@ fn stem(name: &str) -> Option<&str> {
     ENDINGS.iter().find(has).map(|ending| &name[..name.len() - ending.len()])
 }
 
-/// What is before the word that a stem ends in, if the word stands alone there.
+/// The part of a stem before its last word, if that word stands alone.
 fn before<'a>(stem: &'a str, word: &str) -> Option<&'a str> {
     let rest = stem.strip_suffix(word)?;
     (rest.is_empty() || rest.ends_with(['_', '/', '-', '.'])).then_some(rest)
@@ -158,7 +158,7 @@ fn before<'a>(stem: &'a str, word: &str) -> Option<&'a str> {
 
 type Paired = (Vec<String>, Vec<String>);
 
-/// Images and labels in the same order; `None` where no name says which is which.
+/// Images and labels in the same order. `None` if no name tells them apart.
 fn paired(root: &str, names: &[&str]) -> Result<Option<Paired>, SourceError> {
     let known: BTreeSet<&str> = names.iter().filter_map(|name| stem(name)).collect();
     for (image_word, label_word) in PAIRS {
@@ -182,7 +182,7 @@ fn paired(root: &str, names: &[&str]) -> Result<Option<Paired>, SourceError> {
         if others > 0 {
             tracing::warn!(root, others, image_word, label_word, "left out volumes that are called neither");
         }
-        // The words sort differently among the names around them, so labels are looked up, not taken in their order.
+        // Images and labels may sort differently, so labels are looked up by name.
         unique(root, &images)?;
         let label_of = unique(root, &labels)?;
         let pair = |(rest, image): (&str, &str)| (image.to_owned(), label_of[rest].to_owned());
@@ -191,7 +191,7 @@ fn paired(root: &str, names: &[&str]) -> Result<Option<Paired>, SourceError> {
     Ok(None)
 }
 
-/// Names by what is before their word; an error where two differ in their ending alone.
+/// Names by the part before their last word. Fails if two names differ only in the ending.
 fn unique<'a>(root: &str, found: &[(&'a str, &'a str)]) -> Result<BTreeMap<&'a str, &'a str>, SourceError> {
     let mut names = BTreeMap::new();
     for &(rest, name) in found {
@@ -203,7 +203,7 @@ fn unique<'a>(root: &str, found: &[(&'a str, &'a str)]) -> Result<BTreeMap<&'a s
     Ok(names)
 }
 
-/// The channels of the first volume that can be read.
+/// The number of channels of the first readable volume.
 fn channels(store: &dyn Store, names: &[String]) -> Result<usize, SourceError> {
     let workspace = Workspace::new(Cancel::default(), 0);
     let read = |name: &String| -> Result<usize, VolumeError> {

@@ -1,6 +1,6 @@
 //! Files below a folder.
 //!
-//! Reads with `pread`, lists folders with several threads. Hidden files and folders (".name") are left out.
+//! Reads with `pread`. Lists folders with several threads. Leaves out hidden files and folders (".name").
 
 use std::fs::{File, Metadata, OpenOptions, read_dir};
 use std::io;
@@ -21,7 +21,7 @@ pub struct DiskStore {
 }
 
 impl DiskStore {
-    /// Files below a path that may be relative to the current folder, which may change later.
+    /// Files below a path. A relative path is resolved now, because the current folder may change later.
     pub fn below(path: &str) -> Result<Self, StoreError> {
         let real = unescaped(path);
         let absolute = if path.is_empty() { std::env::current_dir() } else { std::path::absolute(&real) };
@@ -37,7 +37,7 @@ impl DiskStore {
         self.root.join(unescaped(name))
     }
 
-    /// A file that was opened elsewhere.
+    /// Wraps a file that was opened elsewhere.
     pub(crate) fn opened(path: &Path, opened: io::Result<File>) -> Result<Arc<dyn Object>, StoreError> {
         let address = escaped_path(path);
         Ok(Arc::new(FileObject::new(opened, address.clone(), address)?))
@@ -45,11 +45,11 @@ impl DiskStore {
 }
 
 fn open_file(path: &Path) -> io::Result<File> {
-    // Not to wait for a writer if it is a pipe; regular files do not care.
+    // O_NONBLOCK avoids waiting for the writer of a pipe. It has no effect on regular files.
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
-/// Checks that an opened file is a regular one, and returns it with its metadata. Errors call it `name`.
+/// Checks that an opened file is a regular one. Returns it with its metadata. Errors call it `name`.
 fn checked(opened: io::Result<File>, name: &dyn Fn() -> String) -> Result<(File, Metadata), StoreError> {
     let file = opened.map_err(|source| read_error(name(), source))?;
     let meta = file.metadata().map_err(|source| read_error(name(), source))?;
@@ -105,13 +105,13 @@ pub struct FileObject {
 }
 
 impl FileObject {
-    /// A regular file; `name` is how errors call it.
+    /// A regular file. Errors call it `name`.
     pub fn new(opened: io::Result<File>, name: String, address: String) -> Result<Self, StoreError> {
         let (file, meta) = checked(opened, &|| name.clone())?;
         Ok(Self { file, name, address, version: Version::from(&meta) })
     }
 
-    /// Size and modification time, by which a changed file is noticed.
+    /// Size and modification time, by which a change is noticed.
     pub fn version(&self) -> Version {
         self.version
     }
@@ -160,7 +160,7 @@ fn read_error(path: String, source: io::Error) -> StoreError {
     }
 }
 
-/// Lists one folder of a tree: adds its files that `accept` takes, and gives its folders.
+/// Lists one folder of a tree: adds the files that `accept` takes, and returns its folders.
 fn list_folder(
     root: &Path,
     accept: &(dyn Fn(&str) -> bool + Sync),
@@ -182,7 +182,7 @@ fn list_folder(
         }
         let full = folder.name_of(&name);
         let kind = entry.file_type().map_err(failed)?;
-        // A link that leads nowhere counts as a file: reading it gives an error that names it.
+        // A broken link counts as a file, so that reading it returns an error with its name.
         let is_folder = kind.is_dir() || (kind.is_symlink() && entry.path().is_dir());
         if is_folder {
             if folder.name.is_empty() {

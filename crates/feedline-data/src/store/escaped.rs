@@ -1,9 +1,9 @@
-//! File names as text, also those that are not UTF-8.
+//! File names as text, including names that are not UTF-8.
 //!
-//! A byte that is not part of a character becomes `\xNN`, such as `caf\xe9.jpg`. A backslash of a name that would read as
-//! such an escape becomes `\x5c`. So every file has a name of its own, and leads back to its file.
+//! A byte that is not part of a character becomes `\xNN`, as in `caf\xe9.jpg`. A backslash that would read as such an escape
+//! becomes `\x5c`. So every file has a unique name, which leads back to the file.
 //!
-//! Always true: only bytes from 0x80 on and backslashes come out of an escape, so no name hides a `/` or a `..`.
+//! Always true: an escape stands only for a byte from 0x80 on or for a backslash, so no name hides a `/` or a `..`.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -40,7 +40,7 @@ pub fn escaped_path(path: &Path) -> String {
     escaped(path.as_os_str().as_bytes()).into_owned()
 }
 
-/// The name or path that a text stands for.
+/// The name or path of a text.
 pub fn unescaped(text: &str) -> Cow<'_, OsStr> {
     if !text.contains("\\x") {
         return OsStr::new(text).into();
@@ -55,7 +55,7 @@ pub fn unescaped(text: &str) -> Cow<'_, OsStr> {
     OsString::from_vec(name).into()
 }
 
-/// The byte that an escape at this place stands for.
+/// The byte of an escape at this place.
 fn escape_at(text: &[u8], at: usize) -> Option<u8> {
     let [b'\\', b'x', high, low] = *text.get(at..at + 4)? else { return None };
     let digit = |byte: u8| match byte {

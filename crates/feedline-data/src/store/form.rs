@@ -1,16 +1,15 @@
-//! The form in which a peer sends a sample: how much of the work is done, and how the bytes are packed.
+//! The form in which a peer sends a sample: the ops applied so far, and the packing.
 
 use serde::{Deserialize, Serialize};
 
 use crate::cut::Cut;
 
-/// The form of a sample on its way.
+/// The form of a sample on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Form {
-    /// Ops that are done.
+    /// Number of ops applied.
     pub cut: Cut,
-    /// Whether the peer goes by its seek indexes: encoded pictures are cut to what their crop needs, and no more than that is
-    /// decoded.
+    /// Whether the peer uses its seek indexes: encoded pictures are cut to what their crop needs, and only that is decoded.
     pub is_trimmed: bool,
     /// How the bytes are packed.
     pub packing: Packing,
@@ -19,10 +18,10 @@ pub struct Form {
 /// How bytes are packed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Packing {
-    /// As they are.
+    /// Unpacked.
     #[default]
     Plain,
-    /// LZ4: quick.
+    /// LZ4: faster.
     Lz4,
     /// Zstandard: smaller.
     Zstd,
@@ -34,6 +33,6 @@ impl Packing {
 }
 
 impl Form {
-    /// The stored bytes as they are.
+    /// The stored bytes, unchanged.
     pub const RAW: Self = Self { cut: Cut(0), is_trimmed: false, packing: Packing::Plain };
 }

@@ -1,7 +1,7 @@
 //! Stores: byte ranges of named objects.
 //!
-//! In: a name below a root, a range. Out: bytes, or an error that says what disagrees. Nothing here knows what the bytes
-//! mean. A store reads and never maps: a file that another process cuts short is an error, not a crash (law 6).
+//! In: a name below a root, and a range. Out: bytes, or an error with the numbers that disagree. Nothing here knows what the bytes
+//! mean. A store reads files and never maps them: a file that another process truncates is an error, not a crash (law 6).
 
 mod disk;
 mod escaped;
@@ -34,20 +34,20 @@ use serde::{Deserialize, Serialize};
 use crate::memory::NoMemory;
 use crate::spec::SpecError;
 
-/// A place that holds named objects.
+/// Holds named objects.
 pub trait Store: Send + Sync + Debug {
-    /// Names of all objects below the root that `accept` takes, sorted by bytes.
+    /// The names of all objects below the root that `accept` takes, sorted by bytes.
     ///
-    /// `accept` also hears of each folder in the root, as `name/`, also of those without objects where the store knows them.
-    /// Its answer is ignored there.
+    /// `accept` is also called for each folder in the root, as `name/`, including empty ones if the store knows them. There its
+    /// result is ignored.
     fn list(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError>;
 
-    /// Names of the objects that lie in the root itself, not in folders of it, and that `accept` takes, sorted by bytes.
+    /// The names of the objects directly in the root that `accept` takes, sorted by bytes.
     fn list_flat(&self, accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError> {
         self.list(&|name| !name.contains('/') && accept(name))
     }
 
-    /// Reads a whole object into memory that `room` gives once the length is known.
+    /// Reads a whole object into memory from `room`, which is called once the length is known.
     fn read(&self, name: &str, room: &mut dyn BufferSource) -> Result<(), StoreError>;
 
     /// Opens an object that will be read in parts, many times.
@@ -56,38 +56,38 @@ pub trait Store: Send + Sync + Debug {
     /// The full path or address of an object, for messages.
     fn address(&self, name: &str) -> String;
 
-    /// The length and time of an object, where the store can say so without opening it.
+    /// The length and time of an object, if the store knows them without opening it.
     fn version(&self, _name: &str) -> Option<Version> {
         None
     }
 
-    /// Whether objects are with a peer: then they are opened once, and what is small and often looked at is copied here.
+    /// Whether objects are with a peer. Then they are opened once, and small data that is needed often is copied.
     fn is_remote(&self) -> bool {
         false
     }
 
-    /// The machine near the objects that can prepare samples made of them, where there is one.
+    /// The machine near the objects that can prepare samples, if there is one.
     fn peer(&self) -> Option<Arc<dyn Peer>> {
         None
     }
 
-    /// Whether to open an object costs next to nothing, so that all may be opened to find out something small.
+    /// Whether opening an object is so cheap that all may be opened to look up a small fact.
     fn is_near(&self) -> bool {
         !self.is_remote()
     }
 }
 
-/// By what an object is known to be the same as before.
+/// Shows whether an object has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
-    /// Bytes in it.
+    /// Its length in bytes.
     pub len: u64,
-    /// When it was changed last, in nanoseconds since 1970, where the store tells.
+    /// When it was last changed, in nanoseconds since 1970, if the store knows.
     pub modified_nanoseconds: Option<i64>,
 }
 
 impl Version {
-    /// What is different from another version, for messages.
+    /// Describes how it differs from another version, for messages.
     pub fn difference_to(self, other: Self) -> String {
         let told = |version: Self| format!("{} bytes of {:?}", version.len, version.modified_nanoseconds);
         format!("{}, not {}", told(self), told(other))
@@ -96,13 +96,13 @@ impl Version {
 
 /// An open object.
 pub trait Object: Send + Sync + Debug {
-    /// Bytes in it when it was opened.
+    /// Its length in bytes when it was opened.
     fn len(&self) -> u64;
 
     /// Its full path or address, for messages.
     fn address(&self) -> String;
 
-    /// When it was last changed before it was opened, in nanoseconds since 1970, where the store tells.
+    /// When it was last changed before it was opened, in nanoseconds since 1970, if the store knows.
     fn modified_nanoseconds(&self) -> Option<i64> {
         None
     }
@@ -115,18 +115,18 @@ pub trait Object: Send + Sync + Debug {
     /// Fills `target` from `offset` on.
     fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), StoreError>;
 
-    /// Whether its bytes are in memory already, so that there is nothing to read before they are needed.
+    /// Whether its bytes are already in memory, so that reading ahead is pointless.
     fn is_in_memory(&self) -> bool {
         false
     }
 
-    /// The way to fetch many ranges at once, where the bytes are with a peer.
+    /// The interface to fetch many ranges at once, if the bytes are with a peer.
     fn remote(&self) -> Option<&dyn Remote> {
         None
     }
 }
 
-/// Memory that a reader asks for when it knows how much it needs.
+/// Provides memory once a reader knows the length.
 pub trait BufferSource {
     /// Exactly `len` bytes to be filled.
     fn room(&mut self, len: usize) -> Result<&mut [u8], NoMemory>;
@@ -141,7 +141,7 @@ impl BufferSource for Vec<u8> {
     }
 }
 
-/// Why bytes could not be had.
+/// Why bytes could not be read.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum StoreError {
@@ -172,7 +172,7 @@ pub enum StoreError {
 /// Opens a store by its URL.
 pub type OpenStore = Box<dyn Fn(&str) -> Result<Arc<dyn Store>, StoreError> + Send + Sync>;
 
-/// The stores of this crate, by URL scheme.
+/// The stores of this crate by URL scheme.
 pub(crate) fn stores() -> [(&'static str, OpenStore); 2] {
     let disk = |url: &str| -> Result<Arc<dyn Store>, StoreError> {
         Ok(Arc::new(DiskStore::below(url.strip_prefix("file://").unwrap_or(url))?))

@@ -1,7 +1,7 @@
 //! Many names in little memory.
 //!
-//! All names lie in one piece of memory, sorted by bytes, so that every machine gives a sample the same number. Beyond
-//! the names themselves this takes 8 bytes each.
+//! All names are in one block of memory, sorted by bytes, so that every machine gives a sample the same number. The overhead is 8
+//! bytes per name.
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -13,7 +13,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Sorts names; each appears once.
+    /// Sorts names and removes duplicates.
     pub fn sorted(parts: &[NamesBuilder]) -> Self {
         let mut places: Vec<(u32, u32)> = Vec::with_capacity(parts.iter().map(|part| part.0.len()).sum());
         for (part, names) in parts.iter().enumerate() {
@@ -67,14 +67,14 @@ impl Names {
         hasher.digest128()
     }
 
-    /// Bytes of memory in use.
+    /// Memory in use, in bytes.
     #[cfg(test)]
     pub(crate) fn memory_bytes(&self) -> usize {
         self.text.capacity() + self.ends.capacity() * size_of::<u64>()
     }
 }
 
-/// Names as they are found, in any order.
+/// Names in the order in which they are found.
 #[derive(Debug, Default)]
 pub struct NamesBuilder(Names);
 

@@ -1,21 +1,21 @@
-//! Bytes made smaller for the way.
+//! Compresses samples for the network.
 //!
-//! In: bytes that somebody else will get; back: what was packed, from a peer who may be hostile. Always true: no more is
-//! unpacked than was announced, and no more than a sample may have.
+//! In: bytes for a peer, or packed bytes from a peer that may be hostile. Always true: unpacking never produces more than was
+//! announced, nor more than a sample may have.
 
 use std::borrow::Cow;
 
 use super::Packing;
 
-/// The longest sample that is unpacked.
+/// Upper limit of an unpacked sample.
 const MOST_BYTES: usize = 1 << 30;
-/// LZ4 makes no more than this of a byte.
+/// LZ4 expands a byte to at most this many.
 const LZ4_RATIO: usize = 255;
-/// Zstandard makes at most a block of 128 KB of four bytes.
+/// Zstandard expands four bytes to at most one block of 128 KB.
 const ZSTD_RATIO: usize = 128 * 1024 / 4;
-/// Lengths up to this are believed without a look at what they are made of.
+/// Lengths up to this are accepted without comparing them with the packed bytes.
 const SHORT_BYTES: usize = 1 << 17;
-/// Of the levels of Zstandard, one that keeps up with a link.
+/// A level of Zstandard that keeps up with a link.
 const LEVEL: i32 = 1;
 
 /// Why bytes cannot be unpacked.
@@ -24,9 +24,9 @@ const LEVEL: i32 = 1;
 pub struct UnpackError(String);
 
 impl Packing {
-    /// Packs bytes, unless that makes them longer; says how they are packed, which stands behind them too.
+    /// Packs bytes, unless that makes them longer. Returns them and the packing used, which is also appended to them.
     pub fn pack(self, bytes: Vec<u8>) -> (Vec<u8>, Self) {
-        // Without memory to pack them, they go as they are.
+        // If there is no memory for packing, the bytes stay unpacked.
         let packed = match self {
             Self::Plain => None,
             Self::Lz4 => lz4(&bytes),
@@ -41,7 +41,7 @@ impl Packing {
         (bytes, packing)
     }
 
-    /// Bytes of memory that unpacking takes.
+    /// The memory that unpacking needs, in bytes.
     pub fn unpacked_bytes(bytes: &[u8]) -> usize {
         match bytes.split_last() {
             Some((&packing, bytes)) if packing == Self::Lz4 as u8 => {
@@ -54,11 +54,11 @@ impl Packing {
         }
     }
 
-    /// Gives back what was packed.
+    /// Unpacks bytes.
     pub fn unpack(bytes: &[u8]) -> Result<Cow<'_, [u8]>, UnpackError> {
         let failed = |error: &dyn std::fmt::Display| UnpackError(error.to_string());
         let (&packing, bytes) = bytes.split_last().ok_or_else(|| failed(&"they are cut short"))?;
-        // A length that so few bytes cannot have is a lie, for which no memory is taken.
+        // A length that so few bytes cannot unpack to is a lie. No memory is allocated for it.
         let check = |len: Option<usize>, ratio: usize| {
             let most = bytes.len().saturating_mul(ratio).saturating_add(SHORT_BYTES).min(MOST_BYTES);
             len.filter(|&len| len <= most).ok_or_else(|| failed(&"they are longer than they can be"))
@@ -85,7 +85,7 @@ impl Packing {
     }
 }
 
-/// Memory for so many bytes, unless the system has none.
+/// A buffer for this many bytes. `None` if the system has no memory.
 fn room(len: usize) -> Option<Vec<u8>> {
     let mut room = Vec::new();
     room.try_reserve_exact(len).ok()?;
@@ -93,7 +93,7 @@ fn room(len: usize) -> Option<Vec<u8>> {
     Some(room)
 }
 
-/// What `pack` writes into memory for `most` bytes and the mark behind them.
+/// Runs `pack` on a buffer for `most` bytes and one trailing mark.
 fn compressed(most: usize, pack: impl FnOnce(&mut [u8]) -> Option<usize>) -> Option<Vec<u8>> {
     let mut packed = room(most.checked_add(1)?)?;
     let len = pack(&mut packed[..most])?;
@@ -101,7 +101,7 @@ fn compressed(most: usize, pack: impl FnOnce(&mut [u8]) -> Option<usize>) -> Opt
     Some(packed)
 }
 
-/// The length of bytes, and the bytes as LZ4.
+/// The length of the bytes, then the bytes packed by LZ4.
 fn lz4(bytes: &[u8]) -> Option<Vec<u8>> {
     let len = u32::try_from(bytes.len()).ok()?.to_le_bytes();
     compressed(len.len() + lz4_flex::block::get_maximum_output_size(bytes.len()), |room| {

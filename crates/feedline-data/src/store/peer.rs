@@ -10,72 +10,72 @@ use super::{Fetch, Form, Prefix, StoreError, Traffic, Version};
 
 /// Prepares samples near the data.
 pub trait Peer: Send + Sync + Debug {
-    /// Begins to ask for something and returns at once. `done` is called once, from another thread or before this returns,
-    /// unless the [`Fetch`] was dropped before.
+    /// Sends a request and returns at once. `done` is called once, from another thread or before this returns, unless the [`Fetch`]
+    /// was dropped before.
     fn ask(&self, prefix: &Arc<Prefix>, asked: Asked, done: Box<dyn FnOnce(Prepared) + Send>) -> Fetch;
 
-    /// Whether it has said that it prepares nothing of a prefix.
+    /// Whether it has refused to prepare a prefix.
     fn refuses(&self, _prefix: &Prefix) -> bool {
         false
     }
 
-    /// Bytes a second that come while the link is busy, once enough have.
+    /// The speed of the link while it is busy, in bytes per second, once enough was measured.
     fn bytes_per_second(&self) -> Option<f64>;
 }
 
-/// What a peer is asked for.
+/// A request to a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Asked {
     /// A sample.
     Sample {
-        /// Which.
+        /// The sample.
         wanted: SampleRequest,
-        /// How.
+        /// The form to send it in.
         form: Form,
-        /// The files that it is stored in, by field, as they were when they were listed. A sample of others is not made.
+        /// The versions of its files by field when they were listed. If they have changed, the peer refuses.
         stored: Vec<(String, Version)>,
     },
-    /// What a sample would take in all forms, without the sample.
+    /// The costs of a sample in all forms, without the sample itself.
     Trials {
         /// Which.
         wanted: SampleRequest,
     },
 }
 
-/// What became of it.
+/// The answer to a request.
 #[derive(Debug)]
 pub struct Prepared {
-    /// The sample as a record, packed as the form says; or why not.
+    /// The sample as a record, packed as the form says; or why it failed.
     pub sample: Result<(Vec<u8>, ServerCost), StoreError>,
-    /// What went over the wire for it.
+    /// The network traffic of the request.
     pub traffic: Traffic,
 }
 
-/// What a peer spent on an answer.
+/// The cost of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerCost {
-    /// The form of what it sends: not packed where that does not pay.
+    /// The form of the answer. It is unpacked if packing does not pay.
     pub form: Form,
-    /// Processor time.
+    /// CPU time.
     pub nanoseconds: u64,
-    /// Bytes of the sample as it is stored.
+    /// Stored bytes of the sample.
     pub stored_bytes: u64,
-    /// Cores that the peer has for whoever asked, others considered.
+    /// Cores that the peer has for this client, besides its other clients.
     pub cores: f32,
-    /// Bytes a second that went to whoever asked while something was sent, as the peer sees it.
+    /// The speed of the link while the peer sent something, in bytes per second, as the peer measures it.
     pub bytes_per_second: Option<f64>,
-    /// What was asked for, if that was how other forms would be.
+    /// The costs in other forms, if they were requested.
     pub trials: Vec<Trial>,
 }
 
-/// No sample is larger, and none takes longer: numbers of a peer beyond this are wrong or meant to do harm.
+/// Upper limit of sizes and times in an answer. Larger numbers are wrong or hostile.
 const MOST_BYTES: u64 = 1 << 40;
 const MOST_NANOSECONDS: u64 = 86_400 * 1_000_000_000;
 const MOST_TRIALS: usize = 1000;
 const MOST_RATE: f64 = 1e13;
 
 impl ServerCost {
-    /// Whether its numbers can be those of an answer to `asked`: they come from another machine and are reckoned with.
+    /// Whether its numbers are plausible for `asked`. They come from another machine and enter decisions.
     pub fn answers(&self, asked: &Asked) -> bool {
         let is_form = match asked {
             Asked::Sample { form, .. } => Form { packing: form.packing, ..self.form } == *form,
@@ -93,13 +93,13 @@ impl ServerCost {
     }
 }
 
-/// What a form would take for a sample.
+/// The cost of a form for a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trial {
     /// The form.
     pub form: Form,
     /// Bytes to send.
     pub bytes: u64,
-    /// Processor time of the peer.
+    /// CPU time of the peer.
     pub nanoseconds: u64,
 }

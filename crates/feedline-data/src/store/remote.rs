@@ -1,7 +1,7 @@
 //! Objects whose bytes come from a peer.
 //!
-//! In: a range. Out: its bytes, or why they could not be had, later and from another thread; and what that cost on the wire.
-//! Many ranges may be under way at once; no thread waits for them unless it wants to.
+//! In: a range. Out: its bytes or an error, later and from another thread, with the traffic it took. Many ranges may be in flight
+//! at once. No thread has to wait for them.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,40 +11,40 @@ use std::time::Duration;
 use super::{Object, StoreError};
 use crate::memory::{Cancel, NoMemory};
 
-/// How often a thread that waits for a peer looks at the cancel token.
+/// Interval at which a waiting thread checks for cancellation.
 const CANCEL_POLL: Duration = Duration::from_millis(50);
 
-/// The way to bytes that are with a peer.
+/// Fetches bytes from a peer.
 pub trait Remote: Send + Sync {
-    /// Begins to fetch a range and returns at once. `done` is called once, from another thread, unless the [`Fetch`] was
-    /// dropped before.
+    /// Starts to fetch a range and returns at once. `done` is called once, from another thread, unless the [`Fetch`] was dropped
+    /// before.
     fn fetch(&self, range: Range<u64>, done: Done) -> Fetch;
 }
 
-/// Takes what became of a fetch.
+/// Receives the result of a fetch.
 pub type Done = Box<dyn FnOnce(Answer) + Send>;
 
-/// What became of a fetch.
+/// The result of a fetch.
 #[derive(Debug)]
 pub struct Answer {
-    /// All bytes of the range, or why not.
+    /// All bytes of the range, or why they could not be fetched.
     pub bytes: Result<Vec<u8>, StoreError>,
-    /// What was sent and received for it.
+    /// The network traffic it took.
     pub traffic: Traffic,
 }
 
-/// What went over the wire.
+/// Network traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Bytes received: the bodies of answers, as far as they were read, also of those that were cut short.
+    /// Bytes received: the bodies of answers as far as they were read, including truncated ones.
     pub bytes: u64,
-    /// Requests sent, those that were sent again included.
+    /// Requests sent, including retries.
     pub requests: u64,
-    /// Requests that were sent again.
+    /// Retries.
     pub retries: u64,
 }
 
-/// A fetch under way; it ends when this is dropped.
+/// A fetch in flight. Dropping it cancels the fetch.
 pub struct Fetch(Option<Box<dyn FnOnce() + Send + Sync>>);
 
 impl Fetch {
@@ -53,7 +53,7 @@ impl Fetch {
         Self(Some(Box::new(cancel)))
     }
 
-    /// A fetch that has its answer at once.
+    /// A fetch whose result is already known.
     pub fn answered(done: Done, answer: Answer) -> Self {
         done(answer);
         Self(None)
@@ -74,10 +74,10 @@ impl Drop for Fetch {
     }
 }
 
-/// Fetches a range and waits for it, unless the run is closed meanwhile.
+/// Fetches a range and blocks until it is here, or until the run is cancelled.
 pub fn fetch_waiting(remote: &dyn Remote, range: Range<u64>, cancel: &Cancel) -> Result<Answer, NoMemory> {
     let (sender, answers) = mpsc::channel();
-    // A receiver that is gone has stopped waiting.
+    // If the receiver is gone, the caller has stopped waiting.
     let _fetch = remote.fetch(range, Box::new(move |answer| drop(sender.send(answer))));
     loop {
         match answers.recv_timeout(CANCEL_POLL) {
@@ -91,7 +91,7 @@ pub fn fetch_waiting(remote: &dyn Remote, range: Range<u64>, cancel: &Cancel) ->
     }
 }
 
-/// Fetches a range into `target` and waits for it, unless the run is closed meanwhile; `count` gets the traffic.
+/// Fetches a range into `target` and blocks until it is here, or until the run is cancelled. `count` receives the traffic.
 pub fn read_waiting(
     remote: &dyn Remote,
     offset: u64,
@@ -106,7 +106,7 @@ pub fn read_waiting(
     Ok(())
 }
 
-/// What is answered without asking the peer: a range without bytes, or one that is not in the object.
+/// The answer for a range that needs no request: an empty range, or one outside the object.
 pub fn answer_unasked(object: &dyn Object, range: &Range<u64>) -> Option<Answer> {
     let len = object.len();
     let bytes = match range {
@@ -117,7 +117,7 @@ pub fn answer_unasked(object: &dyn Object, range: &Range<u64>) -> Option<Answer>
     Some(Answer { bytes, traffic: Traffic::default() })
 }
 
-/// Reads short ranges of an object, from a peer all at once.
+/// Reads short ranges of an object. From a peer, all at once.
 pub fn read_ranges(object: &dyn Object, ranges: &[Range<u64>]) -> Result<Vec<Vec<u8>>, StoreError> {
     let Some(remote) = object.remote() else {
         let read = |range: &Range<u64>| {

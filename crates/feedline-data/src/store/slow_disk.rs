@@ -1,10 +1,10 @@
-//! A disk that takes its time: a simulated hard disk around the files of a folder, for tests, benchmarks and what-ifs.
+//! A simulated hard disk around the files of a folder. For tests, benchmarks and what-if questions.
 //!
-//! In: how long a seek takes, and how many bytes a second are read. Out: the same bytes, later. The disk has one head: a read that
-//! does not begin where the last one ended pays a seek, and reads queue behind each other. As real disks do, it reads on into
-//! its buffer while nobody asks, so who reads in sequence may think for a moment in between. Listing and opening are free.
+//! In: the time of a seek, and bytes per second. Out: the same bytes, later. The disk has one head: a read that does not start
+//! where the last one ended pays a seek, and reads queue up. Like a real disk it reads on into its buffer while idle, so a
+//! sequential reader may pause for a moment. Listing and opening are free.
 //!
-//! Nothing here but the clock is simulated. Other machines' stores are throttled likewise: without seeks it is a slow link.
+//! Only the clock is simulated. Without seeks, this is a slow link.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -18,19 +18,19 @@ use super::{BufferSource, DiskStore, Names, Object, OpenStore, Peer, Remote, Sto
 
 /// The scheme of its addresses: `slow-disk://seek_ms=8,mb_per_second=150/path`.
 const SCHEME: &str = "slow-disk";
-/// What the disk reads on while nobody asks.
+/// How far the disk reads on while idle.
 const BUFFER_BYTES: f64 = 16e6;
 
 /// How fast a disk is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DiskSpeed {
-    /// The time until a read begins that does not go on where the last one ended.
+    /// The delay of a read that does not start where the last one ended.
     pub seek: Duration,
-    /// Bytes per second from then on.
+    /// Bytes per second after that.
     pub bytes_per_second: f64,
 }
 
-/// A disk, which all stores on it share.
+/// A disk, shared by all stores on it.
 #[derive(Debug)]
 pub struct SlowDisk {
     speed: DiskSpeed,
@@ -39,19 +39,19 @@ pub struct SlowDisk {
 
 #[derive(Debug)]
 struct DiskHead {
-    /// When it has done all that was asked.
+    /// When all queued reads are done.
     free_at: Instant,
-    /// Where the last read ended.
+    /// The end of the last read.
     place: Option<(String, u64)>,
 }
 
 impl SlowDisk {
-    /// A disk that nobody has used yet.
+    /// An unused disk.
     pub fn new(speed: DiskSpeed) -> Self {
         Self { speed, head: Mutex::new(DiskHead { free_at: Instant::now(), place: None }) }
     }
 
-    /// Queues a read; gives when its bytes are there.
+    /// Queues a read. Returns when its bytes are available.
     fn book(&self, address: &str, offset: u64, bytes: u64, now: Instant) -> Instant {
         let transfer = |bytes: f64| Duration::from_secs_f64(bytes / self.speed.bytes_per_second);
         let mut head = self.head.lock();
@@ -73,7 +73,7 @@ impl SlowDisk {
     }
 }
 
-/// A store whose objects lie on a slow disk.
+/// A store whose objects are on a slow disk.
 #[derive(Debug)]
 pub struct SlowStore {
     inner: Arc<dyn Store>,
@@ -98,7 +98,7 @@ impl Store for SlowStore {
         }
     }
 
-    /// Whoever prepares samples near the data would read them from another disk.
+    /// A peer would read the samples from another disk, so there is none.
     fn peer(&self) -> Option<Arc<dyn Peer>> {
         None
     }
@@ -116,7 +116,7 @@ impl Store for SlowStore {
         Ok(Arc::new(SlowObject { inner: self.inner.open(name)?, disk: Arc::clone(&self.disk) }))
     }
 
-    /// What is small and often looked at is copied, as the file cache of a machine with such a disk would keep it.
+    /// Small data that is needed often is copied, as the page cache of such a machine would keep it.
     fn is_remote(&self) -> bool {
         true
     }
@@ -140,7 +140,7 @@ impl Object for SlowObject {
         }
     }
 
-    /// What is fetched otherwise would not take the disk's time.
+    /// Fetching from a peer would bypass the disk.
     fn remote(&self) -> Option<&dyn Remote> {
         None
     }
@@ -153,7 +153,7 @@ impl Object for SlowObject {
     }
 }
 
-/// Opens slow disks by their scheme. Addresses with the same speed are on the same disk.
+/// Opens slow disks by their scheme. Addresses with the same speed share one disk.
 pub(super) fn store() -> (&'static str, OpenStore) {
     let disks: Mutex<BTreeMap<String, Weak<SlowDisk>>> = Mutex::default();
     let open = move |url: &str| -> Result<Arc<dyn Store>, StoreError> {
@@ -167,7 +167,7 @@ pub(super) fn store() -> (&'static str, OpenStore) {
     (SCHEME, Box::new(open))
 }
 
-/// The speed and the path of an address.
+/// Splits an address into speed and path.
 fn split(url: &str) -> Option<(&str, &str)> {
     let rest = url.strip_prefix(SCHEME)?.strip_prefix("://")?;
     rest.find('/').map(|slash| rest.split_at(slash))

@@ -1,7 +1,7 @@
-//! Lists a tree of folders with several threads, because listing waits for the file system and does not compute.
+//! Lists a tree of folders with several threads, because listing mostly waits for the file system.
 //!
-//! In: a function that lists one folder and names the folders in it. Out: what each thread found. The order in which folders
-//! are listed is not fixed, so callers sort.
+//! In: a function that lists one folder and returns the folders in it. Out: what each thread found. The order of the folders is not
+//! fixed, so callers sort.
 
 use std::thread;
 
@@ -9,22 +9,22 @@ use parking_lot::{Condvar, Mutex};
 
 use super::StoreError;
 
-/// Deeper trees are taken for loops of symbolic links.
+/// Deeper trees count as loops of symbolic links.
 pub const MOST_DEPTH: usize = 64;
-/// Threads that list folders.
+/// Number of listing threads.
 pub const WALK_THREADS: usize = 8;
 
-/// A folder to be listed.
+/// A folder to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WalkFolder {
-    /// Its name below the root; empty for the root itself.
+    /// Its name below the root. Empty for the root itself.
     pub name: String,
-    /// How many folders lie above it.
+    /// Number of folders above it.
     pub depth: usize,
 }
 
 impl WalkFolder {
-    /// The name of an entry of this folder, below the root.
+    /// The name of an entry in this folder, below the root.
     pub fn name_of(&self, entry: &str) -> String {
         if self.name.is_empty() { entry.to_owned() } else { format!("{}/{entry}", self.name) }
     }
@@ -36,7 +36,7 @@ impl WalkFolder {
     }
 }
 
-/// Lists the root and all folders that `list` names, with up to `threads` threads. The first error ends it.
+/// Lists the root and all folders that `list` returns, with up to `threads` threads. Stops at the first error.
 pub fn walk<T: Default + Send>(
     threads: usize,
     list: impl Fn(&WalkFolder, &mut T) -> Result<Vec<WalkFolder>, StoreError> + Sync,
@@ -45,7 +45,7 @@ pub fn walk<T: Default + Send>(
     queue.state.lock().folders.push(WalkFolder::default());
     let work = || queue.work(&list);
     thread::scope(|scope| {
-        // With fewer threads than wanted, for want of memory, it takes longer.
+        // If a thread cannot be started for lack of memory, the others take longer.
         let start = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
         let others: Vec<_> = (1..threads).filter_map(start).collect();
         let own = work();
@@ -62,7 +62,7 @@ struct WalkQueue {
 #[derive(Default)]
 struct QueueState {
     folders: Vec<WalkFolder>,
-    /// Threads that list a folder, and may add more.
+    /// Number of threads that are listing a folder and may add more.
     busy: usize,
     has_failed: bool,
 }
@@ -77,7 +77,7 @@ impl WalkQueue {
             let below = list(&folder, &mut found);
             let mut state = self.state.lock();
             state.busy -= 1;
-            // Whoever waits has a folder to list now, or nothing will come any more.
+            // A waiting thread has a folder to list now, or can end.
             self.changed.notify_all();
             match below {
                 Ok(below) => state.folders.extend(below),
@@ -90,7 +90,7 @@ impl WalkQueue {
         Ok(found)
     }
 
-    /// The next folder; `None` if there is none and nobody can find another.
+    /// Blocks for the next folder. `None` if there is none and no busy thread can add one.
     fn next(&self) -> Option<WalkFolder> {
         let mut state = self.state.lock();
         loop {

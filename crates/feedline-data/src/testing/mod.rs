@@ -1,4 +1,4 @@
-//! For tests and benchmarks of Feedline itself and of code built on it: generated pictures and volumes, and plans from text.
+//! For tests and benchmarks: generated pictures and volumes, and plans from text.
 
 mod pictures;
 mod plans;

@@ -1,4 +1,4 @@
-//! Small pictures made by rule, so that tests need no files from outside.
+//! Small generated pictures, so that tests need no files from outside.
 
 use std::fs;
 use std::path::Path;

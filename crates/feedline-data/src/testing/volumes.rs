@@ -1,10 +1,10 @@
-//! Volumes made from numbers: NIfTI files of an image and its label.
+//! Generated volumes: NIfTI files of an image and its label.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Writes `count` pairs `0/image.nii` and `0/label.nii`, the first side longer by one from each to the next.
+/// Writes `count` pairs `0/image.nii` and `0/label.nii`. The first side grows by one from pair to pair.
 pub fn write_volumes(root: &Path, count: usize, [depth, height, width]: [usize; 3]) -> io::Result<()> {
     for number in 0..count {
         let sides = [depth + number, height, width];
@@ -20,7 +20,7 @@ pub fn write_volumes(root: &Path, count: usize, [depth, height, width]: [usize; 
     Ok(())
 }
 
-/// The header of a volume of three dimensions, 1 mm apart, with the four bytes behind it.
+/// The header of a three-dimensional volume with 1 mm spacing, including the four bytes after it.
 fn header(sides: [usize; 3], datatype: i16) -> Vec<u8> {
     let mut header = vec![0; 352];
     header[..4].copy_from_slice(&348i32.to_le_bytes());

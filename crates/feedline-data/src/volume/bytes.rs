@@ -1,4 +1,4 @@
-//! The bytes of a volume's file from front to back, unpacked where they are compressed.
+//! Reads the bytes of a volume's file from front to back, decompressing them if necessary.
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -9,15 +9,15 @@ use super::VolumeError;
 use crate::memory::Cancel;
 use crate::store::{Object, StoreError};
 
-/// Bytes of a compressed file that are read at once.
+/// Compressed bytes to read at once.
 const CHUNK_BYTES: usize = 1 << 18;
-/// Between two looks at the cancel token, at most this much is unpacked.
+/// Upper limit of bytes to decompress between two checks for cancellation.
 const TURN_BYTES: usize = 1 << 22;
 
-/// What gzip files begin with.
+/// The first bytes of gzip files.
 pub(super) const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Reads ahead in a file; what is behind is gone.
+/// A forward reader. It cannot go back.
 pub(super) enum Bytes<'a> {
     Plain(Plain<'a>),
     Gzip(Box<Gzip<'a>>),
@@ -43,7 +43,7 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// Fills `target` from `offset` on, which is not before the end of what was read last.
+    /// Fills `target` from `offset` on. The offset must not be before the end of the last read.
     pub(super) fn read_at(&mut self, offset: u64, target: &mut [u8]) -> Result<(), VolumeError> {
         match self {
             Self::Plain(plain) => {
@@ -57,7 +57,7 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// The first bytes, as many as there are up to the length of `target`.
+    /// Reads the first bytes, up to the length of `target`. Returns how many there are.
     pub(super) fn read_head(&mut self, target: &mut [u8]) -> Result<usize, VolumeError> {
         match self {
             Self::Plain(Plain { object, range, read }) => {
@@ -70,7 +70,7 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// Unpacks what is left, so that its checksum is compared.
+    /// Decompresses the rest, so that its checksum is verified.
     pub(super) fn finish(&mut self) -> Result<(), VolumeError> {
         let Self::Gzip(gzip) = self else { return Ok(()) };
         let mut rest = vec![0; CHUNK_BYTES];
@@ -111,7 +111,7 @@ impl Gzip<'_> {
         Err(VolumeError::CutShort { path, unpacked: self.position, wants: start + wants as u64 })
     }
 
-    /// Unpacks until `target` is full or there is no more.
+    /// Decompresses until `target` is full or the data ends.
     fn fill_some(&mut self, target: &mut [u8]) -> Result<usize, VolumeError> {
         let mut filled = 0;
         while filled < target.len() {
@@ -129,7 +129,7 @@ impl Gzip<'_> {
         Ok(filled)
     }
 
-    /// Goes on with the next part of a file that is packed in several; zeros that fill it up are no part.
+    /// Starts the next member of a gzip file. Trailing zeros are padding.
     fn begin_member(&mut self) -> io::Result<bool> {
         let chunks = self.decoder.get_mut();
         loop {
@@ -164,14 +164,14 @@ impl Gzip<'_> {
     }
 }
 
-/// The compressed bytes, a chunk at a time.
+/// The compressed bytes, chunk by chunk.
 struct Chunks<'a> {
     object: &'a dyn Object,
     range: Range<u64>,
     chunk: Vec<u8>,
     used: usize,
     read: u64,
-    /// Why the store could not give more: decoders pass on no such errors.
+    /// The store's error. Decoders would lose it.
     failure: Option<StoreError>,
 }
 

@@ -1,20 +1,20 @@
-//! Elements of a file as the elements that ops work on: float32 for images, uint8 for labels.
+//! Converts elements of a file to those that ops work on: float32 for images, uint8 for labels.
 
 use half::{bf16, f16};
 
 use super::VolumeHeader;
 use crate::dtype::Dtype;
 
-/// A value that is no label.
+/// A value that is not a label.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct NotALabel(pub f64);
 
-/// Whether the elements of a file are what is wanted as they are.
+/// Whether the elements of a file need no conversion.
 pub(super) fn is_plain(header: &VolumeHeader, wanted: Dtype) -> bool {
     header.dtype == wanted && header.scale.is_none() && !header.is_big_endian && cfg!(target_endian = "little")
 }
 
-/// Converts elements of a file to `wanted`, which is float32 or uint8.
+/// Converts elements of a file to `wanted`, which must be float32 or uint8.
 pub(super) fn convert(header: &VolumeHeader, wanted: Dtype, raw: &[u8], out: &mut [u8]) -> Result<(), NotALabel> {
     macro_rules! each {
         ($($dtype:ident, $type:ty, $number:expr;)*) => {
@@ -51,7 +51,7 @@ pub(super) fn convert(header: &VolumeHeader, wanted: Dtype, raw: &[u8], out: &mu
     }
 }
 
-/// A number that float64 holds, and float32 after rounding.
+/// A number that float64 represents exactly.
 trait ElementNumber: Copy + Into<f64> {
     fn single(self) -> f32;
 }
@@ -105,22 +105,22 @@ fn numbers<const N: usize, T: ElementNumber>(
     Ok(())
 }
 
-/// Whether a value is a whole number from 0 to 255.
+/// Whether a value is an integer from 0 to 255.
 #[inline]
 #[expect(clippy::float_cmp, reason = "whole numbers are exact")]
 fn is_label(value: f64) -> bool {
     f64::from(value as u8) == value
 }
 
-/// Turns planes whose first axis is fastest: `planes` of `rows` x `columns` become columns x rows x planes, of which the
-/// last side is `width` long in `out`, and these planes begin at `first`.
+/// Transposes planes whose first axis is fastest: `planes` of `rows` x `columns` become columns x rows x planes. In `out` the last
+/// side has the length `width`, and these planes start at `first`.
 pub(super) fn turn<const N: usize>(
     source: &[u8],
     (planes, rows, columns): (usize, usize, usize),
     out: &mut [u8],
     (first, width): (usize, usize),
 ) {
-    /// Columns that are written to in turn: as many lines of memory stay near.
+    /// Number of columns to write in turn, so that their cache lines stay loaded.
     const TILE: usize = 16;
     let (source, out) = (source.as_chunks::<N>().0, out.as_chunks_mut::<N>().0);
     for tile in (0..columns).step_by(TILE) {

@@ -1,4 +1,4 @@
-//! A volume in an open file: its header, and any region of it.
+//! An open volume: its header, and any region of it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use crate::memory::Workspace;
 use crate::store::Object;
 use crate::volume::npy;
 
-/// Most that a byte of gzip can hold: a header that promises more lies.
+/// The highest compression ratio of gzip. A header that promises more lies.
 const MOST_UNPACKED_PER_BYTE: u64 = 1032;
-/// Bytes of a line of memory, which planes are turned by.
+/// Bytes of a cache line. Planes are transposed in groups that fill one.
 const LINE_BYTES: usize = 64;
 
-/// One channel of a region, and the memory that it is read into as packed elements of `wanted`.
+/// One channel of a region, and the memory for its packed elements of type `wanted`.
 struct ChannelRead<'t> {
     channel: usize,
     region: Region,
@@ -25,7 +25,7 @@ struct ChannelRead<'t> {
     target: &'t mut [u8],
 }
 
-/// A volume that can be read.
+/// An open volume.
 #[derive(Debug)]
 pub struct VolumeFile {
     object: Arc<dyn Object>,
@@ -35,7 +35,7 @@ pub struct VolumeFile {
 }
 
 impl VolumeFile {
-    /// Reads the header of a volume; the format is told by the content.
+    /// Opens a volume and reads its header. The format is detected by content.
     pub fn open(object: Arc<dyn Object>, range: Range<u64>, workspace: &Workspace) -> Result<Self, VolumeError> {
         let is_gzip = {
             let mut magic = [0; GZIP.len()];
@@ -84,7 +84,7 @@ impl VolumeFile {
         self.object.address()
     }
 
-    /// Reads a region of all channels as packed elements of `wanted`, float32 or uint8; says how many bytes were read.
+    /// Reads a region of all channels as packed elements of `wanted`, float32 or uint8. Returns the number of bytes read.
     pub fn read(
         &self,
         region: Region,
@@ -108,7 +108,7 @@ impl VolumeFile {
         Ok(bytes.bytes_read())
     }
 
-    /// Where an element is in the file, its place told along the axes from the slowest to the fastest.
+    /// The offset of an element in the file. `place` goes from the slowest axis to the fastest.
     fn offset(&self, channel: usize, place: [usize; 3]) -> u64 {
         let [depth, height, width] = self.header.sides;
         let [slow, middle, fast] = place;
@@ -123,7 +123,7 @@ impl VolumeFile {
         VolumeError::NotALabel { path: self.address(), value }
     }
 
-    /// Reads a region whose rows lie in the file as they are wanted: one read a slice.
+    /// Reads a region whose rows are in the file in the wanted order: one read per slice.
     fn read_rows(
         &self,
         bytes: &mut Bytes<'_>,
@@ -156,8 +156,7 @@ impl VolumeFile {
         Ok(())
     }
 
-    /// Reads a region of a file whose first axis is the fastest: plane by plane, turned as many at a time as fill a line of
-    /// memory.
+    /// Reads a region of a file whose first axis is the fastest. Planes are transposed in groups that fill a cache line.
     fn read_turned(
         &self,
         bytes: &mut Bytes<'_>,

@@ -1,24 +1,25 @@
-//! Where the classes of a label are: what a balanced crop looks for.
+//! Finds where the classes of a label are, for balanced crops.
 //!
-//! In: a label, one byte an element, 0 for the background. Out: for each class the boxes around its two largest connected
-//! components, as `scipy.ndimage.label` (faces touch) and `find_objects` give them; the size is that of the box.
+//! In: a label with one byte per element, 0 for the background. Out: for each class the boxes around its two largest connected
+//! components, as `scipy.ndimage.label` (with faces touching) and `find_objects` give them. The size of a component is that of its
+//! box.
 //!
-//! Components are joined over runs of equal elements, plane by plane; those that do not reach the next plane are done. So
-//! memory is bounded by one plane, whatever the label holds.
+//! Components are joined over runs of equal elements, plane by plane. A component that does not reach the next plane is finished.
+//! So memory is bounded by one plane, whatever the label contains.
 
 use std::collections::BTreeMap;
 
 use super::Region;
 
-/// Boxes kept of a class.
+/// Boxes to keep per class.
 const BOXES: usize = 2;
 
-/// The boxes of each class that is there, in ascending order of class.
+/// The boxes of each class, in ascending order of class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Foreground(Vec<(u8, Vec<Region>)>);
 
 impl Foreground {
-    /// Looks through the first channel of a label of these sides; `poll` is called once a plane, and ends it with an error.
+    /// Searches the first channel of a label with these sides. `poll` is called once per plane; its error ends the search.
     pub(crate) fn of<E>(label: &[u8], sides: [usize; 3], mut poll: impl FnMut() -> Result<(), E>) -> Result<Self, E> {
         let [_, height, width] = sides;
         let mut search = Search::default();
@@ -29,9 +30,9 @@ impl Foreground {
         Ok(search.finish())
     }
 
-    /// Most bytes that the search takes for a label of these sides.
+    /// Upper limit of memory for a search, in bytes.
     pub(crate) fn search_bytes([_, height, width]: [usize; 3]) -> usize {
-        // Of two planes the runs, the components and their new numbers, and once more the components that are kept.
+        // Two planes of runs, components and new numbers, and once more the components that continue.
         let element = 2 * size_of::<RowRun>() + 3 * size_of::<Component>() + 2 * size_of::<u32>();
         height * (width * element + 2 * size_of::<usize>())
     }
@@ -41,7 +42,7 @@ impl Foreground {
         &self.0
     }
 
-    /// As bytes, to be kept.
+    /// The foreground as bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for (class, boxes) in &self.0 {
@@ -52,7 +53,7 @@ impl Foreground {
         out
     }
 
-    /// What [`Foreground::to_bytes`] gave for a label of these sides; `None` if these bytes are something else.
+    /// Reads the result of [`Foreground::to_bytes`]. `None` if the bytes are not valid for these sides.
     pub fn from_bytes(mut bytes: &[u8], sides: [usize; 3]) -> Option<Self> {
         let mut classes: Vec<(u8, Vec<Region>)> = Vec::new();
         while let Some((&[class, count], rest)) = bytes.split_first_chunk() {
@@ -79,7 +80,7 @@ impl Foreground {
     }
 }
 
-/// Equal elements of a row beside each other.
+/// A run of equal elements in a row.
 #[derive(Clone, Copy, Debug)]
 struct RowRun {
     start: u32,
@@ -88,7 +89,7 @@ struct RowRun {
     component: u32,
 }
 
-/// A component as far as it is known, or where to find what it was joined to.
+/// A component so far, or a link to the one it was joined to.
 #[derive(Clone, Copy, Debug)]
 struct Component {
     parent: u32,
@@ -100,7 +101,7 @@ struct Component {
 #[derive(Debug, Default)]
 struct Search {
     components: Vec<Component>,
-    /// The runs of the plane before, and where those of each row end.
+    /// The runs of the previous plane, and the end of each row's runs.
     before: Plane,
     best: BTreeMap<u8, Vec<Region>>,
 }
@@ -140,7 +141,7 @@ impl Search {
         self.before = now;
     }
 
-    /// Ends the components that do not reach this plane, and numbers the others anew.
+    /// Finishes components that do not reach this plane, and renumbers the others.
     fn keep_only(&mut self, now: &mut Plane) {
         let mut kept: Vec<Component> = Vec::new();
         let mut numbers = vec![u32::MAX; self.components.len()];
@@ -169,7 +170,7 @@ impl Search {
     }
 }
 
-/// Keeps the largest boxes, the largest first; of equal ones that which begins first.
+/// Keeps the largest boxes, the largest first. Of equal ones, the one that starts first.
 fn offer(best: &mut BTreeMap<u8, Vec<Region>>, component: &Component) {
     let Component { class, low, high, .. } = component;
     let sides = std::array::from_fn(|axis| (high[axis] - low[axis]) as usize);
@@ -180,7 +181,7 @@ fn offer(best: &mut BTreeMap<u8, Vec<Region>>, component: &Component) {
 }
 
 fn find_runs(row: &[u8], mut found: impl FnMut(u32, u32, u8)) {
-    /// Most of a label is background, which is passed over by this many elements at once.
+    /// Most of a label is background. It is skipped in steps of this many elements.
     const STRIDE: usize = 64;
     let mut place = 0;
     while place < row.len() {
@@ -197,7 +198,7 @@ fn find_runs(row: &[u8], mut found: impl FnMut(u32, u32, u8)) {
     }
 }
 
-/// Joins the components of runs that touch, in two neighbouring rows.
+/// Joins the components of touching runs in two neighbouring rows.
 fn join(components: &mut [Component], row: &[RowRun], other: &[RowRun]) {
     let mut rest = other;
     for run in row {
@@ -242,7 +243,7 @@ mod tests {
         Foreground::of(label, sides, || Ok::<(), Infallible>(())).unwrap()
     }
 
-    /// The definition: each component is filled from its first element.
+    /// The definition: each component is flood-filled from its first element.
     fn filled(label: &[u8], sides: [usize; 3]) -> Foreground {
         let place = |at: [usize; 3]| (at[0] * sides[1] + at[1]) * sides[2] + at[2];
         let mut seen = vec![false; label.len()];

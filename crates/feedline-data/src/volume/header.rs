@@ -1,4 +1,4 @@
-//! What the header of a volume says, whatever its format, and what can be wrong with a volume.
+//! The header of a volume in any format, and the errors of volumes.
 
 use std::io;
 
@@ -8,31 +8,31 @@ use crate::memory::NoMemory;
 use crate::store::StoreError;
 use crate::volume::npy;
 
-/// Bytes at the beginning of a file that hold any header but that of `.npy`.
+/// Bytes at the start of a file that contain any header except that of `.npy`.
 pub(super) const HEAD_BYTES: usize = nifti::HEADER_BYTES;
 
-/// What a header says.
+/// The contents of a header.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VolumeHeader {
     /// Element type in the file.
     pub dtype: Dtype,
     /// Whether the most significant byte of an element comes first.
     pub is_big_endian: bool,
-    /// Volumes that follow each other.
+    /// Number of channels.
     pub channels: usize,
-    /// Depth, height and width: the file's axes in the order in which `NumPy` and `nibabel` name them.
+    /// Depth, height and width: the axes of the file in the order of `NumPy` and `nibabel`.
     pub sides: [usize; 3],
-    /// Which axis is fastest in the file.
+    /// The fastest axis in the file.
     pub fastest: Fastest,
-    /// Where the elements begin.
+    /// The start of the elements.
     pub data_offset: u64,
-    /// Slope and intercept that turn stored values into real ones.
+    /// Slope and intercept that convert stored values to real ones.
     pub scale: Option<(f64, f64)>,
-    /// Millimetres from one element to the next, as the header has it, where the format tells.
+    /// Millimetres between elements, if the format stores it.
     pub spacing: Option<[f64; 3]>,
 }
 
-/// Which axis neighbours in the file are neighbours along.
+/// The axis along which neighbours in the file are neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fastest {
     /// The last one, as in `.npy` in C order.
@@ -42,7 +42,7 @@ pub enum Fastest {
 }
 
 impl VolumeHeader {
-    /// Bytes of all elements; `None` if no memory can have them.
+    /// Bytes of all elements. `None` if that exceeds the address space.
     pub(crate) fn data_bytes(&self) -> Option<usize> {
         let [depth, height, width] = self.sides;
         array_bytes(self.dtype, &[self.channels, depth, height, width])
@@ -79,7 +79,7 @@ impl VolumeHeader {
         this.check()
     }
 
-    /// Refuses a volume without elements, or with more than any memory holds.
+    /// Rejects a volume without elements, or with too many.
     pub(super) fn check(self) -> Result<Self, String> {
         let is_held = self.data_bytes().is_some_and(|bytes| self.data_offset.checked_add(bytes as u64).is_some());
         if self.shape().contains(&0) || !is_held {
@@ -118,7 +118,7 @@ pub enum VolumeError {
 }
 
 impl VolumeError {
-    /// Why there was no memory, if that was the reason.
+    /// The memory error, if that was the cause.
     pub fn no_memory(&self) -> Option<NoMemory> {
         match self {
             Self::Memory(memory) | Self::Store(StoreError::Memory(memory)) => Some(*memory),

@@ -1,11 +1,10 @@
-//! Volumes: arrays of depth x height x width, as files of medical imaging hold them.
+//! Volumes: arrays of depth x height x width, as in medical imaging.
 //!
-//! In: an open object. Out: what its header says, and the elements of a region of it, as ops want them: channels first, the
-//! last axis fastest, images as float32 and labels as uint8. Of a file that is not compressed only the bytes around the
-//! region are read. Also what balanced crops look for: the [`Foreground`] of a label.
+//! In: an open object. Out: its header, and the elements of a region in the form that ops use: channels first, the last axis
+//! fastest, images as float32 and labels as uint8. Of an uncompressed file only the bytes around the region are read. This module
+//! also finds the [`Foreground`] of a label for balanced crops.
 //!
-//! Every byte of a file is taken as hostile: a header that lies is an error with its numbers, never a panic or memory
-//! beyond the budget.
+//! Every byte of a file may be hostile: a header that lies is an error with its numbers, never a panic or memory beyond the budget.
 
 mod bytes;
 mod elements;

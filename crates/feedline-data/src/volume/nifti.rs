@@ -1,18 +1,18 @@
 //! The header of `NIfTI` files, version 1 and 2, in either byte order.
 //!
-//! In: the first bytes of a file. Out: a [`VolumeHeader`], its axes in the order of the file's own dimensions, so that
-//! arrays are those of `nibabel`: the first dimension, which is the fastest in the file, is the first axis.
+//! In: the first bytes of a file. Out: a [`VolumeHeader`]. Its axes are in the order of the file's dimensions, as in `nibabel`: the
+//! first dimension, which is the fastest in the file, is the first axis.
 
 use super::VolumeHeader;
 use super::header::Fastest;
 use crate::dtype::Dtype;
 
-/// Bytes of the longer of the two headers, with the four that follow it.
+/// Bytes of the longer header, including the four bytes after it.
 pub(super) const HEADER_BYTES: usize = 544;
 const VERSION_1: u32 = 348;
 const VERSION_2: u32 = 540;
 
-/// Reads a header; `head` is the beginning of the file.
+/// Parses a header. `head` is the start of the file.
 pub(super) fn parse(head: &[u8]) -> Result<VolumeHeader, String> {
     let size: [u8; 4] = *head.first_chunk().ok_or("it has fewer than 4 bytes")?;
     let fields = match (u32::from_le_bytes(size), u32::from_be_bytes(size)) {
@@ -26,7 +26,7 @@ pub(super) fn parse(head: &[u8]) -> Result<VolumeHeader, String> {
     said.header()
 }
 
-/// What the two versions say alike.
+/// The fields that both versions have.
 struct Said {
     is_big_endian: bool,
     is_single_file: bool,
@@ -93,7 +93,7 @@ fn dtype(code: i64) -> Result<Dtype, String> {
     })
 }
 
-/// Numbers at their places in a header.
+/// Reads numbers at given places of a header.
 struct Fields<'a> {
     head: &'a [u8],
     is_big_endian: bool,

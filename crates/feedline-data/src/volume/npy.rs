@@ -1,12 +1,12 @@
 //! The header of a `.npy` file.
 //!
-//! In: the first bytes of a file. Out: element type, shape, and where the data begins. Every byte is taken as hostile.
+//! In: the first bytes of a file. Out: element type, shape, and the start of the data. Every byte may be hostile.
 
 use std::ops::Range;
 
 use crate::dtype::Dtype;
 
-/// What a header says.
+/// The contents of a header.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NpyHeader {
     pub dtype: Dtype,
@@ -20,10 +20,10 @@ pub(crate) struct NpyHeader {
 pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
 /// Bytes that hold the magic number, the version and the header's length.
 pub(crate) const PREFIX_BYTES: usize = 12;
-/// Headers beyond this are not from `NumPy`.
+/// Upper limit of a header. `NumPy` writes shorter ones.
 const MAX_HEADER_BYTES: usize = 1 << 16;
 
-/// Where the header's text lies, told by the file's first [`PREFIX_BYTES`].
+/// The range of the header's text, from the first [`PREFIX_BYTES`] of the file.
 pub(crate) fn header_range(prefix: &[u8]) -> Result<Range<usize>, String> {
     if !prefix.starts_with(MAGIC) || prefix.len() < PREFIX_BYTES {
         return Err("it does not begin with NumPy's magic bytes".to_owned());
@@ -57,7 +57,7 @@ pub(crate) fn parse(text: &str, data_offset: u64) -> Result<NpyHeader, String> {
     Ok(NpyHeader { dtype: dtype(descr)?, shape: shape?, is_fortran, data_offset })
 }
 
-/// The text in quotes that `text` begins with.
+/// The quoted text at the start of `text`.
 fn quoted(text: &str) -> Option<&str> {
     Some(text.strip_prefix('\'')?.split_once('\'')?.0)
 }

@@ -1,6 +1,6 @@
-//! A part of a volume with all its sides parallel to the axes, and how its elements are copied.
+//! A box in a volume, and how its elements are copied.
 
-/// Where a part of a volume begins, and how long its sides are: depth, height, width.
+/// A box in a volume: its start and its sides along depth, height and width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Region {
     /// The first element along each axis.
@@ -15,7 +15,7 @@ impl Region {
         Self { start: [0; 3], sides }
     }
 
-    /// Where it ends along an axis.
+    /// Its end along an axis.
     pub(crate) fn end(&self, axis: usize) -> usize {
         self.start[axis].saturating_add(self.sides[axis])
     }
@@ -30,7 +30,7 @@ impl Region {
         (0..3).all(|axis| self.start[axis] <= other.start[axis] && other.end(axis) <= self.end(axis))
     }
 
-    /// The same region, told from the start of one that contains it.
+    /// The same region, relative to the start of one that contains it.
     #[must_use]
     pub(crate) fn within(&self, outer: &Self) -> Self {
         Self { start: std::array::from_fn(|axis| self.start[axis] - outer.start[axis]), ..*self }
@@ -41,7 +41,7 @@ impl Region {
         self.sides.iter().product()
     }
 
-    /// Copies it out of `channels` volumes of these sides, which follow each other, to packed memory.
+    /// Copies it from `channels` consecutive volumes with these sides to packed memory.
     pub fn copy_from(&self, source: &[u8], channels: usize, sides: [usize; 3], element_bytes: usize, out: &mut [u8]) {
         let [_, height, width] = sides;
         let row = self.sides[2] * element_bytes;

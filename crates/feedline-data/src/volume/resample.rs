@@ -1,19 +1,19 @@
-//! Volumes at other sides: trilinear for images, nearest for labels.
+//! Resamples volumes to other sides: trilinear for images, nearest for labels.
 //!
-//! Trilinear is that of torch's `interpolate(mode="trilinear", align_corners=True)`: the first and last elements of the two
-//! grids lie on each other. Nearest is that of `mode="nearest"`: element `i` of `n` is element `floor(i * m / n)` of `m`,
-//! here without the rounding of `m / n` to float32, by which torch is one element off at times.
+//! Trilinear equals torch's `interpolate(mode="trilinear", align_corners=True)`: the first and last elements of both grids
+//! coincide. Nearest equals `mode="nearest"`: element `i` of `n` is element `floor(i * m / n)` of `m`. Torch rounds `m / n` to
+//! float32 and is sometimes one element off; this code is not.
 
 use crate::memory::{Cancelled, Workspace};
 
-/// Along one axis: for each new element the two old ones around it, and the weight of the second.
+/// For each new element along an axis: its two old neighbours, and the weight of the second.
 struct Between {
     first: usize,
     second: usize,
     weight: f32,
 }
 
-/// Most bytes that the places along the three axes take.
+/// Upper limit of memory for the places along the three axes, in bytes.
 pub(crate) fn place_bytes(new: [usize; 3]) -> usize {
     new.iter().sum::<usize>().saturating_mul(size_of::<Between>())
 }
@@ -32,7 +32,7 @@ fn mixed(first: f32, second: f32, weight: f32) -> f32 {
     first * (1.0 - weight) + second * weight
 }
 
-/// From volumes of the `old` sides to volumes of the `new` ones. Several channels follow each other.
+/// Resamples volumes from the `old` to the `new` sides. Several channels follow each other.
 pub(crate) struct Resampling {
     pub(crate) old: [usize; 3],
     pub(crate) new: [usize; 3],
@@ -75,7 +75,7 @@ impl Resampling {
         })
     }
 
-    /// Calls `fill` with each new row, the old volume that it is made of, and the places of its plane and row there.
+    /// Calls `fill` with each new row, its old volume, and the places of its plane and row there.
     fn each_row<E, P>(
         &self,
         source: &[E],

@@ -1,8 +1,8 @@
-//! The index of a shard that is with a peer: copied here once, because every sample looks into it.
+//! Copies the index of a shard that is with a peer, because every sample needs it.
 //!
-//! In: an open shard. Out: its index in the cache folder, made out to the shard as it is, or in memory where there is no such
-//! folder. A copy that fits is taken without asking for anything. Else the index beside the shard is, whose time is never the
-//! shard's, since both were copied there: it is compared with headers all over the shard, once.
+//! In: an open shard. Out: its index in the cache folder, or in memory without a cache folder. A cached copy that fits needs no
+//! request. Otherwise the index next to the shard is copied. Its time never matches the shard's, since both were uploaded, so it is
+//! compared once with headers spread over the shard.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::shard::{IndexCache, Located, Opened, Place};
 use crate::memory::NoMemory;
 use crate::store::{BufferSource, Object, StoreError};
 
-/// What an index may take beside the bytes of its shard.
+/// How much larger an index may be than its shard.
 const SLACK_BYTES: u64 = 1 << 20;
 
 /// Finds the index of a shard that is with a peer.
@@ -28,7 +28,7 @@ pub(super) fn locate(
     }
 }
 
-/// Copies the index that lies beside a shard, or lists the shard where there is none that fits.
+/// Copies the index next to a shard. Lists the shard if there is no index that fits.
 pub(super) fn copy(
     found: &FoundShard,
     shard: &dyn Object,
@@ -49,7 +49,7 @@ fn copied_before(found: &FoundShard, shard: &dyn Object, cache: Option<&IndexCac
     IndexHead::read(&*index).ok()?.filter(|head| head.is_exact(shard))
 }
 
-/// An index that lies beside its shard, made out to the shard as it is; none if it does not fit.
+/// Checks an index from next to a shard and binds it to the shard's length and time. `None` if it does not fit.
 fn checked(address: String, bytes: Vec<u8>, shard: &dyn Object) -> Result<Option<Vec<u8>>, StoreError> {
     let object = Arc::new(MemoryObject::new(address, bytes));
     let Some(head) = IndexHead::read(&*object)? else { return Ok(None) };
@@ -61,7 +61,7 @@ fn checked(address: String, bytes: Vec<u8>, shard: &dyn Object) -> Result<Option
     Ok(fits.then(|| index.head.of_copy(shard, object.bytes())))
 }
 
-/// Room for an index of a size that is possible.
+/// A buffer for an index of a plausible size.
 struct Bounded {
     bytes: Vec<u8>,
     limit: u64,

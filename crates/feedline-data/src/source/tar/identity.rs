@@ -1,14 +1,14 @@
-//! A hash of a sequence that can be made of the hashes of its parts.
+//! A hash of a sequence that can be combined from the hashes of its parts.
 //!
-//! So the identity of a data set does not depend on how its samples are divided into shards, and opening it reads one
-//! number per shard. Each lane is a polynomial over the hashes of the elements, modulo a prime.
+//! So the identity of a data set does not depend on its division into shards, and opening it reads one number per shard. Each lane
+//! is a polynomial over the hashes of the elements, modulo a prime.
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// A Mersenne prime.
 const PRIME: u64 = (1 << 61) - 1;
-/// The points at which the two polynomials are taken, drawn once at random.
+/// The points at which the two polynomials are evaluated. They were drawn once at random.
 const POINTS: [u64; 2] = [0x0d3a_97c1_5b2e_84f7, 0x1b60_c9d4_73a5_8e2b];
 
 /// The hash of a sequence.
@@ -20,13 +20,13 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Adds an element at the end.
+    /// Appends an element.
     pub(crate) fn push(&mut self, element: &[u8]) {
         let hash = xxh3_128(element);
         self.join(&Self { len: 1, lanes: [hash as u64, (hash >> 64) as u64] });
     }
 
-    /// Adds a sequence at the end.
+    /// Appends a sequence.
     pub(crate) fn join(&mut self, next: &Self) {
         for ((lane, next_lane), point) in self.lanes.iter_mut().zip(next.lanes).zip(POINTS) {
             let shifted = multiply(*lane, power(point, next.len));
@@ -35,7 +35,7 @@ impl Identity {
         self.len = self.len.wrapping_add(next.len);
     }
 
-    /// One number.
+    /// The hash as one number.
     pub(crate) fn digest(&self) -> u128 {
         let [first, second] = self.lanes.map(u64::to_le_bytes);
         xxh3_128(&[self.len.to_le_bytes(), first, second].concat())

@@ -1,14 +1,14 @@
-//! From the members of a shard to its index: for shards that have none, or one that is stale or damaged.
+//! Builds the index of a shard that has none, or whose index is stale or damaged.
 //!
-//! Members that follow each other and have the same key are one sample, as in WebDataset. Only headers and classes are
-//! read, so nothing is known about the pictures.
+//! Consecutive members with the same key form one sample, as in WebDataset. Only headers and classes are read, so nothing is known
+//! about the pictures.
 
 use super::index::{Builder, MemberFacts, SampleFacts};
 use super::names::{CLASS, split};
 use super::walk::Walk;
 use crate::store::{Object, StoreError};
 
-/// A class with more bytes is not a whole number.
+/// Upper limit of a class in bytes. Longer content is not an integer.
 const MOST_CLASS_BYTES: u64 = 64;
 
 /// The index of a shard.
@@ -48,7 +48,7 @@ mod tests {
     use super::super::memory::MemoryObject;
     use super::*;
 
-    /// A sample as an index gives it: key, label, and its fields with their bytes.
+    /// A sample as an index describes it: key, label, and its fields with their bytes.
     type Listed = (String, Option<i64>, Vec<(String, Vec<u8>)>);
 
     fn listed(files: &[(&str, &[u8])]) -> Result<Vec<Listed>, StoreError> {

@@ -1,8 +1,8 @@
-//! Bytes in memory that are read as an object: indexes that are kept nowhere, and values that stand in an index.
+//! Bytes in memory with the interface of an object: indexes that cannot be saved, and values from an index.
 
 use crate::store::{Object, StoreError};
 
-/// Bytes that look like an object.
+/// Bytes in memory with the interface of an object.
 #[derive(Debug)]
 pub(crate) struct MemoryObject {
     address: String,
@@ -10,7 +10,7 @@ pub(crate) struct MemoryObject {
 }
 
 impl MemoryObject {
-    /// Messages call it `address`.
+    /// An object that messages call `address`.
     pub(super) fn new(address: String, bytes: Vec<u8>) -> Self {
         Self { address, bytes }
     }

@@ -1,11 +1,10 @@
-//! Tar shards in the way of WebDataset, ours and anybody's.
+//! Tar shards in WebDataset's format, from any tool.
 //!
-//! In: patterns, folders or paths of shards. Out: samples made of the members that share a key, in the order of the shards'
-//! names and within them. Every byte of a shard or an index may be hostile.
+//! In: patterns, folders or paths of shards. Out: samples, formed by members with the same key, in the order of the shards' names
+//! and within them. Every byte of a shard or an index may be hostile.
 //!
-//! - `pattern.rs` finds shards; `shards.rs` has them all, `shard.rs` is one of them, `copied.rs` the
-//!   index of one that is with a peer
-//! - `walk.rs` goes over the members of a tar file, `names.rs` says what a name means, `listing.rs` makes an index of both
+//! - `pattern.rs` finds shards; `shards.rs` holds all of them, `shard.rs` is one; `copied.rs` copies the index of a remote one
+//! - `walk.rs` lists the members of a tar file, `names.rs` interprets their names, `listing.rs` builds an index from both
 //! - `index/` is the index file; `identity.rs` hashes a sequence part by part
 
 mod copied;

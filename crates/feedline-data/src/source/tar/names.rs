@@ -1,21 +1,21 @@
-//! What the name of a member says: the key of its sample and its field.
+//! Interprets the name of a member: the key of its sample, and its field.
 //!
-//! WebDataset's rule: the path up to the first dot of the base name is the key, the rest is the extension, in lower case.
+//! WebDataset's rule: the path up to the first dot of the base name is the key. The rest is the extension, in lower case.
 
 /// Extensions of pictures, in lower case.
 pub(crate) const PICTURES: [&str; 9] = ["jpg", "jpeg", "png", "webp", "bmp", "gif", "ppm", "pgm", "pnm"];
-/// The field of a picture without another name.
+/// The default field of a picture.
 pub(crate) const IMAGE: &str = "image";
-/// The field of a class, as it is stored.
+/// The field of a class in a shard.
 pub(crate) const CLASS: &str = "cls";
-/// The field of a class, as it is offered.
+/// The field of a class in a sample.
 pub(crate) const LABEL: &str = "label";
-/// Names that have another meaning in a batch.
+/// Names that mean something else in a batch.
 const TAKEN: [&str; 4] = [LABEL, "index", "key", "padded"];
 /// Extensions of text.
 const TEXTS: [&str; 2] = ["txt", "json"];
 
-/// Key and extension of a member; none if it is no part of a sample.
+/// Key and extension of a member. `None` if it is not a part of a sample.
 pub(crate) fn split(name: &str) -> Option<(&str, &str)> {
     let base = name.rfind('/').map_or(0, |slash| slash + 1);
     let dot = base + name[base..].find('.')?;
@@ -30,7 +30,7 @@ pub(crate) fn is_picture(extension: &str) -> bool {
     PICTURES.contains(&extension.rsplit_once('.').map_or(extension, |(_, last)| last))
 }
 
-/// The field of an extension in lower case: `jpg` is `image`, `mask.png` is `mask`, all else is called as it is.
+/// The field of an extension in lower case: `jpg` is `image`, `mask.png` is `mask`. Other extensions keep their name.
 pub(crate) fn field_of(extension: &str) -> String {
     match extension.rsplit_once('.') {
         None if is_picture(extension) => IMAGE.to_owned(),
@@ -45,7 +45,7 @@ pub(crate) fn is_text(field: &str) -> bool {
     field == CLASS || TEXTS.contains(&field.rsplit_once('.').map_or(field, |(_, last)| last))
 }
 
-/// Whether a picture's field cannot be called so, because the name says something else.
+/// Whether a picture's field cannot have this name, because the name means something else.
 fn is_special(name: &str) -> bool {
     TAKEN.contains(&name) || is_text(name)
 }

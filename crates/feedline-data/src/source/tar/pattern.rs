@@ -1,7 +1,7 @@
-//! Which shards there are.
+//! Finds shards.
 //!
-//! In: paths of shards, folders, and patterns: `train/*.tar`, `train-{000..146}.tar`. Out: the shards, sorted by the bytes
-//! of their addresses, each once, so that every machine numbers the samples alike.
+//! In: paths of shards, folders, and patterns such as `train/*.tar` and `train-{000..146}.tar`. Out: the shards, sorted by the
+//! bytes of their addresses, each once. So every machine numbers the samples alike.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,15 +14,15 @@ use super::super::{Opener, SourceError};
 use super::index::ENDING;
 use crate::store::{Store, StoreError};
 
-/// Shards that one pattern may name by numbers.
+/// Upper limit of shards from one numeric pattern.
 const MOST_NUMBERED: u64 = 1_000_000;
 /// Characters that make a path a pattern.
 const SPECIAL: [char; 4] = ['*', '?', '[', '{'];
 
-/// Where shards are looked for.
+/// Where to look for shards.
 #[derive(Debug)]
 pub(super) struct Patterns {
-    /// As given.
+    /// The user's input.
     pub given: Vec<String>,
     places: Vec<ShardPattern>,
 }
@@ -36,11 +36,11 @@ struct ShardPattern {
 
 #[derive(Debug)]
 enum Which {
-    /// The shard of this name.
+    /// The shard with this name.
     One(String),
     /// All shards in the folder.
     Folder,
-    /// All that match.
+    /// All shards that match.
     Matching { matcher: GlobMatcher, is_flat: bool },
 }
 
@@ -63,7 +63,7 @@ impl Patterns {
         Ok(Self { given, places })
     }
 
-    /// The shards as they are now.
+    /// Lists the shards.
     pub(super) fn find(&self) -> Result<Vec<FoundShard>, SourceError> {
         let mut found = Vec::new();
         for place in &self.places {
@@ -84,7 +84,7 @@ impl Patterns {
     }
 }
 
-/// Stores by their root: shards that lie in one folder share one.
+/// Stores by root. Shards in one folder share a store.
 struct Stores<'a> {
     opener: &'a dyn Opener,
     opened: HashMap<String, Arc<dyn Store>>,
@@ -113,7 +113,7 @@ impl ShardPattern {
             }
             return Ok(Self { given, store: stores.at(path)?, which: Which::Folder });
         }
-        // A file may really be called so.
+        // A file may really have such a name.
         if !store.is_remote() && store.open(rest).is_ok() {
             return Ok(Self { given, store, which: Which::One(rest.to_owned()) });
         }
@@ -167,7 +167,7 @@ pub(crate) fn is_plain_shard(name: &str) -> bool {
     has_ending(name, "tar")
 }
 
-/// Whether a path names one shard; compressed ones are refused when they are opened.
+/// Whether a path names one shard. Compressed shards are rejected when they are opened.
 fn is_shard(path: &str) -> bool {
     let base = path.rsplit('/').next().unwrap_or_default();
     is_plain_shard(base) || has_ending(base, "tgz") || base.contains(".tar.")
@@ -177,7 +177,7 @@ fn has_ending(name: &str, ending: &str) -> bool {
     Path::new(name).extension().is_some_and(|found| found.eq_ignore_ascii_case(ending))
 }
 
-/// The folder before the place `plain`, and the rest.
+/// Splits a path at the last slash before `plain`.
 fn split_root(path: &str, plain: usize) -> (&str, &str) {
     match path[..plain].rfind('/') {
         Some(0) => ("/", &path[1..]),
@@ -186,7 +186,7 @@ fn split_root(path: &str, plain: usize) -> (&str, &str) {
     }
 }
 
-/// Writes out `{000..146}`, which WebDataset's users know.
+/// Expands `{000..146}`, as in WebDataset.
 fn numbered(pattern: &str) -> Result<Vec<String>, SourceError> {
     let range = |open: usize| {
         let close = open + pattern[open..].find('}')?;

@@ -1,8 +1,8 @@
-//! One shard and where its index is.
+//! One shard and its index.
 //!
-//! Of the indexes that lie beside the shard and in the cache folder, the one that fits best is taken. Without one that fits
-//! the shard is listed, and the index kept in the cache folder, or in memory where there is none. A shard that is with a peer
-//! is opened once, and its index copied (`copied.rs`).
+//! Of the indexes next to the shard and in the cache folder, the one that fits best is used. If none fits, the shard is listed, and
+//! its index is saved in the cache folder, or kept in memory without one. A shard that is with a peer is opened once, and its index
+//! is copied (`copied.rs`).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,20 +27,20 @@ pub(super) struct Shard {
     bytes: u64,
     modified_nanoseconds: Option<i64>,
     index: Mutex<Located>,
-    /// Whether headers all over the shard need not be compared any more.
+    /// Whether the index was compared with headers spread over the shard.
     is_checked: AtomicBool,
-    /// Open for good, where to open it is to ask a peer.
+    /// The open object, if opening it again would need a request to a peer.
     remote: Option<Arc<dyn Object>>,
 }
 
-/// An index and where it is.
+/// An index, and where it is stored.
 #[derive(Clone, Debug)]
 pub(super) struct Located {
     pub place: Place,
     pub head: Arc<IndexHead>,
 }
 
-/// Where an index is.
+/// Where an index is stored.
 #[derive(Clone, Debug)]
 pub(super) enum Place {
     Beside,
@@ -48,12 +48,12 @@ pub(super) enum Place {
     Memory(Arc<dyn Object>),
 }
 
-/// What happened when a shard was opened first.
+/// The result of opening a shard for the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opened {
     /// Its index was used.
     Indexed,
-    /// It had none and was listed.
+    /// It had no index and was listed.
     Listed,
     /// Its index was stale or damaged, and it was listed.
     Replaced,
@@ -66,17 +66,17 @@ pub(super) struct OpenShard {
     pub index: Index,
 }
 
-/// Where indexes are kept that do not lie beside their shards.
+/// The folder for indexes that are not stored next to their shards.
 #[derive(Clone, Debug)]
 pub(super) struct IndexCache {
     cache_folder: PathBuf,
 }
 
 impl IndexCache {
-    /// The folder in the cache folder.
+    /// Its name in the cache folder.
     const FOLDER: &str = "shards";
 
-    /// In the cache folder of the user.
+    /// Below the user's cache folder.
     pub(super) fn new(cache_folder: &Path) -> Self {
         Self { cache_folder: cache_folder.to_owned() }
     }
@@ -98,7 +98,7 @@ impl IndexCache {
 }
 
 impl Shard {
-    /// Opens a shard for the first time: finds its index, or makes it.
+    /// Opens a shard for the first time. Finds or builds its index.
     pub(super) fn open(found: FoundShard, cache: Option<&IndexCache>) -> Result<(Self, Opened), StoreError> {
         let object = found.store.open(&found.name)?;
         let (bytes, modified_nanoseconds) = (object.len(), object.modified_nanoseconds());
@@ -114,7 +114,7 @@ impl Shard {
             let Ok(index) = place.open(&found, cache) else { continue };
             has_index = true;
             let Ok(Some(head)) = IndexHead::read(&*index) else { continue };
-            // What cannot be compared fits as little as what differs.
+            // An index that cannot be compared counts as stale.
             let freshness = head.freshness(&*object).unwrap_or(Freshness::Stale);
             if best.as_ref().map_or(Freshness::Stale, |(best, _)| *best) < freshness {
                 best = Some((freshness, Located { place, head: Arc::new(head) }));
@@ -166,7 +166,7 @@ impl Shard {
         self.remote.is_some()
     }
 
-    /// Opens the shard again, as it was; an index that does not fit it is made anew.
+    /// Opens the shard again. Builds the index again if it no longer fits.
     pub(super) fn reopen(&self, cache: Option<&IndexCache>) -> Result<OpenShard, StoreError> {
         let object = self.object()?;
         let Located { place, head } = self.index.lock().clone();
@@ -196,7 +196,7 @@ impl Shard {
         Err(self.changed(&format!("it has {} bytes, and had {}", object.len(), self.bytes)))
     }
 
-    /// Lists the shard, whose index turned out to be damaged or stale.
+    /// Lists the shard again, because its index turned out to be damaged or stale.
     pub(super) fn rebuild(&self, cache: Option<&IndexCache>) -> Result<OpenShard, StoreError> {
         let object = self.object()?;
         let located = Located::listed(&*object, cache)?;
@@ -239,12 +239,12 @@ impl Place {
 }
 
 impl Located {
-    /// Lists a shard and keeps its index.
+    /// Lists a shard and saves its index.
     pub(super) fn listed(shard: &dyn Object, cache: Option<&IndexCache>) -> Result<Self, StoreError> {
         Self::kept(shard, list(shard)?, cache)
     }
 
-    /// Keeps the index of a shard.
+    /// Saves the index of a shard.
     pub(super) fn kept(shard: &dyn Object, bytes: Vec<u8>, cache: Option<&IndexCache>) -> Result<Self, StoreError> {
         let address = shard.address();
         let written = cache.map(|cache| cache.write(&address, &bytes));

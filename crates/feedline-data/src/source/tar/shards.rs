@@ -1,7 +1,7 @@
-//! All shards of a data set: which sample is in which, and the few that are open.
+//! All shards of a data set: which sample is in which shard, and the few open shards.
 //!
-//! In: a sample's number. Out: its shard, open, and its entry there. Always true: a bounded number of shards is open, whatever
-//! the number of shards.
+//! In: a sample's number. Out: its open shard and its entry. Always true: the number of open shards is bounded, whatever the number
+//! of shards.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use super::pattern::FoundShard;
 use super::shard::{IndexCache, OpenShard, Opened, Shard};
 use crate::store::{Peer, StoreError};
 
-/// Shards kept open, with two files each: enough for threads that read at random, few enough for any limit on files.
+/// Upper limit of open shards, with two files each. Enough for threads that read at random, and below any limit on open files.
 const OPEN_SHARDS: NonZero<usize> = NonZero::new(128).expect("128 is not zero");
-/// Threads that open shards: waiting for the file system or for a peer, not computing.
+/// Threads that open shards. They wait for the file system or a peer.
 const OPENING_THREADS: usize = 8;
 const REMOTE_OPENING_THREADS: usize = 32;
 
@@ -28,7 +28,7 @@ const REMOTE_OPENING_THREADS: usize = 32;
 #[derive(Debug)]
 pub(super) struct Shards {
     all: Vec<Shard>,
-    /// The number of the first sample behind each shard.
+    /// The number of the first sample after each shard.
     ends: Vec<u64>,
     cache: Option<IndexCache>,
     open: Mutex<LruCache<usize, Arc<OpenShard>>>,
@@ -64,7 +64,7 @@ impl Shards {
         Ok(Self { all: shards, ends, cache, open: Mutex::new(LruCache::new(OPEN_SHARDS)) })
     }
 
-    /// Samples in all shards.
+    /// Number of samples in all shards.
     pub(super) fn samples(&self) -> u64 {
         self.ends.last().copied().unwrap_or_default()
     }
@@ -79,7 +79,7 @@ impl Shards {
         self.all.iter().any(Shard::is_remote)
     }
 
-    /// The samples and bytes of each.
+    /// The samples and bytes of each shard.
     pub(super) fn blocks(&self) -> Vec<Block> {
         self.all.iter().map(|shard| Block { samples: shard.head().samples, bytes: shard.bytes() }).collect()
     }
@@ -90,7 +90,7 @@ impl Shards {
         xxh3_128(versions.as_flattened())
     }
 
-    /// The machine near all shards, if it is one.
+    /// The machine near all shards, if there is one.
     pub(super) fn peer(&self) -> Option<Arc<dyn Peer>> {
         let first = self.all.first()?.store();
         self.all.iter().all(|shard| Arc::ptr_eq(shard.store(), first)).then(|| first.peer())?
@@ -101,7 +101,7 @@ impl Shards {
         self.all.iter().map(Shard::head)
     }
 
-    /// Where a sample is, given its number, which is below [`Shards::samples`].
+    /// The place of a sample. Its number must be below [`Shards::samples`].
     pub(super) fn locate(&self, number: u64) -> Location {
         let shard = self.ends.partition_point(|&end| end <= number);
         let start = if shard == 0 { 0 } else { self.ends[shard - 1] };
@@ -113,7 +113,7 @@ impl Shards {
         self.all[shard].address()
     }
 
-    /// Reads from the index of a shard; if that is damaged, it is made anew once.
+    /// Reads from the index of a shard. If the index is damaged, it is built again, once.
     pub(super) fn read<T>(
         &self,
         shard: usize,
@@ -144,12 +144,12 @@ impl Shards {
 
     fn keep_open(&self, shard: usize, open: &Arc<OpenShard>) {
         let pushed_out = self.open.lock().push(shard, Arc::clone(open));
-        // Files are closed behind the lock.
+        // Files are closed after the lock is released.
         drop(pushed_out);
     }
 }
 
-/// Opens shards in parallel; of several errors, that of the first shard is told.
+/// Opens shards in parallel. Of several errors, the one of the first shard is returned.
 fn open_all(found: &[FoundShard], cache: Option<&IndexCache>) -> Result<Vec<(Shard, Opened)>, StoreError> {
     let (next, has_failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let open_some = || {

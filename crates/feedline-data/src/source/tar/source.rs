@@ -1,7 +1,7 @@
 //! The samples of tar shards.
 //!
-//! In: patterns or paths. Out: for each sample the ranges of its members. Always true: ids follow the names of the shards and
-//! the places in them; fields are those that every sample has.
+//! In: patterns or paths. Out: the ranges of each sample's members. Always true: ids follow the names of the shards and the places
+//! in them. The fields are those that every sample has.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ enum OneOrMany {
 }
 
 impl TarSource {
-    /// Opens shards: patterns such as `train/*.tar`, paths, or folders.
+    /// Opens shards from patterns such as `train/*.tar`, paths, or folders.
     pub fn open(patterns: Vec<String>, opener: &dyn Opener) -> Result<Self, SourceError> {
         let patterns = Arc::new(Patterns::new(patterns, opener)?);
         Self::find(patterns, opener.cache_folder().map(IndexCache::new))
@@ -76,7 +76,7 @@ impl TarSource {
         Ok(Self { patterns, cache, shards, fields, classes, identity: identity.digest() })
     }
 
-    /// Width and height of a picture as stored, where the index knows them.
+    /// The stored width and height of a picture, if the index knows them.
     pub fn dimensions(&self, id: SampleId, field: &str) -> Result<Option<(u32, u32)>, StoreError> {
         let size = |open: &OpenShard, entry: &IndexEntry| {
             let field = entry.field(number_of(open, field)?)?;
@@ -85,7 +85,7 @@ impl TarSource {
         self.read(id, |open, entry, _| Ok(size(open, entry)))
     }
 
-    /// The bytes of an index with checksums made right, as somebody who knows them would write them.
+    /// The bytes of an index with repaired checksums, as an attacker would write them.
     #[doc(hidden)]
     pub fn forged_index(bytes: &[u8]) -> Vec<u8> {
         forged(bytes)
@@ -125,7 +125,7 @@ fn number_of(open: &OpenShard, field: &str) -> Option<usize> {
     open.index.head.fields.iter().position(|(name, _)| name == field)
 }
 
-/// The fields that every sample has; others are named in a warning.
+/// The fields that every sample has. A warning names the others.
 fn fields(shards: &Shards) -> Result<FieldTypes, SourceError> {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     let mut labels = 0;
@@ -164,7 +164,7 @@ fn fields(shards: &Shards) -> Result<FieldTypes, SourceError> {
     Ok(types)
 }
 
-/// The names of the classes, if the shards that have any agree.
+/// The names of the classes, if all shards with classes agree.
 fn classes(shards: &Shards) -> Result<Vec<String>, StoreError> {
     let named: Vec<(usize, u64)> =
         shards.heads().enumerate().filter_map(|(shard, head)| Some((shard, head.classes_hash?))).collect();
@@ -255,7 +255,7 @@ impl Source for TarSource {
             Ok(place.map(|place| (open.index.clone(), sample, place)))
         })?;
         let Some((index, sample, place)) = place else { return Ok(false) };
-        // Without it the whole picture is read, so that its damage costs time and no data.
+        // Without it the whole picture is read, so damage costs time but no data.
         let is_whole = index.part(sample, &place, record).is_ok();
         if !is_whole {
             tracing::debug!(sample = id.0, field, "what is kept about a picture is damaged, and was not used");
@@ -279,7 +279,7 @@ impl Source for TarSource {
     }
 }
 
-/// Stands for a field that cannot be found; reading it says why.
+/// A field that cannot be found. Reading it returns the error.
 #[derive(Debug)]
 struct Unreadable {
     address: String,

@@ -1,8 +1,8 @@
-//! From the bytes of a tar file to its members.
+//! Lists the members of a tar file.
 //!
-//! In: an open object, every byte of which may be hostile. Out: the regular files in it, each with its name and where its
-//! data lie, always inside the object. Only headers are read, a few kB at a time (of what is with a peer, MBs); links, folders and devices are passed
-//! over, as WebDataset does. Each step goes forward by a block at least, and no name takes more than [`MOST_NAME_BYTES`].
+//! In: an open object, every byte of which may be hostile. Out: its regular files, each with its name and the range of its data,
+//! which always lies inside the object. Only headers are read, a few kB at a time (from a peer a few MB). Links, folders and
+//! devices are skipped, as in WebDataset. Each step advances by at least a block, and no name exceeds [`MOST_NAME_BYTES`].
 
 use std::ops::Range;
 
@@ -10,15 +10,15 @@ use tar::{EntryType, Header, PaxExtensions};
 
 use crate::store::{Object, StoreError, escaped};
 
-/// Everything in a tar file begins at a multiple of this.
+/// The alignment of everything in a tar file.
 pub(crate) const BLOCK: u64 = 512;
-/// Longer names are not from a tool that packs samples.
+/// Upper limit of a name. Tools that pack samples write shorter ones.
 const MOST_NAME_BYTES: u64 = 16 << 10;
-/// Extended headers beyond this are refused.
+/// Upper limit of an extended header.
 const MOST_EXTENDED_BYTES: u64 = 1 << 20;
-/// Bytes read at a time: a header, a small member and the header behind it.
+/// Bytes to read at once: a header, a small member and the next header.
 const WINDOW_BYTES: u64 = 4 << 10;
-/// The same where a peer is asked: more takes hardly longer, and the next headers are with it.
+/// The same from a peer. A larger request takes hardly longer, and contains the next headers.
 const REMOTE_WINDOW_BYTES: u64 = 4 << 20;
 
 /// A regular file in a tar file.
@@ -26,25 +26,25 @@ const REMOTE_WINDOW_BYTES: u64 = 4 << 20;
 pub(crate) struct Member {
     /// Its path.
     pub name: String,
-    /// Its bytes; the header lies in the block before.
+    /// Its data. The header is in the block before.
     pub data: Range<u64>,
 }
 
-/// Goes over the members of a tar file.
+/// Iterates over the members of a tar file.
 pub(crate) struct Walk<'a> {
     object: &'a dyn Object,
     at: u64,
     window: ReadWindow,
 }
 
-/// The last bytes read.
+/// The bytes that were read last.
 #[derive(Default)]
 struct ReadWindow {
     start: u64,
     bytes: Vec<u8>,
 }
 
-/// What extended headers say about the member behind them.
+/// The fields of extended headers that apply to the next member.
 #[derive(Default)]
 struct Extended {
     name: Option<Vec<u8>>,
@@ -58,7 +58,7 @@ impl<'a> Walk<'a> {
         Self { object, at: 0, window: ReadWindow::default() }
     }
 
-    /// The next member; none at the end.
+    /// The next member. `None` at the end.
     pub(crate) fn next_member(&mut self) -> Result<Option<Member>, StoreError> {
         let mut extended = Extended::default();
         loop {
@@ -98,7 +98,7 @@ impl<'a> Walk<'a> {
         if name.len() as u64 > MOST_NAME_BYTES {
             return Err(self.problem(&format!("a name of {} bytes", name.len())));
         }
-        // A name that is not UTF-8 is a key in an escaped form.
+        // A name that is not UTF-8 becomes an escaped key.
         let name = escaped(name).into_owned();
         Ok(Member { name, data })
     }
@@ -107,7 +107,7 @@ impl<'a> Walk<'a> {
         self.at = data.end.next_multiple_of(BLOCK);
     }
 
-    /// The header where the walk stands; none at the end of the archive.
+    /// The header at the current place. `None` at the end of the archive.
     fn header(&mut self) -> Result<Option<Header>, StoreError> {
         let left = self.object.len().saturating_sub(self.at);
         if left == 0 {
@@ -136,7 +136,7 @@ impl<'a> Walk<'a> {
         Err(self.content_error(problem))
     }
 
-    /// Where the data of a header at this place lie.
+    /// The range of the data of a header at the current place.
     fn data(&self, size: u64) -> Result<Range<u64>, StoreError> {
         let start = self.at + BLOCK;
         match start.checked_add(size) {
@@ -145,7 +145,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The data of a small member.
+    /// Reads the data of a small member.
     pub(crate) fn content(&mut self, data: &Range<u64>, most: u64, what: &str) -> Result<Vec<u8>, StoreError> {
         let bytes = data.end - data.start;
         if bytes > most {
@@ -186,7 +186,7 @@ impl ReadWindow {
 
 impl Extended {
     fn read(&mut self, text: &[u8]) {
-        // Records with newlines in them, such as attributes of file systems, are of no use here.
+        // Records with newlines, such as file system attributes, are not needed here.
         for record in PaxExtensions::new(text).filter_map(Result::ok) {
             match record.key_bytes() {
                 b"path" => self.name = Some(record.value_bytes().to_vec()),

@@ -1,4 +1,4 @@
-//! Makes the index of a shard, sample by sample.
+//! Builds the index of a shard, sample by sample.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,42 +12,42 @@ use super::entry::{FieldEntry, IndexEntry};
 use super::head::{Ends, IndexHead, ends_hash, headers_hash};
 use crate::store::{Object, StoreError};
 
-/// Longer names of fields are refused.
+/// Upper limit of a field's name in bytes.
 const MOST_FIELD_NAME_BYTES: usize = 255;
-/// Entries take less than their shard, but for very small ones.
+/// Entries are smaller than their shard, except for very small shards.
 const SLACK_BYTES: u64 = 1 << 20;
 
-/// What an index keeps of a sample.
+/// The facts about a sample that an index stores.
 #[derive(Debug)]
 pub(crate) struct SampleFacts {
     /// Its key.
     pub key: String,
-    /// Its class, if it is a whole number.
+    /// Its class, if it is an integer.
     pub label: Option<i64>,
-    /// Its members, as they follow each other.
+    /// Its members, in order.
     pub members: Vec<MemberFacts>,
 }
 
-/// What an index keeps of a member.
+/// The facts about a member that an index stores.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MemberFacts {
-    /// What follows the first dot of its name, in lower case.
+    /// The part of its name after the first dot, in lower case.
     pub extension: String,
-    /// Its bytes in the shard.
+    /// Its byte range in the shard.
     pub data: Range<u64>,
-    /// Width of a picture as stored, 0 where it is not known.
+    /// The stored width of a picture. 0 if unknown.
     pub width: u32,
-    /// Height of a picture as stored, 0 where it is not known.
+    /// The stored height of a picture. 0 if unknown.
     pub height: u32,
-    /// What is kept about a picture.
+    /// The seek index of a picture.
     pub record: Vec<u8>,
 }
 
-/// An index in the making.
+/// An index under construction.
 #[derive(Debug, Default)]
 pub(crate) struct Builder {
     entries: Vec<IndexEntry>,
-    /// Keys and records without their checksums, which depend on the shard as a whole.
+    /// Keys and records without checksums, which depend on the shard as a whole.
     records: Vec<u8>,
     parts: Vec<ChecksumPart>,
     fields: Vec<(String, u64)>,
@@ -57,23 +57,23 @@ pub(crate) struct Builder {
     last_data: Range<u64>,
 }
 
-/// A stretch of `records` that has a checksum of its own.
+/// A part of `records` with a checksum of its own.
 #[derive(Debug)]
 struct ChecksumPart {
     end: usize,
     sample: u64,
 }
 
-/// Bytes of the checksum behind each part.
+/// Bytes of the checksum after each part.
 pub(super) const CHECKSUM_BYTES: u64 = 8;
 
 impl Builder {
-    /// Samples so far.
+    /// Number of samples so far.
     pub(crate) fn samples(&self) -> u64 {
         self.entries.len() as u64
     }
 
-    /// Adds a sample, or says what is wrong with it.
+    /// Adds a sample. The error says what is wrong with it.
     pub(crate) fn push(&mut self, sample: SampleFacts) -> Result<(), String> {
         let SampleFacts { key, label, members } = sample;
         let number = self.samples();
@@ -105,7 +105,7 @@ impl Builder {
         Ok(())
     }
 
-    /// The number of a member's field: that of its name, or of its extension if the sample has a field of that name.
+    /// The field number of a member: by its field name, or by its extension if the sample already has that field.
     fn field(&mut self, extension: &str, present: &[(usize, String)], key: &str) -> Result<usize, String> {
         let is_taken = |number: usize| present.iter().any(|(other, _)| *other == number);
         let twice = || format!("has two members with key {key:?} and extension {extension:?}");
@@ -134,7 +134,7 @@ impl Builder {
         Ok(number)
     }
 
-    /// Appends bytes that get a checksum of their own; gives their place, the checksum included.
+    /// Appends bytes with a checksum. Returns their range, including the checksum.
     fn part(&mut self, bytes: &[u8], sample: u64) -> Range<u64> {
         if bytes.is_empty() {
             return 0..0;
@@ -158,7 +158,7 @@ impl Builder {
         text
     }
 
-    /// The index of `shard`, which the samples lie in.
+    /// The finished index of `shard`.
     pub(crate) fn finish(self, shard: &dyn Object, classes: &[String]) -> Result<Vec<u8>, StoreError> {
         let table_bytes = self.samples().saturating_mul(IndexEntry::bytes(self.fields.len()) as u64);
         if table_bytes > shard.len().saturating_add(SLACK_BYTES) {

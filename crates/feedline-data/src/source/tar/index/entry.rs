@@ -1,4 +1,4 @@
-//! The entry of a sample: fixed length, so that it is found by its number.
+//! The entry of a sample. All entries have the same length, so an entry is found by its number.
 
 use std::ops::Range;
 
@@ -6,52 +6,52 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::super::walk::BLOCK;
 
-/// Label, whether there is one, where the key's record is.
+/// Label, whether there is a label, range of the key's record.
 const FIXED_BYTES: usize = 8 + 4 + 8 + 4;
-/// Data, width and height, record of one field.
+/// Data range, width and height, record range of one field.
 const FIELD_BYTES: usize = 8 + 8 + 4 + 4 + 8 + 4;
 const CHECKSUM_BYTES: usize = 8;
-/// What is kept about a picture is shorter than this, or than the picture.
+/// Upper limit of a seek index, unless the picture itself is larger.
 const SHORT_RECORD_BYTES: u64 = 64 << 10;
-/// The length of data that are not there.
+/// The length of a missing field.
 const NOT_THERE: u64 = u64::MAX;
 
 /// Where the parts of one sample are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IndexEntry {
-    /// The class, if it is a whole number.
+    /// The class, if it is an integer.
     pub label: Option<i64>,
-    /// Where key and extensions are, from the begin of the records.
+    /// The range of key and extensions in the records.
     pub names: Range<u64>,
-    /// The fields that it has, with the shard's numbers of the fields, ascending.
+    /// Its fields by their number in the shard, ascending.
     pub fields: Vec<(usize, FieldEntry)>,
 }
 
 /// Where one field of a sample is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FieldEntry {
-    /// Its bytes in the shard.
+    /// Its byte range in the shard.
     pub data: Range<u64>,
-    /// Width of a picture as stored, 0 where it is not known.
+    /// The stored width of a picture. 0 if unknown.
     pub width: u32,
-    /// Height of a picture as stored, 0 where it is not known.
+    /// The stored height of a picture. 0 if unknown.
     pub height: u32,
-    /// What is kept about a picture, from the begin of the records, with its checksum; empty if nothing is.
+    /// The range of the picture's seek index in the records, including the checksum. Empty if there is none.
     pub record: Range<u64>,
 }
 
 impl FieldEntry {
-    /// Whether so much can be kept about a picture of this length.
+    /// Whether a seek index of this length is plausible for a picture of this length.
     pub(crate) fn can_have(record_bytes: u64, data_bytes: u64) -> bool {
         record_bytes <= data_bytes.max(SHORT_RECORD_BYTES)
     }
 }
 
 impl IndexEntry {
-    /// Fields that a shard can have.
+    /// Upper limit of fields in a shard.
     pub(crate) const MOST_FIELDS: usize = 255;
 
-    /// Bytes of an entry of a shard with this many fields.
+    /// Bytes of an entry, for this number of fields.
     pub(crate) fn bytes(fields: usize) -> usize {
         FIXED_BYTES + fields * FIELD_BYTES + CHECKSUM_BYTES
     }
@@ -62,7 +62,7 @@ impl IndexEntry {
         Some(&self.fields[place].1)
     }
 
-    /// Where the header of the first field begins.
+    /// The start of the first field's header.
     pub(crate) fn first_header(&self) -> Option<u64> {
         self.fields.first().and_then(|(_, field)| field.data.start.checked_sub(BLOCK))
     }
@@ -87,7 +87,7 @@ impl IndexEntry {
         target.extend(checksum.to_le_bytes());
     }
 
-    /// Reads an entry whose data have to lie in `shard_bytes`, and records in `records_bytes`.
+    /// Parses an entry. Its data must lie inside `shard_bytes`, its records inside `records_bytes`.
     pub(crate) fn parse(bytes: &[u8], salt: u64, shard_bytes: u64, records_bytes: u64) -> Option<Self> {
         let (content, checksum) = bytes.split_last_chunk::<CHECKSUM_BYTES>()?;
         if xxh3_64_with_seed(content, salt) != u64::from_le_bytes(*checksum) {

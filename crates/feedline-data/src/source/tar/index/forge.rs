@@ -1,4 +1,4 @@
-//! Makes the checksums of any bytes right, as somebody who knows them would: for tests of what stands behind them.
+//! Repairs the checksums of any bytes, as an attacker could. For tests of the checks behind the checksums.
 
 use std::ops::Range;
 
@@ -7,11 +7,11 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::entry::IndexEntry;
 use super::head::{IndexHead, whole_bytes};
 
-/// Entries behind this one are left as they are.
+/// Later entries are left unchanged.
 const MOST_ENTRIES: u64 = 1000;
 const CHECKSUM_BYTES: usize = 8;
 
-/// The bytes with right checksums of head, entries, names and records, as far as these can be found.
+/// The bytes with valid checksums of head, entries, names and records, as far as these can be found.
 pub(crate) fn forged(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let Some(head_bytes) = whole_bytes(&bytes) else { return bytes };
@@ -32,7 +32,7 @@ pub(crate) fn forged(bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Writes the checksum of a stretch into its end; stretches that are not there are passed over.
+/// Writes the checksum of a range into its end. Skips ranges outside the bytes.
 fn sign(bytes: &mut [u8], stretch: Range<u64>, salt: u64) {
     let Some(stretch) = bytes.get_mut(stretch.start as usize..stretch.end as usize) else { return };
     let Some((content, checksum)) = stretch.split_last_chunk_mut::<CHECKSUM_BYTES>() else { return };

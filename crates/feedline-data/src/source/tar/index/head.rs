@@ -1,4 +1,4 @@
-//! The head of an index: all that opening a shard reads.
+//! The head of an index: everything that opening a shard reads.
 
 use std::ops::Range;
 
@@ -16,14 +16,14 @@ const VERSION: u32 = 1;
 /// Magic, version and length.
 const PREFIX_BYTES: usize = 16;
 const CHECKSUM_BYTES: usize = 8;
-/// Bytes read first; nearly every head fits.
+/// Bytes to read first. Nearly every head fits.
 const FIRST_READ_BYTES: u64 = 2 << 10;
-/// A longer head is not one of ours.
+/// Upper limit of a head.
 const MOST_HEAD_BYTES: u64 = 1 << 20;
-/// Headers of the shard that are hashed, evenly spaced.
+/// Number of headers to hash, evenly spread over the shard.
 const HASHED_HEADERS: u64 = 64;
 
-/// What an index says about its shard as a whole.
+/// The facts about a shard as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct IndexHead {
@@ -31,27 +31,27 @@ pub(crate) struct IndexHead {
     pub shard_bytes: u64,
     /// When the shard was last changed.
     pub modified_nanoseconds: Option<i64>,
-    /// First and last header, and what follows the last member.
+    /// The first and the last header, and what follows the last member.
     pub ends: Ends,
-    /// A hash of headers spread over the shard; also makes checksums differ from shard to shard.
+    /// A hash of headers spread over the shard. It also makes checksums differ between shards.
     pub headers_hash: u64,
-    /// Samples.
+    /// Number of samples.
     pub samples: u64,
     /// A hash of keys, fields and labels, in order.
     pub identity: Identity,
-    /// Samples whose class is a whole number.
+    /// Number of samples whose class is an integer.
     pub labels: u64,
-    /// The fields that occur, and in how many samples.
+    /// The fields, each with the number of samples that have it.
     pub fields: Vec<(String, u64)>,
-    /// Where keys and records begin; entries begin behind the head.
+    /// The start of keys and records. Entries start after the head.
     pub records_at: u64,
-    /// Where classes begin, and keys and records end.
+    /// The start of the classes, which is the end of keys and records.
     pub classes_at: u64,
-    /// A hash of the classes; none if there are none.
+    /// A hash of the classes. `None` without classes.
     pub classes_hash: Option<u64>,
-    /// Bytes of the index.
+    /// Length of the index.
     pub index_bytes: u64,
-    /// Where entries begin; known from the head's own length.
+    /// The start of the entries, known from the length of the head.
     #[serde(skip)]
     pub entries_at: u64,
 }
@@ -60,29 +60,29 @@ pub(crate) struct IndexHead {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Ends {
-    /// Where the first member's header begins.
+    /// The start of the first member's header.
     pub first: u64,
-    /// Where the last member's header begins.
+    /// The start of the last member's header.
     pub last: u64,
-    /// Where the block behind the last member begins.
+    /// The start of the block after the last member.
     pub after: u64,
     /// A hash of these three blocks.
     pub hash: u64,
 }
 
-/// How well an index fits the shard as it is.
+/// How well an index fits the current shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Freshness {
-    /// It is of another shard.
+    /// It belongs to another shard.
     Stale,
-    /// Length and ends agree, but not the time: the shard was copied, or changed in its middle.
+    /// Length and ends match, but not the time: the shard was copied, or changed in its middle.
     Likely,
-    /// Length and time agree.
+    /// Length and time match.
     Exact,
 }
 
 impl IndexHead {
-    /// Reads the head of an index; `None` if there is none that can be used.
+    /// Reads the head of an index. `None` if it is not usable.
     pub(crate) fn read(index: &dyn Object) -> Result<Option<Self>, StoreError> {
         let mut bytes = vec![0; index.len().min(FIRST_READ_BYTES) as usize];
         index.read_at(0, &mut bytes)?;
@@ -107,7 +107,7 @@ impl IndexHead {
         Some(head)
     }
 
-    /// Whether lengths and places fit each other and the files.
+    /// Whether lengths and places are consistent with each other and with the files.
     fn is_sound(&self, index_bytes: u64) -> bool {
         let entries_bytes = self.samples.checked_mul(IndexEntry::bytes(self.fields.len()) as u64);
         let records_at = entries_bytes.and_then(|bytes| bytes.checked_add(self.entries_at));
@@ -124,9 +124,9 @@ impl IndexHead {
             && self.ends.after <= self.shard_bytes.next_multiple_of(BLOCK)
     }
 
-    /// The head as it is written, with the places of the parts filled in.
+    /// The head in its written form. Fills in the places of the parts.
     pub(crate) fn write(&mut self, records_bytes: u64, classes_bytes: u64) -> Vec<u8> {
-        // The length of the text depends on the numbers in it, which depend on its length; numbers only grow.
+        // The length of the text depends on the numbers in it, which depend on its length. The numbers only grow, so this ends.
         loop {
             let mut bytes = MAGIC.to_vec();
             bytes.extend(VERSION.to_le_bytes());
@@ -145,7 +145,7 @@ impl IndexHead {
         }
     }
 
-    /// The same index, `bytes`, made out to a copy of its shard.
+    /// The index `bytes`, bound to a copy of its shard.
     pub(crate) fn of_copy(&self, copy: &dyn Object, bytes: &[u8]) -> Vec<u8> {
         let mut head = Self { modified_nanoseconds: copy.modified_nanoseconds(), ..self.clone() };
         let mut copied = head.write(self.classes_at - self.records_at, self.index_bytes - self.classes_at);
@@ -153,13 +153,13 @@ impl IndexHead {
         copied
     }
 
-    /// Whether length and time are those of the shard as it is now.
+    /// Whether length and time match the current shard.
     pub(crate) fn is_exact(&self, shard: &dyn Object) -> bool {
         let is_same_time = self.modified_nanoseconds.is_some_and(|time| Some(time) == shard.modified_nanoseconds());
         is_same_time && self.shard_bytes == shard.len()
     }
 
-    /// Compares with the shard as it is now.
+    /// Compares with the current shard.
     pub(crate) fn freshness(&self, shard: &dyn Object) -> Result<Freshness, StoreError> {
         if self.shard_bytes != shard.len() {
             return Ok(Freshness::Stale);
@@ -171,7 +171,7 @@ impl IndexHead {
         Ok(if ends_hash(shard, first, last, after)? == hash { Freshness::Likely } else { Freshness::Stale })
     }
 
-    /// What the checksum of the part with this number begins with.
+    /// The salt of the checksum of part `number`.
     pub(crate) fn salt(&self, number: u64) -> u64 {
         self.headers_hash ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
@@ -183,7 +183,7 @@ impl IndexHead {
     }
 }
 
-/// Bytes of a head with prefix and checksum, told by its first ones.
+/// Length of a head including prefix and checksum, from its first bytes.
 pub(super) fn whole_bytes(bytes: &[u8]) -> Option<u64> {
     let rest = bytes.strip_prefix(MAGIC)?;
     let (version, rest) = rest.split_first_chunk::<4>()?;
@@ -203,7 +203,7 @@ pub(super) fn ends_hash(shard: &dyn Object, first: u64, last: u64, after: u64) -
     Ok(xxh3_64(&blocks))
 }
 
-/// A hash of the headers that begin at these places.
+/// A hash of the headers at these places.
 pub(super) fn headers_hash(
     shard: &dyn Object,
     places: impl Iterator<Item = Result<u64, StoreError>>,

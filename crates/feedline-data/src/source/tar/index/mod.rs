@@ -1,4 +1,4 @@
-//! The index of a shard: where each sample lies, so that opening reads a few hundred bytes and a sample is one read.
+//! The index of a shard: the place of each sample. With it, opening reads a few hundred bytes, and a sample is one read.
 //!
 //! ```text
 //! magic 8 | version 4 | length of the head 4 | head (JSON) | checksum 8
@@ -7,9 +7,9 @@
 //! classes (JSON)                                   read once per data set
 //! ```
 //!
-//! Numbers are little-endian. Each part has its own checksum, which depends on its place, and is looked at when the part is
-//! read. Bytes come from outside: what is read is checked against the lengths of shard and index before it is used, so that
-//! a forged index can name other bytes of the shard, but none outside it.
+//! Numbers are little-endian. Each part has its own checksum, which depends on its place and is checked when the part is read. The
+//! bytes may be hostile: they are checked against the lengths of shard and index before use. So a forged index can name other bytes
+//! of the shard, but none outside it.
 
 mod build;
 mod entry;
@@ -23,5 +23,5 @@ pub(crate) use forge::forged;
 pub(crate) use head::{Freshness, IndexHead};
 pub(crate) use read::{Index, IndexError};
 
-/// The ending of the name of a shard's index, behind that of the shard.
+/// The ending that is appended to the name of a shard.
 pub(crate) const ENDING: &str = ".index";

@@ -10,12 +10,12 @@ use super::entry::IndexEntry;
 use super::head::{IndexHead, headers_hash};
 use crate::store::{BufferSource as _, Object, StoreError};
 
-/// Names of classes beyond this are not read.
+/// Upper limit of the names of classes in bytes.
 const MOST_CLASSES_BYTES: u64 = 64 << 20;
-/// Key and extensions beyond this are not from a builder.
+/// Upper limit of key and extensions in bytes. A builder never writes more.
 const MOST_NAME_RECORD_BYTES: u64 = 1 << 20;
 
-/// An index that is open.
+/// An open index.
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
     /// The file.
@@ -29,14 +29,14 @@ pub(crate) struct Index {
 pub(crate) struct NameRecord {
     /// The key.
     pub key: String,
-    /// The extension of each field that is there, in the order of the shard's fields.
+    /// The extension of each field of the sample, in the order of the shard's fields.
     pub extensions: Vec<String>,
 }
 
-/// Why a part of an index could not be had.
+/// Why a part of an index could not be read.
 #[derive(Debug)]
 pub(crate) enum IndexError {
-    /// It is not what was written.
+    /// The bytes are not what was written.
     Damaged,
     /// It could not be read.
     Store(StoreError),
@@ -87,7 +87,7 @@ impl Index {
         if len < CHECKSUM_BYTES {
             return Err(IndexError::Damaged);
         }
-        // The length lies inside the index: see `IndexEntry::parse`.
+        // `IndexEntry::parse` checked that the length lies inside the index.
         let room = target.room(len as usize).map_err(StoreError::from)?;
         self.object.read_at(self.head.records_at + place.start, room)?;
         let (content, checksum) = target.split_last_chunk::<8>().ok_or(IndexError::Damaged)?;
@@ -98,7 +98,7 @@ impl Index {
         Ok(())
     }
 
-    /// The names of the classes; `None` if they are damaged.
+    /// The names of the classes. `None` if they are damaged.
     pub(crate) fn classes(&self) -> Result<Option<Vec<String>>, StoreError> {
         let Some(hash) = self.head.classes_hash else { return Ok(Some(Vec::new())) };
         let len = self.head.index_bytes - self.head.classes_at;
