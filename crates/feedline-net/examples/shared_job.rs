@@ -1,4 +1,4 @@
-//! A job in Rust that shares: it reads an epoch of a plan from the node of this machine, beside jobs of any framework.
+//! A shared job in Rust: it reads an epoch of a plan from the node of this machine, beside jobs of any framework.
 //!
 //! ```sh
 //! feedline node --socket /tmp/mine/node.sock &
@@ -17,7 +17,7 @@ use feedline_engine::loader::{Feed, Loader, Next};
 use feedline_engine::state::JobProgress;
 use feedline_net::node::NodeFeed;
 
-/// How long it waits before it could look at something else, such as an interrupt.
+/// Interval at which it could check something else, such as an interrupt.
 const TURN: Duration = Duration::from_millis(100);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -29,14 +29,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What an epoch was.
+/// The result of an epoch.
 #[derive(Debug)]
 pub(crate) struct Epoch {
     /// Samples of all batches.
     pub samples: usize,
     /// Bytes of all their fields.
     pub bytes: usize,
-    /// From the first question to the last batch.
+    /// Time from the first request to the last batch.
     pub time: Duration,
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn read_epoch(plan: &Path, socket: &Path) -> Result<Epoch, Box<dyn Er
         match loader.take(epoch)? {
             Next::Batch(batch) => {
                 samples += batch.len;
-                // The memory of the node, which goes back to it when the batch is dropped.
+                // The memory belongs to the node and is returned when the batch is dropped.
                 bytes += batch.fields.iter().map(|field| field.data.bytes().len()).sum::<usize>();
             }
             Next::End => return Ok(Epoch { samples, bytes, time: began.elapsed() }),
@@ -61,7 +61,7 @@ pub(crate) fn read_epoch(plan: &Path, socket: &Path) -> Result<Epoch, Box<dyn Er
     }
 }
 
-/// A loader that attaches to the node when its first batch is asked for; without a fallback, a lost node is an error.
+/// A loader that attaches to the node at its first request. Without a fallback, a lost node is an error.
 fn attach(plan: &Arc<Plan>, socket: &Path) -> Result<Loader, RunError> {
     let (attaching, socket) = (Arc::clone(plan), socket.to_owned());
     let connect = Box::new(move |job_progress: &JobProgress| {

@@ -1,5 +1,5 @@
-//! Data that is elsewhere, behind the interfaces of the core: object stores and storage servers as stores, and the
-//! node of a machine as a feed. And what others may ask over HTTP: how a node, a storage server or a loader is doing.
+//! Remote data behind the interfaces of the engine: object stores and storage servers as stores, the node of a machine as a feed.
+//! Also HTTP pages about nodes, storage servers and loaders.
 #![forbid(unsafe_code)]
 
 pub mod http;
@@ -13,7 +13,7 @@ pub mod wire;
 
 use feedline_data::plan::Registry;
 
-/// Makes the stores of this crate known.
+/// Registers the stores of this crate.
 pub fn register(registry: &mut Registry) {
     object::register(registry);
     storage::register(registry);

@@ -1,4 +1,4 @@
-//! An open object of a peer, whatever the peer is: it is fetched by ranges, and a read waits for its range.
+//! An open object of a peer. Ranges are fetched; a read blocks until its range is here.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -6,23 +6,23 @@ use std::ops::Range;
 use feedline_data::memory::Cancel;
 use feedline_data::store::{Done, Fetch, Object, Remote, StoreError, Version, answer_unasked, read_waiting};
 
-/// An object as it was when it was opened.
+/// An object in its version at the time of opening.
 #[derive(Debug)]
 pub(crate) struct RemoteObject<R> {
     pub opened: Opened,
     pub ranges: R,
 }
 
-/// How an object is called, and what it was when it was opened.
+/// The address and the version of an object.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub address: String,
     pub version: Version,
 }
 
-/// The way to the bytes of an object.
+/// Fetches ranges of an object.
 pub(crate) trait Ranges: Debug + Send + Sync {
-    /// Begins to fetch a range, which lies in the object and has bytes.
+    /// Starts to fetch a range, which is not empty and lies inside the object.
     fn begin(&self, opened: &Opened, range: Range<u64>, done: Done) -> Fetch;
 }
 

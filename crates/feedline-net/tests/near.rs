@@ -50,7 +50,7 @@ fn loader(plan: Arc<Plan>) -> Loader {
 }
 
 /// A source below a root, here or there.
-type NodeSocket<'a> = &'a dyn Fn(&str) -> String;
+type SourceRoot<'a> = &'a dyn Fn(&str) -> String;
 type Seen = Vec<(u64, Vec<i64>, Vec<Vec<u8>>)>;
 
 fn seen(batches: &[Batch]) -> Seen {
@@ -88,7 +88,7 @@ fn law_1_every_policy_gives_the_batches_of_local_loading() {
         format!("kind = \"subset\"\nids = [1, 4, 5, 9, 12]\nof = {{ kind = \"folder\", root = \"{root}/train\" }}")
     };
     let pictures = |root: &str| folder(&format!("{root}/train"));
-    let sources: [(NodeSocket<'_>, &str); 4] =
+    let sources: [(SourceRoot<'_>, &str); 4] =
         [(&pictures, PICTURES), (&pictures, FAST_PICTURES), (&subset, PICTURES), (&volumes, VOLUMES)];
     for (source, ops) in sources {
         let expected = epochs(&loader(plan(&source(here), "auto", ops)), 4);

@@ -1,13 +1,13 @@
-//! Pages that say how a process is doing, over HTTP.
+//! Serves metrics and status pages over HTTP.
 //!
-//! In: routes, each a path and a closure that makes its page. Out: pages to whoever asks with GET or HEAD. Nothing can be
-//! changed over it, no path leads to a file, and pages are numbers, so nobody is asked who he is.
+//! In: routes, each a path and a closure that renders its page. Out: pages for GET and HEAD requests. Requests change nothing, no
+//! path leads to a file, and pages contain only numbers. So there is no authentication.
 //!
-//! - `server.rs` listens, with bounded connections and times
-//! - `prometheus.rs` writes numbers as Prometheus reads them
-//! - `numbers.rs` are the pages that a node, a storage server and a loader have alike
+//! - `server.rs` listens, with limits on connections and times
+//! - `prometheus.rs` writes metrics in Prometheus' text format
+//! - `numbers.rs` are the pages of nodes, storage servers and loaders
 //!
-//! Always true: a client that is slow or hostile keeps one of few connections for a bounded time.
+//! Always true: a slow or hostile client occupies one of few connections for a bounded time.
 
 mod numbers;
 mod prometheus;

@@ -1,18 +1,18 @@
-//! The pages that every process has which says how it is doing.
+//! The pages that every process serves.
 
 use serde::Serialize;
 
 use super::{Exposition, Page, Routes};
 
-/// A process in numbers, as plain data and for monitoring. Nothing is worked out twice: who shows a sum or a ratio takes it
-/// from here.
+/// The metrics of a process, as plain data and for monitoring. Sums and ratios are computed here once; all views take them from
+/// here.
 pub trait Numbers: Serialize {
-    /// The same as Prometheus reads it.
+    /// The metrics in Prometheus' form.
     fn exposition(&self) -> Exposition;
 }
 
 impl Routes {
-    /// `/stats`, `/metrics` and `/health` of a process that `read` gives in numbers.
+    /// The routes `/stats`, `/metrics` and `/health`. `read` returns the numbers.
     pub(crate) fn of_numbers<N: Numbers>(read: impl Fn() -> N + Clone + Send + Sync + 'static) -> Self {
         let metrics = read.clone();
         Self::default()

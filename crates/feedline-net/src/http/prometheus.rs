@@ -1,10 +1,10 @@
-//! Numbers as Prometheus reads them, and as others do who want to know what each is.
+//! Metrics in Prometheus' text format, and as data.
 //!
 //! In: metrics, one after the other. Out: the text of a scrape, or the metrics themselves.
 
 use std::fmt::Write as _;
 
-/// Metrics of one process at one time.
+/// The metrics of one process at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Exposition {
     /// Labels of all values.
@@ -15,27 +15,27 @@ pub struct Exposition {
 /// One metric with all its values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
-    /// Its name, with the unit; that of a counter ends in `_total`.
+    /// Its name with the unit. The name of a counter ends in `_total`.
     pub name: &'static str,
-    /// What it says.
+    /// Its help text.
     pub help: &'static str,
-    /// How it goes.
+    /// Counter or gauge.
     pub kind: MetricKind,
     /// Values by labels.
     pub values: Vec<(Vec<(&'static str, String)>, f64)>,
 }
 
-/// How a number goes.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
     /// It only grows.
     Counter,
-    /// It comes and goes.
+    /// It may rise and fall.
     Gauge,
 }
 
 impl MetricKind {
-    /// The word of the text format.
+    /// Its name in the text format.
     pub fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -44,7 +44,7 @@ impl MetricKind {
     }
 }
 
-/// What can be a value. Counts up to 2^53 are exact, as in Prometheus itself.
+/// A number that can be a value. Counts up to 2^53 are exact, as in Prometheus itself.
 pub trait MetricNumber: Copy {
     /// As a value.
     fn value(self) -> f64;
@@ -63,22 +63,22 @@ macro_rules! number {
 number! { f64 u64 usize }
 
 impl Exposition {
-    /// An empty one, whose values will all have these labels.
+    /// An empty exposition. All its values get these labels.
     pub fn labelled(common: Vec<(&'static str, String)>) -> Self {
         Self { common, metrics: Vec::new() }
     }
 
-    /// Adds a number that only grows; its name ends in `_total`.
+    /// Adds a counter. Its name ends in `_total`.
     pub fn counter(&mut self, name: &'static str, help: &'static str, value: impl MetricNumber) {
         self.counters(name, help, [], [([""; 0], value)]);
     }
 
-    /// Adds a number that comes and goes.
+    /// Adds a gauge.
     pub(crate) fn gauge(&mut self, name: &'static str, help: &'static str, value: impl MetricNumber) {
         self.gauges(name, help, [], [([""; 0], value)]);
     }
 
-    /// Adds one counter for each combination of values that some labels have.
+    /// Adds a counter with one value for each combination of labels.
     pub fn counters<const N: usize, L: Into<String>, V: MetricNumber>(
         &mut self,
         name: &'static str,
@@ -90,7 +90,7 @@ impl Exposition {
         self.add(name, help, MetricKind::Counter, labels, values);
     }
 
-    /// Adds one number that comes and goes for each combination of values that some labels have.
+    /// Adds a gauge with one value for each combination of labels.
     pub(crate) fn gauges<const N: usize, L: Into<String>, V: MetricNumber>(
         &mut self,
         name: &'static str,
@@ -138,7 +138,7 @@ impl Exposition {
     }
 }
 
-/// The value of a label, as it stands between quotes.
+/// The value of a label, escaped for quotes.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

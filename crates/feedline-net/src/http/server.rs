@@ -1,4 +1,4 @@
-//! The server of pages.
+//! The HTTP server.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -23,27 +23,27 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 use tokio::time;
 
-/// Connections at once; further ones wait to be taken.
+/// Upper limit of connections. Further ones wait in the listen queue.
 const MOST_CONNECTIONS: usize = 32;
-/// How long a client may take to ask.
+/// Upper limit of the time to send a request.
 const ASK_TIME: Duration = Duration::from_secs(5);
-/// How long a connection may last.
+/// Upper limit of the duration of a connection.
 const CONNECTION_TIME: Duration = Duration::from_secs(30);
-/// The longest question.
+/// Upper limit of a request's head.
 const MOST_HEAD_BYTES: usize = 16 << 10;
-/// How long the end of a server waits for a page that is being made.
+/// How long closing waits for a page in progress.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
-/// How long the server waits after the system could not give it a connection.
+/// Pause after the system could not accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// What a browser may do with a page: use what comes from here, and nothing else; no other site may show it.
+/// The content security policy: pages use only what this server sends, and no other site may embed them.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// A page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// Whether all is well, or what is not.
+    /// The HTTP status.
     pub status: u16,
     /// What it is written in.
     pub content_type: &'static str,
@@ -52,17 +52,17 @@ pub struct Page {
 }
 
 impl Page {
-    /// Plain text.
+    /// A page of plain text.
     pub fn text(body: impl Into<String>) -> Self {
         Self { status: 200, content_type: "text/plain; charset=utf-8", body: body.into() }
     }
 
-    /// What Prometheus reads.
+    /// A page in Prometheus' text format.
     pub fn metrics(body: String) -> Self {
         Self { status: 200, content_type: "text/plain; version=0.0.4; charset=utf-8", body }
     }
 
-    /// Numbers as JSON.
+    /// A page of JSON.
     pub fn of_data(data: &impl Serialize) -> Self {
         match serde_json::to_string_pretty(data) {
             Ok(text) => Self { status: 200, content_type: "application/json", body: text + "\n" },
@@ -76,7 +76,7 @@ impl Page {
 pub struct Routes(BTreeMap<&'static str, Box<dyn Fn() -> Page + Send + Sync>>);
 
 impl Routes {
-    /// Adds a page, which `make` makes anew each time; it must not take long.
+    /// Adds a page. `make` renders it for each request and must be fast.
     #[must_use]
     pub fn with(mut self, path: &'static str, make: impl Fn() -> Page + Send + Sync + 'static) -> Self {
         self.0.insert(path, Box::new(make));
@@ -152,12 +152,12 @@ impl HttpServer {
         Ok(Self { address, descriptor, runtime: Some(runtime) })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The number of the socket that listens. A child that is forked has a copy of it, which keeps the port in use.
+    /// The descriptor of the listening socket. A forked child has a copy, which keeps the port in use.
     pub fn descriptor(&self) -> RawFd {
         self.descriptor
     }
@@ -191,8 +191,8 @@ async fn accept(listener: tokio::net::TcpListener, routes: Arc<Routes>) {
             };
             let mut builder = http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(ASK_TIME).max_buf_size(MOST_HEAD_BYTES);
-            // One page, and the client is told that it ends: a child that is forked meanwhile has a copy of the connection,
-            // and would keep a client waiting that asks for the next page on it.
+            // One page per connection, and the client is told so. A child that is forked meanwhile has a copy of the connection,
+            // and a client that reused it would wait for ever.
             builder.keep_alive(false);
             let connection = builder.serve_connection(TokioIo::new(stream), service_fn(answer));
             match time::timeout(CONNECTION_TIME, connection).await {

@@ -1,9 +1,9 @@
-//! The loader of a training process, as monitoring sees it.
+//! Metrics of the loader in a training process.
 //!
-//! - `stats.rs` is a loader in numbers, and which metric each is
-//! - `serve.rs` gives them to whoever asks over HTTP
+//! - `stats.rs` are its metrics
+//! - `serve.rs` serves them over HTTP
 //!
-//! Always true: nothing listens unless it was asked for; what is asked changes nothing, and the stream waits for nobody who asks.
+//! Always true: nothing listens unless the user asks for it. Requests change nothing, and the stream never waits for them.
 
 mod serve;
 mod stats;

@@ -1,6 +1,6 @@
-//! Serves the numbers of a loader.
+//! Serves the metrics of a loader.
 //!
-//! In: a loader and an address. Out: a server of `/metrics`, `/stats` and `/health`, which ends when it is dropped.
+//! In: a loader and an address. Out: a server of `/metrics`, `/stats` and `/health` that ends when it is dropped.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,10 +11,10 @@ use feedline_engine::loader::Loader;
 use super::LoaderStats;
 use crate::http::{HttpError, HttpServer, Routes};
 
-/// The name of this machine for itself, which is in place of an address.
+/// A name that may stand in place of a loopback address.
 const THIS_MACHINE: &str = "localhost:";
 
-/// Why numbers cannot be served.
+/// Why metrics cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum MetricsError {
@@ -32,7 +32,7 @@ pub enum MetricsError {
     Http(HttpError),
 }
 
-/// Begins to serve the numbers of a loader.
+/// Starts to serve the metrics of a loader.
 pub fn serve(loader: Arc<Loader>, address: &str) -> Result<HttpServer, MetricsError> {
     let numeric = address.strip_prefix(THIS_MACHINE).map(|port| format!("127.0.0.1:{port}"));
     let listen = numeric.as_deref().unwrap_or(address).parse();

@@ -1,6 +1,6 @@
-//! A loader in numbers: its snapshot, and who it is.
+//! The metrics of a loader: its snapshot, plan and rank.
 //!
-//! In: a loader. Out: plain data, and the same as Prometheus reads it. All that has a metric is in the snapshot.
+//! In: a loader. Out: plain data, and Prometheus metrics. Every metric is derived from the snapshot.
 
 use feedline_engine::loader::Loader;
 use feedline_engine::metrics::{QueueSnapshot, Snapshot, StoreSnapshot};
@@ -11,21 +11,21 @@ use crate::http::{Exposition, Numbers};
 /// A loader in numbers.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoaderStats {
-    /// The plan's fingerprint of samples and their order: the same on all ranks.
+    /// The plan's fingerprint of samples and their order. It is the same on all ranks.
     pub plan: String,
     /// The rank of the process.
     pub rank: u32,
     /// The number of ranks.
     pub world_size: u32,
-    /// The epoch that the next iteration runs.
+    /// The epoch of the next iteration.
     pub epoch: u64,
-    /// What was done so far.
+    /// The counters.
     #[serde(flatten)]
     pub snapshot: Snapshot,
 }
 
 impl LoaderStats {
-    /// Of a loader, as it is now.
+    /// The current metrics of a loader.
     pub fn of(loader: &Loader) -> Self {
         let (plan, rank) = (loader.plan(), loader.plan().config().rank);
         Self {
@@ -56,7 +56,7 @@ impl Numbers for LoaderStats {
     }
 }
 
-/// What the consumer got, and what he waited for.
+/// What the consumer received, and what it waited for.
 fn write_delivered(snapshot: &Snapshot, text: &mut Exposition) {
     text.counter("feedline_loader_batches_total", "Batches delivered.", snapshot.batches);
     text.counter("feedline_loader_samples_total", "Samples delivered.", snapshot.samples);
@@ -72,7 +72,7 @@ fn write_delivered(snapshot: &Snapshot, text: &mut Exposition) {
     );
 }
 
-/// Loading, and each op. An op may stand in a plan twice, so its number tells which it is.
+/// Loading and each op. An op may occur twice in a plan, so its number is a label.
 fn write_stages(snapshot: &Snapshot, text: &mut Exposition) {
     const LABELS: [&str; 2] = ["op", "number"];
     text.gauge("feedline_loader_workers", "Threads that prepare.", snapshot.num_workers);
@@ -149,7 +149,7 @@ fn write_memory(snapshot: &Snapshot, text: &mut Exposition) {
     }
 }
 
-/// How well costs are predicted: the error is the ratio of the sums of errors and of what was taken.
+/// The quality of cost predictions. The error is the ratio of two sums.
 fn write_costs(snapshot: &Snapshot, text: &mut Exposition) {
     let costs = snapshot.costs;
     text.counter(
@@ -170,7 +170,7 @@ fn write_costs(snapshot: &Snapshot, text: &mut Exposition) {
     );
 }
 
-/// What is kept between epochs: samples and seek indexes.
+/// Caches: samples and seek indexes.
 fn write_kept(snapshot: &Snapshot, text: &mut Exposition) {
     let (cache, seek) = (&snapshot.cache, &snapshot.seek_index);
     text.counter("feedline_loader_cache_hits_total", "Samples that came from the cache.", cache.hits);
@@ -224,7 +224,7 @@ mod tests {
         for line in ["feedline_loader_samples_total{", "op=\"RandomCrop\",number=\"1\"} ", "cause=\"memory\"}"] {
             assert!(text.contains(line), "{line} in {text}");
         }
-        // Those of the next epoch may have begun.
+        // Samples of the next epoch may have been started.
         assert!(stats.snapshot.ops[1].samples >= 10);
         let names: BTreeSet<&str> = exposition.metrics().iter().map(|metric| metric.name).collect();
         assert_eq!(names.len(), exposition.metrics().len(), "no metric is written twice");

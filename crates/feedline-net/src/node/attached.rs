@@ -1,7 +1,7 @@
 //! A job's connection to the node of its machine.
 //!
-//! In: what the node says. Out: the memory that it lends, mapped, each with a lease that is given back when the last array over it
-//! is gone. A node that ends, or says nothing for long, is an error (law 7).
+//! In: the node's messages. Out: mapped memory of the node, each with a lease that is returned when the last array over it is
+//! dropped. A node that ends or stays silent is an error (law 7).
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ use super::message::{FromJob, FromNode, JobPlan, PROTOCOL, Route};
 use super::socket::{NodeSocket, SocketError};
 use crate::wire::{WireError, engine_version};
 
-/// How long a node may say nothing: it says something each second.
+/// How long a node may be silent. It sends a message every second.
 const SILENCE: Duration = Duration::from_secs(20);
 /// How long a node may take to open a plan.
 const ATTACH_TIME: Duration = Duration::from_mins(2);
@@ -44,7 +44,7 @@ pub enum AttachError {
 }
 
 impl From<AttachError> for Error {
-    /// A node that is not there, or goes while a job attaches, is as lost as one that goes later.
+    /// A node that is missing, or ends while a job attaches, counts as lost.
     fn from(error: AttachError) -> Self {
         let reason = chain(&error);
         match error {
@@ -56,16 +56,16 @@ impl From<AttachError> for Error {
     }
 }
 
-/// A connection over which a job gets what it asks for.
+/// A connection over which a job requests segments or batches.
 pub(super) struct Attached {
     link: Arc<Link>,
     heard: Mutex<mpsc::Receiver<Heard>>,
-    /// How much was asked for and has not come.
+    /// Number of requests without an answer.
     asked: AtomicU64,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Memory that a node lends, and what it says of it.
+/// Memory that a node lends, with its message.
 #[derive(Debug)]
 pub(super) struct Lent {
     pub message: FromNode,
@@ -75,7 +75,7 @@ pub(super) struct Lent {
 
 struct Link {
     sender: Sender,
-    /// The process that attached; a child of it has nothing to give back.
+    /// The process that attached. A forked child has nothing to return.
     process: u32,
     socket: PathBuf,
     generation: AtomicU64,
@@ -84,11 +84,11 @@ struct Link {
 enum Heard {
     Lent(Box<Lent>, u64),
     Failed(String),
-    /// It has ended the connection, and said why, or something is wrong with what it said.
+    /// The node ended the connection, with its reason, or sent something invalid.
     Gone(Option<String>),
 }
 
-/// Until it is dropped, the memory is this job's to read.
+/// The right to read some memory of the node, until dropped.
 pub(super) struct Lease {
     link: Weak<Link>,
     number: u64,
@@ -103,7 +103,7 @@ impl fmt::Debug for Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if let Some(link) = self.link.upgrade().filter(|link| link.process == process::id()) {
-            // A node that is gone has nothing to get back.
+            // A node that is gone needs nothing back.
             link.sender.send(&FromJob::GiveBack { number: self.number }, None).unwrap_or_default();
         }
     }
@@ -116,7 +116,7 @@ impl fmt::Debug for Attached {
 }
 
 impl Attached {
-    /// Attaches to the node at `socket` with what jobs served together have in common, and where this one goes on.
+    /// Attaches to the node at `socket`. `key` identifies jobs that are served together; `route` says where this one continues.
     pub(super) fn attach(socket: &Path, plan: &Plan, key: u128, route: Route) -> Result<Self, AttachError> {
         let stream = NodeSocket::connect(socket)?;
         let wire = |source| AttachError::Wire { socket: socket.to_owned(), source };
@@ -131,7 +131,7 @@ impl Attached {
             route,
         };
         receiver.set_patience(Some(ATTACH_TIME)).map_err(|error| wire(error.into()))?;
-        // A node that refuses may do so before it has heard all.
+        // A node that refuses may answer before it has received everything.
         let sent = sender.send(&hello, None);
         match receiver.receive().map_err(wire)? {
             Some((FromNode::Attached, _)) => sent.map_err(wire)?,
@@ -147,7 +147,7 @@ impl Attached {
         let leasing = Arc::downgrade(&link);
         let thread = thread::Builder::new().name("feedline-attached".to_owned()).spawn(move || {
             let why = hear(&mut receiver, &leasing, &told);
-            // Nobody may be there to hear it.
+            // The receiver may be gone.
             drop(told.send(Heard::Gone(why)));
         });
         let thread = thread.map_err(|error| wire(error.into()))?;
@@ -162,13 +162,13 @@ impl Attached {
         self.link.sender.send(message, None).map_err(|error| self.gone(chain(&error)))
     }
 
-    /// Goes on from somewhere else; what was lent before is not meant any more.
+    /// Continues from another place. Memory that was lent before is void.
     pub(super) fn change(&self, route: Route) -> Result<(), Error> {
         let generation = self.link.generation.fetch_add(1, Ordering::Relaxed) + 1;
         self.say(&FromJob::Change { generation, route })
     }
 
-    /// Waits up to `timeout` for the next piece of memory, with up to `ahead` of them asked for at once.
+    /// Waits up to `timeout` for the next memory, with up to `ahead` requests in flight.
     pub(super) fn next_within(&self, ahead: u64, timeout: Duration) -> Result<Option<Lent>, Error> {
         let heard = self.heard.lock();
         let deadline = Instant::now() + timeout;
@@ -177,7 +177,7 @@ impl Attached {
             while self.asked.load(Ordering::Relaxed) < ahead {
                 self.asked.fetch_add(1, Ordering::Relaxed);
                 if let Err(error) = self.say(&FromJob::Next) {
-                    // What it said before it ended the connection is heard first: that is the reason, if it is one.
+                    // Messages that arrived before the connection ended come first. They may contain the reason.
                     self.link.sender.end();
                     unsaid = Some(error);
                 }
@@ -185,7 +185,7 @@ impl Attached {
             match heard.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(Heard::Lent(lent, generation)) => {
                     self.asked.fetch_sub(1, Ordering::Relaxed);
-                    // What was sent before the last change is given back by dropping it.
+                    // Memory from before the last change is returned by dropping it.
                     if generation == self.link.generation.load(Ordering::Relaxed) {
                         return Ok(Some(*lent));
                     }
@@ -201,7 +201,7 @@ impl Attached {
     }
 }
 
-/// Hands on what the node says, until it says nothing more; gives the reason, if there is one.
+/// Forwards the node's messages until the connection ends. Returns the reason, if there is one.
 fn hear(receiver: &mut Receiver, link: &Weak<Link>, told: &mpsc::Sender<Heard>) -> Option<String> {
     let views = Views::new();
     loop {
@@ -213,7 +213,7 @@ fn hear(receiver: &mut Receiver, link: &Weak<Link>, told: &mpsc::Sender<Heard>) 
                     _ => return Some("it sent memory that nobody asked for".to_owned()),
                 };
                 if let Some(link) = link.upgrade() {
-                    // A node that is gone is found out by the next wait.
+                    // The next wait notices a node that is gone.
                     link.sender.send(&FromJob::Received, None).unwrap_or_default();
                 }
                 let lease = Arc::new(Lease { link: Weak::clone(link), number });
@@ -257,7 +257,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_mins(1);
 
-    /// What a job hears of a node that attaches it, says something and ends the connection, before it asks for two batches.
+    /// The errors that a job gets if the node attaches it, sends `last_word` and ends the connection.
     fn heard(last_word: FromNode) -> [Error; 2] {
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();

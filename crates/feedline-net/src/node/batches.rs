@@ -1,7 +1,7 @@
-//! The node of a machine, as a rank of a job sees it: its share, batch by batch, in the order of its plan.
+//! Batches of one rank, from the node of its machine, in the order of its plan.
 //!
-//! Always true: what it gives is what a run of this process would give from the same cursor (law 3). Of what a user keeps, no
-//! more than a few batches are memory of the node; the rest is copied.
+//! Always true: the stream equals that of a run in this process from the same cursor (law 3). Only a few batches that the user
+//! keeps are memory of the node; the others are copied.
 
 use std::any::Any;
 use std::path::Path;
@@ -21,28 +21,28 @@ use parking_lot::Mutex;
 use super::attached::{AttachError, Attached, Lent};
 use super::message::{BatchMessage, FromNode, Route};
 
-/// Batches that are asked for at once, so that the next is there when it is needed.
+/// Batches to request at once, so that the next is there when it is needed.
 pub(super) const BATCHES_AHEAD: u64 = 2;
-/// Batches whose memory the user may keep; further ones are copied.
+/// Batches in the node's memory that the user may keep. Further ones are copied.
 const MOST_KEPT: usize = 3;
 
-/// A rank's way to its batches.
+/// Receives the batches of one rank from a node.
 #[derive(Debug)]
 pub struct NodeBatches {
     attached: Attached,
     plan: Arc<Plan>,
     metrics: Arc<Metrics>,
     progress: Mutex<BatchesState>,
-    /// Held while somebody waits for the next batch, and while the place in the stream changes.
+    /// Held while a consumer waits for the next batch, and while the place in the stream changes.
     turn: Mutex<()>,
-    /// Memory of batches that are copied.
+    /// Memory for copied batches.
     pool: Pool,
 }
 
 #[derive(Debug)]
 struct BatchesState {
     cursor: Cursor,
-    /// The next batch, if it has come.
+    /// The next batch, if it has arrived.
     next: Option<Lent>,
     /// Leases of batches that were taken.
     kept: Vec<Weak<dyn Any + Send + Sync>>,
@@ -52,7 +52,7 @@ struct BatchesState {
 }
 
 impl NodeBatches {
-    /// Attaches to the node at `socket`, going on from `cursor`, and counts in `metrics`.
+    /// Attaches to the node at `socket`, continuing from `cursor`. Counts in `metrics`.
     pub fn attach(
         socket: &Path,
         plan: &Arc<Plan>,
@@ -74,7 +74,7 @@ impl NodeBatches {
         Ok(Self { attached, plan, metrics, progress: Mutex::new(progress), turn: Mutex::default(), pool })
     }
 
-    /// The fields of a batch of `len` samples in memory that `span` knows.
+    /// The fields of a batch of `len` samples. `span` maps a range to memory.
     fn fields(&self, len: usize, keys: &[String], span: impl Fn(std::ops::Range<usize>) -> Span) -> Vec<BatchField> {
         let slab = self.plan.layout().slab();
         let field = |(name, form): &(Arc<str>, FieldForm)| {
@@ -167,7 +167,7 @@ impl Deliverer for NodeBatches {
         let mut progress = self.progress.lock();
         (progress.next, progress.has_delivered) = (None, false);
         progress.cursor = cursor;
-        // A node that is gone is found out by the next wait.
+        // The next wait notices a node that is gone.
         self.attached.change(route).unwrap_or_default();
     }
 

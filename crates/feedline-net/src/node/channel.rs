@@ -1,7 +1,7 @@
-//! A connection between a job and a node: frames, some with a descriptor.
+//! A connection between a job and a node: frames, some with a file descriptor.
 //!
-//! Always true: a message comes with at most one descriptor, which belongs to the bytes it was sent with; descriptors that were
-//! not asked for are closed.
+//! Always true: a message has at most one descriptor, which belongs to the bytes it was sent with. Unexpected descriptors are
+//! closed.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -20,17 +20,17 @@ use serde::de::DeserializeOwned;
 
 use crate::wire::{Frame, Sequence, WireError};
 
-/// The longest message: that of a plan with long lists.
+/// Upper limit of a message. A plan with long lists may be large.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// How long a message may take to be taken: the other side reads all the time.
+/// How long sending a message may take. The other side reads all the time.
 const SEND_TIME: Duration = Duration::from_secs(20);
 
 /// The sending half of a connection.
 #[derive(Debug)]
 pub(super) struct Sender {
     stream: Mutex<(UnixStream, Sequence)>,
-    /// The same, to be ended by one who cannot wait for the lock.
+    /// The same socket, for a thread that cannot wait for the lock.
     ending: UnixStream,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Receiver {
     descriptors: VecDeque<OwnedFd>,
 }
 
-/// Both halves of a connection.
+/// Splits a connection into its halves.
 pub(super) fn split(stream: UnixStream) -> io::Result<(Sender, Receiver)> {
     let (receiving, ending) = (stream.try_clone()?, stream.try_clone()?);
     stream.set_write_timeout(Some(SEND_TIME))?;
@@ -52,7 +52,7 @@ pub(super) fn split(stream: UnixStream) -> io::Result<(Sender, Receiver)> {
 }
 
 impl Sender {
-    /// Sends a message, and a descriptor with it.
+    /// Sends a message, optionally with a descriptor.
     pub(super) fn send(&self, message: &impl Serialize, descriptor: Option<BorrowedFd<'_>>) -> Result<(), WireError> {
         let (frame, mut bytes) = (Frame::new(0, message, Vec::new())?, Vec::new());
         let mut guard = self.stream.lock();
@@ -65,9 +65,9 @@ impl Sender {
         Ok(stream.write_all(&bytes[sent..])?)
     }
 
-    /// Ends the connection, both ways.
+    /// Ends the connection in both directions.
     pub(super) fn end(&self) {
-        // One that has ended needs no end.
+        // It may have ended already.
         self.ending.shutdown(Shutdown::Both).unwrap_or_default();
     }
 }
@@ -86,7 +86,7 @@ fn send_with(stream: &UnixStream, bytes: &[u8], descriptor: BorrowedFd<'_>) -> i
 }
 
 impl Receiver {
-    /// Receives a message, and the descriptor that came with it; `None` if the other side has ended the connection.
+    /// Receives a message and its descriptor. `None` if the other side has ended the connection.
     pub(super) fn receive<T: DeserializeOwned>(&mut self) -> Result<Option<(T, Option<OwnedFd>)>, WireError> {
         let mut sequence = std::mem::take(&mut self.sequence);
         let frame = Frame::read(&mut *self, &mut sequence, MOST_BYTES);
@@ -97,13 +97,13 @@ impl Receiver {
         Ok(Some((frame.message()?, descriptor)))
     }
 
-    /// Who is at the other end: the number of the user and of the process.
+    /// User and process id of the other side.
     pub(super) fn peer(&self) -> io::Result<(u32, u32)> {
         let peer = rustix::net::sockopt::socket_peercred(self.stream.as_fd())?;
         Ok((peer.uid.as_raw(), peer.pid.as_raw_nonzero().get().cast_unsigned()))
     }
 
-    /// Limits how long it waits for anything.
+    /// Limits how long receiving may wait.
     pub(super) fn set_patience(&self, patience: Option<std::time::Duration>) -> io::Result<()> {
         self.stream.set_read_timeout(patience)
     }

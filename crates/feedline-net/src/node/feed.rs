@@ -1,4 +1,4 @@
-//! The node of a machine, as a job sees it that shares its segments with others.
+//! Shared segments from the node of a machine.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use feedline_engine::state::JobProgress;
 use super::attached::{AttachError, Attached, Lent};
 use super::message::{FromNode, Route, SegmentMessage};
 
-/// A segment holds many batches, so one is asked for at a time.
+/// A segment holds many batches, so one request at a time suffices.
 const AHEAD: u64 = 1;
 
-/// A job's way to the segments of its node.
+/// Receives a job's segments from its node.
 #[derive(Debug)]
 pub struct NodeFeed {
     attached: Attached,
@@ -24,7 +24,7 @@ pub struct NodeFeed {
 }
 
 impl NodeFeed {
-    /// Attaches to the node at `socket`, going on from where a ride stands.
+    /// Attaches to the node at `socket`, continuing from a job's progress.
     pub fn attach(socket: &Path, plan: &Arc<Plan>, job_progress: &JobProgress) -> Result<Self, AttachError> {
         let route = Route::JobProgress(job_progress.to_state(plan, plan.segments()));
         let attached = Attached::attach(socket, plan, plan.shared_key().0, route)?;

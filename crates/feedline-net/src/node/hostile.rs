@@ -1,7 +1,7 @@
-//! A job that says what no job of ours would say: the node and its other jobs do not care.
+//! A hostile job: it must not harm the node or its other jobs.
 //!
-//! It speaks the protocol by hand to a real node. Always true: it gets no more than a job may hold, can change nothing of what
-//! it gets, and what it says of segments, states and descriptors that are not its own moves nothing.
+//! It speaks the protocol by hand to a real node. Always true: it gets no more than a job may hold, and cannot change what it gets.
+//! Messages about segments, states and descriptors of others have no effect.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -23,9 +23,9 @@ use super::{Node, NodeConfig, NodeSocket, NodeStats};
 use crate::wire::engine_version;
 
 const PATIENCE: Duration = Duration::from_mins(1);
-/// What a job may hold at once; the ring's law.
+/// Upper limit of segments that a job holds.
 const MOST_SEGMENTS: usize = 4;
-/// What a rank may hold at once.
+/// Upper limit of batches that a rank holds.
 const MOST_BATCHES: usize = 8;
 
 fn plan(samples: u64, more: &str) -> Arc<Plan> {
@@ -79,8 +79,8 @@ impl Hostile {
         self.receiver.receive().unwrap()
     }
 
-    /// Asks on and on and gives nothing back. Waits for `least` pieces, and then until the node has twice said that it has
-    /// nothing more to give.
+    /// Requests without end and returns nothing. Waits for `least` pieces, and then until the node has twice said that it has no
+    /// more.
     fn take_all(&mut self, least: usize) -> Vec<(u64, OwnedFd)> {
         self.say(&FromJob::Next);
         let (mut got, mut signs) = (Vec::new(), 0);
@@ -101,7 +101,7 @@ impl Hostile {
         got
     }
 
-    /// What the node says first, but that it is there.
+    /// The node's first message, apart from signs of life.
     fn first_word(mut self) -> FromNode {
         for _ in 0..PATIENCE.as_secs() {
             match self.hear() {
@@ -113,7 +113,7 @@ impl Hostile {
         panic!("the node says nothing")
     }
 
-    /// Why the node refuses it, whatever else it says before.
+    /// The reason of the node's refusal, whatever it says before.
     fn refusal(mut self) -> String {
         loop {
             match self.hear().expect("the node has hung up without a word").0 {
@@ -125,7 +125,7 @@ impl Hostile {
     }
 }
 
-/// Reads some segments as a job should.
+/// Reads some segments like a correct job.
 #[track_caller]
 fn check_serves(node: &Node, plan: &Plan) {
     let mut job = Hostile::job_progress(node, plan);
@@ -195,7 +195,7 @@ fn law_7_clients_that_read_nothing_starve_nobody_and_are_let_go() {
     }
     wait_until(&node, "they are sent something", |stats| stats.jobs.iter().all(|job| job.segments > 0));
     assert!(node.stats().jobs.iter().all(|job| job.segments == 1), "what they have not read is all they get");
-    // While they hold what they hold, and after.
+    // While they hold their segments, and afterwards.
     (0..3).for_each(|_| check_serves(&node, &plan));
     wait_until(&node, "they are let go", |stats| stats.jobs.is_empty());
     drop(silent);
@@ -327,7 +327,7 @@ fn descriptors_that_a_job_sends_are_closed() {
         job.sender.send(&FromJob::GiveBack { number }, Some(sent.as_fd())).unwrap();
     }
     drop(sent);
-    // The pipe has ended when nobody has the other end open any more, and the job is still on.
+    // The pipe ends once its other end is closed everywhere. The job is still attached.
     let mut rest = Vec::new();
     std::io::Read::read_to_end(&mut &kept, &mut rest).unwrap();
     assert_eq!(node.stats().jobs.len(), 1);

@@ -1,4 +1,4 @@
-//! What jobs and a node say to each other.
+//! The messages between jobs and a node.
 
 use std::sync::Arc;
 
@@ -10,42 +10,42 @@ use feedline_engine::state::{Cursor, JobProgressState, SegmentRound};
 use feedline_order::{Epoch, Position, Rank, SampleId};
 use serde::{Deserialize, Serialize};
 
-/// The version of everything in this file. Both sides have the same.
+/// The version of this protocol. Both sides must have the same.
 pub(super) const PROTOCOL: u32 = 4;
 
-/// What a job says.
+/// A message of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum FromJob {
-    /// The first of all: who the job is, and what it wants.
+    /// The first message: the job, and what it wants.
     Attach {
         /// The version of the protocol.
         protocol: u32,
-        /// The versions of engine and decoders: others might give other samples.
+        /// The versions of engine and decoders. Other versions might produce other samples.
         engine: String,
         /// Its plan.
         plan: JobPlan,
-        /// What jobs that are served together have in common.
+        /// Identifies jobs that are served together.
         key: u128,
-        /// What it wants of that, and where it goes on.
+        /// What it wants, and where it continues.
         route: Route,
     },
-    /// In place of attaching: somebody wants to know how the node is doing.
+    /// Instead of attaching: a request for the node's metrics.
     Look {
         /// The version of the protocol.
         protocol: u32,
     },
-    /// It goes on somewhere else; what it is sent with an older number it will not read.
+    /// The job jumped. It ignores everything with an older generation.
     Change {
-        /// Counts the changes.
+        /// The number of jumps so far.
         generation: u64,
-        /// Where it goes on.
+        /// Where it continues.
         route: Route,
     },
-    /// It wants the next segment, or batch.
+    /// It requests the next segment or batch.
     Next,
-    /// It has taken the oldest segment or batch that it was sent from its connection.
+    /// It has read the oldest segment or batch message from its connection.
     Received,
-    /// It holds nothing of a segment or batch any more.
+    /// It returns a segment or batch.
     GiveBack {
         /// Its number at the node.
         number: u64,
@@ -55,18 +55,18 @@ pub(super) enum FromJob {
 /// The plan of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct JobPlan {
-    /// The plan as TOML, which is the same for all ranks.
+    /// The plan as TOML. It is the same for all ranks.
     pub text: String,
     /// The job's rank among the processes that share an epoch.
     pub rank: Rank,
 }
 
-/// How a job goes through the data, and where it stands.
+/// How a job reads the data, and where it is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Route {
-    /// Through all of it, segment by segment, beside other jobs.
+    /// All of it, segment by segment, beside other jobs.
     JobProgress(JobProgressState),
-    /// Through the share of its rank, batch by batch in the order of its plan; the state as JSON.
+    /// The share of its rank, batch by batch, in the order of its plan. The state is JSON.
     Share(String),
 }
 
@@ -77,31 +77,31 @@ impl Route {
     }
 }
 
-/// What a node says.
+/// A message of a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum FromNode {
-    /// The job is on.
+    /// The job is attached.
     Attached,
     /// The job cannot be served.
     Refused {
         /// Why.
         reason: String,
     },
-    /// How the node is doing, as JSON.
+    /// The node's metrics as JSON.
     Stats {
         /// A document.
         json: String,
     },
-    /// The next segment; the descriptor of its memory comes with it.
+    /// The next segment. The descriptor of its memory comes with it.
     Segment(SegmentMessage),
-    /// The next batch of a rank's share; the descriptor of its memory comes with it.
+    /// The next batch of a rank's share. The descriptor of its memory comes with it.
     Batch(BatchMessage),
-    /// Samples cannot be produced any more.
+    /// Samples can no longer be produced.
     Failed {
         /// Why.
         reason: String,
     },
-    /// The node is there, and has nothing else to say.
+    /// A sign of life.
     Alive,
 }
 
@@ -165,7 +165,7 @@ impl From<&BadSlot> for BadMessage {
     }
 }
 
-/// What was wrong, as it was told.
+/// An error message from the node.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Told(String);

@@ -1,4 +1,4 @@
-//! What is counted of one job.
+//! The counters of one job at a node.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,22 +19,22 @@ pub(super) struct JobMeter {
     epoch: AtomicU64,
     segments: AtomicU64,
     samples: AtomicU64,
-    /// Since when it waits for a segment. Held while a wait is booked, so that no look finds it twice or not at all.
+    /// When it started to wait for a segment. Locked while a wait is recorded, so that a reader counts it exactly once.
     waiting: Mutex<Option<Instant>>,
     stalls: StallMeter,
 }
 
-/// Which segment of a job it is.
+/// Whether a segment is a job's first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Nth {
-    /// The first after the job began or jumped.
+    /// The first since the job started or jumped.
     First,
     /// A later one.
     Later,
 }
 
 impl JobMeter {
-    /// A job of a process that shares samples with others of the same key.
+    /// A job of a process. Jobs with the same key share samples.
     pub(super) fn new(process: u32, key: u128) -> Self {
         let zero = || AtomicU64::new(0);
         let (epoch, segments, samples) = (zero(), zero(), zero());
@@ -42,12 +42,12 @@ impl JobMeter {
         Self { process, key, since: Instant::now(), epoch, segments, samples, waiting, stalls }
     }
 
-    /// Books that it wants a segment.
+    /// Records that it requests a segment.
     pub(super) fn begin_wait(&self) {
         self.waiting.lock().get_or_insert_with(Instant::now);
     }
 
-    /// Books that it got one; gives what it has waited for.
+    /// Records that it got one. Returns the causes of its wait.
     pub(super) fn end_wait(&self, nth: Nth, provenance: Provenance) -> Vec<(Phase, Duration)> {
         let mut waiting = self.waiting.lock();
         let Some(since) = waiting.take() else { return Vec::new() };
@@ -61,14 +61,14 @@ impl JobMeter {
         causes
     }
 
-    /// Books what it is sent.
+    /// Records what was sent to it.
     pub(super) fn add_segment(&self, epoch: Epoch, samples: u64) {
         self.epoch.store(epoch.0, Ordering::Relaxed);
         self.segments.fetch_add(1, Ordering::Relaxed);
         self.samples.fetch_add(samples, Ordering::Relaxed);
     }
 
-    /// The job in numbers, with its number among those of the node.
+    /// Its metrics, with its number at the node.
     pub(super) fn stats(&self, job: u64) -> JobStats {
         let waiting = self.waiting.lock();
         let under_way = waiting.map_or(Duration::ZERO, |since| since.elapsed());

@@ -1,17 +1,17 @@
 //! The node of a machine and the jobs that attach to it.
 //!
-//! `feedline node` produces samples once for all jobs with the same values: it holds a carousel for each plan, jobs attach over
-//! a Unix socket and read segments in shared memory. The ranks of one job get their shares from it, batch by batch. Jobs and
-//! node are processes of one user.
+//! `feedline node` produces samples once for all jobs with the same values. It has a carousel for each plan. Jobs attach over a
+//! Unix socket and read segments in shared memory. The ranks of one job get their shares from it, batch by batch. Jobs and node
+//! belong to one user.
 //!
-//! - `message.rs` is what they say, `channel.rs` how it is carried, descriptors included
-//! - `place.rs` is the socket in the file system: one node at a time, for its owner alone
-//! - `server.rs` is the node, `session.rs` one job as it sees it, `serving.rs` what that job gets
-//! - `runs.rs` is what it produces, for as long as there are jobs for it
-//! - `meter.rs` counts what a job does, `stats.rs` is the node in numbers, `page.rs` the same in a browser
-//! - `attached.rs` is the node as a job sees it: its segments in `feed.rs`, the batches of a rank in `batches.rs`
-//! - `start.rs` starts a node where there is none
-//! - `hostile.rs` is a job that speaks the protocol to do harm, for tests
+//! - `message.rs` defines the messages; `channel.rs` carries them, with descriptors
+//! - `socket.rs` is the socket in the file system: one node at a time, accessible to its owner only
+//! - `server.rs` is the node; `session.rs` is one job's connection; `serving.rs` is what that job receives
+//! - `runs.rs` are the productions, which last as long as they have jobs
+//! - `meter.rs` are the counters of a job; `stats.rs` the metrics of the node; `page.rs` its page in a browser
+//! - `attached.rs` is a job's side: segments in `feed.rs`, batches of a rank in `batches.rs`
+//! - `start.rs` starts a node if there is none
+//! - `hostile.rs` is a hostile job, for tests
 
 mod attached;
 mod batches;

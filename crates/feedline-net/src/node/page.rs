@@ -1,7 +1,7 @@
-//! The node in a browser: a page that draws what `/stats` says, anew each second.
+//! The node in a browser: a page that shows `/stats` and refreshes every second.
 //!
-//! In: a closure that gives the numbers. Out: routes. The page is the files of `web/`, which are part of the program: it
-//! needs nothing from elsewhere, and its policy keeps it from asking.
+//! In: a closure that returns the metrics. Out: routes. The page consists of the files in `web/`, which are built into the program.
+//! It loads nothing from elsewhere, and its policy forbids it.
 
 use super::stats::NodeStats;
 use crate::http::{Page, Routes};
@@ -10,7 +10,7 @@ const HTML: &str = "text/html; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// The colours of all pages, light and dark, as custom properties of a style sheet.
+/// The colours of all pages, light and dark, as CSS custom properties.
 pub const PALETTE: &str = include_str!("../../web/palette.css");
 
 /// The files of the page by path.

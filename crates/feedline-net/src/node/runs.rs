@@ -1,8 +1,7 @@
-//! What a node produces: a carousel for each plan that jobs have in common, a partition for the ranks of each job.
+//! The productions of a node: a carousel for each plan that jobs share, a partition for the ranks of each job.
 //!
-//! In: the plan of a job. Out: what serves it, started if nobody has asked for it before; it ends with its last job. Always true:
-//! segments of all of them, and what the ranks of jobs get, take no more memory than the node has; what an engine takes to
-//! prepare segments comes on top.
+//! In: the plan of a job. Out: its production, started by the first job and ended with the last. Always true: all segments, and the
+//! batches of all ranks, stay within the node's memory. The memory for preparing segments comes on top.
 
 use std::sync::Arc;
 
@@ -21,7 +20,7 @@ use super::message::{JobPlan, Route};
 use super::serving::{Passenger, RankServing, Serving, cursor_of};
 use super::stats::key_text;
 
-/// Part of the memory that is free which ranks get; the rest is for others.
+/// Divisor of the free memory: ranks get one part of this many.
 const RANKS_SHARE: u64 = 2;
 
 /// What a node produces.
@@ -32,20 +31,20 @@ pub(super) struct Runs {
     memory_bytes: u64,
     carousels: SharedByKey<Carousel>,
     partitions: SharedByKey<Partition>,
-    /// Held while something is started, so that memory is given once.
+    /// Held while a production starts, so that memory is assigned once.
     starting: Mutex<()>,
 }
 
-/// One production in numbers.
+/// The metrics of one production.
 #[derive(Clone, Debug, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct RunStats {
     pub key: String,
     pub samples: u64,
-    /// The folder of its data, or the kind of its source: what people call the data set.
+    /// The folder of its data, or the kind of its source: the name of the data set for people.
     pub folder: String,
     pub ops: Vec<String>,
-    /// The ranks that its data is divided over; 1 if each job gets all of it.
+    /// Number of ranks that divide its data. 1 if each job gets all of it.
     pub world_size: u32,
     #[serde(flatten)]
     pub carousel: CarouselSnapshot,
@@ -63,7 +62,7 @@ impl Runs {
         }
     }
 
-    /// What serves a job that has `key` in common with others; if there is nothing, why.
+    /// The production for a job with this `key`, or why there is none.
     pub(super) fn serve(&self, plan: &JobPlan, key: u128, route: &Route) -> Result<Box<dyn Serving>, String> {
         match route {
             Route::JobProgress(_) => {
@@ -91,7 +90,7 @@ impl Runs {
         }
     }
 
-    /// Opens the plan of a job; how it is run is the node's affair.
+    /// Opens the plan of a job. The node decides how it is executed.
     fn open(&self, plan: &JobPlan) -> Result<Plan, String> {
         let opened = Document::parse(&plan.text).and_then(|mut document| {
             let config = &mut document.config;
@@ -103,7 +102,7 @@ impl Runs {
 
     fn start_carousel(&self, plan: &Plan) -> Result<Carousel, String> {
         let left = self.left();
-        // Room for another plan, if this one can do with half.
+        // Leaves room for another plan, if half of the memory suffices for this one.
         let start = |bytes| Carousel::start(plan, &self.machine, Memory::Shared, bytes);
         start(left / 2).or_else(|_| start(left)).map_err(|error| chain(&error))
     }
@@ -113,14 +112,14 @@ impl Runs {
         Partition::new(Arc::clone(plan), &self.machine, bytes).map_err(|error| chain(&error))
     }
 
-    /// Bytes that nobody has.
+    /// Unassigned memory in bytes.
     fn left(&self) -> u64 {
         let carousels: u64 = self.carousels.live().iter().map(|(_, carousel)| carousel.memory_bytes()).sum();
         let partitions: u64 = self.partitions.live().iter().map(|(_, partition)| partition.memory_bytes()).sum();
         self.memory_bytes.saturating_sub(carousels + partitions)
     }
 
-    /// All productions in numbers.
+    /// The metrics of all productions.
     pub(super) fn stats(&self) -> Vec<RunStats> {
         let carousels = self.carousels.live().into_iter().map(|(key, run)| stats(key, run.plan(), run.snapshot()));
         let partitions = self.partitions.live().into_iter().map(|(key, run)| {
@@ -162,7 +161,7 @@ fn stats(key: u128, plan: &Plan, carousel: CarouselSnapshot) -> RunStats {
     }
 }
 
-/// The folder that a source was made of: the one that it names, else that of its first sample.
+/// The folder of a source: the one that it names, otherwise that of its first sample.
 fn folder_of(plan: &Plan) -> String {
     let mut source: &dyn Source = &**plan.source();
     while let Some(parent) = source.parent() {

@@ -1,8 +1,8 @@
 //! The node of a machine.
 //!
-//! In: connections of jobs. Out: segments, leased. It runs until it is dropped; then its socket is gone, and its jobs go on as
-//! they have asked to. What a job says is checked before it is believed: sizes, numbers and plans. Where asked to, it says over
-//! HTTP how it is doing, to this machine alone.
+//! In: connections of jobs. Out: leased segments. The node runs until it is dropped. Then its socket disappears, and its jobs
+//! continue as they are configured. Everything in a job's message is checked: sizes, numbers and plans. On request it serves its
+//! metrics over HTTP, to this machine only.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,23 +29,23 @@ use super::socket::{NodeSocket, SocketError};
 use super::stats::NodeStats;
 use crate::http::{HttpError, HttpServer};
 
-/// How long a node may take to say how it is doing.
+/// How long a node may take to send its metrics.
 const LOOK_TIME: Duration = Duration::from_secs(5);
-/// Jobs at once.
+/// Upper limit of jobs.
 const MOST_JOBS: usize = 1024;
 
-/// What a node is started with.
+/// The configuration of a node.
 #[derive(Debug)]
 pub struct NodeConfig {
-    /// Where it listens.
+    /// The path of its socket.
     pub socket: PathBuf,
-    /// Bytes of all segments together.
+    /// Upper limit of bytes for all segments.
     pub memory_bytes: u64,
-    /// What the machine gives.
+    /// The resources of the machine.
     pub machine: Machine,
     /// What plans may name.
     pub registry: Arc<Registry>,
-    /// Where to say how it is doing, over HTTP.
+    /// The address of its HTTP pages, if wanted.
     pub http: Option<SocketAddr>,
 }
 
@@ -92,13 +92,13 @@ struct ConnectedJob {
 }
 
 impl Node {
-    /// Begins to serve.
+    /// Starts the node.
     pub fn start(config: NodeConfig) -> Result<Self, NodeError> {
         let NodeConfig { socket, memory_bytes, machine, registry, http } = config;
         if let Some(listen) = http.filter(|listen| !listen.ip().is_loopback()) {
             return Err(NodeError::HttpForOthers { listen });
         }
-        // What is produced for different plans has the cores, and what is kept of samples, in common.
+        // All productions share the cores and the cached samples.
         let cores = Some(Cores::new(Workers::Auto.count()));
         let machine = Machine { cores, memories: Some(Arc::default()), ..machine };
         let shared = Arc::new(NodeShared {
@@ -128,18 +128,18 @@ impl Node {
         self.http.as_ref().map(HttpServer::address)
     }
 
-    /// Jobs that are connected now, and all that ever attached.
+    /// Number of connected jobs, and of all jobs so far.
     pub fn jobs(&self) -> (usize, u64) {
         (self.shared.jobs.lock().len(), self.shared.attached.load(Ordering::Relaxed))
     }
 
-    /// All that it does, in numbers.
+    /// Its metrics.
     pub fn stats(&self) -> NodeStats {
         self.shared.stats()
     }
 }
 
-/// How the node at a socket is doing, as JSON: that of [`NodeStats`].
+/// The metrics of the node at a socket, as JSON of [`NodeStats`].
 pub fn look(socket: &Path) -> Result<String, AttachError> {
     let wire = |source| AttachError::Wire { socket: socket.to_owned(), source };
     let (sender, mut receiver) = split(NodeSocket::connect(socket)?).map_err(|error| wire(error.into()))?;
@@ -193,7 +193,7 @@ impl NodeShared {
             if let Err(error) = serve(stream, &shared.runs, meter, stats) {
                 tracing::debug!(%error, "a job has left without a word");
             }
-            // Its thread is this one, which nobody has to wait for.
+            // The job's thread is this one, so nobody has to join it.
             let left = shared.jobs.lock().remove(&number);
             drop(left);
         })?;
@@ -216,11 +216,11 @@ impl Drop for Node {
         drop(self.http.take());
         let shared = &*self.shared;
         shared.is_closed.store(true, Ordering::Relaxed);
-        // Wakes the thread that accepts.
+        // Wakes the accepting thread.
         let woken = UnixStream::connect(shared.socket.path());
         let mut threads: Vec<JoinHandle<()>> = self.thread.take().filter(|_| woken.is_ok()).into_iter().collect();
         for job in shared.jobs.lock().values_mut() {
-            // One that has ended needs no end.
+            // It may have ended already.
             job.stream.shutdown(Shutdown::Both).unwrap_or_default();
             threads.extend(job.thread.take());
         }

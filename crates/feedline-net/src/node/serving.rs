@@ -1,4 +1,4 @@
-//! What one job gets from the node: segments of a carousel, or the batches of a rank's share.
+//! What one job receives from the node: segments of a carousel, or the batches of a rank's share.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -21,40 +21,40 @@ use parking_lot::Mutex;
 use super::batches::BATCHES_AHEAD;
 use super::message::{BadMessage, BatchMessage, FromNode, Route, SegmentMessage};
 
-/// Gives a job what it asks for, one after the other.
+/// Delivers to one job.
 pub(super) trait Serving: Send + Sync + Debug {
-    /// Goes on from somewhere else; if that cannot be, why.
+    /// Continues from another place, or says why that is impossible.
     fn change(&self, route: &Route) -> Result<(), String>;
 
-    /// The job holds nothing any more of what has this number.
+    /// The job returns the item with this number.
     fn give_back(&self, number: u64);
 
-    /// Waits up to `timeout`, if there is nothing to take.
+    /// Waits up to `timeout` for something to take.
     fn wait(&self, timeout: Duration);
 
-    /// Books that the job has waited.
+    /// Records the waiting time of the job.
     fn book_stall(&self, _cause: Phase, _waited: Duration) {}
 
-    /// Takes the next, if it is there; if there will be none, why.
+    /// Takes the next item, if it is ready, or says why there will be none.
     fn take(&self) -> Result<Option<Outgoing>, String>;
 
     /// Ends a wait.
     fn wake(&self) {}
 
-    /// How much a job asks for at once before it waits.
+    /// How many items a job requests at once.
     fn asked_at_once(&self) -> u64 {
         1
     }
 }
 
-/// Something for a job, in shared memory.
+/// A segment or batch for a job, in shared memory.
 pub(super) struct Outgoing {
     pub epoch: Epoch,
     pub samples: u64,
-    /// How it came about.
+    /// When and how it was produced.
     pub provenance: Provenance,
     pub slab: Arc<Slab>,
-    /// Makes the message, of a generation.
+    /// Builds the message for a generation.
     pub message: Box<dyn FnOnce(u64) -> FromNode>,
 }
 
@@ -63,12 +63,12 @@ pub(super) struct Outgoing {
 pub(super) struct Passenger {
     carousel: Arc<Carousel>,
     job: JobId,
-    /// The last change of the carousel that was seen.
+    /// The number of the last seen change of the carousel.
     seen: AtomicU64,
 }
 
 impl Passenger {
-    /// Lets a job on; if that cannot be, why.
+    /// Adds a job to a carousel, or says why that is impossible.
     pub(super) fn board(carousel: Arc<Carousel>, route: &Route) -> Result<Self, String> {
         let job_progress = ride_of(&carousel, route)?;
         let job = carousel.board(&job_progress).map_err(|error| error.to_string())?;
@@ -150,7 +150,7 @@ impl Drop for Passenger {
 pub(super) struct RankServing {
     plan: Arc<Plan>,
     share: RankRun,
-    /// What it holds, by number.
+    /// The slabs that it holds, by number.
     held: Mutex<HashMap<u64, Arc<Slab>>>,
     numbers: AtomicU64,
     began: Instant,
@@ -168,7 +168,7 @@ impl RankServing {
     }
 }
 
-/// Where a rank goes on; if that cannot be, why.
+/// The place where a rank continues, or why that is impossible.
 pub(super) fn cursor_of(plan: &Plan, route: &Route) -> Result<feedline_engine::state::Cursor, String> {
     let Route::Share(state) = route else { return Err("the job has a rank and shares with no others".to_owned()) };
     let state: State = serde_json::from_str(state).map_err(|error| format!("the job's state is damaged: {error}"))?;
@@ -187,7 +187,7 @@ impl Serving for RankServing {
 
     fn wait(&self, timeout: Duration) {
         if self.is_full() {
-            // Until something is given back, which is not told.
+            // A returned slab causes no event, so this polls.
             std::thread::sleep(timeout.min(Duration::from_millis(5)));
         } else if let Err(error) = self.share.run.wait_within(timeout) {
             tracing::debug!(%error, "a rank gets no more");

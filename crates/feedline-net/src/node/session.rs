@@ -1,7 +1,7 @@
-//! One job, as the node sees it.
+//! The connection of one job, on the side of the node.
 //!
-//! Two threads: one hears the job, the other sends it what it asks for, and a sign of life each second. When the connection ends,
-//! whatever the reason, the job is off and what it had leased is free (law 7).
+//! Two threads: one receives the job's messages, the other sends segments and a sign of life every second. When the connection ends
+//! for any reason, the job is removed and its leases end (law 7).
 
 use std::collections::VecDeque;
 use std::os::unix::net::UnixStream;
@@ -21,21 +21,21 @@ use super::runs::Runs;
 use super::serving::{Outgoing, Serving};
 use crate::wire::{WireError, engine_version};
 
-/// How long a connection may take to say what it wants.
+/// How long a connection may take to send its first message.
 const GREETING: Duration = Duration::from_secs(10);
-/// Requests of a job that wait; ours have one or two.
+/// Upper limit of pending requests. Our jobs have one or two.
 const MOST_WANTED: u64 = 32;
-/// How long a job may leave what it is sent in its connection: ours take it at once, whatever they do with it.
+/// How long a job may leave messages unread. Our jobs read them at once.
 const UNREAD_TIME: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
-/// How often the job is told that the node is there.
+/// Interval between two signs of life.
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
 
-/// A job that is on.
+/// A connected job.
 struct Session {
     sender: Sender,
     serving: Box<dyn Serving>,
     meter: Arc<JobMeter>,
-    /// Held from a look at the generation until something is taken for it, and while that changes.
+    /// Locked from reading the generation until an item is taken for it, and while the generation changes.
     wishes: Mutex<Wishes>,
     has_wish: Condvar,
     has_ended: AtomicBool,
@@ -43,9 +43,9 @@ struct Session {
 
 struct Wishes {
     generation: u64,
-    /// What was asked for and not sent.
+    /// Number of requests without an answer.
     wanted: u64,
-    /// When what the job has not taken from its connection was sent, oldest first.
+    /// When the unread messages were sent, oldest first.
     unread: VecDeque<Instant>,
     nth: Nth,
 }
@@ -102,7 +102,7 @@ pub(super) fn serve(
     })
 }
 
-/// Ends a session with whichever of its threads ends first, in a panic too: a job must not wait for half of one.
+/// Ends a session as soon as one of its threads ends, also by a panic. Otherwise a job would wait for the other half.
 struct Ending<'a>(&'a Session);
 
 impl Drop for Ending<'_> {
@@ -162,7 +162,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sends what is asked for until the end.
+    /// Sends requested items until the end.
     fn send_all(&self) -> Result<(), WireError> {
         let mut spoken = Instant::now();
         while !self.has_ended.load(Ordering::Relaxed) {
@@ -184,12 +184,12 @@ impl Session {
         Ok(())
     }
 
-    /// Whether the job wants more, and has taken what it was sent before.
+    /// Whether the job requests more and has read what was sent before.
     fn can_take(&self, wishes: &Wishes) -> bool {
         wishes.wanted > 0 && (wishes.unread.len() as u64) < self.serving.asked_at_once()
     }
 
-    /// Waits a while for a wish or, if there is one, for what fulfils it.
+    /// Waits for a request, or for an item if there is a request.
     fn wait(&self) {
         let mut wishes = self.wishes.lock();
         if self.can_take(&wishes) {
@@ -200,7 +200,7 @@ impl Session {
         }
     }
 
-    /// What comes next, if it is asked for and there, and for which generation.
+    /// The next item and its generation, if one is requested and ready.
     fn next(&self) -> Result<Option<(u64, Outgoing)>, String> {
         let mut wishes = self.wishes.lock();
         if !self.can_take(&wishes) {
@@ -232,7 +232,7 @@ mod tests {
     use feedline_data::plan::Registry;
     use feedline_engine::machine::Machine;
 
-    /// What the node answers to a first message.
+    /// The node's answer to a first message.
     fn answer(hello: &FromJob) -> FromNode {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let runs = Runs::new(Arc::new(Registry::core()), Machine::default(), 1 << 20);

@@ -1,8 +1,8 @@
 //! The socket of a node in the file system.
 //!
-//! Always true: one node listens at a place at a time, told by a lock that ends with its process, so a socket that a killed
-//! node left behind is no obstacle. The socket lies in a folder of its owner that nobody else may enter, and both ends look at the
-//! user of the other before they say anything: a folder that somebody else has made first is refused.
+//! Always true: one node at a time listens at a path. A file lock decides; it ends with its process, so the socket of a killed node
+//! is no obstacle. The socket is in a folder that only its owner may enter. Both sides check the other's user before they send
+//! anything. A folder that another user has created is refused.
 
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io;
@@ -12,19 +12,19 @@ use std::os::unix::fs::{
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// A place that this process listens at; given up when dropped.
+/// A socket that this process listens on. Removed when dropped.
 #[derive(Debug)]
 pub struct NodeSocket {
     path: PathBuf,
     lock_path: PathBuf,
-    /// The folder, if it was not there before.
+    /// The folder, if this process created it.
     made_folder: Option<PathBuf>,
     listener: UnixListener,
-    /// Held as long as this.
+    /// Locked as long as this exists.
     _lock: File,
 }
 
-/// Why nobody can listen at a place, or be reached there.
+/// Why a node cannot listen at a path, or be reached there.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum SocketError {
@@ -49,7 +49,7 @@ fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// An error if something belongs to somebody else.
+/// Fails if a file belongs to another user.
 fn check_owner(path: &Path) -> Result<(), SocketError> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     let (owner, user) = (found.uid(), user());
@@ -60,7 +60,7 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// An error if others than this user could put something into a folder, or could have made it.
+/// Fails if another user could write to a folder, or could have created it.
 fn check_folder(folder: &Path) -> Result<(), SocketError> {
     let user = user();
     let wrong = |problem: String| SocketError::Folder { folder: folder.to_owned(), problem, user };
@@ -76,7 +76,7 @@ fn check_folder(folder: &Path) -> Result<(), SocketError> {
     }
 }
 
-/// An error if the process at the other end is not this user's, whatever the file system says.
+/// Fails if the process on the other side belongs to another user, whatever the file system says.
 fn check_peer(path: &Path, stream: &UnixStream) -> Result<(), SocketError> {
     let failed = |source: rustix::io::Errno| SocketError::Nobody { path: path.to_owned(), source: source.into() };
     let (owner, user) = (rustix::net::sockopt::socket_peercred(stream).map_err(failed)?.uid.as_raw(), user());
@@ -84,7 +84,7 @@ fn check_peer(path: &Path, stream: &UnixStream) -> Result<(), SocketError> {
 }
 
 impl NodeSocket {
-    /// Begins to listen at `path`; its folder is made if need be, for this user alone.
+    /// Listens at `path`. Creates its folder if necessary, for this user only.
     pub fn take(path: &Path) -> Result<Self, SocketError> {
         let failed = |source| SocketError::Listen { path: path.to_owned(), source };
         let folder = folder_of(path);
@@ -96,12 +96,12 @@ impl NodeSocket {
         let lock = loop {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
             match check_folder(folder) {
-                // A node that ends takes its folder with it.
+                // A node that ends removes its folder.
                 Err(SocketError::Nobody { .. }) => continue,
                 checked => checked?,
             }
             let lock = match options.open(&lock_path) {
-                // A node that ends takes its folder with it.
+                // A node that ends removes its folder.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 opened => opened.map_err(failed)?,
             };
@@ -116,7 +116,7 @@ impl NodeSocket {
                 break lock;
             }
         };
-        // Whoever made it is gone, since the lock was free.
+        // The lock was free, so its creator is gone.
         match fs::symlink_metadata(path) {
             Ok(found) if !found.file_type().is_socket() => {
                 return Err(SocketError::NoSocket { path: path.to_owned() });
@@ -124,7 +124,7 @@ impl NodeSocket {
             Ok(_) => fs::remove_file(path).map_err(failed)?,
             Err(_) => {}
         }
-        // It gets its name once nobody else can use it.
+        // It gets its final name once nobody else can use it.
         let unfinished = beside(path, "new");
         fs::remove_file(&unfinished).or_else(unless_missing).map_err(failed)?;
         let listener = UnixListener::bind(&unfinished).map_err(failed)?;
@@ -133,7 +133,7 @@ impl NodeSocket {
         Ok(Self { path: path.to_owned(), lock_path, made_folder, listener, _lock: lock })
     }
 
-    /// Connects to the node of this user that listens at `path`.
+    /// Connects to this user's node at `path`.
     pub fn connect(path: &Path) -> Result<UnixStream, SocketError> {
         match check_folder(folder_of(path)) {
             Err(SocketError::Nobody { source, .. }) => {
@@ -181,7 +181,7 @@ impl Drop for NodeSocket {
             }
         }
         if let Some(folder) = &self.made_folder {
-            // Not if somebody has put something into it.
+            // Fails if the folder is not empty.
             fs::remove_dir(folder).unwrap_or_default();
         }
     }
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"something else");
     }
 
-    /// Whether nobody listens or connects at a socket in a folder, with what it says.
+    /// Checks that nobody can listen or connect in a folder.
     #[track_caller]
     fn check_refused(folder: &Path, words: &str) {
         let path = folder.join("node.sock");

@@ -1,6 +1,6 @@
-//! Attaches to the node of a machine, and starts one where there is none.
+//! Attaches to the node of a machine, and starts one if there is none.
 //!
-//! Several jobs may come at once and each start one: the first that takes the socket stays, the others end, and all attach to it.
+//! Several jobs may start one at the same time. The first to take the socket stays, the others end, and all jobs attach to it.
 
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use super::attached::AttachError;
 use super::socket::SocketError;
 
-/// How long a node may take to begin.
+/// How long a node may take to start.
 const START_TIME: Duration = Duration::from_secs(30);
-/// How often the socket is tried.
+/// Interval between two attempts to connect.
 const TRY_EVERY: Duration = Duration::from_millis(20);
 
-/// Attaches to the node at `socket`; where there is none, `command` starts it, as a process that outlives this one.
+/// Attaches to the node at `socket`. If there is none, `command` starts it as a process that outlives this one.
 pub fn attach_or_start<T>(
     socket: &Path,
     command: &[String],
@@ -32,7 +32,7 @@ pub fn attach_or_start<T>(
                 }
                 return Ok(attached);
             }
-            // One that ends may have taken the connection.
+            // A node that is about to end may have accepted the connection.
             Err(problem @ (AttachError::NodeSocket(SocketError::Nobody { .. }) | AttachError::Wire { .. })) => problem,
             Err(problem) => return Err(problem),
         };
@@ -60,7 +60,7 @@ pub fn attach_or_start<T>(
 fn start(command: &[String]) -> io::Result<Child> {
     use std::os::unix::process::CommandExt as _;
     let (program, arguments) = command.split_first().expect("a command has a program");
-    // A group of its own: what stops a job spares the node of all.
+    // A process group of its own, so that signals to the job do not reach the node.
     Command::new(program)
         .args(arguments)
         .process_group(0)
@@ -79,7 +79,7 @@ fn reason_of(mut child: Child) -> Option<String> {
     (!status.success() && !is_taken).then(|| said.trim().to_owned())
 }
 
-/// Takes what a node says, so that it never waits to be heard, and lets the system forget it when it has ended.
+/// Drains the node's output, so that it never blocks, and reaps the process when it ends.
 fn wait_for(mut child: Child) {
     let waiting = thread::Builder::new().name("feedline-node-end".to_owned()).spawn(move || {
         let said = child.stderr.take().map(|mut said| io::copy(&mut said, &mut io::sink()));

@@ -1,6 +1,6 @@
-//! A node in numbers: one document for `feedline top`, the page and Prometheus.
+//! The metrics of a node, for `feedline top`, the page and Prometheus.
 //!
-//! In: what runs and jobs have counted. Out: plain data, and the same as Prometheus reads it.
+//! In: the counters of productions and jobs. Out: plain data, and Prometheus metrics.
 
 use std::collections::BTreeMap;
 
@@ -15,30 +15,30 @@ use crate::http::{Exposition, Numbers};
 pub struct NodeStats {
     pub seconds: f64,
     pub jobs_attached_total: u64,
-    /// What all segments together may take.
+    /// Upper limit of bytes for all segments.
     pub memory_bytes: u64,
-    /// What they take now.
+    /// Bytes in use.
     pub live_bytes: u64,
     pub runs: Vec<RunStats>,
     pub jobs: Vec<JobStats>,
 }
 
-/// One job in numbers.
+/// The metrics of one job.
 #[derive(Clone, Debug, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct JobStats {
-    /// Its number at the node; a process may have several jobs.
+    /// Its number at the node. A process may have several jobs.
     pub job: u64,
     pub process: u32,
-    /// The run that it gets its samples from.
+    /// The key of its production.
     pub key: String,
     pub attached_seconds: f64,
     pub epoch: u64,
     pub segments: u64,
     pub samples: u64,
-    /// How long it has waited, the wait that is under way included.
+    /// Total waiting time, including a current wait.
     pub waited_seconds: f64,
-    /// The same by cause, of waits that are over.
+    /// Waiting time by cause, without a current wait.
     pub stall_seconds: BTreeMap<&'static str, f64>,
 }
 

@@ -1,8 +1,7 @@
 //! A folder in a bucket, as a store.
 //!
-//! In: names below the folder. Out: listings, whole objects, ranges. An object that is open is the one that was there when it
-//! was opened: a range of one that was replaced since is refused by the peer (or, where that has no tags, seen by its
-//! length), never mixed with the old.
+//! In: names below the folder. Out: listings, whole objects, ranges. An open object is the version at the time of opening. If it
+//! was replaced since, the peer refuses a range (without tags, its length shows it). Old and new bytes are never mixed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,14 +19,14 @@ use super::peer::Peer;
 use super::problem::{Problem, Problems};
 use crate::remote_object::{Opened, Ranges, RemoteObject};
 
-/// Times below a second are made of the object's tag, because stores tell whole seconds only.
+/// The fraction of a second comes from the object's tag, because stores report whole seconds only.
 const NANOSECONDS: i64 = 1_000_000_000;
 
 /// Objects below a folder of a peer.
 #[derive(Debug)]
 pub(super) struct Bucket {
     peer: Arc<Peer>,
-    /// Without slashes at its ends; empty for the root.
+    /// Without slashes at its ends. Empty for the root.
     folder: String,
 }
 
@@ -38,7 +37,7 @@ impl Bucket {
         Ok(bucket)
     }
 
-    /// The path of an object; that of the folder if `name` is empty.
+    /// The path of an object. With an empty `name`, that of the folder.
     fn path(&self, name: &str) -> Result<Path, StoreError> {
         let full = if name.is_empty() || self.folder.is_empty() {
             format!("{}{name}", self.folder)
@@ -59,7 +58,7 @@ impl Bucket {
         if self.peer.scheme.is_web() { Err(self.problems("").of_listing()) } else { self.path("") }
     }
 
-    /// Sorted names of what was found, hidden ones left out.
+    /// The sorted names without hidden ones.
     fn names(&self, found: &[ObjectMeta], accept: &(dyn Fn(&str) -> bool + Sync)) -> Result<Names, StoreError> {
         let folder = self.path("")?;
         let mut names = NamesBuilder::default();
@@ -123,7 +122,7 @@ impl Store for Bucket {
     }
 }
 
-/// What an object is known by.
+/// The version of an object.
 fn version_of(meta: &ObjectMeta) -> Version {
     let time = meta.last_modified.timestamp();
     let tag = meta.e_tag.as_ref().map(|tag| (xxh3_64(tag.as_bytes()) % NANOSECONDS.cast_unsigned()).cast_signed());
@@ -137,7 +136,7 @@ fn version_of(meta: &ObjectMeta) -> Version {
 struct ObjectRanges {
     peer: Arc<Peer>,
     path: Path,
-    /// A tag by which the peer can tell whether the object is the same; weak ones are not for that.
+    /// A tag that identifies the version. Weak tags are not usable.
     tag: Option<String>,
 }
 
@@ -161,7 +160,7 @@ impl Ranges for ObjectRanges {
     }
 }
 
-/// The bytes of a range of an object that has `size` bytes.
+/// The bytes of a range of an object with `size` bytes.
 async fn get(
     client: &dyn ObjectStore,
     path: &Path,
@@ -176,7 +175,7 @@ async fn get(
     collect(found, range).await
 }
 
-/// The bytes that a peer sends, which have to be those of a range.
+/// Collects the bytes of an answer, which must be those of the range.
 async fn collect(found: GetResult, range: Range<u64>) -> Result<Vec<u8>, Problem> {
     let wanted = range.end - range.start;
     let mut bytes = Vec::new();

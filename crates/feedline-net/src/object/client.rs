@@ -1,7 +1,7 @@
-//! From a URL to the client of its provider.
+//! Creates the client of a URL's provider.
 //!
-//! Credentials, regions and endpoints are what `object_store` finds in the environment and in the files that it names, and
-//! for S3 those of a profile; time-outs are set here where the environment sets none.
+//! Credentials, regions and endpoints are those that `object_store` finds in the environment and in the files it names, and for S3
+//! those of a profile. Time-outs are set here, unless the environment sets them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, R
 use super::counting::CountingConnector;
 use super::profile::with_profile;
 
-/// A peer that sends nothing for so long is asked again.
+/// How long a peer may send nothing before the request is repeated.
 const READ_TIMEOUT: &str = "10 seconds";
-/// Between two tries: at first, and at most.
+/// The first and the longest pause between two attempts.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(3);
-/// The time for tries ends before this does.
+/// Never reached: the time limit ends first.
 const MOST_RETRIES: usize = 1000;
 
-/// A kind of peer.
+/// A kind of provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scheme {
     S3,
@@ -38,7 +38,7 @@ impl Scheme {
     pub(super) const ALL: [(&str, Self); 5] =
         [("s3", Self::S3), ("gs", Self::Google), ("az", Self::Azure), ("http", Self::Http), ("https", Self::Https)];
 
-    /// What stands behind `://`.
+    /// What comes after `://`.
     pub(super) fn what(self) -> &'static str {
         match self {
             Self::S3 | Self::Google => "bucket",
@@ -53,7 +53,7 @@ impl Scheme {
     }
 }
 
-/// Makes a client; sends nothing.
+/// Creates a client without sending anything.
 pub(super) fn client(root: &str, scheme: Scheme, retry_time: Duration) -> object_store::Result<Arc<dyn ObjectStore>> {
     use_ring();
     let backoff = BackoffConfig { init_backoff: FIRST_WAIT, max_backoff: LONGEST_WAIT, base: 2.0 };
@@ -65,7 +65,7 @@ pub(super) fn client(root: &str, scheme: Scheme, retry_time: Duration) -> object
             if builder.get_config_value(&timeout).is_none() {
                 builder = builder.with_config(timeout, READ_TIMEOUT);
             }
-            // An endpoint without TLS was asked for by name.
+            // The user named an endpoint without TLS.
             let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
             if endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")) {
                 builder = builder.with_allow_http(true);
@@ -97,7 +97,7 @@ pub(super) fn client(root: &str, scheme: Scheme, retry_time: Duration) -> object
     })
 }
 
-/// Chooses the cryptography library that is built in, for this process, unless somebody has chosen before.
+/// Selects the built-in cryptography library for this process, unless one is selected already.
 fn use_ring() {
     if rustls::crypto::ring::default_provider().install_default().is_err() {
         tracing::trace!("a cryptography library was chosen before");

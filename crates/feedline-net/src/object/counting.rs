@@ -1,6 +1,6 @@
-//! Counts requests and bytes where they are sent and received, retries included.
+//! Counts requests and bytes where they are sent and received, including retries.
 //!
-//! Whoever asks puts a [`Counter`] into the extensions of the request, which come along to the place where it is sent.
+//! A caller puts a [`Counter`] into the extensions of a request. It is passed along to the place where the request is sent.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpResponseBody, HttpService, ReqwestConnector,
 };
 
-/// What was sent and received for one question.
+/// The traffic of one request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counter(Arc<RequestCounts>);
 
@@ -25,7 +25,7 @@ struct RequestCounts {
 }
 
 impl Counter {
-    /// The counts; all requests but the first were sent again.
+    /// The counts. All requests but the first are retries.
     pub(super) fn traffic(&self) -> Traffic {
         let requests = self.0.requests.load(Ordering::Relaxed);
         Traffic { bytes: self.0.bytes.load(Ordering::Relaxed), requests, retries: requests.saturating_sub(1) }
@@ -57,7 +57,7 @@ impl HttpService for CountingService {
     }
 }
 
-/// A body whose bytes are counted as they come.
+/// A body whose bytes are counted as they arrive.
 struct CountedBody {
     body: HttpResponseBody,
     counter: Counter,

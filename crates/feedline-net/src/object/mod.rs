@@ -1,11 +1,12 @@
 //! Object stores: `s3://`, `gs://`, `az://`, `http://` and `https://`, through the `object_store` crate.
 //!
-//! In: a URL. Out: a [`feedline_data::store::Store`] whose objects can be asked for many ranges at once. Everything is read,
-//! nothing is ever written. Credentials, regions and endpoints come from the environment variables of each provider.
+//! In: a URL. Out: a [`feedline_data::store::Store`] with many concurrent range requests. Objects are only read, never written.
+//! Credentials, regions and endpoints come from the environment variables of each provider.
 //!
-//! - `client.rs` makes the client of a provider, `profile.rs` reads the files of the AWS command line, `counting.rs` counts what it sends and receives
-//! - `peer.rs` is a bucket or server with its client and threads, `bucket.rs` the store of a folder in it
-//! - `problem.rs` says what went wrong and what to do
+//! - `client.rs` creates the client of a provider; `profile.rs` reads the files of the AWS command line; `counting.rs` counts
+//!   traffic
+//! - `peer.rs` is a bucket or server with its client and threads; `bucket.rs` is the store of a folder in it
+//! - `problem.rs` explains errors and what to do
 
 mod bucket;
 mod client;
@@ -26,15 +27,15 @@ use self::bucket::Bucket;
 use self::client::Scheme;
 use self::peer::Peer;
 
-/// How long a peer that does not answer, or not as it should, is asked again.
+/// How long requests are repeated if a peer does not answer correctly.
 pub const RETRY_TIME: Duration = Duration::from_secs(30);
 
-/// Makes the schemes of object stores known.
+/// Registers the schemes of object stores.
 pub fn register(registry: &mut Registry) {
     register_patient(registry, RETRY_TIME);
 }
 
-/// The same, with another time for which a peer is asked again.
+/// Registers them with another time limit for retries.
 pub fn register_patient(registry: &mut Registry, retry_time: Duration) {
     let peers = Arc::new(Peers::new(retry_time));
     for (name, scheme) in Scheme::ALL {
@@ -46,7 +47,7 @@ pub fn register_patient(registry: &mut Registry, retry_time: Duration) {
     }
 }
 
-/// The peers in use: a set of shards in one bucket has one client, however many patterns name them.
+/// The peers in use. All shards in one bucket share a client, however many patterns name them.
 #[derive(Debug)]
 pub(crate) struct Peers {
     retry_time: Duration,

@@ -1,7 +1,7 @@
-//! A bucket, container or server: its client, and the threads that talk to it.
+//! A bucket, container or server: its client, and the threads for its requests.
 //!
-//! In: a future that asks for something. Out: its result, to a thread that waits or to whoever is told. A process that was
-//! forked has a copy of the client, but not the threads; it makes both anew when it first asks.
+//! In: a future with a request. Out: its result, to a waiting thread or to a callback. A forked process has a copy of the client
+//! but not its threads. It creates both again at its first request.
 
 use std::future::Future;
 use std::sync::{Arc, mpsc};
@@ -16,10 +16,10 @@ use tokio::runtime::{Builder, Runtime};
 use super::client::{Scheme, client};
 use super::problem::Problems;
 
-/// Threads that send and receive; they wait most of the time.
+/// Threads that send and receive. They mostly wait.
 const THREADS: usize = 2;
 
-/// Somebody who has objects.
+/// A bucket, container or server.
 #[derive(Debug)]
 pub(super) struct Peer {
     /// The URL up to the bucket or host.
@@ -29,7 +29,7 @@ pub(super) struct Peer {
     talk: Mutex<Arc<Talk>>,
 }
 
-/// The client and its threads, in the process that made them.
+/// The client and its threads, in the process that created them.
 pub(super) struct Talk {
     process: u32,
     client: Option<Arc<dyn ObjectStore>>,
@@ -46,7 +46,7 @@ impl Drop for Talk {
     fn drop(&mut self) {
         let (client, runtime) = (self.client.take(), self.runtime.take());
         if self.process != std::process::id() {
-            // Their threads are those of the process that was forked: to end them here would wait for ever.
+            // The threads belong to the parent process. Joining them here would block for ever.
             std::mem::forget((client, runtime));
         } else if let Some(runtime) = runtime {
             runtime.shutdown_background();
@@ -55,18 +55,18 @@ impl Drop for Talk {
 }
 
 impl Peer {
-    /// Makes the client and the threads; sends nothing.
+    /// Creates the client and the threads without sending anything.
     pub(super) fn open(root: &str, scheme: Scheme, retry_time: Duration) -> Result<Self, StoreError> {
         let talk = Mutex::new(Arc::new(Talk::new(root, scheme, retry_time)?));
         Ok(Self { root: root.to_owned(), scheme, retry_time, talk })
     }
 
-    /// How its errors are told.
+    /// Explains errors about an address.
     pub(super) fn problems(&self, address: String) -> Problems {
         Problems { address, scheme: self.scheme, retry_time: self.retry_time }
     }
 
-    /// Runs what `ask` makes of the client, and waits for it.
+    /// Runs the future of `ask` and blocks until it is done.
     pub(super) fn wait<T, F>(&self, ask: impl FnOnce(Arc<dyn ObjectStore>) -> F) -> Result<T, StoreError>
     where
         T: Send + 'static,
@@ -82,7 +82,7 @@ impl Peer {
         answer.recv().map_err(|_| ended())
     }
 
-    /// The client and its threads, made anew in a process that was forked.
+    /// The client and its threads, created again in a forked process.
     pub(super) fn talk(&self) -> Result<Arc<Talk>, StoreError> {
         let mut talk = self.talk.lock();
         if talk.process != std::process::id() {
@@ -93,7 +93,7 @@ impl Peer {
 }
 
 impl Talk {
-    /// Runs what `ask` makes of the client, until it is done or the fetch is dropped.
+    /// Runs the future of `ask` until it is done or the fetch is dropped.
     pub(super) fn begin<F>(&self, ask: impl FnOnce(Arc<dyn ObjectStore>) -> F) -> Fetch
     where
         F: Future<Output = ()> + Send + 'static,

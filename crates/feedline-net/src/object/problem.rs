@@ -1,7 +1,7 @@
-//! What went wrong with a peer, and what to do about it.
+//! Explains errors of a peer, and what to do about them.
 //!
-//! In: an error of the `object_store` crate. Out: one that names the URL and says what to look at. Stores say the same thing in
-//! several ways, some of them only in the text of their answer, so that is looked at too.
+//! In: an error of the `object_store` crate. Out: an error that names the URL and says what to check. Providers report the same
+//! problem in several ways, some only in the text of their answer, so the text is examined too.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use object_store::Error;
 
 use super::client::Scheme;
 
-/// Tells errors about one object.
+/// Explains errors about one object.
 #[derive(Clone, Debug)]
 pub(super) struct Problems {
     pub address: String,
@@ -21,7 +21,7 @@ pub(super) struct Problems {
     pub retry_time: Duration,
 }
 
-/// Why a range could not be had.
+/// Why a range could not be fetched.
 #[derive(Debug)]
 pub(super) enum Problem {
     Client(Error),
@@ -37,7 +37,7 @@ impl From<Error> for Problem {
 }
 
 impl Problems {
-    /// An error of a range.
+    /// The error of a range.
     pub(super) fn told(&self, problem: Problem) -> StoreError {
         let path = self.address.clone();
         match problem {
@@ -56,7 +56,7 @@ impl Problems {
         }
     }
 
-    /// That web servers are not searched.
+    /// The error of listing a web server.
     pub(super) fn of_listing(&self) -> StoreError {
         let problem = "cannot be searched: a web server has no list of its files; name the shards, for example \
                        train-{000..146}.tar";
@@ -72,7 +72,7 @@ impl Problems {
         let elsewhere = ["PermanentRedirect", "AuthorizationHeaderMalformed", "incorrectly configured region"];
         let refused =
             ["403 Forbidden", "401 Unauthorized", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied"];
-        // Where no credentials are given, the machine is asked for some.
+        // Without credentials the client asks the machine's metadata service.
         let no_credentials = ["169.254.169.254", "metadata.google.internal", "/latest/api/token"];
         let problem = match &error {
             _ if says(&no_such_bucket) => {

@@ -1,7 +1,7 @@
-//! The files of the AWS command line: keys and region of a profile.
+//! Reads the files of the AWS command line: keys and region of a profile.
 //!
-//! In: the text of `credentials` and `config`. Out: what they say of one profile. `object_store` knows the environment and the
-//! roles of machines, but not these files. Profiles that are looked up elsewhere (SSO, roles, other programs) are not.
+//! In: the text of `credentials` and `config`. Out: the settings of one profile. `object_store` knows the environment and the roles
+//! of machines, but not these files. Profiles that refer elsewhere (SSO, roles, other programs) are not supported.
 
 use std::collections::HashMap;
 use std::env;
@@ -11,9 +11,9 @@ use std::path::PathBuf;
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 
-/// The profile where none is named.
+/// The default profile.
 const DEFAULT: &str = "default";
-/// What is taken of a profile, by its name in the files.
+/// The settings that are used, by their name in the files.
 const TAKEN: [(&str, AmazonS3ConfigKey); 5] = [
     ("aws_access_key_id", AmazonS3ConfigKey::AccessKeyId),
     ("aws_secret_access_key", AmazonS3ConfigKey::SecretAccessKey),
@@ -22,8 +22,8 @@ const TAKEN: [(&str, AmazonS3ConfigKey); 5] = [
     ("endpoint_url", AmazonS3ConfigKey::Endpoint),
 ];
 
-/// Adds what the files say of the profile in use, but for what the environment says; nothing of the keys where it names some
-/// or another way to them.
+/// Adds the settings of the current profile. The environment takes precedence. If it names keys or another way to get them, the
+/// profile's keys are ignored.
 pub(super) fn with_profile(mut builder: AmazonS3Builder) -> AmazonS3Builder {
     use AmazonS3ConfigKey as Key;
     let ways = [
@@ -61,7 +61,7 @@ fn from_files() -> HashMap<String, String> {
     said
 }
 
-/// The settings below `[title]`; those that are indented belong to others.
+/// The settings below `[title]`. Indented ones belong to another setting.
 fn section(text: &str, title: &str) -> HashMap<String, String> {
     let mut is_inside = false;
     let mut settings = HashMap::new();

@@ -1,7 +1,7 @@
-//! A limit on how much of something all threads together use in a second.
+//! Limits what all threads together use per second.
 //!
-//! In: what a thread uses. Out: how long it has to wait. Whoever uses more than is there goes into debt and waits until it is
-//! paid, so on average the rate holds, whatever the amounts are.
+//! In: the amount that a thread uses. Out: how long it waits. A thread that uses more than is available goes into debt and waits
+//! until it is paid. So the average rate holds, whatever the amounts.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 /// A token bucket.
 #[derive(Debug)]
 pub(super) struct Allowance {
-    /// What may be used at once after a pause.
+    /// The amount available after a pause.
     burst: f64,
     state: Mutex<AllowanceState>,
 }
@@ -19,7 +19,7 @@ pub(super) struct Allowance {
 #[derive(Debug)]
 struct AllowanceState {
     per_second: f64,
-    /// What may be used now; below zero while somebody waits.
+    /// The amount available now. Negative while threads wait.
     left: f64,
     at: Instant,
 }
@@ -29,7 +29,7 @@ impl Allowance {
         Self { burst, state: Mutex::new(AllowanceState { per_second, left: burst, at: Instant::now() }) }
     }
 
-    /// Uses so much, and waits until it was there.
+    /// Uses an amount and waits until it is available.
     pub(super) fn wait(&self, amount: f64) {
         let debt = self.take(amount, Instant::now());
         if !debt.is_zero() {

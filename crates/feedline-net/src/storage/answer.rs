@@ -1,8 +1,8 @@
-//! What a server answers to a request.
+//! A server's answers to requests.
 //!
-//! In: a request. Out: a reply, or how much memory it would take if that is not free now: then the request waits, and the
-//! thread does another one. Memory for a reply is booked before it is taken; where its length is not known before, that of the
-//! longest one so far is, and the rest afterwards.
+//! In: a request. Out: a reply, or the amount of memory that it needs and that is not free. Then the request waits, and the thread
+//! continues with another one. Memory for a reply is booked before it is allocated. If its length is not known in advance, the
+//! length of the longest reply so far is booked, and the rest afterwards.
 
 use std::sync::atomic::Ordering;
 
@@ -17,22 +17,22 @@ use super::session::Shared;
 use super::tally::Outcome;
 use crate::wire::{Failure, Frame, Reply, Request, WireError};
 
-/// The longest part of a file in one reply.
+/// Upper limit of a file part in one reply.
 pub(super) const MOST_READ_BYTES: u64 = 16 << 20;
-/// The longest sample in one reply.
+/// Upper limit of a sample in one reply.
 const MOST_SAMPLE_BYTES: u64 = 256 << 20;
-/// What is booked for the first listing.
+/// Memory to book for the first listing.
 const LISTING_BYTES: u64 = 1 << 20;
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug)]
 pub(super) enum Answered {
     Reply(Frame),
-    /// So many bytes were not free.
+    /// This many bytes were not free.
     Crowded(u64),
 }
 
-/// Why there are no bytes.
+/// Why there is no reply.
 enum Refusal {
     Reply(Reply),
     Crowded(u64),
@@ -40,7 +40,7 @@ enum Refusal {
 
 type Answer = Result<(Reply, Vec<u8>), Refusal>;
 
-/// Does what a request asks for; the reply's memory is booked with `booking`.
+/// Answers a request. Books the reply's memory with `booking`.
 pub(super) fn answer(
     request: &Frame,
     root: &Root,
@@ -65,7 +65,7 @@ pub(super) fn answer(
     Ok(Answered::Reply(Frame::new(request.request, &reply, bytes)?))
 }
 
-/// Says why a request could not be done.
+/// The reply for a failed request.
 pub(super) fn failed(request: &Frame, reason: &str) -> Result<Frame, WireError> {
     Frame::new(request.request, &Reply::Failed { failure: Failure::Other, reason: reason.to_owned() }, Vec::new())
 }
@@ -115,7 +115,7 @@ fn serve_request(
             booking.book(expected)?;
             let listing = root.listing(&folder, is_flat)?;
             shared.longest_listing.fetch_max(listing.bytes(), Ordering::Relaxed);
-            // One that is longer than expected is made again once there is room for it.
+            // A listing that is longer than expected is made again once there is room for it.
             let more = listing.bytes().min(limit).saturating_sub(expected);
             if more > 0 {
                 booking.book(more)?;
@@ -175,7 +175,7 @@ fn version_of(object: &dyn Object) -> Version {
     Version { len: object.len(), modified_nanoseconds: object.modified_nanoseconds() }
 }
 
-/// An error if a file is not the one that the client has opened: bytes of two files are never mixed.
+/// Fails if a file changed since the client opened it. Bytes of two versions are never mixed.
 fn check_version(object: &dyn Object, opened: Option<Version>) -> Result<(), Refusal> {
     let now = version_of(object);
     match opened {

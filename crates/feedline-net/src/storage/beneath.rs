@@ -1,8 +1,8 @@
-//! A folder that no name leads out of: neither by `..` nor by symbolic links.
+//! A root folder that no name can escape, neither by `..` nor by symbolic links.
 //!
-//! Names are resolved from the descriptor of the root, never from a path that could be changed meanwhile: by the kernel where all
-//! stays below the root (`openat2` with `RESOLVE_BENEATH`), else step by step. Links are followed as they are locally, also
-//! absolute ones that lead back into the root. What lies behind a link that leads out is neither opened nor looked at.
+//! Names are resolved from the descriptor of the root, never from a path that could change meanwhile. If everything stays below the
+//! root, the kernel does it (`openat2` with `RESOLVE_BENEATH`); otherwise this code does, step by step. Links are followed like
+//! local ones, including absolute links back into the root. What is behind a link that leads out is neither opened nor examined.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -15,14 +15,14 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-/// Links that are followed for one name; more are a loop.
+/// Upper limit of links in one name. More links are a loop.
 const MOST_LINKS: usize = 40;
 
-/// A folder that nobody can leave.
+/// A root folder that no name can escape.
 #[derive(Debug)]
 pub(super) struct Beneath {
     root: OwnedFd,
-    /// Where it is, without links in it and as it was named: what absolute links are compared with.
+    /// Its path without links, and as it was named. Absolute links are compared with both.
     pub path: PathBuf,
     named: PathBuf,
 }
@@ -42,14 +42,14 @@ impl From<Errno> for ResolveError {
 }
 
 impl Beneath {
-    /// The folder at `path`, which has to be there.
+    /// The folder at `path`, which must exist.
     pub(super) fn new(path: &Path) -> io::Result<Self> {
         let (named, path) = (std::path::absolute(path)?, fs::canonicalize(path)?);
         let root = rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY, Mode::empty())?;
         Ok(Self { root, path, named })
     }
 
-    /// Opens what a name leads to, to be read; a pipe is not waited for.
+    /// Opens the file of a name for reading. Does not wait for a pipe.
     pub(super) fn open(&self, name: &Path) -> Result<File, ResolveError> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
@@ -57,9 +57,9 @@ impl Beneath {
         loop {
             match rustix::fs::openat2(&self.root, name, flags, Mode::empty(), resolve) {
                 Ok(file) => return Ok(file.into()),
-                // Somebody has renamed something meanwhile, so that the kernel is not sure.
+                // Something was renamed meanwhile, so the kernel asks to try again.
                 Err(Errno::INTR | Errno::AGAIN) => {}
-                // It may lead out, or back into the root by an absolute link; or the kernel is too old to tell.
+                // The name may lead out, or back into the root by an absolute link; or the kernel is too old.
                 Err(Errno::XDEV | Errno::LOOP | Errno::NOSYS | Errno::PERM) => {
                     return Ok(self.walk(name, flags)?.into());
                 }
@@ -68,16 +68,16 @@ impl Beneath {
         }
     }
 
-    /// Resolves a name step by step: each step opens one entry of a folder that is open, and follows no link unseen.
+    /// Resolves a name step by step. Each step opens one entry of an open folder, and follows links explicitly.
     fn walk(&self, name: &Path, flags: OFlags) -> Result<OwnedFd, ResolveError> {
         let folder_flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // The folders on the way, so that ".." is the one before, whatever was moved meanwhile.
+        // The open folders on the way. ".." means the previous one, whatever was moved meanwhile.
         let mut folders: Vec<OwnedFd> = Vec::new();
         let mut steps: VecDeque<OsString> = steps_of(name).collect();
         let mut links = 0;
         while let Some(step) = steps.pop_front() {
             if step == ".." {
-                // Above the root there is nothing.
+                // There is nothing above the root.
                 folders.pop().ok_or(ResolveError::Outside)?;
                 continue;
             }

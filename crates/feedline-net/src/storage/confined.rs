@@ -14,7 +14,7 @@ use super::listing::{Listing, list};
 #[derive(Debug)]
 pub(super) struct ConfinedStore {
     beneath: Arc<Beneath>,
-    /// Below the root; empty for the root itself.
+    /// Below the root. Empty for the root itself.
     folder: PathBuf,
 }
 
@@ -31,7 +31,7 @@ impl ConfinedStore {
         Ok(Self { beneath: Arc::clone(&self.beneath), folder: self.folder.join(unescaped(folder)) })
     }
 
-    /// All files, or with `is_flat` those that lie in the folder itself, with their lengths and times.
+    /// All files with their lengths and times. With `is_flat`, only those directly in the folder.
     pub(super) fn listing(&self, is_flat: bool) -> Result<Listing, StoreError> {
         list(&self.beneath, &self.folder, is_flat)
     }
@@ -48,7 +48,7 @@ impl ConfinedStore {
 
     fn names(&self, is_flat: bool, accept: &dyn Fn(&str) -> bool) -> Result<Names, StoreError> {
         let Listing { files, folders, left_out } = self.listing(is_flat)?;
-        // Folders are told, and never taken.
+        // `accept` gets folders for information only.
         for folder in &folders {
             accept(folder);
         }
@@ -59,7 +59,7 @@ impl ConfinedStore {
     }
 }
 
-/// Names are below the root as they are written: relative, without `..`.
+/// Fails unless a name is relative and has no `..`.
 pub(super) fn check_name(name: &str) -> Result<(), StoreError> {
     let stays = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
     if stays && !name.contains('\0') { Ok(()) } else { Err(outside(name)) }
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// A root with links of all kinds in it, and what lies beside it.
+    /// A root with links of all kinds, and a folder next to it.
     fn tree() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("root/train/inner")).unwrap();
@@ -153,7 +153,7 @@ mod tests {
     fn what_lies_behind_a_link_out_of_the_root_is_not_looked_at() {
         let folder = tree();
         let (root, other) = (folder.path().join("root"), folder.path().join("other"));
-        // A listing that went there would count these, or end with an error that names them.
+        // A listing that went there would count these, or fail with an error that names them.
         std::os::unix::fs::symlink(&other, other.join("loop")).unwrap();
         let odd = std::ffi::OsStr::new("odd");
         fs::write(other.join(OsString::from_vec([odd.as_encoded_bytes(), &[0xff]].concat())), "").unwrap();

@@ -1,4 +1,4 @@
-//! What a server keeps for one connection.
+//! The state of one connection to a server.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,25 +9,25 @@ use parking_lot::Condvar;
 use super::fair::Request;
 use crate::wire::Frame;
 
-/// Bytes that have to be sent before their speed is told.
+/// Bytes to send before the speed is known.
 const TELLING_BYTES: u64 = 256 << 10;
-/// Bytes after which those that were sent earlier count less.
+/// Bytes after which earlier ones count less.
 const LATE_BYTES: u64 = 16 << 20;
 
-/// A connection whose client may ask.
+/// A connection of an authenticated client.
 #[derive(Debug, Default)]
 pub(super) struct Connection {
     pub requests: VecDeque<Request>,
     pub request_bytes: u64,
     pub replies: VecDeque<Frame>,
-    /// Bytes of replies that are made, wait, or are sent.
+    /// Bytes of replies in preparation, queued or being sent.
     pub reply_bytes: u64,
-    /// Since when the newest reply is sent.
+    /// When sending of the current reply started.
     pub sending_since: Option<Instant>,
-    /// What was sent of late, and the time that took: a link that is slow makes it long.
+    /// Bytes sent recently, and the time it took. On a slow link the time is long.
     sent_bytes: u64,
     sending: Duration,
-    /// Whether it is among those of which a request can be done.
+    /// Whether one of its requests can be served.
     pub has_turn: bool,
     /// Whether its next request waits for memory.
     pub is_crowded: bool,
@@ -35,7 +35,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Books that a reply was sent, which took some time.
+    /// Records a reply that was sent.
     pub(super) fn add_sent(&mut self, bytes: u64, took: Duration) {
         self.sending_since = None;
         self.sent_bytes += bytes;
@@ -46,7 +46,7 @@ impl Connection {
         }
     }
 
-    /// Bytes a second that it takes while something is sent to it, once enough was.
+    /// The speed at which it receives, in bytes per second, once enough was sent.
     pub(super) fn bytes_per_second(&self) -> Option<f64> {
         let is_enough = self.sent_bytes >= TELLING_BYTES;
         is_enough.then(|| self.sent_bytes as f64 / self.sending.as_secs_f64().max(1e-9))

@@ -1,7 +1,6 @@
-//! The processor time of a server: counted, and limited to a number of cores that need not be whole.
+//! Measures the CPU time of a server, and limits it to a number of cores, which may be fractional.
 //!
-//! Every thread that works for clients charges what it has used, piece by piece, and waits while all together have used more
-//! than they may.
+//! Every thread that works for clients charges its CPU time piece by piece, and waits while all threads together exceed the limit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,7 +9,7 @@ use feedline_data::cpu_time::thread_cpu_time;
 
 use super::allowance::Allowance;
 
-/// Seconds of processor time that may be used at once after a pause, for each core.
+/// CPU seconds per core that may be used at once after a pause.
 const BURST_SECONDS: f64 = 0.02;
 
 /// The processor time of a server.
@@ -30,32 +29,32 @@ impl Cpu {
         }
     }
 
-    /// Cores that may be used.
+    /// The limit in cores.
     pub(super) fn cores(&self) -> f64 {
         self.cores
     }
 
-    /// The meter of the thread that asks for it.
+    /// A meter for the calling thread.
     pub(super) fn meter(&self) -> CpuMeter<'_> {
         CpuMeter { cpu: self, charged: thread_cpu_time() }
     }
 
-    /// What was used so far.
+    /// CPU time used so far.
     pub(super) fn spent(&self) -> Duration {
         Duration::from_nanos(self.spent_nanoseconds.load(Ordering::Relaxed))
     }
 }
 
-/// What one thread uses; it stays in that thread.
+/// The CPU time of one thread.
 #[derive(Debug)]
 pub(super) struct CpuMeter<'a> {
     cpu: &'a Cpu,
-    /// The clock of the thread when it charged last.
+    /// The thread's CPU clock at the last charge.
     charged: Duration,
 }
 
 impl CpuMeter<'_> {
-    /// Charges what was used since the last time, and waits if that is too much.
+    /// Charges the time since the last call, and waits if the limit is exceeded.
     pub(super) fn charge(&mut self) {
         let now = thread_cpu_time();
         let used = now.saturating_sub(self.charged);

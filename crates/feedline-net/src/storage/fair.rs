@@ -1,12 +1,12 @@
-//! Requests and replies of all connections of a server.
+//! Schedules the requests and replies of all connections of a server.
 //!
-//! In: requests, by connection. Out: one request at a time for a worker, from each connection in turn, so that one with many
-//! requests does not starve the others; and replies for whoever sends them. A worker never waits for a slow client or for memory:
-//! a connection whose replies are not taken gets no further requests done, and a request whose reply has no room waits until
-//! others were sent.
+//! In: requests by connection. Out: one request at a time for a worker, from each connection in turn, so that a connection with
+//! many requests does not starve the others; and replies to send. A worker never waits for a slow client or for memory. A
+//! connection that does not take its replies gets no further requests served. A request whose reply has no room waits until others
+//! were sent.
 //!
-//! Always true: requests that wait are bounded for each connection and for all together; the memory of replies is bounded for all
-//! together, but for what turned out longer than was booked, which is one reply for each worker at most.
+//! Always true: pending requests are bounded per connection and in total. The memory of replies is bounded in total, except for
+//! replies that turn out longer than booked, at most one per worker.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use super::connection::Connection;
 use super::permits::{Admission, Permits};
 use crate::wire::Frame;
 
-/// Requests of a connection that wait; further ones stay in the socket.
+/// Upper limit of pending requests per connection. Further ones stay in the socket.
 const MOST_REQUESTS: usize = 256;
-/// Bytes of such requests beyond which no further one is taken.
+/// Upper limit of bytes of pending requests. Beyond it no further request is read.
 const MOST_REQUEST_BYTES: u64 = 1 << 20;
-/// Requests longer than this need a permit before they are received...
+/// Longer requests need a permit before they are received...
 const LONG_REQUEST_BYTES: u64 = 256 << 10;
-/// ...of which there are so many for all connections.
+/// ...of which there are this many for all connections.
 const LONG_REQUESTS: usize = 8;
-/// Bytes of replies of a connection beyond which no further request of it is done.
+/// Upper limit of reply bytes per connection. Beyond it no further request of the connection is served.
 const MOST_REPLY_BYTES: u64 = 8 << 20;
 /// How long a reply may take while others wait for its memory.
 const YIELD_TIME: Duration = Duration::from_secs(20);
@@ -35,14 +35,14 @@ const YIELD_TIME: Duration = Duration::from_secs(20);
 /// All connections.
 #[derive(Debug)]
 pub(super) struct Fair {
-    /// Bytes of all replies that are made, wait or are sent.
+    /// Bytes of all replies in preparation, queued or being sent.
     pub memory_bytes: u64,
     permits: Arc<Permits>,
     state: Mutex<FairState>,
     has_requests: Condvar,
 }
 
-/// What a wait for a reply gave.
+/// The result of waiting for a reply.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NextReply {
     Reply(Frame),
@@ -51,14 +51,14 @@ pub(super) enum NextReply {
     Ended,
 }
 
-/// A request that waits, with the permit it needed.
+/// A pending request, with its permit.
 pub(super) type Request = (Frame, Admission);
 
 #[derive(Debug, Default)]
 struct FairState {
     next: u64,
     connections: BTreeMap<u64, Connection>,
-    /// Connections of which a request can be done.
+    /// Connections with a request that can be served.
     turns: VecDeque<u64>,
     /// Connections whose next request waits for memory, and how much.
     crowded: VecDeque<(u64, u64)>,
@@ -67,7 +67,7 @@ struct FairState {
     is_closed: bool,
 }
 
-/// Memory for the reply to one request; what is not used is free again when this is dropped.
+/// Memory for the reply to one request. The unused part is returned when this is dropped.
 #[derive(Debug)]
 pub(super) struct Booking<'a> {
     fair: &'a Fair,
@@ -76,14 +76,14 @@ pub(super) struct Booking<'a> {
 }
 
 impl Booking<'_> {
-    /// Books memory before it is taken; an error if it is not free now.
+    /// Books memory before it is allocated. Fails if it is not free.
     pub(super) fn book(&mut self, bytes: u64) -> Result<(), NoMemory> {
         self.fair.state.lock().book(self.number, bytes, self.fair.memory_bytes)?;
         self.bytes += bytes;
         Ok(())
     }
 
-    /// Bytes a second that the client takes while something is sent to it, once enough was.
+    /// The speed at which the client receives, in bytes per second, once enough was sent.
     pub(super) fn bytes_per_second(&self) -> Option<f64> {
         self.fair.state.lock().connections.get(&self.number)?.bytes_per_second()
     }
@@ -109,15 +109,15 @@ impl FairState {
         can
     }
 
-    /// Whether so many bytes are free for a connection. One that has replies waiting leaves half of the memory to others; a reply
-    /// longer than all memory is made alone.
+    /// Whether this many bytes are free for a connection. A connection with queued replies leaves half of the memory to others. A
+    /// reply larger than all memory is made alone.
     fn has_room(&self, connection: &Connection, bytes: u64, limit: u64) -> bool {
         let limit = if connection.reply_bytes == 0 { limit } else { limit / 2 };
         self.booked_bytes == 0 || self.booked_bytes.saturating_add(bytes) <= limit
     }
 
     fn book(&mut self, number: u64, bytes: u64, limit: u64) -> Result<(), NoMemory> {
-        // The replies to a client that is gone are not kept.
+        // Replies to a client that is gone are dropped.
         let Some(connection) = self.connections.get(&number) else { return Ok(()) };
         if !self.has_room(connection, bytes, limit) {
             return Err(NoMemory::Crowded { bytes });
@@ -140,7 +140,7 @@ impl FairState {
         }
     }
 
-    /// Lets those go on whose memory is free now, in the order in which they came; says whether there are any.
+    /// Resumes requests whose memory is free now, in order. Returns whether there are any.
     fn wake_crowded(&mut self, limit: u64) -> bool {
         let waiting = std::mem::take(&mut self.crowded);
         let (woken, crowded): (VecDeque<_>, VecDeque<_>) = waiting.into_iter().partition(|(number, bytes)| {
@@ -159,13 +159,13 @@ impl FairState {
 }
 
 impl Fair {
-    /// No connections; replies take up to `memory_bytes`.
+    /// Without connections. Replies take up to `memory_bytes`.
     pub(super) fn new(memory_bytes: u64) -> Self {
         let permits = Arc::new(Permits::new(LONG_REQUESTS));
         Self { memory_bytes, permits, state: Mutex::default(), has_requests: Condvar::new() }
     }
 
-    /// A connection begins; gives its number, or nothing if there are `most` already.
+    /// Adds a connection. Returns its number, or `None` if there are already `most`.
     pub(super) fn enter(&self, most: usize) -> Option<u64> {
         let mut state = self.state.lock();
         if state.is_closed || state.connections.len() >= most {
@@ -177,7 +177,7 @@ impl Fair {
         Some(number)
     }
 
-    /// A connection has ended; what waits of it is dropped.
+    /// Removes a connection and drops everything queued for it.
     pub(super) fn leave(&self, number: u64) {
         let mut state = self.state.lock();
         let Some(left) = state.connections.remove(&number) else { return };
@@ -188,7 +188,7 @@ impl Fair {
         left.changed.notify_all();
     }
 
-    /// Waits until a request of so many bytes may be received; `None` if the connection has ended meanwhile.
+    /// Waits until a request of this size may be received. `None` if the connection has ended meanwhile.
     pub(super) fn admit(&self, number: u64, bytes: u64) -> Option<Admission> {
         if bytes <= LONG_REQUEST_BYTES {
             return Some(Admission::Free);
@@ -196,7 +196,7 @@ impl Fair {
         self.permits.take(|| self.state.lock().connections.contains_key(&number)).map(Admission::Permitted)
     }
 
-    /// A request has come; waits while too many do. Says whether the connection goes on.
+    /// Adds a request. Waits while there are too many. Returns whether the connection continues.
     pub(super) fn put_request(&self, number: u64, request: Frame, admission: Admission) -> bool {
         let mut state = self.state.lock();
         loop {
@@ -216,7 +216,7 @@ impl Fair {
         }
     }
 
-    /// The next request to be done, from each connection in turn; waits for one. Nothing once the server is closed.
+    /// Waits for the next request, from each connection in turn. `None` once the server is closed.
     pub(super) fn next_request(&self) -> Option<(Booking<'_>, Request)> {
         let mut state = self.state.lock();
         loop {
@@ -236,7 +236,7 @@ impl Fair {
         }
     }
 
-    /// A request whose reply has no room waits until `bytes` are free.
+    /// Puts a request back until `bytes` are free for its reply.
     pub(super) fn put_back(&self, booking: Booking<'_>, request: Request, bytes: u64) {
         let number = booking.number;
         drop(booking);
@@ -248,7 +248,7 @@ impl Fair {
         if !waits_already {
             state.crowded.push_back((number, bytes));
         }
-        // What it waits for may have become free since.
+        // The memory may have become free since.
         let has_woken = state.wake_crowded(self.memory_bytes);
         drop(state);
         if has_woken {
@@ -256,7 +256,7 @@ impl Fair {
         }
     }
 
-    /// A reply is ready to be sent.
+    /// Queues a reply.
     pub(super) fn put_reply(&self, mut booking: Booking<'_>, reply: Frame) {
         let (number, booked) = (booking.number, std::mem::take(&mut booking.bytes));
         let mut state = self.state.lock();
@@ -268,7 +268,7 @@ impl Fair {
         self.wake(state, number);
     }
 
-    /// The next reply to be sent; waits for one, but not for long.
+    /// Waits up to `within` for the next reply to send.
     pub(super) fn next_reply(&self, number: u64, within: Duration) -> NextReply {
         let until = Instant::now() + within;
         let mut state = self.state.lock();
@@ -287,14 +287,14 @@ impl Fair {
         }
     }
 
-    /// Whether a connection takes a reply so slowly that it has to make room for those who wait for memory.
+    /// Whether a connection takes its reply so slowly that it must give way to requests that wait for memory.
     pub(super) fn must_yield(&self, number: u64) -> bool {
         let state = self.state.lock();
         let since = state.connections.get(&number).and_then(|connection| connection.sending_since);
         !state.crowded.is_empty() && since.is_some_and(|since| since.elapsed() > YIELD_TIME)
     }
 
-    /// A reply was sent, which took some time.
+    /// Records a reply that was sent.
     pub(super) fn sent(&self, number: u64, bytes: u64, took: Duration) {
         let mut state = self.state.lock();
         state.subtract(number, bytes);
@@ -312,7 +312,7 @@ impl Fair {
         }
     }
 
-    /// Lets a connection and those who wait for memory go on, after some became free.
+    /// Resumes a connection and requests that wait for memory, after some became free.
     fn wake(&self, mut state: MutexGuard<'_, FairState>, number: u64) {
         let has_woken = state.wake_crowded(self.memory_bytes);
         let has_turn = state.give_turn(number);
@@ -322,13 +322,13 @@ impl Fair {
         }
     }
 
-    /// Connections of which something waits to be done or sent.
+    /// Number of connections with pending requests or replies.
     pub(super) fn busy(&self) -> usize {
         let is_busy = |connection: &&Connection| !connection.requests.is_empty() || connection.reply_bytes > 0;
         self.state.lock().connections.values().filter(is_busy).count()
     }
 
-    /// Connections now, and the memory of their replies.
+    /// Number of connections, and memory of their replies.
     pub(super) fn now(&self) -> (usize, u64) {
         let state = self.state.lock();
         (state.connections.len(), state.booked_bytes)

@@ -1,7 +1,7 @@
-//! The first words of a connection: who the client is, and whether it may ask.
+//! The handshake of a connection: authenticates the client.
 //!
-//! In: a stream of somebody unknown. Out: a [`Greeted`] connection, or an error that can be told to the client. All of it has
-//! to be over within [`HANDSHAKE_TIME`], and no message before the welcome is longer than [`MOST_BYTES`].
+//! In: a stream of an unknown client. Out: a [`Greeted`] connection, or an error for the client. It must complete within
+//! [`HANDSHAKE_TIME`], and no message before the welcome exceeds [`MOST_BYTES`].
 
 use std::io;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use super::token::Token;
 use crate::tls::{Identity, Stream};
 use crate::wire::{Frame, PROTOCOL, Reply, Request, Sequence, WireError, engine_version};
 
-/// How long a client may take to say who it is.
+/// Upper limit of the duration of the handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
-/// The longest message before the welcome.
+/// Upper limit of a message before the welcome.
 const MOST_BYTES: u64 = 4096;
 
-/// A connection of a client that may ask.
+/// A connection of an authenticated client.
 #[derive(Debug)]
 pub(super) struct Greeted {
     pub stream: Stream,
@@ -23,7 +23,7 @@ pub(super) struct Greeted {
     pub outgoing: Sequence,
 }
 
-/// Finds out who has connected. Somebody who may not ask is told why.
+/// Authenticates a client. A client that is rejected is told why.
 pub(super) fn greet(
     socket: std::net::TcpStream,
     token: Option<&Token>,
@@ -89,13 +89,13 @@ impl Greeted {
         Ok(Frame::new(0, reply, Vec::new())?.write(&mut &self.stream, &mut self.outgoing)?)
     }
 
-    /// Lets the client ask.
+    /// Accepts the client.
     pub(super) fn welcome(&mut self) -> Result<(), WireError> {
         self.say(&Reply::Welcome)?;
         Ok(self.stream.lift_deadline()?)
     }
 
-    /// Tells a client why it may not ask, if there is something to tell, and ends the connection.
+    /// Tells a client why it is rejected, and ends the connection.
     pub(super) fn turn_away(&mut self, why: &WireError) {
         let reason = why.to_string();
         let reply = match why {

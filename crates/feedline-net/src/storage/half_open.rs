@@ -1,8 +1,8 @@
-//! Connections whose client has not said yet who it is.
+//! Connections that have not completed the handshake.
 //!
-//! In: sockets as they are accepted. Out: a place for each until it is greeted or gone. There are few places. When all are taken,
-//! the newcomer gets the place of another: the oldest one of the address that has the most. So somebody who opens connections
-//! and says nothing takes places from himself first, and a client that greets at once gets in.
+//! In: accepted sockets. Out: a place for each until it is authenticated or gone. There are few places. If all are taken, a new
+//! connection replaces another: the oldest one of the address that has the most. So an attacker who opens connections and stays
+//! silent displaces himself first, and a client that completes the handshake at once gets in.
 //!
 //! Always true: at most [`MOST`] connections are half open, whoever opens them.
 
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Connections that may be half open at once.
+/// Upper limit of half-open connections.
 pub(super) const MOST: usize = 64;
 
 /// The connections that are half open, oldest first.
@@ -33,7 +33,7 @@ struct WaitingPeer {
     socket: TcpStream,
 }
 
-/// The place of one connection, given up when dropped.
+/// The place of one connection. Released when dropped.
 #[derive(Debug)]
 pub(super) struct HalfOpenPlace {
     half_open: Arc<HalfOpen>,
@@ -41,7 +41,7 @@ pub(super) struct HalfOpenPlace {
 }
 
 impl HalfOpen {
-    /// Gives a connection a place, which may end another one; says how many were ended.
+    /// Adds a connection, which may end another. Returns how many were ended.
     pub(super) fn enter(self: &Arc<Self>, address: IpAddr, socket: &TcpStream) -> io::Result<(HalfOpenPlace, u64)> {
         let waiting = WaitingPeer { address: network_of(address), socket: socket.try_clone()? };
         let mut state = self.0.lock();
@@ -61,7 +61,7 @@ impl HalfOpen {
         Ok((HalfOpenPlace { half_open: Arc::clone(self), number }, ended.len() as u64))
     }
 
-    /// Ends all, and takes no more.
+    /// Ends all connections and accepts no more.
     pub(super) fn close(&self) {
         let mut state = self.0.lock();
         state.is_closed = true;
@@ -72,7 +72,7 @@ impl HalfOpen {
 }
 
 impl HalfOpenState {
-    /// The oldest connection of the address that has the most; of several such addresses the one whose oldest is the oldest.
+    /// The oldest connection of the address with the most connections. Ties go to the address with the oldest connection.
     fn victim(&self) -> Option<u64> {
         let mut of_address: BTreeMap<IpAddr, (usize, u64)> = BTreeMap::new();
         for (&number, waiting) in &self.waiting {
@@ -87,7 +87,7 @@ impl HalfOpenState {
 
 impl WaitingPeer {
     fn end(&self) {
-        // One that has ended needs no end.
+        // It may have ended already.
         self.socket.shutdown(Shutdown::Both).unwrap_or_default();
     }
 }
@@ -98,7 +98,7 @@ impl Drop for HalfOpenPlace {
     }
 }
 
-/// What counts as one address: whoever has one of IPv6 has all that share its first half.
+/// What counts as one address. An IPv6 client owns all addresses that share the first half.
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

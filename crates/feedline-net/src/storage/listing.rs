@@ -1,9 +1,9 @@
-//! The files below a folder of the root, with their lengths and times.
+//! Lists the files below a folder of the root, with their lengths and times.
 //!
-//! Several threads list folders, because they wait for the file system and do not compute. Hidden files and folders (".name") are
-//! left out, as they are locally.
+//! Several threads list folders, because they mostly wait for the file system. Hidden files and folders (".name") are left out, as
+//! in a local listing.
 //!
-//! Always true: a link that leads out of the root is not followed; it is counted and left out, and no other entry suffers.
+//! Always true: a link that leads out of the root is not followed. It is counted and left out, and does not affect other entries.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -18,25 +18,25 @@ use rustix::fs::{AtFlags, Dir, FileType, Stat};
 
 use super::beneath::{Beneath, ResolveError};
 
-/// What lies below a folder.
+/// The content of a folder.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// Names below the folder, sorted by bytes. A link that leads nowhere has no version: to read it gives an error that names it.
+    /// Names below the folder, sorted by bytes. A broken link has no version, so that reading it returns an error with its name.
     pub files: Vec<(String, Option<Version>)>,
-    /// Folders in the folder itself, as `name/`, sorted: an empty one may be a class.
+    /// Folders directly in the folder, as `name/`, sorted. An empty one may be a class.
     pub folders: Vec<String>,
-    /// Links that lead out of the root.
+    /// Number of links that lead out of the root.
     pub left_out: u64,
 }
 
 impl Listing {
-    /// Bytes that it takes in memory, about.
+    /// Approximate memory in bytes.
     pub fn bytes(&self) -> u64 {
         let names = self.files.iter().map(|(name, _)| name).chain(&self.folders);
         names.map(|name| (name.len() + size_of::<(String, Option<Version>)>()) as u64).sum()
     }
 
-    /// Files and folders, sorted by bytes; folders have no version.
+    /// Files and folders, sorted by bytes. Folders have no version.
     pub(crate) fn into_entries(self) -> Vec<(String, Option<Version>)> {
         let mut entries = self.files;
         entries.extend(self.folders.into_iter().map(|folder| (folder, None)));
@@ -68,7 +68,7 @@ struct FolderLister<'a> {
     is_flat: bool,
 }
 
-/// What an entry of a folder is.
+/// An entry of a folder.
 enum FolderEntry {
     File(Option<Version>),
     Folder,
@@ -115,7 +115,7 @@ impl FolderLister<'_> {
         Ok(folders)
     }
 
-    /// Finds out what an entry is. One that cannot be looked at counts as a file, as it does locally.
+    /// Examines an entry. One that cannot be examined counts as a file, as in a local listing.
     fn look_at(&self, folder: &File, name: &[u8], full: &str) -> FolderEntry {
         let of_link = || match self.beneath.open(&self.folder.join(unescaped(full))) {
             Err(ResolveError::Outside) => FolderEntry::Outside,

@@ -1,7 +1,7 @@
 //! The storage server and its clients.
 //!
-//! `feedline storage` serves the files below a root, next to the data. To its clients it is a store: `feedline://host:port/folder`
-//! in place of a path. Names are those below the root, so samples have the ids, labels and keys that they have locally.
+//! `feedline storage` serves the files below a root, next to the data. For its clients it is a store: `feedline://host:port/folder`
+//! replaces a path. Names are relative to the root, so samples have the same ids, labels and keys as locally.
 
 mod allowance;
 mod answer;
@@ -41,12 +41,12 @@ pub use token::Token;
 
 /// The scheme of URLs of storage servers.
 pub const SCHEME: &str = "feedline";
-/// The same for those that speak TLS.
+/// The scheme of servers with TLS.
 pub const SECURE_SCHEME: &str = "feedlines";
 /// Both, as clients name what a server has.
 const SCHEMES: [&str; 2] = [SCHEME, SECURE_SCHEME];
 
-/// Makes the schemes known.
+/// Registers the schemes.
 pub fn register(registry: &mut Registry) {
     for scheme in SCHEMES {
         registry.store(scheme, |url| {

@@ -1,7 +1,7 @@
-//! A storage server as the machine that prepares samples.
+//! A storage server that prepares samples.
 //!
-//! In: what the engine asks for. Out: samples, as they come. A server that does not know the plan, because it was started
-//! anew, is told it again; what was asked meanwhile waits for that.
+//! In: requests of the engine. Out: samples, as they arrive. A server that does not know the plan, because it was restarted,
+//! receives the plan again. Requests wait for that.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use parking_lot::{Mutex, MutexGuard};
 use super::link::{Link, LinkCounts, LinkError, LinkTraffic, Pending};
 use crate::wire::{Failure, Reply, Request, shortened};
 
-/// How often a plan is sent again for one sample.
+/// Upper limit of times to send a plan again for one sample.
 const MOST_UNKNOWN: u32 = 3;
-/// The time over which the speed of the link is told.
+/// The time over which the speed of the link is averaged.
 const SPEED_WINDOW: Duration = Duration::from_secs(1);
 
 /// A server that prepares samples.
@@ -31,7 +31,7 @@ struct PeerShared {
     speed: Mutex<Speed>,
 }
 
-/// How fast the link was of late.
+/// The recent speed of the link.
 #[derive(Default)]
 struct Speed {
     looked: Option<Instant>,
@@ -45,9 +45,9 @@ impl fmt::Debug for PeerShared {
     }
 }
 
-/// What is known of a plan at the server.
+/// The state of a plan at the server.
 enum PlanState {
-    /// It was sent; these wait for the answer.
+    /// It was sent. These requests wait for the answer.
     Sent {
         _pending: Option<Pending>,
         waiting: Vec<Arc<Ask>>,
@@ -57,7 +57,7 @@ enum PlanState {
     Refused(String),
 }
 
-/// Something that the engine asked for.
+/// A request of the engine.
 struct Ask {
     prefix: Arc<Prefix>,
     asked: Asked,
@@ -66,7 +66,7 @@ struct Ask {
 
 #[derive(Default)]
 struct AskState {
-    /// Gone once it is answered, or nobody wants the answer.
+    /// `None` once it is answered or cancelled.
     done: Option<Box<dyn FnOnce(Prepared) + Send>>,
     pending: Option<Pending>,
     traffic: Traffic,
@@ -99,7 +99,7 @@ impl Ask {
         }
     }
 
-    /// Whether the plan may be sent again: a server that forgets it at once has too many.
+    /// Whether the plan may be sent again. A server that forgets it at once has too many plans.
     fn may_go_on(&self) -> bool {
         let mut state = lock(&self.state);
         state.unknown += 1;
@@ -122,7 +122,7 @@ impl StoragePeer {
 }
 
 impl PeerShared {
-    /// Asks, once the server knows the plan.
+    /// Sends the request once the server knows the plan.
     fn begin(self: &Arc<Self>, ask: Arc<Ask>) {
         let number = ask.prefix.number;
         let mut plans = lock(&self.plans);
@@ -151,13 +151,13 @@ impl PeerShared {
         let (number, shared) = (*number, Arc::clone(self));
         let request = Request::Plan { text: text.clone(), listing: *listing };
         let pending = self.link.begin(&request, Box::new(move |reply, _| shared.planned(number, &reply)));
-        // The answer may have come already.
+        // The answer may have arrived already.
         if let Some(PlanState::Sent { _pending, .. }) = lock(&self.plans).get_mut(&number) {
             *_pending = Some(pending);
         }
     }
 
-    /// The server has answered to a plan, or is gone.
+    /// Handles the server's answer to a plan.
     fn planned(self: &Arc<Self>, number: u128, reply: &Result<(Reply, Vec<u8>), LinkError>) {
         let state = match reply {
             Ok((Reply::Planned, _)) => Some(PlanState::Known),
@@ -225,7 +225,7 @@ impl PeerShared {
         }
     }
 
-    /// What the server cannot prepare may still be had as it is stored.
+    /// A sample that the server cannot prepare may still be readable in its stored form.
     fn content(&self, reason: &str) -> StoreError {
         StoreError::Content {
             path: self.server.clone(),

@@ -1,11 +1,11 @@
-//! A fixed number of permits for something that takes much memory.
+//! A fixed number of permits for work that needs much memory.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Interval at which one who waits checks whether it still wants to.
+/// Interval at which a waiting thread checks whether it is still wanted.
 const POLL: Duration = Duration::from_millis(100);
 
 /// The permits that are free.
@@ -15,11 +15,11 @@ pub(super) struct Permits {
     changed: Condvar,
 }
 
-/// One permit, given back when dropped.
+/// One permit, returned when dropped.
 #[derive(Debug)]
 pub(super) struct Permit(Arc<Permits>);
 
-/// Leave for something that may need a permit.
+/// Admission of a request that may need a permit.
 #[derive(Debug)]
 #[expect(dead_code, reason = "a permit is there to be kept")]
 pub(super) enum Admission {
@@ -32,7 +32,7 @@ impl Permits {
         Self { free: Mutex::new(count), changed: Condvar::new() }
     }
 
-    /// Waits for a permit; `None` if it is not wanted any more.
+    /// Waits for a permit. `None` once it is not wanted any more.
     pub(super) fn take(self: &Arc<Self>, is_wanted: impl Fn() -> bool) -> Option<Permit> {
         let mut free = self.free.lock();
         while *free == 0 {

@@ -1,7 +1,7 @@
-//! The plans of a server's clients: each is opened once, whoever asks for it.
+//! The plans of a server's clients. Each is opened once, whoever requests it.
 //!
-//! In: documents of clients, which may be hostile. Out: preparers. Always true: what a plan names lies below the root; as many
-//! plans are kept as clients use, up to a limit.
+//! In: documents of clients, which may be hostile. Out: preparers. Always true: everything that a plan names is below the root. The
+//! number of kept plans is limited.
 
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -20,9 +20,9 @@ use parking_lot::{Mutex, MutexGuard};
 use super::SCHEMES;
 use super::root::Root;
 
-/// Plans that are kept; a client whose plan was forgotten sends it again.
+/// Upper limit of kept plans. A client whose plan was dropped sends it again.
 const MOST_PLANS: NonZero<usize> = NonZero::new(64).expect("it is not zero");
-/// Sources that are kept: listings of many names.
+/// Upper limit of kept sources, which are listings of many names.
 const MOST_SOURCES: NonZero<usize> = NonZero::new(8).expect("it is not zero");
 
 /// What clients want to have prepared.
@@ -33,11 +33,11 @@ pub(super) struct Plans {
     sources: Mutex<LruCache<String, Arc<dyn Source>>>,
 }
 
-/// A plan that is open.
+/// An open plan.
 #[derive(Debug)]
 pub(super) struct OpenPlan {
     pub preparer: NearPreparer,
-    /// Bytes of the longest sample that was sent.
+    /// Bytes of the longest sample sent so far.
     pub longest_reply: AtomicU64,
 }
 
@@ -48,7 +48,7 @@ impl std::fmt::Debug for Plans {
 }
 
 impl Plans {
-    /// Plans over what lies below a root; what is found out about it is kept in `cache_folder`.
+    /// Plans over the files below a root. `cache_folder` keeps what was found out about them.
     pub(super) fn new(root: &Arc<Root>, cache_folder: Option<PathBuf>) -> Self {
         let mut registry = Registry::confined();
         if let Some(folder) = &cache_folder {
@@ -75,7 +75,7 @@ impl Plans {
         lock(&self.known).get(&number).cloned()
     }
 
-    /// Opens a plan whose samples a client knows by the hash `listing`.
+    /// Opens a plan. The client identifies its samples by the hash `listing`.
     pub(super) fn open(&self, text: &str, listing: u128) -> Result<(), String> {
         let number = Prefix::number_of(text, listing);
         if self.get(number).is_some() {
@@ -91,7 +91,7 @@ impl Plans {
         Ok(())
     }
 
-    /// A source as it was listed before, or as it is now if that is what the client has listed.
+    /// A source as it was listed before, or listed again if the client has a newer listing.
     fn source(&self, table: toml::Table, listing: u128) -> Result<Arc<dyn Source>, PlanError> {
         let key = without_hosts(&table.to_string());
         if let Some(known) = lock(&self.sources).get(&key).filter(|known| listing_hash(&***known) == listing) {
@@ -103,7 +103,7 @@ impl Plans {
     }
 }
 
-/// A text in which servers are not told apart: by whatever name a client knows this one, its files are the same.
+/// The text without host names. Whatever name a client uses for this server, its files are the same.
 fn without_hosts(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut parts = text.split("://");

@@ -1,4 +1,4 @@
-//! Ranges of a file of a storage server, many at once.
+//! Fetches ranges of a file from a storage server, many at once.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::remote::{failed, unexpected, unreachable};
 use crate::remote_object::{Opened, Ranges};
 use crate::wire::{Reply, Request};
 
-/// The longest range: a server may lie about the length of a file.
+/// Upper limit of a range. A server may lie about the length of a file.
 const MOST_FETCH_BYTES: u64 = 64 << 30;
 
 /// A file of a server.
@@ -83,7 +83,7 @@ impl Gathering {
         Self(Mutex::new(Some(gathered)))
     }
 
-    /// Takes a piece; with the last or an error all is told.
+    /// Adds a piece. After the last one, or an error, the result is delivered.
     fn add(&self, number: usize, bytes: Result<Vec<u8>, StoreError>, traffic: LinkTraffic) {
         let mut gathering = self.0.lock();
         let Some(gathered) = gathering.as_mut() else { return };

@@ -1,8 +1,8 @@
-//! Files of a storage server, as a store.
+//! The files of a storage server, as a store.
 //!
-//! In: names below a folder of the server. Out: listings, whole files, ranges; the ranges also many at once. A listing says how
-//! long files are, so those that were listed are opened without asking for them. A file that is open is the one that was
-//! there then: a range of another is refused by the server.
+//! In: names below a folder of the server. Out: listings, whole files, and many ranges at once. A listing contains the lengths of
+//! files, so listed files are opened without a request. An open file is the version at the time of opening: the server refuses a
+//! range of another version.
 
 use std::io;
 use std::sync::Arc;
@@ -33,12 +33,12 @@ pub struct RemoteStore {
     peer: StoragePeer,
 }
 
-/// What the last listing said of files, sorted by a hash of their names: a third of the memory that the names take. Should two
-/// be alike, the server refuses to read the one that has another length or time.
+/// The files of the last listing, sorted by a hash of their names. This takes a third of the memory of the names. If two hashes
+/// collide, the server refuses the file whose length or time differs.
 #[derive(Debug, Default)]
 struct Listed {
     versions: Vec<(u64, Version)>,
-    /// Whether it said something of all.
+    /// Whether it contains all files.
     is_complete: bool,
 }
 
@@ -57,7 +57,7 @@ impl Listed {
 }
 
 impl RemoteStore {
-    /// The folder of a URL, `feedline://host:port/folder`. Token and trust are those of the environment.
+    /// Opens the folder of a URL, `feedline://host:port/folder`. Token and trust come from the environment.
     pub fn open(url: &str) -> Result<Self, StoreError> {
         let wrong = || {
             StoreError::Address(format!(
@@ -80,7 +80,7 @@ impl RemoteStore {
         Ok(Self::new(Arc::new(Link::new(terms)), &format!("{scheme}://{server}"), folder))
     }
 
-    /// A folder of the server that `link` leads to and that messages call `server`.
+    /// A folder of the server at the end of `link`. Messages call it `server`.
     pub fn new(link: Arc<Link>, server: &str, folder: &str) -> Self {
         let (server, folder) = (server.to_owned(), folder.trim_matches('/').to_owned());
         let peer = StoragePeer::new(Arc::clone(&link), &server);
@@ -103,7 +103,7 @@ impl RemoteStore {
                     );
                 }
                 check_names(&names).map_err(|problem| StoreError::Content { path: address, problem })?;
-                // Folders are told, and never taken.
+                // `accept` gets folders for information only.
                 names.retain(|(name, _)| accept(name) && !name.ends_with('/'));
                 *self.listed.write() = Listed::new(&names);
                 Ok(names.iter().map(|(name, _)| name.as_str()).collect())
@@ -113,7 +113,7 @@ impl RemoteStore {
     }
 }
 
-/// What is wrong with a listing: names lie below the folder and are there once.
+/// Why a listing is invalid: names must be below the folder and unique.
 fn check_names(names: &[(String, Option<Version>)]) -> Result<(), String> {
     if let Some((name, _)) = names.iter().find(|(name, _)| name.is_empty() || check_name(name).is_err()) {
         return Err(format!("cannot be listed: the server names {:?}, which is no file below it", shortened(name)));
@@ -122,7 +122,7 @@ fn check_names(names: &[(String, Option<Version>)]) -> Result<(), String> {
     if is_sorted { Ok(()) } else { Err("cannot be listed: the server's names are not in order".to_owned()) }
 }
 
-/// Asks; an answer that says why there is none is an error that names `address`.
+/// Sends a request. A negative answer is an error that names `address`.
 fn call(link: &Link, address: &str, request: &Request) -> Result<(Reply, Vec<u8>), StoreError> {
     match ask(link, address, request)? {
         (Reply::Failed { failure, reason }, _) => Err(failed(address, failure, &reason)),
@@ -134,12 +134,12 @@ fn ask(link: &Link, address: &str, request: &Request) -> Result<(Reply, Vec<u8>)
     link.call(request).map_err(|error| unreachable(address, error))
 }
 
-/// That a server could not be asked for something.
+/// The error for an unreachable server.
 pub(super) fn unreachable(address: &str, error: LinkError) -> StoreError {
     StoreError::Read { path: address.to_owned(), source: io::Error::other(error) }
 }
 
-/// That a server cannot give something.
+/// The error for a request that the server refuses.
 pub(super) fn failed(address: &str, failure: Failure, reason: &str) -> StoreError {
     let reason = shortened(reason);
     let path = address.to_owned();
@@ -153,7 +153,7 @@ pub(super) fn failed(address: &str, failure: Failure, reason: &str) -> StoreErro
     StoreError::Content { path, problem }
 }
 
-/// That a server says something else than it was asked.
+/// The error for an answer to something else.
 pub(super) fn unexpected(path: String) -> StoreError {
     StoreError::Content { path, problem: "cannot be had: the server's answer is of another kind".to_owned() }
 }

@@ -1,6 +1,6 @@
-//! What a server serves: a folder on disk, or one in a bucket.
+//! The root of a server: a folder on disk, or in a bucket.
 //!
-//! In: a folder below the root. Out: its files as a store. Always true: no name leads out of the root, whatever is behind it.
+//! In: a folder below the root. Out: its files as a store. Always true: no name leads out of the root.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl Root {
         &*self.whole
     }
 
-    /// A folder of it; itself if the name is empty.
+    /// A folder below it. With an empty name, the root itself.
     pub fn below(&self, folder: &str) -> Result<Arc<dyn Store>, StoreError> {
         match &self.place {
             _ if folder.is_empty() => Ok(Arc::clone(&self.whole)),
@@ -63,7 +63,7 @@ impl Root {
 }
 
 impl Root {
-    /// The files of a folder, or with `is_flat` those that lie in the folder itself.
+    /// The files of a folder. With `is_flat`, only those directly in it.
     pub fn listing(&self, folder: &str, is_flat: bool) -> Result<Listing, StoreError> {
         match &self.place {
             RootStore::Disk(whole) => whole.below(folder)?.listing(is_flat),
@@ -77,7 +77,7 @@ impl Root {
     }
 }
 
-/// A store that looks at names before it asks for them.
+/// A store that checks names before it uses them.
 #[derive(Debug)]
 struct NamedStore(Arc<dyn Store>);
 

@@ -1,6 +1,6 @@
 //! The server: connections, workers, limits.
 //!
-//! In: a root and an address. Out: replies to whoever may ask. Dropping it ends all connections.
+//! In: a root and an address. Out: replies to authenticated clients. Dropping it ends all connections.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -29,37 +29,37 @@ use crate::http::{HttpError, HttpServer, Routes};
 use crate::tls::Identity;
 use crate::wire::WireError;
 
-/// Clients at once; further ones are told so and closed.
+/// Upper limit of clients. Further ones are told so and closed.
 const MOST_CONNECTIONS: usize = 256;
-/// What the replies of all connections may take, unless told otherwise.
+/// The default memory for the replies of all connections.
 pub const REPLY_MEMORY_BYTES: u64 = 1 << 30;
-/// Connections that wait to be taken; one that finds no room is tried again by its system only after a second.
+/// Length of the listen queue. A client that finds it full tries again only after a second.
 const BACKLOG: i32 = 4096;
-/// How long a client may be silent before its machine is asked whether it is still there.
+/// How long a client may be silent before TCP checks whether its machine is still there.
 const KEEP_ALIVE: Duration = Duration::from_mins(1);
-/// How long the server waits after the system could not give it a connection.
+/// Pause after the system could not accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// What to serve, to whom.
+/// The configuration of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// What is served.
     pub root: Root,
     /// Where to listen.
     pub listen: SocketAddr,
-    /// Cores to use; a part of one is possible.
+    /// Number of cores to use. It may be fractional.
     pub cpus: f64,
-    /// The secret that clients have to know.
+    /// The secret that clients must know.
     pub token: Option<Token>,
-    /// Who the server is, where it speaks TLS.
+    /// Certificate and key, for TLS.
     pub identity: Option<Identity>,
-    /// Bytes that replies of all connections may take together, from being made to being sent.
+    /// Upper limit of bytes for the replies of all connections, from preparation to sending.
     pub memory_bytes: u64,
-    /// The most to send, in megabits per second.
+    /// Upper limit of the sending speed, in megabits per second.
     pub link_mbps: Option<f64>,
     /// Where to keep what is found out about the data, such as seek indexes.
     pub cache_folder: Option<PathBuf>,
-    /// Where to say how it is doing, over HTTP.
+    /// The address of its HTTP pages, if wanted.
     pub http: Option<SocketAddr>,
 }
 
@@ -81,7 +81,7 @@ pub enum ServerError {
     Thread(#[source] io::Error),
 }
 
-/// What is needed to say what a server has done.
+/// What is needed to read the metrics of a server.
 #[derive(Clone, Debug)]
 struct StatsSource {
     shared: Shared,
@@ -103,7 +103,7 @@ impl StatsSource {
     }
 }
 
-/// A server that runs.
+/// A running server.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -115,7 +115,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts to serve.
+    /// Starts the server.
     pub fn start(config: ServerConfig) -> Result<Self, ServerError> {
         let ServerConfig { root, listen, cpus, token, identity, memory_bytes, link_mbps, http, cache_folder } = config;
         if !(cpus > 0.0 && cpus.is_finite()) {
@@ -180,7 +180,7 @@ impl Server {
         self.stats.shared.fair.now().0
     }
 
-    /// What it has done so far.
+    /// Its metrics.
     pub fn stats(&self) -> ServerStats {
         self.stats.read()
     }
@@ -190,7 +190,7 @@ impl Server {
         self.http.as_ref().map(HttpServer::address)
     }
 
-    /// Changes how much is sent at most, in megabits per second, where that was limited from the start.
+    /// Changes the limit of the sending speed, in megabits per second, if there was one from the start.
     pub fn set_link_mbps(&self, megabits_per_second: f64) {
         if let Some(throttle) = &self.stats.shared.throttle {
             throttle.set(megabits_per_second);
@@ -204,7 +204,7 @@ impl Drop for Server {
         self.stats.shared.fair.close();
         self.half_open.close();
         self.stats.shared.cancel.cancel();
-        // Wakes the thread that accepts.
+        // Wakes the accepting thread.
         if let Err(error) = TcpStream::connect_timeout(&self.address, Duration::from_millis(200)) {
             tracing::debug!(%error, "the listener had ended");
         }
@@ -229,7 +229,7 @@ fn work(shared: &Shared, root: &Root) {
                 answer::failed(&request.0, &error.to_string()).map(Answered::Reply)
             }
             Err(_) => {
-                // What an op panics on is a bug, but one of this request only.
+                // A panic in an op is a bug, but affects only this request.
                 workspace = NearWorkspace::new(shared.cancel.clone());
                 let reason = "the server panicked at this request, which is a bug; its log says more";
                 answer::failed(&request.0, reason).map(Answered::Reply)
@@ -266,7 +266,7 @@ fn accept(listener: &TcpListener, half_open: &Arc<HalfOpen>, shared: &Shared, is
     }
 }
 
-/// Finds out who has connected, and gives its connection a number; tells somebody who may not ask so.
+/// Authenticates a client and gives its connection a number. A rejected client is told why.
 fn welcome(socket: TcpStream, place: HalfOpenPlace, shared: &Shared) -> Result<(Greeted, u64), WireError> {
     socket.set_nodelay(true)?;
     let keep_alive = socket2::TcpKeepalive::new().with_time(KEEP_ALIVE).with_interval(KEEP_ALIVE / 6);

@@ -1,4 +1,4 @@
-//! One connection of a server: its requests, its replies.
+//! One connection of a server: its requests and replies.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use super::token::Token;
 use crate::tls::{Identity, Stream};
 use crate::wire::{Frame, FrameHead, MOST_REQUEST_BYTES, Paced, Reply, Request, Sequence, WireError};
 
-/// How long a client may take none of what is sent to it.
+/// How long a client may not read what is sent.
 pub(super) const SEND_TIME: Duration = Duration::from_secs(30);
-/// How long a client hears nothing: a request that takes long is not a server that is gone. Longer than a pause within a frame
-/// may be, so that a sign of life never fills a gap.
+/// Interval between signs of life, so that a slow request does not look like a dead server. It is longer than any pause within a
+/// frame, so that a sign of life never fills a gap.
 const STILL_HERE: Duration = Duration::from_secs(15);
 /// How long one request may take to arrive.
 const REQUEST_TIME: Duration = Duration::from_mins(1);
@@ -34,7 +34,7 @@ pub(super) struct Shared {
     pub token: Option<Token>,
     pub identity: Option<Identity>,
     pub plans: Arc<Plans>,
-    /// Bytes of the longest listing so far: the next one may be as long.
+    /// Bytes of the longest listing so far. The next one may be as long.
     pub longest_listing: Arc<AtomicU64>,
     pub cancel: Cancel,
 }
@@ -48,7 +48,7 @@ pub(super) fn receive(stream: &Stream, sequence: &mut Sequence, number: u64, sha
         let Some(head) = FrameHead::read(&mut from, sequence, MOST_REQUEST_BYTES)? else { return Ok(()) };
         let Some(admission) = shared.fair.admit(number, head.rest_bytes()) else { return Ok(()) };
         let (request, _) = head.rest(&mut from)?;
-        // A sign of life is there for its place in the sequence.
+        // A sign of life only counts for its place in the sequence.
         let is_alive = matches!(request.message(), Ok(Request::Alive));
         if !is_alive && !shared.fair.put_request(number, request, admission) {
             return Ok(());
@@ -82,11 +82,11 @@ pub(super) fn send(stream: &Stream, sequence: &mut Sequence, number: u64, shared
         }
         meter.charge();
     }
-    // Wakes the thread that receives.
+    // Wakes the receiving thread.
     stream.end();
 }
 
-/// Writes replies, not faster than allowed.
+/// Writes replies, limited in speed.
 struct Sending<'a> {
     stream: &'a Stream,
     number: u64,

@@ -1,4 +1,4 @@
-//! What a server has done, in numbers.
+//! The metrics of a server.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use crate::http::{Exposition, Numbers};
 
-/// Counts while a server runs.
+/// The counters of a running server.
 #[derive(Debug, Default)]
 pub(super) struct ServerTally {
-    /// By kind: requests, and those that failed.
+    /// Requests by kind, and how many of them failed.
     requests: Mutex<BTreeMap<&'static str, (u64, u64)>>,
     pub connections: AtomicU64,
     pub refused: AtomicU64,
@@ -19,7 +19,7 @@ pub(super) struct ServerTally {
     pub sent_bytes: AtomicU64,
 }
 
-/// Whether a request could be done.
+/// Whether a request succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
@@ -51,30 +51,30 @@ impl ServerTally {
     }
 }
 
-/// What a server has done so far.
+/// The metrics of a server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ServerStats {
-    /// Since it was started.
+    /// Time since it was started.
     pub uptime_seconds: f64,
     /// Connections now.
     pub connections: usize,
-    /// Connections since it was started, also of those who might not ask.
+    /// Number of connections since the start, including rejected ones.
     pub connections_total: u64,
-    /// Those that were turned away: another version, no token, no TLS, no word in time, or too many.
+    /// Number of rejected connections: wrong version, no token, no TLS, no handshake in time, or too many.
     pub refused: u64,
-    /// Bytes of replies that are made, wait or are sent now.
+    /// Bytes of replies in preparation, queued or being sent.
     pub reply_bytes: u64,
     /// Requests by kind.
     pub requests: BTreeMap<&'static str, u64>,
-    /// Those that could not be done.
+    /// Number of failed requests by kind.
     pub failures: BTreeMap<&'static str, u64>,
     /// Bytes of files and samples in replies.
     pub content_bytes: u64,
-    /// Bytes of replies that were sent, before encryption.
+    /// Bytes of replies sent, before encryption.
     pub sent_bytes: u64,
-    /// Processor time that was used for clients.
+    /// CPU time used for clients.
     pub cpu_seconds: f64,
-    /// Cores that it may use.
+    /// The limit of cores.
     pub cpus: f64,
 }
 

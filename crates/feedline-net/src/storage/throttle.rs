@@ -1,10 +1,10 @@
-//! A limit on what a server sends, for experiments with slow links.
+//! Limits what a server sends, for experiments with slow links.
 
 use super::allowance::Allowance;
 
-/// Bytes that may be sent at once after a pause: what a switch would buffer.
+/// Bytes that may be sent at once after a pause, like the buffer of a switch.
 const BURST_BYTES: f64 = 64.0 * 1024.0;
-/// Bytes that are sent between two looks at the clock.
+/// Bytes between two checks of the clock.
 pub(super) const PIECE_BYTES: usize = 16 * 1024;
 
 /// The limit, shared by all connections.

@@ -1,16 +1,16 @@
 //! The secret that a server and its clients share.
 //!
-//! The server sends a challenge, the client a hash of it that only somebody with the token can make: the token itself is never
-//! sent.
+//! The server sends a challenge. The client answers with a hash of it that only the holder of the token can compute. The token
+//! itself is never sent.
 
 use std::path::Path;
 use std::{env, fs, io};
 
-/// The variable that names the token's file for clients.
+/// The environment variable with the path of the token's file.
 const TOKEN_FILE: &str = "FEEDLINE_TOKEN_FILE";
-/// The variable that has the token itself.
+/// The environment variable with the token itself.
 const TOKEN: &str = "FEEDLINE_TOKEN";
-/// What the key is for: a token used elsewhere gives other keys there.
+/// The purpose of the derived key. A token used elsewhere gives other keys there.
 const CONTEXT: &str = "feedline storage 2026-11-16 token";
 
 /// A secret.
@@ -24,7 +24,7 @@ impl std::fmt::Debug for Token {
 }
 
 impl Token {
-    /// A token from its text; white space around it does not count. `None` if nothing is left.
+    /// A token from its text, without surrounding white space. `None` if it is empty.
     pub fn new(text: &str) -> Option<Self> {
         let text = text.trim();
         (!text.is_empty()).then(|| Self(blake3::derive_key(CONTEXT, text.as_bytes())))
@@ -36,7 +36,7 @@ impl Token {
         Self::new(&fs::read_to_string(path)?).ok_or_else(empty)
     }
 
-    /// The token of this process's environment, if it has one.
+    /// The token from the environment, if there is one.
     pub(crate) fn from_environment() -> io::Result<Option<Self>> {
         match (env::var(TOKEN), env::var_os(TOKEN_FILE)) {
             (Ok(text), _) => Ok(Self::new(&text)),
@@ -45,12 +45,12 @@ impl Token {
         }
     }
 
-    /// What only somebody with the token can say to a challenge.
+    /// The answer to a challenge.
     pub fn proof(&self, challenge: &[u8; 32]) -> [u8; 32] {
         blake3::keyed_hash(&self.0, challenge).into()
     }
 
-    /// Whether a proof is right, in a time that says nothing of how wrong it is.
+    /// Whether a proof is right, in constant time.
     pub(crate) fn accepts(&self, challenge: &[u8; 32], proof: &[u8; 32]) -> bool {
         blake3::keyed_hash(&self.0, challenge) == blake3::Hash::from(*proof)
     }

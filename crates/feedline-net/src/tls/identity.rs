@@ -1,4 +1,4 @@
-//! Who a server is.
+//! The identity of a server.
 
 use std::fmt;
 use std::path::Path;
@@ -10,7 +10,7 @@ use rustls::{ServerConfig, ServerConnection};
 
 use super::{TlsError, provider};
 
-/// The certificate of a server, and the key that proves it.
+/// The certificate of a server, and its key.
 #[derive(Clone)]
 pub struct Identity(Arc<ServerConfig>);
 
@@ -21,7 +21,7 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// Reads a certificate, with those that lead to its authority behind it, and its key.
+    /// Reads a certificate chain and its key.
     pub fn read(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
         let chain = certificates(certificate)?;
         let unreadable = |source| TlsError::Pem { path: key.to_owned(), what: "key", source };
@@ -36,7 +36,7 @@ impl Identity {
     }
 }
 
-/// The certificates of a file; at least one.
+/// The certificates of a file. At least one.
 pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let unreadable = |source| TlsError::Pem { path: path.to_owned(), what: "certificate", source };
     let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);

@@ -1,8 +1,8 @@
-//! Connections that nobody else can read.
+//! Encrypted connections.
 //!
-//! - `identity.rs` is who a server is: its certificate and key
-//! - `trust.rs` is which servers a client believes, and what to do about one that it does not
-//! - `stream.rs` is a connection, in TLS or plain, that one thread reads while another writes
+//! - `identity.rs` is the identity of a server: its certificate and key
+//! - `trust.rs` decides which servers a client trusts, and explains rejections
+//! - `stream.rs` is a connection, with or without TLS, that one thread reads while another writes
 
 mod identity;
 mod stream;
@@ -35,7 +35,7 @@ pub enum TlsError {
     Name { name: String },
 }
 
-/// The cryptography library that is built in; which one the process uses elsewhere does not matter.
+/// The built-in cryptography library, whatever the rest of the process uses.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }

@@ -1,6 +1,6 @@
-//! A connection, in TLS or plain, that one thread reads while another writes.
+//! A connection, with or without TLS, that one thread reads while another writes.
 //!
-//! Always true: the session's lock is held to encrypt and to decrypt, never while the socket is waited for.
+//! Always true: the session's lock is held while encrypting and decrypting, never while waiting for the socket.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -13,13 +13,13 @@ use super::trust::advice;
 use super::{Identity, Trust};
 use crate::wire::{LONGEST_GAP, WireError};
 
-/// What is read from the socket at once: a TLS record and a bit.
+/// Bytes to read from the socket at once: a TLS record and a little more.
 const READ_BYTES: usize = 18 << 10;
-/// What is encrypted at once.
+/// Bytes to encrypt at once.
 const WRITE_BYTES: usize = 64 << 10;
 /// The first byte of a TLS connection.
 const TLS_HANDSHAKE: u8 = 0x16;
-/// What is read of somebody who was refused, so that the reason arrives before the end.
+/// Bytes to read from a rejected client, so that the reason arrives before the end.
 const DRAIN_BYTES: usize = 16 << 10;
 const DRAIN_TIME: Duration = Duration::from_millis(500);
 
@@ -27,7 +27,7 @@ const DRAIN_TIME: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) struct Stream {
     socket: TcpStream,
-    /// Until when all has to be read; for good, once it is known who is there.
+    /// The deadline of the handshake. `None` afterwards.
     deadline: Mutex<Option<Instant>>,
     session: Option<Box<Session>>,
 }
@@ -36,11 +36,11 @@ pub(crate) struct Stream {
 struct Session {
     tls: Mutex<Connection>,
     incoming: Mutex<Incoming>,
-    /// What is encrypted and not sent. Its lock keeps records in order.
+    /// Encrypted bytes that are not sent yet. The lock keeps records in order.
     outgoing: Mutex<Vec<u8>>,
 }
 
-/// What was received and not decrypted.
+/// Received bytes that are not decrypted yet.
 #[derive(Debug)]
 struct Incoming {
     bytes: Vec<u8>,
@@ -53,7 +53,7 @@ impl Stream {
         Self { socket, deadline: Mutex::new(Some(Instant::now() + within)), session: None }
     }
 
-    /// A client's side; reading ends `within` a time, until that is lifted.
+    /// The client's side. Reading ends `within` a time, until the deadline is lifted.
     pub(crate) fn connect(
         socket: TcpStream,
         within: Duration,
@@ -71,8 +71,8 @@ impl Stream {
         Ok(plain.with(session.into()))
     }
 
-    /// A server's side; reading ends `within` a time, until that is lifted. A client that does not speak TLS where it should
-    /// is an error that can be told to it.
+    /// The server's side. Reading ends `within` a time, until the deadline is lifted. A client without TLS, where it is required,
+    /// is an error that can be sent to it.
     pub(crate) fn accept(
         socket: TcpStream,
         within: Duration,
@@ -104,13 +104,13 @@ impl Stream {
         Self { session: Some(Box::new(session)), ..self }
     }
 
-    /// From now on reading may take any time; it ends with an error whenever nothing came for a while, and may go on.
+    /// Lifts the deadline. From now on a read fails if nothing arrives for a while, but may be repeated.
     pub(crate) fn lift_deadline(&self) -> io::Result<()> {
         *lock(&self.deadline) = None;
         self.socket.set_read_timeout(Some(LONGEST_GAP))
     }
 
-    /// Waits on the socket no longer than until the deadline: somebody who sends a byte now and then gains nothing.
+    /// Waits for the socket at most until the deadline, so that a client gains nothing by sending single bytes.
     fn look_at_clock(&self) -> io::Result<()> {
         let Some(deadline) = *lock(&self.deadline) else { return Ok(()) };
         let left = deadline.saturating_duration_since(Instant::now());
@@ -125,20 +125,19 @@ impl Stream {
         (&self.socket).read(target)
     }
 
-    /// Whether what a frame began with is the beginning of a TLS connection.
+    /// Whether these bytes start a TLS connection.
     pub(crate) fn is_tls(found: [u8; 4]) -> bool {
         found[0] == TLS_HANDSHAKE && found[1] == 3
     }
 
-    /// Ends it for both directions; whoever reads or writes is told.
+    /// Ends both directions. Threads that read or write get an error.
     pub(crate) fn end(&self) {
         if let Err(error) = self.socket.shutdown(Shutdown::Both) {
             tracing::debug!(%error, "the connection had ended");
         }
     }
 
-    /// Ends it after the last words were written. What the other side says meanwhile is read, else the system would throw
-    /// the last words away.
+    /// Ends the connection after a last message. Incoming bytes are read meanwhile, otherwise the system would discard the message.
     pub(crate) fn end_after_refusal(&self) {
         let ended = self.socket.shutdown(Shutdown::Write);
         *lock(&self.deadline) = Some(Instant::now() + DRAIN_TIME);
@@ -168,7 +167,7 @@ impl Read for &Stream {
             }
             incoming.start = 0;
             incoming.end = 0;
-            // Frames know their lengths, so an end without a farewell is an end.
+            // Frames have a length, so a missing TLS close is harmless.
             match self.receive(&mut incoming.bytes)? {
                 0 => return Ok(0),
                 read => incoming.end = read,
@@ -178,7 +177,7 @@ impl Read for &Stream {
 }
 
 impl Session {
-    /// Decrypts what has come; nothing if that is not enough.
+    /// Decrypts received bytes. Returns nothing if there are too few.
     fn decrypt(&self, incoming: &mut Incoming, target: &mut [u8]) -> io::Result<Option<usize>> {
         let mut tls = lock(&self.tls);
         loop {

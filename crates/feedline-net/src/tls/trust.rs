@@ -1,4 +1,4 @@
-//! Which servers a client believes.
+//! Which servers a client trusts.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use rustls::{CertificateError, ClientConfig, ClientConnection, Error, RootCertSt
 use super::identity::certificates;
 use super::{TlsError, provider};
 
-/// The variable that names a file of certificates to believe besides those of this machine.
+/// The environment variable with a file of additional trusted certificates.
 const AUTHORITY_FILE: &str = "FEEDLINE_TLS_CA";
 
-/// The authorities that a client believes.
+/// The authorities that a client trusts.
 #[derive(Clone)]
 pub struct Trust(Arc<ClientConfig>);
 
@@ -24,13 +24,13 @@ impl fmt::Debug for Trust {
 }
 
 impl Trust {
-    /// Those of this machine, and those of the file that the environment names.
+    /// The authorities of this machine, and those of the file that the environment names.
     pub(crate) fn from_environment() -> Result<Self, TlsError> {
         let file = std::env::var_os(AUTHORITY_FILE).filter(|path| !path.is_empty()).map(PathBuf::from);
         Self::system_and(file.as_deref())
     }
 
-    /// Those of this machine, and those of a file.
+    /// The authorities of this machine, and those of a file.
     pub fn system_and(file: Option<&Path>) -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
         let found = rustls_native_certs::load_native_certs();
@@ -44,7 +44,7 @@ impl Trust {
         Ok(Self(Arc::new(builder.with_no_client_auth())))
     }
 
-    /// A session with a host, whose certificate has to name it.
+    /// A session with a host. Its certificate must name the host.
     pub(super) fn session(&self, host: &str) -> Result<ClientConnection, TlsError> {
         let wrong = || TlsError::Name { name: host.to_owned() };
         let name = ServerName::try_from(host.to_owned()).map_err(|_| wrong())?;
@@ -52,7 +52,7 @@ impl Trust {
     }
 }
 
-/// What is wrong with a server, and what to do about it.
+/// Explains what is wrong with a server, and what to do.
 pub(super) fn advice(error: &Error, host: &str) -> String {
     match error {
         Error::InvalidMessage(_) => {
@@ -67,7 +67,7 @@ pub(super) fn advice(error: &Error, host: &str) -> String {
         ) => {
             format!("its certificate is not for {host:?}: {error}; use a name that it is for, or get one for this name")
         }
-        // The library has no name for it.
+        // The library has no variant for it.
         _ if error.to_string().contains("CaUsedAsEndEntity") => {
             "its certificate is that of an authority, not of a server; make one with basicConstraints=CA:FALSE"
                 .to_owned()

@@ -1,6 +1,6 @@
-//! Why a connection cannot go on.
+//! Why a connection cannot continue.
 
-/// What is wrong with a connection or with what came over it.
+/// What is wrong with a connection or its data.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum WireError {

@@ -11,8 +11,8 @@
 //! | 24..32 | checksum of message and bytes |
 //! | 32..40 | checksum of the head before it, with the number of the frame in its connection as the seed |
 //!
-//! The head has a checksum of its own, so that nobody waits for the bytes of a length that was damaged on the way. Its seed
-//! counts the frames, so that a frame that was lost or came twice is noticed at the next one.
+//! The head has a checksum of its own, so that no one waits for the bytes of a damaged length. Its seed counts the frames, so a
+//! lost or repeated frame is noticed at the next one.
 
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
@@ -23,21 +23,21 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
 use super::WireError;
 
-/// The longest frame that a server takes.
+/// Upper limit of a frame that a server accepts.
 pub(crate) const MOST_REQUEST_BYTES: u64 = 16 << 20;
-/// The longest frame that a client takes: the listing of some ten million files.
+/// Upper limit of a frame that a client accepts: the listing of some ten million files.
 pub(crate) const MOST_REPLY_BYTES: u64 = 1 << 30;
 
 const MAGIC: [u8; 4] = *b"FLN2";
 const HEAD_BYTES: usize = 40;
 /// The part of a head that its checksum covers.
 const CHECKED_BYTES: usize = HEAD_BYTES - size_of::<u64>();
-/// Frames up to this length are written in one go.
+/// Frames up to this length are written at once.
 const SMALL_BYTES: usize = 16 << 10;
-/// As much is read of a long frame before memory for more is taken: a length that is a lie costs little.
+/// Bytes to read of a long frame before more memory is allocated, so that a false length costs little.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// Counts the frames of one direction of a connection. Both sides begin at zero.
+/// Counts the frames in one direction of a connection. Both sides start at zero.
 #[derive(Debug, Default)]
 pub struct Sequence(u64);
 
@@ -49,7 +49,7 @@ impl Sequence {
     }
 }
 
-/// A message and the bytes it speaks of.
+/// A message and its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// The number of the request.
@@ -89,7 +89,7 @@ impl Frame {
         head[24..32].copy_from_slice(&checksum(&self.message, &self.bytes).to_le_bytes());
         let of_head = xxh3_64_with_seed(&head[..CHECKED_BYTES], sequence.next());
         head[CHECKED_BYTES..].copy_from_slice(&of_head.to_le_bytes());
-        // Short frames, which are most, are one packet.
+        // Most frames are short and fit into one packet.
         if self.message.len() + self.bytes.len() <= SMALL_BYTES {
             return to.write_all(&[&head, self.message.as_slice(), &self.bytes].concat());
         }
@@ -98,15 +98,14 @@ impl Frame {
         to.write_all(&self.bytes)
     }
 
-    /// Receives the next frame of a connection, of at most `most` bytes; `None` if the other side has ended the connection
-    /// between two frames.
+    /// Receives the next frame, of at most `most` bytes. `None` if the connection ended between two frames.
     pub fn read(from: &mut impl Read, sequence: &mut Sequence, most: u64) -> Result<Option<Self>, WireError> {
         let Some(head) = FrameHead::read(from, sequence, most)? else { return Ok(None) };
         Ok(Some(head.rest(from)?.0))
     }
 }
 
-/// The beginning of a frame that is being received.
+/// The head of a frame that is being received.
 #[derive(Clone, Debug)]
 pub struct FrameHead {
     /// The number of the request.
@@ -116,26 +115,26 @@ pub struct FrameHead {
     checksum: u64,
 }
 
-/// How the bytes of a frame came.
+/// How the bytes of a frame arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Arrival {
-    /// Those that came after the first piece, which may have waited for the reader.
+    /// Bytes after the first piece, which may have waited for the reader.
     pub later_bytes: u64,
-    /// From the first piece to the last.
+    /// Time from the first piece to the last.
     pub later_time: Duration,
-    /// From the head to the last.
+    /// Time from the head to the last piece.
     pub time: Duration,
 }
 
 impl FrameHead {
-    /// Receives the head of the next frame, of at most `most` bytes; `None` if the connection has ended before it.
+    /// Receives the head of the next frame, of at most `most` bytes. `None` if the connection ended before it.
     pub fn read(from: &mut impl Read, sequence: &mut Sequence, most: u64) -> Result<Option<Self>, WireError> {
         let mut bytes = [0; HEAD_BYTES];
         let mut len = read_some(from, &mut bytes)?;
         if len == 0 {
             return Ok(None);
         }
-        // Somebody who speaks something else may have said all that he will.
+        // A client of another protocol may have sent everything it will send.
         if len < MAGIC.len() {
             from.read_exact(&mut bytes[len..MAGIC.len()])?;
             len = MAGIC.len();
@@ -157,12 +156,12 @@ impl FrameHead {
         Ok(Some(Self { request: long(16), message_len, bytes_len, checksum: long(24) }))
     }
 
-    /// Bytes that follow it.
+    /// Number of bytes that follow it.
     pub(crate) fn rest_bytes(&self) -> u64 {
         self.message_len + self.bytes_len
     }
 
-    /// Receives what belongs to it.
+    /// Receives the rest of the frame.
     pub fn rest(&self, from: &mut impl Read) -> Result<(Frame, Arrival), WireError> {
         let began = Instant::now();
         let (message, _) = read_len(from, self.message_len)?;
@@ -190,7 +189,7 @@ fn read_len(from: &mut impl Read, len: u64) -> Result<(Vec<u8>, Arrival), WireEr
     let (mut first, mut arrival) = (None, Arrival::default());
     while (filled as u64) < len {
         if filled == bytes.len() {
-            // Doubles what is there, so that long frames are not copied often.
+            // Doubles the memory each time, so that long frames are not copied often.
             let step = STEP_BYTES.max(filled as u64).min(len - filled as u64) as usize;
             bytes.try_reserve_exact(step).map_err(|_| WireError::Memory { bytes: len })?;
             bytes.resize(filled + step, 0);
@@ -214,7 +213,7 @@ fn read_len(from: &mut impl Read, len: u64) -> Result<(Vec<u8>, Arrival), WireEr
 
 fn checksum(message: &[u8], bytes: &[u8]) -> u64 {
     let mut hasher = Xxh3::new();
-    // The length keeps what moves from the one to the other apart.
+    // The length separates the message from the bytes.
     hasher.update(&(message.len() as u64).to_le_bytes());
     hasher.update(message);
     hasher.update(bytes);
@@ -254,7 +253,7 @@ mod tests {
         }
     }
 
-    /// Gives what it has and fails the test if more is asked for: a real connection would wait there.
+    /// Fails the test if more is read than there is: a real connection would block there.
     struct NoMore<'a>(&'a [u8]);
 
     impl Read for NoMore<'_> {

@@ -11,14 +11,14 @@ pub fn engine_version() -> String {
     format!("{} {}", env!("CARGO_PKG_VERSION"), feedline_codec::VERSION)
 }
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// The first of all: who the client is.
+    /// The first message: the client's versions.
     Hello {
         /// The version of the protocol.
         protocol: u32,
-        /// The versions of engine and decoders: others might give other samples.
+        /// The versions of engine and decoders. Other versions might produce other samples.
         engine: String,
     },
     /// The answer to a challenge.
@@ -33,7 +33,7 @@ pub enum Request {
         /// Whether to leave out folders in it.
         is_flat: bool,
     },
-    /// How long a file is, and when it was changed.
+    /// The length of a file, and when it was changed.
     Open {
         /// Its name below the root.
         name: String,
@@ -44,19 +44,19 @@ pub enum Request {
         name: String,
         /// The first byte.
         offset: u64,
-        /// Bytes.
+        /// Number of bytes.
         len: u64,
-        /// What the file has to be; another one is not read.
+        /// The expected version. The server refuses another one.
         version: Option<Version>,
     },
-    /// A plan of which samples will be asked for.
+    /// A plan whose samples will be requested.
     Plan {
         /// Its document.
         text: String,
-        /// The hash of the samples' names, and of shards, that the client knows.
+        /// A hash of the samples' names and of shards, as the client knows them.
         listing: u128,
     },
-    /// A sample of a plan, prepared as far as the client wants it.
+    /// A sample of a plan, prepared as far as the client wants.
     Prepare {
         /// The number of the plan: a hash of document and listing.
         plan: u128,
@@ -68,12 +68,12 @@ pub enum Request {
         /// Its name below the root.
         name: String,
     },
-    /// The client is there and waits. It gets no answer, but shows whether a frame before it was lost.
+    /// A sign of life. It gets no answer, but shows whether an earlier frame was lost.
     Alive,
 }
 
 impl Request {
-    /// What kind it is, for counts.
+    /// Its kind, for metrics.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Hello { .. } => "hello",
@@ -89,44 +89,44 @@ impl Request {
     }
 }
 
-/// What a server answers.
+/// A reply of the server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
-    /// The client has to know the token.
+    /// The client must prove that it knows the token.
     Challenge {
-        /// To be hashed with it.
+        /// The bytes to hash with the token.
         challenge: [u8; 32],
     },
-    /// The client may ask.
+    /// The client is accepted.
     Welcome,
-    /// The server is there and works. Comes when there was nothing else to say for a while.
+    /// A sign of life, sent if there was nothing else to send for a while.
     Alive,
-    /// The connection ends here.
+    /// The connection ends. A retry would not help.
     Refused {
         /// Why.
         reason: String,
     },
-    /// The connection ends here, but another may be taken later.
+    /// The connection ends. A later one may be accepted.
     Busy {
         /// Why.
         reason: String,
     },
     /// The files of a folder.
     Names {
-        /// Names, sorted by bytes, with what is known of the files without opening them.
+        /// Names, sorted by bytes, with the versions that are known without opening the files.
         names: Vec<(String, Option<Version>)>,
-        /// Links that lead out of the root.
+        /// Number of links that lead out of the root.
         left_out: u64,
     },
     /// A file.
     Opened(Version),
     /// The bytes beside this message.
     Bytes,
-    /// The plan is known now.
+    /// The plan is open.
     Planned,
-    /// The sample beside this message, and what it took.
+    /// The sample in the bytes of this frame, and its cost.
     Prepared(ServerCost),
-    /// What was asked for cannot be had.
+    /// The request failed.
     Failed {
         /// In what way.
         failure: Failure,
@@ -135,16 +135,16 @@ pub enum Reply {
     },
 }
 
-/// In what way something cannot be had.
+/// How a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Failure {
     /// There is no such file or folder.
     NotFound,
-    /// The file is not the one that was opened.
+    /// The file is not the version that was opened.
     Changed,
-    /// The file has fewer bytes than were asked for.
+    /// The file is shorter than the requested range.
     Truncated,
-    /// There are more bytes than a reply takes; they can be had in parts.
+    /// The answer is too long for one reply. It can be read in parts.
     TooLong,
     /// The plan has to be sent first.
     UnknownPlan,
@@ -152,10 +152,10 @@ pub enum Failure {
     Other,
 }
 
-/// The longest text of the other side that is passed on in a message, in bytes.
+/// Upper limit of a text from the other side in a message, in bytes.
 const MOST_TEXT: usize = 1000;
 
-/// The beginning of a text that came from the other side, which may be of any length.
+/// The start of a text from the other side, which may be of any length.
 pub(crate) fn shortened(text: &str) -> &str {
     &text[..text.floor_char_boundary(MOST_TEXT)]
 }

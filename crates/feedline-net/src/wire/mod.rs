@@ -1,10 +1,10 @@
-//! What a storage server and its clients say to each other.
+//! The protocol between a storage server and its clients.
 //!
-//! A connection is a sequence of [`Frame`]s in each direction. A frame has a message, and bytes beside it where the message
-//! speaks of some. Requests have numbers; replies carry the number of their request and come in any order.
+//! A connection is a sequence of [`Frame`]s in each direction. A frame has a message, and bytes if the message refers to some.
+//! Requests are numbered. Replies carry the number of their request and arrive in any order.
 //!
-//! Always true: what comes from the other side is checked (length, checksum, form) before it is used; nobody waits for the rest of
-//! a frame for long.
+//! Always true: data from the other side is checked (length, checksum, form) before use. Waiting for the rest of a frame is
+//! limited.
 
 mod error;
 mod frame;

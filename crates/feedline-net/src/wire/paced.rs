@@ -1,26 +1,26 @@
-//! A connection that may rest between two frames, but not within one.
+//! Limits pauses within a frame, but not between two frames.
 //!
-//! In: a stream whose reads end after [`LONGEST_GAP`] with an error if nothing came. Out: the same bytes; between two frames it
-//! waits on, within a frame such a pause is an error. Bytes that were lost on the way would be waited for otherwise.
+//! In: a stream whose reads fail after [`LONGEST_GAP`] without data. Out: the same bytes. Between two frames such an error means to
+//! go on waiting; within a frame it is an error. Otherwise lost bytes would be waited for without end.
 
 use std::io::{self, Read};
 use std::time::{Duration, Instant};
 
-/// The longest pause within a frame.
+/// Upper limit of a pause within a frame.
 pub(crate) const LONGEST_GAP: Duration = Duration::from_secs(10);
 
 /// Reads frames from a stream.
 #[derive(Debug)]
 pub(crate) struct Paced<R> {
     stream: R,
-    /// How long one frame may take in all.
+    /// Upper limit of the duration of one frame.
     longest_frame: Option<Duration>,
     /// When the first bytes of the frame came.
     began: Option<Instant>,
 }
 
 impl<R: Read> Paced<R> {
-    /// Frames may take `longest_frame` from their first byte to their last.
+    /// A frame may take `longest_frame` from its first byte to its last.
     pub(crate) fn new(stream: R, longest_frame: Option<Duration>) -> Self {
         Self { stream, longest_frame, began: None }
     }
@@ -30,7 +30,7 @@ impl<R: Read> Paced<R> {
         &self.stream
     }
 
-    /// Says that the next byte is the first of a frame.
+    /// Announces that the next byte starts a frame.
     pub(crate) fn begin_frame(&mut self) {
         self.began = None;
     }

@@ -16,13 +16,13 @@ fn put(fair: &Fair, number: u64, requests: std::ops::Range<u64>) {
     requests.for_each(|request| assert!(fair.put_request(number, frame(request), Admission::Free)));
 }
 
-/// Takes a reply as a client does.
+/// Takes a reply like a client.
 fn send(fair: &Fair, number: u64) {
     let NextReply::Reply(reply) = fair.next_reply(number, Duration::ZERO) else { panic!("no reply waits") };
     fair.sent(number, reply.wire_bytes(), Duration::ZERO);
 }
 
-/// Does the next request with a reply of some megabytes; says of which connection it was and whether there was room.
+/// Serves the next request with a reply of some megabytes. Returns its connection, and whether there was room.
 fn work(fair: &Fair, megabytes: usize) -> (u64, bool) {
     let (mut booking, request) = fair.next_request().unwrap();
     let number = booking.number;
@@ -78,12 +78,12 @@ fn law_5_all_connections_together_stay_within_one_budget_and_replies_wait_for_ro
     let made: Vec<(u64, bool)> = (0..5).map(|_| work(&fair, 16)).collect();
     assert_eq!(made.iter().filter(|(_, has_room)| *has_room).count(), 2, "{made:?}");
     assert!(fair.now().1 <= 40 << 20, "{} bytes", fair.now().1);
-    // Small replies still have room, for those who have nothing that waits.
+    // Small replies still have room for connections without queued replies.
     let modest = fair.enter(9).unwrap();
     put(&fair, modest, 0..1);
     assert_eq!(work(&fair, 1), (modest, true));
     send(&fair, modest);
-    // With each reply that is taken, the next one that waits is made.
+    // Each reply that is taken makes room for the next one.
     for turn in 0..3 {
         send(&fair, greedy[turn]);
         assert_eq!(work(&fair, 16), (greedy[turn + 2], true));

@@ -1,4 +1,4 @@
-//! One connection to a server, from its greeting to its end.
+//! One connection to a server, from its handshake to its end.
 
 use std::io::{self, Read, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -13,24 +13,24 @@ use crate::wire::{
     Arrival, Frame, FrameHead, MOST_REPLY_BYTES, PROTOCOL, Paced, Reply, Request, Sequence, WireError, engine_version,
 };
 
-/// How long a connection may take to come about.
+/// How long connecting may take.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// How long a server may take nothing of what is sent to it.
+/// How long the server may not read what is sent.
 const SEND_TIME: Duration = Duration::from_secs(30);
 
 /// A connection that has come about.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: Stream,
-    /// What counts the frames that are sent.
+    /// The sequence of sent frames.
     outgoing: Mutex<Sequence>,
     began: Instant,
-    /// When something came last, in milliseconds since it began.
+    /// When something was last received, in milliseconds since the start.
     heard_milliseconds: AtomicU64,
 }
 
 impl Connection {
-    /// Connects and says who asks. The sequence is for the one thread that receives from it.
+    /// Connects and authenticates. The returned sequence is for the receiving thread.
     pub(super) fn open(terms: &LinkTerms, counts: &LinkCounters) -> Result<(Self, Sequence), WireError> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "no address is known for it");
         for address in terms.server.to_socket_addrs()? {
@@ -78,7 +78,7 @@ impl Connection {
         Ok(incoming)
     }
 
-    /// Sends requests, all in one go.
+    /// Sends several requests at once.
     pub(super) fn send<'a>(&self, requests: impl IntoIterator<Item = &'a Frame>) -> io::Result<()> {
         let mut outgoing = self.outgoing.lock();
         let mut bytes = Vec::new();
@@ -88,18 +88,18 @@ impl Connection {
         (&self.stream).write_all(&bytes)
     }
 
-    /// What it receives, for the one thread that does.
+    /// The receiving half, for one thread.
     pub(super) fn receiver<'a>(&'a self, incoming: Sequence, counts: &'a LinkCounters) -> Receiver<'a> {
         let counted = CountingStream { connection: self, counts, taken_bytes: 0 };
         Receiver { from: Paced::new(counted, None), incoming }
     }
 
-    /// When something came last.
+    /// When something was last received.
     pub(super) fn heard(&self) -> Instant {
         self.began + Duration::from_millis(self.heard_milliseconds.load(Ordering::Relaxed))
     }
 
-    /// Ends it; whoever sends or receives is told.
+    /// Ends the connection. Threads that send or receive get an error.
     pub(super) fn end(&self) {
         self.stream.end();
     }
@@ -113,7 +113,7 @@ pub(super) struct Receiver<'a> {
 }
 
 impl Receiver<'_> {
-    /// The next reply, or why there is none, and the request that it was for where that is known.
+    /// The next reply, or an error with its request, if known.
     pub(super) fn next(&mut self) -> Result<(Frame, Arrival), (Option<u64>, WireError)> {
         self.from.begin_frame();
         let ended = || WireError::from(io::Error::from(io::ErrorKind::ConnectionReset));
@@ -122,13 +122,13 @@ impl Receiver<'_> {
         head.rest(&mut self.from).map_err(|error| (Some(head.request), error))
     }
 
-    /// Bytes that came.
+    /// Number of received bytes.
     pub(super) fn taken_bytes(&self) -> u64 {
         self.from.get_ref().taken_bytes
     }
 }
 
-/// Counts what comes.
+/// Counts received bytes.
 #[derive(Debug)]
 struct CountingStream<'a> {
     connection: &'a Connection,

@@ -1,11 +1,11 @@
-//! A client's way to a server, which many threads use at once.
+//! A client's link to a server, shared by many threads.
 //!
-//! In: requests. Out: replies, or an error within a bounded time, to whoever was named, from a thread of the link. A
-//! connection that breaks is made anew, and what was asked and not answered is asked again: all requests only read, so asking
-//! twice changes nothing. No thread waits for a reply unless it wants to.
+//! In: requests. Out: replies or errors within a bounded time, to a callback on a thread of the link. A broken connection is opened
+//! again, and unanswered requests are repeated. All requests only read, so repeating them is safe. No thread has to wait for a
+//! reply.
 //!
-//! - `talk.rs` is what waits for replies, and the thread that connects, sends, and gives up
-//! - `connection.rs` is one connection, from its greeting to its end, and the thread that receives
+//! - `talk.rs` holds pending requests, and is the thread that connects, sends and gives up
+//! - `connection.rs` is one connection, and the thread that receives
 
 mod connection;
 mod talk;
@@ -22,16 +22,16 @@ use super::token::Token;
 use crate::tls::Trust;
 use crate::wire::{Reply, Request, WireError};
 
-/// How long a server may be gone before a request of it fails.
+/// How long a server may be unreachable before its requests fail.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Shorter frames come in one piece and say nothing about the link's speed.
+/// Shorter frames arrive in one piece and say nothing about the link's speed.
 const LONG_BYTES: u64 = 16 << 10;
-/// The share of long replies that has to have come piece by piece, else the link is faster than what reads it.
+/// The fraction of long replies that must arrive piecewise. Otherwise the link is faster than its reader.
 const TELLING_SHARE: f64 = 0.1;
-/// Before so many bytes of long replies have come, a link's speed is not known.
+/// Bytes of long replies to receive before the speed is known.
 const FEWEST_BYTES: u64 = 256 << 10;
 
-/// Why a server cannot be asked.
+/// Why a server cannot be reached.
 #[derive(Clone, Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum LinkError {
@@ -49,24 +49,24 @@ pub enum LinkError {
     Closed { server: String },
 }
 
-/// Takes what became of a request.
+/// Receives the result of a request.
 pub type LinkDone = Box<dyn FnOnce(Result<(Reply, Vec<u8>), LinkError>, LinkTraffic) + Send>;
 
-/// What one request cost.
+/// The traffic of one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkTraffic {
-    /// Bytes of its replies on the wire, also of those that were cut short.
+    /// Bytes of its replies, including truncated ones.
     pub bytes: u64,
-    /// How often it was sent again.
+    /// Number of retries.
     pub retries: u64,
 }
 
-/// What went over a link.
+/// The traffic of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LinkCounts {
     /// Requests, each counted once.
     pub requests: u64,
-    /// How often one was sent again.
+    /// Number of retries.
     pub retries: u64,
     /// Bytes received on the wire.
     pub received_bytes: u64,
@@ -74,15 +74,15 @@ pub struct LinkCounts {
     pub long_bytes: u64,
     /// ...and the time from their heads to their ends.
     pub long_seconds: f64,
-    /// Those of them that came after the first piece of their reply...
+    /// Bytes of these that arrived after the first piece of their reply...
     pub telling_bytes: u64,
-    /// ...and the time in which they came.
+    /// ...and the time in which they arrived.
     pub telling_seconds: f64,
 }
 
 impl LinkCounts {
-    /// How fast the link is, once enough has come to say so. What comes piece by piece tells it; where nearly all replies
-    /// are here as soon as somebody looks, the link is at least as fast as they are read.
+    /// The speed of the link, once enough was received. Bytes that arrive piecewise show it. If nearly all replies are complete as
+    /// soon as they are read, the link is at least as fast as its reader.
     pub fn bytes_per_second(&self) -> Option<f64> {
         let is_telling = self.telling_bytes as f64 >= TELLING_SHARE * self.long_bytes as f64;
         let (bytes, seconds) =
@@ -90,7 +90,7 @@ impl LinkCounts {
         (self.long_bytes >= FEWEST_BYTES && seconds > 0.0).then(|| bytes as f64 / seconds)
     }
 
-    /// What went over it since some earlier counts.
+    /// The traffic since earlier counts.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -116,29 +116,29 @@ struct LinkCounters {
     telling_nanoseconds: AtomicU64,
 }
 
-/// Whom to ask, and how.
+/// The server, and how to reach it.
 #[derive(Clone, Debug)]
 pub struct LinkTerms {
     /// A host and a port.
     pub server: String,
-    /// The secret that the server may ask for.
+    /// The secret, if the server requires one.
     pub token: Option<Token>,
-    /// Whom to believe, if the server speaks TLS.
+    /// The trusted authorities, if the server uses TLS.
     pub trust: Option<Trust>,
-    /// How long the server may be gone.
+    /// How long the server may be unreachable.
     pub patience: Duration,
 }
 
 impl LinkTerms {
-    /// A server that speaks no TLS, with the usual patience.
+    /// A server without TLS, with the default patience.
     pub fn plain(server: &str, token: Option<Token>) -> Self {
         Self { server: server.to_owned(), token, trust: None, patience: PATIENCE }
     }
 }
 
-/// A connection that is there as long as it is needed.
+/// A connection that is opened on demand.
 ///
-/// Its threads end soon after it is dropped; nobody waits for them, because to connect may take seconds.
+/// Its threads end soon after it is dropped. Nobody joins them, because connecting may take seconds.
 #[derive(Debug)]
 pub struct Link {
     terms: Arc<LinkTerms>,
@@ -155,8 +155,8 @@ impl Link {
         Self { terms, counts, talk: Mutex::new(talk) }
     }
 
-    /// Asks the server and returns at once. `done` gets the reply and the bytes beside it, or why there is none, from a
-    /// thread that must not be kept; it is not called if the [`Pending`] was dropped before.
+    /// Sends a request and returns at once. `done` gets the reply and its bytes, or an error, on a thread that it must not block.
+    /// It is not called if the [`Pending`] was dropped before.
     pub fn begin(&self, request: &Request, done: LinkDone) -> Pending {
         let number = self.counts.requests.fetch_add(1, Ordering::Relaxed) + 1;
         let talk = self.talk();
@@ -164,15 +164,15 @@ impl Link {
         Pending { number, talk }
     }
 
-    /// Asks the server, and waits for the reply and the bytes beside it.
+    /// Sends a request, and waits for the reply and its bytes.
     pub fn call(&self, request: &Request) -> Result<(Reply, Vec<u8>), LinkError> {
         let (sender, answer) = mpsc::sync_channel(1);
-        // A receiver that is gone has stopped waiting.
+        // If the receiver is gone, the caller has stopped waiting.
         let _pending = self.begin(request, Box::new(move |reply, _| drop(sender.send(reply))));
         answer.recv().unwrap_or_else(|_| Err(LinkError::Closed { server: self.terms.server.clone() }))
     }
 
-    /// What went over it so far.
+    /// The traffic so far.
     pub fn counts(&self) -> LinkCounts {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let seconds = |counter: &AtomicU64| Duration::from_nanos(count(counter)).as_secs_f64();
@@ -187,12 +187,12 @@ impl Link {
         }
     }
 
-    /// What waits and its threads, made anew in a process that was forked.
+    /// The pending requests and threads, created again in a forked process.
     fn talk(&self) -> Arc<Talk> {
         let mut talk = self.talk.lock();
         if !talk.is_of_this_process() {
             let new = Talk::new(Arc::clone(&self.terms), Arc::clone(&self.counts));
-            // Its threads are those of the process that was forked, which may have held its lock just then.
+            // The threads belong to the parent process, which may have held this lock during the fork.
             std::mem::forget(std::mem::replace(&mut *talk, new));
         }
         Arc::clone(&talk)
@@ -205,7 +205,7 @@ impl Drop for Link {
     }
 }
 
-/// A request that was not answered yet. Dropping it says that nobody wants the reply any more.
+/// A request without a reply. Dropping it cancels the request.
 pub struct Pending {
     number: u64,
     talk: Arc<Talk>,

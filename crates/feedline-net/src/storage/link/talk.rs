@@ -1,10 +1,10 @@
-//! What waits for replies, and the thread that keeps the connection.
+//! The pending requests of a link, and the thread that keeps its connection.
 //!
-//! The keeper connects when something is to be sent, sends, and asks again after a connection broke, with pauses that grow. It
-//! ends requests with an error once the server was gone for the time it may be. It alone writes, so nobody who asks is ever
-//! kept by a slow server.
+//! The keeper connects when there is something to send, sends, and repeats requests after a connection broke, with growing pauses.
+//! It fails requests once the server has been unreachable for too long. Only the keeper writes, so a slow server never blocks a
+//! caller.
 //!
-//! Always true: a request is told its end once; no lock is held while it is.
+//! Always true: each request ends once, and no lock is held while its callback runs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use super::connection::Connection;
 use super::{LONG_BYTES, LinkCounters, LinkDone, LinkError, LinkTerms, LinkTraffic};
 use crate::wire::{Arrival, Frame, Request, Sequence, WireError};
 
-/// How long a server may send nothing at all while it is asked for something.
+/// How long a server may send nothing while requests are pending.
 const SILENCE: Duration = Duration::from_mins(1);
-/// How long one reply may take while others come.
+/// How long one reply may take while others arrive.
 const LONGEST_REPLY: Duration = Duration::from_mins(10);
-/// Pauses between attempts: the first, and the longest.
+/// The first and the longest pause between two attempts.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// How often a server that is asked for something is told that the client waits: this shows whether a request was lost.
+/// Interval between signs of life to a server with pending requests. They reveal a lost request.
 const ALIVE_EVERY: Duration = Duration::from_secs(10);
-/// As much is written at once when many requests wait.
+/// Upper limit of bytes to write at once.
 const WRITE_BYTES: u64 = 64 << 10;
 
-/// Requests under way, in the process that asks.
+/// Requests in flight, in the process that sent them.
 pub(super) struct Talk {
     process: u32,
     terms: Arc<LinkTerms>,
@@ -40,14 +40,14 @@ pub(super) struct Talk {
 }
 
 struct TalkState {
-    /// By number, so in the order of asking.
+    /// By number, that is in the order of sending.
     waiting: BTreeMap<u64, PendingRequest>,
-    /// Those that are to be sent, or sent again.
+    /// Requests to send, or to send again.
     unsent: VecDeque<u64>,
     connection: Option<Arc<Connection>>,
-    /// When something was sent last.
+    /// When something was last sent.
     spoken: Instant,
-    /// Not before this may the next connection be tried; and the pause after that, if it fails.
+    /// The earliest time of the next attempt to connect, and the pause after it.
     next_try: Instant,
     pause: Duration,
     has_keeper: bool,
@@ -57,15 +57,15 @@ struct TalkState {
 struct PendingRequest {
     request: Arc<Frame>,
     done: LinkDone,
-    /// When it was sent last.
+    /// When it was last sent.
     sent: Option<Instant>,
     attempts: u32,
-    /// When what has not ended since went wrong first.
+    /// When the current trouble started.
     trouble: Option<Instant>,
     traffic: LinkTraffic,
 }
 
-/// What the keeper does next.
+/// The next action of the keeper.
 enum KeeperStep {
     Connect,
     Send(Arc<Connection>, Vec<Arc<Frame>>),
@@ -80,7 +80,7 @@ impl fmt::Debug for Talk {
     }
 }
 
-/// Ends requests.
+/// Ends requests with an error.
 fn tell(ended: impl IntoIterator<Item = PendingRequest>, error: impl Fn(&PendingRequest) -> LinkError) {
     for waiting in ended {
         let error = error(&waiting);
@@ -104,12 +104,12 @@ impl Talk {
         Arc::new(Self { process, terms, counts, state: Mutex::new(state), changed: Condvar::new() })
     }
 
-    /// Whether its threads are here: a forked child has none.
+    /// Whether its threads exist in this process. A forked child has none.
     pub(super) fn is_of_this_process(&self) -> bool {
         self.process == std::process::id()
     }
 
-    /// Takes a request.
+    /// Adds a request.
     pub(super) fn ask(self: &Arc<Self>, number: u64, request: &Request, done: LinkDone) {
         let frame = Frame::new(number, request, Vec::new());
         let mut state = self.state.lock();
@@ -136,7 +136,7 @@ impl Talk {
         thread::Builder::new().name("feedline-link".to_owned()).spawn(move || talk.keep()).map(drop)
     }
 
-    /// Nobody wants a reply any more.
+    /// Cancels a request.
     pub(super) fn forget(&self, number: u64) {
         if self.is_of_this_process() {
             let forgotten = self.state.lock().waiting.remove(&number);
@@ -144,7 +144,7 @@ impl Talk {
         }
     }
 
-    /// Ends the connection and its threads; who waits is not told.
+    /// Ends the connection and its threads without calling callbacks.
     pub(super) fn close(&self) {
         if !self.is_of_this_process() {
             return;
@@ -183,7 +183,7 @@ impl Talk {
         }
     }
 
-    /// Waits until there is something to do.
+    /// Blocks until there is something to do.
     fn next_step(&self) -> KeeperStep {
         let mut state = self.state.lock();
         loop {
@@ -219,7 +219,7 @@ impl Talk {
         }
     }
 
-    /// The next requests to be sent.
+    /// The next requests to send.
     fn write(&self, state: &mut TalkState, now: Instant) -> Vec<Arc<Frame>> {
         let (mut requests, mut bytes) = (Vec::new(), 0);
         state.spoken = now;
@@ -257,7 +257,7 @@ impl Talk {
                 state.unsent = state.waiting.keys().copied().collect();
                 state.connection = Some(connection);
             }
-            // To ask again would change nothing.
+            // A retry would not help.
             Err(error @ (WireError::Refused(_) | WireError::Tls(_))) => {
                 let server = self.terms.server.clone();
                 let refused = match error {
@@ -275,7 +275,7 @@ impl Talk {
         }
     }
 
-    /// Hands replies to whoever waits for them, until the connection ends.
+    /// Passes replies to their callbacks until the connection ends.
     fn receive(&self, connection: &Arc<Connection>, incoming: Sequence) {
         let mut stream = connection.receiver(incoming, &self.counts);
         let error = loop {
@@ -306,7 +306,7 @@ impl Talk {
         state.pause = FIRST_PAUSE;
         let waiting = state.waiting.remove(&frame.request);
         drop(state);
-        // Without, nobody wants it any more.
+        // Otherwise the request was cancelled.
         let Some(PendingRequest { done, mut traffic, .. }) = waiting else { return };
         traffic.bytes += bytes;
         let server = || self.terms.server.clone();
@@ -314,7 +314,7 @@ impl Talk {
         done(reply.map(|reply| (reply, frame.bytes)), traffic);
     }
 
-    /// A connection has ended, or is to end.
+    /// Handles the end of a connection.
     fn lost(&self, connection: &Arc<Connection>, error: WireError) {
         connection.end();
         let mut state = self.state.lock();
@@ -323,7 +323,7 @@ impl Talk {
         }
     }
 
-    /// Goes on after an attempt that began at `since` has failed; ends the requests that were patient for long enough.
+    /// Continues after an attempt that began at `since` failed. Fails requests that have waited too long.
     fn failed(&self, mut state: MutexGuard<'_, TalkState>, since: Instant, error: WireError) {
         let (now, pause) = (Instant::now(), state.pause);
         state.next_try = now + pause;
