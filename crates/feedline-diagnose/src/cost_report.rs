@@ -1,6 +1,6 @@
-//! Costs for people: how much samples differ, why, and how well that is known beforehand.
+//! Reports the costs of samples: how much they differ, why, and how well they are predicted.
 //!
-//! In: what an epoch's samples were predicted to take, and took. Out: plain numbers.
+//! In: predicted and measured costs of an epoch's samples. Out: plain numbers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use feedline_data::plan::Plan;
 use feedline_order::{Epoch, Occurrence, Ordinal, SampleRequest};
 use serde::Serialize;
 
-/// Bars of the histogram for a factor of two.
+/// Bars of the histogram per factor of two.
 const BARS: f64 = 1.0;
 
-/// What the samples of an epoch take.
+/// The costs of the samples of an epoch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct CostReport {
@@ -23,9 +23,9 @@ pub struct CostReport {
     pub slowest_ms: f64,
     pub histogram: Vec<Bar>,
     pub slowest: Vec<SlowSample>,
-    /// The mean of |predicted - taken|, as a part of the mean taken.
+    /// Mean of |predicted - measured| divided by the mean measured cost.
     pub prediction_error: f64,
-    /// The part of the variance that size explains (bytes, or elements by headers), and the part that draws do.
+    /// The fractions of the variance that size (bytes or elements) and draws explain.
     pub explained_by_size: f64,
     pub explained_by_draws: f64,
 }
@@ -49,7 +49,7 @@ pub struct SlowSample {
 }
 
 impl CostReport {
-    /// Of an epoch whose samples, in the source's order, were `predicted` to take, and `taken`, where that is known.
+    /// A report of an epoch, from `predicted` and `taken` costs in source order.
     pub fn new(plan: &Plan, epoch: Epoch, predicted: &[Duration], taken: &[Option<Duration>], slowest: usize) -> Self {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let known: Vec<(u64, f64, f64)> = (0..)
@@ -117,7 +117,7 @@ fn explained_by_size(pairs: &[(f64, f64)]) -> f64 {
     if xx > 0.0 && yy > 0.0 { xy * xy / (xx * yy) } else { 0.0 }
 }
 
-/// The part of the variance that lies between the means of groups.
+/// The fraction of the variance between the means of groups.
 fn explained_by_groups<K: Ord>(values: Vec<(K, f64)>) -> f64 {
     let overall = mean(values.iter().map(|&(_, value)| value));
     let total: f64 = values.iter().map(|&(_, value)| (value - overall).powi(2)).sum();

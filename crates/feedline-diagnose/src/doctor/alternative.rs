@@ -1,4 +1,4 @@
-//! Changes of a plan whose gain is not known before something is measured.
+//! Changes of a plan whose gain must be measured.
 
 use std::sync::Arc;
 
@@ -14,23 +14,23 @@ use super::trial::Apart;
 use super::verdict::Bound;
 use super::watch::{Job, Trainer, watch, watch_loader};
 
-/// How much larger reads are tried.
+/// Factor by which larger reads are tried.
 const MORE: u64 = 4;
-/// Parts of the time of one that a profile of offloading, or a run with other batches, takes.
+/// Duration of an offload profile, or of a run with another batch size, in multiples of a part's.
 const PROFILE: f64 = 3.0;
 
-/// A plan as it would be, of which it is to be measured what it gives.
+/// A changed plan whose speed is to be measured.
 #[derive(Clone, Debug)]
 pub(super) struct Alternative {
-    /// What is changed.
+    /// The change.
     pub change: Change,
-    /// The plan with it, or with a part of its samples.
+    /// The plan with the change, or with a part of its samples.
     pub plan: Arc<Plan>,
-    /// What it takes, and what is lost by it, in words.
+    /// Its cost and its drawbacks, in words.
     pub note: String,
 }
 
-/// What could be changed about a plan, by what bounds it.
+/// The changes to try, given the bottleneck.
 pub(super) fn alternatives(job: Job<'_>, parts: &Parts, bound: Bound) -> Result<Vec<Alternative>, DoctorError> {
     let plan = job.plan;
     let is_loading = matches!(bound, Bound::Prepare | Bound::Read | Bound::Network);
@@ -56,7 +56,7 @@ pub(super) fn alternatives(job: Job<'_>, parts: &Parts, bound: Bound) -> Result<
     for (change, note) in possible.into_iter().flatten() {
         match change.apply(plan) {
             Ok(plan) => found.extend(plan.map(|plan| Alternative { change, plan, note })),
-            // Not every change goes with every setting: what is read in sequence is not kept, for one.
+            // Not every change fits every setting. For example, samples that are read in sequence cannot be cached.
             Err(DoctorError::Plan(error)) => {
                 tracing::debug!(%error, change = change.name(), "does not go with the plan");
             }
@@ -66,7 +66,7 @@ pub(super) fn alternatives(job: Job<'_>, parts: &Parts, bound: Bound) -> Result<
     Ok(found)
 }
 
-/// Reads in sequence where samples lie one behind the other, or longer ones.
+/// Sequential reads if samples are stored next to each other, or longer ones.
 fn larger_reads(plan: &Plan) -> Option<Change> {
     plan.source().blocks()?;
     let block = match &plan.settings().shuffle {
@@ -77,7 +77,7 @@ fn larger_reads(plan: &Plan) -> Option<Change> {
     Some(Change::Reads { block: block.0 })
 }
 
-/// A batch of which more fit in memory, or one that has less to do for each sample.
+/// A smaller batch of which more fit into memory, or a larger one with less overhead per sample.
 fn other_batch(plan: &Plan, bound: Bound) -> Option<Change> {
     let batch_size = plan.settings().batch_size;
     match bound {
@@ -97,7 +97,7 @@ fn batch_note(bound: Bound) -> &'static str {
 }
 
 impl Alternative {
-    /// Samples a second that a job with these parts and this bound would reach with it.
+    /// The samples per second of a job with this change.
     pub(super) fn predicted(
         &self,
         job: Job<'_>,
@@ -124,7 +124,7 @@ impl Alternative {
     }
 }
 
-/// Samples a second by the profile that decisions about offloading are made from, taken while the job runs.
+/// Samples per second according to the profile of offload decisions, measured while the job runs.
 fn profiled(job: Job<'_>, trainer: &mut dyn Trainer) -> Result<f64, DoctorError> {
     let loader = Loader::new(Arc::clone(job.plan), job.machine);
     let watched = watch_loader(&loader, job.seconds, trainer);
@@ -134,7 +134,7 @@ fn profiled(job: Job<'_>, trainer: &mut dyn Trainer) -> Result<f64, DoctorError>
     Ok(report.map(|report| report.throughput.after).filter(|predicted| *predicted > 0.0).unwrap_or(measured))
 }
 
-/// The plan's ops, with pictures decoded approximately.
+/// The plan's ops with approximate decoding.
 pub(super) fn fast(plan: &Plan) -> Result<Vec<PlannedOp>, DoctorError> {
     let registry = Registry::core();
     let change = |planned: &PlannedOp| {

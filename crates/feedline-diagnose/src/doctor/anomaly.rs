@@ -1,4 +1,4 @@
-//! What is odd about a log of batches, and what each oddity means.
+//! Finds anomalies in a log of batches, and explains them.
 
 use std::fmt;
 
@@ -7,54 +7,54 @@ use serde::Serialize;
 use super::log::{BatchTime, LoadedBy, Percentiles};
 use super::period::{Period, Split, median, period};
 
-/// Batches that have to be there before anything but a period is said.
+/// Number of batches before anything but a period is reported.
 const LEAST_BATCHES: usize = 24;
-/// A first batch of an epoch is slow if it is waited for this many times as long as others in the median, and this long.
+/// The first batch of an epoch is slow if the wait is this many times the median of the others, and this long.
 const SLOW_START: f64 = 4.0;
 const LEAST_START_MS: f64 = 20.0;
-/// A drift is this much from the first to the last quarter.
+/// Least ratio between the last and the first quarter for a drift.
 const DRIFT: f64 = 1.25;
-/// And the part of pairs that rise, of those in random order a half do.
+/// Least fraction of rising pairs for a drift. In random order it is a half.
 const RISING: f64 = 0.75;
-/// Pairs that are compared for it.
+/// Number of pairs to compare.
 const MOST_PAIRS: usize = 200;
-/// Waits of a period that differ by less than this part of a batch's time are not told.
+/// Periods whose waits differ by less than this fraction of a batch's time are not reported.
 const LEAST_SHARE: f64 = 0.05;
-/// Both kinds of batches are at least this part.
+/// Least fraction of each kind of batches.
 const LEAST_KIND: f64 = 0.05;
 
-/// What comes at equal distances.
+/// The cause of a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PeriodCause {
-    /// A round of workers that prepare whole batches: it is bound by them.
+    /// Worker processes that prepare whole batches in turn. They are the bottleneck.
     Workers,
     /// Something that takes long to load.
     Loading,
-    /// Something that the step does.
+    /// Something in the step.
     Step,
 }
 
-/// Something that is odd about a log.
+/// An anomaly in a log.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Anomaly {
-    /// Slow batches come at equal distances.
+    /// Slow batches come at regular intervals.
     Period {
-        /// At which.
+        /// The interval.
         #[serde(flatten)]
         period: Period,
-        /// What comes at these.
+        /// The cause.
         cause: PeriodCause,
     },
-    /// Epochs begin slowly.
+    /// Epochs start slowly.
     SlowStarts {
-        /// What the first batch of an epoch is waited for, in the median.
+        /// Median wait for the first batch of an epoch.
         first_ms: f64,
-        /// What others are.
+        /// Median wait for other batches.
         usual_ms: f64,
     },
-    /// Batches take longer and longer, or shorter and shorter.
+    /// Batches become slower or faster over time.
     Drift {
         /// The median of the first quarter.
         first_ms: f64,
@@ -67,7 +67,7 @@ pub enum Anomaly {
         quick_ms: f64,
         /// That of the slow ones.
         slow_ms: f64,
-        /// The part that is slow.
+        /// The fraction of slow batches.
         slow_share: f64,
     },
 }
@@ -128,12 +128,12 @@ fn ordinal(number: usize) -> String {
     format!("{number}{ending}")
 }
 
-/// What is odd about a log. The start of a run is not: it has to be left out.
+/// The anomalies of a log. The log must not contain the start of a run.
 pub(super) fn oddities(log: &[BatchTime], by: LoadedBy) -> Vec<Anomaly> {
     let loads: Vec<f64> = log.iter().map(BatchTime::load_ms).collect();
     let totals: Vec<f64> = log.iter().map(BatchTime::total_ms).collect();
     let mut found = Vec::new();
-    // What is waited for tells more than a step can hide.
+    // The waiting time shows more, because a step can hide the loading time.
     let of_loading = match by {
         LoadedBy::Feedline => PeriodCause::Loading,
         LoadedBy::Foreign => PeriodCause::Workers,
@@ -157,7 +157,7 @@ pub(super) fn oddities(log: &[BatchTime], by: LoadedBy) -> Vec<Anomaly> {
     found
 }
 
-/// Whether slow batches are slow because they are waited for, rather than because of their steps.
+/// Whether slow batches are slow because of waiting rather than because of their steps.
 fn waits_longer(log: &[BatchTime], totals: &[f64]) -> bool {
     let Some(split) = Split::of(totals) else { return false };
     let mean_of = |is_slow: bool, of: fn(&BatchTime) -> f64| {
@@ -204,7 +204,7 @@ fn bimodal(times: &[f64]) -> Option<Anomaly> {
     let Split { is_slow, slow_ms, quick_ms } = Split::of(times)?;
     let slow_share = is_slow.iter().filter(|slow| **slow).count() as f64 / times.len() as f64;
     let are_kinds = (LEAST_KIND..=1.0 - LEAST_KIND).contains(&slow_share);
-    // Two kinds have little between them; a long tail has.
+    // Two kinds have little in between, unlike a long tail.
     let between = times.iter().filter(|time| (1.3 * quick_ms..slow_ms / 1.3).contains(*time)).count();
     let are_apart = (between as f64) < 0.5 * slow_share.min(1.0 - slow_share) * times.len() as f64;
     (are_kinds && are_apart).then_some(Anomaly::Bimodal { quick_ms, slow_ms, slow_share })

@@ -1,4 +1,4 @@
-//! What could be kept of samples between epochs: at which op, what that takes, and what it would lose.
+//! Evaluates a cache: at which op, how large it would be, and which randomness it would freeze.
 
 use feedline_data::batch::Kind;
 use feedline_data::op::PlannedOp;
@@ -10,32 +10,32 @@ use super::parts::Parts;
 use super::remedy::Change;
 use super::trial::free_bytes;
 
-/// The part of the machine's memory, or of the room on its disk, that a cache may take.
+/// The fraction of the machine's memory, or of free disk space, that a cache may use.
 const SHARE: f64 = 0.5;
-/// What a cache takes beyond the bytes of its samples, and for each of them.
+/// Overhead of a cache: relative, and per sample.
 const SPARE: f64 = 1.1;
 const OVERHEAD: f64 = 256.0;
 /// A name or other text.
 const TEXT: f64 = 64.0;
-/// Of forms to keep that make a job nearly as fast, the one that takes least room.
+/// Among forms that are nearly as fast, the smallest is chosen.
 const NEARLY: f64 = 0.9;
 
-/// A place in the chain of ops at which samples could be kept.
+/// A cut at which samples could be cached.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CachePoint {
-    /// What is done before: `read`, or an op.
+    /// The last op before the cut, or `read`.
     pub after: String,
-    /// What `fl.cache(form=...)` calls it; none where only part of a form is done, or something random.
+    /// The name for `fl.cache(form=...)`. `None` if the cut is inside a form or after a random op.
     pub form: Option<CacheForm>,
-    /// Bytes that all samples take.
+    /// Bytes of all samples.
     pub bytes: u64,
-    /// Milliseconds of a thread that are saved for a sample.
+    /// Milliseconds of a thread that are saved per sample.
     pub saved_ms: f64,
-    /// Random ops before it: each sample would be the same in all epochs.
+    /// Random ops before the cut. Their results would be the same in all epochs.
     pub lost: Vec<String>,
 }
 
-/// All places at which samples could be kept, first to last.
+/// All cuts at which samples could be cached, in order.
 pub(super) fn cache_points(plan: &Plan, parts: &Parts) -> Vec<CachePoint> {
     let forms = [CacheForm::Encoded, CacheForm::Decoded, CacheForm::Resized];
     let point = |cut: usize| {
@@ -52,7 +52,7 @@ pub(super) fn cache_points(plan: &Plan, parts: &Parts) -> Vec<CachePoint> {
     (0..=plan.ops().len()).map(point).collect()
 }
 
-/// Bytes of a sample behind the first `cut` ops, all of its fields.
+/// Bytes of a sample after the first `cut` ops, over all fields.
 fn bytes_at(plan: &Plan, parts: &Parts, cut: usize) -> f64 {
     let mut known: Vec<&str> = Vec::new();
     let mut bytes = 0.0;
@@ -76,7 +76,7 @@ fn bytes_at(plan: &Plan, parts: &Parts, cut: usize) -> f64 {
     bytes + OVERHEAD
 }
 
-/// What to keep, and what that takes: the form that saves most time, in memory if there is room for all samples, else on disk.
+/// The best cache and its size: the form that saves the most time, in memory if all samples fit, otherwise on disk.
 pub(super) fn best_cache(plan: &Plan, parts: &Parts, machine: &Machine) -> Option<(Change, String)> {
     if plan.config().cache.is_some() {
         return None;
@@ -96,7 +96,7 @@ pub(super) fn best_cache(plan: &Plan, parts: &Parts, machine: &Machine) -> Optio
     Some((Change::Cache { form, ram: None, disk: Some(bytes) }, note))
 }
 
-/// The form that makes the job fastest, of those that there is room for.
+/// The form that makes the job fastest among those that fit.
 fn best(plan: &Plan, parts: &Parts, room: f64) -> Option<(CacheForm, u64)> {
     let points = cache_points(plan, parts).into_iter().filter(|point| (point.bytes as f64) < room);
     let rate = |form| parts.with_kept(plan.cut_of(form).0).times().samples_per_second();

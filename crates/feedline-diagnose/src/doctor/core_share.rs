@@ -1,27 +1,27 @@
-//! How steadily a job got the cores that it wanted while it was measured.
+//! Measures how steadily a job got the cores it needed.
 //!
-//! In: for each short window of a run, how long threads ran and how long they queued for a core. Out: the share of cores that
-//! they got, as a range. On a machine that others use too, figures hold only for the share of cores at that time; the wider
-//! the range, the less a prediction is worth.
+//! In: for each short window of a run, how long threads ran and how long they waited for a core. Out: the share of cores that they
+//! got, as a range. On a shared machine figures hold only for the share at that time. The wider the range, the less reliable a
+//! prediction.
 
 use serde::Serialize;
 
-/// Windows in which threads wanted less than this part of a core say nothing.
+/// Windows in which threads needed less than this fraction of a core are ignored.
 const LEAST_WANTED: f64 = 0.1;
-/// The share varies if its range is wider than this part of it.
+/// The share varies if its range is wider than this fraction of it.
 const STEADY: f64 = 0.1;
 /// Percentiles that bound the range.
 const LOW: f64 = 0.1;
 const HIGH: f64 = 0.9;
 
-/// The part of the time in which threads that could run did run.
+/// The fraction of the time in which runnable threads did run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CoreShare {
-    /// In one window of ten it was less.
+    /// The 10th percentile over windows.
     pub low: f64,
-    /// Over all windows.
+    /// The mean over all windows.
     pub mean: f64,
-    /// In one window of ten it was more.
+    /// The 90th percentile over windows.
     pub high: f64,
 }
 
@@ -30,9 +30,9 @@ pub struct CoreShare {
 pub(super) struct CoreWindow {
     /// Its length.
     pub seconds: f64,
-    /// Threads ran for so long, added up.
+    /// Total time on a core.
     pub ran: f64,
-    /// They could have run for so much longer.
+    /// Total time waiting for a core.
     pub queued: f64,
 }
 
@@ -43,14 +43,14 @@ impl Default for CoreShare {
 }
 
 impl CoreShare {
-    /// Of threads that ran and queued for so long in all, where no window says how that varied. It has to fit to these times: a job
-    /// that needs little of the cores would else seem to queue far longer with the share of another run.
+    /// The share of threads with these totals, if there are no windows. It must fit these totals: with the share of another run, a
+    /// job that needs little CPU would seem to wait far longer.
     pub(super) fn steady(ran: f64, queued: f64) -> Self {
         let share = if ran > 0.0 { ran / (ran + queued.max(0.0)) } else { 1.0 };
         Self { low: share, mean: share, high: share }
     }
 
-    /// Of the windows of a run, if these say something.
+    /// The share over the windows of a run, if they contain enough.
     pub(super) fn of(windows: &[CoreWindow]) -> Option<Self> {
         let wanted =
             |window: &&CoreWindow| window.ran > 0.0 && window.ran + window.queued > LEAST_WANTED * window.seconds;
@@ -71,7 +71,7 @@ impl CoreShare {
         Self { low: self.low.min(other.low), mean: self.mean, high: self.high.max(other.high) }
     }
 
-    /// Whether it varied so much that figures of different moments differ by it.
+    /// Whether it varied so much that measurements at different times are not comparable.
     pub(crate) fn varies(&self) -> bool {
         self.high > (1.0 + STEADY) * self.low
     }

@@ -1,40 +1,40 @@
-//! How many cores the threads of a job get.
+//! Estimates how many cores the threads of a job get.
 //!
-//! In: what threads took for a sample, how much of that they computed, and how long they waited for a core. Out: cores, as many as
-//! there are on a machine that has nothing else to do, fewer beside other processes.
+//! In: the time of threads per sample, the CPU time in it, and the time they waited for a core. Out: a number of cores: all of them
+//! on an idle machine, fewer beside other processes.
 //!
-//! Threads of the job wait for each other, too. That wait is modelled as the mean waiting time of an M/M/c queue (Erlang C), and is at
-//! most that of threads which always compute. Any longer wait is due to other processes.
+//! Threads of the job also wait for each other. That wait is modelled as the mean waiting time of an M/M/c queue (Erlang C),
+//! limited by that of threads that always compute. Any longer wait is due to other processes.
 
 /// Milliseconds of a thread for a sample.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ThreadTime {
-    /// All.
+    /// Total.
     pub all: f64,
-    /// In which it computed.
+    /// CPU time.
     pub cpu: f64,
-    /// In which it could have, but no core was free.
+    /// Time waiting for a core.
     pub core_wait: f64,
 }
 
 impl ThreadTime {
-    /// Where the system does not say how long threads waited for a core: as long as they wait for each other.
+    /// If the system does not report waits for a core: threads wait only for each other.
     pub(super) fn modelled(all: f64, ops_cpu: f64, workers: usize, cores: usize) -> Self {
         let silent = Self { all, cpu: ops_cpu, core_wait: 0.0 };
         let core_wait = silent.waits_for_each_other(workers, cores).min((all - ops_cpu).max(0.0));
         Self { core_wait, ..silent }
     }
 
-    /// The cores that so many threads got of all `cores`.
+    /// The number of cores that `workers` threads got, out of `cores`.
     pub(super) fn free_cores(&self, workers: usize, cores: usize) -> f64 {
         let for_others = (self.core_wait - self.waits_for_each_other(workers, cores)).max(0.0);
         let share = if self.cpu > 0.0 { self.cpu / (self.cpu + for_others) } else { 1.0 };
         let cores = cores.max(1) as f64;
-        // What they used they got.
+        // They got at least what they used.
         (cores * share).max(self.used(workers).min(cores))
     }
 
-    /// Cores that so many threads used.
+    /// The number of cores that the threads used.
     fn used(&self, workers: usize) -> f64 {
         workers as f64 * self.cpu / self.all.max(self.cpu).max(f64::MIN_POSITIVE)
     }

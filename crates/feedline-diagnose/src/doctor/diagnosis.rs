@@ -1,4 +1,4 @@
-//! The whole examination of a job, from its parts to what would help.
+//! The whole examination of a job, from its parts to its remedies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,31 +27,31 @@ use super::trial::without_log;
 use super::verdict::{Bound, falls_short};
 use super::watch::{Job, Trainer, Watched, watch, watch_loader};
 
-/// Each part lasts this part of the joint run, and from 1 to 5 seconds; of a short run a half.
+/// Duration of each part as a fraction of the joint run, limited to 1 to 5 seconds, or to half of a short run.
 const PART: f64 = 1.0 / 6.0;
 /// Each row of a table.
 const ROW: f64 = 1.0 / 20.0;
-/// Samples that are named.
+/// Number of samples to name.
 const NAMED: usize = 5;
-/// Slow samples are looked for in sources of up to this many.
+/// Slow samples are searched in sources up to this size.
 const MOST_LOOKED_AT: u64 = 1 << 18;
-/// A sample is slow if it takes this many times the mean.
+/// A sample is slow above this multiple of the mean.
 const SLOW: f64 = 4.0;
-/// A budget of which less than this part was ever in use is large enough.
+/// A budget is large enough if less than this fraction was ever used.
 const PRESSED: f64 = 0.4;
-/// Epochs of a training run, for what is lost in one.
+/// Number of epochs of a training run, for the total loss.
 const EPOCHS: f64 = 90.0;
 
-/// How an examination goes.
+/// The settings of an examination.
 #[derive(Clone, Copy, Debug)]
 pub struct ExaminationSettings {
-    /// Seconds of the joint run.
+    /// Duration of the joint run in seconds.
     pub seconds: f64,
-    /// Whether tables over consumers and threads are made.
+    /// Whether to measure tables over consumers and threads.
     pub has_tables: bool,
 }
 
-/// A sample that takes long.
+/// A slow sample.
 #[derive(Clone, Debug, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct SlowSampleTime {
@@ -59,48 +59,48 @@ pub struct SlowSampleTime {
     pub ms: f64,
 }
 
-/// What was found out about a job.
+/// The result of an examination.
 #[derive(Clone, Debug, Serialize)]
 pub struct Diagnosis {
-    /// What bounds it.
+    /// The bottleneck.
     pub bound: Bound,
-    /// Samples a second, as predicted before the joint run.
+    /// Samples per second, predicted before the joint run.
     pub predicted_samples_per_second: f64,
-    /// The least and the most, where the share of cores varied while parts were measured; else both are the same.
+    /// The range of the prediction if the share of cores varied. Otherwise both ends are equal.
     pub predicted_range: [f64; 2],
-    /// As measured in it.
+    /// Samples per second, measured in the joint run.
     pub measured_samples_per_second: f64,
-    /// The part of the time in which the accelerator waited.
+    /// The fraction of the time in which the accelerator waited.
     pub stall_share: f64,
-    /// What it waited for, in seconds of the joint run.
+    /// Seconds of waiting in the joint run, by cause.
     pub stall_seconds: BTreeMap<&'static str, f64>,
-    /// Seconds that the stalls cost in 90 epochs.
+    /// Seconds that stalls would cost in 90 epochs.
     pub lost_seconds_in_90_epochs: f64,
     /// Seconds until the first batch.
     pub first_batch_seconds: f64,
-    /// What would help, best first.
+    /// Remedies, the best first.
     pub remedies: Vec<Remedy>,
-    /// Each part alone.
+    /// Each part, measured alone.
     pub parts: Parts,
-    /// Seconds that a sample needs of each resource.
+    /// Seconds per sample on each resource.
     pub times: Times,
     /// The joint run, batch by batch.
     pub log: LogReport,
     /// Samples that take much longer than others.
     pub slow_samples: Vec<SlowSampleTime>,
-    /// Part of the threads' time in which they had nothing to do.
+    /// The fraction of the threads' time without work.
     pub idle_share: f64,
-    /// With a larger memory budget, where that was tried.
+    /// Samples per second with a larger memory budget, if it was tried.
     pub with_memory_samples_per_second: Option<f64>,
-    /// With 1, 2, 4 and 8 consumers.
+    /// The table over 1, 2, 4 and 8 consumers.
     pub consumers: Vec<ConsumersRow>,
-    /// With more and more threads.
+    /// The table over numbers of threads.
     pub workers: Vec<WorkersRow>,
-    /// Where samples could be kept between epochs.
+    /// The cuts at which samples could be cached.
     pub cache_points: Vec<CachePoint>,
     /// The times of all batches.
     pub batch_log: Vec<BatchTime>,
-    /// The life of a stretch of them.
+    /// The timeline of some batches.
     #[serde(skip)]
     pub life: Life,
 }
@@ -179,7 +179,7 @@ impl Diagnosis {
     }
 }
 
-/// The parts at the share of cores that the joint run got: by it the run is judged, and changes are compared with it.
+/// The parts at the share of cores of the joint run. The run is judged, and changes are compared, by these.
 fn as_in_joint_run(parts: &Parts, watched: &Watched) -> Parts {
     let joint_share = watched.core_share.unwrap_or(parts.core_share);
     let core_share = parts.core_share.joined(joint_share);
@@ -187,7 +187,7 @@ fn as_in_joint_run(parts: &Parts, watched: &Watched) -> Parts {
     if core_share.varies() { wide.at_core_share(joint_share.mean) } else { wide }
 }
 
-/// The alternatives that could be measured, with samples a second that each would reach.
+/// The measured changes, each with its samples per second.
 fn measured_alternatives(
     job: Job<'_>,
     parts: &Parts,
@@ -211,7 +211,7 @@ fn measured_alternatives(
         match alternative.predicted(job, parts, bound, trainer) {
             Ok(predicted) => measured.push((alternative, predicted)),
             Err(DoctorError::Interrupted) => return Err(DoctorError::Interrupted),
-            // A step need not be able to work on batches of another size.
+            // A step may not accept batches of another size.
             Err(error @ DoctorError::Step(_)) if !is_other_batch => return Err(error),
             Err(error) => tell(ProgressEvent::LeftOut(alternative.change.name(), chain(&error))),
         }
@@ -237,13 +237,13 @@ fn stall_seconds(watched: &Watched) -> BTreeMap<&'static str, f64> {
     causes.map(|(cause, seconds)| (*cause, (seconds - before(cause)).max(0.0))).collect()
 }
 
-/// Whether so much of the memory budget was in use that more could help.
+/// Whether so much of the budget was in use that more could help.
 fn is_pressed(watched: &Watched) -> bool {
     let memory = &watched.after.memory;
     memory.peak_bytes as f64 > PRESSED * memory.budget_bytes as f64
 }
 
-/// The budget that was tried, and what was reached with it.
+/// The budget that was tried, and the samples per second with it.
 fn with_memory(job: Job<'_>, watched: &Watched, trainer: &mut dyn Trainer) -> Result<(u64, f64), DoctorError> {
     let (plan, seconds) = (job.plan, job.seconds.max(1.0));
     let budget = watched.after.memory.budget_bytes.saturating_mul(MORE_MEMORY);

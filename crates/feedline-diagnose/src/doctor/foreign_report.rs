@@ -1,4 +1,4 @@
-//! What bounded another loader, from the times of its batches and what the system says of its processes.
+//! Finds the bottleneck of another loader, from the times of its batches and the system's data about its processes.
 //!
 //! In: a batch log, the consumer's thread and the worker processes. Out: a [`ForeignReport`].
 
@@ -8,21 +8,21 @@ use super::evidence::{ConsumerThread, Outside, WorkerProcesses};
 use super::log::{BatchTime, LoadedBy, LogReport};
 use super::verdict::Bound;
 
-/// A run of another loader in numbers.
+/// The report of a run with another loader.
 #[derive(Clone, Debug, Serialize)]
 pub struct ForeignReport {
-    /// What bounded it; none if that cannot be told from outside.
+    /// The bottleneck. `None` if it cannot be seen from outside.
     pub bound: Option<Bound>,
-    /// Samples a second.
+    /// Samples per second.
     pub measured_samples_per_second: f64,
-    /// The part of the time in which the consumer waited for batches.
+    /// The fraction of the time in which the consumer waited for batches.
     pub stall_share: f64,
     /// The batch log.
     pub log: LogReport,
 }
 
 impl ForeignReport {
-    /// Looks at a log. Without `workers` the consumer's own thread loads.
+    /// Analyses a log. Without `workers` the consumer's own thread loads.
     pub fn new(log: &[BatchTime], consumer: ConsumerThread, workers: Option<WorkerProcesses>) -> Self {
         let told = LogReport::new(log, LoadedBy::Foreign);
         let waited = log.iter().map(|batch| batch.wait_ms).sum::<f64>() / 1e3;

@@ -1,6 +1,6 @@
-//! Samples whose bytes are in memory: what is left of a plan is to prepare.
+//! Samples whose bytes are in memory, so that only preparation remains.
 //!
-//! In: a source, and which of its samples to hold. Out: the same samples, with the same names, stamps and indexes, from memory.
+//! In: a source, and limits. Out: some of its samples with the same names, stamps and indexes, from memory.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,9 +17,9 @@ use feedline_order::{Block, Ordinal, SampleId};
 use super::DoctorError;
 use super::watch::Trainer;
 
-/// Most bytes that are held.
+/// Upper limit of bytes.
 const MOST_BYTES: u64 = 512 << 20;
-/// Most samples, and how many are tried however long that takes.
+/// Upper limit of samples, and the number to try regardless of time.
 const MOST_SAMPLES: u64 = 4096;
 const LEAST_SAMPLES: usize = 16;
 
@@ -37,7 +37,7 @@ pub(super) struct HeldLimits {
     pub samples: u64,
 }
 
-/// A part of an object, where it lies in it.
+/// A part of an object, with its place.
 #[derive(Debug)]
 struct HeldObject {
     bytes: Vec<u8>,
@@ -48,8 +48,8 @@ struct HeldObject {
 }
 
 impl HeldSource {
-    /// Some samples of `parent`, spread over it, in memory: as many as there is room and time for. Those that cannot be read are
-    /// left out.
+    /// Reads some samples of `parent`, spread evenly, into memory: as many as the limits allow. Leaves out samples that cannot be
+    /// read.
     pub(super) fn read(
         parent: &Arc<dyn Source>,
         fields: &FieldTypes,
@@ -59,7 +59,7 @@ impl HeldSource {
         let deadline = Instant::now() + Duration::from_secs_f64(limits.seconds);
         let (mut ids, mut parts, mut bytes) = (Vec::new(), HashMap::new(), 0);
         let count = parent.len().min(MOST_SAMPLES).min(limits.samples.max(LEAST_SAMPLES as u64));
-        // In an order in which any beginning is spread over all.
+        // An order in which every prefix is spread evenly.
         let spread = |number: u64| (u128::from(number) * u128::from(parent.len()) / u128::from(count)) as u64;
         let mut order: Vec<u64> = (0..count).collect();
         order.sort_unstable_by_key(|number| number.reverse_bits());
@@ -83,7 +83,7 @@ impl HeldSource {
     }
 }
 
-/// Reads what is stored of a sample.
+/// Reads the stored bytes of a sample.
 fn hold(source: &dyn Source, id: SampleId, fields: &FieldTypes) -> Result<Vec<(Arc<str>, OpenPart)>, StoreError> {
     let mut held = Vec::new();
     for (field, _) in fields.iter() {

@@ -1,8 +1,7 @@
-//! The life of a stretch of batches, from the order to the step.
+//! The timeline of some batches, from their order to the training step.
 //!
-//! In: what the engine's recorder kept of samples and batches, and what the trainer did. Out: a [`Life`]; [`Life::rows`] is what each
-//! batch went through, [`Life::waits`] how long a sample waited. Pages, traces and texts draw these and find out nothing by
-//! themselves.
+//! In: the engine's timeline, and the times of the trainer. Out: a [`Life`]. [`Life::rows`] are the stages of each batch,
+//! [`Life::waits`] the waits of a sample. Pages, traces and texts only draw these.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -12,30 +11,30 @@ use feedline_engine::metrics::{BatchLife, SampleLife, TimeRange, Timeline};
 use feedline_order::SampleId;
 use serde::{Serialize, Serializer};
 
-/// Samples of a stretch at most, and batches that it is about.
+/// Upper limit of samples, and of batches.
 const MOST_SAMPLES: usize = 4096;
 const BATCHES: usize = 24;
-/// Batches however many samples they have.
+/// Least number of batches, whatever their size.
 const LEAST_BATCHES: usize = 4;
 
-/// What the trainer did with one batch, in microseconds since the stretch began.
+/// The trainer's times for one batch, in microseconds since the timeline began.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TrainerLife {
     /// The epoch of the batch.
     pub epoch: u64,
     /// Its number there.
     pub number: u64,
-    /// When it was asked for.
+    /// When it was requested.
     pub asked: f64,
     /// When it was ready.
     pub ready: f64,
-    /// When the trainer had it.
+    /// When the trainer received it.
     pub received: f64,
-    /// When the work on it was done.
+    /// When the step ended.
     pub done: f64,
 }
 
-/// A stretch of batches.
+/// The timeline of some batches.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Life {
     /// The names of a sample's stages: `read`, each op, `slot`.
@@ -44,26 +43,26 @@ pub struct Life {
     pub samples: Vec<SampleLife>,
     /// Their names, in the same order.
     pub keys: Vec<String>,
-    /// The batches that they are in, as they were delivered.
+    /// Their batches in the engine.
     pub batches: Vec<BatchLife>,
-    /// And as the trainer had them.
+    /// Their batches at the trainer.
     pub trainer: Vec<TrainerLife>,
 }
 
-/// What a batch goes through.
+/// A stage of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchStage {
-    /// It is drawn up which samples it has.
+    /// Its samples are determined.
     Order,
-    /// None of them is begun yet.
+    /// None of its samples has started.
     Begin,
-    /// From the first that is begun to the last that is in its slot.
+    /// From the start of the first sample until the last is in its slot.
     Prepare,
-    /// It is complete, and earlier ones are not done with.
+    /// It is complete, but an earlier batch is not.
     Turn,
-    /// It is on its way from the loader to the trainer.
+    /// It is handed from the loader to the trainer.
     HandOver,
-    /// The trainer works on it.
+    /// The training step.
     Step,
 }
 
@@ -90,7 +89,7 @@ impl Serialize for BatchStage {
     }
 }
 
-/// A stage of a batch, in microseconds since the stretch began.
+/// A stage of a batch, in microseconds since the timeline began.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BatchSpan {
     /// What was done.
@@ -101,21 +100,20 @@ pub struct BatchSpan {
     pub to: f64,
 }
 
-/// What one batch went through.
+/// The stages of one batch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BatchRow {
     /// Its epoch.
     pub epoch: u64,
     /// Its number there.
     pub number: u64,
-    /// Its stages that took any time, in order. A sample that was begun before the order of its batch was drawn up makes `prepare`
-    /// begin before that.
+    /// Its stages with any duration, in order. If a sample started early, `prepare` begins before `order`.
     pub spans: Vec<BatchSpan>,
 }
 
 impl Life {
-    /// What each batch went through, in the order of delivery. Batches that were begun before the stretch or ended behind it are left
-    /// out: it is not known of all of their samples when they were begun.
+    /// The stages of each batch, in the order of delivery. Batches that began before the timeline or ended after it are left out,
+    /// because not all of their samples were recorded.
     pub fn rows(&self) -> Vec<BatchRow> {
         self.batches.iter().filter_map(|batch| self.row(batch)).collect()
     }
@@ -145,8 +143,7 @@ impl Life {
         Some(BatchRow { epoch: batch.epoch, number: batch.number, spans })
     }
 
-    /// How long a sample waited before it was begun, and how long it lay in its slot until its batch was delivered, as far as that was
-    /// seen; in microseconds.
+    /// How long a sample waited before it started, and how long it was in its slot before delivery, if recorded. In microseconds.
     pub fn waits(&self, sample: &SampleLife) -> (f64, Option<f64>) {
         let begun = sample.stages.first().map_or(sample.asked, |stage| stage.0);
         let delivered = self.batches.iter().find(|batch| batch.batch == sample.batch).map(|batch| batch.delivered);
@@ -155,7 +152,7 @@ impl Life {
     }
 }
 
-/// Keeps the life of a stretch while a loader runs.
+/// Records the timeline while a loader runs.
 pub(super) struct LifeRecorder<'a> {
     loader: &'a Loader,
     began: Instant,
@@ -163,14 +160,14 @@ pub(super) struct LifeRecorder<'a> {
 }
 
 impl<'a> LifeRecorder<'a> {
-    /// Begins.
+    /// Starts recording.
     pub(super) fn new(loader: &'a Loader) -> Self {
         let batch = loader.plan().settings().batch_size;
         let began = loader.start_timeline((BATCHES * batch).min(MOST_SAMPLES.max(LEAST_BATCHES * batch)));
         Self { loader, began, trainer: Vec::new() }
     }
 
-    /// Books what the trainer did with a batch, by its epoch and number there.
+    /// Records the trainer's times for a batch.
     pub(super) fn add(&mut self, (epoch, number): (u64, u64), times: [Instant; 4]) {
         if self.trainer.len() < MOST_SAMPLES {
             let at = |time: Instant| time.saturating_duration_since(self.began).as_secs_f64() * 1e6;
@@ -179,7 +176,7 @@ impl<'a> LifeRecorder<'a> {
         }
     }
 
-    /// Ends.
+    /// Stops recording.
     pub(super) fn end(self) -> Life {
         let plan = self.loader.plan();
         let Timeline { samples, mut batches } = self.loader.stop_timeline().unwrap_or_default();
@@ -188,7 +185,7 @@ impl<'a> LifeRecorder<'a> {
         let keys = samples.iter().map(|sample| plan.source().key(SampleId(sample.id)).into_owned()).collect();
         let known: HashSet<u64> = samples.iter().map(|sample| sample.batch).collect();
         batches.retain(|batch| known.contains(&batch.batch));
-        // Where many batches are open ahead, the samples of the stretch are of batches that come much later.
+        // With many open batches, samples of much later batches were recorded too.
         let wanted: HashSet<(u64, u64)> = batches.iter().map(|batch| (batch.epoch, batch.number)).collect();
         let trainer = self.trainer.into_iter().enumerate();
         let trainer = trainer.filter(|(turn, life)| *turn < BATCHES || wanted.contains(&(life.epoch, life.number)));

@@ -1,69 +1,69 @@
-//! The batch log: when each batch came, how long it was waited for, and what is odd about that.
+//! The batch log: when each batch came, how long the consumer waited, and anomalies.
 //!
-//! In: the times of batches of any loader. Out: percentiles, and oddities, each with what it means.
+//! In: the times of batches of any loader. Out: percentiles, and explained anomalies.
 
 use serde::{Deserialize, Serialize};
 
 use super::anomaly::{Anomaly, oddities};
 use super::period::median;
 
-/// Milliseconds in which a sampler of utilisation looks whether anything is done.
+/// Interval at which a utilisation monitor samples, in milliseconds.
 const SAMPLED_MS: f64 = 100.0;
 
 /// Who loads the batches of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadedBy {
-    /// Feedline: all threads prepare samples of the batch that is next.
+    /// Feedline: all threads prepare samples of the next batch.
     Feedline,
-    /// Something else, of which nothing is known.
+    /// Another loader, of which nothing is known.
     Foreign,
 }
 
-/// One batch as its consumer saw it.
+/// One batch from the consumer's point of view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BatchTime {
     /// The epoch it belongs to.
     pub epoch: u64,
     /// Milliseconds that the consumer waited for it.
     pub wait_ms: f64,
-    /// Milliseconds from its readiness until the consumer had it, as arrays.
+    /// Milliseconds from its completion until the consumer had its arrays.
     pub hand_over_ms: f64,
-    /// Milliseconds of the consumer's work on it.
+    /// Milliseconds of the training step.
     pub step_ms: f64,
     /// Samples in it.
     pub samples: u64,
 }
 
 impl BatchTime {
-    /// From the question for it to the end of the work on it.
+    /// Milliseconds from the request to the end of the step.
     pub fn total_ms(&self) -> f64 {
         self.wait_ms + self.hand_over_ms + self.step_ms
     }
 
-    /// From the question for it until the consumer had it.
+    /// Milliseconds from the request until the consumer had it.
     pub(crate) fn load_ms(&self) -> f64 {
         self.wait_ms + self.hand_over_ms
     }
 }
 
-/// A log in numbers.
+/// The statistics of a log.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LogReport {
     /// Batches in it.
     pub batches: usize,
     /// Samples a second.
     pub samples_per_second: f64,
-    /// The part of the time in which the consumer waited for batches, or took them.
+    /// The fraction of the time in which the consumer waited for batches or received them.
     pub stall_share: f64,
-    /// What a sampler of utilisation would have shown: the part of tenths of a second in which a step was under way.
+    /// What a utilisation monitor would have shown: the fraction of tenths of a second that contain a part of a step.
     pub utilisation_sampled: f64,
     /// Milliseconds from one batch to the next.
     pub total_ms: Percentiles,
-    /// Of which the consumer waited.
+    /// Milliseconds of waiting.
     pub wait_ms: Percentiles,
-    /// Of which it worked.
+    /// Milliseconds of the step.
     pub step_ms: Percentiles,
-    /// What is odd.
+    /// The anomalies.
     pub oddities: Vec<Anomaly>,
 }
 
@@ -93,7 +93,7 @@ impl Percentiles {
 }
 
 impl LogReport {
-    /// Looks at a log.
+    /// Analyses a log.
     pub(crate) fn new(log: &[BatchTime], by: LoadedBy) -> Self {
         let sum = |of: fn(&BatchTime) -> f64| log.iter().map(of).sum::<f64>();
         let (total, loading) = (sum(BatchTime::total_ms), sum(BatchTime::load_ms));

@@ -1,19 +1,20 @@
-//! The doctor: where the time of a job goes, what bounds it, and what would help.
+//! The doctor: where the time of a job goes, its bottleneck, and what would help.
 //!
-//! In: a plan, and a trainer that takes its batches. Out: a [`Diagnosis`]: each part measured alone, what the job will reach as the
-//! least over its resources, what it does reach, one bound, and remedies with what each would gain.
+//! In: a plan, and a trainer that takes its batches. Out: a [`Diagnosis`]: each part measured alone, the predicted speed as the
+//! minimum over resources, the measured speed, the bottleneck, and remedies with their gains.
 //!
-//! - `watch.rs` runs a plan with a trainer and keeps what each batch took; `log.rs` is that log, `oddity.rs` what is odd
-//!   about it, `period.rs` of that stalls at equal distances
+//! - `watch.rs` runs a plan with a trainer and records each batch; `log.rs` is that log, `anomaly.rs` finds anomalies in it,
+//!   `period.rs` finds periodic stalls
 //! - `skipped.rs` makes a plan that only reads, `held.rs` one that only prepares; `parts.rs` measures both, and the step
-//! - `predict.rs` is what a sample needs of each resource, `cores.rs` how many cores there are for it, `core_share.rs` how steadily
-//! - `evidence.rs` is what is known of a job, measured or counted; `verdict.rs` alone decides what bounds it
-//! - `remedy.rs` is what would help, `alternative.rs` of it what has to be measured first, `cached.rs` what could be kept, `packed.rs` what could be packed;
-//!   `tried.rs` tries it, `trial.rs` runs a plan with it and leaves nothing behind; `told.rs` is what is told meanwhile
-//! - `tables.rs` is how a job scales, `life.rs` the life of a stretch of batches; `diagnosis.rs` does all of this, `run_report.rs` what can be said of a run without
-//!   measuring anything, `foreign_report.rs` of another loader
+//! - `predict.rs` computes what a sample needs of each resource; `cores.rs` estimates the available cores, `core_share.rs` how
+//!   steady they were
+//! - `evidence.rs` is what is known of a job; only `verdict.rs` decides the bottleneck
+//! - `remedy.rs` lists remedies; `alternative.rs` those that must be measured first, `cached.rs` and `packed.rs` two of them;
+//!   `tried.rs` tries a remedy, `trial.rs` runs it and leaves nothing behind; `told.rs` reports progress
+//! - `tables.rs` measures scaling; `life.rs` is a timeline; `diagnosis.rs` does all of this; `run_report.rs` reports on a run
+//!   without measurements, `foreign_report.rs` on another loader
 //!
-//! Always true: the stream of the job that is examined is not changed; a prediction is made before the run that it is about.
+//! Always true: the stream of the examined job does not change. A prediction is made before its run.
 
 mod alternative;
 mod anomaly;

@@ -1,6 +1,6 @@
-//! The samples of a plan as shards, to see what reading in sequence would give.
+//! Packs samples of a plan into shards, to measure sequential reads.
 //!
-//! In: a plan over files. Out: the same plan over shards, some of its samples or all, in a folder that is gone with the trial.
+//! In: a plan over files. Out: the same plan over shards of some or all of its samples, in a temporary folder.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,26 +21,26 @@ use super::trial::{free_bytes, own_folder};
 use super::verdict::Bound;
 use super::watch::{Job, Trainer};
 
-/// A simulated disk keeps its speed in the address.
+/// A simulated disk has its speed in the address.
 const SLOW_DISK: &str = "slow-disk://";
-/// The part of an epoch that the reservoir holds.
+/// The fraction of an epoch that the reservoir holds.
 const RESERVOIR: f64 = 0.1;
 const SHARD_BYTES: u64 = 256 << 20;
-/// Samples that are packed at least, to see what that would give.
+/// Least number of samples to pack.
 const LEAST_PACKED: f64 = 256.0;
-/// Bytes that are packed without being asked for.
+/// Upper limit of bytes to pack by default.
 pub(super) const MOST_PACKED: f64 = 2e9;
 const NOTE: &str = "as much space again, read in sequence through a reservoir of a tenth of the epoch; what was just packed is in \
                     the file cache, so a disk may be slower";
 
-/// Some samples as shards, which are gone when this is dropped.
+/// Some samples as shards. Removed when dropped.
 pub(super) struct PackedSome {
     pub alternative: Alternative,
     _folder: TempDir,
 }
 
 impl PackedSome {
-    /// Packs as many samples as are read in some seconds, where reading bounds a job whose samples can be packed.
+    /// Packs as many samples as can be read in some seconds, if reading is the bottleneck and samples can be packed.
     pub(super) fn offer(
         job: Job<'_>,
         parts: &Parts,
@@ -63,7 +63,7 @@ impl PackedSome {
     }
 }
 
-/// Whether samples of a plan could be packed: files of their own, on a disk of this machine, all of which are asked for.
+/// Whether the samples of a plan could be packed: single files on a local disk, all of which the plan uses.
 fn can_pack(plan: &Plan) -> bool {
     let source = plan.source();
     let first = (!source.is_empty()).then(|| source.id_at(Ordinal(0))).and_then(|id| source.address(id));
@@ -72,7 +72,7 @@ fn can_pack(plan: &Plan) -> bool {
     is_whole && source.blocks().is_none() && !source.is_remote() && source.peer().is_none() && is_file
 }
 
-/// The plan over shards in `folder`, into which up to `most_samples` of its samples are packed, read in sequence.
+/// The plan over shards in `folder`, with up to `most_samples` of its samples, read in sequence.
 pub(super) fn packed(
     plan: &Plan,
     folder: &Path,
@@ -99,13 +99,13 @@ pub(super) fn packed(
     })
 }
 
-/// The shards of a folder, on the disk that `root` is on.
+/// The shards of a folder, on the disk of `root`.
 fn beside(root: &str, folder: &str) -> String {
     let disk = root.strip_prefix(SLOW_DISK).and_then(|rest| rest.split_once('/'));
     disk.map_or_else(|| format!("{folder}/*.tar"), |(speed, _)| format!("{SLOW_DISK}{speed}{folder}/*.tar"))
 }
 
-/// Tells a trainer how packing goes on.
+/// Reports the progress of packing to a trainer.
 struct Watcher<'a> {
     samples: u64,
     trainer: &'a mut dyn Trainer,

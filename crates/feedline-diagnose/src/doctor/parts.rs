@@ -1,6 +1,6 @@
 //! The parts of a job, each measured alone: the step, reading, preparing.
 //!
-//! In: a plan and a trainer. Out: how fast each part would be if nothing else was in its way.
+//! In: a plan and a trainer. Out: the speed of each part without the others.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,58 +20,58 @@ use super::skipped::skipped;
 use super::watch::{Job, Trainer, Watched, next, watch_alone};
 use super::{DoctorError, median};
 
-/// The part of its time in which a cache is filled, to see what it gives.
+/// The fraction of the time to fill a cache before it is measured.
 const FILLS: f64 = 0.3;
-/// Steps that are timed at most.
+/// Upper limit of timed steps.
 const MOST_STEPS: usize = 50;
 
-/// One op in numbers.
+/// The cost of one op.
 #[derive(Clone, Debug, Serialize)]
 pub struct OpPart {
     /// Its name.
     pub op: String,
     /// Milliseconds of a thread for a sample.
     pub ms: f64,
-    /// Of which the processor computed.
+    /// CPU milliseconds of it.
     pub cpu_ms: f64,
-    /// Bytes of its fields behind it, for a sample.
+    /// Bytes of its result per sample.
     pub bytes: f64,
     /// Whether it runs code in another language.
     pub is_foreign: bool,
 }
 
-/// What the parts of a job take, each alone.
+/// The costs of the parts of a job, each measured alone.
 #[derive(Clone, Debug, Serialize)]
 pub struct Parts {
-    /// Samples of a batch, on average.
+    /// Average number of samples in a batch.
     pub batch_size: f64,
     /// Preparer threads.
     pub num_workers: usize,
     /// Cores that they may use.
     pub cores: usize,
-    /// As many of them as they get beside other processes.
+    /// The cores that they get beside other processes.
     pub free_cores: f64,
-    /// Milliseconds of a step on data that is there already.
+    /// Milliseconds of a step on data that is already there.
     pub step_ms: f64,
-    /// Whether stored bytes are with another machine.
+    /// Whether stored bytes are on another machine.
     pub is_remote: bool,
-    /// Whether bytes come while threads prepare other samples, so that no thread waits for them.
+    /// Whether bytes are read ahead, so that no thread waits for them.
     pub reads_ahead: bool,
-    /// Samples a second that are read, if nothing is done with them; none where there is nothing to read.
+    /// Samples read per second, without preparation. `None` if there is nothing to read.
     pub read_samples_per_second: Option<f64>,
     /// The same with a single thread.
     pub read_alone_samples_per_second: Option<f64>,
-    /// Stored bytes that are read for a sample.
+    /// Stored bytes read per sample.
     pub read_bytes: f64,
-    /// Samples a second that are prepared, if their bytes are in memory and all threads are busy.
+    /// Samples prepared per second, with bytes in memory and all threads busy.
     pub prepare_samples_per_second: f64,
     /// Milliseconds of a thread for that.
     pub prepare_ms: f64,
-    /// Of which it was on a core: in ops, and around them where the system says that.
+    /// CPU milliseconds of it: in ops, and around them if the system reports that.
     pub prepare_cpu_ms: f64,
-    /// Of which it could have, but no core was free.
+    /// Milliseconds waiting for a core.
     pub core_wait_ms: f64,
-    /// The share of cores that threads got while they prepared, and how much it varied.
+    /// The share of cores that threads got, and how much it varied.
     pub core_share: CoreShare,
     /// Each op.
     pub ops: Vec<OpPart>,
@@ -83,7 +83,7 @@ pub(super) fn samples_of_a_batch(plan: &Plan) -> f64 {
     share.samples() as f64 / share.batches().max(1) as f64
 }
 
-/// A variation of a plan: other samples, ops or settings of its run.
+/// A variation of a plan: other samples, ops or settings.
 pub(super) fn varied(
     plan: &Plan,
     source: &Arc<dyn Source>,
@@ -95,7 +95,7 @@ pub(super) fn varied(
     Ok(Arc::new(Plan::new(Arc::clone(source), ops, settings, config)?))
 }
 
-/// Leaves out what a part has no use for: orders that need all samples, and logs.
+/// Removes settings that a part does not need: orders over all samples, and logs.
 fn plain(settings: &mut Settings, config: &mut RunConfig) {
     settings.order = Order::Strict;
     (settings.max_displacement, settings.costs, settings.replay) = (None, None, None);
@@ -104,13 +104,13 @@ fn plain(settings: &mut Settings, config: &mut RunConfig) {
 }
 
 impl Parts {
-    /// Measures all of them, each for about as long as the job lasts.
+    /// Measures all parts, each for about the duration of the job.
     pub(super) fn measure(job: Job<'_>, trainer: &mut dyn Trainer) -> Result<Self, DoctorError> {
         let step_ms = step(job, trainer)?;
         Self::measure_with_step(job, step_ms, trainer)
     }
 
-    /// The same where it is known how long a step takes.
+    /// Measures all parts, with a known duration of the step.
     pub(crate) fn measure_with_step(
         job: Job<'_>,
         step_ms: f64,
@@ -159,7 +159,7 @@ impl Parts {
         })
     }
 
-    /// The same parts with samples that are kept between epochs, as the plan says: some of them are kept, then all come from there.
+    /// Measures the parts with the plan's cache: some samples are cached, then all come from the cache.
     pub(super) fn measure_cached(&self, job: Job<'_>, trainer: &mut dyn Trainer) -> Result<Self, DoctorError> {
         let Job { plan, seconds, .. } = job;
         let some = (self.prepare_samples_per_second * seconds * FILLS) as u64;
@@ -186,7 +186,7 @@ impl Parts {
     }
 }
 
-/// Prepares samples that are in memory, as fast as it can.
+/// Prepares samples from memory as fast as possible.
 fn prepare(
     job: Job<'_>,
     cache: Option<CacheConfig>,
@@ -205,12 +205,12 @@ fn prepare(
 /// Stored bytes of a sample.
 fn read_bytes(reading: &Watched) -> f64 {
     let store = &reading.after.store;
-    // What came over the wire may be less than what samples are made of.
+    // Fewer bytes may come over the network than samples contain.
     let bytes = if store.bytes_received > 0 { store.bytes_received } else { store.bytes };
     bytes as f64 / reading.after.samples.max(1) as f64
 }
 
-/// Each op of a plan, as counted.
+/// The counted cost of each op of a plan.
 pub(super) fn ops(plan: &Plan, snapshot: &Snapshot) -> Vec<OpPart> {
     let part = |(planned, op): (&PlannedOp, &feedline_engine::metrics::OpSnapshot)| {
         let samples = op.samples.max(1) as f64;
@@ -225,7 +225,7 @@ pub(super) fn ops(plan: &Plan, snapshot: &Snapshot) -> Vec<OpPart> {
     plan.ops().iter().zip(&snapshot.ops).map(part).collect()
 }
 
-/// Milliseconds of a step on a batch that is there: the median of some.
+/// The median duration of a step on a batch that is already there.
 pub(super) fn step(job: Job<'_>, trainer: &mut dyn Trainer) -> Result<f64, DoctorError> {
     let loader = Loader::new(Arc::clone(job.plan), job.machine);
     let iteration = loader.begin()?;
@@ -240,7 +240,7 @@ pub(super) fn step(job: Job<'_>, trainer: &mut dyn Trainer) -> Result<f64, Docto
         trainer.step()?;
         times.push(began.elapsed().as_secs_f64() * 1e3);
     }
-    // The first one builds things.
+    // The first step includes set-up.
     let times = &mut times[1..];
     times.sort_by(f64::total_cmp);
     Ok(median(times))

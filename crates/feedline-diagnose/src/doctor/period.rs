@@ -1,32 +1,32 @@
-//! Stalls that come back at equal distances.
+//! Finds periodic stalls.
 //!
-//! In: the times of batches, one after the other. Out: the period at which slow ones come, if there is one: with W workers that
-//! each prepare whole batches, every W-th batch is slow, so a period says that the workers are what is waited for.
+//! In: the times of consecutive batches. Out: the period of slow batches, if there is one. With W workers that each prepare whole
+//! batches, every W-th batch is slow. So a period means that the workers are the bottleneck.
 //!
-//! Times are divided into slow and quick ones at their widest gap. For each period the phases that are nearly always slow are
-//! found; the chance that as many slow batches fall there when a log is shuffled is that of drawing without putting back, times
-//! the number of choices that were looked at. Always true: what is claimed would be rare by chance.
+//! Times are divided into slow and fast ones at their widest gap. For each period, the phases that are nearly always slow are
+//! found. The probability that as many slow batches fall there in a shuffled log is that of drawing without replacement, times the
+//! number of tested choices. Always true: a reported period would be rare by chance.
 
 use serde::Serialize;
 
-/// The longest period that is looked for.
+/// The longest period to test.
 const LONGEST: usize = 64;
-/// Slow batches take at least this many times as long as quick ones.
+/// Least ratio between slow and fast batches.
 const LEAST_CONTRAST: f64 = 2.0;
-/// Times below this part of the mean are all quick: whether one is a tenth of another says nothing.
+/// Times below this fraction of the mean are all fast: their ratio means nothing.
 const NO_TIME: f64 = 0.2;
-/// The mean is that of most of them: a few epochs that begin slowly do not count.
+/// The mean is over this fraction of the times, so that a few slow epoch starts do not count.
 const MOST: f64 = 0.95;
-/// The part of a phase that has to be slow, and the part of slow batches that has to fall into such phases.
+/// Least fraction of a phase that must be slow, and of slow batches that must be in such phases.
 const LEAST_PURITY: f64 = 0.7;
-/// How probable a claim may be by chance; a log of a dozen batches cannot say more than the latter.
+/// Upper limit of the probability by chance. A log of a dozen batches cannot reach more than the latter.
 const MOST_CHANCE: f64 = 1e-4;
 const MOST_CHANCE_SHORT: f64 = 0.1;
 const SHORT: usize = 16;
-/// Periods that have to be seen.
+/// Least number of observed periods.
 const LEAST_ROUNDS: usize = 3;
 
-/// Slow batches at equal distances.
+/// Slow batches at regular intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Period {
     /// Batches from one slow one to the next.
@@ -35,7 +35,7 @@ pub struct Period {
     pub slow_ms: f64,
     /// What the others take.
     pub quick_ms: f64,
-    /// How probable such a pattern is where there is none.
+    /// The probability of such a pattern by chance.
     pub chance: f64,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Split {
 }
 
 impl Split {
-    /// Divides where the logarithms of times are best told apart; nothing if they are too much alike.
+    /// Divides where the logarithms of the times are separated best. `None` if they are too similar.
     pub(super) fn of(times_ms: &[f64]) -> Option<Self> {
         let mut sorted = times_ms.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -92,7 +92,7 @@ pub(super) fn median(sorted: &[f64]) -> f64 {
     }
 }
 
-/// How probable it is by chance that so many slow batches fall into so few phases; nothing if they hardly do.
+/// The probability that so many slow batches fall into so few phases by chance. `None` if they hardly do.
 fn chance(is_slow: &[bool], period: usize) -> Option<f64> {
     let count = is_slow.len();
     if count + 1 < LEAST_ROUNDS * period {
@@ -114,7 +114,7 @@ fn chance(is_slow: &[bool], period: usize) -> Option<f64> {
     Some((ln_tail(count, slow, members, hits).exp() * choices).min(1.0))
 }
 
-/// The logarithm of the chance that at least `hits` of `slow` drawn out of `count` are among `members`.
+/// The logarithm of the probability that at least `hits` of `slow`, drawn out of `count`, are among `members`.
 fn ln_tail(count: usize, slow: usize, members: usize, hits: usize) -> f64 {
     let all = ln_choose(count, slow);
     let terms = (hits..=members.min(slow)).filter(|hit| slow - hit <= count - members);

@@ -1,40 +1,39 @@
-//! What a job will reach: the least, over all resources, of what each can do.
+//! Predicts the speed of a job: the minimum over all resources.
 //!
-//! In: the parts of a job. Out: what a sample needs of each resource, and for changed parts too: what-ifs are made by changing the
-//! parts.
+//! In: the parts of a job. Out: what a sample needs of each resource. What-if questions change the parts.
 
 use feedline_data::cost::Times;
 
 use super::core_share::CoreShare;
 use super::parts::{OpPart, Parts};
 
-/// The part of their computing that threads may wait for cores before wall time misleads.
+/// If threads wait for cores for more than this fraction of their computing time, wall time misleads.
 const CONTENDED: f64 = 0.2;
 
 impl Parts {
-    /// Milliseconds in which a thread waits for the bytes of a sample.
+    /// Milliseconds that a thread waits for the bytes of a sample.
     pub(crate) fn read_ms(&self) -> f64 {
         if self.reads_ahead { 0.0 } else { self.read_alone_samples_per_second.map_or(0.0, |rate| 1e3 / rate) }
     }
 
-    /// Milliseconds of the interpreter for a sample.
+    /// Milliseconds of the Python interpreter per sample.
     pub fn python_ms(&self) -> f64 {
         self.ops.iter().filter(|op| op.is_foreign).map(|op| op.cpu_ms).sum()
     }
 
-    /// The part of the threads' time that goes to ops in another language.
+    /// The fraction of the threads' time in ops of another language.
     pub(crate) fn foreign_share(&self) -> f64 {
         let all: f64 = self.ops.iter().map(|op| op.ms).sum();
         let foreign: f64 = self.ops.iter().filter(|op| op.is_foreign).map(|op| op.ms).sum();
         if all > 0.0 { foreign / all } else { 0.0 }
     }
 
-    /// Milliseconds in which a thread waited for something else than a core.
+    /// Milliseconds that a thread waited for something other than a core.
     fn waits_ms(&self) -> f64 {
         (self.prepare_ms - self.prepare_cpu_ms - self.core_wait_ms).max(0.0)
     }
 
-    /// What a sample needs of each resource.
+    /// Seconds per sample on each resource.
     pub(crate) fn times(&self) -> Times {
         let store = self.read_samples_per_second.map_or(0.0, |rate| 1.0 / rate.max(f64::MIN_POSITIVE));
         let (read, network) = if self.is_remote { (0.0, store) } else { (store, 0.0) };
@@ -49,20 +48,20 @@ impl Parts {
         }
     }
 
-    /// Whether threads waited so long for cores that wall time says little about their work.
+    /// Whether threads waited so long for cores that wall time says little.
     pub fn is_contended(&self) -> bool {
         self.core_wait_ms > CONTENDED * self.prepare_cpu_ms
     }
 
-    /// With another share of the cores: threads queue for longer or shorter, and compute as long as before.
+    /// With another share of the cores: threads wait longer or shorter for cores, and compute as long as before.
     #[must_use]
     pub(crate) fn at_core_share(&self, share: f64) -> Self {
         let (mean, share) = (self.core_share.mean.max(f64::MIN_POSITIVE), share.max(f64::MIN_POSITIVE));
-        // Nothing is known of windows in which they did not queue, so what they queued in all is scaled.
+        // Windows without waiting are unknown, so the total is scaled.
         let core_wait_ms = ((self.prepare_cpu_ms + self.core_wait_ms) * mean / share - self.prepare_cpu_ms).max(0.0);
         let more_ms = core_wait_ms - self.core_wait_ms;
         let prepare_ms = self.prepare_ms + more_ms;
-        // Each op has its part of the queueing, by what it computes.
+        // Each op gets its part of the wait, in proportion to its computing time.
         let part = |op: &OpPart| more_ms * op.cpu_ms / self.prepare_cpu_ms.max(f64::MIN_POSITIVE);
         let ops = self.ops.iter().map(|op| OpPart { ms: (op.ms + part(op)).max(op.cpu_ms), ..op.clone() }).collect();
         Self {
@@ -76,7 +75,7 @@ impl Parts {
         }
     }
 
-    /// The least and the most samples a second that a job with these parts reaches, by the share of cores that it gets.
+    /// The range of samples per second, by the share of cores.
     pub(crate) fn predicted_range(&self) -> [f64; 2] {
         if !self.core_share.varies() {
             return [self.times().samples_per_second(); 2];
@@ -85,14 +84,14 @@ impl Parts {
         [low, high].map(|share| self.at_core_share(share).times().samples_per_second())
     }
 
-    /// How far what a job with these parts reaches may be off because of the share of cores: 0.5 is by a half. A job that
-    /// waits for other things than cores depends little on it.
+    /// The relative error that the share of cores may cause. 0.5 means by half. A job that waits for other things depends little on
+    /// it.
     pub(crate) fn error_band(&self) -> f64 {
         let [low, high] = self.predicted_range();
         high / low.max(f64::MIN_POSITIVE) - 1.0
     }
 
-    /// With samples that are kept between epochs as they are behind the first `cut` ops.
+    /// With samples cached after the first `cut` ops.
     #[must_use]
     pub(crate) fn with_kept(&self, cut: usize) -> Self {
         let ms = |of: fn(&OpPart) -> f64| self.ops[..cut].iter().map(of).sum::<f64>();
@@ -108,16 +107,16 @@ impl Parts {
         }
     }
 
-    /// With another number of threads. What a thread takes for a sample beyond computing is waiting, which others may use.
+    /// With another number of threads. A thread's time beyond computing is waiting, which other threads may use.
     #[must_use]
     pub(crate) fn with_workers(&self, num_workers: usize) -> Self {
         let for_python = (self.python_ms() * (self.num_workers as f64 - 1.0)).min(self.waits_ms()).max(0.0);
-        // What other processes take they go on to take.
+        // Other processes keep using what they use.
         let core_wait_ms = self.prepare_cpu_ms * (self.cores as f64 / self.free_cores - 1.0).max(0.0);
         let prepare_ms = self.prepare_cpu_ms + core_wait_ms + self.waits_ms() - for_python;
         let mut changed = Self { num_workers, prepare_ms, core_wait_ms, ..self.clone() };
         if let Some(alone) = self.read_alone_samples_per_second {
-            // What one thread reads, each reads, until the store can do no more.
+            // Each thread reads at the speed of one, up to the limit of the store.
             let reached = self.read_samples_per_second.unwrap_or(alone);
             let is_full = reached < 0.9 * alone * self.num_workers as f64;
             if !is_full {

@@ -1,6 +1,6 @@
-//! What would help, and how much.
+//! Remedies, and their gains.
 //!
-//! In: the parts of a job and what bounds it. Out: remedies with the samples a second that each would give, best first. Each is a
+//! In: the parts of a job and its bottleneck. Out: remedies with their predicted samples per second, the best first. Each is a
 //! change of the plan that can be tried.
 
 use std::fmt;
@@ -16,13 +16,13 @@ use super::alternative::{Alternative, fast};
 use super::parts::{Parts, varied};
 use super::verdict::Bound;
 
-/// What a remedy has to gain before it is told.
+/// Least gain of a reported remedy.
 const LEAST_GAIN: f64 = 0.05;
-/// Most threads that are considered.
+/// Upper limit of threads to consider.
 const MOST_WORKERS: usize = 256;
-/// The part of what is reached with any number of threads at which further ones are not worth it.
+/// At this fraction of the best speed, further threads are not worth it.
 const KNEE: f64 = 0.98;
-/// How much larger a budget is tried.
+/// Factor by which a larger budget is tried.
 pub(super) const MORE_MEMORY: u64 = 4;
 
 /// A change of a plan.
@@ -34,36 +34,36 @@ pub enum Change {
         /// How many.
         num_workers: usize,
     },
-    /// Samples are kept between epochs.
+    /// A cache of samples between epochs.
     Cache {
-        /// As what.
+        /// The cached form.
         form: CacheForm,
         /// Bytes of memory.
         ram: Option<u64>,
         /// Bytes on disk.
         disk: Option<u64>,
     },
-    /// A larger budget.
+    /// A larger memory budget.
     Memory {
         /// Bytes.
         memory_budget: u64,
     },
-    /// Slow samples start early, or come later.
+    /// A planned order: slow samples come later.
     Planned,
-    /// Only the part of a picture that a crop needs is read and decoded.
+    /// A seek index: only the part of a picture that a crop needs is read and decoded.
     SeekIndex,
-    /// Pictures are decoded at a smaller size where that is enough, approximately.
+    /// Approximate decoding at a smaller size.
     FastDecode,
-    /// A storage server does a part of the work.
+    /// A storage server that does a part of the work.
     Offload,
-    /// Several jobs are served by one load.
+    /// One load for several jobs.
     Share {
         /// How many.
         jobs: usize,
     },
-    /// Stored as shards, which are read in sequence.
+    /// Shards, read in sequence.
     Pack,
-    /// Shards are read in sequence, in larger pieces.
+    /// Longer sequential reads.
     Reads {
         /// Bytes of a piece.
         block: u64,
@@ -73,26 +73,26 @@ pub enum Change {
         /// Samples of a batch.
         batch_size: usize,
     },
-    /// Ops in Python become native.
+    /// Native ops instead of Python functions.
     Native {
         /// Their names.
         ops: Vec<String>,
     },
 }
 
-/// Something that would help.
+/// A remedy.
 #[derive(Clone, Debug, Serialize)]
 pub struct Remedy {
     /// What to change.
     #[serde(flatten)]
     pub change: Change,
-    /// Samples a second with it.
+    /// Samples per second with it.
     pub predicted_samples_per_second: f64,
-    /// How much more that is: 0.5 is half as much again.
+    /// The relative gain. 0.5 means half as much again.
     pub predicted_gain: f64,
-    /// By how much that may be wrong because the share of cores varied: 0.5 is by a half.
+    /// The relative error of the prediction, because the share of cores varied. 0.5 means by half.
     pub error_band: f64,
-    /// What it takes, and what is lost by it, in words.
+    /// Its cost and its drawbacks, in words.
     pub note: String,
 }
 
@@ -120,12 +120,12 @@ impl fmt::Display for Change {
 }
 
 impl Change {
-    /// Whether a run has to keep or index samples first, before it shows what it gives.
+    /// Whether a run must first cache or index samples before it shows the gain.
     pub(crate) fn warms_up(&self) -> bool {
         matches!(self, Self::Cache { .. } | Self::SeekIndex)
     }
 
-    /// The name by which it is asked for.
+    /// Its name on the command line.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Workers { .. } => "workers",
@@ -143,7 +143,7 @@ impl Change {
         }
     }
 
-    /// The plan with it, where it is a matter of settings; with shards the same, which are made when it is tried.
+    /// The plan with the change, if it is a matter of settings. Shards are made when the change is tried.
     pub(crate) fn apply(&self, plan: &Plan) -> Result<Option<Arc<Plan>>, DoctorError> {
         if matches!(self, Self::Share { .. } | Self::Native { .. }) {
             return Ok(None);
@@ -176,27 +176,27 @@ impl Change {
     }
 }
 
-/// What is known when remedies are looked for.
+/// The input for finding remedies.
 pub(super) struct Case<'a> {
     pub plan: &'a Plan,
     pub parts: &'a Parts,
     pub bound: Bound,
     pub measured: f64,
-    /// With a larger budget, where that was tried: how large, and what was reached.
+    /// The larger budget that was tried, and the samples per second with it.
     pub with_memory: Option<(u64, f64)>,
-    /// Those that were measured, with the samples a second of each.
+    /// The measured changes, with their samples per second.
     pub alternatives: &'a [(Alternative, f64)],
 }
 
 impl Case<'_> {
-    /// All that would help, best first.
+    /// All remedies, the best first.
     pub(super) fn remedies(&self) -> Vec<Remedy> {
         let found = [self.workers(), self.memory(), self.planned(), self.native()];
         let mut found: Vec<Remedy> = found.into_iter().flatten().chain(self.alternatives()).collect();
-        // A gain within the error is none.
+        // A gain within the error does not count.
         found.retain(|remedy| remedy.predicted_gain >= LEAST_GAIN.max(remedy.error_band));
         found.sort_by(|a, b| b.predicted_gain.total_cmp(&a.predicted_gain));
-        // It makes this job no faster.
+        // Sharing does not make this job faster, so it is added regardless of the gain.
         found.extend(self.share());
         found
     }
@@ -221,7 +221,7 @@ impl Case<'_> {
             (self.parts.num_workers + 1..=MOST_WORKERS).find(|workers| reached(*workers) >= KNEE * most)?;
         let note = format!("the knee: further threads gain less than {:.0} %", 100.0 * (1.0 - KNEE));
         let remedy = self.remedy(Change::Workers { num_workers }, reached(num_workers), note);
-        // With more threads it may come to depend on cores.
+        // With more threads the job may come to depend on cores.
         let error_band = remedy.error_band.max(self.parts.with_workers(num_workers).error_band());
         Some(Remedy { error_band, ..remedy })
     }

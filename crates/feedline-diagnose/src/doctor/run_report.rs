@@ -1,7 +1,7 @@
-//! What bounded a run that was not examined, from what is always counted.
+//! Finds the bottleneck of a run that was not examined, from its counters.
 //!
-//! In: the snapshot and the batch log of a run. Out: a [`RunReport`]. Nothing was measured alone, so what reading and preparing
-//! could do is taken from what threads spent on them; an examination is surer.
+//! In: the snapshot and the batch log of a run. Out: a [`RunReport`]. No part was measured alone, so the speeds of reading and
+//! preparing are estimated from the time of threads. An examination is more reliable.
 
 use std::collections::BTreeMap;
 
@@ -17,28 +17,28 @@ use super::parts::{Parts, ops, samples_of_a_batch};
 use super::remedy::{Case, Remedy};
 use super::verdict::Bound;
 
-/// A run in words and numbers.
+/// The report of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunReport {
-    /// What bounded it.
+    /// The bottleneck.
     pub bound: Bound,
-    /// Samples a second, the first batch left out.
+    /// Samples per second, without the first batch.
     pub measured_samples_per_second: f64,
-    /// The part of the time in which the trainer waited.
+    /// The fraction of the time in which the trainer waited.
     pub stall_share: f64,
-    /// What it waited for, in seconds.
+    /// Seconds of waiting, by cause.
     pub stall_seconds: BTreeMap<&'static str, f64>,
-    /// Part of the threads' time in which they had nothing to do.
+    /// The fraction of the threads' time without work.
     pub idle_share: f64,
-    /// What would help, best first, as far as can be said.
+    /// Remedies, the best first, as far as they can be derived.
     pub remedies: Vec<Remedy>,
     /// The batch log.
     pub log: LogReport,
 }
 
 impl RunReport {
-    /// Looks at a run of `plan` that lasted so many seconds, of which the log may be the last part. Without threads of its own its
-    /// samples come from a node.
+    /// Analyses a run of `plan` over `seconds`. The log may cover only its last part. Without threads of its own, its samples come
+    /// from a node.
     pub fn new(plan: &Plan, snapshot: &Snapshot, log: &[BatchTime], seconds: f64) -> Self {
         let log = log.get(1..).filter(|rest| !rest.is_empty()).unwrap_or(log);
         let told = LogReport::new(log, LoadedBy::Feedline);
@@ -77,7 +77,7 @@ impl RunReport {
     }
 }
 
-/// The parts of a run as far as they were seen in it.
+/// The parts of a run, as far as its counters show them.
 fn parts(plan: &Plan, snapshot: &Snapshot, log: &[BatchTime]) -> Parts {
     let ops = ops(plan, snapshot);
     let source = plan.source();
@@ -87,7 +87,7 @@ fn parts(plan: &Plan, snapshot: &Snapshot, log: &[BatchTime]) -> Parts {
     let read_ms = 1e3 * snapshot.store.busy_seconds / prepared;
     let (num_workers, cores) = (snapshot.num_workers.max(1), Workers::Auto.count());
     let prepare_cpu_ms = ops.iter().map(|op| op.cpu_ms).sum();
-    // Where samples are kept, the last ops have more of them than the first.
+    // With a cache, later ops have processed more samples than earlier ones.
     let done = snapshot.ops.iter().map(|op| op.samples).max().unwrap_or(snapshot.samples).max(1) as f64;
     let all = prepare_ms + read_ms;
     let time = if snapshot.core_seconds > 0.0 {
@@ -96,7 +96,7 @@ fn parts(plan: &Plan, snapshot: &Snapshot, log: &[BatchTime]) -> Parts {
     } else {
         ThreadTime::modelled(all, prepare_cpu_ms, num_workers, cores)
     };
-    // Of what they waited for cores, ops have their part.
+    // Ops get their share of the waits for cores.
     let of_ops = if all > 0.0 { time.core_wait * prepare_ms / all } else { 0.0 };
     Parts {
         batch_size: samples_of_a_batch(plan),

@@ -1,7 +1,7 @@
-//! Ops that take no time: what is left of a plan is to read.
+//! Ops that take no time, so that only reading remains.
 //!
-//! In: the ops of a plan. Out: ops that ask for the same bytes, with the same draws, and leave the memory of a batch as it is. The
-//! supply reads what it would read, so the time of the store and of the link is what it would be.
+//! In: the ops of a plan. Out: ops that need the same bytes, with the same draws, and leave the memory of a batch untouched. The
+//! supply reads the same bytes, so the store and the link take the same time.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ use feedline_order::Draw;
 /// Fields that the engine adds by itself.
 const OWN_FIELDS: [&str; 3] = ["index", "padded", "key"];
 
-/// An op of which nothing but its needs is left; the last of a chain puts something in the place of each field.
+/// An op reduced to its needs. The last one of a chain fills in each field.
 #[derive(Debug)]
 struct Skipped {
     planned: PlannedOp,
-    /// What is delivered, at the end of the chain.
+    /// The delivered fields, at the end of the chain.
     delivered: Option<FieldTypes>,
 }
 
@@ -31,7 +31,7 @@ pub(super) fn skipped(plan: &Plan) -> Vec<PlannedOp> {
     let skip = |(number, planned): (usize, &PlannedOp)| {
         let delivered = (number == last).then(|| plan.types().clone());
         let op = Skipped { planned: planned.clone(), delivered };
-        // With its parameters, so that a storage server does what it would do.
+        // The parameters stay, so that a storage server does the same work.
         let mut params = planned.table().unwrap_or_default();
         params.remove("op");
         PlannedOp::new(planned.name(), Arc::new(op), params)
@@ -60,7 +60,7 @@ impl Op for Skipped {
         }
     }
 
-    /// Its own code runs no interpreter, whatever it stands in for.
+    /// It runs no interpreter, whatever op it replaces.
     fn is_foreign(&self) -> bool {
         false
     }
@@ -79,14 +79,14 @@ impl Op for Skipped {
         workspace.cancel().check()?;
         let Some(delivered) = &self.delivered else { return Ok(()) };
         for (name, kind) in delivered.iter() {
-            // What a function would return is not known; something small will do, the same for all.
+            // The result of a function is unknown. A small array of one shape will do.
             let fixed = if *kind == Kind::Any { Some((Dtype::U8, vec![1])) } else { kind.fixed() };
             let is_as_loaded = sample.get(name).is_ok_and(|value| value.array() == fixed);
             if is_as_loaded || OWN_FIELDS.contains(&&**name) {
                 continue;
             }
             let value = match fixed {
-                // Whatever is in the memory of the batch: nobody looks at it.
+                // Old content of the batch's memory: nobody looks at it.
                 Some((dtype, shape)) => {
                     let memory = sample.output(name, dtype, &shape, workspace)?;
                     Value::Tensor(Tensor::new(dtype, shape, memory))

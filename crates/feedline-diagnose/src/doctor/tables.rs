@@ -1,4 +1,4 @@
-//! Tables: how a job scales with consumers and with preparer threads, its steps simulated.
+//! Measures how a job scales with consumers and with threads. Steps are simulated.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,31 +15,31 @@ use super::DoctorError;
 use super::parts::{samples_of_a_batch, varied};
 use super::watch::{Job, POLL, Trainer, watch};
 
-/// Consumers that are fed at once.
+/// Numbers of consumers.
 const CONSUMERS: [usize; 4] = [1, 2, 4, 8];
-/// The part at the beginning that does not count.
+/// The fraction of the time to ignore at the start.
 const WARM_UP: f64 = 0.3;
 
-/// Samples a second of so many consumers.
+/// Samples per second with several consumers.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct ConsumersRow {
     pub consumers: usize,
-    /// So many times what one reaches without loading.
+    /// A multiple of what one consumer reaches without loading.
     pub linear: f64,
-    /// Measured without loading: steps alone.
+    /// Measured without loading: only steps.
     pub synthetic: f64,
-    /// Measured with it.
+    /// Measured with loading.
     pub real: f64,
 }
 
-/// What a batch takes with so many threads.
+/// The time of a batch with some number of threads.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct WorkersRow {
     pub num_workers: usize,
     pub step_ms: f64,
-    /// What the consumer waited for it.
+    /// Waiting time of the consumer.
     pub load_ms: f64,
     pub total_ms: f64,
     pub samples_per_second: f64,
@@ -122,7 +122,7 @@ struct Feeding {
     seconds: f64,
 }
 
-/// Samples a second that consumers get of a loader; without one, steps a second.
+/// Samples per second that consumers get from a loader. Without a loader, steps per second.
 fn feed(loader: Option<&Loader>, feeding: Feeding, trainer: &mut dyn Trainer) -> Result<f64, DoctorError> {
     let Feeding { consumers, step_ms, seconds } = feeding;
     let (counted, is_over, is_warm) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
@@ -144,7 +144,7 @@ fn feed(loader: Option<&Loader>, feeding: Feeding, trainer: &mut dyn Trainer) ->
             match loader.next_within(now, POLL) {
                 Ok(Next::Batch(batch)) => step_once(batch.len as u64),
                 Ok(Next::NotYet) | Err(feedline_engine::error::Error::Superseded) => {}
-                // Whoever is told first begins the next epoch.
+                // The consumer that notices it first begins the next epoch.
                 Ok(Next::End) => {
                     let mut iteration = iteration.lock();
                     if *iteration == Some(now) {

@@ -1,6 +1,6 @@
-//! Trying a change: what it reaches, with nothing left of it.
+//! Tries a change and leaves nothing behind.
 //!
-//! In: a change and the plan with it. Out: samples a second. What it would keep on disk lies in a folder of its own meanwhile.
+//! In: a change and the plan with it. Out: samples per second. Files of the trial are in a temporary folder.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::parts::varied;
 use super::remedy::Change;
 use super::watch::{Job, Trainer, watch};
 
-/// The part of a trial in which samples are kept or indexed, and batches of them at least.
+/// The fraction of a trial for caching or indexing, and the least number of batches.
 const WARMS_UP: f64 = 0.3;
 const LEAST_KEPT: u64 = 4;
 

@@ -1,6 +1,6 @@
-//! Law 2: over all ranks each sample comes once an epoch, but for what is named: padding, and what is dropped at the end.
+//! Law 2: over all ranks each sample comes once per epoch, except for marked padding and samples dropped at the end.
 //!
-//! Only numbers of samples are looked at here: the engine runs with nothing to load, so whole epochs of large sets are quick.
+//! Only the numbers of samples are checked here: the engine runs without loading, so whole epochs of large sets are fast.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use super::values::Looked;
 /// Numbers of ranks that share an epoch.
 const WORLDS: [u32; 3] = [1, 2, 3];
 
-/// Counts the epochs of several worlds, and what was seen.
+/// Counts the epochs of several world sizes, and the delivered samples.
 pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Checked {
     in_what_was_seen(subject, looked)?;
     let own = subject.plan.config().rank.world;
@@ -39,7 +39,7 @@ pub(super) fn check(subject: &Subject<'_>, looked: &Looked) -> Checked {
     Ok(format!("{which} samples of an epoch, over {worlds} ranks{end}"))
 }
 
-/// How often each place of the source comes in an epoch.
+/// How often each ordinal must come in an epoch.
 fn expected(subject: &Subject<'_>, epoch: Epoch) -> Expected {
     if subject.plan.settings().sampler.is_none() {
         return Expected::Each(subject.plan.source().len());
@@ -51,7 +51,7 @@ fn expected(subject: &Subject<'_>, epoch: Epoch) -> Expected {
     Expected::Counted(counts)
 }
 
-/// In the samples that were prepared, none comes too often; where others stand in for bad ones, law 6 counts them.
+/// No sample comes too often in the prepared streams. Law 6 counts substitutes.
 fn in_what_was_seen(subject: &Subject<'_>, looked: &Looked) -> Checked<()> {
     let (variant, stream) = &looked.reference;
     for epoch in stream.epochs.iter().filter(|epoch| epoch.counted == 0) {
@@ -67,7 +67,7 @@ fn in_what_was_seen(subject: &Subject<'_>, looked: &Looked) -> Checked<()> {
     Ok(())
 }
 
-/// Counts the first epoch of all ranks of a world; says whether it was looked at to its end.
+/// Counts the first epoch of all ranks of a world. Returns whether it was counted to the end.
 fn in_world(subject: &Subject<'_>, world: u32) -> Checked<bool> {
     let epoch = Epoch(0);
     let len = subject.plan.sequence().len();
@@ -120,7 +120,7 @@ fn in_world(subject: &Subject<'_>, world: u32) -> Checked<bool> {
     Ok(has_ended)
 }
 
-/// Samples that fill up the last batches of all ranks, and samples that are dropped there.
+/// Number of padding samples in the last batches of all ranks, and of dropped samples.
 fn rest(len: u64, world: u64, batch_size: u64, drops: bool) -> (u64, u64) {
     if drops {
         (0, len - len / (world * batch_size) * world * batch_size)
@@ -129,7 +129,7 @@ fn rest(len: u64, world: u64, batch_size: u64, drops: bool) -> (u64, u64) {
     }
 }
 
-/// A rank of the plan that says which samples come, and loads none.
+/// A rank of the plan that delivers sample numbers only.
 fn without_data(subject: &Subject<'_>, rank: u32, world: u32) -> Variant {
     let own = subject.own();
     let mut variant = own.with(&format!("rank {rank} of {world}, numbers only"), |settings, config| {
@@ -140,7 +140,7 @@ fn without_data(subject: &Subject<'_>, rank: u32, world: u32) -> Variant {
         config.rank = Rank { rank, world };
         config.num_workers = Workers::Count(2);
     });
-    // A log is of one division into ranks.
+    // A log is valid for one division into ranks.
     if variant.settings.replay.take().is_some() {
         (variant.settings.order, variant.settings.max_displacement) = (Order::Strict, None);
     }
@@ -148,7 +148,7 @@ fn without_data(subject: &Subject<'_>, rank: u32, world: u32) -> Variant {
     variant
 }
 
-/// A sample with which something is wrong.
+/// A sample with an error.
 struct Faulty {
     fault: Fault,
     epoch: Epoch,

@@ -1,4 +1,4 @@
-//! What was found out about the laws, as data and for people.
+//! The results of the checks, as data and for people.
 
 use std::fmt;
 
@@ -10,15 +10,15 @@ use super::subject::VerifyError;
 /// The laws of a plan.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verification {
-    /// Epochs that were looked at.
+    /// Number of checked epochs.
     pub epochs: u64,
     /// Samples of each epoch that were prepared and compared.
     pub samples: u64,
     /// Samples that an epoch of this rank has.
     pub samples_of_epoch: u64,
-    /// Each law, in the order in which they were looked at.
+    /// Each law, in the order of the checks.
     pub laws: Vec<LawReport>,
-    /// What is wrong with the data, but with no law.
+    /// Problems of the data that break no law.
     pub findings: Vec<Finding>,
     /// Whether no law is broken.
     pub passed: bool,
@@ -46,19 +46,19 @@ pub struct LawReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// It holds for all that was looked at.
+    /// It holds for everything that was checked.
     #[strum(to_string = "pass")]
     Pass,
     /// It does not.
     #[strum(to_string = "FAIL")]
     Fail,
-    /// It says nothing about this plan.
+    /// It does not apply to this plan.
     #[serde(rename = "not applicable")]
     #[strum(to_string = "not applicable")]
     NotApplicable,
 }
 
-/// A place where a law does not hold.
+/// A place where a law is broken.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Counterexample {
     /// The number of the law.
@@ -80,16 +80,16 @@ pub struct Counterexample {
     /// The first byte of it that differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub byte: Option<u64>,
-    /// What is there in the first configuration, or should be.
+    /// The value in the first configuration, or the expected value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
-    /// What is there in the second, or is.
+    /// The value in the second configuration, or the actual value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub found: Option<String>,
     /// The configurations that differ.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub configurations: Vec<String>,
-    /// The op that is to blame, where one was found, or the source.
+    /// The op or source to blame, if one was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub culprit: Option<String>,
 }
@@ -142,7 +142,7 @@ impl fmt::Display for Counterexample {
     }
 }
 
-/// Something about the data that its owner wants to know.
+/// A problem of the data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// The name of the sample.
@@ -164,14 +164,14 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What a check returns: where its law holds, what it compared.
+/// The result of a check: what it compared, if its law holds.
 pub(super) type Checked<T = String> = Result<T, Ended>;
 
-/// Why a check ended before it could say that its law holds.
+/// Why a check ended without a pass.
 #[derive(Debug)]
 pub(super) enum Ended {
     Broken(Box<Counterexample>),
-    /// The law says nothing about this plan, for this reason.
+    /// The law does not apply to this plan, for this reason.
     Silent(String),
     Failed(VerifyError),
 }

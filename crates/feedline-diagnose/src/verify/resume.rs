@@ -1,7 +1,7 @@
-//! Law 4: a resume is exact, and prepares nothing again that was delivered.
+//! Law 4: a resume is exact, and prepares no delivered sample again.
 //!
-//! States are taken at several places, written as JSON, and loaded by a new loader with another number of threads. In an order
-//! that is known beforehand the rest comes byte for byte; in arrival order precisely what was not delivered comes, each once.
+//! States are taken at several places, written as JSON, and loaded by a new loader with another number of threads. If the order is
+//! known in advance, the rest must be equal byte for byte. In arrival order exactly the undelivered samples must come, each once.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::stream::{At, Begin, DeliveredSample, EpochStream, collect_epoch, cont
 use super::subject::{Subject, Variant, VerifyError};
 use super::values::Looked;
 
-/// Batches at the end of a long epoch from which its end is looked at.
+/// Number of batches before the end of a long epoch, to check its end.
 const LAST_BATCHES: u64 = 2;
 
 /// Resumes at several places.
@@ -67,14 +67,14 @@ pub(super) fn variants(reference: &Variant, place: u64) -> (Variant, Variant) {
 
 /// A run that was stopped.
 pub(super) struct Stopped {
-    /// The batches that it delivered.
+    /// Number of delivered batches.
     place: u64,
     pub(super) came: EpochStream,
-    /// Its state, as it is after having been written and read.
+    /// Its state after writing and reading.
     state: SavedState,
 }
 
-/// Runs to a place.
+/// Runs to a place and stops.
 pub(super) fn stopped(subject: &Subject<'_>, variant: &Variant, place: u64) -> Result<Stopped, VerifyError> {
     let loader = subject.loader(&variant.probed(&Probe::noting()))?;
     let (came, _) = collect_epoch(subject, &loader, &variant.name, place)?;
@@ -92,11 +92,11 @@ fn rewritten(state: &SavedState) -> SavedState {
 pub(super) struct Resumed {
     pub(super) rest: EpochStream,
     pub(super) plan: Arc<Plan>,
-    /// Has noted what was prepared.
+    /// Records the prepared samples.
     pub(super) probe: Arc<Probe>,
 }
 
-/// Goes on where a run was stopped.
+/// Resumes a stopped run.
 pub(super) fn resumed(subject: &Subject<'_>, variant: &Variant, stopped: &Stopped, batches: u64) -> Checked<Resumed> {
     let probe = Probe::noting();
     let loader = subject.loader(&variant.probed(&probe))?;
@@ -153,7 +153,7 @@ fn in_known_order(subject: &Subject<'_>, looked: &Looked, place: u64) -> Checked
     }
 }
 
-/// A sample that was prepared twice.
+/// The error for a sample that was prepared twice.
 pub(super) fn repeated(subject: &Subject<'_>, id: SampleId, configurations: Vec<String>) -> Counterexample {
     Counterexample {
         epoch: Some(0),
@@ -165,14 +165,14 @@ pub(super) fn repeated(subject: &Subject<'_>, id: SampleId, configurations: Vec<
     }
 }
 
-/// What was delivered of an epoch before a place, and what comes behind it: of the next epoch if nothing is left of this.
+/// The samples of an epoch before a place and after it. After it comes the next epoch if nothing is left.
 fn rest_after(epochs: &[EpochStream], place: u64, batch_size: usize) -> (&[DeliveredSample], &[DeliveredSample]) {
     let samples = &epochs[0].samples;
     let turn = usize::try_from(place).unwrap_or(usize::MAX).saturating_mul(batch_size);
     if turn < samples.len() { samples.split_at(turn) } else { (&[], epochs.get(1).map_or(&[], |next| &next.samples)) }
 }
 
-/// A difference in the rest, counted from the beginning of the epoch.
+/// A difference in the rest, relative to the start of the epoch.
 fn moved_by(difference: Difference, turns: usize) -> Difference {
     match difference {
         Difference::Sample { turn, expected, found } => Difference::Sample { turn: turn + turns, expected, found },
@@ -180,7 +180,7 @@ fn moved_by(difference: Difference, turns: usize) -> Difference {
     }
 }
 
-/// The first sample that was delivered before, does not come behind, and is prepared all the same.
+/// The first sample that was delivered before and is prepared again, although it does not come again.
 pub(super) fn prepared_twice(
     subject: &Subject<'_>,
     delivered: &[DeliveredSample],
@@ -198,7 +198,7 @@ pub(super) fn prepared_twice(
     })
 }
 
-/// Goes on from shortly before the end of an epoch of which only the beginning was looked at.
+/// Resumes shortly before the end of an epoch of which only the start was checked.
 fn at_the_end(subject: &Subject<'_>, looked: &Looked) -> Checked<()> {
     let (variant, reference) = &looked.reference;
     let place = subject.plan.batches_per_epoch() - LAST_BATCHES;

@@ -1,7 +1,7 @@
-//! The batches of some epochs as hashes: which samples came, and what their bytes were.
+//! The batches of some epochs as hashes: which samples came, and hashes of their bytes.
 //!
-//! In: a configuration of a plan. Out: a [`Stream`]. Bytes are not kept; where two streams differ, the place is run again for
-//! them ([`contents_at`]).
+//! In: a configuration of a plan. Out: a [`Stream`]. Bytes are not kept. Where two streams differ, the place is run again
+//! ([`contents_at`]).
 
 use std::sync::Arc;
 
@@ -14,18 +14,18 @@ use feedline_order::{Epoch, SampleId};
 use super::content::Content;
 use super::subject::{Subject, Variant, VerifyError};
 
-/// A sample as it was delivered.
+/// A delivered sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DeliveredSample {
     /// Which sample.
     pub id: SampleId,
-    /// Whether it only fills up a batch.
+    /// Whether it is padding.
     pub is_padding: bool,
     /// A hash of each field, in the order of the stream's fields.
     pub digests: Vec<u128>,
 }
 
-/// A bad sample that another stands in for, as the loader has named it.
+/// A bad sample and its substitute, as the loader reported them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Replaced {
     /// The position in the epoch.
@@ -38,18 +38,18 @@ pub(super) struct Replaced {
     pub reason: String,
 }
 
-/// What was delivered of one epoch.
+/// The delivered samples of one epoch.
 #[derive(Clone, Debug)]
 pub(super) struct EpochStream {
     /// The epoch.
     pub epoch: Epoch,
-    /// Its samples as they came.
+    /// Its samples in the order of delivery.
     pub samples: Vec<DeliveredSample>,
-    /// Samples of each batch.
+    /// Number of samples in each batch.
     pub batches: Vec<usize>,
-    /// Bad samples that were named.
+    /// The reported substitutes.
     pub replaced: Vec<Replaced>,
-    /// How many bad samples were counted.
+    /// Number of substitutes.
     pub counted: u64,
 }
 
@@ -82,7 +82,7 @@ impl EpochStream {
         self.epoch = batch.epoch;
     }
 
-    /// Books what the loader has said of bad samples since `counted` were known.
+    /// Adds the substitutes that the loader reported after the first `counted`.
     fn book(&mut self, snapshot: &Snapshot, counted: &mut u64) {
         let new = snapshot.substituted - *counted;
         let kept = snapshot.substitutes.len() as u64;
@@ -98,7 +98,7 @@ impl EpochStream {
     }
 }
 
-/// Runs a configuration for as many epochs and batches as are looked at.
+/// Runs a configuration for the checked number of epochs and batches.
 pub(super) fn collect(subject: &Subject<'_>, variant: &Variant) -> Result<(Stream, Snapshot), VerifyError> {
     let loader = subject.loader(variant)?;
     let fields = value_fields(&loader);
@@ -111,7 +111,7 @@ pub(super) fn collect(subject: &Subject<'_>, variant: &Variant) -> Result<(Strea
     Ok((Stream { fields, epochs }, snapshot))
 }
 
-/// Takes batches of the next iteration; says whether its epoch has ended.
+/// Takes batches of the next iteration. Returns whether its epoch has ended.
 pub(super) fn collect_epoch(
     subject: &Subject<'_>,
     loader: &Loader,
@@ -128,13 +128,13 @@ pub(super) fn collect_epoch(
     Ok((found, has_ended))
 }
 
-/// The fields of a sample besides those that say which it is.
+/// The fields of a sample, without those that identify it.
 fn value_fields(loader: &Loader) -> Vec<Arc<str>> {
     let delivered = loader.plan().delivered().iter();
     delivered.filter(|name| !matches!(&***name, "index" | "padded")).cloned().collect()
 }
 
-/// Which sample of an epoch is meant.
+/// Identifies a sample of an epoch.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum At {
     /// The one that comes at this turn.
@@ -143,7 +143,7 @@ pub(super) enum At {
     Sample(SampleId),
 }
 
-/// Where a loader begins.
+/// Where a loader starts.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Begin<'a> {
     /// At the beginning of an epoch.
@@ -152,7 +152,7 @@ pub(super) enum Begin<'a> {
     State(&'a SavedState),
 }
 
-/// The fields of one sample, prepared once more; nothing if it does not come. Turns count from where the loader begins.
+/// The fields of one sample, prepared again. `None` if it does not come. Turns count from the start of the loader.
 pub(super) fn contents_at(
     subject: &Subject<'_>,
     variant: &Variant,

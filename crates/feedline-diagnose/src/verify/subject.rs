@@ -1,4 +1,4 @@
-//! The plan that is looked at, and the configurations of it that must not differ.
+//! The plan to check, and its configurations, which must not differ.
 
 use std::sync::Arc;
 
@@ -11,37 +11,37 @@ use feedline_order::{Epoch, Place, Position, SampleId, SampleRequest, ShareIndex
 
 use super::probe::Probe;
 
-/// Longest time between two questions whether to stop.
+/// Interval between two checks whether to stop.
 const TURN: std::time::Duration = std::time::Duration::from_millis(50);
-/// Batches that are looked at where an epoch has them, however few samples are asked for.
+/// Least number of batches to check, if the epoch has them.
 const FEWEST_BATCHES: u64 = 4;
 
-/// How much of a plan is looked at.
+/// How much of a plan is checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
     /// Epochs.
     pub epochs: u64,
-    /// Samples of each epoch that are prepared in each configuration.
+    /// Samples of each epoch to prepare in each configuration.
     pub samples: u64,
-    /// Samples of an epoch whose numbers alone are looked at.
+    /// Samples of an epoch whose numbers are checked.
     pub ids: u64,
 }
 
-/// Sees how a verification goes on, and may end it.
+/// Observes a verification, and may stop it.
 pub trait Watch {
-    /// The check with this number begins, of so many.
+    /// Check number `number` of `of` begins.
     fn begins(&self, _name: &'static str, _number: usize, _of: usize) {}
 
     /// A configuration has delivered more samples.
     fn delivered(&self, _configuration: &str, _samples: u64) {}
 
-    /// Whether to stop; asked several times a second.
+    /// Whether to stop. Called several times per second.
     fn wants_to_stop(&self) -> bool {
         false
     }
 }
 
-/// Why the laws could not be looked at.
+/// Why the laws could not be checked.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages name the fields")]
 pub enum VerifyError {
@@ -63,14 +63,14 @@ pub(super) struct Variant {
     pub name: String,
     pub settings: Settings,
     pub config: RunConfig,
-    /// An op of ours at the end of the chain.
+    /// A probe op at the end of the chain.
     pub probe: Option<Arc<Probe>>,
     /// Whether samples are loaded and prepared, or only counted.
     pub has_data: bool,
 }
 
 impl Variant {
-    /// The same, changed, under another name.
+    /// The same configuration with a change and another name.
     pub(super) fn with(&self, name: &str, change: impl FnOnce(&mut Settings, &mut RunConfig)) -> Self {
         let mut variant = Self { name: name.to_owned(), ..self.clone() };
         change(&mut variant.settings, &mut variant.config);
@@ -90,24 +90,24 @@ impl Variant {
         !self.settings.order.is_decided_while_running() || self.settings.replay.is_some()
     }
 
-    /// The same with an op of ours at the end of the chain.
+    /// The same configuration with a probe op at the end of the chain.
     pub(super) fn probed(&self, probe: &Arc<Probe>) -> Self {
         Self { probe: Some(Arc::clone(probe)), ..self.clone() }
     }
 }
 
-/// The plan that is looked at.
+/// The plan to check.
 pub(super) struct Subject<'a> {
     pub plan: Arc<Plan>,
     pub extent: Extent,
     pub machine: Machine,
     pub watch: &'a dyn Watch,
-    /// Who makes bytes that change by themselves, once that is known: then only numbers of samples can be compared.
+    /// The op or source whose bytes change from run to run, once known. Then only sample numbers can be compared.
     pub unstable: Option<String>,
 }
 
 impl Subject<'_> {
-    /// The plan as it is, with 1 worker, with the fields that a check needs, bad samples replaced, and without a log.
+    /// The plan with 1 worker, the fields that checks need, substitutes for bad samples, and without a log.
     pub(super) fn own(&self) -> Variant {
         let mut settings = self.plan.settings().clone();
         let mut names: Vec<String> = self.plan.delivered().iter().map(ToString::to_string).collect();
@@ -137,7 +137,7 @@ impl Subject<'_> {
         !self.plan.is_in_arrival_order()
     }
 
-    /// Why not even the numbers of samples can be compared: somebody may make samples fail at times.
+    /// Why not even sample numbers can be compared: samples may fail at random.
     pub(super) fn erratic(&self, has_bad: bool) -> Option<String> {
         let who = self.unstable.as_ref().filter(|_| has_bad)?;
         Some(format!("samples may be bad at one time and not at another: {who}"))
@@ -151,7 +151,7 @@ impl Subject<'_> {
         Ok(Arc::new(Plan::new(source, ops, variant.settings.clone(), variant.config.clone())?))
     }
 
-    /// A loader of a variant. What it learns of costs with an op of ours in the chain is not kept.
+    /// A loader for a configuration. Costs learned with a probe op are not saved.
     pub(super) fn loader(&self, variant: &Variant) -> Result<Loader, VerifyError> {
         let mut machine = self.machine.clone();
         if variant.probe.is_some() || !variant.has_data {
@@ -160,7 +160,7 @@ impl Subject<'_> {
         Ok(Loader::new(self.open(variant)?, &machine))
     }
 
-    /// Takes up to `most` batches of the next iteration; says whether the epoch has ended.
+    /// Takes up to `most` batches of the next iteration. Returns whether the epoch has ended.
     pub(super) fn take(
         &self,
         loader: &Loader,
@@ -186,7 +186,7 @@ impl Subject<'_> {
         Ok(taken == loader.plan().batches_per_epoch())
     }
 
-    /// An error if somebody wants to stop.
+    /// Fails if the user wants to stop.
     pub(super) fn check(&self) -> Result<(), VerifyError> {
         if self.watch.wants_to_stop() { Err(VerifyError::Stopped) } else { Ok(()) }
     }
@@ -202,12 +202,12 @@ impl Subject<'_> {
         self.batches().saturating_mul(self.plan.settings().batch_size as u64).min(self.plan.share(0).samples())
     }
 
-    /// Whether whole epochs are looked at.
+    /// Whether whole epochs are checked.
     pub(super) fn sees_all(&self) -> bool {
         self.batches() == self.plan.batches_per_epoch()
     }
 
-    /// What strict order gives at the first turns of an epoch: places and samples.
+    /// The places and samples of the first turns of an epoch in strict order.
     pub(super) fn sequence(&self, epoch: Epoch, turns: u64) -> Vec<(Place, SampleRequest)> {
         let (share, visits) = (self.plan.share(0), self.plan.sequence().epoch(epoch));
         let places = (0..turns.min(share.samples())).map(|turn| share.place(ShareIndex(turn)));

@@ -1,4 +1,4 @@
-//! Law 1: the bytes of a sample do not depend on threads, on what is prepared ahead, on the order of delivery or on a cache.
+//! Law 1: the bytes of a sample do not depend on threads, prefetching, the order of delivery or a cache.
 
 use feedline_data::plan::{Order, RunConfig, Start, Workers};
 use feedline_order::{Occurrence, SampleRequest};
@@ -9,10 +9,10 @@ use super::report::{Checked, Counterexample};
 use super::stream::{Stream, collect};
 use super::subject::{Subject, Variant, VerifyError};
 
-/// What was seen of a plan, for the checks that follow.
+/// The reference streams for all checks.
 #[derive(Debug)]
 pub(super) struct Looked {
-    /// The plan with 1 worker: in its own order, where that is known beforehand, else in strict order.
+    /// The plan with 1 worker: in its own order if that is known in advance, otherwise in strict order.
     pub reference: (Variant, Stream),
     /// The plan in strict order, if the reference is in another.
     pub other_strict: Option<(Variant, Stream)>,
@@ -31,7 +31,7 @@ impl Looked {
     }
 }
 
-/// Runs the plan as the others are measured by.
+/// Runs the reference.
 pub(super) fn look(subject: &Subject<'_>) -> Result<Looked, VerifyError> {
     let strict = subject.strict();
     let reference = if subject.is_predetermined() { subject.own() } else { strict.clone() };
@@ -45,7 +45,7 @@ pub(super) fn look(subject: &Subject<'_>) -> Result<Looked, VerifyError> {
     Ok(Looked { reference: (reference, stream), other_strict })
 }
 
-/// Compares other configurations with what was seen.
+/// Compares other configurations with the reference.
 pub(super) fn check(subject: &mut Subject<'_>, looked: &Looked) -> Checked {
     let (own, reference) = &looked.reference;
     let problem = "the bytes of a sample are not the same in two configurations";
@@ -73,7 +73,7 @@ pub(super) fn check(subject: &mut Subject<'_>, looked: &Looked) -> Checked {
     Ok(format!("the same bytes with {}; {}", own.name, names.join("; ")))
 }
 
-/// The plan in its own order, run in other ways.
+/// Other configurations with the plan's own order.
 fn configurations(subject: &Subject<'_>) -> Vec<Variant> {
     let own = subject.own();
     let order = if own.is_predetermined() { "" } else { ", arrival order" };
@@ -97,7 +97,7 @@ fn configurations(subject: &Subject<'_>) -> Vec<Variant> {
     variants
 }
 
-/// Adds the op that makes the bytes of a sample others each time, if one is found.
+/// Names the op whose bytes change from run to run, if one is found.
 fn blame(
     subject: &mut Subject<'_>,
     mut counterexample: Counterexample,
