@@ -41,7 +41,7 @@ def test_the_pipeline_of_the_readme_runs(synth_folder: Path) -> None:
 def test_the_plan_of_the_guide_opens(synth_folder: Path) -> None:
     import feedline as fl
 
-    text = re.search(r"```toml\n(.*?)```", (ROOT / "docs/guide/cli.md").read_text(), re.DOTALL)
+    text = re.search(r"```toml\n(.*?)```", (ROOT / "docs/reference/command-line.md").read_text(), re.DOTALL)
     assert text is not None
     loader = fl.Loader.from_plan(fl.Plan.from_toml(text.group(1).replace("data/train", str(synth_folder))))
     assert next(iter(loader))["image"].shape == (64, 3, 224, 224)

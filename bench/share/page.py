@@ -1,6 +1,6 @@
 """Writes the figures of the guide from the results: `python -m bench.share.page [--check]`.
 
-In: bench/results/share.json. Out: what stands between two marks in docs/guide/sharing.md. Always true: a part that was
+In: bench/results/share.json. Out: what stands between two marks in docs/how-to/share-between-jobs.md. Always true: a part that was
 not measured has no row.
 """
 
@@ -19,7 +19,7 @@ from bench.share.parts import PARTS
 from bench.share.tensor_socket_ends import WAYS
 
 RESULT = "share.json"
-GUIDE = Path(__file__).parent.parent.parent / "docs/guide/sharing.md"
+GUIDE = Path(__file__).parent.parent.parent / "docs/how-to/share-between-jobs.md"
 BEGIN, END = "<!-- Written by bench.share.page. -->\n", "<!-- As far as this. -->\n"
 # The others have a table or a sentence of their own.
 IN_ROWS = ("tensorsocket", "two_jobs", "thirty_five", "mixed", "handover")
