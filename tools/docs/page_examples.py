@@ -1,7 +1,7 @@
-"""The examples of pages and docstrings, and how they run.
+"""The examples of pages, and how they run.
 
-In: Markdown pages whose Python blocks belong together, and docstrings with `>>>`. Out: for each page one program, in which every
-line has the number that it has on the page, so that a traceback names the page's line.
+In: Markdown pages, each with Python blocks that build on each other. Out: for each page one program. Every line of it
+has the number that it has on the page, so a traceback names the page's line.
 
 Two comments of a page speak to the runner; readers do not see them:
 

@@ -1,8 +1,8 @@
 """The public names of the package, and what the documentation says about each.
 
-In: the installed package and the pages of docs/reference. Out: names without a docstring, without a place in the reference,
-without an example. Always true: a name counts as having an example only if a block that runs uses it, on the page that documents it
-or in its own docstring.
+In: the installed package and the pages of docs/reference. Out: for each name whether it has a docstring, a place in
+the reference, and an example. Always true: an example counts only if it runs and uses the name. It stands on the page
+that documents the name, or in the name's docstring.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from page_examples import ROOT, blocks
@@ -68,9 +68,8 @@ def members(names: Any) -> Iterator[Name]:
     for name in names:
         if inspect.isclass(name.value):
             for member, value in vars(name.value).items():
-                if not member.startswith("_") and isinstance(
-                    value, (property, classmethod, staticmethod)
-                ) | inspect.isfunction(value):
+                is_code = isinstance(value, (property, classmethod, staticmethod, FunctionType))
+                if is_code and not member.startswith("_"):
                     yield Name(f"{name.path}.{member}", value)
 
 
@@ -91,9 +90,6 @@ def has_example(name: Name, pages: dict[str, Path]) -> bool:
     codes = [block.code for block in blocks(page.read_text()) if block.is_run] if page else []
     shown = inspect.getdoc(name.value) or ""
     codes += [line for line in shown.splitlines() if line.lstrip().startswith(">>>")]
-    use = (
-        rf"\.{re.escape(name.path.rsplit('.', 1)[1])}\b"
-        if name.is_member
-        else rf"\b{re.escape(name.path.rsplit('.', 1)[1])}\b"
-    )
+    last = re.escape(name.path.rsplit(".", 1)[1])
+    use = rf"\.{last}\b" if name.is_member else rf"\b{last}\b"
     return any(re.search(use, code) for code in codes)

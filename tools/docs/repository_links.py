@@ -1,8 +1,8 @@
 """A hook of mkdocs: pages may link to files of the repository that lie outside of docs/.
 
-In: pages whose links are right for the repository, as editors and code hosts show them. Out: a site in which they are right, too:
-each linked file is copied to `repository/`, and Markdown files among them become pages. Always true: a link to a file that does not
-exist stays as it is, so that `mkdocs build --strict` fails.
+In: pages whose links are right in the repository, as editors and code hosts show them. Out: a site in which the same
+links work. The hook copies each linked file to `repository/`; Markdown files among them become pages. Always true: a
+link to a file that does not exist stays as it is, so `mkdocs build --strict` fails.
 """
 
 from __future__ import annotations
