@@ -104,6 +104,12 @@ def test_the_plan_of_the_command_line_page_opens(data: Path) -> None:
         assert next(iter(loader))["image"].shape == (64, 3, 224, 224)
 
 
+def test_pictures_are_what_the_committed_results_give() -> None:
+    command = [sys.executable, "tools/docs/pictures.py", "--check"]
+    check = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert check.returncode == 0, check.stderr
+
+
 def test_the_site_builds_without_a_warning_and_asks_no_other_host(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
