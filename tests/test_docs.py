@@ -11,8 +11,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
 
 import feedline as fl
 from feedline import ops, testing
@@ -110,11 +113,31 @@ def test_pictures_are_what_the_committed_results_give() -> None:
     assert check.returncode == 0, check.stderr
 
 
-def test_the_site_builds_without_a_warning_and_asks_no_other_host(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the site; a warning, such as a link or an anchor that leads nowhere, is an error."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_the_site_asks_no_other_host(site: Path) -> None:
     loaded = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*(?:src|href)=\"?(https?:[^\" >]+)")
-    for page in tmp_path.rglob("*.html"):
-        assert loaded.findall(page.read_text()) == [], page
+    found = list(site.rglob("*.html"))
+    assert len(found) > 50
+    assert {page.name: loaded.findall(page.read_text()) for page in found if loaded.search(page.read_text())} == {}
+
+
+def test_search_works_from_a_file(site: Path, browser: Any) -> None:
+    browser.get_log("browser")
+    browser.get((site / "index.html").as_uri())
+    browser.execute_script("document.getElementById('__search').click()")
+    browser.find_element(By.CSS_SELECTOR, ".md-search__input").send_keys("reservoir")
+    results = WebDriverWait(browser, 30).until(
+        lambda browser: browser.find_elements(By.CSS_SELECTOR, ".md-search-result__item a")
+    )
+    assert any("sequential-reads.html" in result.get_attribute("href") for result in results)
+    assert [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []

@@ -46,11 +46,11 @@ def race() -> Picture:
         picture.text(0, y - 10, f"{title}, images per second", "head")
         for name, shown in group.items():
             rate = results[name]["samples_per_second"]
-            width = 380 * rate / most
+            width = 370 * rate / most
             is_ours = name.startswith("feedline")
-            picture.text(192, y + 15, shown, *(["head"] if is_ours else []), anchor="end")
-            picture.box(200, y + 2, width, 17, "main" if is_ours else "peer")
-            picture.text(206 + width, y + 15, f"{rate:.0f}")
+            picture.text(204, y + 15, shown, *(["head"] if is_ours else []), anchor="end")
+            picture.box(212, y + 2, width, 17, "main" if is_ours else "peer")
+            picture.text(218 + width, y + 15, f"{rate:.0f}")
             y += 26
     return picture
 
