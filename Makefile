@@ -26,7 +26,7 @@ NETWORKS ?= 100
 # How long `make fuzz` runs each target.
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build wheel check-wheel demo test test-rust test-python test-fuzz fuzz faults loom memcheck lint bench bench-peers bench-schedule bench-storage bench-accuracy bench-share bench-doctor clean
+.PHONY: help build wheel check-wheel demo test test-rust test-python test-fuzz fuzz faults loom memcheck lint bench bench-peers bench-schedule bench-storage bench-accuracy bench-share bench-doctor docs clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -40,7 +40,7 @@ $(VENV)/tools: tools/native.sh
 
 $(VENV)/dev: $(VENV)/tools pyproject.toml tools/browser.sh
 	@echo "installing torch, jax and the test tools (a few minutes the first time)"
-	@$(BIN)/pip install -q torch torchvision jax lightning accelerate keras cloudpickle pillow webdataset pytest pytest-xdist ruff mypy nibabel scipy selenium 'moto[s3,server]' prometheus_client opentelemetry-sdk
+	@$(BIN)/pip install -q torch torchvision jax lightning accelerate keras transformers cloudpickle pillow webdataset pytest pytest-xdist ruff mypy nibabel scipy selenium 'moto[s3,server]' prometheus_client opentelemetry-sdk 'mkdocs-material>=9.6,<10' 'mkdocstrings[python]>=1,<2'
 	@sh tools/browser.sh
 	@touch $@
 
@@ -101,6 +101,10 @@ lint: $(VENV)/dev $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	MYPYPATH=python $(BIN)/python -m mypy.stubtest feedline._feedline
+
+docs: $(VENV)/dev $(VENV)/installed  ## build the documentation into target/site; every example in it runs
+	$(BIN)/python -m pytest -n $(TESTERS) tests/test_docs.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(VENV)/dev $(VENV)/installed  ## measure seek indexes, shards, loader overhead and object stores; results go to bench/results
 	$(BIN)/python -m bench.seek $(DATA)

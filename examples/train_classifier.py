@@ -64,7 +64,7 @@ def main() -> None:
     snapshot = train.snapshot()
     stalled = sum(snapshot["stall_seconds"].values())
     print(f"{snapshot['samples'] / seconds:.0f} pictures/s, waited for data {stalled / seconds:.0%} of the time")
-    print("read on: docs/guide/quickstart.md, or feedline run --help")
+    print("read on: docs/get-started/quickstart.md, or feedline run --help")
     train.close()
     val.close()
 

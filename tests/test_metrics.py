@@ -389,7 +389,7 @@ def test_every_metric_that_the_dashboard_asks_for_is_served() -> None:
 
 
 def test_the_guide_lists_every_metric_and_no_other(tmp_path: Path) -> None:
-    guide = (ROOT / "docs/guide/metrics.md").read_text()
+    guide = (ROOT / "docs/how-to/monitoring.md").read_text()
     listed = set(re.findall(r"^\| `(feedline_loader_\w+)", guide, flags=re.MULTILINE))
     with tarfile.open(tmp_path / "0.tar", "w") as shard:
         for number in range(4):

@@ -87,7 +87,7 @@ def test_every_law_is_held_by_a_test_that_names_it() -> None:
 
 
 def test_every_promise_of_the_security_guide_is_held_by_the_test_that_it_names() -> None:
-    guide = (ROOT / "docs/guide/security.md").read_text()
+    guide = (ROOT / "docs/concepts/security.md").read_text()
     source = "".join(path.read_text() for path in tracked(".rs", ".py"))
     named = [name for name in re.findall(r"`([a-z0-9_]+)`", guide) if name.count("_") > 3]
     assert len(named) > 25
@@ -95,7 +95,7 @@ def test_every_promise_of_the_security_guide_is_held_by_the_test_that_it_names()
 
 
 def test_every_op_stands_in_the_guide() -> None:
-    guide = (ROOT / "docs/guide/ops.md").read_text()
+    guide = (ROOT / "docs/how-to/transforms.md").read_text()
     assert [op.__name__ for op in OPS if f"`{op.__name__}(" not in guide] == []
 
 
@@ -156,7 +156,7 @@ def test_figures_of_the_readme_are_those_of_the_committed_results() -> None:
 
 
 def test_figures_of_object_stores_are_those_of_the_committed_results() -> None:
-    guide = (ROOT / "docs/guide/remote.md").read_text()
+    guide = (ROOT / "docs/how-to/remote-data.md").read_text()
     result = json.loads((ROOT / "bench/results/object.json").read_text())["results"]["imagenet"]
     assert f"{result['fewer_bytes']:.2f}x fewer bytes" in guide
     assert result["fewer_bytes"] >= 1.4
@@ -164,7 +164,7 @@ def test_figures_of_object_stores_are_those_of_the_committed_results() -> None:
 
 
 def test_figures_of_approximate_decoding_are_those_of_the_committed_results() -> None:
-    guide = (ROOT / "docs/guide/pictures.md").read_text()
+    guide = (ROOT / "docs/concepts/seek-index.md").read_text()
     results = json.loads((ROOT / "bench/results/seek.json").read_text())["results"]
     for name, result in results.items():
         if error := result.get("approximate"):
@@ -180,7 +180,7 @@ def test_the_page_of_benchmarks_is_what_the_committed_results_give() -> None:
 
 
 def test_the_table_of_slow_samples_is_the_committed_result() -> None:
-    guide = (ROOT / "docs/guide/slow-samples.md").read_text()
+    guide = (ROOT / "docs/concepts/slow-samples.md").read_text()
     loaders = ("least slack", "first come", "torch in order", "torch out of order")
     for title, medians in json.loads((ROOT / "bench/results/schedule.json").read_text())["results"].items():
         use = [f"{medians[loader]['use']:.3f}" for loader in loaders]
@@ -189,7 +189,7 @@ def test_the_table_of_slow_samples_is_the_committed_result() -> None:
 
 
 def test_the_table_of_offload_policies_is_the_committed_result() -> None:
-    guide = (ROOT / "docs/guide/near-storage.md").read_text()
+    guide = (ROOT / "docs/how-to/near-storage.md").read_text()
     for name, data in json.loads((ROOT / "bench/results/storage.json").read_text())["results"]["policies"].items():
         for policy, found in data["policies"].items():
             sent = found["bytes_per_sample"]
@@ -202,7 +202,7 @@ def test_the_table_of_offload_policies_is_the_committed_result() -> None:
 
 
 def test_the_tables_of_reading_in_sequence_are_the_committed_result() -> None:
-    guide = (ROOT / "docs/guide/sequential.md").read_text()
+    guide = (ROOT / "docs/how-to/sequential-reads.md").read_text()
     results = json.loads((ROOT / "bench/results/share-sequential.json").read_text())["results"]
     bandwidth = results["disk"]["sample_bytes_with_headers"] / 150e6
     for name, found in results["disk"]["contenders"].items():

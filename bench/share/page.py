@@ -1,7 +1,7 @@
 """Writes the figures of the guide from the results: `python -m bench.share.page [--check]`.
 
-In: bench/results/share.json. Out: what stands between two marks in docs/guide/sharing.md. Always true: a part that was
-not measured has no row.
+In: bench/results/share.json. Out: the text between two marks in docs/how-to/share-between-jobs.md. Always true: a part
+that was not measured has no row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bench.share.parts import PARTS
 from bench.share.tensor_socket_ends import WAYS
 
 RESULT = "share.json"
-GUIDE = Path(__file__).parent.parent.parent / "docs/guide/sharing.md"
+GUIDE = Path(__file__).parent.parent.parent / "docs/how-to/share-between-jobs.md"
 BEGIN, END = "<!-- Written by bench.share.page. -->\n", "<!-- As far as this. -->\n"
 # The others have a table or a sentence of their own.
 IN_ROWS = ("tensorsocket", "two_jobs", "thirty_five", "mixed", "handover")
@@ -41,20 +41,20 @@ def sentences(results: dict[str, Any]) -> Iterator[str]:
     if cores := results.get("cores"):
         shared, own, torch = (f"{cores[kind]['samples_per_second']:.0f}" for kind in KINDS)
         yield (
-            f"Four jobs without steps get {shared} samples/s together from a node, {own} from four loaders of their "
-            f"own and {torch} from four torch DataLoaders of two workers each."
+            f"Four jobs without steps together get {shared} samples/s from a node, {own} from four separate loaders, "
+            f"and {torch} from four torch DataLoaders of two workers each."
         )
     if unequal := results.get("unequal"):
         waits = f"{100 * unequal['stall_of_the_fast']:.1f} %"
         yield (
-            "Of jobs of speeds 1, 0.7 and 0.31 with batches of 32, 48 and 100 that start apart, the fast one waits "
-            f"{waits} of the time."
+            "Three jobs of speeds 1, 0.7 and 0.31, with batches of 32, 48 and 100, start at different times. "
+            f"The fast one waits {waits} of the time."
         )
     if found := results.get("mixed"):
         shares = mixed.shares(found[mixed.FREE])
         pictures, volumes = (f"{100 * shares[work]:.0f} %" for work in mixed.WORKS)
         yield (
-            "A job of pictures and one of volumes that both take all they can get keep "
+            "A job of pictures and a job of volumes that both run without steps keep "
             f"{pictures} and {volumes} of the speed that each has alone."
         )
     if tried := results.get("tensorsocket", {}).get("tried"):
@@ -72,7 +72,7 @@ def figure_table(results: dict[str, Any]) -> Iterator[str]:
     """Give the table of figures and what they are to be."""
     rows = [ratio for part in IN_ROWS if part in results for ratio in PARTS[part].ratios(results[part])]
     if rows:
-        yield "| | measured | asked |"
+        yield "| | measured | required |"
         yield "|---|---|---|"
     for ratio in rows:
         yield f"| {ratio.what} | {ratio.value:.3g} | {ratio.bound} {ratio.target:g} |"
@@ -82,8 +82,8 @@ def figure_table(results: dict[str, Any]) -> Iterator[str]:
 
 def text(results: dict[str, Any]) -> str:
     """Give all that stands between the marks."""
-    said = " ".join(sentences(results))
-    lines = [*equal_table(results), *([said, ""] if said else []), *figure_table(results)]
+    said = [f"- {sentence}" for sentence in sentences(results)]
+    lines = [*equal_table(results), *([*said, ""] if said else []), *figure_table(results)]
     return "\n" + "\n".join(lines) + "\n" if lines else "\n"
 
 

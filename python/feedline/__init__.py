@@ -3,9 +3,9 @@
 >>> import feedline as fl
 >>> from feedline import ops
 >>> loader = fl.Loader(fl.folder("data/train"), [ops.DecodeImage(), ops.RandomResizedCrop(224), ops.Normalize()],
-...                    batch_size=64, shuffle=True, seed=0)            # doctest: +SKIP
->>> for batch in loader:                                               # doctest: +SKIP
-...     batch["image"], batch["label"], batch["index"]
+...                    batch_size=64, shuffle=True, seed=0)
+>>> for batch in loader:
+...     images, labels, indices = batch["image"], batch["label"], batch["index"]
 """
 
 from feedline import errors, ops, telemetry

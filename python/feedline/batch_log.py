@@ -86,10 +86,11 @@ class Wrapped(Generic[B]):
 def wrap(batches: Iterable[B], step: Step | None = None) -> Wrapped[B]:
     """Time the batches of any loader (torch DataLoader, DALI, ...), to see whether loading is what holds it back.
 
-    >>> watched = fl.wrap(torch_loader)                                                     # doctest: +SKIP
-    >>> for batch in watched:                                                               # doctest: +SKIP
+    >>> watched = fl.wrap(torch_loader)
+    >>> for batch in watched:
     ...     train_step(batch)
-    >>> print(watched.report())                                                             # doctest: +SKIP
+    >>> print(watched.report())
+    This run was bound by ...
 
     With a ``step``, ``fl.wrap(torch_loader, step=train_step).run(seconds=30)`` does all of it.
     """

@@ -35,8 +35,8 @@ Batch = dict[str, Any] | tuple[Any, ...]
 class Loader:
     """Batches of prepared samples, in an order that depends on nothing but the plan and the seed.
 
-    >>> loader = fl.Loader(fl.folder("train"), [ops.DecodeImage(), ops.RandomResizedCrop(224), ops.Normalize()],
-    ...                    batch_size=64, shuffle=True)                                     # doctest: +SKIP
+    >>> loader = fl.Loader(fl.folder("data/train"), [ops.DecodeImage(), ops.RandomResizedCrop(224), ops.Normalize()],
+    ...                    batch_size=64, shuffle=True)
 
     Iterating gives one epoch; iterating again, also after a ``break``, gives the next. Arrays of a batch are yours:
     writable, and unchanged by whatever the loader does next.

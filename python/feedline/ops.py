@@ -1,7 +1,7 @@
 """Ops: what is done to each sample. Names, parameters, defaults and distributions are torchvision's.
 
 An op takes fields by name: ``on=("image", "mask")`` makes one draw for both. Masks (see :class:`DecodeImage`) are
-always resized by nearest neighbour. Where an op differs from torchvision, ``docs/guide/ops.md`` says so.
+always resized by nearest neighbour. Where an op differs from torchvision, ``docs/how-to/transforms.md`` says so.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ impl fmt::Display for Demonstrated {
             }
             None => writeln!(f, "keep pictures and plans with: feedline demo --keep DIR")?,
         }
-        writeln!(f, "read on: docs/guide in the repository, feedline run --help")
+        writeln!(f, "read on: docs in the repository, feedline run --help")
     }
 }
 
