@@ -27,7 +27,7 @@ def folder(inputs: Inputs, **options: Any) -> fl.Loader:
 @case()
 def folder_of_all_formats(inputs: Inputs, **options: Any) -> fl.Loader:
     """Decode whole pictures of every format, each with its own shape."""
-    options |= {"ragged": ("image",), "returns": ("key", "image", "label", "index")}
+    options |= {"ragged": ("image",), "fields": ("key", "image", "label", "index")}
     return fl.Loader(fl.folder(inputs.formats), [ops.DecodeImage()], batch_size=4, **options)
 
 
@@ -50,7 +50,7 @@ def files(inputs: Inputs, **options: Any) -> fl.Loader:
 @case()
 def files_as_they_are(inputs: Inputs, **options: Any) -> fl.Loader:
     """Deliver stored bytes without any op."""
-    options |= {"ragged": ("blob",), "returns": ("index", "blob")}
+    options |= {"ragged": ("blob",), "fields": ("index", "blob")}
     return fl.Loader(fl.files({"blob": inputs.two_sizes}), batch_size=6, shuffle=True, **options)
 
 

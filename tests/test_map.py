@@ -277,12 +277,12 @@ def test_a_grey_result_before_color_jitter_is_a_bad_sample_not_a_wrong_one() -> 
         run(lambda image: image[..., :1], chain=(ops.ColorJitter(0.5, on="data"),))
 
 
-def test_skip_replaces_samples_whose_function_raised() -> None:
+def test_substitutes_replace_samples_whose_function_raised() -> None:
     def fail(image: np.ndarray, label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if label == 5:
             raise RuntimeError("bad one")
         return image, label
 
-    batch = run(fail, ("data", "label"), on_error=fl.skip(0.2))
+    batch = run(fail, ("data", "label"), on_error=fl.substitute(0.2))
     assert batch["index"].tolist() == batch["label"].tolist()
     assert batch["index"][5] != 5

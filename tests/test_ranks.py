@@ -52,7 +52,7 @@ def test_law_2_ranks_see_each_sample_once_but_for_marked_padding(world: int, dro
 def test_padded_is_there_for_several_ranks_and_can_be_asked_for_on_one() -> None:
     assert "padded" in next(iter(numbers(9, rank=0, world_size=2)))
     assert "padded" not in next(iter(numbers(9)))
-    (marks,) = next(iter(numbers(9, returns=("padded",))))
+    (marks,) = next(iter(numbers(9, fields=("padded",))))
     assert not marks.any()
 
 

@@ -37,7 +37,7 @@ class Plan:
         return self._native.to_toml()
 
     def for_rank(self, placement: Placement) -> Plan:
-        """Give the same plan for a rank, which decides the samples of :meth:`ids`."""
+        """Give the same plan for a rank, which decides the samples of :meth:`indices`."""
         if self._native.rank == tuple(placement):
             return self
         return Plan(self._native.for_rank(*placement), self._ops)
@@ -71,9 +71,13 @@ class Plan:
         """Hashes: ``listing``, ``values`` (+ ops), ``order`` (+ seed, sampler), ``run`` (everything)."""
         return self._native.fingerprints
 
-    def ids(self, epoch: int = 0) -> list[int]:
-        """Give the ids of an epoch in the order in which this rank receives them."""
-        return self._native.ids(epoch)
+    def indices(self, epoch: int = 0) -> list[int]:
+        """Give the indices of an epoch's samples, in the order in which this rank receives them.
+
+        >>> fl.Loader(fl.synthetic(4, (2,)), batch_size=2).plan.indices(epoch=0)
+        [0, 1, 2, 3]
+        """
+        return self._native.indices(epoch)
 
     def resolve(self, op: int, *, index: int, width: int, height: int, epoch: int = 0) -> list[tuple[str, float]]:
         """Say what op number ``op`` will do to sample ``index``, a picture of this size, before any data is there."""

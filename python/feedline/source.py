@@ -58,27 +58,39 @@ class Source:
         return self._native.fields
 
     @property
-    def ids(self) -> list[int]:
-        """The ids of the samples, in the source's order."""
-        return self._native.ids()
+    def indices(self) -> list[int]:
+        """The indices of the samples, in the source's order. A subset keeps the indices of its parent.
+
+        >>> fl.synthetic(10, (2,)).subset([7, 3]).indices
+        [3, 7]
+        """
+        return self._native.indices()
 
     def key(self, index: int) -> str:
-        """Give the name of the sample with id ``index``."""
+        """Give the name of a sample by its index.
+
+        >>> fl.synthetic(10, (2,)).key(3)
+        'synthetic-00000003'
+        """
         key = self._native.key(index)
         if key is None:
             raise IndexError(f"there is no sample {index} in {self!r}")
         return key
 
-    def subset(self, ids: Sequence[int] | npt.NDArray[np.integer[Any]]) -> Source:
-        """Give the part with these ids, which keep their numbers and come in ascending order."""
+    def subset(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> Source:
+        """Give the part with these samples. They keep their indices and come in ascending order.
+
+        >>> len(fl.synthetic(10, (2,)).subset([7, 3]))
+        2
+        """
         try:
-            numbers = whole_numbers("subset()", ids)
+            numbers = whole_numbers("subset()", indices)
         except PlanError as error:
             raise SourceError(str(error)) from None
         return Source(self._native.subset(numbers))
 
     def split(self, parts: Mapping[str, float], seed: int = 0) -> dict[str, Source]:
-        """Divide at random: ``split({"train": 0.9, "val": 0.1})``. Ids are kept; the same seed divides alike."""
+        """Divide at random: ``split({"train": 0.9, "val": 0.1})``. Indices are kept; the same seed divides alike."""
         if not isinstance(parts, Mapping) or seed < 0:
             raise SourceError('split() takes fractions by name, {"train": 0.9, "val": 0.1}, and a seed from 0 on')
         total = sum(parts.values())
@@ -109,7 +121,7 @@ def folder(
 
     ``classes`` fixes the names and their labels: ``folder("val", classes=train.classes)``. A sub-folder that is not
     among them is an error. So is a sub-folder without pictures, unless ``allow_empty`` is set: it would be a class
-    without samples. The listing is fixed for the life of the source; see :meth:`feedline.Loader.refreshed`.
+    without samples. The listing is fixed for the life of the source; see :meth:`feedline.Loader.reopen`.
     """
     params: dict[str, Any] = {"kind": "folder", "root": path_text(root)}
     for name, value in (("classes", classes), ("extensions", extensions)):
@@ -195,7 +207,7 @@ def volumes(
 
 
 def synthetic(n: int, shape: int | Sequence[int]) -> Source:
-    """Make ``n`` samples of random bytes from their ids, without I/O; field ``data``, uint8."""
+    """Make ``n`` samples of random bytes from their indices, without I/O; field ``data``, uint8."""
     shape = (shape,) if isinstance(shape, int) else shape
     if not all(isinstance(number, (int, np.integer)) and number > 0 for number in (n, *shape)):
         raise SourceError(f"synthetic({n}, {tuple(shape)}): there have to be samples, and bytes in each")

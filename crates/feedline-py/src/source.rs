@@ -71,9 +71,9 @@ impl Source {
         Ok(Self(Arc::new(opened.map_err(|error| source_error(py, error))?)))
     }
 
-    /// The samples with these ids.
-    fn subset(&self, py: Python<'_>, ids: Vec<u64>) -> PyResult<Self> {
-        self.part(py, Part::Ids { ids })
+    /// The samples with these indices.
+    fn subset(&self, py: Python<'_>, indices: Vec<u64>) -> PyResult<Self> {
+        self.part(py, Part::Indices { indices })
     }
 
     /// The share `start..end` of a random division.
@@ -103,8 +103,8 @@ impl Source {
         self.0.fields().iter().map(|(name, _)| name.to_string()).collect()
     }
 
-    /// The ids of the samples, in the source's order.
-    fn ids(&self) -> Vec<u64> {
+    /// The indices of the samples, in the source's order.
+    fn indices(&self) -> Vec<u64> {
         (0..self.0.len()).map(|ordinal| self.0.id_at(Ordinal(ordinal)).0).collect()
     }
 
@@ -120,8 +120,8 @@ impl Source {
     }
 
     /// The name of a sample; `None` if there is no such sample.
-    fn key(&self, id: u64) -> Option<String> {
-        self.0.ordinal_of(SampleId(id)).map(|_| self.0.key(SampleId(id)).into_owned())
+    fn key(&self, index: u64) -> Option<String> {
+        self.0.ordinal_of(SampleId(index)).map(|_| self.0.key(SampleId(index)).into_owned())
     }
 }
 

@@ -18,10 +18,10 @@ use crate::store::{Peer, StoreError};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Part {
-    /// The samples with these ids.
-    Ids {
-        /// Ids of the parent; ascending once opened.
-        ids: Vec<u64>,
+    /// The samples with these indices.
+    Indices {
+        /// Indices of the parent's samples; ascending once opened.
+        indices: Vec<u64>,
     },
     /// The share `from..to` of a random division.
     Share {
@@ -46,7 +46,7 @@ pub struct SubsetSource {
 #[serde(deny_unknown_fields)]
 struct Params {
     of: toml::Table,
-    ids: Option<Vec<u64>>,
+    indices: Option<Vec<u64>>,
     seed: Option<u64>,
     from: Option<f64>,
     to: Option<f64>,
@@ -65,7 +65,7 @@ impl SubsetSource {
     /// The given part of `parent`.
     pub fn new(parent: Arc<dyn Source>, part: Part) -> Result<Self, SourceError> {
         let mut ids = match &part {
-            Part::Ids { ids } => ids.clone(),
+            Part::Indices { indices } => indices.clone(),
             Part::Share { seed, from, to } => share(&*parent, Seed(*seed), *from, *to)?,
         };
         ids.sort_unstable();
@@ -84,12 +84,12 @@ impl SubsetSource {
     }
 
     pub(super) fn from_params(params: toml::Table, opener: &dyn Opener) -> Result<Self, SourceError> {
-        let Params { of, ids, seed, from, to } = parameters("subset", params)?;
-        let part = match (ids, from, to) {
-            (Some(ids), None, None) => Part::Ids { ids },
+        let Params { of, indices, seed, from, to } = parameters("subset", params)?;
+        let part = match (indices, from, to) {
+            (Some(indices), None, None) => Part::Indices { indices },
             (None, Some(from), Some(to)) => Part::Share { seed: seed.unwrap_or(0), from, to },
             _ => {
-                let text = "a subset has either ids, or from and to (and a seed)";
+                let text = "a subset has either indices, or from and to (and a seed)";
                 return Err(SourceError::Parameter(text.to_owned()));
             }
         };
