@@ -60,7 +60,7 @@ def check(words: str, chain: Any = (), source: Any = SOURCE, **options: Any) -> 
         ("framework", "jax", "framework is 'jax'; it is one of 'numpy', 'torch'"),
         ("framework", None, "framework is None"),
         ("fields", "data", "fields is 'data'; it is a sequence"),
-        ("fields", ("nope",), 'fields names field "nope", but batches have "data", "label", "index", "key"'),
+        ("fields", ("nope",), 'fields names field "nope", but batches have "image", "label", "index", "key"'),
         ("fields", (1,), "fields is"),
         ("fields", 5, "fields is 5"),
         ("ragged", "data", "ragged is 'data'; it is a sequence"),
@@ -124,7 +124,7 @@ def test_class_balanced_without_classes_is_refused() -> None:
         (SOURCE, [print], r"ops has .*print.*ops\.Map\(fn\)"),
         (SOURCE, [ops.DecodeImage], "ops has .*DecodeImage"),
         (SOURCE, ["Resize"], "ops has 'Resize'"),
-        (SOURCE, ops.Grayscale(on="data"), "ops is .*Grayscale"),
+        (SOURCE, ops.Grayscale(), "ops is .*Grayscale"),
         (SOURCE, None, "ops is None"),
     ],
 )
@@ -142,55 +142,55 @@ def test_arguments_after_ops_are_keyword_only() -> None:
 @pytest.mark.parametrize(
     ("op", "words"),
     [
-        (ops.Resize(0, on="data"), "Resize: size is 0x0; sides are from 1"),
-        (ops.Resize(-1, on="data"), "Resize"),
-        (ops.Resize("big", on="data"), "Resize"),
-        (ops.Resize((1, 2, 3), on="data"), "Resize"),  # type: ignore[arg-type]
-        (ops.Resize(10**9, on="data"), "Resize: size is"),
-        (ops.Resize(8, interpolation="lanczos", on="data"), "Resize.*(bilinear|lanczos)"),  # type: ignore[arg-type]
-        (ops.Resize(8, max_size=8, on="data"), "Resize: max_size is 8, but has to exceed size"),
-        (ops.Resize((8, 9), max_size=20, on="data"), "Resize: max_size"),
-        (ops.CenterCrop(0, on="data"), "CenterCrop: size"),
-        (ops.RandomCrop(0, on="data"), "RandomCrop: size"),
-        (ops.RandomCrop(4, padding=(1, 2, 3), on="data"), "RandomCrop"),
-        (ops.RandomCrop(4, padding=-1, on="data"), "RandomCrop"),
-        (ops.RandomCrop(4, padding=10**9, on="data"), "RandomCrop: padding"),
-        (ops.RandomCrop(4, padding_mode="wrap", on="data"), "RandomCrop.*(wrap|reflect)"),  # type: ignore[arg-type]
-        (ops.RandomCrop(4, fill=300, on="data"), "RandomCrop"),
-        (ops.RandomResizedCrop(4, scale=(1.0, 0.5), on="data"), "RandomResizedCrop: scale is .*low <= high"),
-        (ops.RandomResizedCrop(4, ratio=(0.0, 1.0), on="data"), "RandomResizedCrop: ratio"),
-        (ops.RandomResizedCrop(4, scale=(0.5,), on="data"), "RandomResizedCrop"),  # type: ignore[arg-type]
+        (ops.Resize(0), "Resize: size is 0x0; sides are from 1"),
+        (ops.Resize(-1), "Resize"),
+        (ops.Resize("big"), "Resize"),
+        (ops.Resize((1, 2, 3)), "Resize"),  # type: ignore[arg-type]
+        (ops.Resize(10**9), "Resize: size is"),
+        (ops.Resize(8, interpolation="lanczos"), "Resize.*(bilinear|lanczos)"),  # type: ignore[arg-type]
+        (ops.Resize(8, max_size=8), "Resize: max_size is 8, but has to exceed size"),
+        (ops.Resize((8, 9), max_size=20), "Resize: max_size"),
+        (ops.CenterCrop(0), "CenterCrop: size"),
+        (ops.RandomCrop(0), "RandomCrop: size"),
+        (ops.RandomCrop(4, padding=(1, 2, 3)), "RandomCrop"),
+        (ops.RandomCrop(4, padding=-1), "RandomCrop"),
+        (ops.RandomCrop(4, padding=10**9), "RandomCrop: padding"),
+        (ops.RandomCrop(4, padding_mode="wrap"), "RandomCrop.*(wrap|reflect)"),  # type: ignore[arg-type]
+        (ops.RandomCrop(4, fill=300), "RandomCrop"),
+        (ops.RandomResizedCrop(4, scale=(1.0, 0.5)), "RandomResizedCrop: scale is .*low <= high"),
+        (ops.RandomResizedCrop(4, ratio=(0.0, 1.0)), "RandomResizedCrop: ratio"),
+        (ops.RandomResizedCrop(4, scale=(0.5,)), "RandomResizedCrop"),  # type: ignore[arg-type]
         (
-            ops.RandomHorizontalFlip(1.5, on="data"),
+            ops.RandomHorizontalFlip(1.5),
             "RandomHorizontalFlip: p is 1.5; a probability lies between 0 and 1",
         ),
-        (ops.RandomVerticalFlip(-0.5, on="data"), "RandomVerticalFlip: p is -0.5"),
-        (ops.RandomVerticalFlip("often", on="data"), "RandomVerticalFlip"),  # type: ignore[arg-type]
-        (ops.ColorJitter(brightness=-1, on="data"), "ColorJitter: brightness"),
-        (ops.ColorJitter(contrast=(1.5, 0.5), on="data"), "ColorJitter: contrast"),
-        (ops.ColorJitter(hue=0.6, on="data"), "ColorJitter: hue .*0.5"),
-        (ops.ColorJitter(saturation=float("nan"), on="data"), "ColorJitter: saturation"),
-        (ops.Grayscale(2, on="data"), "Grayscale"),
-        (ops.RandomErasing(p=2, on="data"), "RandomErasing: p is 2"),
-        (ops.RandomErasing(value="red", on="data"), "RandomErasing: value is .*random"),  # type: ignore[arg-type]
-        (ops.RandomErasing(value=(1, 2), on="data"), "RandomErasing: value has 2 numbers"),
-        (ops.RandomErasing(scale=(0, 1), on="data"), "RandomErasing: scale"),
-        (ops.ToTensor(dtype="int32", on="data"), "ToTensor: dtype is int32; it is one of uint8"),  # type: ignore[arg-type]
-        (ops.ToTensor(dtype="float", on="data"), "ToTensor"),  # type: ignore[arg-type]
-        (ops.ToTensor(layout="WHC", on="data"), "ToTensor.*(CHW|WHC)"),  # type: ignore[arg-type]
-        (ops.Normalize(mean=(0.5,), std=(0.5, 0.5), on="data"), "Normalize: mean has 1 values and std 2"),
-        (ops.Normalize(mean=(), std=(), on="data"), "Normalize: mean has 0"),
-        (ops.Normalize(std=(1, 1, 0), on="data"), "Normalize: std .*above 0"),
-        (ops.Normalize(mean=(0.5, 0.5), std=(1, 1), on="data"), "Normalize: mean and std have 2 channels"),
-        (ops.Normalize(dtype="uint8", on="data"), "Normalize: dtype is uint8; it is one of float16"),  # type: ignore[arg-type]
-        (ops.Grayscale(on="nope"), 'Grayscale works on field "nope", but samples have "data", "label"'),
-        (ops.Grayscale(), r'Grayscale works on field "image".*on=\.\.\.'),
+        (ops.RandomVerticalFlip(-0.5), "RandomVerticalFlip: p is -0.5"),
+        (ops.RandomVerticalFlip("often"), "RandomVerticalFlip"),  # type: ignore[arg-type]
+        (ops.ColorJitter(brightness=-1), "ColorJitter: brightness"),
+        (ops.ColorJitter(contrast=(1.5, 0.5)), "ColorJitter: contrast"),
+        (ops.ColorJitter(hue=0.6), "ColorJitter: hue .*0.5"),
+        (ops.ColorJitter(saturation=float("nan")), "ColorJitter: saturation"),
+        (ops.Grayscale(2), "Grayscale"),
+        (ops.RandomErasing(p=2), "RandomErasing: p is 2"),
+        (ops.RandomErasing(value="red"), "RandomErasing: value is .*random"),  # type: ignore[arg-type]
+        (ops.RandomErasing(value=(1, 2)), "RandomErasing: value has 2 numbers"),
+        (ops.RandomErasing(scale=(0, 1)), "RandomErasing: scale"),
+        (ops.ToTensor(dtype="int32"), "ToTensor: dtype is int32; it is one of uint8"),  # type: ignore[arg-type]
+        (ops.ToTensor(dtype="float"), "ToTensor"),  # type: ignore[arg-type]
+        (ops.ToTensor(layout="WHC"), "ToTensor.*(CHW|WHC)"),  # type: ignore[arg-type]
+        (ops.Normalize(mean=(0.5,), std=(0.5, 0.5)), "Normalize: mean has 1 values and std 2"),
+        (ops.Normalize(mean=(), std=()), "Normalize: mean has 0"),
+        (ops.Normalize(std=(1, 1, 0)), "Normalize: std .*above 0"),
+        (ops.Normalize(mean=(0.5, 0.5), std=(1, 1)), "Normalize: mean and std have 2 channels"),
+        (ops.Normalize(dtype="uint8"), "Normalize: dtype is uint8; it is one of float16"),  # type: ignore[arg-type]
+        (ops.Grayscale(on="nope"), 'Grayscale works on field "nope", but samples have "image", "label"'),
+        (ops.Grayscale(on="other"), r'Grayscale works on field "other".*on=\.\.\.'),
         (ops.Grayscale(on=()), r"Grayscale works on no field: on=\(\) is empty"),
-        (ops.Grayscale(on=("data", "data")), "Grayscale"),
+        (ops.Grayscale(on=("image", "image")), "Grayscale"),
         (ops.Resize(4, on="label"), 'Resize needs pixels, but field "label" is'),
-        (ops.DecodeImage(on="data"), 'DecodeImage needs encoded bytes, but field "data" is pixels'),
-        (ops.DecodeImage(on="data", mode="cmyk"), "DecodeImage"),  # type: ignore[arg-type]
-        (ops.DecodeImage(on="data", max_pixels=-1), "DecodeImage"),
+        (ops.DecodeImage(), 'DecodeImage needs encoded bytes, but field "image" is pixels'),
+        (ops.DecodeImage(mode="cmyk"), "DecodeImage"),  # type: ignore[arg-type]
+        (ops.DecodeImage(max_pixels=-1), "DecodeImage"),
     ],
 )
 def test_wrong_parameters_of_ops_are_refused_by_the_name_of_the_op(op: ops.Op, words: str) -> None:

@@ -160,7 +160,7 @@ def test_a_sampler_with_repeats_resumes_exactly() -> None:
     pictures = np.random.default_rng(0).integers(0, 256, (4, 16, 16, 3), dtype=np.uint8)
 
     def make() -> fl.Loader:
-        return fl.Loader(fl.array(pictures), [ops.RandomCrop(6, on="data")], batch_size=2, sampler=wanted)
+        return fl.Loader(fl.array(pictures), [ops.RandomCrop(6)], batch_size=2, sampler=wanted)
 
     whole = contents(make())
     for received in range(5):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import reprlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -89,10 +89,45 @@ class Source:
             raise SourceError(str(error)) from None
         return Source(self._native.subset(numbers))
 
-    def split(self, parts: Mapping[str, float], seed: int = 0) -> dict[str, Source]:
-        """Divide at random: ``split({"train": 0.9, "val": 0.1})``. Indices are kept; the same seed divides alike."""
-        if not isinstance(parts, Mapping) or seed < 0:
-            raise SourceError('split() takes fractions by name, {"train": 0.9, "val": 0.1}, and a seed from 0 on')
+    @property
+    def keys(self) -> list[str]:
+        """The names of the samples, in the source's order.
+
+        >>> fl.synthetic(2, (4,)).keys
+        ['synthetic-00000000', 'synthetic-00000001']
+        """
+        return self._native.keys()
+
+    @property
+    def labels(self) -> npt.NDArray[Any] | None:
+        """The labels of the samples, in the source's order. ``None`` if the source has none.
+
+        Labels that are stored like images, such as those of :func:`volumes`, are not read: these give ``None``, too.
+
+        >>> fl.array(np.zeros((3, 2)), labels=["dog", "cat", "dog"]).labels
+        array([1, 0, 1])
+        """
+        labels = self._native.labels()
+        return None if labels is None else np.asarray(labels)
+
+    def split(
+        self, parts: Mapping[str, float], seed: int = 0, *, by: Literal["label"] | None = None
+    ) -> dict[str, Source]:
+        """Divide the samples at random into parts of given fractions. Samples keep their indices.
+
+        Args:
+            parts: fractions by name, which add up to at most 1.
+            seed: the same seed gives the same parts.
+            by: ``"label"`` divides each class alone. Every part then has its fraction of every class, rounded up or
+                down.
+
+        >>> parts = fl.synthetic(10, (2,)).split({"train": 0.8, "val": 0.2})
+        >>> len(parts["train"]), len(parts["val"])
+        (8, 2)
+        """
+        by_label = _is_by_label("split()", seed, by)
+        if not isinstance(parts, Mapping):
+            raise SourceError('split() takes fractions by name, {"train": 0.9, "val": 0.1}')
         total = sum(parts.values())
         if not parts or min(parts.values()) <= 0 or total > 1 + 1e-9:
             raise SourceError(f"split() takes fractions above 0 that add up to at most 1, not {dict(parts)}")
@@ -101,9 +136,41 @@ class Source:
         for name, fraction in parts.items():
             end = min(start + fraction, 1.0)
             end = 1.0 if abs(end - 1.0) < 1e-9 else end
-            sources[name] = Source(self._native.share(seed, start, end))
+            sources[name] = Source(self._native.share(seed, start, end, by_label))
             start = end
         return sources
+
+    def kfold(self, k: int, seed: int = 0, *, by: Literal["label"] | None = None) -> list[tuple[Source, Source]]:
+        """Give ``k`` pairs of sources for cross-validation: each sample validates once and trains ``k - 1`` times.
+
+        Args:
+            k: the number of folds, from 2 to the number of samples.
+            seed: the same seed gives the same folds.
+            by: ``"label"`` gives every fold the same mix of classes.
+
+        >>> [(len(train), len(val)) for train, val in fl.synthetic(10, (2,)).kfold(5)]
+        [(8, 2), (8, 2), (8, 2), (8, 2), (8, 2)]
+        """
+        by_label = _is_by_label("kfold()", seed, by)
+        if not isinstance(k, (int, np.integer)) or not 2 <= k <= len(self):
+            raise SourceError(f"kfold(): k is {k!r}; it is a whole number from 2 to the {len(self)} samples")
+        # A share that ends before it begins is all but the fold.
+        ends = [(fold / k, (fold + 1) / k) for fold in range(k)]
+        return [
+            (
+                Source(self._native.share(seed, end % 1.0, start or 1.0, by_label)),
+                Source(self._native.share(seed, start, end, by_label)),
+            )
+            for start, end in ends
+        ]
+
+
+def _is_by_label(of: str, seed: int, by: str | None) -> bool:
+    if by not in (None, "label"):
+        raise SourceError(f'{of}: by is {by!r}; it is "label" or None')
+    if not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise SourceError(f"{of}: seed is {seed!r}; it is a whole number from 0 on")
+    return by is not None
 
 
 def folder(
@@ -157,7 +224,11 @@ def tar(shards: AnyPath | Sequence[AnyPath]) -> Source:
 def files(fields: Mapping[str, Sequence[AnyPath]], labels: Labels | None = None) -> Source:
     """Take lists of files, several per sample: ``files({"image": [...], "mask": [...]}, labels=[...])``.
 
-    All lists have one length; ``labels`` are numbers or bool of any dtype and shape, one per sample.
+    All lists have one length. ``labels`` has one entry per sample: numbers or bool of any dtype and shape, or the names
+    of classes. Names become int64 labels in the sorted order of the names, which ``source.classes`` lists.
+
+    >>> fl.files({"image": ["a.jpg", "b.jpg"]}, labels=["dog", "cat"]).classes
+    ['cat', 'dog']
     """
     if not isinstance(fields, Mapping):
         raise SourceError('files() takes lists of paths by field name: {"image": ["a.jpg", "b.jpg"]}')
@@ -168,19 +239,28 @@ def files(fields: Mapping[str, Sequence[AnyPath]], labels: Labels | None = None)
     return Source(_feedline.Source.files(lists, _label_parts(labels)))
 
 
-def array(data: npt.NDArray[Any] | AnyPath, labels: Labels | None = None) -> Source:
-    """Take an array, or a ``.npy`` file, whose first axis counts the samples. Its field is called ``data``.
+def array(data: npt.NDArray[Any] | AnyPath, labels: Labels | None = None, *, field: str | None = None) -> Source:
+    """Take an array, or a ``.npy`` file, whose first axis counts the samples.
 
     An array in memory is not copied: do not change it while a loader reads it.
+
+    Args:
+        data: the array, or the path of the file.
+        labels: see :func:`files`.
+        field: the name of the field. By default ``"image"`` for uint8 of shape (n, height, width, 1 or 3), so that
+            image ops apply, and ``"data"`` for everything else.
+
+    >>> fl.array(np.zeros((10, 32, 32, 3), np.uint8)).fields
+    ['image']
+    >>> fl.array(np.zeros((10, 7)), field="signal").fields
+    ['signal']
     """
     if isinstance(data, (str, bytes, os.PathLike)):
-        return Source(_feedline.Source.array_file(path_text(data), _label_parts(labels)))
-    contiguous = _plain_array("array()", data)
-    address: int = contiguous.__array_interface__["data"][0]
-    shape = list(np.shape(data))
-    name = contiguous.dtype.name
-    native = _feedline.Source.array_memory(contiguous, address, contiguous.nbytes, name, shape, _label_parts(labels))
-    return Source(native)
+        return Source(_feedline.Source.array_file(path_text(data), field, _label_parts(labels)))
+    plain = _plain_array("array()", data)
+    address: int = plain.__array_interface__["data"][0]
+    shape, parts = list(np.shape(data)), _label_parts(labels)
+    return Source(_feedline.Source.array_memory(plain, address, plain.nbytes, plain.dtype.name, shape, field, parts))
 
 
 def volumes(
@@ -228,9 +308,11 @@ def _opened_again(spec: dict[str, Any], identity: int) -> Source:
     return source
 
 
-def _label_parts(labels: Labels | None) -> tuple[str, list[int], bytes] | None:
+def _label_parts(labels: Labels | None) -> tuple[str, list[int], bytes] | list[str] | None:
     if labels is None:
         return None
+    if len(labels) > 0 and all(isinstance(label, str) for label in labels):
+        return [str(label) for label in labels]
     values = _plain_array("labels", labels)
     return values.dtype.name, list(values.shape[1:]), values.tobytes()
 

@@ -66,11 +66,22 @@ pub(crate) fn dtype(name: &str) -> PyResult<Dtype> {
     })
 }
 
-/// Labels as (name of element type, shape of one label, bytes of all).
-pub(crate) type LabelParts = (String, Vec<usize>, Vec<u8>);
+/// Labels as Python gives them.
+#[derive(FromPyObject)]
+pub(crate) enum LabelParts {
+    /// The name of the element type, the shape of one label, the bytes of all.
+    Numbers(String, Vec<usize>, Vec<u8>),
+    /// The name of each sample's class.
+    Names(Vec<String>),
+}
 
 /// Labels from their parts.
 pub(crate) fn labels(py: Python<'_>, parts: Option<LabelParts>) -> PyResult<Option<Labels>> {
-    let Some((name, shape, bytes)) = parts else { return Ok(None) };
-    Ok(Some(Labels::new(dtype(&name)?, shape, bytes).map_err(|error| source_error(py, error))?))
+    Ok(match parts {
+        None => None,
+        Some(LabelParts::Names(names)) => Some(Labels::of_names(&names)),
+        Some(LabelParts::Numbers(name, shape, bytes)) => {
+            Some(Labels::new(dtype(&name)?, shape, bytes).map_err(|error| source_error(py, error))?)
+        }
+    })
 }
