@@ -14,7 +14,8 @@ from feedline import _feedline, placement, plan_settings
 from feedline.arguments import one_of, short, whole
 from feedline.consumers import Assign, Consumer, Consumers
 from feedline.diagnosis import Report
-from feedline.errors import PlanError
+from feedline.display import Displayed, Facts
+from feedline.errors import ForkError, PlanError
 from feedline.exit import close_at_exit
 from feedline.foreign import missing_attribute, refuse_keywords
 from feedline.iteration import Iteration
@@ -29,11 +30,12 @@ from feedline.sharing import Share, as_share, open_loader
 from feedline.shuffle import Reservoir
 from feedline.source import Source
 from feedline.tuning import Tuning
+from feedline.types import OrderReport, Snapshot
 
 Batch = dict[str, Any] | tuple[Any, ...]
 
 
-class Loader:
+class Loader(Displayed):
     """Batches of prepared samples, in an order that depends on nothing but the plan and the seed.
 
     >>> loader = fl.Loader(fl.folder("train"), [ops.DecodeImage(), ops.RandomResizedCrop(224), ops.Normalize()],
@@ -280,8 +282,12 @@ class Loader:
         self._native.load_state_dict(state)
         self._loaded = state
 
-    def snapshot(self) -> dict[str, Any]:
-        """Give the run in numbers: time per stage, bytes, queue, memory, stalls by cause, cost errors, substitutes."""
+    def snapshot(self) -> Snapshot:
+        """Give the run so far in numbers: time per stage, bytes, queue, memory, stalls by cause, substitutes.
+
+        >>> fl.Loader(fl.synthetic(8, (2,)), batch_size=4).snapshot()["samples"]
+        0
+        """
         return self._native.snapshot()
 
     def report(self) -> Report:
@@ -307,18 +313,24 @@ class Loader:
         """Write what samples cost, for ``order=fl.planned(costs=path)`` on any machine."""
         self._native.save_costs(os.path.expanduser(os.fspath(path)))
 
-    def order_report(self, epoch: int | None = None) -> dict[str, Any] | None:
-        """Say what the order of delivery does to an epoch: how far samples are moved, how many slow ones a batch has.
+    def order_report(self, epoch: int | None = None) -> OrderReport | None:
+        """Say how far the order of delivery moves samples in an epoch, and how many slow samples a batch has.
 
-        In planned order any epoch can be asked for, by default the one that comes next; in arrival order it is the one
-        that is under way, or the last. ``None`` in strict order, which moves nothing.
+        In planned order ``epoch`` is any epoch, by default the next one. In arrival order it is the current epoch or
+        the last one. Strict order moves nothing and gives ``None``.
+
+        >>> loader = fl.Loader(fl.synthetic(8, (2,)), batch_size=4, order=fl.planned())
+        >>> loader.order_report()["samples"]
+        8
         """
         return self._native.order_report(None if epoch is None else whole("epoch", epoch, 0))
 
-    def refreshed(self) -> Loader:
-        """Give a loader like this one over the source as it is now, for growing data; it starts at this one's epoch.
+    def reopen(self) -> Loader:
+        """Give a loader like this one over the source as it is on disk now, for data that grows.
 
-        Where this one serves ``metrics``, the new one does so from now on.
+        It starts at the epoch of this loader. If this loader serves ``metrics``, the other takes the address over.
+
+        >>> loader = loader.reopen()                                                        # doctest: +SKIP
         """
         plan = Plan(self._plan._native.reopen(), self._plan._ops)
         loader = _restored(plan, self._given, self._framework, self._share, None)
@@ -330,9 +342,19 @@ class Loader:
         return loader
 
     def __repr__(self) -> str:
-        """Show the source, the ops and the size of an epoch."""
-        names = ", ".join(self.plan.ops)
-        return f"<feedline.Loader of {len(self)} batches over {self.source!r}: {names or 'no ops'}>"
+        """Show source, ops, size and the next epoch in one line."""
+        closed = ", closed" if self._is_closed else ""
+        return f"<feedline.Loader {self.plan._summary()}, epoch {self._epoch_text()}{closed}>"
+
+    def _epoch_text(self) -> str:
+        try:
+            return str(self.epoch)
+        except ForkError:
+            return "of the parent process"
+
+    def _facts(self) -> Facts:
+        facts = self.plan._facts() | {"epoch": self._epoch_text(), "framework": self._framework}
+        return facts | ({"metrics": self.metrics_address} if self.metrics_address is not None else {})
 
     def __str__(self) -> str:
         """Show the same, and how to pass it on: trainers that take only what they know print this in their error."""

@@ -10,22 +10,41 @@ import numpy as np
 import numpy.typing as npt
 
 from feedline.arguments import short
+from feedline.display import Displayed, Facts, count
 from feedline.errors import PlanError
 
 
-@dataclass(frozen=True)
-class Weighted:
-    """Draws with replacement in proportion to weights; see :func:`weighted`."""
+@dataclass(frozen=True, repr=False)
+class Weighted(Displayed):
+    """Draws with replacement in proportion to weights; made by :func:`weighted`."""
 
     weights: tuple[float, ...]
     num_samples: int | None = None
 
+    def __repr__(self) -> str:
+        """Show the number of weights in one line."""
+        return f"<feedline.Weighted: {count(len(self.weights), 'weight')}, {_per_epoch(self.num_samples)}>"
 
-@dataclass(frozen=True)
-class ClassBalanced:
-    """Draws with replacement, each class equally likely; see :func:`class_balanced`."""
+    def _facts(self) -> Facts:
+        return {"weights": f"{len(self.weights):,}", "samples": _per_epoch(self.num_samples)}
+
+
+@dataclass(frozen=True, repr=False)
+class ClassBalanced(Displayed):
+    """Draws with replacement, each class equally likely; made by :func:`class_balanced`."""
 
     num_samples: int | None = None
+
+    def __repr__(self) -> str:
+        """Show the number of samples in one line."""
+        return f"<feedline.ClassBalanced: {_per_epoch(self.num_samples)}>"
+
+    def _facts(self) -> Facts:
+        return {"samples": _per_epoch(self.num_samples)}
+
+
+def _per_epoch(num_samples: int | None) -> str:
+    return "as many samples per epoch as the source has" if num_samples is None else f"{num_samples:,} per epoch"
 
 
 Sampler = Union[Sequence[int], "npt.NDArray[np.integer[Any]]", Weighted, ClassBalanced]

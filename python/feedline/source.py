@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from feedline import _feedline, environment
+from feedline.display import Displayed, Facts, count, listed
 from feedline.errors import PlanError, SourceError
 from feedline.paths import AnyPath, is_path, path_text
 from feedline.sampler import whole_numbers
@@ -18,7 +19,7 @@ from feedline.sampler import whole_numbers
 Labels = Sequence[Any] | npt.NDArray[Any]
 
 
-class Source:
+class Source(Displayed):
     """A numbered set of samples; made by the functions of this module, such as :func:`folder`."""
 
     def __init__(self, native: _feedline.Source) -> None:
@@ -30,9 +31,19 @@ class Source:
         return len(self._native)
 
     def __repr__(self) -> str:
-        """Show size and fields, and how many files were left out."""
-        left_out = f"; {self.skipped} files left out" if self.skipped else ""
-        return f"<feedline.Source of {len(self)} samples with {', '.join(self.fields)}{left_out}>"
+        """Show kind, place and size in one line."""
+        classes = f", {count(len(self.classes), 'class')}" if self.classes else ""
+        left_out = f", {count(self.skipped, 'file')} left out" if self.skipped else ""
+        samples = f"{count(len(self), 'sample')}{classes}, fields {listed(self.fields)}{left_out}"
+        return f"<feedline.Source {self._native.describe()}: {samples}>"
+
+    def _facts(self) -> Facts:
+        facts: Facts = {"kind": self._native.describe(), "samples": f"{len(self):,}", "fields": listed(self.fields)}
+        if self.classes:
+            facts["classes"] = f"{len(self.classes):,}: {listed(self.classes)}"
+        if self.skipped:
+            facts["files left out"] = f"{self.skipped:,}"
+        return facts
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle how it was opened: the process that unpickles lists the samples itself, and checks that they agree."""

@@ -130,6 +130,11 @@ impl Source {
         Some(Array::owned(dtype, shape, bytes))
     }
 
+    /// Kind and place in a few words, such as `folder "data/train"`.
+    fn describe(&self, py: Python<'_>) -> String {
+        py.detach(|| self.0.spec().map_or_else(|_| "array in memory".to_owned(), |table| described(&table)))
+    }
+
     /// The table that names it in a plan.
     fn spec<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         to_python(py, &self.0.spec().map_err(|error| source_error(py, error))?)
@@ -145,6 +150,21 @@ impl Source {
     fn key(&self, index: u64) -> Option<String> {
         self.0.ordinal_of(SampleId(index)).map(|_| self.0.key(SampleId(index)).into_owned())
     }
+}
+
+/// The kind of a source and where its data is, from its table in a plan.
+fn described(table: &toml::Table) -> String {
+    let kind = table.get("kind").and_then(toml::Value::as_str).unwrap_or_default();
+    if let Some(toml::Value::Table(parent)) = table.get("of") {
+        return format!("part of {}", described(parent));
+    }
+    let first = |value: &toml::Value| match value {
+        toml::Value::Array(list) if list.len() > 1 => format!("{} and {} more", list[0], list.len() - 1),
+        toml::Value::Array(list) => list.first().map(ToString::to_string).unwrap_or_default(),
+        other => other.to_string(),
+    };
+    let place = ["root", "path", "shards", "images"].iter().find_map(|key| table.get(*key)).map(first);
+    place.map_or_else(|| kind.to_owned(), |place| format!("{kind} {place}"))
 }
 
 impl Source {
