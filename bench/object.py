@@ -32,12 +32,12 @@ BATCH_SIZE = 50
 SHARD_BYTES = 12_000_000
 
 
-def _epochs(bucket: Bucket, url: str, seek_index: str) -> dict[str, float]:
+def _epochs(bucket: Bucket, url: str, seek_index: Any) -> dict[str, float]:
     bucket.proxy.counts = opening = Counts()
     source = fl.tar(f"{url}/*.tar")
     bucket.proxy.counts = training = Counts()
     chain = [ops.DecodeImage(), ops.RandomResizedCrop(224), ops.ToTensor(dtype="uint8")]
-    loader = fl.Loader(source, chain, batch_size=BATCH_SIZE, shuffle=True, seek_index=seek_index)
+    loader = fl.Loader(source, chain, batch_size=BATCH_SIZE, shuffle=True, tuning=fl.tuning(seek_index=seek_index))
     received = []
     for _ in range(EPOCHS):
         for _ in loader:

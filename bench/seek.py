@@ -84,7 +84,9 @@ def _bytes_read(folder: Path, work: Path) -> float:
     read = []
     for source, seek_index in ((fl.folder(folder), "never"), (fl.tar(str(work / "shards-0" / "*.tar")), "auto")):
         chain = [ops.DecodeImage(), ops.RandomResizedCrop(224)]
-        loader = fl.Loader(source, chain, batch_size=len(source), prefetch_batches=1, seek_index=seek_index)
+        loader = fl.Loader(
+            source, chain, batch_size=len(source), tuning=fl.tuning(prefetch_batches=1, seek_index=seek_index)
+        )
         for _ in range(EPOCHS):
             for _ in loader:
                 pass

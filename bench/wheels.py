@@ -35,8 +35,13 @@ REPEATS = {"index": 4, "region": 3, "pixels": 8, "array": 20}
 """Epochs that count."""
 SMALL, SMALL_REPEATS = 60, {"index": 8, "array": 30}
 """Pictures of an epoch, and epochs, under callgrind, which is fifty times slower."""
-SMALL_OPTIONS: dict[str, Any] = {"num_workers": 1, "prefetch_batches": 1}
-"""A run is ended with as little as possible prepared ahead: that is counted, too, and is never twice the same."""
+
+
+def _small_options() -> dict[str, Any]:
+    """Prepare as little as possible ahead: what is prepared when a run ends counts, and is never twice the same."""
+    import feedline as fl
+
+    return {"num_workers": 1, "tuning": fl.tuning(prefetch_batches=1)}
 
 
 def _epochs(loader: Iterable[Any], count: int) -> dict[str, float]:
@@ -59,8 +64,8 @@ def _pictures(name: str, folder: Path, work: Path, epochs: int, is_small: bool) 
     source = fl.folder(str(folder))
     if is_small:
         few = source.subset(range(min(SMALL, len(source))))
-        return _epochs(loader_of(few, batch_size=4, **SMALL_OPTIONS), epochs)
-    return _epochs(loader_of(source, seek_index="auto" if name == "index" else "never"), epochs)
+        return _epochs(loader_of(few, batch_size=4, **_small_options()), epochs)
+    return _epochs(loader_of(source, tuning=fl.tuning(seek_index="auto" if name == "index" else "never")), epochs)
 
 
 def _array(_name: str, _folder: Path, _work: Path, epochs: int, is_small: bool) -> dict[str, float]:
@@ -69,7 +74,7 @@ def _array(_name: str, _folder: Path, _work: Path, epochs: int, is_small: bool) 
     import feedline as fl
 
     data = np.zeros((2048, 64, 64, 3), np.uint8)
-    options: dict[str, Any] = SMALL_OPTIONS if is_small else {"num_workers": 2}
+    options: dict[str, Any] = _small_options() if is_small else {"num_workers": 2}
     return _epochs(fl.Loader(fl.array(data), batch_size=256, shuffle=True, **options), epochs)
 
 

@@ -28,7 +28,7 @@ def main() -> None:
         shuffle=True,
         drop_last=True,
         framework="torch",
-        returns=("image", "label"),
+        fields=("image", "label"),
     )
     model = nn.Sequential(
         nn.Conv2d(3, 16, 5, stride=4), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2), nn.ReLU(), nn.Flatten(),

@@ -37,15 +37,14 @@ def loader_of(job: dict[str, Any]) -> fl.Loader:
     """Give the loader of a job, or with ``local`` the one that it is compared with."""
     # Shared jobs get samples in another order, with the draws of a round: only what needs no draws is compared.
     crop = ops.CenterCrop(16) if job["kind"] == "shared" else ops.RandomResizedCrop(16)
-    options: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 5, "num_workers": 2, "prefetch_batches": 2}
+    options: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 5, "num_workers": 2}
     if job["kind"] == "rank":
         options |= {"rank": 0, "world_size": 2}
     else:
         options |= {"rank": 0, "world_size": 1}
     if job.get("socket"):
         options["share"] = fl.share(job["socket"], on_loss="continue")
-    if job.get("offload"):
-        options["offload"] = job["offload"]
+    options["tuning"] = fl.tuning(prefetch_batches=2, offload=job.get("offload") or "auto")
     return fl.Loader(fl.folder(job["root"]), [ops.DecodeImage(), crop], **options)
 
 

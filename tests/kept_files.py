@@ -138,7 +138,7 @@ def write_costs(inputs: Inputs) -> None:
 def write_arrivals(inputs: Inputs) -> None:
     """Write the log of a run in arrival order."""
     (KEPT / "run.arrivals").unlink(missing_ok=True)
-    with delayed(num_workers=3, order="arrival", arrival_log=KEPT / "run.arrivals") as loader:
+    with delayed(num_workers=3, order=fl.arrival(log=KEPT / "run.arrivals")) as loader:
         for _ in range(streams.EPOCHS):
             list(loader)
 

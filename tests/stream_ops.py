@@ -121,7 +121,7 @@ def labels_as_pictures(inputs: Inputs, **options: Any) -> fl.Loader:
 )
 def array_op(inputs: Inputs, chain: list[ops.Op], **options: Any) -> fl.Loader:
     """Apply a chain to pictures that are stored as an array."""
-    return fl.Loader(fl.array(inputs.array), chain, batch_size=6, shuffle=True, **options)
+    return fl.Loader(fl.array(inputs.array, field="data"), chain, batch_size=6, shuffle=True, **options)
 
 
 @case(

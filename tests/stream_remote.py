@@ -69,19 +69,19 @@ def volume_crop_of_a_server(inputs: Inputs, ending: str, **options: Any) -> fl.L
     return fl.Loader(source, [CROP], batch_size=2, shuffle=True, seed=2, **options)
 
 
-@case({policy: {"offload": policy} for policy in OFFLOADS}, like="shuffle.all")
+@case({policy: {"tuning": fl.tuning(offload=policy)} for policy in OFFLOADS}, like="shuffle.all")
 def offload(inputs: Inputs, **options: Any) -> fl.Loader:
     """Let a storage server prepare samples."""
     return pictures(served(inputs, "jpegs"), **options)
 
 
-@case({policy: {"offload": policy} for policy in OFFLOADS}, like="resized_pictures")
+@case({policy: {"tuning": fl.tuning(offload=policy)} for policy in OFFLOADS}, like="resized_pictures")
 def offload_resized(inputs: Inputs, **options: Any) -> fl.Loader:
     """Let a storage server prepare samples that are small before the first random op."""
     return pictures(served(inputs, "jpegs"), RESIZED, **options)
 
 
-@case({policy: {"offload": policy} for policy in ("none", "all")}, like="picture_op.fast")
+@case({policy: {"tuning": fl.tuning(offload=policy)} for policy in ("none", "all")}, like="picture_op.fast")
 def offload_fast(inputs: Inputs, **options: Any) -> fl.Loader:
     """Let a storage server decode approximately."""
     chain = [ops.DecodeImage(fast=True), ops.RandomResizedCrop(8)]
@@ -110,7 +110,7 @@ def rank_of_a_node(inputs: Inputs, **options: Any) -> fl.Loader:
 def bad_samples_of_a_node(inputs: Inputs, **options: Any) -> fl.Loader:
     """Get the share of a rank from a node, with bad samples replaced."""
     options |= {"rank": 1, "world_size": 2, "share": attached(inputs)}
-    return pictures(inputs.damaged, on_error=fl.skip(0.3), **options)
+    return pictures(inputs.damaged, on_error=fl.substitute(0.3), **options)
 
 
 @case(like="reservoir.rank")

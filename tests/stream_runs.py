@@ -72,42 +72,42 @@ def reservoir(inputs: Inputs, **options: Any) -> fl.Loader:
 
 
 @case({"default": {}, "bound": {"max_displacement": 7}, "rank": {"rank": 0, "world_size": 2}})
-def planned_by_size(inputs: Inputs, **options: Any) -> fl.Loader:
+def planned_by_size(inputs: Inputs, max_displacement: int | None = None, **options: Any) -> fl.Loader:
     """Deliver large files later."""
-    options |= {"order": "planned", "ragged": ("blob",)}
+    options |= {"order": fl.planned(max_displacement=max_displacement), "ragged": ("blob",)}
     return fl.Loader(fl.files({"blob": inputs.two_sizes}), batch_size=4, shuffle=True, seed=5, **options)
 
 
 @case({"default": {}, "bound": {"max_displacement": 9}})
-def planned_by_costs(inputs: Inputs, **options: Any) -> fl.Loader:
+def planned_by_costs(inputs: Inputs, max_displacement: int | None = None, **options: Any) -> fl.Loader:
     """Deliver samples later that a file of costs says are slow."""
-    return delayed(order="planned", costs=KEPT / "costs", **options)
+    return delayed(order=fl.planned(max_displacement=max_displacement, costs=KEPT / "costs"), **options)
 
 
 @case()
 def arrival_replayed(inputs: Inputs, **options: Any) -> fl.Loader:
     """Deliver samples as a log of an earlier run says."""
-    return delayed(order="arrival", replay=KEPT / "run.arrivals", **options)
+    return delayed(order=fl.arrival(replay=KEPT / "run.arrivals"), **options)
 
 
 @case(measure=in_any_order)
 def arrival(inputs: Inputs, **options: Any) -> fl.Loader:
     """Deliver samples as they get ready: their order is not fixed."""
-    return pictures(inputs.jpegs, order="arrival", **options)
+    return pictures(inputs.jpegs, order=fl.arrival(), **options)
 
 
 @case(measure=in_any_order)
 def arrival_of_slow_samples(inputs: Inputs, **options: Any) -> fl.Loader:
     """Deliver slow samples after those that pass them."""
-    return delayed(order="arrival", **options)
+    return delayed(order=fl.arrival(), **options)
 
 
 @case(like="shuffle.all")
 def arrival_in_order(inputs: Inputs, num_workers: int, **options: Any) -> fl.Loader:
     """Forbid that samples pass each other, which makes the order of arrival that of the sampler."""
     log = inputs.root / f"{num_workers}.arrivals"
-    options |= {"order": "arrival", "max_displacement": 0, "arrival_log": log}
-    return pictures(inputs.jpegs, num_workers=num_workers, **options)
+    order = fl.arrival(log=log, max_displacement=0)
+    return pictures(inputs.jpegs, num_workers=num_workers, order=order, **options)
 
 
 @case({f"{number}": {"rank": number} for number in range(3)})
@@ -138,10 +138,10 @@ def resumed_as_rank(inputs: Inputs, **options: Any) -> fl.Loader:
 @case({"shuffled": {}, "rank": {"rank": 1, "world_size": 2}, "in_order": {"shuffle": False}})
 def bad_samples(inputs: Inputs, **options: Any) -> fl.Loader:
     """Replace two bad samples by others."""
-    return pictures(inputs.damaged, on_error=fl.skip(0.3), **options)
+    return pictures(inputs.damaged, on_error=fl.substitute(0.3), **options)
 
 
-@case({"auto": {"seek_index": "auto"}, "never": {"seek_index": "never"}}, like="shuffle.all")
+@case({use: {"tuning": fl.tuning(seek_index=use)} for use in ("auto", "never")}, like="shuffle.all")  # type: ignore[arg-type]
 def seek_index(inputs: Inputs, **options: Any) -> fl.Loader:
     """Read parts of files, or whole files."""
     return pictures(inputs.jpegs, **options)
@@ -192,9 +192,9 @@ def cached_volumes(inputs: Inputs, **options: Any) -> fl.Loader:
     {
         "auto_workers": {"num_workers": "auto"},
         "strict_order": {"order": "strict"},
-        "first_come": {"start": "first-come"},
-        "least_slack": {"start": "least-slack"},
-        "one_batch_ahead": {"prefetch_batches": 1},
+        "first_come": {"tuning": fl.tuning(start="first-come")},
+        "least_slack": {"tuning": fl.tuning(start="least-slack")},
+        "one_batch_ahead": {"tuning": fl.tuning(prefetch_batches=1)},
         "little_memory": {"memory_budget": 50_000},
         "metrics": {"metrics": "127.0.0.1:0"},
     },

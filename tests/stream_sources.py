@@ -27,7 +27,7 @@ def folder(inputs: Inputs, **options: Any) -> fl.Loader:
 @case()
 def folder_of_all_formats(inputs: Inputs, **options: Any) -> fl.Loader:
     """Decode whole pictures of every format, each with its own shape."""
-    options |= {"ragged": ("image",), "returns": ("key", "image", "label", "index")}
+    options |= {"ragged": ("image",), "fields": ("key", "image", "label", "index")}
     return fl.Loader(fl.folder(inputs.formats), [ops.DecodeImage()], batch_size=4, **options)
 
 
@@ -50,7 +50,7 @@ def files(inputs: Inputs, **options: Any) -> fl.Loader:
 @case()
 def files_as_they_are(inputs: Inputs, **options: Any) -> fl.Loader:
     """Deliver stored bytes without any op."""
-    options |= {"ragged": ("blob",), "returns": ("index", "blob")}
+    options |= {"ragged": ("blob",), "fields": ("index", "blob")}
     return fl.Loader(fl.files({"blob": inputs.two_sizes}), batch_size=6, shuffle=True, **options)
 
 
@@ -58,7 +58,29 @@ def files_as_they_are(inputs: Inputs, **options: Any) -> fl.Loader:
 def array_of_a_file(inputs: Inputs, **options: Any) -> fl.Loader:
     """Read a ``.npy`` file."""
     chain = [ops.RandomCrop(8, on="data")]
-    return fl.Loader(fl.array(inputs.array, labels=range(20)), chain, batch_size=6, shuffle=True, **options)
+    return fl.Loader(
+        fl.array(inputs.array, labels=range(20), field="data"), chain, batch_size=6, shuffle=True, **options
+    )
+
+
+@case()
+def array_of_pictures(inputs: Inputs, **options: Any) -> fl.Loader:
+    """Read pictures from a ``.npy`` file, whose classes have names."""
+    labels = ["cat", "dog", "ant", "dog"] * 5
+    return fl.Loader(fl.array(inputs.array, labels=labels), [ops.RandomCrop(8)], batch_size=6, shuffle=True, **options)
+
+
+@case()
+def split_by_label(inputs: Inputs, **options: Any) -> fl.Loader:
+    """Take a part with the same share of each class."""
+    source = fl.folder(inputs.jpegs).split({"train": 0.7}, seed=3, by="label")["train"]
+    return fl.Loader(source, PICTURES, batch_size=5, shuffle=True, **options)
+
+
+@case()
+def fold(inputs: Inputs, **options: Any) -> fl.Loader:
+    """Train on all folds but one."""
+    return fl.Loader(fl.folder(inputs.jpegs).kfold(3, seed=1)[1][0], PICTURES, batch_size=5, **options)
 
 
 @case({dtype: {"dtype": dtype} for dtype in DTYPES})

@@ -18,7 +18,7 @@ COSTS = [60.0 if number % 30 == 3 else 0.3 for number in range(N)]
 
 
 def make(**options: Any) -> fl.Loader:
-    options = {"order": "arrival", "num_workers": 4, "seed": 5, "shuffle": True, **options}
+    options = {"order": fl.arrival(), "num_workers": 4, "seed": 5, "shuffle": True, **options}
     return fl.Loader(fl.synthetic(N, (4,)), [testing.delay(COSTS)], batch_size=BATCH, **options)
 
 
@@ -43,7 +43,7 @@ def saved(loader: fl.Loader) -> dict[str, Any]:
 @pytest.mark.parametrize("bound", [0, 7, 60])
 def test_slow_samples_are_passed_within_the_bound_and_each_comes_once(bound: int) -> None:
     in_order = make(order="strict")
-    loader = make(max_displacement=bound)
+    loader = make(order=fl.arrival(max_displacement=bound))
     for epoch in range(3):
         strict, arrived = places(ids(in_order)), places(ids(loader))
         assert sorted(arrived) == list(range(N))
@@ -75,16 +75,16 @@ def test_the_report_counts_no_sample_twice_after_a_jump_back() -> None:
 
 
 def test_law_1_values_are_those_of_strict_order() -> None:
-    def values(order: str) -> dict[int, bytes]:
+    def values(order: Any) -> dict[int, bytes]:
         loader = make(order=order)
         pairs = (pair for batch in loader for pair in zip(batch["index"], batch["data"], strict=True))
         return {int(index): data.tobytes() for index, data in pairs}
 
-    assert values("arrival") == values("strict")
+    assert values(fl.arrival()) == values("strict")
 
 
-@pytest.mark.parametrize("rest", ["arrival", "strict"])
-def test_law_4_resume_gives_precisely_what_was_not_delivered(rest: str) -> None:
+@pytest.mark.parametrize("rest", [fl.arrival(), "strict"])
+def test_law_4_resume_gives_precisely_what_was_not_delivered(rest: Any) -> None:
     for received in range(1, N // BATCH, 7):
         loader = make()
         before = first(loader, received)
@@ -98,9 +98,10 @@ def test_law_4_resume_gives_precisely_what_was_not_delivered(rest: str) -> None:
 
 def test_law_4_a_chain_of_resumes_in_changing_orders_loses_nothing() -> None:
     loader, seen = make(), list[list[int]]()
-    for order in ("arrival", "strict", "arrival", "arrival", "strict"):
+    bounded = fl.arrival(max_displacement=20)
+    for order in (bounded, "strict", bounded, bounded, "strict"):
         state = saved(loader)
-        loader = make(order=order, max_displacement=None if order == "strict" else 20)
+        loader = make(order=order)
         loader.load_state_dict(state)
         seen += first(loader, 6)
     again = make()
@@ -120,7 +121,7 @@ def test_a_state_is_small_and_one_that_would_lose_samples_is_refused() -> None:
     with pytest.raises(fl.StateError, match=r"arrival order with rank 0 of 1 and batch size 6"):
         make(rank=0, world_size=2).load_state_dict(state)
     with pytest.raises(fl.StateError, match="cannot go on from there"):
-        make(order="planned").load_state_dict(state)
+        make(order=fl.planned()).load_state_dict(state)
 
 
 def test_ranks_cover_the_epoch_and_each_resumes_from_its_own_state() -> None:
@@ -138,12 +139,12 @@ def test_ranks_cover_the_epoch_and_each_resumes_from_its_own_state() -> None:
 
 def test_a_log_replays_the_stream_whatever_the_threads(tmp_path: Path) -> None:
     log = tmp_path / "run.arrivals"
-    stream = ids(make(arrival_log=log), 2)
+    stream = ids(make(order=fl.arrival(log=log)), 2)
     for workers in (1, 8):
-        assert ids(make(replay=log, num_workers=workers), 2) == stream
-    replay = make(replay=log)
+        assert ids(make(order=fl.arrival(replay=log), num_workers=workers), 2) == stream
+    replay = make(order=fl.arrival(replay=log))
     first(replay, 11)
-    again = make(replay=log)
+    again = make(order=fl.arrival(replay=log))
     again.load_state_dict(saved(replay))
     assert ids(again) == stream[11:40], "a replay can be resumed"
     rest = make(order="strict")
@@ -153,7 +154,7 @@ def test_a_log_replays_the_stream_whatever_the_threads(tmp_path: Path) -> None:
 
 def test_a_log_goes_on_after_a_resume_and_what_was_lost_is_replaced(tmp_path: Path) -> None:
     log = tmp_path / "run.arrivals"
-    loader = make(arrival_log=log)
+    loader = make(order=fl.arrival(log=log))
     iterator = iter(loader)
     kept = [next(iterator)["index"].tolist() for _ in range(12)]
     state = saved(loader)
@@ -162,16 +163,16 @@ def test_a_log_goes_on_after_a_resume_and_what_was_lost_is_replaced(tmp_path: Pa
     loader.close()
     with log.open("a") as file:
         file.write('{"epoch":0,"offset":0,"batch":17,"num')
-    again = make(arrival_log=log)
+    again = make(order=fl.arrival(log=log))
     again.load_state_dict(state)
     stream = kept + ids(again)
-    assert ids(make(replay=log)) == stream
+    assert ids(make(order=fl.arrival(replay=log))) == stream
 
 
 def test_a_replay_goes_on_in_the_samplers_order_where_the_log_ends(tmp_path: Path) -> None:
     log = tmp_path / "run.arrivals"
-    begun = first(make(arrival_log=log), 8)
-    stream = ids(make(replay=log), 2)
+    begun = first(make(order=fl.arrival(log=log)), 8)
+    stream = ids(make(order=fl.arrival(replay=log)), 2)
     assert stream[:8] == begun
     assert sorted(sum(stream[:40], [])) == list(range(N))
     left = [sample for sample in sum(ids(make(order="strict")), []) if sample not in sum(begun, [])]
@@ -188,39 +189,36 @@ def test_epochs_are_replayed_whatever_the_order_they_were_run_in(tmp_path: Path)
             batches += ids(loader)
         return batches
 
-    logged = stream(make(arrival_log=log))
-    assert stream(make(replay=log)) == logged
+    logged = stream(make(order=fl.arrival(log=log)))
+    assert stream(make(order=fl.arrival(replay=log))) == logged
 
 
 def test_ranks_have_logs_of_their_own(tmp_path: Path) -> None:
     log = tmp_path / "run.arrivals"
-    streams = [ids(make(arrival_log=log, rank=rank, world_size=2)) for rank in range(2)]
+    streams = [ids(make(order=fl.arrival(log=log), rank=rank, world_size=2)) for rank in range(2)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.arrivals.rank0", "run.arrivals.rank1"]
-    assert [ids(make(replay=log, rank=rank, world_size=2)) for rank in range(2)] == streams
+    assert [ids(make(order=fl.arrival(replay=log), rank=rank, world_size=2)) for rank in range(2)] == streams
 
 
 def test_a_log_that_does_not_fit_is_named(tmp_path: Path) -> None:
     log = tmp_path / "run.arrivals"
-    first(make(arrival_log=log), 3)
+    first(make(order=fl.arrival(log=log)), 3)
     with pytest.raises(fl.PlanError, match=r"no-such-log.*cannot be read"):
-        make(replay=tmp_path / "no-such-log")
+        make(order=fl.arrival(replay=tmp_path / "no-such-log"))
     with pytest.raises(fl.PlanError, match="other samples, ops or seed"):
-        make(replay=log, seed=6)
+        make(order=fl.arrival(replay=log), seed=6)
     (tmp_path / "notes").write_text("hello\n")
     with pytest.raises(fl.PlanError, match="not a log of arrivals"):
-        make(replay=tmp_path / "notes")
+        make(order=fl.arrival(replay=tmp_path / "notes"))
     with pytest.raises(fl.FeedlineError, match="not a log of this plan"):
-        first(make(arrival_log=log, seed=6), 1)
-    for options in ({"replay": log}, {"arrival_log": log}):
-        with pytest.raises(fl.PlanError, match='belongs to order="arrival"'):
-            make(order="strict", **options)
+        first(make(order=fl.arrival(log=log), seed=6), 1)
     with pytest.raises(fl.PlanError, match="what is replayed has a log"):
-        make(replay=log, arrival_log=log)
+        make(order=fl.arrival(replay=log, log=log))
 
 
 def test_law_6_what_cannot_be_logged_is_not_delivered_and_not_lost(tmp_path: Path) -> None:
     folder = tmp_path / "later"
-    loader = make(arrival_log=folder / "run.arrivals")
+    loader = make(order=fl.arrival(log=folder / "run.arrivals"))
     iterator = iter(loader)
     with pytest.raises(fl.FeedlineError, match=r"later/run.arrivals"):
         next(iterator)
@@ -230,7 +228,7 @@ def test_law_6_what_cannot_be_logged_is_not_delivered_and_not_lost(tmp_path: Pat
 
 def test_a_record_that_the_disk_had_no_room_for_spoils_no_other(tmp_path: Path) -> None:
     log = tmp_path / "run.arrivals"
-    iterator = iter(make(arrival_log=log))
+    iterator = iter(make(order=fl.arrival(log=log)))
     stream = [next(iterator)["index"].tolist() for _ in range(3)]
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 10, limits[1]))
@@ -240,7 +238,7 @@ def test_a_record_that_the_disk_had_no_room_for_spoils_no_other(tmp_path: Path) 
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     stream += [batch["index"].tolist() for batch in iterator]
-    assert ids(make(replay=log)) == stream
+    assert ids(make(order=fl.arrival(replay=log))) == stream
 
 
 def test_a_bad_sample_is_named_and_replaced_as_in_strict_order(tmp_path: Path) -> None:
@@ -258,10 +256,12 @@ def test_a_bad_sample_is_named_and_replaced_as_in_strict_order(tmp_path: Path) -
         return fl.Loader(fl.files({"image": paths}), [fl.ops.DecodeImage()], batch_size=4, seed=1, **options)
 
     with pytest.raises(fl.SampleError, match=r"17\.png"):
-        ids(loader(order="arrival"))
+        ids(loader(order=fl.arrival()))
     skipping = [
-        sorted(image.tobytes() for batch in loader(order=order, on_error=fl.skip(0.1)) for image in batch["image"])
-        for order in ("strict", "arrival")
+        sorted(
+            image.tobytes() for batch in loader(order=order, on_error=fl.substitute(0.1)) for image in batch["image"]
+        )
+        for order in ("strict", fl.arrival())
     ]
     assert skipping[0] == skipping[1]
 
@@ -283,8 +283,8 @@ def test_consumers_share_an_arrival_stream() -> None:
 def test_law_5_memory_stays_within_the_budget_and_nothing_is_left(tmp_path: Path) -> None:
     budget = 60_000
     loader = fl.Loader(
-        fl.synthetic(N, (32, 32)), [testing.delay(COSTS)], batch_size=BATCH, order="arrival", num_workers=8,
-        memory_budget=budget, max_displacement=40,
+        fl.synthetic(N, (32, 32)), [testing.delay(COSTS)], batch_size=BATCH, num_workers=8, memory_budget=budget,
+        order=fl.arrival(max_displacement=40),
     )  # fmt: skip
     for _ in range(2):
         assert sorted(sum(ids(loader), [])) == list(range(N))

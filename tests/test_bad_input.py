@@ -44,7 +44,7 @@ def check_bad(root: Path, bad: Path, words: str, op: str | None = "DecodeImage",
     """Reading ``root`` delivers all batches before ``bad``'s and then raises an error that names it."""
     source = fl.folder(root)
     key = str(bad.relative_to(root))
-    number = [source.key(index) for index in source.ids].index(key)
+    number = [source.key(index) for index in source.indices].index(key)
     loader = fl.Loader(source, DECODE, batch_size=2, **options)
     received: list[int] = []
     with pytest.raises(fl.SampleError, match=words) as caught:  # noqa: PT012
@@ -332,7 +332,7 @@ def test_a_batch_that_no_machine_can_hold_is_refused() -> None:
     with pytest.raises(fl.PlanError, match="batch_size is 1099511627776; it is at most 4194304"):
         fl.Loader(fl.synthetic(1 << 40, (1 << 24,)), batch_size=1 << 40)
     with pytest.raises(fl.PlanError, match="bytes is 70368744177664; it is at most 1099511627776"):
-        fl.Loader(fl.synthetic(1 << 40, (1 << 24,)), batch_size=1 << 22, returns=("data",))
+        fl.Loader(fl.synthetic(1 << 40, (1 << 24,)), batch_size=1 << 22, fields=("data",))
     loader = fl.Loader(fl.synthetic(1 << 40, (1 << 20,)), batch_size=1 << 19)
     with pytest.raises(fl.OutOfMemoryError, match="batch_size"):
         next(iter(loader))

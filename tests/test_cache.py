@@ -54,7 +54,10 @@ def test_law_1_the_stream_is_the_same_with_a_cache(
 def test_what_is_in_stays_in_and_only_what_does_not_fit_is_missed(root: Path) -> None:
     pictures = sum((90 + number) * 120 * 3 for number in range(24))
     loader = make(
-        root, CHAINS["random after the decoder"], cache=fl.cache(ram=pictures // 2, form="decoded"), prefetch_batches=2
+        root,
+        CHAINS["random after the decoder"],
+        cache=fl.cache(ram=pictures // 2, form="decoded"),
+        tuning=fl.tuning(prefetch_batches=2),
     )
     stream(loader, epochs=2)
     before = loader.snapshot()["cache"]
@@ -84,7 +87,7 @@ def test_the_disk_outlives_the_process(root: Path, run_python: Callable[..., str
 import sys, feedline as fl
 from feedline import ops
 chain = [ops.DecodeImage(), ops.Resize((40, 50)), ops.RandomResizedCrop(24)]
-loader = fl.Loader(fl.folder(sys.argv[1]), chain, batch_size=24, prefetch_batches=1,
+loader = fl.Loader(fl.folder(sys.argv[1]), chain, batch_size=24, tuning=fl.tuning(prefetch_batches=1),
                    cache=fl.cache(disk="1GB", form="resized"))
 next(iter(loader))
 print(loader.snapshot()["ops"][0]["samples"])
@@ -153,7 +156,7 @@ def test_a_cache_that_could_keep_nothing_is_refused(root: Path) -> None:
 def test_law_1_approximate_pixels_and_damaged_files_are_the_same_with_a_cache(root: Path) -> None:
     for path in list(root.iterdir())[::4]:
         path.write_bytes(path.read_bytes()[: path.stat().st_size * 3 // 4])
-    options: dict[str, Any] = {"on_error": fl.skip(1.0)}
+    options: dict[str, Any] = {"on_error": fl.substitute(1.0)}
     for decode in (ops.DecodeImage(), ops.DecodeImage(fast=True)):
         chain = [decode, ops.RandomResizedCrop(8), ops.Normalize()]
         plain = stream(make(root, chain, **options))
@@ -179,7 +182,13 @@ def test_a_file_replaced_while_its_sample_is_made_is_not_kept_under_its_new_stam
     means = []
     for _ in range(3):
         source = fl.files({"image": [path]})
-        loader = fl.Loader(source, chain, batch_size=1, prefetch_batches=1, cache=fl.cache(disk="1GB", form="resized"))
+        loader = fl.Loader(
+            source,
+            chain,
+            batch_size=1,
+            tuning=fl.tuning(prefetch_batches=1),
+            cache=fl.cache(disk="1GB", form="resized"),
+        )
         means.append(float(next(iter(loader))["image"].mean()))
         loader.close()
     assert means[0] < 100

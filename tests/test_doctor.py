@@ -366,8 +366,7 @@ def test_a_foreign_loader_whose_workers_cannot_be_seen_is_not_judged() -> None:
 
 def test_the_loaders_own_files_stay_as_they_are(tmp_path: Path, own_cache: Path) -> None:
     log = tmp_path / "arrivals"
-    options = {"order": "arrival", "arrival_log": log}
-    with waiting(2.0, **options) as loader:
+    with waiting(2.0, order=fl.arrival(log=log)) as loader:
         for _ in loader:
             pass
         kept, costs = log.read_bytes(), sorted((own_cache / "costs").glob("*"))

@@ -41,8 +41,8 @@ def pictures(root: Path, **options: Any) -> fl.Loader:
 
 
 JOBS: dict[str, Made] = {
-    "planned": lambda root: pictures(root, shuffle=True, order="planned"),
-    "arrival": lambda root: pictures(root, shuffle=True, order="arrival", arrival_log=root / "arrivals"),
+    "planned": lambda root: pictures(root, shuffle=True, order=fl.planned()),
+    "arrival": lambda root: pictures(root, shuffle=True, order=fl.arrival(log=root / "arrivals")),
     "sampler": lambda root: pictures(root, sampler=[5, 3, 3, 9, 12, 40, 41, 42, 43, 44, 45, 46]),
     "ranks": lambda root: pictures(root, shuffle=True, rank=1, world_size=2),
     "cached": lambda root: pictures(root, cache=fl.cache(ram="64MB")),
@@ -51,7 +51,7 @@ JOBS: dict[str, Made] = {
         fl.tar(str(root / "shards/*.tar")), CROPS, batch_size=8, shuffle=fl.reservoir(0.5)
     ),
     "volumes": lambda root: fl.Loader(fl.volumes(root / "volumes"), [ops.RandomFlip3d(on="image")], batch_size=2),
-    "skip": lambda root: pictures(root, on_error=fl.skip(0.5)),
+    "skip": lambda root: pictures(root, on_error=fl.substitute(0.5)),
 }
 
 
@@ -230,7 +230,9 @@ def test_a_loader_that_shares_is_examined_alone_and_its_report_says_what_was_wai
 
 def test_a_slow_link_to_a_storage_server_is_the_bound(data: Path, serve: Callable[..., Any]) -> None:
     _, address = serve(data / "pictures", "--link-mbps", "4")
-    with fl.Loader(fl.folder(f"feedline://{address}/"), CROPS, batch_size=8, offload="none") as loader:
+    with fl.Loader(
+        fl.folder(f"feedline://{address}/"), CROPS, batch_size=8, tuning=fl.tuning(offload="none")
+    ) as loader:
         found = fl.doctor(loader, lambda _: None, seconds=1.5)
     assert found.bound == "network"
     assert any(remedy["change"] == "offload" for remedy in found.remedies)

@@ -58,7 +58,7 @@ def test_keras_takes_the_generator_that_its_error_names() -> None:
 import keras, numpy as np
 import feedline as fl
 data = np.arange(24, dtype=np.float32).reshape(8, 3)
-loader = fl.Loader(fl.array(data, labels=np.zeros(8, np.float32)), batch_size=4, returns=("data", "label"))
+loader = fl.Loader(fl.array(data, labels=np.zeros(8, np.float32)), batch_size=4, fields=("data", "label"))
 model = keras.Sequential([keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 try:

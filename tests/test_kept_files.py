@@ -168,13 +168,13 @@ def test_records_of_a_later_version_are_made_again(inputs: Inputs, own_cache: Pa
 def test_a_kept_file_of_costs_is_used_and_one_of_a_later_version_is_refused(inputs: Inputs, tmp_path: Path) -> None:
     digests = measured("planned_by_costs.default", inputs)
     assert digests == streams.committed()["planned_by_costs.default"]
-    with delayed(order="planned") as plain, delayed(order="planned", costs=KEPT / "costs") as loader:
-        assert loader.plan.ids(0) != plain.plan.ids(0), "the file decides"
+    with delayed(order=fl.planned()) as plain, delayed(order=fl.planned(costs=KEPT / "costs")) as loader:
+        assert loader.plan.indices(0) != plain.plan.indices(0), "the file decides"
     content = (KEPT / "costs").read_bytes()
     assert content[:15] == b"feedline costs ", "the version is the next byte"
     (tmp_path / "costs").write_bytes(content[:15] + b"~" + content[16:])
     with pytest.raises(fl.PlanError, match="damaged, or of a plan"):
-        delayed(order="planned", costs=tmp_path / "costs")
+        delayed(order=fl.planned(costs=tmp_path / "costs"))
 
 
 @pytest.mark.parametrize("version", [None, b"~"])
@@ -194,14 +194,14 @@ def test_a_kept_log_of_arrivals_is_replayed_and_one_of_a_later_version_is_refuse
     inputs: Inputs, tmp_path: Path
 ) -> None:
     lines = (KEPT / "run.arrivals").read_text().splitlines(keepends=True)
-    with delayed(order="strict") as strict, delayed(order="arrival", replay=KEPT / "run.arrivals") as loader:
-        order = strict.plan.ids(0)
+    with delayed(order="strict") as strict, delayed(order=fl.arrival(replay=KEPT / "run.arrivals")) as loader:
+        order = strict.plan.indices(0)
         for batch, line in zip(loader, lines[1:], strict=False):
             assert batch["index"].tolist() == [order[number] for number in json.loads(line)["numbers"]]
     title = json.loads(lines[0]) | {"feedline_arrivals": TOO_NEW}
     (tmp_path / "log").write_text("".join([json.dumps(title) + "\n", *lines[1:]]))
     with pytest.raises(fl.PlanError, match="log"):
-        delayed(order="arrival", replay=tmp_path / "log")
+        delayed(order=fl.arrival(replay=tmp_path / "log"))
 
 
 @pytest.mark.parametrize("version", [None, TOO_NEW])

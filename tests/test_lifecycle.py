@@ -154,7 +154,9 @@ def test_ctrl_c_just_before_a_batch_is_ready_does_not_lose_it() -> None:
         return data
 
     chain = [ops.Map(interrupt, on="data")]
-    loader = fl.Loader(fl.array(np.arange(400)), chain, batch_size=100, num_workers=1, prefetch_batches=1)
+    loader = fl.Loader(
+        fl.array(np.arange(400)), chain, batch_size=100, num_workers=1, tuning=fl.tuning(prefetch_batches=1)
+    )
     check_nothing_lost(loader, arrived=arrived.set)
 
 
@@ -162,7 +164,7 @@ def test_a_log_handler_that_raises_loses_no_batch(pictures: Callable[..., Path])
     root = pictures(12, classes=())
     (root / "0000.png").write_bytes(b"bad")
     chain = [ops.DecodeImage(), ops.CenterCrop(8)]
-    loader = fl.Loader(fl.folder(root), chain, batch_size=4, on_error=fl.skip(0.2))
+    loader = fl.Loader(fl.folder(root), chain, batch_size=4, on_error=fl.substitute(0.2))
 
     def refuse(record: logging.LogRecord) -> bool:
         raise RuntimeError("a filter of the user's")
@@ -358,9 +360,9 @@ def test_of_two_iterators_the_newer_has_the_stream_and_the_older_says_so() -> No
     newer = iter(loader)
     with pytest.raises(fl.FeedlineError, match="newer iterator"):
         next(older)
-    assert [value for batch in newer for value in batch["data"].tolist()] == loader.plan.ids(1)
+    assert [value for batch in newer for value in batch["data"].tolist()] == loader.plan.indices(1)
     del older
-    assert [value for batch in loader for value in batch["data"].tolist()] == loader.plan.ids(2)
+    assert [value for batch in loader for value in batch["data"].tolist()] == loader.plan.indices(2)
 
 
 def test_dropping_an_older_iterator_does_not_disturb_the_newer() -> None:

@@ -57,7 +57,7 @@ def test_batches_are_dicts_of_arrays_with_the_promised_shapes(pictures: Callable
 
 def test_returns_gives_tuples_in_the_asked_order_and_keys_are_names(pictures: Callable[..., Path]) -> None:
     root = pictures(5)
-    loader = fl.Loader(fl.folder(root), CHAIN, batch_size=5, returns=("key", "label", "image"))
+    loader = fl.Loader(fl.folder(root), CHAIN, batch_size=5, fields=("key", "label", "image"))
     ((keys, labels, images),) = list(loader)
     assert sorted(keys) == sorted(str(path.relative_to(root)) for path in root.rglob("*.png"))
     assert [loader.source.classes[label] for label in labels] == [key.split("/")[0] for key in keys]
@@ -67,7 +67,7 @@ def test_returns_gives_tuples_in_the_asked_order_and_keys_are_names(pictures: Ca
 def test_returns_may_leave_out_a_field_that_cannot_be_read(tmp_path: Path) -> None:
     path = save(tmp_path / "a.png", natural(8, 8))
     source = fl.files({"image": [path], "extra": [tmp_path / "missing.bin"]})
-    ((image,),) = list(fl.Loader(source, [ops.DecodeImage()], batch_size=1, returns=("image",)))
+    ((image,),) = list(fl.Loader(source, [ops.DecodeImage()], batch_size=1, fields=("image",)))
     assert image.shape == (1, 8, 8, 3)
 
 
@@ -125,9 +125,9 @@ def test_shuffle_is_a_new_permutation_each_epoch_and_depends_on_the_seed() -> No
     epochs = [ids(loader) for _ in range(3)]
     assert all(sorted(epoch) == list(range(200)) for epoch in epochs)
     assert len({tuple(epoch) for epoch in epochs}) == 3
-    assert ids(numbers(200, shuffle=True, seed=3)) == epochs[0] == loader.plan.ids(0)
+    assert ids(numbers(200, shuffle=True, seed=3)) == epochs[0] == loader.plan.indices(0)
     assert ids(numbers(200, shuffle=True, seed=4)) != epochs[0]
-    assert loader.plan.ids(2) == epochs[2]
+    assert loader.plan.indices(2) == epochs[2]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4, 8])
@@ -141,14 +141,16 @@ def test_law_1_and_3_bytes_and_order_do_not_depend_on_the_number_of_workers(
         loader = fl.Loader(fl.folder(root), chain, batch_size=4, shuffle=True, **options)
         return [array.tobytes() for _ in range(2) for batch in loader for array in batch.values()]
 
-    assert stream(num_workers=workers) == stream(num_workers=1, prefetch_batches=1, memory_budget="300kB")
+    assert stream(num_workers=workers) == stream(
+        num_workers=1, tuning=fl.tuning(prefetch_batches=1), memory_budget="300kB"
+    )
 
 
 def test_making_a_loader_and_its_iterator_starts_no_thread() -> None:
     before = threads()
     loader = numbers(100)
     iterator = iter(loader)
-    len(loader), loader.snapshot(), loader.state_dict(), loader.plan.ids()
+    len(loader), loader.snapshot(), loader.state_dict(), loader.plan.indices()
     assert threads() <= before
     next(iterator)
     assert threads() > 0
@@ -171,7 +173,7 @@ def test_an_iterator_that_was_never_used_is_no_epoch() -> None:
     loader = numbers(8)
     iter(loader)
     assert loader.epoch == 0
-    assert ids(loader) == loader.plan.ids(0)
+    assert ids(loader) == loader.plan.indices(0)
 
 
 def test_set_epoch_of_the_coming_epoch_changes_nothing() -> None:
@@ -182,9 +184,9 @@ def test_set_epoch_of_the_coming_epoch_changes_nothing() -> None:
     del iterator
     loader.load_state_dict(state)
     loader.set_epoch(0)
-    assert ids(first) + ids(loader) == loader.plan.ids(0)
+    assert ids(first) + ids(loader) == loader.plan.indices(0)
     loader.set_epoch(1)
-    assert ids(loader) == loader.plan.ids(1)
+    assert ids(loader) == loader.plan.indices(1)
 
 
 def test_set_epoch_of_another_epoch_starts_it_at_its_beginning() -> None:
@@ -193,20 +195,20 @@ def test_set_epoch_of_another_epoch_starts_it_at_its_beginning() -> None:
     for epoch in (7, 0, 0, 3):
         loader.set_epoch(epoch)
         assert loader.epoch == epoch
-        assert ids(loader) == loader.plan.ids(epoch)
+        assert ids(loader) == loader.plan.indices(epoch)
     for _ in loader:
         break
     loader.set_epoch(4)
-    assert ids(loader) == loader.plan.ids(4), "an epoch that was broken off can be run again"
+    assert ids(loader) == loader.plan.indices(4), "an epoch that was broken off can be run again"
 
 
-def test_refreshed_sees_new_files_and_goes_on_with_the_epoch(pictures: Callable[..., Path]) -> None:
+def test_reopen_sees_new_files_and_goes_on_with_the_epoch(pictures: Callable[..., Path]) -> None:
     root = pictures(6)
     loader = fl.Loader(fl.folder(root), CHAIN, batch_size=4, framework="torch", shuffle=True)
     list(loader)
     save(root / "eel" / "new.png", natural(24, 32, 77))
     assert sum(len(batch["index"]) for batch in loader) == 6, "the listing is fixed for the life of the loader"
-    fresh = loader.refreshed()
+    fresh = loader.reopen()
     assert (len(fresh.source), fresh.source.classes, fresh.epoch) == (7, ["cat", "dog", "eel"], 2)
     batches = list(fresh)
     assert sorted(int(index) for batch in batches for index in batch["index"]) == list(range(7))
@@ -218,10 +220,10 @@ def test_a_plan_read_back_gives_the_same_stream(pictures: Callable[..., Path]) -
     for options in (
         {"shuffle": True, "seed": 5},
         {"sampler": sampler},
-        {"returns": ("image", "key"), "drop_last": True},
+        {"fields": ("image", "key"), "drop_last": True},
     ):
         loader = fl.Loader(
-            fl.folder(pictures(12)), CHAIN, batch_size=5, on_error=fl.skip(0.1), num_workers=2, **options
+            fl.folder(pictures(12)), CHAIN, batch_size=5, on_error=fl.substitute(0.1), num_workers=2, **options
         )
         text = loader.plan.to_toml()
         read = fl.Loader.from_plan(fl.Plan.from_toml(text))
@@ -236,7 +238,7 @@ def test_the_snapshot_is_plain_data_and_its_numbers_add_up(
     pictures: Callable[..., Path], wait_until: Callable[..., None]
 ) -> None:
     root = pictures(12)
-    loader = fl.Loader(fl.folder(root), CHAIN, batch_size=4, num_workers=2, prefetch_batches=2)
+    loader = fl.Loader(fl.folder(root), CHAIN, batch_size=4, num_workers=2, tuning=fl.tuning(prefetch_batches=2))
     start = loader.snapshot()
     assert (start["batches"], start["samples"], start["store"]["bytes"]) == (0, 0, 0)
     batches = list(loader)

@@ -20,14 +20,14 @@ from feedline import ops
 PICTURES = np.stack([natural(10, 14, seed) for seed in range(8)])
 
 
-def run(fn: Any, on: Any = "data", chain: tuple[ops.Op, ...] = (), **options: Any) -> dict[str, Any]:
+def run(fn: Any, on: Any = "image", chain: tuple[ops.Op, ...] = (), **options: Any) -> dict[str, Any]:
     """All samples of a small array after ``fn``, as one batch."""
     source = fl.array(PICTURES, labels=np.arange(8))
     (batch,) = list(fl.Loader(source, [ops.Map(fn, on=on), *chain], **({"batch_size": 8} | options)))
     return batch
 
 
-def check_raises(fn: Any, words: str, on: Any = "data", cause: type[BaseException] = ValueError) -> fl.SampleError:
+def check_raises(fn: Any, words: str, on: Any = "image", cause: type[BaseException] = ValueError) -> fl.SampleError:
     with pytest.raises(fl.SampleError, match=words) as caught:
         run(fn, on)
     assert caught.value.op == "Map"
@@ -43,19 +43,19 @@ def test_a_lambda_gets_the_picture_as_an_array_of_its_own() -> None:
         image += 1
         return image
 
-    assert np.array_equal(run(look)["data"], PICTURES + 1)
+    assert np.array_equal(run(look)["image"], PICTURES + 1)
     assert set(seen) == {(np.ndarray, (10, 14, 3), np.dtype("uint8"), True)}
-    assert np.array_equal(run(lambda image: 255 - image)["data"], 255 - PICTURES), "the source was not changed"
+    assert np.array_equal(run(lambda image: 255 - image)["image"], 255 - PICTURES), "the source was not changed"
 
 
 @pytest.mark.parametrize("fn", [mapped.invert, "mapped:invert", partial(np.subtract, 255)])
 def test_functions_names_and_callables_are_taken(fn: Any) -> None:
-    assert np.array_equal(run(fn)["data"], 255 - PICTURES)
+    assert np.array_equal(run(fn)["image"], 255 - PICTURES)
 
 
 def test_a_picture_from_a_function_goes_on_as_a_picture() -> None:
-    batch = run(mapped.invert, chain=(ops.Resize((5, 7), on="data"), ops.Normalize(on="data")))
-    assert batch["data"].shape == (8, 3, 5, 7)
+    batch = run(mapped.invert, chain=(ops.Resize((5, 7)), ops.Normalize()))
+    assert batch["image"].shape == (8, 3, 5, 7)
 
 
 @pytest.mark.parametrize("on", ["label", ("label",)])
@@ -67,9 +67,9 @@ def test_any_field_can_be_mapped(on: Any) -> None:
 
 @pytest.mark.parametrize("kind", [tuple, list])
 def test_several_fields_go_in_and_come_out_together(kind: type) -> None:
-    batch = run(lambda image, label: kind((image + label.astype(np.uint8), label + image[0, 0, 0])), ("data", "label"))
+    batch = run(lambda image, label: kind((image + label.astype(np.uint8), label + image[0, 0, 0])), ("image", "label"))
     for number in range(8):
-        assert np.array_equal(batch["data"][number], PICTURES[number] + np.uint8(number))
+        assert np.array_equal(batch["image"][number], PICTURES[number] + np.uint8(number))
         assert batch["label"][number] == number + PICTURES[number, 0, 0, 0]
 
 
@@ -84,7 +84,7 @@ def test_encoded_bytes_can_be_decoded_by_a_function(pictures: Callable[..., Path
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(), (3,), (2, 5), (2, 2, 2, 2), (4, 4, 3)])
 def test_results_keep_their_dtype_and_shape(dtype: str, shape: tuple[int, ...]) -> None:
-    found = run(lambda image: np.full(shape, image[0, 0, 0] % 2, dtype))["data"]
+    found = run(lambda image: np.full(shape, image[0, 0, 0] % 2, dtype))["image"]
     assert found.dtype == np.dtype(dtype)
     assert found.shape == (8, *shape)
     assert [float(value.reshape(-1)[0]) for value in found] == [float(image[0, 0, 0] % 2) for image in PICTURES]
@@ -107,14 +107,14 @@ def test_results_keep_their_dtype_and_shape(dtype: str, shape: tuple[int, ...]) 
     ids=["strided", "fortran", "big-endian", "permuted tensor", "tensor", "lists", "int", "float", "bool", "scalar"],
 )
 def test_results_may_be_anything_that_numpy_takes_as_numbers(result: Callable[[np.ndarray], Any]) -> None:
-    found = run(result)["data"]
+    found = run(result)["image"]
     expected = np.stack([np.asarray(result(image)) for image in PICTURES])
     assert found.dtype == expected.dtype.newbyteorder("=")
     assert np.array_equal(found, expected)
 
 
 def test_a_text_is_delivered_as_a_list() -> None:
-    assert run(lambda image: f"sum {image.sum()}")["data"] == [f"sum {image.sum()}" for image in PICTURES]
+    assert run(lambda image: f"sum {image.sum()}")["image"] == [f"sum {image.sum()}" for image in PICTURES]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
@@ -193,7 +193,7 @@ def test_a_function_that_raises_is_a_bad_sample_with_the_exception_as_cause() ->
             raise KeyError("no such thing")
         return image, label
 
-    error = check_raises(fail, "the function raised KeyError: 'no such thing'", ("data", "label"), cause=KeyError)
+    error = check_raises(fail, "the function raised KeyError: 'no such thing'", ("image", "label"), cause=KeyError)
     assert error.index == 5
     assert error.__cause__.__traceback__.tb_frame.f_code.co_name == "fail", "with the traceback of the function"
 
@@ -217,7 +217,7 @@ def test_no_exception_of_a_function_looks_like_the_end_of_the_epoch(exception: t
 )
 def test_a_wrong_number_of_results_is_a_bad_sample(fn: Any, words: str) -> None:
     with pytest.raises(fl.SampleError, match=words) as caught:
-        run(fn, ("data", "label"))
+        run(fn, ("image", "label"))
     assert caught.value.op == "Map"
 
 
@@ -240,21 +240,21 @@ def test_results_that_are_no_arrays_are_a_bad_sample(fn: Any, words: str) -> Non
 
 
 def test_another_shape_in_one_sample_says_which_shapes_differ() -> None:
-    with pytest.raises(fl.RaggedError, match=r'"data" has shape \[10, 14, 3\].*\[9, 14, 3\].*in sample 3'):
-        run(lambda image, label: (image[int(label == 3) :], label), ("data", "label"))
-    batch = run(lambda image, label: (image[int(label == 3) :], label), ("data", "label"), ragged=("data",))
-    assert [image.shape[0] for image in batch["data"]] == [10, 10, 10, 9, 10, 10, 10, 10]
+    with pytest.raises(fl.RaggedError, match=r'"image" has shape \[10, 14, 3\].*\[9, 14, 3\].*in sample 3'):
+        run(lambda image, label: (image[int(label == 3) :], label), ("image", "label"))
+    batch = run(lambda image, label: (image[int(label == 3) :], label), ("image", "label"), ragged=("image",))
+    assert [image.shape[0] for image in batch["image"]] == [10, 10, 10, 9, 10, 10, 10, 10]
 
 
 def test_another_shape_in_another_batch_is_no_error() -> None:
     source = fl.array(PICTURES, labels=np.arange(8))
-    chain = [ops.Map(lambda image, label: (image[: 5 + label // 4], label), on=("data", "label"))]
-    shapes = [batch["data"].shape for batch in fl.Loader(source, chain, batch_size=4)]
+    chain = [ops.Map(lambda image, label: (image[: 5 + label // 4], label), on=("image", "label"))]
+    shapes = [batch["image"].shape for batch in fl.Loader(source, chain, batch_size=4)]
     assert shapes == [(4, 5, 14, 3), (4, 6, 14, 3)]
 
 
 def test_an_empty_result_is_delivered() -> None:
-    assert run(lambda image: np.zeros((0, 4), np.float32))["data"].shape == (8, 0, 4)
+    assert run(lambda image: np.zeros((0, 4), np.float32))["image"].shape == (8, 0, 4)
 
 
 @pytest.mark.parametrize(
@@ -262,27 +262,27 @@ def test_an_empty_result_is_delivered() -> None:
 )
 def test_what_is_no_picture_before_an_op_of_pictures_is_a_bad_sample(result: np.ndarray) -> None:
     with pytest.raises(fl.SampleError, match="pixels") as caught:
-        run(lambda image: result, chain=(ops.Resize((4, 4), on="data"),))
+        run(lambda image: result, chain=(ops.Resize((4, 4)),))
     assert caught.value.op == "Resize"
 
 
 def test_a_grey_result_before_normalising_three_channels_is_a_bad_sample_not_a_wrong_one() -> None:
     with pytest.raises(fl.SampleError, match="channel") as caught:
-        run(lambda image: image[..., :1], chain=(ops.Normalize(on="data"),))
+        run(lambda image: image[..., :1], chain=(ops.Normalize(),))
     assert caught.value.op == "Normalize"
 
 
 def test_a_grey_result_before_color_jitter_is_a_bad_sample_not_a_wrong_one() -> None:
     with pytest.raises(fl.SampleError, match=r"RGB|channel"):
-        run(lambda image: image[..., :1], chain=(ops.ColorJitter(0.5, on="data"),))
+        run(lambda image: image[..., :1], chain=(ops.ColorJitter(0.5),))
 
 
-def test_skip_replaces_samples_whose_function_raised() -> None:
+def test_substitutes_replace_samples_whose_function_raised() -> None:
     def fail(image: np.ndarray, label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if label == 5:
             raise RuntimeError("bad one")
         return image, label
 
-    batch = run(fail, ("data", "label"), on_error=fl.skip(0.2))
+    batch = run(fail, ("image", "label"), on_error=fl.substitute(0.2))
     assert batch["index"].tolist() == batch["label"].tolist()
     assert batch["index"][5] != 5

@@ -45,7 +45,8 @@ from making import peak_bytes
 
 chain = [ops.RandomBalancedCrop(4, oversampling=1.0)]
 pair = (sys.argv[1] + "/image.npy", sys.argv[1] + "/label.npy")
-loader = fl.Loader(fl.volumes([pair]), chain, batch_size=1, num_workers=1, prefetch_batches=1, memory_budget="1MB")
+loader = fl.Loader(fl.volumes([pair]), chain, batch_size=1, num_workers=1, memory_budget="1MB",
+                   tuning=fl.tuning(prefetch_batches=1))
 before = peak_bytes()
 next(iter(loader))
 print(json.dumps({"growth": peak_bytes() - before, "memory": loader.snapshot()["memory"]}))
@@ -156,7 +157,11 @@ def test_results_of_functions_count_and_do_not_block(workers: int) -> None:
 
 def test_a_slow_consumer_does_not_let_the_queue_grow(wait_until: Callable[..., None]) -> None:
     loader = fl.Loader(
-        fl.synthetic(10_000, (128, 128, 3)), batch_size=4, num_workers=4, memory_budget="10MB", prefetch_batches=3
+        fl.synthetic(10_000, (128, 128, 3)),
+        batch_size=4,
+        num_workers=4,
+        memory_budget="10MB",
+        tuning=fl.tuning(prefetch_batches=3),
     )
     next(iter_ := iter(loader))
     wait_until(lambda: loader.snapshot()["queue"]["ready_batches"] == 3, "three batches are ready")

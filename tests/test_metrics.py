@@ -199,8 +199,8 @@ def test_bad_samples_and_the_queue_are_counted(tmp_path: Path, wait_until: Calla
     paths = [save(tmp_path / f"{number}.png", natural(8, 8)) for number in range(30)]
     paths[3].write_bytes(b"nothing")
     loader = fl.Loader(
-        fl.files({"image": paths}), [ops.DecodeImage()], batch_size=2, on_error=fl.skip(0.1), metrics=FREE,
-        prefetch_batches=3,
+        fl.files({"image": paths}), [ops.DecodeImage()], batch_size=2, on_error=fl.substitute(0.1), metrics=FREE,
+        tuning=fl.tuning(prefetch_batches=3),
     )  # fmt: skip
     for _ in zip(loader, range(5), strict=False):
         pass
@@ -363,13 +363,13 @@ def test_a_shared_loader_and_a_rank_serve_their_own_numbers(socket: Path, node: 
         loader.close()
 
 
-def test_a_refreshed_loader_takes_the_address_over(tmp_path: Path) -> None:
+def test_a_reopened_loader_takes_the_address_over(tmp_path: Path) -> None:
     for number in range(4):
         save(tmp_path / f"{number}.png", natural(8, 8))
     loader = fl.Loader.from_plan(fl.Loader(fl.folder(tmp_path), [ops.DecodeImage()], batch_size=2).plan, metrics=FREE)
     address = loader.metrics_address
     save(tmp_path / "4.png", natural(8, 8))
-    fresh = loader.refreshed()
+    fresh = loader.reopen()
     assert (fresh.metrics_address, loader.metrics_address) == (address, None)
     assert len(list(fresh)) == 3
     assert value(address, "samples_total") == 5

@@ -30,7 +30,7 @@ from feedline import ops
 
 PICTURES, PER_SHARD = 60, 20
 # Two batches ahead, and no sample before its batch: so it is known how much is fetched.
-FEW_AHEAD: dict[str, Any] = {"prefetch_batches": 2, "start": "first-come"}
+FEW_AHEAD: dict[str, Any] = {"tuning": fl.tuning(prefetch_batches=2, start="first-come")}
 CROP = [ops.DecodeImage(), ops.RandomResizedCrop(64), ops.RandomHorizontalFlip(), ops.ToTensor(dtype="uint8")]
 
 
@@ -77,10 +77,10 @@ def check_same(ours: fl.Loader, theirs: fl.Loader, epochs: int = 3) -> None:
         assert epoch_of(ours) == epoch_of(theirs), f"epoch {epoch}"
 
 
-@pytest.mark.parametrize("order", ["strict", "planned", "arrival"])
-def test_packed_shards_in_a_bucket_give_the_batches_of_those_on_disk(bucket: Bucket, shards: Path, order: str) -> None:
+@pytest.mark.parametrize("order", ["strict", fl.planned(), fl.arrival()])
+def test_packed_shards_in_a_bucket_give_the_batches_of_those_on_disk(bucket: Bucket, shards: Path, order: Any) -> None:
     remote, local = loader_of(bucket.put(shards), order=order), loader_of(shards, order=order)
-    if order != "arrival":
+    if order != fl.arrival():
         check_same(remote, local)
         return
     for _ in range(2):
@@ -106,7 +106,7 @@ def test_other_chains_fields_and_subsets_give_the_same_batches(bucket: Bucket, s
     parts = [fl.tar(f"{place}/*.tar").split({"a": 0.5, "b": 0.5})["a"] for place in (url, shards)]
     ours, theirs = (fl.Loader(part, CROP, batch_size=7, sampler=fl.weighted([1.0] * len(part))) for part in parts)
     check_same(ours, theirs, epochs=2)
-    keys = [next(iter(loader_of(place, returns=("key", "label"))))[0] for place in (url, shards)]
+    keys = [next(iter(loader_of(place, fields=("key", "label"))))[0] for place in (url, shards)]
     assert keys[0] == keys[1]
 
 
@@ -157,7 +157,7 @@ def test_bytes_of_an_epoch_do_not_depend_on_what_is_fetched_ahead(bucket: Bucket
     url = bucket.put(shards)
     sums = []
     for prefetch in (1, 20):
-        loader = loader_of(url, prefetch_batches=prefetch)
+        loader = loader_of(url, tuning=fl.tuning(prefetch_batches=prefetch))
         received = []
         for _ in range(2):
             epoch_of(loader)
@@ -167,7 +167,9 @@ def test_bytes_of_an_epoch_do_not_depend_on_what_is_fetched_ahead(bucket: Bucket
 
 
 def test_neighbours_in_sequence_share_requests(bucket: Bucket, shards: Path) -> None:
-    loader = loader_of(bucket.put(shards), shuffle=False, seek_index="never", prefetch_batches=1, batch_size=PICTURES)
+    loader = loader_of(
+        bucket.put(shards), shuffle=False, tuning=fl.tuning(seek_index="never", prefetch_batches=1), batch_size=PICTURES
+    )
     epoch_of(loader)
     loader.close()
     assert loader.snapshot()["store"]["requests"] < PICTURES
@@ -207,7 +209,7 @@ def test_503s_and_cut_answers_are_asked_again_and_counted(bucket: Bucket, shards
 
 
 def test_a_server_that_is_away_for_a_while_costs_time_and_nothing_else(bucket: Bucket, shards: Path) -> None:
-    loader, local = loader_of(bucket.put(shards), prefetch_batches=1), loader_of(shards)
+    loader, local = loader_of(bucket.put(shards), tuning=fl.tuning(prefetch_batches=1)), loader_of(shards)
     expected = epoch_of(local)
     given = []
     for number, batch in enumerate(loader):
@@ -246,7 +248,7 @@ def test_an_object_that_changes_under_way_makes_its_samples_fail_by_name(
     bucket: Bucket, shards: Path, how: str
 ) -> None:
     url = bucket.put(shards)
-    loader = loader_of(url, prefetch_batches=1)
+    loader = loader_of(url, tuning=fl.tuning(prefetch_batches=1))
     next(iter(loader))
     victim = sorted(shards.glob("*.tar"))[1]
     key, content = f"shards/{victim.name}", victim.read_bytes()
@@ -263,7 +265,7 @@ def test_an_object_that_changes_under_way_makes_its_samples_fail_by_name(
 
 def test_samples_of_a_bad_object_are_replaced_where_that_is_allowed(bucket: Bucket, shards: Path) -> None:
     url = bucket.put(shards)
-    loader = loader_of(url, on_error=fl.skip(max_fraction=1.0))
+    loader = loader_of(url, on_error=fl.substitute(max_fraction=1.0))
     victim = sorted(shards.glob("*.tar"))[0]
     bucket.client.delete_object(Bucket=BUCKET, Key=f"shards/{victim.name}")
     assert sum(len(batch["index"]) for batch in loader) == PICTURES
@@ -329,7 +331,7 @@ def test_an_index_of_another_shard_of_the_same_length_is_not_believed(bucket: Bu
         content[start + 148 : start + 156] = f"{sum(header):06o}\0 ".encode()
     bucket.client.put_object(Bucket=BUCKET, Key=f"shards/{first.name}", Body=bytes(content))
     source = fl.tar(f"{url}/*.tar")
-    assert [key for key in map(source.key, source.ids) if "/99" in key] != []
+    assert [key for key in map(source.key, source.indices) if "/99" in key] != []
 
 
 def test_a_source_opened_before_a_fork_can_be_loaded_in_the_child(bucket: Bucket, shards: Path) -> None:

@@ -54,7 +54,7 @@ def test_law_1_every_policy_gives_the_batches_of_local_loading(
     local = loader_over(root, chain)
     expected = [contents(local) for _ in range(3)]
     for policy in POLICIES:
-        remote = loader_over(f"feedline://{address}/{root.name}", chain, offload=policy)
+        remote = loader_over(f"feedline://{address}/{root.name}", chain, tuning=fl.tuning(offload=policy))
         for epoch in range(3):
             assert contents(remote) == expected[epoch], (policy, epoch)
         came = remote.snapshot()["store"]["candidates"]
@@ -72,7 +72,10 @@ def test_a_server_killed_with_kill_9_under_every_policy_loses_nothing(
     expected = contents(loader_over(root))
     process, address = serve(root.parent)
     for policy in POLICIES:
-        loader, found = loader_over(f"feedline://{address}/{root.name}", offload=policy, prefetch_batches=2), []
+        loader, found = (
+            loader_over(f"feedline://{address}/{root.name}", tuning=fl.tuning(offload=policy, prefetch_batches=2)),
+            [],
+        )
         for batch in loader:
             found.append(tuple(array.tobytes() for array in batch.values()))
             if len(found) == 4:
@@ -90,11 +93,11 @@ def test_resume_goes_on_where_it_was_under_another_policy(
     root = pictures(24)
     expected = contents(loader_over(root))
     _, address = serve(root.parent)
-    first = loader_over(f"feedline://{address}/{root.name}", offload="all")
+    first = loader_over(f"feedline://{address}/{root.name}", tuning=fl.tuning(offload="all"))
     batches = iter(first)
     for number in range(3):
         assert tuple(array.tobytes() for array in next(batches).values()) == expected[number]
-    second = loader_over(f"feedline://{address}/{root.name}", offload="none")
+    second = loader_over(f"feedline://{address}/{root.name}", tuning=fl.tuning(offload="none"))
     second.load_state_dict(first.state_dict())
     assert contents(second) == expected[3:]
     third = loader_over(root)
@@ -104,7 +107,7 @@ def test_resume_goes_on_where_it_was_under_another_policy(
 
 def test_offload_is_one_of_the_policies() -> None:
     with pytest.raises(fl.PlanError, match="fastflow"):
-        fl.Loader(fl.array(np.zeros((4, 2))), batch_size=2, offload="some")  # type: ignore[arg-type]
+        fl.Loader(fl.array(np.zeros((4, 2))), batch_size=2, tuning=fl.tuning(offload="some"))  # type: ignore[arg-type]
 
 
 def feedline(*arguments: object) -> subprocess.CompletedProcess[str]:

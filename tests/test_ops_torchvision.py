@@ -55,7 +55,7 @@ def check(
     drawn = []
     for epoch in range(2):
         (batch,) = list(loader)
-        for index, found in zip(batch["index"], batch["data"], strict=True):
+        for index, found in zip(batch["index"], batch["image"], strict=True):
             resolved = loader.plan.resolve(0, index=int(index), width=size[1], height=size[0], epoch=epoch)
             drawn.append(resolved)
             expected = by_torchvision(pictures[index], dict(resolved))
@@ -82,7 +82,7 @@ RESIZES = [
 def test_bilinear_resize_is_as_torchvision_on_pil_and_on_tensors(
     size: tuple[int, int], target: tuple[int, int]
 ) -> None:
-    op = ops.Resize(target, on="data")
+    op = ops.Resize(target)
     check(op, lambda pixels, _: on_pil(lambda p: F.resize(p, list(target)), pixels), size)
     check(op, lambda pixels, _: on_tensor(lambda t: F.resize(t, list(target), antialias=True), pixels), size)
 
@@ -93,7 +93,7 @@ def test_bicubic_resize_is_as_torchvision_on_tensors(size: tuple[int, int], targ
         mode = InterpolationMode.BICUBIC
         return on_tensor(lambda t: F.resize(t, list(target), interpolation=mode, antialias=True), pixels)
 
-    check(ops.Resize(target, interpolation="bicubic", on="data"), by_torchvision, size)
+    check(ops.Resize(target, interpolation="bicubic"), by_torchvision, size)
 
 
 @pytest.mark.parametrize(("size", "target"), RESIZES)
@@ -101,7 +101,7 @@ def test_nearest_resize_is_as_torchvision_on_pil(size: tuple[int, int], target: 
     def by_torchvision(pixels: np.ndarray, _: dict[str, float]) -> np.ndarray:
         return on_pil(lambda p: F.resize(p, list(target), interpolation=InterpolationMode.NEAREST), pixels)
 
-    check(ops.Resize(target, interpolation="nearest", on="data"), by_torchvision, size, tolerance=0)
+    check(ops.Resize(target, interpolation="nearest"), by_torchvision, size, tolerance=0)
 
 
 @pytest.mark.parametrize("size", [(75, 100), (100, 75), (64, 64), (10, 200), (200, 11)])
@@ -112,7 +112,7 @@ def test_resize_to_a_shorter_side_is_as_torchvision(size: tuple[int, int], side:
         assert (resolved["height"], resolved["width"]) == expected.shape[:2]
         return expected
 
-    check(ops.Resize(side, max_size=max_size, on="data"), by_torchvision, size, count=2)
+    check(ops.Resize(side, max_size=max_size), by_torchvision, size, count=2)
 
 
 @pytest.mark.parametrize("size", [(75, 100), (20, 30), (20, 100), (75, 9), (48, 48), (49, 47)])
@@ -120,7 +120,7 @@ def test_resize_to_a_shorter_side_is_as_torchvision(size: tuple[int, int], side:
 def test_center_crop_is_as_torchvision(size: tuple[int, int], target: int | tuple[int, int]) -> None:
     sides = [target, target] if isinstance(target, int) else list(target)
     check(
-        ops.CenterCrop(target, on="data"),
+        ops.CenterCrop(target),
         lambda pixels, _: on_pil(lambda p: F.center_crop(p, sides), pixels),
         size, count=2, tolerance=0,
     )  # fmt: skip
@@ -138,7 +138,7 @@ def test_random_crop_is_as_torchvision(mode: str, padding: int | tuple[int, ...]
 
         return on_pil(crop, pixels)
 
-    op = ops.RandomCrop((40, 44), padding=padding, fill=7, padding_mode=mode, on="data")
+    op = ops.RandomCrop((40, 44), padding=padding, fill=7, padding_mode=mode)
     drawn = check(op, by_torchvision, tolerance=0)
     assert len({tuple(parameters) for parameters in drawn}) > 6, "places differ from sample to sample"
 
@@ -153,7 +153,7 @@ def test_random_crop_pads_if_needed_as_torchvision(mode: str, size: tuple[int, i
         padded = F.pad(tensor(pixels), [x, y, x, y], padding_mode=mode)
         return F.crop(padded, int(resolved["top"]), int(resolved["left"]), 40, 44).permute(1, 2, 0).numpy()
 
-    op = ops.RandomCrop((40, 44), pad_if_needed=True, padding_mode=mode, on="data")
+    op = ops.RandomCrop((40, 44), pad_if_needed=True, padding_mode=mode)
     check(op, by_torchvision, size, tolerance=0)
 
 
@@ -165,7 +165,7 @@ def test_random_resized_crop_is_as_torchvision_on_tensors(interpolation: str, si
         mode = INTERPOLATION[interpolation]
         return on_tensor(lambda t: F.resized_crop(t, *box, [64, 72], interpolation=mode, antialias=True), pixels)
 
-    check(ops.RandomResizedCrop((64, 72), interpolation=interpolation, on="data"), by_torchvision, size, count=12)
+    check(ops.RandomResizedCrop((64, 72), interpolation=interpolation), by_torchvision, size, count=12)
 
 
 @pytest.mark.parametrize("size", [(150, 200), (90, 60)])
@@ -174,12 +174,12 @@ def test_random_resized_crop_is_as_torchvision_on_pil(size: tuple[int, int]) -> 
         box = [int(resolved[name]) for name in ("top", "left", "height", "width")]
         return on_pil(lambda p: F.resized_crop(p, *box, [64, 64]), pixels)
 
-    check(ops.RandomResizedCrop(64, on="data"), by_torchvision, size, count=12)
+    check(ops.RandomResizedCrop(64), by_torchvision, size, count=12)
 
 
 @pytest.mark.parametrize(
     ("op", "flip"),
-    [(ops.RandomHorizontalFlip(on="data"), F.horizontal_flip), (ops.RandomVerticalFlip(on="data"), F.vertical_flip)],
+    [(ops.RandomHorizontalFlip(), F.horizontal_flip), (ops.RandomVerticalFlip(), F.vertical_flip)],
 )
 @pytest.mark.parametrize("size", [(30, 41), (31, 64), (1, 1), (2, 3), (5, 1)])
 def test_flips_are_as_torchvision(op: ops.Op, flip: Callable[[Any], Any], size: tuple[int, int]) -> None:
@@ -193,22 +193,22 @@ def test_flips_are_as_torchvision(op: ops.Op, flip: Callable[[Any], Any], size: 
 def test_grayscale_is_as_torchvision(channels: int) -> None:
     for convert in (on_pil, on_tensor):
         check(
-            ops.Grayscale(channels, on="data"),
+            ops.Grayscale(channels),
             lambda pixels, _, convert=convert: convert(lambda p: F.rgb_to_grayscale(p, channels), pixels),
         )
 
 
 DETERMINISTIC = [
-    ops.Resize((16, 16), on="data"),
-    ops.Resize((20, 13), on="data"),
-    ops.CenterCrop(16, on="data"),
-    ops.CenterCrop((20, 13), on="data"),
-    ops.RandomHorizontalFlip(p=1.0, on="data"),
-    ops.RandomVerticalFlip(p=1.0, on="data"),
-    ops.Grayscale(3, on="data"),
-    ops.ColorJitter(brightness=(0.5, 0.5), on="data"),
-    ops.ColorJitter(saturation=(1.5, 1.5), on="data"),
-    ops.RandomErasing(p=0.0, on="data"),
+    ops.Resize((16, 16)),
+    ops.Resize((20, 13)),
+    ops.CenterCrop(16),
+    ops.CenterCrop((20, 13)),
+    ops.RandomHorizontalFlip(p=1.0),
+    ops.RandomVerticalFlip(p=1.0),
+    ops.Grayscale(3),
+    ops.ColorJitter(brightness=(0.5, 0.5)),
+    ops.ColorJitter(saturation=(1.5, 1.5)),
+    ops.RandomErasing(p=0.0),
 ]
 
 
@@ -221,8 +221,8 @@ def test_law_8_a_chain_gives_the_same_bytes_as_its_ops_one_by_one(seed: int) -> 
     one_by_one = start
     for op in chain:
         (batch,) = list(fl.Loader(fl.array(one_by_one), [op], batch_size=5))
-        one_by_one = batch["data"]
-    assert np.array_equal(together["data"], one_by_one)
+        one_by_one = batch["image"]
+    assert np.array_equal(together["image"], one_by_one)
 
 
 @pytest.mark.parametrize("op", [ops.Resize(4, on="data"), ops.RandomResizedCrop(4, on="data")])

@@ -27,7 +27,7 @@ def prepare(op: ops.Op | list[ops.Op], pictures: np.ndarray, **options: Any) -> 
     chain = op if isinstance(op, list) else [op]
     loader = fl.Loader(fl.array(pictures), chain, batch_size=len(pictures), seed=11, **options)
     (batch,) = list(loader)
-    return loader, batch["data"]
+    return loader, batch["image"]
 
 
 def naturals(count: int, height: int = 60, width: int = 80) -> np.ndarray:
@@ -56,14 +56,14 @@ def check_jitter(op: ops.ColorJitter, count: int = 8, tolerance: int = 1) -> lis
 @pytest.mark.parametrize("strength", ["little", "much", "pair"])
 def test_each_factor_of_color_jitter_is_as_torchvision_on_tensors(name: str, strength: str) -> None:
     value: Any = {"little": 0.1, "much": 0.5 if name == "hue" else 0.9, "pair": (0.2, 0.4)}[strength]
-    orders = check_jitter(ops.ColorJitter(**{name: value}, on="data"))
+    orders = check_jitter(ops.ColorJitter(**{name: value}))
     assert set(orders) == {(name,)}
 
 
 @pytest.mark.parametrize("name", ["brightness", "contrast", "saturation"])
 def test_each_factor_of_color_jitter_is_as_torchvision_on_pil(name: str) -> None:
     pictures = naturals(6)
-    loader, found = prepare(ops.ColorJitter(**{name: 0.6}, on="data"), pictures)
+    loader, found = prepare(ops.ColorJitter(**{name: 0.6}), pictures)
     for index in range(6):
         ((_, value),) = loader.plan.resolve(0, index=index, width=80, height=60)
         expected = np.asarray(ADJUST[name](Image.fromarray(pictures[index]), value)).astype(int)
@@ -71,12 +71,12 @@ def test_each_factor_of_color_jitter_is_as_torchvision_on_pil(name: str) -> None
 
 
 def test_brightness_and_contrast_and_saturation_together_are_as_torchvision() -> None:
-    orders = check_jitter(ops.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4, on="data"), count=24)
+    orders = check_jitter(ops.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4), count=24)
     assert len(set(orders)) == 6, "all orders come up"
 
 
 def test_all_factors_of_color_jitter_together_are_as_torchvision() -> None:
-    orders = check_jitter(ops.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, on="data"), count=32)
+    orders = check_jitter(ops.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1), count=32)
     assert all(sorted(order) == sorted(ADJUST) for order in orders)
     assert len(set(orders)) > 12, "orders are drawn"
 
@@ -87,7 +87,7 @@ def test_hue_leaves_grey_and_extreme_pixels_as_torchvision_does() -> None:
         np.uint8,
     )
     pictures = np.broadcast_to(colours[None, None], (16, 1, 8, 3)).copy()
-    loader, found = prepare(ops.ColorJitter(hue=0.5, on="data"), pictures)
+    loader, found = prepare(ops.ColorJitter(hue=0.5), pictures)
     for index in range(16):
         ((_, turn),) = loader.plan.resolve(0, index=index, width=8, height=1)
         expected = F.adjust_hue(torch.from_numpy(pictures[index]).permute(2, 0, 1), turn).permute(1, 2, 0).numpy()
@@ -97,7 +97,7 @@ def test_hue_leaves_grey_and_extreme_pixels_as_torchvision_does() -> None:
 @pytest.mark.parametrize("value", [0, 77, (10, 20, 30)])
 def test_random_erasing_of_pictures_is_as_torchvision(value: Any) -> None:
     pictures = naturals(16)
-    loader, found = prepare(ops.RandomErasing(value=value, on="data"), pictures)
+    loader, found = prepare(ops.RandomErasing(value=value), pictures)
     erased = 0
     for index in range(16):
         box = dict(loader.plan.resolve(0, index=index, width=80, height=60))
@@ -116,14 +116,14 @@ def test_random_erasing_of_pictures_is_as_torchvision(value: Any) -> None:
 def test_random_erasing_knows_the_axes_of_any_size(layout: str, size: tuple[int, int]) -> None:
     height, width = size
     pictures = naturals(24, height, width)
-    chain = [ops.ToTensor(layout=layout, on="data"), ops.RandomErasing(p=1.0, value=(0.25, 0.5, 0.75), on="data")]
+    chain = [ops.ToTensor(layout=layout), ops.RandomErasing(p=1.0, value=(0.25, 0.5, 0.75))]
     _check_erased(prepare(chain, pictures), pictures, size, layout)
 
 
 @pytest.mark.parametrize("size", [(3, 50), (1, 50), (50, 3)])
 def test_random_erasing_of_narrow_pictures_erases_what_was_drawn(size: tuple[int, int]) -> None:
     pictures = naturals(24, *size)
-    loader, found = prepare(ops.RandomErasing(p=1.0, value=(1, 2, 3), scale=(0.1, 0.4), on="data"), pictures)
+    loader, found = prepare(ops.RandomErasing(p=1.0, value=(1, 2, 3), scale=(0.1, 0.4)), pictures)
     for index in range(24):
         box = dict(loader.plan.resolve(0, index=index, width=size[1], height=size[0]))
         expected = pictures[index].copy()
@@ -146,7 +146,7 @@ def _check_erased(prepared: tuple[fl.Loader, Any], pictures: np.ndarray, size: t
 
 
 def test_random_erasing_with_noise_fills_with_the_standard_normal_distribution() -> None:
-    chain = [ops.ToTensor(on="data"), ops.RandomErasing(p=1.0, scale=(0.3, 0.33), value="random", on="data")]
+    chain = [ops.ToTensor(), ops.RandomErasing(p=1.0, scale=(0.3, 0.33), value="random")]
     pictures = np.full((40, 64, 64, 3), 128, np.uint8)
     _, found = prepare(chain, pictures)
     noise = found[np.abs(found - 128 / 255) > 1e-6]
@@ -163,7 +163,7 @@ def test_random_erasing_with_noise_fills_with_the_standard_normal_distribution()
 @pytest.mark.parametrize("name", [str, lambda dtype: getattr(torch, dtype)], ids=["by name", "torch dtype"])
 def test_to_tensor_is_as_torchvision_for_every_dtype_and_layout(layout: str, dtype: str, name: Any) -> None:
     pictures = naturals(3, 13, 37)
-    _, found = prepare(ops.ToTensor(dtype=name(dtype), layout=layout, on="data"), pictures, framework="torch")
+    _, found = prepare(ops.ToTensor(dtype=name(dtype), layout=layout), pictures, framework="torch")
     expected = torch.from_numpy(pictures).permute(0, 3, 1, 2)
     expected = F.to_dtype(expected, getattr(torch, dtype), scale=True) if dtype != "uint8" else expected
     expected = expected if layout == "CHW" else expected.permute(0, 2, 3, 1)
@@ -175,17 +175,17 @@ def test_to_tensor_is_as_torchvision_for_every_dtype_and_layout(layout: str, dty
 
 def test_bfloat16_without_torch_is_refused_at_once_and_says_what_to_take() -> None:
     with pytest.raises(fl.PlanError, match='framework="torch"'):
-        fl.Loader(fl.array(naturals(2)), [ops.ToTensor(dtype="bfloat16", on="data")], batch_size=2)
+        fl.Loader(fl.array(naturals(2)), [ops.ToTensor(dtype="bfloat16")], batch_size=2)
 
 
 @pytest.mark.parametrize("layout", ["CHW", "HWC"])
 @pytest.mark.parametrize(("dtype", "step"), [("float32", 2**-22), ("float16", 2**-10), ("bfloat16", 2**-7)])
-@pytest.mark.parametrize("before", [[], [ops.ToTensor(on="data")]], ids=["of pixels", "after ToTensor"])
+@pytest.mark.parametrize("before", [[], [ops.ToTensor()]], ids=["of pixels", "after ToTensor"])
 def test_normalize_is_as_torchvision(layout: str, dtype: str, step: float, before: list[ops.Op]) -> None:
     if before:
-        before = [ops.ToTensor(dtype=dtype, layout=layout, on="data")]
+        before = [ops.ToTensor(dtype=dtype, layout=layout)]
     pictures = naturals(3, 21, 17)
-    chain = [*before, ops.Normalize(dtype=dtype, layout=layout, on="data")]
+    chain = [*before, ops.Normalize(dtype=dtype, layout=layout)]
     _, found = prepare(chain, pictures, framework="torch")
     scaled = F.to_dtype(torch.from_numpy(pictures).permute(0, 3, 1, 2), torch.float32, scale=True)
     expected = F.normalize(scaled, list(MEAN), list(STD))
@@ -200,7 +200,7 @@ def test_normalize_is_as_torchvision(layout: str, dtype: str, step: float, befor
 @pytest.mark.parametrize("size", [(3, 50), (1, 50), (50, 3)])
 def test_normalize_after_to_tensor_knows_the_axes_of_any_size(layout: str, size: tuple[int, int]) -> None:
     pictures = naturals(2, *size)
-    _, found = prepare([ops.ToTensor(layout=layout, on="data"), ops.Normalize(on="data")], pictures)
+    _, found = prepare([ops.ToTensor(layout=layout), ops.Normalize()], pictures)
     expected = (pictures / 255 - MEAN) / STD
     expected = expected if layout == "HWC" else expected.transpose(0, 3, 1, 2)
     np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -208,7 +208,7 @@ def test_normalize_after_to_tensor_knows_the_axes_of_any_size(layout: str, size:
 
 def test_normalize_of_one_channel_takes_one_mean() -> None:
     pictures = naturals(2)
-    _, found = prepare([ops.Grayscale(1, on="data"), ops.Normalize(mean=(0.5,), std=(0.25,), on="data")], pictures)
+    _, found = prepare([ops.Grayscale(1), ops.Normalize(mean=(0.5,), std=(0.25,))], pictures)
     grey = F.rgb_to_grayscale(torch.from_numpy(pictures).permute(0, 3, 1, 2)).float() / 255
     assert found.shape == (2, 1, 60, 80)
     assert np.abs(found - ((grey - 0.5) / 0.25).numpy()).max() <= 1 / 255 / 0.25 + 1e-6
@@ -216,7 +216,7 @@ def test_normalize_of_one_channel_takes_one_mean() -> None:
 
 def test_the_whole_training_chain_is_as_torchvision() -> None:
     pictures = naturals(8, 150, 200)
-    chain = [ops.RandomResizedCrop(64, on="data"), ops.RandomHorizontalFlip(on="data"), ops.Normalize(on="data")]
+    chain = [ops.RandomResizedCrop(64), ops.RandomHorizontalFlip(), ops.Normalize()]
     loader, found = prepare(chain, pictures)
     for index in range(8):
         box = dict(loader.plan.resolve(0, index=index, width=200, height=150))

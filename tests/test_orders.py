@@ -14,7 +14,7 @@ import pytest
 import feedline as fl
 from feedline import testing
 
-ORDERS = ("strict", "planned", "arrival")
+ORDERS: dict[str, Any] = {"strict": "strict", "planned": fl.planned(), "arrival": fl.arrival()}
 N, BATCH = 180, 5
 
 TRAIN = """
@@ -24,7 +24,8 @@ from feedline import testing
 order, checkpoint = sys.argv[1:]
 costs = [25.0 if number % 20 == 3 else 0.5 for number in range(180)]
 loader = fl.Loader(
-    fl.synthetic(180, (4,)), [testing.delay(costs)], batch_size=5, shuffle=True, seed=4, num_workers=4, order=order
+    fl.synthetic(180, (4,)), [testing.delay(costs)], batch_size=5, shuffle=True, seed=4, num_workers=4,
+    order={"strict": "strict", "planned": fl.planned(), "arrival": fl.arrival()}[order],
 )
 seen = []
 if os.path.exists(checkpoint):
@@ -71,7 +72,7 @@ def test_law_5_and_7_a_sample_of_30_seconds_with_little_memory_neither_hangs_nor
     def run(order: str) -> None:
         loader = fl.Loader(
             fl.synthetic(120, (32, 32)), [testing.delay(costs)], batch_size=4, num_workers=3, memory_budget=budget,
-            order=order,  # type: ignore[arg-type]
+            order=ORDERS[order],
         )  # fmt: skip
         seen = sorted(sample for batch in loader for sample in batch["index"].tolist())
         results[order] = (seen, loader.snapshot()["memory"])

@@ -76,8 +76,8 @@ def test_sources_and_plans_travel(root: Path) -> None:
     ]
     for source in sources:
         again = pickle.loads(pickle.dumps(source))
-        assert (again.ids, again.classes, again.fields) == (source.ids, source.classes, source.fields)
-        assert copy.deepcopy(source).ids == source.ids
+        assert (again.indices, again.classes, again.fields) == (source.indices, source.classes, source.fields)
+        assert copy.deepcopy(source).indices == source.indices
     plan = make(root).plan
     assert pickle.loads(pickle.dumps(plan)).fingerprints == plan.fingerprints
     read = fl.Plan.from_toml(plan.to_toml())

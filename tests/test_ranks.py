@@ -52,7 +52,7 @@ def test_law_2_ranks_see_each_sample_once_but_for_marked_padding(world: int, dro
 def test_padded_is_there_for_several_ranks_and_can_be_asked_for_on_one() -> None:
     assert "padded" in next(iter(numbers(9, rank=0, world_size=2)))
     assert "padded" not in next(iter(numbers(9)))
-    (marks,) = next(iter(numbers(9, returns=("padded",))))
+    (marks,) = next(iter(numbers(9, fields=("padded",))))
     assert not marks.any()
 
 
@@ -60,9 +60,9 @@ def test_a_sampler_list_is_the_epoch_with_repeats_each_with_its_own_draw() -> No
     wanted = [3, 1, 3, 3, 0]
     assert ids(numbers(6, sampler=wanted)) == ids(numbers(6, sampler=np.array(wanted))) == wanted
     source = fl.array(np.stack([natural(20, 20, seed) for seed in range(4)]))
-    loader = fl.Loader(source, [ops.RandomCrop(8, on="data")], batch_size=12, sampler=[2] * 12)
+    loader = fl.Loader(source, [ops.RandomCrop(8)], batch_size=12, sampler=[2] * 12)
     (batch,) = list(loader)
-    assert len({picture.tobytes() for picture in batch["data"]}) > 6
+    assert len({picture.tobytes() for picture in batch["image"]}) > 6
 
 
 def test_weighted_draws_in_proportion_and_anew_each_epoch() -> None:

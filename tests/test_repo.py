@@ -16,7 +16,7 @@ import feedline as fl
 from feedline import ops, testing
 
 ROOT = Path(__file__).parent.parent
-OPS = [op for op in vars(ops).values() if isinstance(op, type) and issubclass(op, ops.Op) and op is not ops.Op]
+OPS = [getattr(ops, name) for name in ops.__all__ if name != "Op"]
 SIZED = ("Resize", "CenterCrop", "RandomCrop", "RandomResizedCrop", "PadTo", "RandomBalancedCrop")
 OF_VOLUMES = (
     "ResampleSpacing", "ClipNormalize", "PadTo", "RandomBalancedCrop", "RandomFlip3d", "Cast", "RandomBrightness",
@@ -57,6 +57,13 @@ def test_python_and_rust_agree_on_the_parameters_and_defaults_of_each_op(op: typ
     text = f'{bare}{decode}[[ops]]\nop = "{op.__name__}"\n{required}'
     defaults = fl.Plan.from_toml(text, allow_functions=True)
     assert defaults.fingerprints["values"] == native.plan.fingerprints["values"], "a default differs"
+
+
+def test_feedline_ops_exports_only_ops() -> None:
+    assert all(issubclass(getattr(ops, name), ops.Op) for name in ops.__all__)
+    public = {name for name in vars(ops) if not name.startswith("_")}
+    defined = {name for name in public if getattr(getattr(ops, name), "__module__", "") == "feedline.ops"}
+    assert defined == set(ops.__all__)
 
 
 def test_every_op_of_the_registry_has_a_python_class() -> None:

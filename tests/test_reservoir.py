@@ -62,7 +62,7 @@ def test_law_2_every_epoch_has_each_sample_once_in_another_order(shards: Path) -
     epochs = [ids(loader) for _ in range(3)]
     assert epochs[0] != epochs[1] != epochs[2]
     assert all(sorted(epoch) == list(range(SAMPLES)) for epoch in epochs)
-    assert epochs[1] == loader.plan.ids(1)
+    assert epochs[1] == loader.plan.indices(1)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 8])
@@ -144,7 +144,7 @@ def test_law_4_a_job_killed_with_kill_9_goes_on_where_it_was(shards: Path, tmp_p
     child.wait()
     subprocess.run([*run, "resume"], check=True, timeout=60)
     received = [index for line in log.read_text().splitlines() for index in json.loads(line)["ids"]]
-    assert received == loader_over(shards).plan.ids(0)
+    assert received == loader_over(shards).plan.indices(0)
 
 
 def test_law_4_within_an_epoch_the_world_size_has_to_stay(shards: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_disk_that_seeks_slowly_is_read_much_faster_in_sequence(shards: Path) 
 
 
 def test_what_is_held_is_told_and_freed(shards: Path) -> None:
-    loader = loader_over(shards, prefetch_batches=2)
+    loader = loader_over(shards, tuning=fl.tuning(prefetch_batches=2))
     assert loader_over(shards, shuffle=True).snapshot()["reservoir"] is None
     batches = iter(loader)
     next(batches)
@@ -269,7 +269,7 @@ def test_a_damaged_sample_fails_by_name_and_can_be_replaced(shards: Path, tmp_pa
     for path in shards.iterdir():
         (copy / path.name).write_bytes(path.read_bytes())
     last = sorted(copy.glob("*.tar"))[-1]
-    loader = loader_over(copy, on_error=fl.skip(0.5))
+    loader = loader_over(copy, on_error=fl.substitute(0.5))
     source_len = last.stat().st_size
     with last.open("r+b") as file:
         file.truncate(source_len // 2)

@@ -68,7 +68,7 @@ def test_resuming_at_every_batch_gives_the_rest_unchanged(root: Path, workers: i
 
 
 def test_the_state_says_what_was_received_not_what_was_prepared(root: Path, wait_until: Callable[..., None]) -> None:
-    loader = loader_over(root, prefetch_batches=4)
+    loader = loader_over(root, tuning=fl.tuning(prefetch_batches=4))
     iterator = iter(loader)
     first = next(iterator)
     wait_until(lambda: loader.snapshot()["queue"]["ready_batches"] == 4, "four batches are prepared")
@@ -133,9 +133,9 @@ def test_resuming_with_another_batch_size_goes_on_at_the_same_sample(root: Path,
     resumed = loader_over(root, batch_size=batch_size)
     resumed.load_state_dict(saved(loader))
     rest = samples(resumed)
-    assert list(first) + list(rest) == resumed.plan.ids(0)
+    assert list(first) + list(rest) == resumed.plan.indices(0)
     # The next epoch is whole again.
-    assert list(samples(resumed)) == resumed.plan.ids(1)
+    assert list(samples(resumed)) == resumed.plan.indices(1)
 
 
 def test_resuming_twice_with_other_world_sizes_loses_nothing(root: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_sampler_with_repeats_resumes_exactly() -> None:
     pictures = np.random.default_rng(0).integers(0, 256, (4, 16, 16, 3), dtype=np.uint8)
 
     def make() -> fl.Loader:
-        return fl.Loader(fl.array(pictures), [ops.RandomCrop(6, on="data")], batch_size=2, sampler=wanted)
+        return fl.Loader(fl.array(pictures), [ops.RandomCrop(6)], batch_size=2, sampler=wanted)
 
     whole = contents(make())
     for received in range(5):

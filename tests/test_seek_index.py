@@ -50,7 +50,7 @@ def stream(root: Path, chain: Sequence[ops.Op] = CHAIN, epochs: int = 3, **optio
 
 def test_law_1_the_stream_is_the_same_without_index_while_it_is_made_and_with_it(tmp_path: Path) -> None:
     root = flavours(tmp_path / "pictures")
-    plain = stream(root, seek_index="never")
+    plain = stream(root, tuning=fl.tuning(seek_index="never"))
     assert stream(root) == plain
     assert stream(root) == plain, "with the indexes of the run before"
     assert stream(root, num_workers=1) == plain
@@ -75,7 +75,7 @@ def test_law_8_crops_are_those_of_a_full_decode(tmp_path: Path) -> None:
 
 def test_the_first_epoch_makes_the_indexes_and_later_ones_read_less(tmp_path: Path) -> None:
     root = flavours(tmp_path / "pictures")
-    loader = fl.Loader(fl.folder(root), CHAIN, batch_size=17, prefetch_batches=1, drop_last=True)
+    loader = fl.Loader(fl.folder(root), CHAIN, batch_size=17, tuning=fl.tuning(prefetch_batches=1), drop_last=True)
     next(iter(loader))
     first = loader.snapshot()
     assert first["seek_index"]["made"] == BASELINE
@@ -83,7 +83,7 @@ def test_the_first_epoch_makes_the_indexes_and_later_ones_read_less(tmp_path: Pa
     assert first["seek_index"]["busy_seconds"] > 0
     size = sum(path.stat().st_size for path in root.iterdir())
     assert 0 < first["seek_index"]["made_bytes"] < size / 4
-    again = fl.Loader(fl.folder(root), CHAIN, batch_size=17, prefetch_batches=1, drop_last=True)
+    again = fl.Loader(fl.folder(root), CHAIN, batch_size=17, tuning=fl.tuning(prefetch_batches=1), drop_last=True)
     next(iter(again))
     second = again.snapshot()
     assert (second["seek_index"]["made"], second["seek_index"]["not_seekable"]) == (0, 0)
@@ -112,12 +112,12 @@ def test_a_picture_that_was_replaced_is_noticed(tmp_path: Path) -> None:
         # The same length as before: only the time tells.
         path.write_bytes(path.read_bytes().ljust(size, b"\0") if path.stat().st_size < size else path.read_bytes())
         os.utime(path, ns=(time.time_ns(), time.time_ns() + number))
-    assert stream(root) == stream(root, seek_index="never")
+    assert stream(root) == stream(root, tuning=fl.tuning(seek_index="never"))
 
 
 def test_a_damaged_cache_changes_nothing(tmp_path: Path, own_cache: Path) -> None:
     root = flavours(tmp_path / "pictures")
-    plain = stream(root, seek_index="never")
+    plain = stream(root, tuning=fl.tuning(seek_index="never"))
     stream(root)
     random = np.random.default_rng(3)
     kept = [path for path in (own_cache / "seek").rglob("*") if path.is_file()]
@@ -158,7 +158,7 @@ def test_without_a_cache_folder_nothing_is_made_and_all_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = flavours(tmp_path / "pictures")
-    plain = stream(root, seek_index="never")
+    plain = stream(root, tuning=fl.tuning(seek_index="never"))
     monkeypatch.setenv("FEEDLINE_CACHE", "")
     assert stream(root) == plain
     loader = fl.Loader(fl.folder(root), CHAIN, batch_size=5)
@@ -170,7 +170,7 @@ def test_where_the_cache_folder_cannot_be_written_indexes_stay_in_memory_and_one
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     root = flavours(tmp_path / "pictures")
-    plain = stream(root, seek_index="never")
+    plain = stream(root, tuning=fl.tuning(seek_index="never"))
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("FEEDLINE_CACHE", str(tmp_path / "file"))
     assert stream(root) == plain
@@ -191,7 +191,7 @@ def test_a_process_killed_while_it_makes_indexes_leaves_a_sound_cache(
     tmp_path: Path, start_python: Callable[..., subprocess.Popen[str]], own_cache: Path
 ) -> None:
     root = flavours(tmp_path / "pictures")
-    plain = stream(root, seek_index="never", epochs=1)
+    plain = stream(root, tuning=fl.tuning(seek_index="never"), epochs=1)
     code = """
 import sys, feedline as fl
 from feedline import ops

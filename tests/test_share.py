@@ -122,7 +122,7 @@ def test_a_node_that_a_job_starts_is_in_a_group_of_its_own_so_that_an_interrupt_
     [
         ({"shuffle": False}, "shuffle=True"),
         ({"sampler": [0, 1, 2], "shuffle": False}, "sampler"),
-        ({"order": "planned"}, "planned"),
+        ({"order": fl.planned()}, "planned"),
         ({"ragged": ["data"]}, "no fixed shape"),
     ],
 )
@@ -187,7 +187,7 @@ def test_law_6_each_job_deals_with_bad_samples_as_it_was_told(tmp_path: Path, so
         def loader(**options: Any) -> fl.Loader:
             return fl.Loader(source, chain, batch_size=8, shuffle=True, share=str(socket), **options)
 
-        with loader() as strict, loader(on_error=fl.skip(0.1)) as lenient:
+        with loader() as strict, loader(on_error=fl.substitute(0.1)) as lenient:
             with pytest.raises(fl.SampleError, match=r"zz.jpg"):
                 list(strict)
             for epoch in range(1, 3):
@@ -238,7 +238,7 @@ def test_batches_larger_than_many_segments_need_no_more_memory(socket: Path) -> 
 
 
 def test_torch_tensors_and_keys_are_given_as_by_other_loaders(socket: Path, node: subprocess.Popen[str]) -> None:
-    with make(share=str(socket), framework="torch", returns=("key", "data"), drop_last=True, batch_size=100) as loader:
+    with make(share=str(socket), framework="torch", fields=("key", "data"), drop_last=True, batch_size=100) as loader:
         assert len(loader) == 2
         batches = list(loader)
         assert len(batches) == 2

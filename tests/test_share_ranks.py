@@ -37,7 +37,7 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     ("world", "options"),
     [
         (2, {}),
-        (3, {"returns": ("key", "data", "padded")}),
+        (3, {"fields": ("key", "data", "padded")}),
         (2, {"shuffle": False, "drop_last": True}),
         (2, {"sampler": list(range(0, N, 2)), "shuffle": False}),
     ],
@@ -132,7 +132,7 @@ def test_law_6_a_bad_sample_is_the_error_of_a_private_loader(tmp_path: Path, soc
             except fl.SampleError as error:
                 failures += "zz.jpg" in str(error)
         assert failures == 1
-    with loader(on_error=fl.skip(0.2)) as even, loader(rank=1, on_error=fl.skip(0.2)) as odd:
+    with loader(on_error=fl.substitute(0.2)) as even, loader(rank=1, on_error=fl.substitute(0.2)) as odd:
         for one in (even, odd):
             list(one)
         assert even.snapshot()["substituted"] + odd.snapshot()["substituted"] == 1

@@ -59,7 +59,10 @@ def test_a_server_killed_with_kill_9_and_started_again_loses_nothing(
     root = pictures(60)
     expected = contents(loader_over(root))
     process, address = serve(root.parent)
-    loader, found = loader_over(f"feedline://{address}/{root.name}", num_workers=2, prefetch_batches=2), []
+    loader, found = (
+        loader_over(f"feedline://{address}/{root.name}", num_workers=2, tuning=fl.tuning(prefetch_batches=2)),
+        [],
+    )
     for batch in loader:
         found.append(tuple(array.tobytes() for array in batch.values()))
         if len(found) in (3, 8):
@@ -180,7 +183,7 @@ def test_a_server_that_gets_no_memory_says_so_and_goes_on(serve: Start, tmp_path
 def test_what_a_server_sends_is_counted_for_each_epoch(serve: Start, pictures: Callable[..., Path]) -> None:
     root = pictures(10)
     _, address = serve(root.parent)
-    loader = loader_over(f"feedline://{address}/{root.name}", offload="none")
+    loader = loader_over(f"feedline://{address}/{root.name}", tuning=fl.tuning(offload="none"))
     contents(loader)
     store = loader.snapshot()["store"]
     files = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, get_args, get_origin
 
@@ -16,9 +17,11 @@ import feedline as fl
 from feedline import loader as loader_module
 from feedline import ops
 
-OPS = [op for op in vars(ops).values() if isinstance(op, type) and issubclass(op, ops.Op) and op is not ops.Op]
+OPS = [getattr(ops, name) for name in ops.__all__ if name != "Op"]
 SOURCES = [name for name in fl.__all__ if getattr(getattr(fl, name), "__module__", "") == "feedline.source"]
-POLICIES = (fl.Cache, fl.ClassBalanced, fl.Reservoir, fl.Share, fl.Skip, fl.Weighted)
+POLICIES = (
+    fl.Arrival, fl.Cache, fl.ClassBalanced, fl.Planned, fl.Reservoir, fl.Share, fl.Substitute, fl.Tuning, fl.Weighted,
+)  # fmt: skip
 """Classes of the public API whose objects are options of a loader."""
 
 NOT_COVERED = {"mesh": "it needs a process group of torch, and only says rank and world_size"}
@@ -149,6 +152,15 @@ def test_every_option_of_a_loader_has_a_case_for_each_choice(seen: Seen, option:
     plain = [value for value in values if not isinstance(value, np.ndarray)]
     assert any(value != parameter.default for value in plain), f"no case of tests/stream_runs.py gives {option}"
     assert unused(parameter.annotation, loader_module, plain) == set(), f"choices of {option} without a case"
+
+
+@pytest.mark.parametrize("kind", [fl.Arrival, fl.Planned, fl.Tuning], ids=lambda kind: kind.__name__)
+def test_every_order_and_tuning_has_a_case_for_each_choice(seen: Seen, kind: type[Any]) -> None:
+    found = [value for _, options in seen.loaders for value in options.values() if isinstance(value, kind)]
+    for field in dataclasses.fields(kind):
+        values = [getattr(policy, field.name) for policy in found]
+        assert any(value != field.default for value in values), f"no case gives {field.name} of {kind.__name__}"
+        assert unused(str(field.type), sys.modules[kind.__module__], values) == set(), f"choices of {field.name}"
 
 
 def test_every_policy_has_a_case(seen: Seen) -> None:

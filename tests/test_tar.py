@@ -64,7 +64,7 @@ def test_the_stream_is_the_one_that_webdataset_gives(tmp_path: Path) -> None:
     write_shards(tmp_path, 3)
     urls = sorted(str(path) for path in tmp_path.glob("*.tar"))
     theirs = list(webdataset.WebDataset(urls, shardshuffle=False).decode("rgb8").to_tuple("__key__", "png", "cls"))
-    batch = everything(fl.tar(tmp_path), [ops.DecodeImage()], returns=("key", "image", "label"))
+    batch = everything(fl.tar(tmp_path), [ops.DecodeImage()], fields=("key", "image", "label"))
     assert batch[0] == [key for key, _, _ in theirs]
     assert np.array_equal(batch[1], np.stack([image for _, image, _ in theirs]))
     assert batch[2].tolist() == [label for _, _, label in theirs]
@@ -207,7 +207,7 @@ def test_a_cut_shard_is_refused_and_names_with_every_kind_of_header_are_read(tmp
                 member.size = len(encoded(1))
                 archive.addfile(member, io.BytesIO(encoded(1)))
         source = fl.tar(path)
-        assert [f"{source.key(number)}.png" for number in source.ids] == names[: len(source)]
+        assert [f"{source.key(number)}.png" for number in source.indices] == names[: len(source)]
     path.write_bytes(path.read_bytes()[:2000])
     with pytest.raises(fl.SourceError, match="ends at byte 2000"):
         fl.tar(path)

@@ -152,7 +152,7 @@ def test_a_bad_volume_can_be_replaced(tmp_path: Path) -> None:
     bad = tmp_path / "bad_x.npy"
     bad.write_bytes(b"")
     images = [write(tmp_path / f"{number}.npy", IMAGE) for number in range(3)]
-    loader = fl.Loader(fl.volumes([bad, *images]), [], batch_size=4, on_error=fl.skip(max_fraction=0.5))
+    loader = fl.Loader(fl.volumes([bad, *images]), [], batch_size=4, on_error=fl.substitute(max_fraction=0.5))
     (batch,) = loader
     assert batch["image"].shape == (4, 1, *SIDES)
 

@@ -27,7 +27,7 @@ def test_threads_that_nobody_needs_end() -> None:
     deadline = time.monotonic() + 60
     while loader.snapshot()["num_workers"] > 1 or loader.epoch == 0:
         for _ in loader:
-            fl.step(40)
+            testing.step(40)
             if loader.snapshot()["num_workers"] == 1:
                 return
         assert time.monotonic() < deadline, "idle threads are still there"

@@ -28,7 +28,7 @@ from bench import harness
 from bench.accuracy import data, net
 from feedline import ops, testing
 
-ORDERS = ("strict", "planned", "arrival")
+ORDERS: dict[str, Any] = {"strict": "strict", "planned": fl.planned(), "arrival": fl.arrival()}
 CASES, HELD_OUT, BATCH, CROP, WORKERS = 48, 24, 4, 32, 4
 # Milliseconds of every fourth sample and of the others, and of an op that a third of them get.
 SLOW_MS, FAST_MS, DRAWN_MS, DRAWN_P = 240.0, 8.0, 160.0, 1 / 3
@@ -45,7 +45,7 @@ class Trained:
     batches: Batches
 
 
-def _loader(folder: Path, order: Any, seed: int) -> fl.Loader:
+def _loader(folder: Path, order: str, seed: int) -> fl.Loader:
     chain = [
         ops.RandomBalancedCrop(CROP),
         ops.RandomFlip3d(),
@@ -62,7 +62,7 @@ def _loader(folder: Path, order: Any, seed: int) -> fl.Loader:
         shuffle=True,
         seed=seed,
         num_workers=WORKERS,
-        order=order,
+        order=ORDERS[order],
         framework="torch",
     )
 

@@ -138,14 +138,13 @@ def loader(case: Case, files: Files, cache: Path) -> Iterator[fl.Loader]:
     settings: dict[str, Any] = {
         "batch_size": case.batch,
         "num_workers": case.workers,
-        "prefetch_batches": case.prefetch,
     }
-    if case.prefetch is not None:
-        settings["start"] = "first-come"
+    start: Any = "least-slack" if case.prefetch is None else "first-come"
     if case.budget is not None:
         source: fl.Source = fl.synthetic(case.samples, (512, 1024))
         settings["memory_budget"] = case.budget * case.batch * 512 * 1024
-        with fl.Loader(source, ops, **settings) as made:
+        tuning = fl.tuning(prefetch_batches=case.prefetch, start=start)
+        with fl.Loader(source, ops, tuning=tuning, **settings) as made:
             yield made
         return
     folder = files.folder(case.samples)
@@ -156,8 +155,8 @@ def loader(case: Case, files: Files, cache: Path) -> Iterator[fl.Loader]:
         elif case.store_rate is not None:
             rate = case.store_rate * SAMPLE_BYTES / 1e6
             where = testing.slow_disk(folder, seek_ms=0.0, mb_per_second=rate)
-        settings["offload"] = "none"
-        with fl.Loader(fl.folder(where), ops, ragged=("image",), **settings) as made:
+        tuning = fl.tuning(prefetch_batches=case.prefetch, start=start, offload="none")
+        with fl.Loader(fl.folder(where), ops, ragged=("image",), tuning=tuning, **settings) as made:
             yield made
 
 

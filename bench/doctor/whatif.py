@@ -29,7 +29,9 @@ def _plans(root: Path) -> dict[str, tuple[fl.Loader, float]]:
     kept = fl.Loader(fl.folder(pictures), resized, batch_size=32, num_workers=2, shuffle=True)
     disk = testing.slow_disk(pictures, seek_ms=8.0, mb_per_second=150.0)
     crops = [ops.DecodeImage(), ops.RandomResizedCrop(64)]
-    sought = fl.Loader(fl.folder(disk), crops, batch_size=32, num_workers=4, shuffle=True, seek_index="never")
+    sought = fl.Loader(
+        fl.folder(disk), crops, batch_size=32, num_workers=4, shuffle=True, tuning=fl.tuning(seek_index="never")
+    )
     return {"workers": (waits, 20.0), "cache": (kept, 1.0), "pack": (sought, 1.0)}
 
 

@@ -38,7 +38,7 @@ def endless(loader: Any) -> Iterator[Any]:
 def _contend_without_index(task: Task) -> Window:
     import feedline as fl
 
-    return task.measure(lambda: endless(loader_of(fl.folder(str(task.folder)), seek_index="never")))
+    return task.measure(lambda: endless(loader_of(fl.folder(str(task.folder)), tuning=fl.tuning(seek_index="never"))))
 
 
 def _contend_building(task: Task) -> Window:
@@ -48,7 +48,7 @@ def _contend_building(task: Task) -> Window:
         for _ in range(task.epochs):
             with tempfile.TemporaryDirectory(prefix="feedline-bench-") as cache:
                 os.environ[CACHE] = cache
-                with loader_of(fl.folder(str(task.folder)), seek_index="auto") as loader:
+                with loader_of(fl.folder(str(task.folder)), tuning=fl.tuning(seek_index="auto")) as loader:
                     for batch in loader:
                         yield batch["image"]
 
@@ -59,7 +59,7 @@ def _contend_with_index(task: Task) -> Window:
     import feedline as fl
 
     os.environ[CACHE] = str(task.work)
-    return task.measure(lambda: endless(loader_of(fl.folder(str(task.folder)), seek_index="auto")))
+    return task.measure(lambda: endless(loader_of(fl.folder(str(task.folder)), tuning=fl.tuning(seek_index="auto"))))
 
 
 def _contend_packed(task: Task) -> Window:

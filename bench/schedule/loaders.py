@@ -56,8 +56,7 @@ class _Feedline:
             shuffle=True,
             seed=seed,
             num_workers=workload.workers,
-            prefetch_batches=None if slots is None else slots // workload.batch,
-            start=start,
+            tuning=fl.tuning(prefetch_batches=None if slots is None else slots // workload.batch, start=start),
         )
 
     @property

@@ -25,7 +25,7 @@ def _contend(start: str, *arguments: str) -> None:
 
     os.environ[feedline.CACHE] = ""
     task = Task.of(*arguments)
-    loader = feedline.loader_of(fl.folder(str(task.folder)), seek_index="never", start=start)
+    loader = feedline.loader_of(fl.folder(str(task.folder)), tuning=fl.tuning(seek_index="never", start=start))
     harness.report(task.measure(lambda: feedline.endless(loader)))
 
 

@@ -63,8 +63,8 @@ def place(start: int, end: int, lengths: Sequence[int]) -> str | None:
 
 def attached(folder: str, socket: str, batch: int, step_ms: float, epochs: int) -> dict[str, Any]:
     """Read as a job does; give times in microseconds, and memory while the last batch is held."""
-    import feedline as fl
     from bench.share import job, work
+    from feedline import testing
 
     over = work.source("imagenet", folder)
     loader = work.loader("imagenet", over, "shared", socket, batch)
@@ -88,7 +88,7 @@ def attached(folder: str, socket: str, batch: int, step_ms: float, epochs: int) 
                 found[lies].append(micros)
             # Every page is looked at, as a job that trains does.
             float(one["image"].reshape(-1)[:: job.PAGE_VALUES].sum())
-            fl.step(step_ms)
+            testing.step(step_ms)
     return {**found, "batch_bytes": batch * one["image"][0].nbytes, "memory_kb": own_memory()}
 
 

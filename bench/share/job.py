@@ -20,6 +20,7 @@ import numpy as np
 
 import feedline as fl
 from bench.share import work
+from feedline import testing
 
 PAGE_VALUES = 4096 // 4
 
@@ -56,7 +57,7 @@ def read_epochs(loader: Iterable[Any], samples: int, given: dict[str, Any]) -> d
             index, seen = look(one)
             ids.extend(index.tolist())
             looked += seen
-            fl.step(given["step_ms"])
+            testing.step(given["step_ms"])
             before = time.perf_counter()
         if sorted(ids) != list(range(samples)):
             raise SystemExit(f"{len(ids)} samples, {len(set(ids))} different ones, of {samples}")
@@ -70,7 +71,7 @@ def read_until_ended(loader: Iterable[Any], log: Path, step_ms: float) -> None:
         while True:
             for one in loader:
                 index, _ = look(one)
-                fl.step(step_ms)
+                testing.step(step_ms)
                 lines.write(f"{time.monotonic()} {len(index)}\n")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import feedline as fl
 from bench.storage.server import Server
-from feedline import ops
+from feedline import ops, testing
 from feedline.source import Source
 
 BATCH = 64
@@ -61,13 +61,13 @@ def train(
     batch: int = BATCH,
 ) -> Epochs:
     """Read epochs under a policy."""
-    loader = fl.Loader(source(), chain, batch_size=batch, shuffle=True, seed=seed, offload=policy)  # type: ignore[arg-type]
+    loader = fl.Loader(source(), chain, batch_size=batch, shuffle=True, seed=seed, tuning=fl.tuning(offload=policy))  # type: ignore[arg-type]
     found = Epochs(samples=len(loader.source))
     before: dict[str, int] = {}
     for epoch in range(epochs):
         cpu, began = server.cpu_seconds(), time.perf_counter()
         for _ in loader:
-            fl.step(STEP_MS)
+            testing.step(STEP_MS)
         found.seconds.append(time.perf_counter() - began)
         found.storage_cpu_seconds.append(server.cpu_seconds() - cpu)
         store = loader.snapshot()["store"]

@@ -125,7 +125,7 @@ const PLANS: [&str; 8] = [
     "batch_size = 4\norder = \"arrival\"\nmax_displacement = 5\n[source]\nkind = \"synthetic\"\nn = 20\nshape = [8]\n",
     "batch_size = 2\nsampler = { kind = \"weighted\", weights = [1.0, 0.5, 2], num_samples = 7 }\n\
      on_error = { max_fraction = 0.5 }\n[source]\nkind = \"synthetic\"\nn = 3\nshape = [4]\n[run]\ncache = { ram = 1000000 }\n",
-    "batch_size = 2\nsampler = { kind = \"list\", ids = [0, 2, 1, 1] }\n[source]\nkind = \"synthetic\"\nn = 3\nshape = [4]\n",
+    "batch_size = 2\nsampler = { kind = \"list\", indices = [0, 2, 1, 1] }\n[source]\nkind = \"synthetic\"\nn = 3\nshape = [4]\n",
     "batch_size = 2\nsampler = { kind = \"class_balanced\", num_samples = 7 }\n[source]\nkind = \"folder\"\nroot = \"memory://fuzz\"\n\
      [[ops]]\nop = \"DecodeImage\"\n[[ops]]\nop = \"Resize\"\nsize = 20\nmax_size = 40\n[[ops]]\nop = \"CenterCrop\"\nsize = 16\n\
      [[ops]]\nop = \"ColorJitter\"\nbrightness = 0.4\nhue = 0.1\n[[ops]]\nop = \"ToTensor\"\n[[ops]]\nop = \"Normalize\"\n\

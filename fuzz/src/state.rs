@@ -20,7 +20,7 @@ static PLANS: LazyLock<Vec<Arc<Plan>>> = LazyLock::new(|| {
         of("shuffle = true\ndrop_last = true"),
         of("order = \"planned\"\nmax_displacement = 4"),
         of("order = \"arrival\"\nmax_displacement = 4"),
-        of("sampler = { kind = \"list\", ids = [0, 2, 1, 1, 19, 3, 3] }"),
+        of("sampler = { kind = \"list\", indices = [0, 2, 1, 1, 19, 3, 3] }"),
     ]
 });
 

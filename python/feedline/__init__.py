@@ -31,18 +31,20 @@ from feedline.errors import (
     TooManyFailuresError,
 )
 from feedline.loader import Loader
+from feedline.order import Arrival, Planned, arrival, planned
 from feedline.plan import Plan
-from feedline.policy import Cache, Skip, cache, skip
+from feedline.policy import Cache, Substitute, cache, substitute
 from feedline.sampler import ClassBalanced, Weighted, class_balanced, weighted
 from feedline.sharing import Share, share
 from feedline.shuffle import Reservoir, reservoir
 from feedline.source import Source, array, files, folder, synthetic, tar, volumes
-from feedline.testing import step
+from feedline.tuning import Tuning, tuning
 
 __version__ = _version()
 
 __all__ = [
     "ArgumentError",
+    "Arrival",
     "Cache",
     "ClassBalanced",
     "ClosedError",
@@ -55,21 +57,24 @@ __all__ = [
     "OutOfMemoryError",
     "Plan",
     "PlanError",
+    "Planned",
     "RaggedError",
     "Report",
     "Reservoir",
     "SampleError",
     "Share",
-    "Skip",
     "Source",
     "SourceError",
     "SourceNotFoundError",
     "StateError",
+    "Substitute",
     "SupersededError",
     "TooManyFailuresError",
+    "Tuning",
     "Weighted",
     "Wrapped",
     "array",
+    "arrival",
     "cache",
     "class_balanced",
     "doctor",
@@ -78,13 +83,14 @@ __all__ = [
     "folder",
     "has_jpeg_simd",
     "ops",
+    "planned",
     "reservoir",
     "share",
-    "skip",
-    "step",
+    "substitute",
     "synthetic",
     "tar",
     "telemetry",
+    "tuning",
     "volumes",
     "weighted",
     "wrap",

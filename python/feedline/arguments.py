@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,22 +32,7 @@ def whole(name: str, value: Any, least: int, otherwise: str = "", *, most: int =
     return int(value)
 
 
-def truth(name: str, value: bool) -> bool:
-    """Give True or False."""
-    if not isinstance(value, (bool, np.bool_)):
-        raise PlanError(f"{name} is {short(value)}; it is True or False")
-    return bool(value)
-
-
 def one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
     """Refuse what is none of the allowed values."""
     if value not in allowed:
         raise PlanError(f"{name} is {short(value)}; it is one of {', '.join(map(repr, allowed))}")
-
-
-def names(name: str, given: Sequence[str]) -> list[str]:
-    """Give a list of field names."""
-    is_sequence = isinstance(given, Sequence) and not isinstance(given, str)
-    if not is_sequence or not all(isinstance(entry, str) for entry in given):
-        raise PlanError(f'{name} is {short(given)}; it is a sequence of field names such as ("image", "label")')
-    return list(given)

@@ -8,12 +8,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from feedline import _feedline
 from feedline.child_processes import ChildProcesses
 from feedline.diagnosis import Report, Step
 from feedline.errors import PlanError
+from feedline.types import RunReport
 
 B = TypeVar("B")
 
@@ -80,7 +81,8 @@ class Wrapped(Generic[B]):
         if self._workers > 0:
             workers = (None, 0.0, 0.0) if children is None else children.counted(self._workers)
         found, oddities = _feedline.foreign_report(list(self._log), (computed, queued), workers)
-        return Report({**found, "bound": found["bound"] or "unknown"}, oddities)
+        found["bound"] = found["bound"] or "unknown"
+        return Report(cast(RunReport, found), oddities)
 
 
 def wrap(batches: Iterable[B], step: Step | None = None) -> Wrapped[B]:

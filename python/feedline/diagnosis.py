@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from feedline import _feedline, environment
+from feedline.display import Displayed, Facts, count, listed
 from feedline.errors import ClosedError, FeedlineError, PlanError
+from feedline.types import Anomaly, Remedy, RunReport, TriedRemedy
 
 if TYPE_CHECKING:
     from feedline.loader import Loader
@@ -23,7 +25,7 @@ BOUNDS = dict(_feedline.bounds())
 _WORDS = {**BOUNDS, "unknown": "loading; whether it computes or waits for storage cannot be told from outside"}
 
 
-class Diagnosis:
+class Diagnosis(Displayed):
     """What was found out about a job; made by :func:`doctor`. Its text says it all."""
 
     def __init__(self, native: _feedline.Diagnosis, trainer: _Trainer) -> None:
@@ -61,14 +63,14 @@ class Diagnosis:
         return float(self._found["stall_share"])
 
     @property
-    def remedies(self) -> list[dict[str, Any]]:
+    def remedies(self) -> list[Remedy]:
         """What would help, best first: ``predicted_samples_per_second``, ``predicted_gain``, ``error_band``.
 
         A change whose gain lies within the error of the measurement is left out.
         """
         return list(self._found["remedies"])
 
-    def try_remedy(self, remedy: str | dict[str, Any]) -> dict[str, Any]:
+    def try_remedy(self, remedy: str | Remedy) -> TriedRemedy:
         """Run the job with one of :attr:`remedies`, and give what was predicted of it against what it reached.
 
         ``remedy`` is one of them or its ``change``, such as ``"workers"``. The job runs with the step of the diagnosis,
@@ -82,7 +84,7 @@ class Diagnosis:
         >>> tried = found.try_remedy("workers")
         >>> predicted, measured = tried["predicted_samples_per_second"], tried["measured_samples_per_second"]
         """
-        name = remedy["change"] if isinstance(remedy, dict) else remedy
+        name = remedy if isinstance(remedy, str) else remedy["change"]
         with self._trainer as functions:
             tried = self._native.try_remedy(str(name), functions, _tell)
         self._found = self._native.to_dict()
@@ -105,8 +107,17 @@ class Diagnosis:
         return self._native.text()
 
     def __repr__(self) -> str:
-        """Show the bound and the speed."""
-        return f"<feedline.Diagnosis: {self.bound}, {self.measured_samples_per_second:.1f} samples/s>"
+        """Show the bound, the speed and the number of remedies in one line."""
+        helps = listed([remedy["change"] for remedy in self.remedies]) or "nothing"
+        speed = f"{self.measured_samples_per_second:.1f} samples/s"
+        return f"<feedline.Diagnosis: {self.bound}, {speed}, would help: {helps}>"
+
+    def _facts(self) -> Facts:
+        facts: Facts = {"bound by": BOUNDS[self.bound]}
+        facts["predicted"] = f"{self.predicted_samples_per_second:.1f} samples/s"
+        facts["measured"] = f"{self.measured_samples_per_second:.1f} samples/s"
+        facts["step waited"] = f"{100 * self.stall_share:.1f} % of the time"
+        return facts | {f"would help: {r['change']}": f"{100 * r['predicted_gain']:+.0f} %" for r in self.remedies}
 
 
 def doctor(loader: Loader, step: Step | None = None, *, seconds: float = 10.0, tables: bool = False) -> Diagnosis:
@@ -166,10 +177,10 @@ def _tell(text: str) -> None:
         print(text, file=sys.stderr)
 
 
-class Report:
+class Report(Displayed):
     """What bounded a run, from what is always counted; made by ``loader.report()`` and ``feedline.wrap``."""
 
-    def __init__(self, found: dict[str, Any], oddities: list[str]) -> None:
+    def __init__(self, found: RunReport, oddities: list[str]) -> None:
         """Take what was found, and what is odd about it in words."""
         self._found, self._oddities = found, oddities
 
@@ -189,12 +200,12 @@ class Report:
         return float(self._found["measured_samples_per_second"])
 
     @property
-    def oddities(self) -> list[dict[str, Any]]:
+    def oddities(self) -> list[Anomaly]:
         """What is odd about the times of batches: ``kind`` is period, slow_starts, drift or bimodal."""
         return list(self._found["log"]["oddities"])
 
-    def to_dict(self) -> dict[str, Any]:
-        """Give all of it as plain data."""
+    def to_dict(self) -> RunReport:
+        """Give all of it as plain data. A report of :func:`feedline.wrap` lacks what only the engine counts."""
         return self._found
 
     def __str__(self) -> str:
@@ -207,8 +218,7 @@ class Report:
         lines.append(f"{self.measured_samples_per_second:.1f} samples/s; the step waited {waited:.1f} % of the time.")
         shown = 100 * log["utilisation_sampled"]
         lines.append(f"A sampler of utilisation, which looks ten times a second, would have shown {shown:.0f} %.")
-        for name, title in (("wait_ms", "waited"), ("step_ms", "step"), ("total_ms", "in all")):
-            times = log[name]
+        for title, times in (("waited", log["wait_ms"]), ("step", log["step_ms"]), ("in all", log["total_ms"])):
             lines.append(
                 f"  {title:8} mean {times['mean']:9.2f} ms, p50 {times['p50']:9.2f}, p90 {times['p90']:9.2f}, "
                 f"p99 {times['p99']:9.2f}, most {times['most']:9.2f}"
@@ -222,5 +232,12 @@ class Report:
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        """Show the bound and the speed."""
-        return f"<feedline.Report: {self.bound}, {self.measured_samples_per_second:.1f} samples/s>"
+        """Show the bound, the speed and the number of batches in one line."""
+        batches = count(self._found["log"]["batches"], "batch")
+        return f"<feedline.Report: {self.bound}, {self.measured_samples_per_second:.1f} samples/s, {batches}>"
+
+    def _facts(self) -> Facts:
+        facts: Facts = {"bound by": _WORDS[self.bound], "batches": f"{self._found['log']['batches']:,}"}
+        facts["measured"] = f"{self.measured_samples_per_second:.1f} samples/s"
+        facts["step waited"] = f"{100 * self.stall_share:.1f} % of the time"
+        return facts | {"unusual": listed(self._oddities)} if self._oddities else facts

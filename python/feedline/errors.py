@@ -83,14 +83,14 @@ class RaggedError(FeedlineError, ValueError):
 
 
 class TooManyFailuresError(FeedlineError, RuntimeError):
-    """More samples were bad than ``fl.skip`` allows."""
+    """More samples were bad than ``fl.substitute`` allows."""
 
 
 class SampleError(FeedlineError, RuntimeError):
     """A sample could not be prepared. If a function of ``ops.Map`` raised, that exception is the cause."""
 
     index: int
-    """The sample's id."""
+    """The sample's index."""
     key: str
     """Its name in the source."""
     path: str | None

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 
 from feedline.errors import ArgumentError
+from feedline.tuning import Tuning
+
+_TUNING = {field.name for field in fields(Tuning)}
 
 _KEYWORDS = {
     "dataset": "give the source first: fl.Loader(fl.folder(...), ...)",
-    "batch_sampler": 'give batch_size and sampler=[...]; order="planned" balances slow samples',
+    "batch_sampler": "give batch_size and sampler=[...]; order=fl.planned() balances slow samples",
     "collate_fn": "samples become batches by their shapes; ragged=(...) names fields whose samples differ in shape",
     "pin_memory": "call .pin_memory() on the tensors of framework='torch'",
     "pin_memory_device": "call .pin_memory() on the tensors of framework='torch'",
-    "timeout": "a wait for a batch has no limit; fl.skip(...) and the errors of sources end waits for bad storage",
+    "timeout": "a wait for a batch has no limit; fl.substitute(...) and the errors of sources end waits for storage",
     "worker_init_fn": "threads prepare the samples and all randomness follows from seed=...",
     "multiprocessing_context": "threads prepare the samples; there are no worker processes",
     "generator": "all randomness follows from seed=...",
-    "prefetch_factor": "give prefetch_batches=..., the number of batches prepared ahead",
+    "prefetch_factor": "give tuning=fl.tuning(prefetch_batches=...), the number of batches prepared ahead",
     "persistent_workers": "threads stay from epoch to epoch anyway",
-    "in_order": 'order="strict" is the default, order="arrival" gives what is ready first',
+    "in_order": 'order="strict" is the default, order=fl.arrival() gives what is ready first',
     "device": "copy the tensors yourself: batch['image'].to(device, non_blocking=True)",
     "transform": "give a list of ops as second argument; functions go into ops.Map(fn)",
     "num_replicas": "give world_size=...",
@@ -43,6 +47,8 @@ _ATTRIBUTES = {
 def refuse_keywords(given: Mapping[str, object]) -> None:
     """Refuse keyword arguments that a loader does not have; those of torch's DataLoader say what to use instead."""
     for name in given:
+        if name in _TUNING:
+            raise ArgumentError(f"Loader() has no argument {name!r}: give tuning=fl.tuning({name}=...)")
         instead = _KEYWORDS.get(name)
         if instead is None:
             raise ArgumentError(f"Loader() has no argument {name!r}")

@@ -10,29 +10,32 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from feedline import _feedline, environment, placement
-from feedline import sampler as samplers
-from feedline.arguments import names, one_of, short, truth, whole
+from feedline import _feedline, placement, plan_settings
+from feedline.arguments import one_of, short, whole
 from feedline.consumers import Assign, Consumer, Consumers
 from feedline.diagnosis import Report
-from feedline.errors import PlanError
+from feedline.display import Displayed, Facts
+from feedline.errors import ForkError, PlanError
 from feedline.exit import close_at_exit
 from feedline.foreign import missing_attribute, refuse_keywords
 from feedline.iteration import Iteration
 from feedline.metrics import check_address, serve
 from feedline.ops import Op
+from feedline.order import Arrival, Planned
 from feedline.placement import Placement
 from feedline.plan import Plan
-from feedline.policy import Cache, Skip
+from feedline.policy import Cache, Substitute
+from feedline.sampler import Sampler
 from feedline.sharing import Share, as_share, open_loader
 from feedline.shuffle import Reservoir
-from feedline.shuffle import to_plan as _shuffle
 from feedline.source import Source
+from feedline.tuning import Tuning
+from feedline.types import OrderReport, Snapshot
 
 Batch = dict[str, Any] | tuple[Any, ...]
 
 
-class Loader:
+class Loader(Displayed):
     """Batches of prepared samples, in an order that depends on nothing but the plan and the seed.
 
     >>> loader = fl.Loader(fl.folder("data/train"), [ops.DecodeImage(), ops.RandomResizedCrop(224), ops.Normalize()],
@@ -42,55 +45,42 @@ class Loader:
     writable, and unchanged by whatever the loader does next.
 
     Args:
-        source: where samples come from: ``fl.folder``, ``fl.files``, ``fl.array``, ``fl.volumes``, ``fl.synthetic``.
-        ops: what is done to each sample, in order.
+        source: the samples: ``fl.folder``, ``fl.tar``, ``fl.files``, ``fl.array``, ``fl.volumes`` or ``fl.synthetic``.
+        ops: what the loader does to each sample, in order.
         batch_size: samples per batch.
-        shuffle: a new random order each epoch, without memory for any number of samples; or ``fl.reservoir(size)``,
-            which reads shards in sequence and draws from what was read.
-        sampler: a sequence of ids instead: a list, ``fl.weighted(...)`` or ``fl.class_balanced()``.
-        seed: all randomness follows from it.
-        num_workers: preparer threads (not processes); ``"auto"`` begins with one per core, divided between the ranks on
-            this machine and the loaders that iterate in this process, takes more while these wait for storage, and
-            ends idle ones.
-        drop_last: drop what does not fill a batch on every rank. Without it the last batch may be short, and ranks are
-            evened out by repeats marked in ``batch["padded"]``.
-        order: ``None`` or ``"strict"``: the sampler's order, whatever runs when. ``"planned"``: slow samples come
-            later, by a simulation that gives the same order on every machine. ``"arrival"``: what is ready first comes
-            first; no two runs are alike, but each sample comes once and a resume gives precisely those that are left.
-        max_displacement: in planned and arrival order, how many places a sample may come later; 16 batches by default.
-        costs: in planned order, a file of measured costs (see :meth:`save_costs`); by default bytes and draws decide.
-        arrival_log: in arrival order, a file that keeps which samples each batch had. A resumed run goes on with it.
-        replay: in arrival order, such a file: the stream that it tells of is given again.
-        rank: this process among ``world_size``, which divide each epoch. Without them, both come from the process group
-            of ``torch.distributed`` or ``jax.distributed`` if there is one when iteration starts, else from the
-            environment of torchrun, a SLURM job step or MPI, with a warning. ``rank=0, world_size=1`` divides nothing.
+        shuffle: ``True`` draws a new random order for each epoch, without memory for any number of samples.
+            ``fl.reservoir(size)`` reads shards in sequence and draws from what was read.
+        sampler: the samples of an epoch and their order: a list of indices, ``fl.weighted(...)``,
+            ``fl.class_balanced()``, a torch sampler, or a function from the epoch to indices.
+        seed: decides all randomness.
+        num_workers: threads that prepare samples. ``"auto"`` begins with one per core, divided between the ranks on
+            this machine and the loaders of this process. It adds threads while these wait for storage.
+        drop_last: drop the samples that do not fill a batch on every rank. Without it the last batch may be short, and
+            ``batch["padded"]`` marks the samples that some ranks repeat.
+        order: ``"strict"`` delivers samples in the sampler's order. ``fl.planned(...)`` delivers slow samples later,
+            in an order that is the same on every machine. ``fl.arrival(...)`` delivers first what is ready first.
+        rank: this process among the ``world_size`` processes that divide each epoch. Without them, both come from the
+            process group of ``torch.distributed`` or ``jax.distributed``, else from the environment of torchrun, SLURM
+            or MPI, with a warning. ``rank=0, world_size=1`` divides nothing.
         world_size: see ``rank``.
         mesh: instead of these, a torch ``DeviceMesh`` of one dimension, or ``(mesh, "dp")`` with the name of the
-            data-parallel dimension (or a tuple of names): ranks that differ in other dimensions get the same data.
-        prefetch_batches: batches prepared ahead; by default as many as are useful and memory allows.
-        memory_budget: bytes in flight, a number or a text such as ``"512MB"``; by default an eighth of the memory, at
-            most 2 GB, divided between the ranks on this machine and the loaders that iterate in this process. Samples
-            larger than it run alone.
-        on_error: ``"raise"``, or ``fl.skip(max_fraction)`` to replace bad samples.
+            data-parallel dimension (or a tuple of names). Ranks that differ in other dimensions get the same data.
+        memory_budget: bytes of samples in flight, a number or a text such as ``"512MB"``. By default an eighth of the
+            memory, at most 2 GB, divided between the ranks on this machine and the loaders of this process. A sample
+            that is larger runs alone.
+        on_error: ``"raise"``, or ``fl.substitute(max_fraction=...)`` to replace bad samples.
         framework: ``"numpy"`` or ``"torch"`` (tensors over the same memory).
-        returns: names of the fields to deliver, as tuples in this order; by default a dict of all. ``"key"`` is the
-            sample's name.
+        fields: names of the fields to deliver, as tuples in this order. By default a batch is a dict of all fields.
+            ``"key"`` is the sample's name.
         ragged: fields to deliver as lists of arrays, each with its own shape.
-        seek_index: ``"auto"`` uses seek indexes of pictures that are decoded and cropped, and makes in the first epoch
-            those that are missing; ``"never"`` does neither. Pixels are the same.
-        offload: what a storage server prepares of samples that come from one (``feedline://...``): ``"auto"`` decides
-            for each sample what saves most bytes for the server's work, while the link is the bottleneck; ``"none"``
-            sends stored bytes; ``"all"``, ``"resize"``, ``"fastflow"`` and ``"sophon"`` are policies of others, to
-            compare. The stream is the same.
         cache: ``fl.cache(ram=..., disk=...)`` keeps samples as they are before the first random op.
-        start: ``"least-slack"`` starts slow samples early, so that none holds up the others; ``"first-come"`` starts
-            them in their order. The stream is the same.
-        share: ``True``, the path of a node's socket, or ``fl.share(...)``: samples come from the node of this machine,
-            which prepares them once for all jobs with the same source, ops and fields, whatever their speed, start and
-            batch size. Each job sees each sample once an epoch, in an order that is not known beforehand.
-        metrics: an address such as ``"127.0.0.1:9400"`` at which ``/metrics`` (for Prometheus), ``/stats`` (the
-            snapshot as JSON) and ``/health`` are served until the loader is closed; port 0 takes any that is free.
-            ``None`` serves nothing. Each rank needs a port of its own.
+        share: ``True``, the path of a node's socket, or ``fl.share(...)``. Samples then come from the node of this
+            machine, which prepares them once for all jobs with the same source, ops and fields. Each job gets each
+            sample once per epoch, in an order that is not known beforehand.
+        metrics: an address such as ``"127.0.0.1:9400"``. There the loader serves ``/metrics`` (for Prometheus),
+            ``/stats`` (the snapshot as JSON) and ``/health`` until it is closed. Port 0 takes a free port. Each rank
+            needs a port of its own.
+        tuning: ``fl.tuning(...)`` sets what the engine otherwise decides itself.
     """
 
     def __init__(
@@ -100,36 +90,29 @@ class Loader:
         *,
         batch_size: int,
         shuffle: bool | Reservoir = False,
-        sampler: samplers.Sampler | None = None,
+        sampler: Sampler | None = None,
         seed: int = 0,
         num_workers: int | Literal["auto"] = "auto",
         drop_last: bool = False,
-        order: Literal["strict", "planned", "arrival"] | None = None,
-        max_displacement: int | None = None,
-        costs: str | os.PathLike[str] | None = None,
-        arrival_log: str | os.PathLike[str] | None = None,
-        replay: str | os.PathLike[str] | None = None,
+        order: Literal["strict"] | Planned | Arrival = "strict",
         rank: int | None = None,
         world_size: int | None = None,
-        prefetch_batches: int | None = None,
+        mesh: Any = None,
         memory_budget: int | str | None = None,
-        on_error: Literal["raise"] | Skip = "raise",
+        on_error: Literal["raise"] | Substitute = "raise",
         framework: Literal["numpy", "torch"] = "numpy",
-        returns: Sequence[str] | None = None,
+        fields: Sequence[str] | None = None,
         ragged: Sequence[str] = (),
-        seek_index: Literal["auto", "never"] = "auto",
-        offload: Literal["auto", "none", "all", "resize", "fastflow", "sophon"] = "auto",
         cache: Cache | None = None,
-        start: Literal["least-slack", "first-come"] = "least-slack",
         share: bool | str | os.PathLike[str] | Share = False,
         metrics: str | None = None,
-        mesh: Any = None,
+        tuning: Tuning | None = None,
         **unknown: NoReturn,
     ) -> None:
         """Check everything at once; read and start nothing before the first batch is asked for."""
         refuse_keywords(unknown)
         if not isinstance(source, Source):
-            makers = "fl.folder, fl.files, fl.array, fl.volumes or fl.synthetic"
+            makers = "fl.folder, fl.tar, fl.files, fl.array, fl.volumes or fl.synthetic"
             raise PlanError(f"source is {type(source).__name__}; it is made by {makers}")
         if not isinstance(ops, Sequence):
             raise PlanError(
@@ -138,59 +121,23 @@ class Loader:
         wrong = [op for op in ops if not isinstance(op, Op)]
         if wrong:
             raise PlanError(f"ops has {short(wrong[0])}; it takes ops of feedline.ops, functions go into ops.Map(fn)")
-        one_of("order", order, (None, "strict", "planned", "arrival"))
-        if num_workers != "auto":
-            num_workers = whole("num_workers", num_workers, 1, 'or "auto"')
-        if on_error != "raise" and not isinstance(on_error, Skip):
-            raise PlanError(f'on_error is {short(on_error)}; it is "raise" or fl.skip(max_fraction)')
         given = placement.given(rank, world_size, mesh)
-        settings: dict[str, Any] = {
-            "batch_size": whole("batch_size", batch_size, 1),
-            "shuffle": _shuffle(shuffle),
-            "seed": whole("seed", seed, 0),
-            "drop_last": truth("drop_last", drop_last),
-            "on_error": {"max_fraction": on_error.max_fraction} if isinstance(on_error, Skip) else "raise",
-            "ragged": names("ragged", ragged),
-        }
-        if order is not None:
-            settings["order"] = order
-        if max_displacement is not None:
-            settings["max_displacement"] = whole("max_displacement", max_displacement, 0)
-        if costs is not None:
-            settings["costs"] = os.path.expanduser(os.fspath(costs))
-        if replay is not None:
-            settings["replay"] = os.path.expanduser(os.fspath(replay))
-        if sampler is not None:
-            settings["sampler"] = samplers.to_plan(sampler)
-        if returns is not None:
-            settings["returns"] = names("returns", returns)
-        config: dict[str, Any] = {"num_workers": num_workers}
-        one_of("seek_index", seek_index, ("auto", "never"))
-        if seek_index != "auto":
-            config["seek_index"] = seek_index
-        one_of("offload", offload, ("auto", "none", "all", "resize", "fastflow", "sophon"))
-        if offload != "auto":
-            config["offload"] = offload
-        one_of("start", start, ("least-slack", "first-come"))
-        if arrival_log is not None:
-            config["arrival_log"] = os.path.expanduser(os.fspath(arrival_log))
-        if start != "least-slack":
-            config["start"] = start
-        if cache is not None:
-            if not isinstance(cache, Cache):
-                raise PlanError(f'cache is {short(cache)}; it is made by fl.cache(ram="4GB")')
-            if cache.disk is not None and environment.cache_folder() is None:
-                raise PlanError("cache(disk=...) keeps samples in the cache folder, but FEEDLINE_CACHE is empty")
-            config["cache"] = {name: value for name, value in vars(cache).items() if value is not None}
-        if prefetch_batches is not None:
-            config["prefetch_batches"] = whole("prefetch_batches", prefetch_batches, 1)
-        if memory_budget is not None:
-            is_text = isinstance(memory_budget, str)
-            config["memory_budget"] = (
-                memory_budget if is_text else whole("memory_budget", memory_budget, 1, 'or a text such as "512MB"')
-            )
+        stream = plan_settings.of_stream(
+            batch_size=batch_size,
+            shuffle=shuffle,
+            sampler=sampler,
+            seed=seed,
+            drop_last=drop_last,
+            order=order,
+            on_error=on_error,
+            fields=fields,
+            ragged=ragged,
+        )
+        run = plan_settings.of_run(
+            num_workers=num_workers, memory_budget=memory_budget, cache=cache, order=order, tuning=tuning
+        )
         ranks = tuple(given or placement.found())
-        native = _feedline.Plan(source._native, [op._to_native() for op in ops], settings, config, ranks)
+        native = _feedline.Plan(source._native, [op._to_native() for op in ops], stream, run, ranks)
         self._start(Plan(native, ops), given, framework, as_share(share), check_address(metrics))
 
     @classmethod
@@ -221,7 +168,7 @@ class Loader:
             raise PlanError(f'{names}: NumPy has no bfloat16; take framework="torch", or another dtype')
         self._plan, self._given = plan, given
         self._framework: Literal["numpy", "torch"] = "torch" if framework == "torch" else "numpy"
-        self._batch = partial(_batch, _converter(self._framework), plan._native.settings.get("returns"))
+        self._batch = partial(_batch, _converter(self._framework), plan._native.settings.get("fields"))
         self._share = share
         self._native = open_loader(plan._native, share)
         self._is_closed = False
@@ -291,7 +238,7 @@ class Loader:
         """Give batches epoch after epoch without end, as a generator.
 
         For trainers that take generators: ``model.fit(loader.forever(), steps_per_epoch=len(loader))`` in Keras, with
-        ``returns=("image", "label")``.
+        ``fields=("image", "label")``.
         """
         while len(self) > 0:
             yield from self
@@ -335,8 +282,12 @@ class Loader:
         self._native.load_state_dict(state)
         self._loaded = state
 
-    def snapshot(self) -> dict[str, Any]:
-        """Give the run in numbers: time per stage, bytes, queue, memory, stalls by cause, cost errors, substitutes."""
+    def snapshot(self) -> Snapshot:
+        """Give the run so far in numbers: time per stage, bytes, queue, memory, stalls by cause, substitutes.
+
+        >>> fl.Loader(fl.synthetic(8, (2,)), batch_size=4).snapshot()["samples"]
+        0
+        """
         return self._native.snapshot()
 
     def report(self) -> Report:
@@ -359,23 +310,29 @@ class Loader:
         return np.array(self._native.costs())
 
     def save_costs(self, path: str | os.PathLike[str]) -> None:
-        """Write what samples cost, for ``Loader(..., order="planned", costs=path)`` on any machine."""
+        """Write what samples cost, for ``order=fl.planned(costs=path)`` on any machine."""
         self._native.save_costs(os.path.expanduser(os.fspath(path)))
 
-    def order_report(self, epoch: int | None = None) -> dict[str, Any] | None:
-        """Say what the order of delivery does to an epoch: how far samples are moved, how many slow ones a batch has.
+    def order_report(self, epoch: int | None = None) -> OrderReport | None:
+        """Say how far the order of delivery moves samples in an epoch, and how many slow samples a batch has.
 
-        In planned order any epoch can be asked for, by default the one that comes next; in arrival order it is the one
-        that is under way, or the last. ``None`` in strict order, which moves nothing.
+        In planned order ``epoch`` is any epoch, by default the next one. In arrival order it is the current epoch or
+        the last one. Strict order moves nothing and gives ``None``.
+
+        >>> loader = fl.Loader(fl.synthetic(8, (2,)), batch_size=4, order=fl.planned())
+        >>> loader.order_report()["samples"]
+        8
         """
         return self._native.order_report(None if epoch is None else whole("epoch", epoch, 0))
 
-    def refreshed(self) -> Loader:
-        """Give a loader like this one over the source as it is now, for growing data; it starts at this one's epoch.
+    def reopen(self) -> Loader:
+        """Give a loader like this one over the source as it is on disk now, for data that grows.
 
-        Where this one serves ``metrics``, the new one does so from now on.
+        It starts at the epoch of this loader. If this loader serves ``metrics``, the other takes the address over.
+
+        >>> loader = loader.reopen()                                                        # doctest: +SKIP
         """
-        plan = Plan(self._plan._native.refreshed(), self._plan._ops)
+        plan = Plan(self._plan._native.reopen(), self._plan._ops)
         loader = _restored(plan, self._given, self._framework, self._share, None)
         loader.set_epoch(self.epoch)
         address = self.metrics_address
@@ -385,9 +342,19 @@ class Loader:
         return loader
 
     def __repr__(self) -> str:
-        """Show the source, the ops and the size of an epoch."""
-        names = ", ".join(self.plan.ops)
-        return f"<feedline.Loader of {len(self)} batches over {self.source!r}: {names or 'no ops'}>"
+        """Show source, ops, size and the next epoch in one line."""
+        closed = ", closed" if self._is_closed else ""
+        return f"<feedline.Loader {self.plan._summary()}, epoch {self._epoch_text()}{closed}>"
+
+    def _epoch_text(self) -> str:
+        try:
+            return str(self.epoch)
+        except ForkError:
+            return "of the parent process"
+
+    def _facts(self) -> Facts:
+        facts = self.plan._facts() | {"epoch": self._epoch_text(), "framework": self._framework}
+        return facts | ({"metrics": self.metrics_address} if self.metrics_address is not None else {})
 
     def __str__(self) -> str:
         """Show the same, and how to pass it on: trainers that take only what they know print this in their error."""
@@ -431,16 +398,14 @@ class Loader:
         self.close()
 
 
-def _batch(
-    convert: Callable[[_feedline.Array], Any], returns: list[str] | None, fields: list[tuple[str, Any]]
-) -> Batch:
+def _batch(convert: Callable[[_feedline.Array], Any], names: list[str] | None, fields: list[tuple[str, Any]]) -> Batch:
     batch = {
         name: [value if isinstance(value, str) else convert(value) for value in data]
         if isinstance(data, list)
         else convert(data)
         for name, data in fields
     }
-    return batch if returns is None else tuple(batch[name] for name in returns)
+    return batch if names is None else tuple(batch[name] for name in names)
 
 
 def _converter(framework: Literal["numpy", "torch"]) -> Callable[[_feedline.Array], Any]:

@@ -15,6 +15,31 @@ from typing import Any, Literal
 
 from feedline.errors import PlanError
 
+__all__ = [
+    "Cast",
+    "CenterCrop",
+    "ClipNormalize",
+    "ColorJitter",
+    "DecodeImage",
+    "GaussianNoise",
+    "Grayscale",
+    "Map",
+    "Normalize",
+    "Op",
+    "PadTo",
+    "RandomBalancedCrop",
+    "RandomBrightness",
+    "RandomCrop",
+    "RandomErasing",
+    "RandomFlip3d",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
+    "RandomVerticalFlip",
+    "ResampleSpacing",
+    "Resize",
+    "ToTensor",
+]
+
 Size = int | tuple[int, int]
 Size3d = int | tuple[int, int, int]
 Interpolation = Literal["nearest", "bilinear", "bicubic"]

@@ -35,3 +35,8 @@ def path_text(path: AnyPath) -> str:
 def is_path(value: object) -> bool:
     """Tell whether a value is a path rather than a list of them."""
     return isinstance(value, (str, bytes, os.PathLike))
+
+
+def optional_path(path: str | os.PathLike[str] | None) -> str | None:
+    """Give a path with ``~`` expanded; ``None`` stays ``None``."""
+    return None if path is None else os.path.expanduser(os.fspath(path))

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from feedline import _feedline, environment
+from feedline.display import Displayed, Facts, count, listed
 from feedline.errors import PlanError
 from feedline.ops import Op
 from feedline.placement import Placement, likely
 from feedline.source import Source
 
 
-class Plan:
+class Plan(Displayed):
     """What a loader does, apart from any run of it. ``loader.plan`` gives it, ``from_toml`` reads it."""
 
     def __init__(self, native: _feedline.Plan, ops: Sequence[Op] | None = None) -> None:
@@ -37,14 +38,26 @@ class Plan:
         return self._native.to_toml()
 
     def for_rank(self, placement: Placement) -> Plan:
-        """Give the same plan for a rank, which decides the samples of :meth:`ids`."""
+        """Give the same plan for a rank, which decides the samples of :meth:`indices`."""
         if self._native.rank == tuple(placement):
             return self
         return Plan(self._native.for_rank(*placement), self._ops)
 
     def __repr__(self) -> str:
-        """Show source and ops."""
-        return f"<feedline.Plan over {self.source!r}: {', '.join(self.ops) or 'no ops'}>"
+        """Show source, ops and size in one line."""
+        return f"<feedline.Plan {self._summary()}>"
+
+    def _summary(self) -> str:
+        source = self._native.source
+        batches = f"{count(self._native.batches_per_epoch, 'batch')} of {self._native.settings['batch_size']}"
+        return f"{source.describe()}: {count(len(source), 'sample')}, {batches}, ops {listed(self.ops) or 'none'}"
+
+    def _facts(self) -> Facts:
+        settings, (rank, world_size) = self._native.settings, self._native.rank
+        facts: Facts = {"source": self._native.source.describe(), "samples": f"{len(self.source):,}"}
+        facts |= {"batches per epoch": f"{self._native.batches_per_epoch:,} of {settings['batch_size']}"}
+        facts |= {"ops": listed(self.ops) or "none", "order": settings["order"], "seed": settings["seed"]}
+        return facts | ({"rank": f"{rank} of {world_size}"} if world_size > 1 else {})
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle source, ops and settings: the process that unpickles opens the source itself, for its own rank."""
@@ -71,9 +84,13 @@ class Plan:
         """Hashes: ``listing``, ``values`` (+ ops), ``order`` (+ seed, sampler), ``run`` (everything)."""
         return self._native.fingerprints
 
-    def ids(self, epoch: int = 0) -> list[int]:
-        """Give the ids of an epoch in the order in which this rank receives them."""
-        return self._native.ids(epoch)
+    def indices(self, epoch: int = 0) -> list[int]:
+        """Give the indices of an epoch's samples, in the order in which this rank receives them.
+
+        >>> fl.Loader(fl.synthetic(4, (2,)), batch_size=2).plan.indices(epoch=0)
+        [0, 1, 2, 3]
+        """
+        return self._native.indices(epoch)
 
     def resolve(self, op: int, *, index: int, width: int, height: int, epoch: int = 0) -> list[tuple[str, float]]:
         """Say what op number ``op`` will do to sample ``index``, a picture of this size, before any data is there."""

@@ -9,22 +9,25 @@ from feedline.errors import PlanError
 
 
 @dataclass(frozen=True)
-class Skip:
-    """Replace bad samples by others; see :func:`skip`."""
+class Substitute:
+    """Replace bad samples by others; made by :func:`substitute`."""
 
     max_fraction: float
 
 
-def skip(max_fraction: float = 0.001) -> Skip:
-    """Replace a bad sample by another of the same rank's share, up to a fraction of the epoch.
+def substitute(max_fraction: float = 0.001) -> Substitute:
+    """Replace a bad sample by another sample of the same rank, for at most a fraction of the epoch.
 
-    The substitute follows from (seed, epoch, position, attempt), so the stream stays the same for any number of
-    workers. ``batch["index"]`` shows the substitute's id, ``loader.snapshot()["substitutes"]`` lists the pairs. The
-    number allowed is rounded up; past it :class:`feedline.TooManyFailuresError` is raised.
+    The substitute depends on seed, epoch, position and attempt alone, so any number of workers gives the same stream.
+    ``batch["index"]`` holds the index of the substitute. ``loader.snapshot()["substitutes"]`` lists the pairs.
+
+    Args:
+        max_fraction: the fraction of an epoch's samples that may be replaced, from 0 to 1. The count is rounded up.
+            Beyond it the loader raises :class:`feedline.TooManyFailuresError`.
+
+    >>> loader = fl.Loader(fl.synthetic(8, (2,)), batch_size=4, on_error=fl.substitute(max_fraction=0.01))
     """
-    if isinstance(max_fraction, str) or not 0 <= max_fraction <= 1:
-        raise PlanError(f"skip(): max_fraction is {max_fraction!r}; it lies between 0 and 1")
-    return Skip(float(max_fraction))
+    return Substitute(max_fraction)
 
 
 @dataclass(frozen=True)

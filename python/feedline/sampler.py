@@ -1,4 +1,4 @@
-"""Sequences of samples other than "each once": a list of ids given as ``sampler=[...]``, or draws by weight."""
+"""Sequences of samples other than "each once": a list of indices given as ``sampler=[...]``, or draws by weight."""
 
 from __future__ import annotations
 
@@ -10,22 +10,41 @@ import numpy as np
 import numpy.typing as npt
 
 from feedline.arguments import short
+from feedline.display import Displayed, Facts, count
 from feedline.errors import PlanError
 
 
-@dataclass(frozen=True)
-class Weighted:
-    """Draws with replacement in proportion to weights; see :func:`weighted`."""
+@dataclass(frozen=True, repr=False)
+class Weighted(Displayed):
+    """Draws with replacement in proportion to weights; made by :func:`weighted`."""
 
     weights: tuple[float, ...]
     num_samples: int | None = None
 
+    def __repr__(self) -> str:
+        """Show the number of weights in one line."""
+        return f"<feedline.Weighted: {count(len(self.weights), 'weight')}, {_per_epoch(self.num_samples)}>"
 
-@dataclass(frozen=True)
-class ClassBalanced:
-    """Draws with replacement, each class equally likely; see :func:`class_balanced`."""
+    def _facts(self) -> Facts:
+        return {"weights": f"{len(self.weights):,}", "samples": _per_epoch(self.num_samples)}
+
+
+@dataclass(frozen=True, repr=False)
+class ClassBalanced(Displayed):
+    """Draws with replacement, each class equally likely; made by :func:`class_balanced`."""
 
     num_samples: int | None = None
+
+    def __repr__(self) -> str:
+        """Show the number of samples in one line."""
+        return f"<feedline.ClassBalanced: {_per_epoch(self.num_samples)}>"
+
+    def _facts(self) -> Facts:
+        return {"samples": _per_epoch(self.num_samples)}
+
+
+def _per_epoch(num_samples: int | None) -> str:
+    return "as many samples per epoch as the source has" if num_samples is None else f"{num_samples:,} per epoch"
 
 
 Sampler = Union[Sequence[int], "npt.NDArray[np.integer[Any]]", Weighted, ClassBalanced]
@@ -45,12 +64,12 @@ def class_balanced(num_samples: int | None = None) -> ClassBalanced:
 
 
 def whole_numbers(name: str, values: Sequence[int] | npt.NDArray[np.integer[Any]]) -> list[int]:
-    """Give sample ids as plain numbers; anything else is refused."""
+    """Give sample indices as plain numbers; anything else is refused."""
     is_sequence = isinstance(values, (Sequence, np.ndarray)) and not isinstance(values, (str, bytes))
     if not is_sequence or not all(
         isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 0 for value in values
     ):
-        raise PlanError(f"{name} is {short(values)}; it is a sequence of sample ids, whole numbers from 0 on")
+        raise PlanError(f"{name} is {short(values)}; it is a sequence of sample indices, whole numbers from 0 on")
     return [int(value) for value in values]
 
 
@@ -61,7 +80,7 @@ def to_plan(sampler: Sampler) -> dict[str, Any]:
     elif isinstance(sampler, ClassBalanced):
         table = {"kind": "class_balanced"}
     else:
-        return {"kind": "list", "ids": whole_numbers("sampler", sampler)}
+        return {"kind": "list", "indices": whole_numbers("sampler", sampler)}
     if sampler.num_samples is not None:
         if not isinstance(sampler.num_samples, (int, np.integer)) or sampler.num_samples < 1:
             raise PlanError(f"num_samples is {sampler.num_samples}; it is a whole number from 1 on")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import reprlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from feedline import _feedline, environment
+from feedline.display import Displayed, Facts, count, listed
 from feedline.errors import PlanError, SourceError
 from feedline.paths import AnyPath, is_path, path_text
 from feedline.sampler import whole_numbers
@@ -18,7 +19,7 @@ from feedline.sampler import whole_numbers
 Labels = Sequence[Any] | npt.NDArray[Any]
 
 
-class Source:
+class Source(Displayed):
     """A numbered set of samples; made by the functions of this module, such as :func:`folder`."""
 
     def __init__(self, native: _feedline.Source) -> None:
@@ -30,9 +31,19 @@ class Source:
         return len(self._native)
 
     def __repr__(self) -> str:
-        """Show size and fields, and how many files were left out."""
-        left_out = f"; {self.skipped} files left out" if self.skipped else ""
-        return f"<feedline.Source of {len(self)} samples with {', '.join(self.fields)}{left_out}>"
+        """Show kind, place and size in one line."""
+        classes = f", {count(len(self.classes), 'class')}" if self.classes else ""
+        left_out = f", {count(self.skipped, 'file')} left out" if self.skipped else ""
+        samples = f"{count(len(self), 'sample')}{classes}, fields {listed(self.fields)}{left_out}"
+        return f"<feedline.Source {self._native.describe()}: {samples}>"
+
+    def _facts(self) -> Facts:
+        facts: Facts = {"kind": self._native.describe(), "samples": f"{len(self):,}", "fields": listed(self.fields)}
+        if self.classes:
+            facts["classes"] = f"{len(self.classes):,}: {listed(self.classes)}"
+        if self.skipped:
+            facts["files left out"] = f"{self.skipped:,}"
+        return facts
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle how it was opened: the process that unpickles lists the samples itself, and checks that they agree."""
@@ -58,29 +69,76 @@ class Source:
         return self._native.fields
 
     @property
-    def ids(self) -> list[int]:
-        """The ids of the samples, in the source's order."""
-        return self._native.ids()
+    def indices(self) -> list[int]:
+        """The indices of the samples, in the source's order. A subset keeps the indices of its parent.
+
+        >>> fl.synthetic(10, (2,)).subset([7, 3]).indices
+        [3, 7]
+        """
+        return self._native.indices()
 
     def key(self, index: int) -> str:
-        """Give the name of the sample with id ``index``."""
+        """Give the name of a sample by its index.
+
+        >>> fl.synthetic(10, (2,)).key(3)
+        'synthetic-00000003'
+        """
         key = self._native.key(index)
         if key is None:
             raise IndexError(f"there is no sample {index} in {self!r}")
         return key
 
-    def subset(self, ids: Sequence[int] | npt.NDArray[np.integer[Any]]) -> Source:
-        """Give the part with these ids, which keep their numbers and come in ascending order."""
+    def subset(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> Source:
+        """Give the part with these samples. They keep their indices and come in ascending order.
+
+        >>> len(fl.synthetic(10, (2,)).subset([7, 3]))
+        2
+        """
         try:
-            numbers = whole_numbers("subset()", ids)
+            numbers = whole_numbers("subset()", indices)
         except PlanError as error:
             raise SourceError(str(error)) from None
         return Source(self._native.subset(numbers))
 
-    def split(self, parts: Mapping[str, float], seed: int = 0) -> dict[str, Source]:
-        """Divide at random: ``split({"train": 0.9, "val": 0.1})``. Ids are kept; the same seed divides alike."""
-        if not isinstance(parts, Mapping) or seed < 0:
-            raise SourceError('split() takes fractions by name, {"train": 0.9, "val": 0.1}, and a seed from 0 on')
+    @property
+    def keys(self) -> list[str]:
+        """The names of the samples, in the source's order.
+
+        >>> fl.synthetic(2, (4,)).keys
+        ['synthetic-00000000', 'synthetic-00000001']
+        """
+        return self._native.keys()
+
+    @property
+    def labels(self) -> npt.NDArray[Any] | None:
+        """The labels of the samples, in the source's order. ``None`` if the source has none.
+
+        Labels that are stored like images, such as those of :func:`volumes`, are not read: these give ``None``, too.
+
+        >>> fl.array(np.zeros((3, 2)), labels=["dog", "cat", "dog"]).labels
+        array([1, 0, 1])
+        """
+        labels = self._native.labels()
+        return None if labels is None else np.asarray(labels)
+
+    def split(
+        self, parts: Mapping[str, float], seed: int = 0, *, by: Literal["label"] | None = None
+    ) -> dict[str, Source]:
+        """Divide the samples at random into parts of given fractions. Samples keep their indices.
+
+        Args:
+            parts: fractions by name, which add up to at most 1.
+            seed: the same seed gives the same parts.
+            by: ``"label"`` divides each class alone. Every part then has its fraction of every class, rounded up or
+                down.
+
+        >>> parts = fl.synthetic(10, (2,)).split({"train": 0.8, "val": 0.2})
+        >>> len(parts["train"]), len(parts["val"])
+        (8, 2)
+        """
+        by_label = _is_by_label("split()", seed, by)
+        if not isinstance(parts, Mapping):
+            raise SourceError('split() takes fractions by name, {"train": 0.9, "val": 0.1}')
         total = sum(parts.values())
         if not parts or min(parts.values()) <= 0 or total > 1 + 1e-9:
             raise SourceError(f"split() takes fractions above 0 that add up to at most 1, not {dict(parts)}")
@@ -89,9 +147,41 @@ class Source:
         for name, fraction in parts.items():
             end = min(start + fraction, 1.0)
             end = 1.0 if abs(end - 1.0) < 1e-9 else end
-            sources[name] = Source(self._native.share(seed, start, end))
+            sources[name] = Source(self._native.share(seed, start, end, by_label))
             start = end
         return sources
+
+    def kfold(self, k: int, seed: int = 0, *, by: Literal["label"] | None = None) -> list[tuple[Source, Source]]:
+        """Give ``k`` pairs of sources for cross-validation: each sample validates once and trains ``k - 1`` times.
+
+        Args:
+            k: the number of folds, from 2 to the number of samples.
+            seed: the same seed gives the same folds.
+            by: ``"label"`` gives every fold the same mix of classes.
+
+        >>> [(len(train), len(val)) for train, val in fl.synthetic(10, (2,)).kfold(5)]
+        [(8, 2), (8, 2), (8, 2), (8, 2), (8, 2)]
+        """
+        by_label = _is_by_label("kfold()", seed, by)
+        if not isinstance(k, (int, np.integer)) or not 2 <= k <= len(self):
+            raise SourceError(f"kfold(): k is {k!r}; it is a whole number from 2 to the {len(self)} samples")
+        # A share that ends before it begins is all but the fold.
+        ends = [(fold / k, (fold + 1) / k) for fold in range(k)]
+        return [
+            (
+                Source(self._native.share(seed, end % 1.0, start or 1.0, by_label)),
+                Source(self._native.share(seed, start, end, by_label)),
+            )
+            for start, end in ends
+        ]
+
+
+def _is_by_label(of: str, seed: int, by: str | None) -> bool:
+    if by not in (None, "label"):
+        raise SourceError(f'{of}: by is {by!r}; it is "label" or None')
+    if not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise SourceError(f"{of}: seed is {seed!r}; it is a whole number from 0 on")
+    return by is not None
 
 
 def folder(
@@ -109,7 +199,7 @@ def folder(
 
     ``classes`` fixes the names and their labels: ``folder("val", classes=train.classes)``. A sub-folder that is not
     among them is an error. So is a sub-folder without pictures, unless ``allow_empty`` is set: it would be a class
-    without samples. The listing is fixed for the life of the source; see :meth:`feedline.Loader.refreshed`.
+    without samples. The listing is fixed for the life of the source; see :meth:`feedline.Loader.reopen`.
     """
     params: dict[str, Any] = {"kind": "folder", "root": path_text(root)}
     for name, value in (("classes", classes), ("extensions", extensions)):
@@ -145,7 +235,11 @@ def tar(shards: AnyPath | Sequence[AnyPath]) -> Source:
 def files(fields: Mapping[str, Sequence[AnyPath]], labels: Labels | None = None) -> Source:
     """Take lists of files, several per sample: ``files({"image": [...], "mask": [...]}, labels=[...])``.
 
-    All lists have one length; ``labels`` are numbers or bool of any dtype and shape, one per sample.
+    All lists have one length. ``labels`` has one entry per sample: numbers or bool of any dtype and shape, or the names
+    of classes. Names become int64 labels in the sorted order of the names, which ``source.classes`` lists.
+
+    >>> fl.files({"image": ["a.jpg", "b.jpg"]}, labels=["dog", "cat"]).classes
+    ['cat', 'dog']
     """
     if not isinstance(fields, Mapping):
         raise SourceError('files() takes lists of paths by field name: {"image": ["a.jpg", "b.jpg"]}')
@@ -156,19 +250,28 @@ def files(fields: Mapping[str, Sequence[AnyPath]], labels: Labels | None = None)
     return Source(_feedline.Source.files(lists, _label_parts(labels)))
 
 
-def array(data: npt.NDArray[Any] | AnyPath, labels: Labels | None = None) -> Source:
-    """Take an array, or a ``.npy`` file, whose first axis counts the samples. Its field is called ``data``.
+def array(data: npt.NDArray[Any] | AnyPath, labels: Labels | None = None, *, field: str | None = None) -> Source:
+    """Take an array, or a ``.npy`` file, whose first axis counts the samples.
 
     An array in memory is not copied: do not change it while a loader reads it.
+
+    Args:
+        data: the array, or the path of the file.
+        labels: see :func:`files`.
+        field: the name of the field. By default ``"image"`` for uint8 of shape (n, height, width, 1 or 3), so that
+            image ops apply, and ``"data"`` for everything else.
+
+    >>> fl.array(np.zeros((10, 32, 32, 3), np.uint8)).fields
+    ['image']
+    >>> fl.array(np.zeros((10, 7)), field="signal").fields
+    ['signal']
     """
     if isinstance(data, (str, bytes, os.PathLike)):
-        return Source(_feedline.Source.array_file(path_text(data), _label_parts(labels)))
-    contiguous = _plain_array("array()", data)
-    address: int = contiguous.__array_interface__["data"][0]
-    shape = list(np.shape(data))
-    name = contiguous.dtype.name
-    native = _feedline.Source.array_memory(contiguous, address, contiguous.nbytes, name, shape, _label_parts(labels))
-    return Source(native)
+        return Source(_feedline.Source.array_file(path_text(data), field, _label_parts(labels)))
+    plain = _plain_array("array()", data)
+    address: int = plain.__array_interface__["data"][0]
+    shape, parts = list(np.shape(data)), _label_parts(labels)
+    return Source(_feedline.Source.array_memory(plain, address, plain.nbytes, plain.dtype.name, shape, field, parts))
 
 
 def volumes(
@@ -195,7 +298,7 @@ def volumes(
 
 
 def synthetic(n: int, shape: int | Sequence[int]) -> Source:
-    """Make ``n`` samples of random bytes from their ids, without I/O; field ``data``, uint8."""
+    """Make ``n`` samples of random bytes from their indices, without I/O; field ``data``, uint8."""
     shape = (shape,) if isinstance(shape, int) else shape
     if not all(isinstance(number, (int, np.integer)) and number > 0 for number in (n, *shape)):
         raise SourceError(f"synthetic({n}, {tuple(shape)}): there have to be samples, and bytes in each")
@@ -216,9 +319,11 @@ def _opened_again(spec: dict[str, Any], identity: int) -> Source:
     return source
 
 
-def _label_parts(labels: Labels | None) -> tuple[str, list[int], bytes] | None:
+def _label_parts(labels: Labels | None) -> tuple[str, list[int], bytes] | list[str] | None:
     if labels is None:
         return None
+    if len(labels) > 0 and all(isinstance(label, str) for label in labels):
+        return [str(label) for label in labels]
     values = _plain_array("labels", labels)
     return values.dtype.name, list(values.shape[1:]), values.tobytes()
 

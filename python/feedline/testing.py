@@ -26,9 +26,9 @@ class Delay(Op):
 def delay(costs_ms: float | Sequence[float] | Any, kind: Literal["sleep", "cpu"] = "sleep", p: float = 1.0) -> Delay:
     """Give an op of known cost, to see what a slow op or slow samples would do to a run.
 
-    ``costs_ms`` is milliseconds for all samples, or a list by sample id, which begins again behind its end. ``"sleep"``
-    waits, ``"cpu"`` uses the thread's processor time. With ``p`` the time is spent with that probability, drawn
-    anew each epoch. The op does not announce its cost: the scheduler learns it as it learns that of any other.
+    ``costs_ms`` is milliseconds for all samples, or a list by sample index, which begins again behind its end.
+    ``"sleep"`` waits, ``"cpu"`` uses the thread's processor time. With ``p`` the time is spent with that probability,
+    drawn anew each epoch. The op does not announce its cost: the scheduler learns it as it learns that of any other.
 
     >>> delay([5, 5, 5, 125]).kind
     'sleep'

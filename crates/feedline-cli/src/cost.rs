@@ -155,7 +155,7 @@ fn of_sample(
     for &seed in seeds {
         let mut document = document.clone();
         document.settings.seed = Seed(seed);
-        document.settings.sampler = Some(Sampler::List { ids: vec![id.0] });
+        document.settings.sampler = Some(Sampler::List { indices: vec![id.0] });
         (document.settings.shuffle, document.settings.batch_size) = (Shuffle::Never, 1);
         document.config.prefetch_batches = Some(1);
         let mut runs = Vec::new();

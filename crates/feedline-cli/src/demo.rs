@@ -208,7 +208,7 @@ fn plan_text(images: &Path, part: Split) -> Result<String> {
         Split::HeldOut => "op = \"Resize\"\nsize = [32, 32]",
     };
     Ok(format!(
-        "feedline = 1\nbatch_size = 16\nshuffle = {shuffle}\nreturns = [\"image\", \"label\"]\n\n\
+        "feedline = 1\nbatch_size = 16\nshuffle = {shuffle}\nfields = [\"image\", \"label\"]\n\n\
          [source]\nkind = \"subset\"\nseed = 0\nfrom = {from:?}\nto = {to:?}\n\n\
          [source.of]\nkind = \"folder\"\nroot = {root}\n\n\
          [[ops]]\nop = \"DecodeImage\"\n\n[[ops]]\n{crop}\n\n[[ops]]\nop = \"Normalize\"\n"

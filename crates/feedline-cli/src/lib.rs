@@ -46,7 +46,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use arguments::{Arguments, Command};
-use clap::Parser as _;
+use clap::FromArgMatches as _;
 use feedline_data::plan::Registry;
 use feedline_data::source::Opener;
 use interrupt::{Interrupt, Interrupted};
@@ -56,7 +56,8 @@ use verify::Broken;
 /// Runs one command; `arguments` begin with the program's name, `interrupted` is asked at least every 100 ms.
 pub fn run(arguments: Vec<OsString>, registry: Registry, interrupted: &dyn Fn() -> bool) -> i32 {
     let arguments = arguments.into_iter().map(environment::with_home);
-    let arguments = match Arguments::try_parse_from(arguments) {
+    let parsed = Arguments::grouped().try_get_matches_from(arguments);
+    let arguments = match parsed.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments,
         Err(usage) => return output::usage(&usage),
     };

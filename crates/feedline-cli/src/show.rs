@@ -87,10 +87,10 @@ fn write_png(path: &Path, pixels: &[u8], grid: &Grid) -> Result<()> {
 /// The plan with batches of one sample, and the id of each beside its fields.
 fn one_by_one(mut document: Document) -> Document {
     document.settings.batch_size = 1;
-    if let Some(returns) = &mut document.settings.returns
-        && !returns.iter().any(|field| field == "index")
+    if let Some(fields) = &mut document.settings.fields
+        && !fields.iter().any(|field| field == "index")
     {
-        returns.push("index".to_owned());
+        fields.push("index".to_owned());
     }
     document
 }

@@ -88,9 +88,9 @@ fn sound_plans_of_all_kinds_pass() {
         ("batch_size = 4\nshuffle = true\ndrop_last = true", "cache = { ram = \"10MB\" }"),
         ("batch_size = 3\norder = \"planned\"\nmax_displacement = 6", ""),
         ("batch_size = 3\norder = \"arrival\"\nmax_displacement = 6\nshuffle = true", ""),
-        ("batch_size = 4\nsampler = { kind = \"list\", ids = [3, 1, 3, 3, 0, 7, 9, 12, 1, 28, 20, 4, 5] }", ""),
+        ("batch_size = 4\nsampler = { kind = \"list\", indices = [3, 1, 3, 3, 0, 7, 9, 12, 1, 28, 20, 4, 5] }", ""),
         ("batch_size = 4\nsampler = { kind = \"class_balanced\" }\norder = \"arrival\"", ""),
-        ("batch_size = 4\nreturns = [\"label\", \"image\", \"key\"]", "simd = false\nseek_index = \"never\""),
+        ("batch_size = 4\nfields = [\"label\", \"image\", \"key\"]", "simd = false\nseek_index = \"never\""),
     ] {
         let plan = pictures_plan(folder.path(), settings, run);
         check_passes(&look(&plan, extent(2, 1000), &machine));

@@ -99,8 +99,8 @@ fn every_source_conforms() {
         Arc::new(SyntheticSource::new(9, vec![3, 5]).unwrap()),
         Arc::new(VolumesSource::open(volumes_root, Arc::new(DiskStore::new(volumes_root))).unwrap()),
         Arc::new(VolumesSource::listed(vec![format!("{volumes_root}/0/image.nii")], None).unwrap()),
-        Arc::new(SubsetSource::new(Arc::clone(&folder_source), Part::Ids { ids: vec![7, 2, 11] }).unwrap()),
-        Arc::new(SubsetSource::new(folder_source, Part::Share { seed: 1, from: 0.2, to: 0.7 }).unwrap()),
+        Arc::new(SubsetSource::new(Arc::clone(&folder_source), Part::Indices { indices: vec![7, 2, 11] }).unwrap()),
+        Arc::new(SubsetSource::new(folder_source, Part::Share { seed: 1, from: 0.2, to: 0.7, by: None }).unwrap()),
     ];
     for source in sources {
         check_source(&*source, &registry);

@@ -126,7 +126,7 @@ fn law_2_exactly_once_over_ranks_1_2_3_8() {
 fn law_2_a_samplers_sequence_is_the_epoch_and_repeats_are_drawn_anew() {
     let folder = pictures(6);
     let text = format!(
-        "batch_size = 8\nsampler = {{ kind = \"list\", ids = [3, 1, 3, 3, 0] }}\n\
+        "batch_size = 8\nsampler = {{ kind = \"list\", indices = [3, 1, 3, 3, 0] }}\n\
          [source]\nkind = \"folder\"\nroot = {:?}\n{OPS}",
         folder.path()
     );

@@ -107,7 +107,8 @@ fn the_tar_source_conforms_with_and_without_a_cache_folder_and_in_parts() {
         let source: Arc<dyn Source> = Arc::new(TarSource::open(vec![pattern], &registry).unwrap());
         assert_eq!(source.fields().names(), "\"image\", \"label\"");
         check_source(&*source, &registry);
-        let part = SubsetSource::new(Arc::clone(&source), Part::Share { seed: 1, from: 0.0, to: 0.5 }).unwrap();
+        let part =
+            SubsetSource::new(Arc::clone(&source), Part::Share { seed: 1, from: 0.0, to: 0.5, by: None }).unwrap();
         check_source(&part, &registry);
         let (_, _, bytes) = &contents(&*source).unwrap()[part.id_at(Ordinal(2)).0 as usize];
         assert_eq!(&contents(&part).unwrap()[2].2, bytes);

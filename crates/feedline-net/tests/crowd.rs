@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 fn plan(batch_size: u64) -> Arc<Plan> {
     open(&format!(
-        "batch_size = {batch_size}\nshuffle = true\nreturns = [\"data\", \"index\"]\n[source]\nkind = \"synthetic\"\n\
+        "batch_size = {batch_size}\nshuffle = true\nfields = [\"data\", \"index\"]\n[source]\nkind = \"synthetic\"\n\
          n = {SAMPLES}\nshape = [24, 24, 3]\n[[ops]]\nop = \"RandomCrop\"\nsize = 8\non = \"data\"\n"
     ))
     .unwrap()

@@ -18,7 +18,7 @@ mod jobs;
 
 fn crop_of(size: usize, settings: &str, samples: u64) -> Arc<Plan> {
     open(&format!(
-        "batch_size = 7\nshuffle = true\nreturns = [\"data\", \"index\"]\n{settings}\n[source]\nkind = \"synthetic\"\n\
+        "batch_size = 7\nshuffle = true\nfields = [\"data\", \"index\"]\n{settings}\n[source]\nkind = \"synthetic\"\n\
          n = {samples}\nshape = [24, 24, 3]\n[[ops]]\nop = \"RandomCrop\"\nsize = {size}\non = \"data\"\n"
     ))
     .unwrap()

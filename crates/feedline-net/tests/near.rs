@@ -85,7 +85,7 @@ fn law_1_every_policy_gives_the_batches_of_local_loading() {
     let (here, there) = (data.path().to_str().unwrap(), format!("feedline://{}", server.address()));
     let volumes = |root: &str| format!("kind = \"volumes\"\nroot = \"{root}/volumes\"");
     let subset = |root: &str| {
-        format!("kind = \"subset\"\nids = [1, 4, 5, 9, 12]\nof = {{ kind = \"folder\", root = \"{root}/train\" }}")
+        format!("kind = \"subset\"\nindices = [1, 4, 5, 9, 12]\nof = {{ kind = \"folder\", root = \"{root}/train\" }}")
     };
     let pictures = |root: &str| folder(&format!("{root}/train"));
     let sources: [(SourceRoot<'_>, &str); 4] =

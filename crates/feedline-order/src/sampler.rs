@@ -15,10 +15,10 @@ use super::{Epoch, Occurrence, Ordinal, Seed};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Sampler {
-    /// The same sample ids each epoch, in this order.
+    /// The same samples each epoch, in this order.
     List {
-        /// Sample ids of the source. They may repeat.
-        ids: Vec<u64>,
+        /// Indices of the source's samples. They may repeat.
+        indices: Vec<u64>,
     },
     /// Draws with replacement in proportion to weights, different in each epoch.
     Weighted {

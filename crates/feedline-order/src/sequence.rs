@@ -110,7 +110,7 @@ impl Sequence {
         class_of: impl Fn(Ordinal) -> Option<i64>,
     ) -> Result<Self, SamplerError> {
         let rule = match sampler {
-            Sampler::List { ids } => {
+            Sampler::List { indices: ids } => {
                 let ordinals: Result<Vec<Ordinal>, SamplerError> =
                     ids.iter().map(|&id| ordinal_of(SampleId(id)).ok_or(SamplerError::UnknownId { id, len })).collect();
                 Rule::Listed(Arc::new(sampler::counted(ordinals?.into_iter(), len)))
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_list_is_the_epoch_repeats_included() {
-        let sequence = sampled(&Sampler::List { ids: vec![2, 0, 2] }, &[0, 0, 0]).unwrap();
+        let sequence = sampled(&Sampler::List { indices: vec![2, 0, 2] }, &[0, 0, 0]).unwrap();
         let epoch = sequence.epoch(Epoch(5));
         let visits: Vec<(u64, u32)> =
             (0..3).map(|p| epoch.at(Position(p))).map(|v| (v.ordinal.0, v.occurrence.0)).collect();
@@ -280,8 +280,8 @@ mod tests {
             let text = sampled(&sampler, &[0, -1]).unwrap_err().to_string();
             assert!(text.contains(words), "{text}");
         };
-        check(Sampler::List { ids: vec![0, 7] }, "names sample 7");
-        check(Sampler::List { ids: vec![] }, "empty");
+        check(Sampler::List { indices: vec![0, 7] }, "names sample 7");
+        check(Sampler::List { indices: vec![] }, "empty");
         check(Sampler::Weighted { weights: vec![1.0], num_samples: None }, "1 weights");
         check(Sampler::Weighted { weights: vec![1.0, f64::NAN], num_samples: None }, "weight 1");
         check(Sampler::Weighted { weights: vec![0.0, 0.0], num_samples: None }, "not all zero");

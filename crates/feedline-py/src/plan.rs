@@ -8,12 +8,12 @@ use feedline_data::dtype::Dtype;
 use feedline_data::failure::chain;
 use feedline_data::op::{Facts, PlannedOp};
 use feedline_data::plan::{Document, Plan as CorePlan, PlanError, RunConfig};
-use feedline_data::spec::SpecError;
 use feedline_order::{Epoch, Occurrence, Rank, SampleId, SampleRequest};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
-use crate::convert::{table, to_python};
+use crate::convert::{self, table, to_python};
 use crate::errors::plan_error;
 use crate::logging;
 use crate::map::{self, Map};
@@ -49,15 +49,13 @@ impl Plan {
         py: Python<'_>,
         source: &Bound<'_, Source>,
         ops: Vec<OpParts<'_>>,
-        settings: &Bound<'_, PyAny>,
-        config: &Bound<'_, PyAny>,
+        settings: &Bound<'_, PyDict>,
+        config: &Bound<'_, PyDict>,
         rank: (u32, u32),
     ) -> PyResult<Self> {
         // The user's own program names these functions.
         let registry = registry(None).allowing_functions();
         let refuse = |error: PlanError| plan_error(py, &error);
-        let parameters =
-            |source| refuse(SpecError::Parameters { of: "Loader".to_owned(), source: Box::new(source) }.into());
         let build = |(number, parts)| match parts {
             OpParts::Function { function, on, deterministic, version } => {
                 let map = Map::new(function, on, deterministic, version, number);
@@ -66,9 +64,8 @@ impl Plan {
             OpParts::Table(params) => registry.build_op(table(&params)?).map_err(refuse),
         };
         let ops: PyResult<Vec<PlannedOp>> = ops.into_iter().enumerate().map(build).collect();
-        let settings = table(settings)?.try_into().map_err(parameters)?;
-        let config = table(config)?.try_into().map_err(parameters)?;
-        let config = RunConfig { rank: rank_of(rank), ..config };
+        let settings = convert::settings(settings)?;
+        let config = RunConfig { rank: rank_of(rank), ..convert::settings(config)? };
         let (source, ops) = (Arc::clone(&source.get().0), ops?);
         let checked = py.detach(|| CorePlan::new(source, ops, settings, config));
         Ok(Self(Arc::new(checked.map_err(refuse)?)))
@@ -111,7 +108,7 @@ impl Plan {
     }
 
     /// The same plan over the source as it is now.
-    fn refreshed(&self, py: Python<'_>) -> PyResult<Self> {
+    fn reopen(&self, py: Python<'_>) -> PyResult<Self> {
         let plan = Arc::clone(&self.0);
         let opened = py.detach(|| plan.refreshed());
         Ok(Self(Arc::new(opened.map_err(|error| plan_error(py, &error))?)))
@@ -175,8 +172,8 @@ impl Plan {
         self.0.batches_per_epoch()
     }
 
-    /// The ids of an epoch in the order of delivery.
-    fn ids(&self, epoch: u64) -> Vec<u64> {
+    /// The indices of an epoch's samples in the order of delivery.
+    fn indices(&self, epoch: u64) -> Vec<u64> {
         self.0.ids(Epoch(epoch), u64::MAX)
     }
 
@@ -185,14 +182,14 @@ impl Plan {
         &self,
         number: usize,
         epoch: u64,
-        id: u64,
+        index: u64,
         width: u32,
         height: u32,
     ) -> PyResult<Vec<(&'static str, f64)>> {
         let Some(planned) = self.0.ops().get(number) else {
             return Err(PyIndexError::new_err(format!("the plan has {} ops", self.0.ops().len())));
         };
-        let wanted = SampleRequest { id: SampleId(id), epoch: Epoch(epoch), occurrence: Occurrence(0) };
+        let wanted = SampleRequest { id: SampleId(index), epoch: Epoch(epoch), occurrence: Occurrence(0) };
         Ok(planned.op().resolve(&self.0.chain().draw(number, wanted), Facts { width, height }))
     }
 }

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use feedline_data::source::{
-    ArraySource, FilesSource, Opener, Part, Source as CoreSource, SubsetSource, SyntheticSource,
+    ArraySource, FilesSource, Labels, Opener, Part, Source as CoreSource, Stratum, SubsetSource, SyntheticSource,
 };
 use feedline_order::{Ordinal, SampleId};
 use pyo3::prelude::*;
 
+use crate::batch::Array;
 use crate::buffer::BorrowedArray;
 use crate::convert::{LabelParts, dtype, labels, table, to_python};
 use crate::errors::source_error;
@@ -41,9 +42,14 @@ impl Source {
 
     /// Samples of a `.npy` file.
     #[staticmethod]
-    fn array_file(py: Python<'_>, path: &str, label_parts: Option<LabelParts>) -> PyResult<Self> {
+    fn array_file(
+        py: Python<'_>,
+        path: &str,
+        field: Option<String>,
+        label_parts: Option<LabelParts>,
+    ) -> PyResult<Self> {
         let labels = labels(py, label_parts)?;
-        let opened = py.detach(|| ArraySource::open(path, &registry(None), labels));
+        let opened = py.detach(|| ArraySource::open(path, &registry(None), labels)?.with_field(field));
         Ok(Self(Arc::new(opened.map_err(|error| source_error(py, error))?)))
     }
 
@@ -57,10 +63,12 @@ impl Source {
         len: usize,
         dtype_name: &str,
         shape: Vec<usize>,
+        field: Option<String>,
         label_parts: Option<LabelParts>,
     ) -> PyResult<Self> {
         let memory = Arc::new(BorrowedArray::new(owner, address, len));
-        let opened = ArraySource::in_memory(memory, dtype(dtype_name)?, &shape, labels(py, label_parts)?);
+        let opened = ArraySource::in_memory(memory, dtype(dtype_name)?, &shape, labels(py, label_parts)?)
+            .and_then(|source| source.with_field(field));
         Ok(Self(Arc::new(opened.map_err(|error| source_error(py, error))?)))
     }
 
@@ -71,14 +79,15 @@ impl Source {
         Ok(Self(Arc::new(opened.map_err(|error| source_error(py, error))?)))
     }
 
-    /// The samples with these ids.
-    fn subset(&self, py: Python<'_>, ids: Vec<u64>) -> PyResult<Self> {
-        self.part(py, Part::Ids { ids })
+    /// The samples with these indices.
+    fn subset(&self, py: Python<'_>, indices: Vec<u64>) -> PyResult<Self> {
+        self.part(py, Part::Indices { indices })
     }
 
-    /// The share `start..end` of a random division.
-    fn share(&self, py: Python<'_>, seed: u64, start: f64, end: f64) -> PyResult<Self> {
-        self.part(py, Part::Share { seed, from: start, to: end })
+    /// The share `start..end` of a random division, of each class alone if it is by label.
+    fn share(&self, py: Python<'_>, seed: u64, start: f64, end: f64, by_label: bool) -> PyResult<Self> {
+        let by = by_label.then_some(Stratum::Label);
+        self.part(py, Part::Share { seed, from: start, to: end, by })
     }
 
     fn __len__(&self) -> usize {
@@ -103,9 +112,27 @@ impl Source {
         self.0.fields().iter().map(|(name, _)| name.to_string()).collect()
     }
 
-    /// The ids of the samples, in the source's order.
-    fn ids(&self) -> Vec<u64> {
+    /// The indices of the samples, in the source's order.
+    fn indices(&self) -> Vec<u64> {
         (0..self.0.len()).map(|ordinal| self.0.id_at(Ordinal(ordinal)).0).collect()
+    }
+
+    /// The names of the samples, in the source's order.
+    fn keys(&self, py: Python<'_>) -> Vec<String> {
+        let id = |ordinal| self.0.id_at(Ordinal(ordinal));
+        py.detach(|| (0..self.0.len()).map(|ordinal| self.0.key(id(ordinal)).into_owned()).collect())
+    }
+
+    /// The labels of the samples, in the source's order; `None` if it has none.
+    fn labels(&self, py: Python<'_>) -> Option<Array> {
+        let (dtype, shape, bytes) = py.detach(|| Labels::of(&*self.0))?.into_parts();
+        let shape = [&[self.__len__()], &*shape].concat();
+        Some(Array::owned(dtype, shape, bytes))
+    }
+
+    /// Kind and place in a few words, such as `folder "data/train"`.
+    fn describe(&self, py: Python<'_>) -> String {
+        py.detach(|| self.0.spec().map_or_else(|_| "array in memory".to_owned(), |table| described(&table)))
     }
 
     /// The table that names it in a plan.
@@ -120,9 +147,24 @@ impl Source {
     }
 
     /// The name of a sample; `None` if there is no such sample.
-    fn key(&self, id: u64) -> Option<String> {
-        self.0.ordinal_of(SampleId(id)).map(|_| self.0.key(SampleId(id)).into_owned())
+    fn key(&self, index: u64) -> Option<String> {
+        self.0.ordinal_of(SampleId(index)).map(|_| self.0.key(SampleId(index)).into_owned())
     }
+}
+
+/// The kind of a source and where its data is, from its table in a plan.
+fn described(table: &toml::Table) -> String {
+    let kind = table.get("kind").and_then(toml::Value::as_str).unwrap_or_default();
+    if let Some(toml::Value::Table(parent)) = table.get("of") {
+        return format!("part of {}", described(parent));
+    }
+    let first = |value: &toml::Value| match value {
+        toml::Value::Array(list) if list.len() > 1 => format!("{} and {} more", list[0], list.len() - 1),
+        toml::Value::Array(list) => list.first().map(ToString::to_string).unwrap_or_default(),
+        other => other.to_string(),
+    };
+    let place = ["root", "path", "shards", "images"].iter().find_map(|key| table.get(*key)).map(first);
+    place.map_or_else(|| kind.to_owned(), |place| format!("{kind} {place}"))
 }
 
 impl Source {

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use feedline_data::plan::ByteSize;
 use feedline_data::store::escaped_path;
 
-use super::parse_bytes;
+use super::{OUTPUT, RESOURCES, parse_bytes};
 
 /// Arguments of `feedline show`.
 #[derive(Args, Debug)]
@@ -16,34 +16,35 @@ Examples:
   feedline show plan.toml samples.png
   feedline show plan.toml samples.png --samples 64 --epoch 3")]
 pub(crate) struct ShowArguments {
-    /// The plan; relative paths in it are relative to the current folder.
+    /// The plan, a TOML file. Relative paths in it start at the current folder.
     pub plan: PathBuf,
     /// The PNG file to write.
     pub out: PathBuf,
-    /// Samples to draw.
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    /// Number of samples to draw.
+    #[arg(long, help_heading = "What to draw", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub samples: u16,
-    /// The epoch to take them from.
-    #[arg(long, default_value_t = 0)]
+    /// Epoch that the samples come from.
+    #[arg(long, help_heading = "What to draw", default_value_t = 0)]
     pub epoch: u64,
 }
 
 /// Arguments of `feedline index`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-With its index, only the part of a JPEG that a crop needs is read and decoded. Without this command the indexes are made in
-the first epoch. They are kept in the cache folder (FEEDLINE_CACHE, else ~/.cache/feedline); the files stay as they are.
+A seek index lets the loader read and decode only the part of a JPEG that a crop needs. Without this command the loader
+builds the indexes in the first epoch. They are kept in the cache folder (FEEDLINE_CACHE, else ~/.cache/feedline). The
+pictures do not change.
 
 Examples:
   feedline index data/train
   feedline index 'shards/*.tar'
   feedline index plan.toml --workers 8")]
 pub(crate) struct IndexArguments {
-    /// A folder of pictures, shards ('shards/*.tar'), or a plan, whose source is taken.
+    /// A folder of pictures, shards ('shards/*.tar'), or a plan with such a source.
     #[arg(value_parser = path_text())]
     pub src: String,
-    /// Threads; as many as there are cores if not given.
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    /// Number of threads [default: one per core].
+    #[arg(long, help_heading = RESOURCES, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: Option<u16>,
 }
 
@@ -57,28 +58,28 @@ Examples:
   feedline synth pictures --images 50000 --classes 100 --size 256-640 --seed 7
   feedline synth large --images 200 --size 2000-4000 --quality 92")]
 pub(crate) struct SynthArguments {
-    /// The folder to fill; each class is a sub-folder.
+    /// The folder to fill. Each class gets a sub-folder.
     pub dir: PathBuf,
-    /// Pictures to make.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    /// Number of pictures.
+    #[arg(long, help_heading = "Pictures", value_parser = clap::value_parser!(u64).range(1..))]
     pub images: u64,
-    /// Classes.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    /// Number of classes.
+    #[arg(long, help_heading = "Pictures", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub classes: u32,
-    /// Shortest and longest side in pixels.
-    #[arg(long, default_value = "256-640", value_name = "MIN-MAX", value_parser = parse_sides)]
+    /// Shortest and longest side, in pixels.
+    #[arg(long, help_heading = "Pictures", default_value = "256-640", value_name = "MIN-MAX", value_parser = parse_sides)]
     pub size: (u32, u32),
     /// JPEG quality.
-    #[arg(long, default_value_t = 88, value_parser = clap::value_parser!(u8).range(1..=100))]
+    #[arg(long, help_heading = "Pictures", default_value_t = 88, value_parser = clap::value_parser!(u8).range(1..=100))]
     pub quality: u8,
-    /// The seed of all randomness.
-    #[arg(long, default_value_t = 0)]
+    /// Seed of all randomness.
+    #[arg(long, help_heading = "Pictures", default_value_t = 0)]
     pub seed: u64,
-    /// Threads; as many as there are cores if not given.
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    /// Number of threads [default: one per core].
+    #[arg(long, help_heading = RESOURCES, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: Option<u16>,
-    /// Write into a folder that is not empty; files of the same name are replaced.
-    #[arg(long)]
+    /// Write into a folder that is not empty, and replace files of the same name.
+    #[arg(long, help_heading = OUTPUT)]
     pub force: bool,
 }
 
@@ -90,8 +91,8 @@ without its ending; the class is in KEY.cls. Beside each shard lies its index, s
 Dots inside a name become underscores in the key, because WebDataset cuts there; a second picture of one name gets a key of
 its own. Both are counted in the summary.
 
-A picture is damaged if it cannot be decoded. Baseline JPEGs are walked to their end, all others are decoded; what is not a
-picture is not looked at. A run that was stopped or killed goes on behind the last finished shard when started again.
+A picture is damaged if it cannot be decoded. The command checks the structure of baseline JPEGs and decodes all other
+pictures. Files of other kinds are not checked. A run that was stopped or killed continues after its last finished shard.
 
 Examples:
   feedline pack data/train shards
@@ -106,24 +107,24 @@ pub(crate) struct PackArguments {
     pub src: String,
     /// The folder for the shards: new, empty, or one that this command began to fill.
     pub dst: PathBuf,
-    /// A shard ends before the sample that would make it larger.
-    #[arg(long, default_value = "256MB", value_name = "BYTES", value_parser = parse_bytes)]
+    /// Largest size of a shard.
+    #[arg(long, help_heading = "Shards", default_value = "256MB", value_name = "BYTES", value_parser = parse_bytes)]
     pub shard_size: ByteSize,
     /// Store files byte for byte (the default).
-    #[arg(long, conflicts_with = "pixels")]
+    #[arg(long, help_heading = "Content", conflicts_with = "pixels")]
     pub as_is: bool,
-    /// Store decoded pixels, upright, as PPM, or PGM for masks and grey: larger, but nothing to decode.
-    #[arg(long)]
+    /// Store decoded, upright pixels: PPM, or PGM for masks and grey. Larger, but nothing is left to decode.
+    #[arg(long, help_heading = "Content")]
     pub pixels: bool,
-    /// Make pictures smaller whose longer side exceeds N (bilinear, antialiased; masks by nearest neighbour). Without --pixels
-    /// these, and only these, are encoded anew: JPEG of quality 92, masks as PNG.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_500))]
+    /// Shrink pictures whose longer side exceeds N pixels. Without --pixels only these are encoded again: JPEG of quality 92,
+    /// masks as PNG.
+    #[arg(long, help_heading = "Content", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_500))]
     pub max_side: Option<u32>,
-    /// What becomes of pictures that cannot be decoded; both are reported.
-    #[arg(long, value_enum, default_value_t = DamagedArgument::Keep)]
+    /// What to do with pictures that cannot be decoded. Both are reported.
+    #[arg(long, help_heading = "Content", value_enum, default_value_t = DamagedArgument::Keep)]
     pub damaged: DamagedArgument,
-    /// Threads; as many as there are cores if not given.
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    /// Number of threads [default: one per core].
+    #[arg(long, help_heading = RESOURCES, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: Option<u16>,
 }
 
@@ -143,11 +144,11 @@ Examples:
   feedline demo
   feedline demo --images 2000 --keep demo-data")]
 pub(crate) struct DemoArguments {
-    /// Pictures to make.
-    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(20..))]
+    /// Number of pictures.
+    #[arg(long, help_heading = "Pictures", default_value_t = 600, value_parser = clap::value_parser!(u64).range(20..))]
     pub images: u64,
-    /// Keep pictures and plans in this folder, which has to be empty or new.
-    #[arg(long, value_name = "DIR")]
+    /// Keep pictures and plans in this folder, which must be empty or new.
+    #[arg(long, help_heading = OUTPUT, value_name = "DIR")]
     pub keep: Option<PathBuf>,
 }
 

@@ -4,7 +4,7 @@ mod data;
 mod measure;
 mod serve;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgAction, CommandFactory as _, Parser, Subcommand};
 use feedline_data::plan::ByteSize;
 
 pub(crate) use data::{DamagedArgument, DemoArguments, IndexArguments, PackArguments, ShowArguments, SynthArguments};
@@ -13,70 +13,111 @@ pub(crate) use measure::{
 };
 pub(crate) use serve::{CacheCommand, NodeArguments, StorageArguments, TopArguments};
 
-/// Loads data for training: try it, look at it, measure it.
+/// Loads training data: prepares batches in a reproducible order and measures what slows a job down.
 #[derive(Debug, Parser)]
 #[command(
     name = "feedline",
     version,
     disable_help_subcommand = true,
+    disable_help_flag = true,
     after_help = "\
 Examples:
-  feedline demo                                  make pictures, train on them, show the numbers
-  feedline synth pictures --images 1000          make a picture set
-  feedline pack pictures shards                  pack it into tar shards with an index
-  feedline run plan.toml --json                  measure a plan
-  feedline doctor plan.toml --step-ms 80         what bounds a job, and what would help
-  feedline verify plan.toml                      check that the promises hold for it
-  feedline show plan.toml samples.png            look at what a plan gives"
+  feedline demo                                  train a small classifier on generated pictures
+  feedline pack pictures shards                  pack a folder into tar shards
+  feedline run plan.toml --json                  measure the throughput of a plan
+  feedline doctor plan.toml --step-ms 80         find the bottleneck of a job
+
+`feedline COMMAND --help` shows the options and examples of a command."
 )]
 pub(crate) struct Arguments {
     /// Write exactly one JSON document to stdout.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     pub json: bool,
-    /// Run Python functions that plans name (ops.Map): only for plans that you trust.
-    #[arg(long, global = true)]
+    /// Run the Python functions that a plan names (ops.Map). Only for plans that you trust.
+    #[arg(long, global = true, help_heading = GLOBAL)]
     pub allow_functions: bool,
+    /// Print help.
+    #[arg(long, short, global = true, action = ArgAction::Help, help_heading = GLOBAL)]
+    help: Option<bool>,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
 
+/// Headings of options that several commands have.
+const GLOBAL: &str = "Global options";
+const OUTPUT: &str = "Output";
+const RESOURCES: &str = "Resources";
+
+/// The commands by purpose, as `feedline` lists them.
+const GROUPS: [(&str, &[&str]); 5] = [
+    ("Try it", &["demo", "synth"]),
+    ("Prepare data", &["pack", "index", "cache"]),
+    ("Look at a plan", &["show", "shuffle", "verify"]),
+    ("Measure a plan", &["run", "doctor", "cost", "offload"]),
+    ("Serve samples", &["node", "top", "storage"]),
+];
+
+impl Arguments {
+    /// The command line with its commands listed by purpose. Clap has no headings for commands.
+    pub(crate) fn grouped() -> clap::Command {
+        let command = Self::command();
+        let about = |name: &str| {
+            let found = command.find_subcommand(name).and_then(clap::Command::get_about);
+            found.map(ToString::to_string).unwrap_or_default()
+        };
+        let line = |name: &&str| format!("  {name:8} {}\n", about(name));
+        let group =
+            |(title, names): (&str, &[&str])| format!("{title}:\n{}\n", names.iter().map(line).collect::<String>());
+        let listed: String = GROUPS.into_iter().map(group).collect();
+        let template =
+            format!("{{about}}\n\n{{usage-heading}} {{usage}}\n\n{listed}{GLOBAL}:\n{{options}}{{after-help}}");
+        command.help_template(template)
+    }
+}
+
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a plan and measure it.
+    /// Run a plan and report its throughput.
     Run(RunArguments),
-    /// Draw the first samples of a plan as a grid.
+    /// Draw the first samples of a plan as a grid of pictures.
     Show(ShowArguments),
     /// Pack pictures into tar shards with an index.
     Pack(PackArguments),
-    /// Make the seek indexes of pictures ahead of the first epoch.
+    /// Build the seek indexes of pictures before the first epoch.
     Index(IndexArguments),
-    /// Show what samples take, which are slow, and why.
+    /// Measure how long each sample takes, and name the slow ones.
     Cost(CostArguments),
-    /// Show how good the shuffle of a plan is, against a full one.
+    /// Compare the shuffle of a plan with a full shuffle.
     Shuffle(ShuffleArguments),
-    /// Find out what bounds a job, why, and what would help.
+    /// Find the bottleneck of a job, and predict what would help.
     Doctor(DoctorArguments),
-    /// Show what a storage server would do for a plan, why, and what that gains.
+    /// Measure what a storage server saves by preparing samples near the data.
     Offload(OffloadArguments),
-    /// Check on your own data and machine that the promises hold: same stream, exactly once, exact resume.
+    /// Check on your data that the stream is reproducible, complete and resumable.
     Verify(VerifyArguments),
-    /// Show or remove what is kept in the cache folder.
+    /// Show or empty the cache folder.
+    #[command(after_help = "\
+The folder is FEEDLINE_CACHE, else ~/.cache/feedline. It holds indexes, costs and prepared samples.
+
+Examples:
+  feedline cache show
+  feedline cache clear")]
     Cache {
         /// What to do.
         #[command(subcommand)]
         command: CacheCommand,
     },
-    /// Serve files to training machines, next to the data.
+    /// Serve samples to training machines from the machine that holds the data.
     Storage(StorageArguments),
-    /// Prepare samples once for all jobs of this machine.
+    /// Prepare samples once for all training jobs on this machine.
     Node(NodeArguments),
-    /// Watch the node of this machine: runs, jobs, samples per second, memory, why jobs wait.
+    /// Watch the node of this machine: its jobs, their speed and why they wait.
     Top(TopArguments),
-    /// Make a set of pictures that look like photographs to a codec.
+    /// Generate a set of JPEG pictures for experiments.
     Synth(SynthArguments),
-    /// Make pictures, train a small classifier on them, show the numbers.
+    /// Generate pictures, train a small classifier on them and report the throughput.
     Demo(DemoArguments),
 }
 
@@ -87,9 +128,34 @@ fn parse_bytes(text: &str) -> Result<ByteSize, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
+
+    #[test]
+    fn every_command_is_listed_once_under_its_purpose() {
+        let mut listed: Vec<&str> = GROUPS.into_iter().flat_map(|(_, names)| names).copied().collect();
+        let command = Arguments::command();
+        let mut known: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+        listed.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(listed, known);
+    }
+
+    #[test]
+    fn every_command_says_what_it_does_in_one_sentence_with_two_examples_and_options_under_headings() {
+        for command in Arguments::command().get_subcommands() {
+            let name = command.get_name();
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            assert!(about.split_whitespace().count() >= 5 && !about.contains(". "), "{name}: {about}");
+            let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let examples = after.lines().filter(|line| line.starts_with(&format!("  feedline {name}"))).count();
+            assert!(examples >= 2, "{name} has {examples} examples");
+            let options = command.get_arguments().filter(|argument| !argument.is_positional());
+            for option in options {
+                let heading = option.get_help_heading();
+                assert!(heading.is_some(), "--{} of {name} has no heading", option.get_id());
+            }
+        }
+    }
 
     #[test]
     fn the_definition_of_the_arguments_is_sound() {

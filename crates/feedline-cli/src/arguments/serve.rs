@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use feedline_data::plan::ByteSize;
 
-use super::parse_bytes;
+use super::{OUTPUT, RESOURCES, parse_bytes};
 
 /// Arguments of `feedline storage`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-In training only the source changes: fl.folder(\"feedline://host:7077/train\"), with FEEDLINE_TOKEN_FILE set there.
+A training script changes only its source: fl.folder(\"feedline://host:7077/train\"), with FEEDLINE_TOKEN_FILE set.
 
 Examples:
   feedline storage --root /data --listen 127.0.0.1:7077
@@ -20,40 +20,40 @@ Examples:
   feedline storage --root /data --http 127.0.0.1:9100     then, in another terminal: curl http://127.0.0.1:9100/metrics
   feedline storage --root /data --link-mbps 500")]
 pub(crate) struct StorageArguments {
-    /// The folder whose files are served, or its URL in an object store.
-    #[arg(long)]
+    /// Folder to serve, or its URL in an object store.
+    #[arg(long, help_heading = "Data")]
     pub root: String,
-    /// Where to listen; port 0 takes a free one. Others than this machine need a token.
-    #[arg(long, default_value = "127.0.0.1:7077")]
+    /// Address to listen on. Port 0 takes a free port. An address that other machines can reach needs a token.
+    #[arg(long, help_heading = "Network", default_value = "127.0.0.1:7077")]
     pub listen: std::net::SocketAddr,
-    /// Cores to use, 0.5 for half of one; all by default.
-    #[arg(long)]
+    /// Number of cores to use, such as 0.5 [default: all].
+    #[arg(long, help_heading = RESOURCES)]
     pub cpus: Option<f64>,
-    /// Memory for the replies of all clients together; 1GB by default.
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    /// Memory for the replies to all clients [default: 1GB].
+    #[arg(long, help_heading = RESOURCES, value_name = "BYTES", value_parser = parse_bytes)]
     pub memory: Option<ByteSize>,
-    /// A file with a secret that clients have to know.
-    #[arg(long)]
+    /// File with a secret that clients must send.
+    #[arg(long, help_heading = "Security")]
     pub token_file: Option<PathBuf>,
-    /// Where to say over HTTP how the server is doing: /health, /metrics (for Prometheus) and /stats (JSON).
-    #[arg(long)]
+    /// Address for /health, /metrics (for Prometheus) and /stats (JSON) over HTTP.
+    #[arg(long, help_heading = "Network")]
     pub http: Option<std::net::SocketAddr>,
-    /// A file with the certificate of this server, in PEM: then it speaks TLS, and clients say feedlines://.
-    #[arg(long, requires = "tls_key")]
+    /// File with the certificate of this server, in PEM. Turns on TLS: clients then use feedlines://.
+    #[arg(long, help_heading = "Security", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
-    /// A file with the key of the certificate.
-    #[arg(long, requires = "tls_cert")]
+    /// File with the private key of the certificate.
+    #[arg(long, help_heading = "Security", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
-    /// The most to send, in megabits per second, to try what a slow link does.
-    #[arg(long)]
+    /// Limit of the sending rate in megabits per second, to simulate a slow link.
+    #[arg(long, help_heading = "Network")]
     pub link_mbps: Option<f64>,
 }
 
 /// Arguments of `feedline node`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-A training script asks for it by fl.Loader(..., share=True), which starts one where there is none. A node that is started
-by hand stays until it is stopped; give it the memory that all jobs together may use.
+A training script uses the node with fl.Loader(..., share=True), which starts one if there is none. A node that you start
+yourself runs until you stop it. Give it the memory that all jobs together may use.
 
 Examples:
   feedline node
@@ -61,18 +61,17 @@ Examples:
   feedline node --http 127.0.0.1:9401            then open http://127.0.0.1:9401/ in a browser
   feedline node --socket /run/user/1000/mine.sock")]
 pub(crate) struct NodeArguments {
-    /// Where jobs find it; by default in the folder for this user's sockets, or where `FEEDLINE_NODE` says.
-    #[arg(long)]
+    /// Socket of the node [default: FEEDLINE_NODE, else a socket of this user].
+    #[arg(long, help_heading = "Network")]
     pub socket: Option<PathBuf>,
-    /// Memory for prepared samples, e.g. 8GB; by default half of the machine's, at most 8GB.
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    /// Memory for prepared samples, such as 8GB [default: half of the machine's memory, at most 8GB].
+    #[arg(long, help_heading = RESOURCES, value_name = "BYTES", value_parser = parse_bytes)]
     pub memory: Option<ByteSize>,
-    /// Where to say over HTTP how the node is doing, on this machine: / (a live page), /health, /metrics (for Prometheus)
-    /// and /stats (JSON). Port 0 takes a free one.
-    #[arg(long, value_name = "ADDRESS")]
+    /// Local address for a live page at /, /health, /metrics (for Prometheus) and /stats (JSON). Port 0 takes a free port.
+    #[arg(long, help_heading = "Network", value_name = "ADDRESS")]
     pub http: Option<std::net::SocketAddr>,
-    /// End when the last job has gone.
-    #[arg(long)]
+    /// End after the last job has left.
+    #[arg(long, help_heading = "Lifetime")]
     pub until_idle: bool,
 }
 
@@ -84,19 +83,19 @@ Examples:
   feedline top --once
   feedline --json top | jq '.jobs[].samples'")]
 pub(crate) struct TopArguments {
-    /// Where the node listens; by default that of this user, or where `FEEDLINE_NODE` says.
-    #[arg(long)]
+    /// Socket of the node [default: FEEDLINE_NODE, else a socket of this user].
+    #[arg(long, help_heading = "Network")]
     pub socket: Option<PathBuf>,
-    /// Look once, over a second, and end.
-    #[arg(long)]
+    /// Measure for one second, print once and end.
+    #[arg(long, help_heading = OUTPUT)]
     pub once: bool,
 }
 
 /// What `feedline cache` does.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CacheCommand {
-    /// Show what is kept and how much it takes.
+    /// Show what is kept, and how many bytes it takes.
     Show,
-    /// Remove everything that is kept; it is made again when it is needed.
+    /// Remove everything. The loader makes it again when it needs it.
     Clear,
 }

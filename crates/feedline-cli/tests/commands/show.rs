@@ -9,7 +9,7 @@ fn show_writes_a_grid_of_the_size_it_says_with_different_cells() {
     let folder = pictures();
     let normalize = format!("{CROP}[[ops]]\nop = \"Normalize\"\n");
     for (number, ops) in [CROP, DECODE, &normalize].into_iter().enumerate() {
-        write_plan(folder.path(), "plan.toml", "batch_size = 7\nreturns = [\"image\"]", ops);
+        write_plan(folder.path(), "plan.toml", "batch_size = 7\nfields = [\"image\"]", ops);
         let out = format!("out{number}.png");
         let shown = json(&["show", "plan.toml", &out, "--samples", "5", "--json"], folder.path());
         let size = |name: &str| shown[name].as_u64().unwrap() as usize;

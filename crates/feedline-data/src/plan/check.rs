@@ -164,7 +164,7 @@ impl Plan {
     pub fn substitutes_allowed(&self) -> u64 {
         match self.settings.on_error {
             OnError::Raise => 0,
-            OnError::Skip { max_fraction } => (self.share(0).samples() as f64 * max_fraction).ceil() as u64,
+            OnError::Substitute { max_fraction } => (self.share(0).samples() as f64 * max_fraction).ceil() as u64,
         }
     }
 
@@ -232,7 +232,7 @@ fn check_settings(settings: &Settings, config: &RunConfig) -> Result<(), PlanErr
         let allowed = "what a cache keeps is not read in sequence: take shuffle=True, or no cache";
         return refuse("cache", "given with a reservoir".to_owned(), allowed);
     }
-    if let OnError::Skip { max_fraction } = settings.on_error
+    if let OnError::Substitute { max_fraction } = settings.on_error
         && !(0.0..=1.0).contains(&max_fraction)
     {
         return refuse("max_fraction", max_fraction.to_string(), "it has to lie between 0 and 1");
@@ -296,11 +296,11 @@ fn delivered_types(mut types: FieldTypes, settings: &Settings, config: &RunConfi
         let (field, has) = (field.to_owned(), format!("{}, \"key\"", types.names()));
         PlanError::NoSuchField { what, field, has }
     };
-    if let Some(returns) = &settings.returns {
+    if let Some(fields) = &settings.fields {
         let mut chosen = FieldTypes::new();
-        for name in returns {
+        for name in fields {
             own(&mut types, name);
-            let kind = types.get(name).ok_or_else(|| no_field("returns", name, &types))?;
+            let kind = types.get(name).ok_or_else(|| no_field("fields", name, &types))?;
             chosen.set(name, kind.clone());
         }
         types = chosen;

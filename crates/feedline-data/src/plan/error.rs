@@ -33,7 +33,7 @@ pub enum PlanError {
         "costs is {path:?}: {problem}; loader.save_costs(path) writes such a file; order=\"strict\" goes on without it"
     )]
     Costs { path: String, problem: String },
-    #[error("replay is {path:?}: {problem}; Loader(order=\"arrival\", arrival_log=path) writes such a file")]
+    #[error("replay is {path:?}: {problem}; order=fl.arrival(log=path) writes such a file")]
     Replay { path: String, problem: String },
     #[error("field {field:?} is still encoded; add ops.DecodeImage(), or ask for the bytes with ragged=({field:?},)")]
     StillEncoded { field: String },

@@ -31,7 +31,7 @@ impl Plan {
         let fields: Vec<String> = self.loaded().iter().map(|(name, _)| name.to_string()).collect();
         let settings = Settings {
             seed: self.settings().seed,
-            returns: Some(fields.clone()),
+            fields: Some(fields.clone()),
             ragged: fields,
             ..Settings::of_batches(1)
         };
@@ -129,8 +129,8 @@ impl Plan {
             return Err(UnwritableOp { op, why }.into());
         }
         check_sizes(&*source, &ops)?;
-        let Settings { seed, returns, ragged, .. } = settings;
-        let settings = Settings { seed, returns, ragged, ..Settings::of_batches(1) };
+        let Settings { seed, fields, ragged, .. } = settings;
+        let settings = Settings { seed, fields, ragged, ..Settings::of_batches(1) };
         let config = RunConfig { seek_index: config.seek_index, ..RunConfig::default() };
         Self::new(source, ops, settings, config)
     }

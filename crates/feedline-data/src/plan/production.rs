@@ -133,8 +133,8 @@ impl Plan {
         let settings = Settings {
             shuffle: self.settings().shuffle.clone(),
             seed,
-            on_error: OnError::Skip { max_fraction: 1.0 },
-            returns: Some(self.produced()),
+            on_error: OnError::Substitute { max_fraction: 1.0 },
+            fields: Some(self.produced()),
             ..Settings::of_batches(usize::try_from(segments.segment_len()).unwrap_or(usize::MAX))
         };
         let config = RunConfig {

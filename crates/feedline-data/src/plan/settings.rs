@@ -1,7 +1,7 @@
 //! The settings of a plan besides its source and ops. Every field has a default. Unknown keys are errors.
 
 use feedline_order::{Rank, Sampler, Seed};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::order::Order;
 use super::{ByteSize, CacheConfig, Shuffle};
@@ -13,6 +13,7 @@ use crate::plan::Policy;
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// Samples per batch.
+    #[serde(deserialize_with = "whole")]
     pub batch_size: usize,
     /// How samples are shuffled in each epoch.
     #[serde(default)]
@@ -21,7 +22,7 @@ pub struct Settings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampler: Option<Sampler>,
     /// The seed of all randomness.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "seed")]
     pub seed: Seed,
     /// Whether to drop samples that do not fill a batch on every rank.
     #[serde(default)]
@@ -30,7 +31,7 @@ pub struct Settings {
     #[serde(default)]
     pub order: Order,
     /// How many places a sample may come later than in the sampler's order. Only in planned and arrival order.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "some_whole", skip_serializing_if = "Option::is_none")]
     pub max_displacement: Option<u64>,
     /// A file of measured costs for a planned order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,7 +44,7 @@ pub struct Settings {
     pub on_error: OnError,
     /// The fields to deliver, in order; all if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub returns: Option<Vec<String>>,
+    pub fields: Option<Vec<String>>,
     /// Fields to deliver as lists of arrays, each with its own shape.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ragged: Vec<String>,
@@ -63,7 +64,7 @@ impl Settings {
             costs: None,
             replay: None,
             on_error: OnError::Raise,
-            returns: None,
+            fields: None,
             ragged: Vec::new(),
         }
     }
@@ -78,7 +79,7 @@ pub enum OnError {
     Raise,
     /// Put another sample of the same share in its place, for at most a fraction of an epoch.
     #[serde(untagged)]
-    Skip {
+    Substitute {
         /// The fraction of a rank's samples that may be substituted in one epoch.
         max_fraction: f64,
     },
@@ -91,7 +92,7 @@ pub struct RunConfig {
     /// Number of preparer threads.
     pub num_workers: Workers,
     /// Batches to prepare ahead of the consumer. By default as many as memory allows and the costs require.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "some_whole", skip_serializing_if = "Option::is_none")]
     pub prefetch_batches: Option<usize>,
     /// Upper limit of bytes in flight. By default an eighth of the machine's memory, at most 2 GB.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -117,6 +118,26 @@ pub struct RunConfig {
     /// The rank of this process. Never written down: a plan describes what all ranks have in common.
     #[serde(skip)]
     pub rank: Rank,
+}
+
+/// Reads a whole number, and says in plain words what is expected.
+fn whole<'de, D: Deserializer<'de>, T: TryFrom<u64>>(deserializer: D) -> Result<T, D::Error> {
+    const EXPECTED: &str = "expected a whole number from 0 on";
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected a whole number from 0 on")]
+    enum Whole {
+        Number(u64),
+    }
+    let Whole::Number(number) = Whole::deserialize(deserializer)?;
+    T::try_from(number).map_err(|_| serde::de::Error::custom(EXPECTED))
+}
+
+fn some_whole<'de, D: Deserializer<'de>, T: TryFrom<u64>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    whole(deserializer).map(Some)
+}
+
+fn seed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Seed, D::Error> {
+    whole(deserializer).map(Seed)
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -208,7 +229,7 @@ mod tests {
             settings.map(|settings| settings.on_error).map_err(|error| error.message().to_owned())
         };
         assert_eq!(on_error("\"raise\""), Ok(OnError::Raise));
-        assert_eq!(on_error("{ max_fraction = 0.5 }"), Ok(OnError::Skip { max_fraction: 0.5 }));
+        assert_eq!(on_error("{ max_fraction = 0.5 }"), Ok(OnError::Substitute { max_fraction: 0.5 }));
         for wrong in ["\"skip\"", "1", "{ max_fraction = 0.5, more = 1 }", "{}"] {
             assert_eq!(on_error(wrong).unwrap_err(), "on_error is \"raise\" or { max_fraction = 0.001 }", "{wrong}");
         }

@@ -9,8 +9,8 @@ use feedline_order::SampleId;
 use serde::Deserialize;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::labels::PlainLabels;
-use super::{Labels, Opener, Origin, Source, SourceError, parameters};
+use super::labels::{PlainLabels, PlainList};
+use super::{Labels, Opener, Origin, Source, SourceError, check_field_name, parameters};
 use crate::batch::{FieldTypes, Kind};
 use crate::dtype::{Dtype, array_bytes};
 use crate::store::{Object, Store};
@@ -20,8 +20,10 @@ use crate::volume::npy::{PREFIX_BYTES, header_range, parse};
 const HASHED_PIECES: usize = 64;
 /// with at most this many bytes of each.
 const HASHED_PIECE_BYTES: usize = 64 << 10;
-/// The name of the array's field.
+/// The field of an array that is not a list of pictures, unless the user names it.
 const FIELD: &str = "data";
+/// The field of 8-bit pictures, which image ops take by default.
+const PICTURE_FIELD: &str = "image";
 
 /// Memory of an array outside the engine, such as a `NumPy` array.
 pub trait ArrayMemory: Send + Sync + Debug {
@@ -38,6 +40,7 @@ impl ArrayMemory for Vec<u8> {
 /// Samples along the first axis of an array.
 #[derive(Debug)]
 pub struct ArraySource {
+    field: String,
     dtype: Dtype,
     sample_shape: Vec<usize>,
     sample_bytes: usize,
@@ -57,7 +60,8 @@ enum ArrayData {
 #[serde(deny_unknown_fields)]
 struct Params {
     path: String,
-    labels: Option<Vec<i64>>,
+    field: Option<String>,
+    labels: Option<PlainList>,
     label_dtype: Option<Dtype>,
 }
 
@@ -107,8 +111,17 @@ impl ArraySource {
     }
 
     pub(super) fn from_params(params: toml::Table, opener: &dyn Opener) -> Result<Self, SourceError> {
-        let Params { path, labels, label_dtype } = parameters("array", params)?;
-        Self::open(&path, opener, PlainLabels { labels, label_dtype }.open()?)
+        let Params { path, field, labels, label_dtype } = parameters("array", params)?;
+        Self::open(&path, opener, PlainLabels { labels, label_dtype }.open()?)?.with_field(field)
+    }
+
+    /// The same array under another field name; without one it keeps its own.
+    pub fn with_field(mut self, field: Option<String>) -> Result<Self, SourceError> {
+        if let Some(field) = field {
+            check_field_name("array()", &field)?;
+            self.field = field;
+        }
+        Ok(self)
     }
 
     fn new(dtype: Dtype, shape: &[usize], place: ArrayData, labels: Option<Labels>) -> Result<Self, SourceError> {
@@ -122,6 +135,7 @@ impl ArraySource {
             labels.check_len(len as u64)?;
         }
         let sample_shape = sample_shape.to_vec();
+        let field = default_field(dtype, &sample_shape).to_owned();
         let mut hasher = Xxh3::new();
         hasher.update(format!("array {} {len} {sample_shape:?}", dtype.name()).as_bytes());
         for piece in 0..HASHED_PIECES.min(len) {
@@ -139,7 +153,7 @@ impl ArraySource {
             hasher.update(&labels.identity().to_le_bytes());
         }
         let identity = hasher.digest128();
-        Ok(Self { dtype, sample_shape, sample_bytes, len: len as u64, place, labels, identity })
+        Ok(Self { field, dtype, sample_shape, sample_bytes, len: len as u64, place, labels, identity })
     }
 }
 
@@ -150,7 +164,7 @@ impl Source for ArraySource {
 
     fn fields(&self) -> FieldTypes {
         let mut types = FieldTypes::new();
-        types.set(FIELD, Kind::of_array(self.dtype, &self.sample_shape));
+        types.set(&self.field, Kind::of_array(self.dtype, &self.sample_shape));
         if let Some(labels) = &self.labels {
             types.set("label", labels.kind());
         }
@@ -159,7 +173,7 @@ impl Source for ArraySource {
 
     fn origin(&self, id: SampleId, field: &str) -> Origin<'_> {
         match &self.place {
-            ArrayData::File { object, data_offset, .. } if field == FIELD => {
+            ArrayData::File { object, data_offset, .. } if field == self.field => {
                 let start = data_offset + id.0 * self.sample_bytes as u64;
                 Origin::Part { object: Arc::clone(object), range: start..start + self.sample_bytes as u64 }
             }
@@ -173,7 +187,7 @@ impl Source for ArraySource {
 
     fn make(&self, id: SampleId, field: &str, target: &mut [u8]) {
         match (&self.place, &self.labels) {
-            (ArrayData::Memory(memory), _) if field == FIELD => {
+            (ArrayData::Memory(memory), _) if field == self.field => {
                 memory.copy_to(id.0 as usize * self.sample_bytes, target);
             }
             (_, Some(labels)) => target.copy_from_slice(labels.get(id)),
@@ -189,6 +203,10 @@ impl Source for ArraySource {
         self.labels.as_ref()?.class_of(id)
     }
 
+    fn classes(&self) -> &[String] {
+        self.labels.as_ref().map_or(&[], Labels::classes)
+    }
+
     fn identity(&self) -> u128 {
         self.identity
     }
@@ -202,6 +220,9 @@ impl Source for ArraySource {
         let mut table = toml::Table::new();
         table.insert("kind".to_owned(), "array".into());
         table.insert("path".to_owned(), path.clone().into());
+        if self.field != default_field(self.dtype, &self.sample_shape) {
+            table.insert("field".to_owned(), self.field.clone().into());
+        }
         if let Some(labels) = &self.labels {
             labels.plain()?.add_to(&mut table);
         }
@@ -209,13 +230,45 @@ impl Source for ArraySource {
     }
 
     fn refreshed(&self) -> Result<Arc<dyn Source>, SourceError> {
-        Ok(Arc::new(match &self.place {
+        let again = match &self.place {
             ArrayData::File { path, store, .. } => Self::read(path, Arc::clone(store), self.labels.clone())?,
             ArrayData::Memory(memory) => {
                 let mut shape = vec![self.len as usize];
                 shape.extend(&self.sample_shape);
                 Self::in_memory(Arc::clone(memory), self.dtype, &shape, self.labels.clone())?
             }
-        }))
+        };
+        Ok(Arc::new(again.with_field(Some(self.field.clone()))?))
+    }
+}
+
+/// The field of an array whose user gives no name.
+fn default_field(dtype: Dtype, sample_shape: &[usize]) -> &'static str {
+    match Kind::of_array(dtype, sample_shape) {
+        Kind::Pixels(_) => PICTURE_FIELD,
+        _ => FIELD,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(shape: &[usize], dtype: Dtype, field: Option<&str>) -> Result<String, String> {
+        let memory = Arc::new(vec![0; array_bytes(dtype, shape).unwrap()]);
+        let source = ArraySource::in_memory(memory, dtype, shape, None).unwrap();
+        let named = source.with_field(field.map(str::to_owned)).map_err(|error| error.to_string())?;
+        Ok(named.fields().names())
+    }
+
+    #[test]
+    fn pictures_are_called_image_and_all_else_data_unless_the_user_names_it() {
+        assert_eq!(fields(&[2, 4, 5, 3], Dtype::U8, None).unwrap(), "\"image\"");
+        assert_eq!(fields(&[2, 4, 5, 1], Dtype::U8, None).unwrap(), "\"image\"");
+        assert_eq!(fields(&[2, 4, 5, 2], Dtype::U8, None).unwrap(), "\"data\"");
+        assert_eq!(fields(&[2, 4, 5, 3], Dtype::F32, None).unwrap(), "\"data\"");
+        assert_eq!(fields(&[2, 4, 5, 3], Dtype::U8, Some("scan")).unwrap(), "\"scan\"");
+        let refused = fields(&[2, 4], Dtype::F32, Some("label")).unwrap_err();
+        assert_eq!(refused, "array(): a field cannot be called \"label\"; choose another name");
     }
 }

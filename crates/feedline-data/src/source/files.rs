@@ -8,8 +8,8 @@ use feedline_order::SampleId;
 use serde::Deserialize;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::labels::PlainLabels;
-use super::{Labels, Origin, Source, SourceError, parameters};
+use super::labels::{PlainLabels, PlainList};
+use super::{Labels, Origin, Source, SourceError, check_field_name, parameters};
 use crate::batch::{FieldTypes, Kind};
 use crate::dtype::Dtype;
 use crate::store::DiskStore;
@@ -26,7 +26,7 @@ pub struct FilesSource {
 #[serde(deny_unknown_fields)]
 struct Params {
     fields: BTreeMap<String, Vec<String>>,
-    labels: Option<Vec<i64>>,
+    labels: Option<PlainList>,
     label_dtype: Option<Dtype>,
 }
 
@@ -44,9 +44,7 @@ impl FilesSource {
                 let (field, first) = (field.clone(), first.clone());
                 return Err(SourceError::FieldLengths { field, has: other.len(), first, wants: paths.len() });
             }
-            if ["label", "index", "key", "padded"].contains(&field.as_str()) {
-                return Err(SourceError::Parameter(format!("files(): a list of paths cannot be called {field:?}")));
-            }
+            check_field_name("files()", field)?;
         }
         if let Some(labels) = &labels {
             labels.check_len(paths.len() as u64)?;
@@ -108,6 +106,10 @@ impl Source for FilesSource {
 
     fn class_of(&self, id: SampleId) -> Option<i64> {
         self.labels.as_ref()?.class_of(id)
+    }
+
+    fn classes(&self) -> &[String] {
+        self.labels.as_ref().map_or(&[], Labels::classes)
     }
 
     fn identity(&self) -> u128 {

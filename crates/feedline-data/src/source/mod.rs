@@ -26,7 +26,7 @@ pub use folder::{FolderOptions, FolderSource};
 pub use labels::Labels;
 pub use path::open_path;
 pub use stamp::{listing_hash, sample_stamp, stamp};
-pub use subset::{Part, SubsetSource};
+pub use subset::{Part, Stratum, SubsetSource};
 pub use synthetic::SyntheticSource;
 pub use tar::TarSource;
 pub use volumes::VolumesSource;
@@ -268,6 +268,15 @@ pub(crate) const OTHERS: &[(&str, OpenSource)] = &[
     ("synthetic", |params, _| Ok(Arc::new(SyntheticSource::from_params(params)?))),
     ("subset", |params, opener| Ok(Arc::new(SubsetSource::from_params(params, opener)?))),
 ];
+
+/// Refuses names of fields that the engine adds itself.
+fn check_field_name(of: &str, field: &str) -> Result<(), SourceError> {
+    if ["label", "index", "key", "padded"].contains(&field) {
+        let text = format!("{of}: a field cannot be called {field:?}; choose another name");
+        return Err(SourceError::Parameter(text));
+    }
+    Ok(())
+}
 
 /// Reads the parameters of a source from its table in a plan.
 fn parameters<T: serde::de::DeserializeOwned>(kind: &str, table: toml::Table) -> Result<T, SpecError> {

@@ -1,11 +1,12 @@
-//! A part of a source, with the parent's ids: a random share or a list.
+//! A part of a source, with the parent's indices: a random share or a list.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use delegate::delegate;
-use feedline_order::random::{Purpose, StreamKey};
+use feedline_order::random::{Purpose, StreamKey, unit};
 use feedline_order::{Block, Epoch, Ordinal, Permutation, SampleId, Seed};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
@@ -18,10 +19,10 @@ use crate::store::{Peer, StoreError};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Part {
-    /// The samples with these ids.
-    Ids {
-        /// Ids of the parent. Ascending once opened.
-        ids: Vec<u64>,
+    /// The samples with these indices.
+    Indices {
+        /// Indices of the parent's samples. Ascending once opened.
+        indices: Vec<u64>,
     },
     /// The share `from..to` of a random division.
     Share {
@@ -29,9 +30,20 @@ pub enum Part {
         seed: u64,
         /// The start of the share, from 0 to 1.
         from: f64,
-        /// The end of the share.
+        /// The end of the share. If it is before the start, the share is everything except what lies between.
         to: f64,
+        /// Divide each stratum alone, so that every part has the same mix; the whole source if not given.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        by: Option<Stratum>,
     },
+}
+
+/// What samples have in common that a stratified division keeps together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stratum {
+    /// Their class.
+    Label,
 }
 
 /// Part of another source.
@@ -46,10 +58,11 @@ pub struct SubsetSource {
 #[serde(deny_unknown_fields)]
 struct Params {
     of: toml::Table,
-    ids: Option<Vec<u64>>,
+    indices: Option<Vec<u64>>,
     seed: Option<u64>,
     from: Option<f64>,
     to: Option<f64>,
+    by: Option<Stratum>,
 }
 
 impl SubsetSource {
@@ -58,15 +71,21 @@ impl SubsetSource {
         if samples >= parent.len() {
             return Ok(Arc::clone(parent));
         }
-        let part = Part::Share { seed: 0, from: 0.0, to: samples as f64 / parent.len() as f64 };
+        let part = Part::Share { seed: 0, from: 0.0, to: samples as f64 / parent.len() as f64, by: None };
         Ok(Arc::new(Self::new(Arc::clone(parent), part)?))
     }
 
     /// The given part of `parent`.
     pub fn new(parent: Arc<dyn Source>, part: Part) -> Result<Self, SourceError> {
         let mut ids = match &part {
-            Part::Ids { ids } => ids.clone(),
-            Part::Share { seed, from, to } => share(&*parent, Seed(*seed), *from, *to)?,
+            Part::Indices { indices } => indices.clone(),
+            Part::Share { seed, from, to, by } => {
+                let range = Cyclic::new(*from, *to)?;
+                match by {
+                    None => share(&*parent, Seed(*seed), range),
+                    Some(Stratum::Label) => share_by_label(&*parent, Seed(*seed), range)?,
+                }
+            }
         };
         ids.sort_unstable();
         if let Some([twice, _]) = ids.array_windows().find(|[id, next]| id == next) {
@@ -84,12 +103,12 @@ impl SubsetSource {
     }
 
     pub(super) fn from_params(params: toml::Table, opener: &dyn Opener) -> Result<Self, SourceError> {
-        let Params { of, ids, seed, from, to } = parameters("subset", params)?;
-        let part = match (ids, from, to) {
-            (Some(ids), None, None) => Part::Ids { ids },
-            (None, Some(from), Some(to)) => Part::Share { seed: seed.unwrap_or(0), from, to },
+        let Params { of, indices, seed, from, to, by } = parameters("subset", params)?;
+        let part = match (indices, from, to) {
+            (Some(indices), None, None) => Part::Indices { indices },
+            (None, Some(from), Some(to)) => Part::Share { seed: seed.unwrap_or(0), from, to, by },
             _ => {
-                let text = "a subset has either ids, or from and to (and a seed)";
+                let text = "a subset has either indices, or from and to (and a seed)";
                 return Err(SourceError::Parameter(text.to_owned()));
             }
         };
@@ -97,14 +116,66 @@ impl SubsetSource {
     }
 }
 
-fn share(parent: &dyn Source, seed: Seed, from: f64, to: f64) -> Result<Vec<u64>, SourceError> {
-    if !(from >= 0.0 && from < to && to <= 1.0) {
-        return Err(SourceError::Parameter(format!("a share from {from} to {to} does not lie between 0 and 1")));
+/// A range of the circle from 0 to 1.
+#[derive(Clone, Copy)]
+struct Cyclic {
+    from: f64,
+    to: f64,
+}
+
+impl Cyclic {
+    fn new(from: f64, to: f64) -> Result<Self, SourceError> {
+        if [from, to].iter().all(|end| (0.0..=1.0).contains(end)) && from != to {
+            return Ok(Self { from, to });
+        }
+        Err(SourceError::Parameter(format!("a share from {from} to {to} does not lie between 0 and 1")))
     }
+
+    /// The range, or its two parts where it passes the end of the circle.
+    fn parts(self) -> [(f64, f64); 2] {
+        if self.from < self.to { [(self.from, self.to), (0.0, 0.0)] } else { [(0.0, self.to), (self.from, 1.0)] }
+    }
+}
+
+/// A share of all samples, in one random order of them.
+fn share(parent: &dyn Source, seed: Seed, range: Cyclic) -> Vec<u64> {
     let len = parent.len();
     let place = |fraction: f64| (fraction * len as f64).round() as u64;
     let order = Permutation::new(StreamKey::new(seed, Epoch(0), Purpose::Split), len);
-    Ok((place(from)..place(to)).map(|position| parent.id_at(Ordinal(order.at(position))).0).collect())
+    let positions = range.parts().into_iter().flat_map(|(from, to)| place(from)..place(to));
+    positions.map(|position| parent.id_at(Ordinal(order.at(position))).0).collect()
+}
+
+/// A share of each class, in a random order of its own.
+///
+/// Sample `j` of the `n` in a class lies at `(j + offset) / n` of the circle, with one random offset for each class. So every
+/// part gets its fraction of the class, rounded up or down, and parts that divide the circle divide the class.
+fn share_by_label(parent: &dyn Source, seed: Seed, range: Cyclic) -> Result<Vec<u64>, SourceError> {
+    let mut classes: BTreeMap<i64, Vec<u64>> = BTreeMap::new();
+    for id in (0..parent.len()).map(|ordinal| parent.id_at(Ordinal(ordinal))) {
+        let Some(class) = parent.class_of(id) else {
+            let text = format!(
+                "a division by label needs a whole number or a name for each sample, but sample {} has no such label",
+                id.0
+            );
+            return Err(SourceError::Parameter(text));
+        };
+        classes.entry(class).or_default().push(id.0);
+    }
+    let mut chosen = Vec::new();
+    for (number, ids) in (1..).zip(classes.into_values()) {
+        // The number of the class takes the place of the epoch, so that each class has draws of its own.
+        let key = StreamKey::new(seed, Epoch(number), Purpose::Split);
+        let len = ids.len() as u64;
+        let order = Permutation::new(key, len);
+        let offset = unit(key.bits(len, 0, 1));
+        for (from, to) in range.parts() {
+            let is_inside = |at: f64| from <= at && at < to;
+            let inside = (0..len).filter(|&place| is_inside((place as f64 + offset) / len as f64));
+            chosen.extend(inside.map(|place| ids[order.at(place) as usize]));
+        }
+    }
+    Ok(chosen)
 }
 
 #[deny(clippy::missing_trait_methods)]
@@ -187,7 +258,8 @@ mod tests {
     #[test]
     fn shares_of_one_seed_are_disjoint_cover_all_and_keep_the_parents_ids() {
         let parent: Arc<dyn Source> = Arc::new(SyntheticSource::new(101, vec![4]).unwrap());
-        let part = |from, to| SubsetSource::new(Arc::clone(&parent), Part::Share { seed: 3, from, to }).unwrap();
+        let part =
+            |from, to| SubsetSource::new(Arc::clone(&parent), Part::Share { seed: 3, from, to, by: None }).unwrap();
         let (train, val) = (part(0.0, 0.9), part(0.9, 1.0));
         assert_eq!((train.len(), val.len()), (91, 10));
         let mut ids: Vec<u64> =
@@ -196,5 +268,33 @@ mod tests {
         assert!(ids.into_iter().eq(0..101));
         assert_eq!(train.ordinal_of(val.id_at(Ordinal(0))), None);
         assert_ne!(train.identity(), val.identity());
+    }
+
+    #[test]
+    fn parts_by_label_divide_every_class_and_each_gets_its_fraction_rounded_up_or_down() {
+        let names: Vec<String> = (0..103).map(|n| format!("class {}", n % 7)).collect();
+        let paths = (0..103).map(|n| format!("{n}.jpg")).collect();
+        let labels = Some(crate::source::Labels::of_names(&names));
+        let parent: Arc<dyn Source> =
+            Arc::new(crate::source::FilesSource::new(vec![("image".to_owned(), paths)], labels).unwrap());
+        let part = |from, to| {
+            let part = Part::Share { seed: 5, from, to, by: Some(Stratum::Label) };
+            SubsetSource::new(Arc::clone(&parent), part).unwrap()
+        };
+        let parts = [part(0.0, 0.25), part(0.25, 0.5), part(0.5, 1.0)];
+        let mut all: Vec<u64> = parts.iter().flat_map(|part| part.ids.clone()).collect();
+        all.sort_unstable();
+        assert!(all.into_iter().eq(0..103));
+        for (part, fraction) in parts.iter().zip([0.25, 0.25, 0.5]) {
+            for class in 0..7 {
+                let count =
+                    |ids: &[u64]| ids.iter().filter(|&&id| parent.class_of(SampleId(id)) == Some(class)).count();
+                let whole = count(&(0..103).collect::<Vec<_>>()) as f64 * fraction;
+                assert!((count(&part.ids) as f64 - whole).abs() < 1.0, "class {class}");
+            }
+        }
+        let rest = part(0.5, 0.25);
+        assert!(rest.ids.iter().all(|id| !parts[1].ids.contains(id)));
+        assert_eq!(rest.len() + parts[1].len(), 103, "a share that passes the end takes all but what lies between");
     }
 }

@@ -79,7 +79,7 @@ impl HeldSource {
             return Err(SourceError::Parameter("none of the samples can be read".to_owned()).into());
         }
         let held = Arc::new(Self { parent: Arc::clone(parent), parts });
-        Ok(Arc::new(SubsetSource::new(held, Part::Ids { ids })?))
+        Ok(Arc::new(SubsetSource::new(held, Part::Indices { indices: ids })?))
     }
 }
 

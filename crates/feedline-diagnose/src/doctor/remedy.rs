@@ -106,10 +106,10 @@ impl fmt::Display for Change {
                 write!(f, "cache=fl.cache({place}=\"{bytes}\", form=\"{form}\")")
             }
             Self::Memory { memory_budget } => write!(f, "memory_budget=\"{}\"", ByteSize(*memory_budget)),
-            Self::Planned => f.write_str("order=\"planned\""),
-            Self::SeekIndex => f.write_str("seek_index=\"auto\""),
+            Self::Planned => f.write_str("order=fl.planned()"),
+            Self::SeekIndex => f.write_str("tuning=fl.tuning(seek_index=\"auto\")"),
             Self::FastDecode => f.write_str("ops.DecodeImage(fast=True)"),
-            Self::Offload => f.write_str("offload=\"auto\""),
+            Self::Offload => f.write_str("tuning=fl.tuning(offload=\"auto\")"),
             Self::Share { jobs } => write!(f, "share=True in {jobs} jobs on the same data"),
             Self::Pack => f.write_str("feedline pack, then fl.tar(...) with shuffle=fl.reservoir(...)"),
             Self::Reads { block } => write!(f, "shuffle=fl.reservoir(block=\"{}\")", ByteSize(*block)),

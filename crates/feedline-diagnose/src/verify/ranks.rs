@@ -133,7 +133,7 @@ fn rest(len: u64, world: u64, batch_size: u64, drops: bool) -> (u64, u64) {
 fn without_data(subject: &Subject<'_>, rank: u32, world: u32) -> Variant {
     let own = subject.own();
     let mut variant = own.with(&format!("rank {rank} of {world}, numbers only"), |settings, config| {
-        settings.returns = Some(vec!["index".to_owned(), "padded".to_owned()]);
+        settings.fields = Some(vec!["index".to_owned(), "padded".to_owned()]);
         settings.ragged = Vec::new();
         settings.costs = None;
         config.cache = None;

@@ -112,8 +112,8 @@ impl Subject<'_> {
         let mut settings = self.plan.settings().clone();
         let mut names: Vec<String> = self.plan.delivered().iter().map(ToString::to_string).collect();
         names.extend(["index", "padded"].map(str::to_owned).into_iter().filter(|own| !self.delivers(own)));
-        settings.returns = Some(names);
-        settings.on_error = OnError::Skip { max_fraction: 1.0 };
+        settings.fields = Some(names);
+        settings.on_error = OnError::Substitute { max_fraction: 1.0 };
         let config = RunConfig { arrival_log: None, num_workers: Workers::Count(1), ..self.plan.config().clone() };
         Variant { name: "1 worker".to_owned(), settings, config, probe: None, has_data: true }
     }

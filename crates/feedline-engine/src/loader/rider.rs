@@ -85,7 +85,7 @@ impl Rider {
         let source = Arc::clone(&first.failure);
         Some(match self.plan.settings().on_error {
             OnError::Raise => Stuck::Failure(source),
-            OnError::Skip { .. } => Stuck::TooMany { replaced, epoch: job_progress.epoch, source },
+            OnError::Substitute { .. } => Stuck::TooMany { replaced, epoch: job_progress.epoch, source },
         })
     }
 }

@@ -30,7 +30,7 @@ const MOST_BATCHES: usize = 8;
 
 fn plan(samples: u64, more: &str) -> Arc<Plan> {
     open(&format!(
-        "batch_size = 4\nshuffle = true\nreturns = [\"data\", \"index\"]\n[source]\nkind = \"synthetic\"\n\
+        "batch_size = 4\nshuffle = true\nfields = [\"data\", \"index\"]\n[source]\nkind = \"synthetic\"\n\
          n = {samples}\nshape = [8]\n{more}"
     ))
     .unwrap()

@@ -196,7 +196,7 @@ mod tests {
             folder_of(&open(&format!("batch_size = 1\nragged = [\"image\"]\n[source]\n{source}\n{ops}")).unwrap())
         };
         assert_eq!(named(&format!("kind = \"folder\"\nroot = \"{root}\"")), root);
-        let subset = format!("kind = \"subset\"\nids = [1]\nof = {{ kind = \"folder\", root = \"{root}\" }}");
+        let subset = format!("kind = \"subset\"\nindices = [1]\nof = {{ kind = \"folder\", root = \"{root}\" }}");
         assert_eq!(named(&subset), root);
         let file = format!("{root}/class-0/00000.jpg");
         assert_eq!(named(&format!("kind = \"files\"\nfields = {{ image = [\"{file}\"] }}")), format!("{root}/class-0"));

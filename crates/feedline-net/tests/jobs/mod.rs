@@ -22,7 +22,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) fn plan(batch_size: usize, seed: u64) -> Arc<Plan> {
     open(&format!(
-        "batch_size = {batch_size}\nshuffle = true\nseed = {seed}\nreturns = [\"data\", \"index\", \"key\"]\n\
+        "batch_size = {batch_size}\nshuffle = true\nseed = {seed}\nfields = [\"data\", \"index\", \"key\"]\n\
          [source]\nkind = \"synthetic\"\nn = {SAMPLES}\nshape = [24, 24, 3]\n[[ops]]\nop = \"RandomCrop\"\nsize = 8\non = \"data\"\n"
     ))
     .unwrap()

@@ -1,4 +1,4 @@
-"""``on_error=fl.skip``: a bad sample's slot is filled by a named substitute, up to a budget."""
+"""``on_error=fl.substitute``: a bad sample's slot is filled by a named substitute, up to a budget."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ DECODE = [ops.DecodeImage(), ops.Resize((16, 16))]
 
 
 def skipping(root: Path, **options: Any) -> fl.Loader:
-    settings = {"batch_size": 4, "shuffle": True, "seed": 1, "on_error": fl.skip(0.2)}
+    settings = {"batch_size": 4, "shuffle": True, "seed": 1, "on_error": fl.substitute(0.2)}
     return fl.Loader(fl.folder(root), DECODE, **(settings | options))
 
 
-def test_skip_replaces_a_bad_sample_and_says_by_which(
+def test_a_substitute_replaces_a_bad_sample_and_says_by_which(
     pictures: Callable[..., Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     root = pictures(20, classes=())
     (root / "0007.png").write_bytes(b"bad")
     loader = skipping(root)
-    planned = loader.plan.ids(0)
+    planned = loader.plan.indices(0)
     with caplog.at_level(logging.WARNING, logger="feedline"):
         batches = list(loader)
     found = [int(index) for batch in batches for index in batch["index"]]
@@ -59,10 +59,10 @@ def test_substitutes_do_not_depend_on_the_number_of_workers_and_come_from_the_ow
     for rank in range(2):
         streams = []
         for workers in (1, 4):
-            loader = skipping(root, num_workers=workers, rank=rank, world_size=2, on_error=fl.skip(0.5))
+            loader = skipping(root, num_workers=workers, rank=rank, world_size=2, on_error=fl.substitute(0.5))
             streams.append([index for batch in loader for index in batch["index"].tolist()])
         assert streams[0] == streams[1]
-        assert set(streams[0]) <= set(loader.plan.ids(0)) - {3, 4, 11}
+        assert set(streams[0]) <= set(loader.plan.indices(0)) - {3, 4, 11}
 
 
 def test_a_mask_is_also_replaced_with_its_picture(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_mask_is_also_replaced_with_its_picture(tmp_path: Path) -> None:
     masks = [save(tmp_path / f"m{n}.png", np.full((16, 16), n, np.uint8)) for n in range(6)]
     masks[2].write_bytes(b"bad")
     source = fl.files({"image": images, "mask": masks}, labels=range(6))
-    loader = fl.Loader(source, [ops.DecodeImage(on=("image", "mask"))], batch_size=6, on_error=fl.skip(0.2))
+    loader = fl.Loader(source, [ops.DecodeImage(on=("image", "mask"))], batch_size=6, on_error=fl.substitute(0.2))
     (batch,) = list(loader)
     assert batch["label"].tolist() == batch["index"].tolist() == batch["mask"][:, 0, 0].tolist()
     for index, image in zip(batch["index"], batch["image"], strict=True):
@@ -81,7 +81,7 @@ def test_past_the_budget_it_raises_with_the_numbers_and_the_last_cause(pictures:
     root = pictures(20, classes=())
     for number in (5, 9, 14):
         (root / f"{number:04}.png").write_bytes(b"bad")
-    loader = skipping(root, on_error=fl.skip(0.1), shuffle=False)
+    loader = skipping(root, on_error=fl.substitute(0.1), shuffle=False)
     received: list[int] = []
     with pytest.raises(fl.TooManyFailuresError, match="3 bad samples in epoch 0, but at most 2") as caught:  # noqa: PT012
         for batch in loader:
@@ -95,12 +95,12 @@ def test_the_budget_is_counted_per_epoch_and_goes_through_a_state(pictures: Call
     root = pictures(20, classes=())
     for number in (1, 2, 14):
         (root / f"{number:04}.png").write_bytes(b"bad")
-    loader = skipping(root, on_error=fl.skip(0.15), shuffle=False)
+    loader = skipping(root, on_error=fl.substitute(0.15), shuffle=False)
     for _ in range(3):
         assert len(list(loader)) == 5
-    first = skipping(root, on_error=fl.skip(0.15), shuffle=False)
+    first = skipping(root, on_error=fl.substitute(0.15), shuffle=False)
     next(iter(first))
-    stricter = skipping(root, on_error=fl.skip(0.1), shuffle=False)
+    stricter = skipping(root, on_error=fl.substitute(0.1), shuffle=False)
     stricter.load_state_dict(first.state_dict())
     with pytest.raises(fl.TooManyFailuresError, match="3 bad samples"):
         list(stricter)
@@ -111,4 +111,4 @@ def test_if_every_sample_is_bad_it_raises_and_does_not_hang(pictures: Callable[.
     for path in root.iterdir():
         path.write_bytes(b"bad")
     with pytest.raises((fl.SampleError, fl.TooManyFailuresError)):
-        list(skipping(root, on_error=fl.skip(1.0)))
+        list(skipping(root, on_error=fl.substitute(1.0)))
