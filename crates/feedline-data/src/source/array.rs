@@ -188,7 +188,7 @@ impl Source for ArraySource {
     fn make(&self, id: SampleId, field: &str, target: &mut [u8]) {
         match (&self.place, &self.labels) {
             (Place::Memory(memory), _) if field == self.field => {
-                memory.copy_to(id.0 as usize * self.sample_bytes, target)
+                memory.copy_to(id.0 as usize * self.sample_bytes, target);
             }
             (_, Some(labels)) => target.copy_from_slice(labels.get(id)),
             _ => unreachable!("fields() names no other field"),
