@@ -58,6 +58,16 @@ def sampler(inputs: Inputs, **options: Any) -> fl.Loader:
     return pictures(inputs.jpegs, shuffle=False, **options)
 
 
+def rotated(epoch: int) -> list[int]:
+    return [(index + 5 * epoch) % JPEGS for index in range(0, JPEGS, 2)]
+
+
+@case({"function": {"sampler": rotated}})
+def sampler_by_epoch(inputs: Inputs, **options: Any) -> fl.Loader:
+    """Ask a function for the samples of each epoch."""
+    return pictures(inputs.jpegs, shuffle=False, **options)
+
+
 @case(
     {
         "one_reader": {"shuffle": fl.reservoir(6, readers=1, block="8kB")},

@@ -10,7 +10,7 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from feedline import _feedline, placement, plan_settings
+from feedline import _feedline, epoch_sampler, placement, plan_settings
 from feedline.arguments import one_of, short, whole
 from feedline.consumers import Assign, Consumer, Consumers
 from feedline.diagnosis import Report
@@ -51,7 +51,8 @@ class Loader(Displayed):
         shuffle: ``True`` draws a new random order for each epoch, without memory for any number of samples.
             ``fl.reservoir(size)`` reads shards in sequence and draws from what was read.
         sampler: the samples of an epoch and their order: a list of indices, ``fl.weighted(...)``,
-            ``fl.class_balanced()``, a torch sampler, or a function from the epoch to indices.
+            ``fl.class_balanced()``, a torch sampler, or a function from the epoch to indices. The last two are asked
+            when an epoch begins, so nothing of it is prepared before. A torch sampler draws from ``seed`` and epoch.
         seed: decides all randomness.
         num_workers: threads that prepare samples. ``"auto"`` begins with one per core, divided between the ranks on
             this machine and the loaders of this process. It adds threads while these wait for storage.
@@ -122,10 +123,11 @@ class Loader(Displayed):
         if wrong:
             raise PlanError(f"ops has {short(wrong[0])}; it takes ops of feedline.ops, functions go into ops.Map(fn)")
         given = placement.given(rank, world_size, mesh)
+        by_epoch = epoch_sampler.by_epoch(sampler, seed, lambda: source.indices)
         stream = plan_settings.of_stream(
             batch_size=batch_size,
             shuffle=shuffle,
-            sampler=sampler,
+            sampler=sampler if by_epoch is None else by_epoch(0),
             seed=seed,
             drop_last=drop_last,
             order=order,
@@ -138,7 +140,7 @@ class Loader(Displayed):
         )
         ranks = tuple(given or placement.found())
         native = _feedline.Plan(source._native, [op._to_native() for op in ops], stream, run, ranks)
-        self._start(Plan(native, ops), given, framework, as_share(share), check_address(metrics))
+        self._start(Plan(native, ops, by_epoch), given, framework, as_share(share), check_address(metrics))
 
     @classmethod
     def from_plan(
@@ -187,8 +189,17 @@ class Loader(Displayed):
             return  # The group was destroyed: its ranks keep their shares.
         plan = self._plan.for_rank(placement.found())
         self._follows_group = has_group
-        if plan is self._plan:
-            return
+        if plan is not self._plan:
+            self._switch(plan)
+
+    def _sample(self, epoch: int) -> None:
+        """Take the samples of an epoch, where a sampler decides each epoch anew."""
+        plan = self._plan._for_epoch(epoch)
+        if plan is not self._plan and not self._is_closed:
+            self._switch(plan)
+
+    def _switch(self, plan: Plan) -> None:
+        """Go on with another plan, from the same epoch or from the state that was loaded."""
         native = open_loader(plan._native, self._share)
         try:
             if self._loaded is not None:
@@ -207,6 +218,7 @@ class Loader(Displayed):
 
     def _begin(self) -> Iteration:
         self._place()
+        self._sample(self._native.epoch)
         self._loaded, self._has_begun = None, True
         return Iteration(self._native, self._batch, self)
 
@@ -270,8 +282,19 @@ class Loader(Displayed):
         return self._native.epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """Say what has been received, as small JSON-able data; cheap enough for every step."""
-        return self._native.state_dict()
+        """Say what has been received, as small JSON-able data; cheap enough for every step.
+
+        >>> fl.Loader(fl.synthetic(8, (2,)), batch_size=4).state_dict()["epoch"]
+        0
+        """
+        state = self._native.state_dict()
+        plan = self._plan if self._plan._sampler is None else self._plan._for_epoch(state["epoch"])
+        if plan is self._plan:
+            return state
+        # The epoch has ended: the state is that of the next one, whose samples are others.
+        native = open_loader(plan._native, self._share)
+        native.set_epoch(state["epoch"])
+        return native.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state, exactly; with any num_workers, in strict order also another world_size or batch_size.
@@ -279,6 +302,8 @@ class Loader(Displayed):
         Within an epoch that is shuffled through a reservoir the world_size has to stay.
         """
         self._place_before_use()
+        if self._plan._sampler is not None and isinstance(state.get("epoch"), int):
+            self._sample(state["epoch"])
         self._native.load_state_dict(state)
         self._loaded = state
 
@@ -332,8 +357,7 @@ class Loader(Displayed):
 
         >>> loader = loader.reopen()                                                        # doctest: +SKIP
         """
-        plan = Plan(self._plan._native.reopen(), self._plan._ops)
-        loader = _restored(plan, self._given, self._framework, self._share, None)
+        loader = _restored(self._plan._reopened(), self._given, self._framework, self._share, None)
         loader.set_epoch(self.epoch)
         address = self.metrics_address
         if self._metrics is not None and address is not None:

@@ -7,19 +7,31 @@ from typing import Any
 
 from feedline import _feedline, environment
 from feedline.display import Displayed, Facts, count, listed
+from feedline.epoch_sampler import EpochIndices
 from feedline.errors import PlanError
 from feedline.ops import Op
 from feedline.placement import Placement, likely
+from feedline.sampler import to_plan
 from feedline.source import Source
 
 
 class Plan(Displayed):
     """What a loader does, apart from any run of it. ``loader.plan`` gives it, ``from_toml`` reads it."""
 
-    def __init__(self, native: _feedline.Plan, ops: Sequence[Op] | None = None) -> None:
-        """Hold a checked plan; users call :meth:`from_toml` or take ``loader.plan``."""
+    def __init__(
+        self,
+        native: _feedline.Plan,
+        ops: Sequence[Op] | None = None,
+        sampler: EpochIndices | None = None,
+        epoch: int = 0,
+    ) -> None:
+        """Hold a checked plan; users call :meth:`from_toml` or take ``loader.plan``.
+
+        Where a ``sampler`` decides each epoch anew, the checked plan holds the samples of ``epoch``.
+        """
         self._native = native
         self._ops = None if ops is None else tuple(ops)
+        self._sampler, self._epoch = sampler, epoch
 
     @classmethod
     def from_toml(cls, text: str, *, allow_functions: bool = False) -> Plan:
@@ -35,13 +47,28 @@ class Plan(Displayed):
 
         A function without a name or an array in memory cannot be written and says so.
         """
+        if self._sampler is not None:
+            raise PlanError("sampler is a function or an object, which cannot be written down; give a list of indices")
         return self._native.to_toml()
+
+    def _for_epoch(self, epoch: int) -> Plan:
+        """Give the plan with the samples of an epoch, where a sampler decides each epoch anew."""
+        if self._sampler is None or epoch == self._epoch:
+            return self
+        settings = self._native.settings | {"sampler": to_plan(self._sampler(epoch))}
+        ops = [op._to_native() for op in self._ops or ()]
+        native = _feedline.Plan(self._native.source, ops, settings, self._native.config, self._native.rank)
+        return Plan(native, self._ops, self._sampler, epoch)
+
+    def _reopened(self) -> Plan:
+        """Give the plan over the source as it is now."""
+        return Plan(self._native.reopen(), self._ops, self._sampler, self._epoch)
 
     def for_rank(self, placement: Placement) -> Plan:
         """Give the same plan for a rank, which decides the samples of :meth:`indices`."""
         if self._native.rank == tuple(placement):
             return self
-        return Plan(self._native.for_rank(*placement), self._ops)
+        return Plan(self._native.for_rank(*placement), self._ops, self._sampler, self._epoch)
 
     def __repr__(self) -> str:
         """Show source, ops and size in one line."""
@@ -63,7 +90,8 @@ class Plan(Displayed):
         """Pickle source, ops and settings: the process that unpickles opens the source itself, for its own rank."""
         if self._ops is None:
             return _from_trusted, (self.to_toml(),)
-        return _from_parts, (self.source, self._ops, self._native.settings, self._native.config)
+        parts = (self.source, self._ops, self._native.settings, self._native.config, self._sampler, self._epoch)
+        return _from_parts, parts
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Plan:
         """Give the plan itself: it never changes."""
@@ -90,7 +118,7 @@ class Plan(Displayed):
         >>> fl.Loader(fl.synthetic(4, (2,)), batch_size=2).plan.indices(epoch=0)
         [0, 1, 2, 3]
         """
-        return self._native.indices(epoch)
+        return self._for_epoch(epoch)._native.indices(epoch)
 
     def resolve(self, op: int, *, index: int, width: int, height: int, epoch: int = 0) -> list[tuple[str, float]]:
         """Say what op number ``op`` will do to sample ``index``, a picture of this size, before any data is there."""
@@ -104,6 +132,13 @@ def _from_trusted(text: str) -> Plan:
     return Plan.from_toml(text, allow_functions=True)
 
 
-def _from_parts(source: Source, ops: Sequence[Op], settings: dict[str, Any], config: dict[str, Any]) -> Plan:
+def _from_parts(
+    source: Source,
+    ops: Sequence[Op],
+    settings: dict[str, Any],
+    config: dict[str, Any],
+    sampler: EpochIndices | None,
+    epoch: int,
+) -> Plan:
     native = _feedline.Plan(source._native, [op._to_native() for op in ops], settings, config, tuple(likely()))
-    return Plan(native, ops)
+    return Plan(native, ops, sampler, epoch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
@@ -47,7 +47,14 @@ def _per_epoch(num_samples: int | None) -> str:
     return "as many samples per epoch as the source has" if num_samples is None else f"{num_samples:,} per epoch"
 
 
-Sampler = Union[Sequence[int], "npt.NDArray[np.integer[Any]]", Weighted, ClassBalanced]
+Sampler = Union[
+    Sequence[int],
+    "npt.NDArray[np.integer[Any]]",
+    Weighted,
+    ClassBalanced,
+    Callable[[int], Sequence[int]],
+    Iterable[int],
+]
 
 
 def weighted(weights: Sequence[float] | npt.NDArray[np.floating[Any]], num_samples: int | None = None) -> Weighted:
@@ -63,14 +70,14 @@ def class_balanced(num_samples: int | None = None) -> ClassBalanced:
     return ClassBalanced(num_samples)
 
 
-def whole_numbers(name: str, values: Sequence[int] | npt.NDArray[np.integer[Any]]) -> list[int]:
+def whole_numbers(name: str, values: Any) -> list[int]:
     """Give sample indices as plain numbers; anything else is refused."""
     is_sequence = isinstance(values, (Sequence, np.ndarray)) and not isinstance(values, (str, bytes))
     if not is_sequence or not all(
         isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 0 for value in values
     ):
         raise PlanError(f"{name} is {short(values)}; it is a sequence of sample indices, whole numbers from 0 on")
-    return [int(value) for value in values]
+    return np.asarray(values).tolist() if isinstance(values, np.ndarray) else [int(value) for value in values]
 
 
 def to_plan(sampler: Sampler) -> dict[str, Any]:

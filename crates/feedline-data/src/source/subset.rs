@@ -125,7 +125,7 @@ struct Cyclic {
 
 impl Cyclic {
     fn new(from: f64, to: f64) -> Result<Self, SourceError> {
-        if [from, to].iter().all(|end| (0.0..=1.0).contains(end)) && from != to {
+        if [from, to].iter().all(|end| (0.0..=1.0).contains(end)) && from.total_cmp(&to).is_ne() {
             return Ok(Self { from, to });
         }
         Err(SourceError::Parameter(format!("a share from {from} to {to} does not lie between 0 and 1")))
