@@ -104,7 +104,7 @@ lint: $(VENV)/dev $(VENV)/installed
 
 docs: $(VENV)/dev $(VENV)/installed  ## build the documentation into target/site; every example in it runs
 	$(BIN)/python -m pytest -n $(TESTERS) tests/test_docs.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(VENV)/dev $(VENV)/installed  ## measure seek indexes, shards, loader overhead and object stores; results go to bench/results
 	$(BIN)/python -m bench.seek $(DATA)

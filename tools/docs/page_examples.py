@@ -10,7 +10,7 @@ Two comments of a page speak to the runner; readers do not see them:
     -->
     <!-- not run: reason -->       the next block needs what a test does not have, such as another company's library
 
-Always true: a block is run, or the page says why not.
+Always true: a block is run, or the page says why not. What a comment says about an array's dtype and shape is checked.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ ROOT = Path(__file__).parent.parent.parent
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^\n]*$")
 NOT_RUN = re.compile(r"<!-- not run: (?P<reason>[^>]+) -->")
 SETUP = re.compile(r"<!-- setup\n(?P<code>.*?)-->", re.DOTALL)
+PROMISE = re.compile(r"""^\s*(?P<value>batch\["\w+"\])\s+# (?P<dtype>\w+) (?P<shape>\[[\d, ]+\])""")
+"""A comment that says what an array is, as in `batch["label"]   # int64 [64]`: the program checks it."""
 SECONDS = 240
 """A limit against hangs: the slowest page takes a tenth of it."""
 
@@ -77,8 +79,16 @@ def program(text: str) -> str:
     for block in [*setups(text), *blocks(text)]:
         if block.is_run:
             for number, line in enumerate(block.code.splitlines(), start=block.line - 1):
-                lines[number] = line
+                lines[number] = with_check(line)
     return "\n".join(lines) + "\n"
+
+
+def with_check(line: str) -> str:
+    """Give a line with a check of what its comment says about an array, if it says so."""
+    if (said := PROMISE.match(line)) is None:
+        return line
+    value, dtype, shape = said["value"], said["dtype"], said["shape"]
+    return f"{said[0].split('#')[0].rstrip()}; assert (str({value}.dtype), list({value}.shape)) == ('{dtype}', {shape})"
 
 
 def run_page(page: Path, folder: Path) -> None:

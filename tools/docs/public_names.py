@@ -74,8 +74,9 @@ def members(names: Any) -> Iterator[Name]:
 
 
 def has_docstring(name: Name) -> bool:
-    """Say whether somebody wrote a docstring; dataclasses make one themselves, which does not count."""
-    text = inspect.getdoc(name.value.fget if isinstance(name.value, property) else name.value) or ""
+    """Say whether somebody wrote a docstring; one that is inherited or made by a dataclass does not count."""
+    value = name.value.__func__ if isinstance(name.value, (classmethod, staticmethod)) else name.value
+    text = (value.fget if isinstance(value, property) else value).__doc__ or ""
     return bool(text) and not text.startswith(f"{name.path.rsplit('.', 1)[1]}(")
 
 
