@@ -355,7 +355,7 @@ class Loader(Displayed):
 
         It starts at the epoch of this loader. If this loader serves ``metrics``, the other takes the address over.
 
-        >>> loader = loader.reopen()                                                        # doctest: +SKIP
+        >>> larger = fl.Loader(fl.synthetic(8, (2,)), batch_size=4).reopen()
         """
         loader = _restored(self._plan._reopened(), self._given, self._framework, self._share, None)
         loader.set_epoch(self.epoch)
