@@ -170,7 +170,9 @@ def test_tensors_that_go_by_name_lie_in_the_same_memory() -> None:
     assert seen[0, 0] == -1
 
 
-def test_two_jobs_that_share_a_disk_read_no_more_than_two_alone(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_jobs_that_share_a_disk_read_no_more_than_two_alone(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(two_jobs, "BATCH", 4)
     found = two_jobs.measure(setting, epochs=2)
     assert found["separate"]["reads"] >= 2 * 2 * 12
