@@ -49,7 +49,11 @@ On = str | tuple[str, ...]
 
 
 class Op:
-    """Something done to samples. Ops are plain data: equal parameters are equal ops."""
+    """Something done to samples. Ops are plain data: equal parameters are equal ops.
+
+    >>> ops.Resize(256) == ops.Resize(256, interpolation="bilinear")
+    True
+    """
 
     def _to_native(self) -> Any:
         """Give the op as a table of a plan; parameters left at ``None`` are left out."""
@@ -86,6 +90,8 @@ class DecodeImage(Op):
     Where a crop follows, only the part of a JPEG that it needs is decoded; the pixels are those of a full decode.
     ``fast=True`` gives approximate pixels: JPEGs are decoded at 1/2, 1/4 or 1/8 size where the crop is at least that
     much larger than what it is resized to, by a faster transform. See the guide for the error.
+
+    >>> op = ops.DecodeImage(max_pixels=50_000_000)
     """
 
     on: On = "image"
@@ -97,7 +103,11 @@ class DecodeImage(Op):
 
 @dataclass(frozen=True)
 class Resize(Op):
-    """Resize, antialiased: one number is the shorter side, two are height and width."""
+    """Resize, antialiased: one number is the shorter side, two are height and width.
+
+    >>> op = ops.Resize(256)
+    >>> op = ops.Resize((224, 224), interpolation="bicubic")
+    """
 
     size: Size
     interpolation: Interpolation = "bilinear"
@@ -107,7 +117,10 @@ class Resize(Op):
 
 @dataclass(frozen=True)
 class CenterCrop(Op):
-    """Take the middle; pictures that are smaller are padded with zeros."""
+    """Take the middle; pictures that are smaller are padded with zeros.
+
+    >>> op = ops.CenterCrop(224)
+    """
 
     size: Size
     on: On = "image"
@@ -115,7 +128,10 @@ class CenterCrop(Op):
 
 @dataclass(frozen=True)
 class RandomCrop(Op):
-    """Take a part of fixed size at a random place."""
+    """Take a part of fixed size at a random place.
+
+    >>> op = ops.RandomCrop(32, padding=4, padding_mode="reflect")
+    """
 
     size: Size
     padding: int | Sequence[int] | None = None
@@ -127,7 +143,10 @@ class RandomCrop(Op):
 
 @dataclass(frozen=True)
 class RandomResizedCrop(Op):
-    """Take a part of random area and aspect ratio and resize it."""
+    """Take a part of random area and aspect ratio and resize it.
+
+    >>> op = ops.RandomResizedCrop(224, scale=(0.25, 1.0))
+    """
 
     size: Size
     scale: tuple[float, float] = (0.08, 1.0)
@@ -138,7 +157,11 @@ class RandomResizedCrop(Op):
 
 @dataclass(frozen=True)
 class RandomHorizontalFlip(Op):
-    """Mirror left and right with probability ``p``."""
+    """Mirror left and right with probability ``p``.
+
+    >>> op = ops.RandomHorizontalFlip()
+    >>> op = ops.RandomHorizontalFlip(on=("image", "mask"))
+    """
 
     p: float = 0.5
     on: On = "image"
@@ -146,7 +169,10 @@ class RandomHorizontalFlip(Op):
 
 @dataclass(frozen=True)
 class RandomVerticalFlip(Op):
-    """Mirror top and bottom with probability ``p``."""
+    """Mirror top and bottom with probability ``p``.
+
+    >>> op = ops.RandomVerticalFlip(p=0.1)
+    """
 
     p: float = 0.5
     on: On = "image"
@@ -158,6 +184,8 @@ class ColorJitter(Op):
 
     A number ``v`` means a factor between ``1 - v`` and ``1 + v`` (for hue a turn between ``-v`` and ``v``, at most
     0.5); a pair gives the ends themselves.
+
+    >>> op = ops.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1)
     """
 
     brightness: float | tuple[float, float] = 0.0
@@ -169,7 +197,10 @@ class ColorJitter(Op):
 
 @dataclass(frozen=True)
 class Grayscale(Op):
-    """Turn to grey, with one channel or three equal ones."""
+    """Turn to grey, with one channel or three equal ones.
+
+    >>> op = ops.Grayscale(num_output_channels=3)
+    """
 
     num_output_channels: int = 1
     on: On = "image"
@@ -177,7 +208,10 @@ class Grayscale(Op):
 
 @dataclass(frozen=True)
 class RandomErasing(Op):
-    """Blot out a random rectangle with probability ``p``; ``value`` is a number, one per channel, or ``"random"``."""
+    """Blot out a random rectangle with probability ``p``; ``value`` is a number, one per channel, or ``"random"``.
+
+    >>> op = ops.RandomErasing(p=0.25, value="random")
+    """
 
     p: float = 0.5
     scale: tuple[float, float] = (0.02, 0.33)
@@ -188,7 +222,11 @@ class RandomErasing(Op):
 
 @dataclass(frozen=True)
 class ToTensor(Op):
-    """Turn pixels into a tensor: floats in [0, 1], or the bytes themselves for ``dtype="uint8"``."""
+    """Turn pixels into a tensor: floats in [0, 1], or the bytes themselves for ``dtype="uint8"``.
+
+    >>> op = ops.ToTensor()
+    >>> op = ops.ToTensor(dtype="uint8", layout="HWC")
+    """
 
     dtype: Dtype = "float32"
     layout: Layout = "CHW"
@@ -197,7 +235,10 @@ class ToTensor(Op):
 
 @dataclass(frozen=True)
 class Normalize(Op):
-    """Subtract ``mean`` and divide by ``std`` per channel (default: ImageNet's). Pixels become a tensor first."""
+    """Subtract ``mean`` and divide by ``std`` per channel (default: ImageNet's). Pixels become a tensor first.
+
+    >>> op = ops.Normalize(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5), dtype="bfloat16")
+    """
 
     mean: Sequence[float] = (0.485, 0.456, 0.406)
     std: Sequence[float] = (0.229, 0.224, 0.225)
@@ -212,6 +253,8 @@ class ResampleSpacing(Op):
 
     Sides become ``floor(side * spacing / new)``. For images, the first and last elements of old and new grid lie on
     each other (torch's ``align_corners=True``); for labels, element ``i`` of ``n`` is ``floor(i * m / n)`` of ``m``.
+
+    >>> op = ops.ResampleSpacing((2.0, 1.0, 1.0))
     """
 
     spacing: tuple[float, float, float] = (1.6, 1.2, 1.2)
@@ -220,7 +263,10 @@ class ResampleSpacing(Op):
 
 @dataclass(frozen=True)
 class ClipNormalize(Op):
-    """Limit a volume's values to ``low`` and ``high``, then subtract ``mean`` and divide by ``std``."""
+    """Limit a volume's values to ``low`` and ``high``, then subtract ``mean`` and divide by ``std``.
+
+    >>> op = ops.ClipNormalize(low=-100, high=400)
+    """
 
     low: float = -79.0
     high: float = 304.0
@@ -234,6 +280,8 @@ class PadTo(Op):
     """Pad volumes at both ends of each axis to at least ``size``.
 
     Images are padded with ``fill``, labels with 0; with ``mode="edge"`` both with their nearest element.
+
+    >>> op = ops.PadTo((128, 128, 128))
     """
 
     size: Size3d
@@ -249,6 +297,8 @@ class RandomBalancedCrop(Op):
     Around the foreground means: a random class of the label, one of the boxes around its two largest components, and
     of the places that hold the box (or lie in it, if it is larger) a random one. Of files that are not compressed only
     the part is read.
+
+    >>> op = ops.RandomBalancedCrop(128, oversampling=0.5)
     """
 
     size: Size3d
@@ -258,7 +308,10 @@ class RandomBalancedCrop(Op):
 
 @dataclass(frozen=True)
 class RandomFlip3d(Op):
-    """Mirror volumes along depth, height and width, each with probability ``p``."""
+    """Mirror volumes along depth, height and width, each with probability ``p``.
+
+    >>> op = ops.RandomFlip3d(p=0.5)
+    """
 
     p: float = 1 / 3
     on: On = ("image", "label")
@@ -266,7 +319,10 @@ class RandomFlip3d(Op):
 
 @dataclass(frozen=True)
 class Cast(Op):
-    """Change the element type of volumes: images to ``dtype``, labels to ``label_dtype``."""
+    """Change the element type of volumes: images to ``dtype``, labels to ``label_dtype``.
+
+    >>> op = ops.Cast(dtype="float16")
+    """
 
     dtype: str = "float32"
     label_dtype: str = "uint8"
@@ -275,7 +331,10 @@ class Cast(Op):
 
 @dataclass(frozen=True)
 class RandomBrightness(Op):
-    """With probability ``p``, multiply a volume by a number between ``1 - factor`` and ``1 + factor``."""
+    """With probability ``p``, multiply a volume by a number between ``1 - factor`` and ``1 + factor``.
+
+    >>> op = ops.RandomBrightness(factor=0.2, p=0.5)
+    """
 
     factor: float = 0.3
     p: float = 0.1
@@ -284,7 +343,10 @@ class RandomBrightness(Op):
 
 @dataclass(frozen=True)
 class GaussianNoise(Op):
-    """With probability ``p``, add normal noise to a volume, of a deviation between 0 and ``std``."""
+    """With probability ``p``, add normal noise to a volume, of a deviation between 0 and ``std``.
+
+    >>> op = ops.GaussianNoise(std=0.05)
+    """
 
     std: float = 0.1
     p: float = 0.1
@@ -299,6 +361,9 @@ class Map(Op):
     dtype and shape. ``fn="module:function"`` (or a function that can be imported by name) can be written into a plan; a
     lambda cannot, and says so. Declare ``deterministic=True`` if the same input always gives the same output, and
     change ``version`` when the function changes. Functions share the interpreter's lock: a slow one slows all threads.
+
+    >>> op = ops.Map(lambda image: 255 - image)
+    >>> op = ops.Map("numpy:flip", deterministic=True)
     """
 
     fn: str | Callable[..., Any]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use feedline_data::dtype::array_bytes;
 use feedline_data::source::{
     ArraySource, FilesSource, Labels, Opener, Part, Source as CoreSource, Stratum, SubsetSource, SyntheticSource,
 };
@@ -53,21 +54,22 @@ impl Source {
         Ok(Self(Arc::new(opened.map_err(|error| source_error(py, error))?)))
     }
 
-    /// Samples of an array in memory: `owner` keeps the `len` bytes at `address` alive.
+    /// Samples of an array in memory: `owner` keeps its bytes at `address` alive, which are as many as type and shape say.
     #[staticmethod]
     #[expect(clippy::needless_pass_by_value, reason = "Python lists are converted to vectors")]
     fn array_memory(
         py: Python<'_>,
         owner: Py<PyAny>,
         address: usize,
-        len: usize,
         dtype_name: &str,
         shape: Vec<usize>,
         field: Option<String>,
         label_parts: Option<LabelParts>,
     ) -> PyResult<Self> {
+        let dtype = dtype(dtype_name)?;
+        let len = array_bytes(dtype, &shape).unwrap_or_default();
         let memory = Arc::new(BorrowedArray::new(owner, address, len));
-        let opened = ArraySource::in_memory(memory, dtype(dtype_name)?, &shape, labels(py, label_parts)?)
+        let opened = ArraySource::in_memory(memory, dtype, &shape, labels(py, label_parts)?)
             .and_then(|source| source.with_field(field));
         Ok(Self(Arc::new(opened.map_err(|error| source_error(py, error))?)))
     }

@@ -61,7 +61,7 @@ Examples:
   feedline node --http 127.0.0.1:9401            then open http://127.0.0.1:9401/ in a browser
   feedline node --socket /run/user/1000/mine.sock")]
 pub(crate) struct NodeArguments {
-    /// Socket of the node [default: FEEDLINE_NODE, else a socket of this user].
+    /// Socket of the node [default: `FEEDLINE_NODE`, else a socket of this user].
     #[arg(long, help_heading = "Network")]
     pub socket: Option<PathBuf>,
     /// Memory for prepared samples, such as 8GB [default: half of the machine's memory, at most 8GB].
@@ -83,7 +83,7 @@ Examples:
   feedline top --once
   feedline --json top | jq '.jobs[].samples'")]
 pub(crate) struct TopArguments {
-    /// Socket of the node [default: FEEDLINE_NODE, else a socket of this user].
+    /// Socket of the node [default: `FEEDLINE_NODE`, else a socket of this user].
     #[arg(long, help_heading = "Network")]
     pub socket: Option<PathBuf>,
     /// Measure for one second, print once and end.
