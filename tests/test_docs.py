@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
@@ -65,6 +66,8 @@ def test_the_examples_of_docstrings_run(data: Path, monkeypatch: pytest.MonkeyPa
     given = {
         "fl": fl,
         "ops": ops,
+        "np": np,
+        "testing": testing,
         "loader": job,
         "torch_loader": [[1, 2]] * 4,
         "train_step": lambda batch: time.sleep(0.002),
@@ -74,7 +77,7 @@ def test_the_examples_of_docstrings_run(data: Path, monkeypatch: pytest.MonkeyPa
     for name in modules:
         if name not in ("feedline.__main__", "feedline._feedline"):
             module = importlib.import_module(name)
-            result = doctest.testmod(module, extraglobs=given, optionflags=doctest.ELLIPSIS)
+            result = doctest.testmod(module, extraglobs=given, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
             assert result.failed == 0, name
             tried += result.attempted
     job.close()

@@ -234,7 +234,7 @@ def test_what_is_held_is_told_and_freed(shards: Path) -> None:
         (fl.reservoir(1.5), "size is 1.5"),
         (fl.reservoir("many"), "size is 'many'"),  # type: ignore[arg-type]
         (fl.reservoir(readers=0), "readers is 0"),
-        (fl.reservoir(block="much"), "Loader"),
+        (fl.reservoir(block="much"), "shuffle is .*'block': 'much'"),
         ("yes", "shuffle is 'yes'; it is True, False or fl.reservoir"),
     ],
 )

@@ -72,7 +72,6 @@ class Source:
     def array_memory(
         owner: object,
         address: int,
-        len: int,
         dtype_name: str,
         shape: Sequence[int],
         field: str | None,

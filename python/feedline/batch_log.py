@@ -23,7 +23,11 @@ _MOST_BATCHES = 1 << 14
 
 
 class Wrapped(Generic[B]):
-    """An iterable whose batches are timed; made by :func:`wrap`."""
+    """An iterable whose batches are timed; made by :func:`wrap`.
+
+    >>> len(fl.wrap([1, 2, 3]))
+    3
+    """
 
     def __init__(self, batches: Iterable[B], step: Step | None) -> None:
         """Time the batches of an iterable."""
@@ -59,7 +63,11 @@ class Wrapped(Generic[B]):
             asked = time.perf_counter()
 
     def run(self, *, seconds: float | None = None, batches: int | None = None) -> Report:
-        """Run the ``step`` that was given on batches, epoch after epoch or once through; give the report."""
+        """Run the ``step`` that was given on batches, epoch after epoch or once through; give the report.
+
+        >>> fl.wrap([np.zeros(4)] * 3, step=lambda batch: None).run(batches=6).to_dict()["log"]["batches"]
+        5
+        """
         if self._step is None:
             raise PlanError("run() needs the step that works on a batch: feedline.wrap(batches, step=...)")
         start, count = time.perf_counter(), 0
@@ -75,7 +83,11 @@ class Wrapped(Generic[B]):
                 return self.report()
 
     def report(self) -> Report:
-        """Say what bounded the run so far."""
+        """Say what bounded the run so far.
+
+        >>> print(fl.wrap([1, 2, 3]).report())
+        No batch was worked on yet: a batch counts once the next one is asked for.
+        """
         computed, queued = (sum(part) for part in zip((0.0, 0.0), *self._own, strict=True))
         children, workers = self._children, None
         if self._workers > 0:

@@ -15,7 +15,14 @@ def _on_a_screen(text: object) -> object:
 
 
 class FeedlineError(Exception):
-    """Anything that Feedline raises. No message is longer than a screen."""
+    """Anything that Feedline raises. No message is longer than a screen.
+
+    >>> try:
+    ...     fl.folder("no/such/folder")
+    ... except fl.FeedlineError as error:
+    ...     print(type(error).__name__)
+    SourceNotFoundError
+    """
 
     def __init__(self, *args: object) -> None:
         """Keep the message within a screen."""
@@ -23,19 +30,38 @@ class FeedlineError(Exception):
 
 
 class PlanError(FeedlineError, ValueError):
-    """Source, ops and settings do not fit together."""
+    """Source, ops and settings do not fit together.
+
+    >>> fl.Loader(fl.synthetic(4, (2,)), batch_size=0)
+    Traceback (most recent call last):
+    feedline.errors.PlanError: batch_size is 0; it has to be at least 1
+    """
 
 
 class ArgumentError(PlanError, TypeError):
-    """An argument of another library's loader; the message names what to use instead."""
+    """An argument of another library's loader; the message names what to use instead.
+
+    >>> fl.Loader(fl.synthetic(4, (2,)), batch_size=2, persistent_workers=True)
+    Traceback (most recent call last):
+    feedline.errors.ArgumentError: Loader() has no argument 'persistent_workers', as torch's DataLoader has: threads ...
+    """
 
 
 class SourceError(FeedlineError, ValueError):
-    """A source cannot be opened."""
+    """A source cannot be opened.
+
+    >>> fl.synthetic(0, (2,))
+    Traceback (most recent call last):
+    feedline.errors.SourceError: synthetic(0, (2,)): there have to be samples, and bytes in each
+    """
 
 
 class SourceNotFoundError(SourceError, FileNotFoundError):
-    """A file or folder of a source does not exist."""
+    """A file or folder of a source does not exist.
+
+    >>> issubclass(fl.SourceNotFoundError, FileNotFoundError)
+    True
+    """
 
     def __str__(self) -> str:
         """Give the message alone, without the fields of an operating-system error."""
@@ -43,27 +69,58 @@ class SourceNotFoundError(SourceError, FileNotFoundError):
 
 
 class StateError(FeedlineError, ValueError):
-    """A state does not belong to this loader's stream."""
+    """A state does not belong to this loader's stream.
+
+    >>> fl.Loader(fl.synthetic(4, (2,)), batch_size=2).load_state_dict({"epoch": 0})
+    Traceback (most recent call last):
+    feedline.errors.StateError: this is not a state of a Loader: ...
+    """
 
 
 class ClosedError(FeedlineError, RuntimeError):
-    """The loader is closed."""
+    """The loader is closed.
+
+    >>> loader = fl.Loader(fl.synthetic(4, (2,)), batch_size=2)
+    >>> loader.close()
+    >>> next(iter(loader))
+    Traceback (most recent call last):
+    feedline.errors.ClosedError: ...
+    """
 
 
 class ForkError(FeedlineError, RuntimeError):
-    """The loader was used before the process forked."""
+    """The loader was used before the process forked.
+
+    >>> issubclass(fl.ForkError, RuntimeError)
+    True
+    """
 
 
 class SupersededError(FeedlineError, RuntimeError):
-    """A newer iterator of the same loader has taken over: one loader has one stream."""
+    """A newer iterator of the same loader has taken over: one loader has one stream.
+
+    >>> loader = fl.Loader(fl.synthetic(4, (2,)), batch_size=2)
+    >>> first, second = iter(loader), iter(loader)
+    >>> next(first)
+    Traceback (most recent call last):
+    feedline.errors.SupersededError: ...
+    """
 
 
 class OutOfMemoryError(FeedlineError, MemoryError):
-    """The system has no memory for a batch."""
+    """The system has no memory for a batch.
+
+    >>> issubclass(fl.OutOfMemoryError, MemoryError)
+    True
+    """
 
 
 class NodeError(FeedlineError, ConnectionError):
-    """The node of this machine cannot be reached, or is lost."""
+    """The node of this machine cannot be reached, or is lost.
+
+    >>> issubclass(fl.NodeError, ConnectionError)
+    True
+    """
 
     def __str__(self) -> str:
         """Give the message alone, without the fields of an operating-system error."""
@@ -71,7 +128,11 @@ class NodeError(FeedlineError, ConnectionError):
 
 
 class MetricsError(FeedlineError, OSError):
-    """The numbers of a loader cannot be served at an address, because it is in use or not of this machine."""
+    """The numbers of a loader cannot be served at an address, because it is in use or not of this machine.
+
+    >>> issubclass(fl.MetricsError, OSError)
+    True
+    """
 
     def __str__(self) -> str:
         """Give the message alone, without the fields of an operating-system error."""
@@ -79,15 +140,33 @@ class MetricsError(FeedlineError, OSError):
 
 
 class RaggedError(FeedlineError, ValueError):
-    """Samples of one batch differ in shape."""
+    """Samples of one batch differ in shape.
+
+    >>> grow = ops.Map(lambda data, label: (data.repeat(int(label)), label), on=("data", "label"))
+    >>> next(iter(fl.Loader(fl.array(np.zeros((2, 3)), labels=[1, 2]), [grow], batch_size=2)))
+    Traceback (most recent call last):
+    feedline.errors.RaggedError: ...
+    """
 
 
 class TooManyFailuresError(FeedlineError, RuntimeError):
-    """More samples were bad than ``fl.substitute`` allows."""
+    """More samples were bad than ``fl.substitute`` allows.
+
+    >>> issubclass(fl.TooManyFailuresError, RuntimeError)
+    True
+    """
 
 
 class SampleError(FeedlineError, RuntimeError):
-    """A sample could not be prepared. If a function of ``ops.Map`` raised, that exception is the cause."""
+    """A sample could not be prepared. If a function of ``ops.Map`` raised, that exception is the cause.
+
+    >>> loader = fl.Loader(fl.synthetic(4, (2,)), [ops.Map(lambda data: 1 / 0, on="data")], batch_size=2)
+    >>> try:
+    ...     next(iter(loader))
+    ... except fl.SampleError as error:
+    ...     print(error.index, error.key, error.op, repr(error.__cause__))
+    0 synthetic-00000000 Map ZeroDivisionError('division by zero')
+    """
 
     index: int
     """The sample's index."""

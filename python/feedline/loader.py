@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, NoReturn
@@ -12,6 +12,7 @@ import numpy as np
 
 from feedline import _feedline, epoch_sampler, placement, plan_settings
 from feedline.arguments import one_of, short, whole
+from feedline.batches import converter, to_batch
 from feedline.consumers import Assign, Consumer, Consumers
 from feedline.diagnosis import Report
 from feedline.display import Displayed, Facts
@@ -31,8 +32,6 @@ from feedline.shuffle import Reservoir
 from feedline.source import Source
 from feedline.tuning import Tuning
 from feedline.types import OrderReport, Snapshot
-
-Batch = dict[str, Any] | tuple[Any, ...]
 
 
 class Loader(Displayed):
@@ -154,7 +153,11 @@ class Loader(Displayed):
         share: bool | str | os.PathLike[str] | Share = False,
         metrics: str | None = None,
     ) -> Loader:
-        """Make a loader of a plan, for example one read from TOML. A plan has no rank: see ``rank`` of the class."""
+        """Make a loader of a plan, for example one read from TOML. A plan has no rank: see ``rank`` of the class.
+
+        >>> text = fl.Loader(fl.synthetic(8, (2,)), batch_size=4).plan.to_toml()
+        >>> loader = fl.Loader.from_plan(fl.Plan.from_toml(text), framework="numpy")
+        """
         loader = cls.__new__(cls)
         given = placement.given(rank, world_size, mesh)
         plan = plan.for_rank(given or placement.found())
@@ -170,7 +173,7 @@ class Loader(Displayed):
             raise PlanError(f'{names}: NumPy has no bfloat16; take framework="torch", or another dtype')
         self._plan, self._given = plan, given
         self._framework: Literal["numpy", "torch"] = "torch" if framework == "torch" else "numpy"
-        self._batch = partial(_batch, _converter(self._framework), plan._native.settings.get("fields"))
+        self._batch = partial(to_batch, converter(self._framework), plan._native.settings.get("fields"))
         self._share = share
         self._native = open_loader(plan._native, share)
         self._is_closed = False
@@ -229,13 +232,21 @@ class Loader(Displayed):
 
     @property
     def plan(self) -> Plan:
-        """What the loader does, without rank and world size; ``plan.to_toml()`` writes it."""
+        """What the loader does, without rank and world size; ``plan.to_toml()`` writes it.
+
+        >>> fl.Loader(fl.synthetic(8, (2,)), batch_size=4, shuffle=True).plan.indices(epoch=1)
+        [...]
+        """
         self._place_before_use()
         return self._plan
 
     @property
     def source(self) -> Source:
-        """The source; ``loader.source.classes`` are its class names."""
+        """The source; ``loader.source.classes`` are its class names.
+
+        >>> len(fl.Loader(fl.synthetic(8, (2,)), batch_size=4).source)
+        8
+        """
         return self._plan.source
 
     def __len__(self) -> int:
@@ -251,6 +262,10 @@ class Loader(Displayed):
 
         For trainers that take generators: ``model.fit(loader.forever(), steps_per_epoch=len(loader))`` in Keras, with
         ``fields=("image", "label")``.
+
+        >>> batches = fl.Loader(fl.synthetic(8, (2,)), batch_size=4).forever()
+        >>> [len(next(batches)["index"]) for _ in range(3)]
+        [4, 4, 4]
         """
         while len(self) > 0:
             yield from self
@@ -261,6 +276,10 @@ class Loader(Displayed):
         All are fed from this loader's one queue. ``"first-come"`` gives a batch to whoever asks first,
         ``"round-robin"`` in turn, so that each gets the same batches every time. The state of the loader is what all
         have received together. The next epoch begins when this is called, or the loader iterated, again.
+
+        >>> first, second = fl.Loader(fl.synthetic(8, (2,)), batch_size=4).consumers(2, assign="round-robin")
+        >>> next(first)["index"], next(second)["index"]
+        (array([0, 1, 2, 3]), array([4, 5, 6, 7]))
         """
         one_of("assign", assign, ("first-come", "round-robin"))
         count = whole("n", n, 1)
@@ -269,7 +288,13 @@ class Loader(Displayed):
         return [Consumer(shared, number) for number in range(count)]
 
     def set_epoch(self, epoch: int) -> None:
-        """Make ``epoch`` the next to run. Nothing changes if it would come anyway; else prepared work is dropped."""
+        """Make ``epoch`` the next to run. Nothing changes if it would come anyway; else prepared work is dropped.
+
+        >>> loader = fl.Loader(fl.synthetic(8, (2,)), batch_size=4)
+        >>> loader.set_epoch(3)
+        >>> loader.epoch
+        3
+        """
         epoch = whole("epoch", epoch, 0)
         self._place_before_use()
         if epoch != self._native.epoch:
@@ -278,7 +303,11 @@ class Loader(Displayed):
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next iteration will run."""
+        """The epoch that the next iteration will run.
+
+        >>> fl.Loader(fl.synthetic(8, (2,)), batch_size=4).epoch
+        0
+        """
         return self._native.epoch
 
     def state_dict(self) -> dict[str, Any]:
@@ -300,6 +329,13 @@ class Loader(Displayed):
         """Go on from a state, exactly; with any num_workers, in strict order also another world_size or batch_size.
 
         Within an epoch that is shuffled through a reservoir the world_size has to stay.
+
+        >>> loader = fl.Loader(fl.synthetic(8, (2,)), batch_size=4)
+        >>> first = next(iter(loader))
+        >>> resumed = fl.Loader(fl.synthetic(8, (2,)), batch_size=4)
+        >>> resumed.load_state_dict(loader.state_dict())
+        >>> next(iter(resumed))["index"]
+        array([4, 5, 6, 7])
         """
         self._place_before_use()
         if self._plan._sampler is not None and isinstance(state.get("epoch"), int):
@@ -319,23 +355,36 @@ class Loader(Displayed):
         """Say what bounded the run so far: how long the step waited, for what, what is odd, and what would help.
 
         From what is always counted; :func:`feedline.doctor` measures each part alone and is surer.
+
+        >>> print(fl.Loader(fl.synthetic(8, (2,)), batch_size=4).report())
+        No batch was worked on yet: a batch counts once the next one is asked for.
         """
         return Report(*self._native.report())
 
     @property
     def metrics_address(self) -> str | None:
-        """Where ``metrics`` are served, as ``"127.0.0.1:9400"``; ``None`` if they are not, and once it is closed."""
+        """Where ``metrics`` are served, as ``"127.0.0.1:9400"``; ``None`` if they are not, and once it is closed.
+
+        >>> fl.Loader(fl.synthetic(8, (2,)), batch_size=4).metrics_address is None
+        True
+        """
         return None if self._metrics is None else self._metrics.address
 
     def costs(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Give what each sample will take in the epoch that comes next, in seconds, in the source's order.
 
         Learnt from what samples took before, with the draws of that epoch; zero before anything was prepared.
+
+        >>> fl.Loader(fl.synthetic(3, (2,)), batch_size=1).costs()
+        array([0., 0., 0.])
         """
         return np.array(self._native.costs())
 
     def save_costs(self, path: str | os.PathLike[str]) -> None:
-        """Write what samples cost, for ``order=fl.planned(costs=path)`` on any machine."""
+        """Write what samples cost, for ``order=fl.planned(costs=path)`` on any machine.
+
+        >>> loader.save_costs("train.costs")
+        """
         self._native.save_costs(os.path.expanduser(os.fspath(path)))
 
     def order_report(self, epoch: int | None = None) -> OrderReport | None:
@@ -400,7 +449,13 @@ class Loader(Displayed):
         raise missing_attribute(name)
 
     def close(self) -> None:
-        """End all threads and free all memory, within a second. Also done by ``with``, ``del`` and at exit."""
+        """End all threads and free all memory, within a second. Also done by ``with``, ``del`` and at exit.
+
+        >>> with fl.Loader(fl.synthetic(8, (2,)), batch_size=4) as loader:
+        ...     batches = len(list(loader))
+        >>> loader.is_closed
+        True
+        """
         if self._metrics is not None:
             self._metrics.close()
         self._native.close()
@@ -408,7 +463,11 @@ class Loader(Displayed):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed, and gives no more batches."""
+        """Whether it was closed, and gives no more batches.
+
+        >>> fl.Loader(fl.synthetic(8, (2,)), batch_size=4).is_closed
+        False
+        """
         return self._is_closed
 
     def __enter__(self) -> Loader:
@@ -420,24 +479,6 @@ class Loader(Displayed):
     ) -> None:
         """Close."""
         self.close()
-
-
-def _batch(convert: Callable[[_feedline.Array], Any], names: list[str] | None, fields: list[tuple[str, Any]]) -> Batch:
-    batch = {
-        name: [value if isinstance(value, str) else convert(value) for value in data]
-        if isinstance(data, list)
-        else convert(data)
-        for name, data in fields
-    }
-    return batch if names is None else tuple(batch[name] for name in names)
-
-
-def _converter(framework: Literal["numpy", "torch"]) -> Callable[[_feedline.Array], Any]:
-    if framework == "torch":
-        from feedline.torch import to_tensor
-
-        return to_tensor
-    return np.asarray
 
 
 def _restored(

@@ -49,7 +49,11 @@ On = str | tuple[str, ...]
 
 
 class Op:
-    """Something done to samples. Ops are plain data: equal parameters are equal ops."""
+    """Something done to samples. Ops are plain data: equal parameters are equal ops.
+
+    >>> ops.Resize(256) == ops.Resize(256, interpolation="bilinear")
+    True
+    """
 
     def _to_native(self) -> Any:
         """Give the op as a table of a plan; parameters left at ``None`` are left out."""

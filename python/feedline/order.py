@@ -15,7 +15,11 @@ Path = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Planned:
-    """Deliver slow samples later, in an order computed before the epoch; made by :func:`planned`."""
+    """Deliver slow samples later, in an order computed before the epoch; made by :func:`planned`.
+
+    >>> fl.planned(max_displacement=8)
+    Planned(max_displacement=8, costs=None)
+    """
 
     max_displacement: int | None = None
     costs: Path | None = None
@@ -23,7 +27,11 @@ class Planned:
 
 @dataclass(frozen=True)
 class Arrival:
-    """Deliver the samples that are ready first; made by :func:`arrival`."""
+    """Deliver the samples that are ready first; made by :func:`arrival`.
+
+    >>> fl.arrival(max_displacement=8)
+    Arrival(log=None, replay=None, max_displacement=8)
+    """
 
     log: Path | None = None
     replay: Path | None = None

@@ -16,7 +16,11 @@ from feedline.source import Source
 
 
 class Plan(Displayed):
-    """What a loader does, apart from any run of it. ``loader.plan`` gives it, ``from_toml`` reads it."""
+    """What a loader does, apart from any run of it. ``loader.plan`` gives it, ``from_toml`` reads it.
+
+    >>> fl.Loader(fl.synthetic(8, (2,)), batch_size=4).plan
+    <feedline.Plan synthetic: 8 samples, 2 batches of 4, ops none>
+    """
 
     def __init__(
         self,
@@ -39,6 +43,10 @@ class Plan(Displayed):
 
         A plan with ``ops.Map`` names Python functions, which can do anything, so it is refused before anything is
         imported; ``allow_functions=True`` is for plans that you trust.
+
+        >>> plan = fl.Loader(fl.synthetic(8, (2,)), batch_size=4).plan
+        >>> fl.Plan.from_toml(plan.to_toml()).fingerprints == plan.fingerprints
+        True
         """
         return cls(_feedline.Plan.from_toml(text, tuple(likely()), environment.cache_folder(), allow_functions))
 
@@ -46,6 +54,9 @@ class Plan(Displayed):
         """Write the plan as TOML: what all ranks have in common, so neither rank nor world size is in it.
 
         A function without a name or an array in memory cannot be written and says so.
+
+        >>> print(fl.Loader(fl.synthetic(8, (2,)), batch_size=4).plan.to_toml().splitlines()[1])
+        batch_size = 4
         """
         if self._sampler is not None:
             raise PlanError("sampler is a function or an object, which cannot be written down; give a list of indices")
@@ -65,7 +76,13 @@ class Plan(Displayed):
         return Plan(self._native.reopen(), self._ops, self._sampler, self._epoch)
 
     def for_rank(self, placement: Placement) -> Plan:
-        """Give the same plan for a rank, which decides the samples of :meth:`indices`."""
+        """Give the same plan for a rank, which decides the samples of :meth:`indices`.
+
+        >>> from feedline.placement import Placement
+        >>> plan = fl.Loader(fl.synthetic(4, (2,)), batch_size=1).plan
+        >>> plan.for_rank(Placement(rank=1, world_size=2)).indices()
+        [1, 3]
+        """
         if self._native.rank == tuple(placement):
             return self
         return Plan(self._native.for_rank(*placement), self._ops, self._sampler, self._epoch)
@@ -99,17 +116,29 @@ class Plan(Displayed):
 
     @property
     def ops(self) -> list[str]:
-        """The names of the ops, in order."""
+        """The names of the ops, in order.
+
+        >>> fl.Loader(fl.synthetic(8, (9, 9, 3)), [ops.CenterCrop(5, on="data")], batch_size=4).plan.ops
+        ['CenterCrop']
+        """
         return self._native.ops
 
     @property
     def source(self) -> Source:
-        """The source."""
+        """The source.
+
+        >>> len(fl.Loader(fl.synthetic(8, (2,)), batch_size=4).plan.source)
+        8
+        """
         return Source(self._native.source)
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """Hashes: ``listing``, ``values`` (+ ops), ``order`` (+ seed, sampler), ``run`` (everything)."""
+        """Hashes: ``listing``, ``values`` (+ ops), ``order`` (+ seed, sampler), ``run`` (everything).
+
+        >>> sorted(fl.Loader(fl.synthetic(8, (2,)), batch_size=4).plan.fingerprints)
+        ['listing', 'order', 'run', 'values']
+        """
         return self._native.fingerprints
 
     def indices(self, epoch: int = 0) -> list[int]:
@@ -121,7 +150,12 @@ class Plan(Displayed):
         return self._for_epoch(epoch)._native.indices(epoch)
 
     def resolve(self, op: int, *, index: int, width: int, height: int, epoch: int = 0) -> list[tuple[str, float]]:
-        """Say what op number ``op`` will do to sample ``index``, a picture of this size, before any data is there."""
+        """Say what op number ``op`` will do to sample ``index``, a picture of this size, before any data is there.
+
+        >>> plan = fl.Loader(fl.synthetic(8, (9, 9, 3)), [ops.RandomCrop(5, on="data")], batch_size=4).plan
+        >>> [name for name, value in plan.resolve(0, index=3, width=9, height=9)]
+        ['left', 'top']
+        """
         if width < 1 or height < 1:
             raise PlanError(f"a picture of {width} x {height} has no pixels")
         return self._native.resolve(op, epoch, index, width, height)

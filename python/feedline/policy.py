@@ -10,7 +10,11 @@ from feedline.errors import PlanError
 
 @dataclass(frozen=True)
 class Substitute:
-    """Replace bad samples by others; made by :func:`substitute`."""
+    """Replace bad samples by others; made by :func:`substitute`.
+
+    >>> fl.substitute(0.01)
+    Substitute(max_fraction=0.01)
+    """
 
     max_fraction: float
 
@@ -32,7 +36,11 @@ def substitute(max_fraction: float = 0.001) -> Substitute:
 
 @dataclass(frozen=True)
 class Cache:
-    """Keep prepared samples between epochs; see :func:`cache`."""
+    """Keep prepared samples between epochs; made by :func:`cache`.
+
+    >>> fl.cache(ram="4GB").ram
+    '4GB'
+    """
 
     ram: int | str | None
     disk: int | str | None
@@ -46,11 +54,17 @@ def cache(
 ) -> Cache:
     """Keep samples as they are before the first random op, so that later epochs skip reading and these ops.
 
-    ``ram`` and ``disk`` are limits in bytes, numbers or texts such as ``"4GB"``. What is in stays in: an epoch misses
-    just what did not fit. On disk, in the cache folder, samples outlive the process; they are checksummed, and made
-    anew when the file or the ops before have changed. ``form`` says what is kept: the file's bytes, the decoded
-    picture, or what all deterministic ops made of it; by default the form that saves most time per byte, as measured
-    on the first samples.
+    A sample that is in the cache stays there, so an epoch misses only what did not fit.
+
+    Args:
+        ram: limit in memory, a number of bytes or a text such as ``"4GB"``.
+        disk: limit in the cache folder. There samples outlive the process. They are checksummed, and made again when
+            the file or the ops before have changed.
+        form: ``"encoded"`` keeps the bytes of the file, ``"decoded"`` the decoded picture, and ``"resized"`` the result
+            of all ops before the first random one. By default the form that saves most time per byte, as measured on
+            the first samples.
+
+    >>> loader = fl.Loader(fl.synthetic(8, (2,)), batch_size=4, cache=fl.cache(ram="4GB"))
     """
     if ram is None and disk is None:
         raise PlanError('cache() needs ram=..., disk=... or both, e.g. fl.cache(ram="4GB")')

@@ -16,7 +16,11 @@ from feedline.errors import PlanError
 
 @dataclass(frozen=True, repr=False)
 class Weighted(Displayed):
-    """Draws with replacement in proportion to weights; made by :func:`weighted`."""
+    """Draws with replacement in proportion to weights; made by :func:`weighted`.
+
+    >>> fl.weighted([1.0, 3.0])
+    <feedline.Weighted: 2 weights, as many samples per epoch as the source has>
+    """
 
     weights: tuple[float, ...]
     num_samples: int | None = None
@@ -31,7 +35,11 @@ class Weighted(Displayed):
 
 @dataclass(frozen=True, repr=False)
 class ClassBalanced(Displayed):
-    """Draws with replacement, each class equally likely; made by :func:`class_balanced`."""
+    """Draws with replacement, each class equally likely; made by :func:`class_balanced`.
+
+    >>> fl.class_balanced(1000)
+    <feedline.ClassBalanced: 1,000 per epoch>
+    """
 
     num_samples: int | None = None
 
@@ -61,12 +69,18 @@ def weighted(weights: Sequence[float] | npt.NDArray[np.floating[Any]], num_sampl
     """Draw ``num_samples`` samples per epoch (default: as many as there are), in proportion to ``weights``.
 
     One weight per sample of the source, in its order. A sample drawn again in the same epoch gets its own augmentation.
+
+    >>> loader = fl.Loader(fl.synthetic(4, (2,)), batch_size=2, sampler=fl.weighted([1, 1, 1, 5]))
     """
     return Weighted(tuple(float(weight) for weight in weights), num_samples)
 
 
 def class_balanced(num_samples: int | None = None) -> ClassBalanced:
-    """Draw ``num_samples`` samples per epoch (default: as many as there are) so that each class is equally likely."""
+    """Draw ``num_samples`` samples per epoch (default: as many as there are) so that each class is equally likely.
+
+    >>> source = fl.array(np.zeros((4, 2)), labels=["cat", "dog", "dog", "dog"])
+    >>> loader = fl.Loader(source, batch_size=2, sampler=fl.class_balanced())
+    """
     return ClassBalanced(num_samples)
 
 

@@ -12,7 +12,11 @@ from feedline.errors import PlanError
 
 @dataclass(frozen=True)
 class Reservoir:
-    """A shuffle that reads in sequence; see :func:`reservoir`."""
+    """A shuffle that reads in sequence; made by :func:`reservoir`.
+
+    >>> fl.reservoir(1000).size
+    1000
+    """
 
     size: int | float | None = None
     readers: int = 4
@@ -35,6 +39,9 @@ def reservoir(size: int | float | None = None, *, readers: int = 4, block: int |
         readers: places of the data that are read in turns. More mix better where the data is sorted.
         block: the length of the blocks, a number of bytes or a text such as ``"64MB"``. Shorter ones mix better and
             cost more seeks.
+
+    >>> loader = fl.Loader(fl.tar("shards/*.tar"), [ops.DecodeImage(), ops.Resize((64, 64))], batch_size=64,
+    ...                    shuffle=fl.reservoir(0.1))
     """
     return Reservoir(size, readers, block)
 

@@ -20,7 +20,11 @@ Labels = Sequence[Any] | npt.NDArray[Any]
 
 
 class Source(Displayed):
-    """A numbered set of samples; made by the functions of this module, such as :func:`folder`."""
+    """A numbered set of samples; made by :func:`folder`, :func:`tar`, :func:`files`, :func:`array` and others.
+
+    >>> fl.synthetic(10, (2,))
+    <feedline.Source synthetic: 10 samples, fields data>
+    """
 
     def __init__(self, native: _feedline.Source) -> None:
         """Hold an opened source; users call the functions of this module."""
@@ -55,17 +59,29 @@ class Source(Displayed):
 
     @property
     def classes(self) -> list[str]:
-        """The names of the classes: ``classes[label]``. Empty if the source has none."""
+        """The names of the classes: ``classes[label]``. Empty if the source has none.
+
+        >>> fl.array(np.zeros((2, 3)), labels=["dog", "cat"]).classes
+        ['cat', 'dog']
+        """
         return self._native.classes
 
     @property
     def skipped(self) -> int:
-        """The number of files that lie among the samples and were left out, because of their extension."""
+        """The number of files among the samples that were left out, because of their extension.
+
+        >>> fl.synthetic(10, (2,)).skipped
+        0
+        """
         return self._native.skipped
 
     @property
     def fields(self) -> list[str]:
-        """The names of the samples' fields."""
+        """The names of the samples' fields.
+
+        >>> fl.array(np.zeros((2, 3)), labels=[0, 1]).fields
+        ['data', 'label']
+        """
         return self._native.fields
 
     @property
@@ -200,6 +216,9 @@ def folder(
     ``classes`` fixes the names and their labels: ``folder("val", classes=train.classes)``. A sub-folder that is not
     among them is an error. So is a sub-folder without pictures, unless ``allow_empty`` is set: it would be a class
     without samples. The listing is fixed for the life of the source; see :meth:`feedline.Loader.reopen`.
+
+    >>> train = fl.folder("data/train")
+    >>> val = fl.folder("data/val", classes=train.classes)
     """
     params: dict[str, Any] = {"kind": "folder", "root": path_text(root)}
     for name, value in (("classes", classes), ("extensions", extensions)):
@@ -225,6 +244,8 @@ def tar(shards: AnyPath | Sequence[AnyPath]) -> Source:
 
     Shards that ``feedline pack`` wrote have an index; others are listed once, and the index is kept in the cache folder
     (``FEEDLINE_CACHE``). Samples are numbered by the names of their shards, then by their place there.
+
+    >>> source = fl.tar("s3://bucket/train/*.tar")
     """
     many: Any = [shards] if is_path(shards) else shards
     if not isinstance(many, Sequence) or not all(is_path(shard) for shard in many):
@@ -271,7 +292,7 @@ def array(data: npt.NDArray[Any] | AnyPath, labels: Labels | None = None, *, fie
     plain = _plain_array("array()", data)
     address: int = plain.__array_interface__["data"][0]
     shape, parts = list(np.shape(data)), _label_parts(labels)
-    return Source(_feedline.Source.array_memory(plain, address, plain.nbytes, plain.dtype.name, shape, field, parts))
+    return Source(_feedline.Source.array_memory(plain, address, plain.dtype.name, shape, field, parts))
 
 
 def volumes(
@@ -284,6 +305,8 @@ def volumes(
 
     Fields: ``image`` (float32) and, if there are labels, ``label`` (uint8), each of shape (channels, depth, height,
     width). Axes are those of nibabel and NumPy: the file's first axis is the depth. Three axes are one channel.
+
+    >>> source = fl.volumes([("case_1/image.nii", "case_1/label.nii")])
     """
     if isinstance(root, (str, bytes, os.PathLike)):
         return _open({"kind": "volumes", "root": path_text(root)})
@@ -298,7 +321,11 @@ def volumes(
 
 
 def synthetic(n: int, shape: int | Sequence[int]) -> Source:
-    """Make ``n`` samples of random bytes from their indices, without I/O; field ``data``, uint8."""
+    """Make ``n`` samples of random bytes from their indices, without I/O; field ``data``, uint8.
+
+    >>> len(fl.synthetic(1000, (224, 224, 3)))
+    1000
+    """
     shape = (shape,) if isinstance(shape, int) else shape
     if not all(isinstance(number, (int, np.integer)) and number > 0 for number in (n, *shape)):
         raise SourceError(f"synthetic({n}, {tuple(shape)}): there have to be samples, and bytes in each")

@@ -37,6 +37,8 @@ def observe(
 
     Raises:
         ImportError: ``opentelemetry-api`` is not installed.
+
+    >>> fl.telemetry.observe(loader, attributes={"loader": "train"})
     """
     try:
         from opentelemetry import metrics
@@ -106,7 +108,11 @@ class _Observed:
 
 
 def to_instrument(name: str) -> tuple[str, str]:
-    """Give the name and unit for OpenTelemetry, from which its Prometheus exporter makes ``name`` again."""
+    """Give the name and unit for OpenTelemetry, from which its Prometheus exporter makes ``name`` again.
+
+    >>> to_instrument("feedline_loader_stall_seconds_total")
+    ('feedline.loader.stall', 's')
+    """
     bare = name.removesuffix("_total")
     for ending, unit in _UNITS.items():
         if bare.endswith(ending):

@@ -16,7 +16,11 @@ from feedline.ops import Op
 
 @dataclass(frozen=True)
 class Delay(Op):
-    """Take time for each sample; made by :func:`delay`."""
+    """Take time for each sample; made by :func:`delay`.
+
+    >>> delay(5).costs_ms
+    (5.0,)
+    """
 
     costs_ms: tuple[float, ...]
     kind: Literal["sleep", "cpu"] = "sleep"
@@ -38,7 +42,10 @@ def delay(costs_ms: float | Sequence[float] | Any, kind: Literal["sleep", "cpu"]
 
 
 def step(ms: float) -> None:
-    """Simulate the step of an accelerator: wait, without holding the interpreter."""
+    """Simulate the step of an accelerator: wait, without holding the interpreter.
+
+    >>> step(1.5)
+    """
     time.sleep(ms / 1e3)
 
 

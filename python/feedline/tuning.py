@@ -8,7 +8,11 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Tuning:
-    """How a run executes; made by :func:`tuning`."""
+    """How a run executes; made by :func:`tuning`.
+
+    >>> fl.tuning(prefetch_batches=2).prefetch_batches
+    2
+    """
 
     prefetch_batches: int | None = None
     seek_index: Literal["auto", "never"] = "auto"
