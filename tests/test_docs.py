@@ -77,7 +77,9 @@ def test_the_examples_of_docstrings_run(data: Path, monkeypatch: pytest.MonkeyPa
     for name in modules:
         if name not in ("feedline.__main__", "feedline._feedline"):
             module = importlib.import_module(name)
-            result = doctest.testmod(module, extraglobs=given, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+            result = doctest.testmod(
+                module, extraglobs=given, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+            )
             assert result.failed == 0, name
             tried += result.attempted
     job.close()

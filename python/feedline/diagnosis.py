@@ -26,11 +26,7 @@ _WORDS = {**BOUNDS, "unknown": "loading; whether it computes or waits for storag
 
 
 class Diagnosis(Displayed):
-    """What was found out about a job; made by :func:`doctor`. Its text says it all.
-
-    >>> found = fl.doctor(loader, step=train_step)
-    >>> print(found)
-    """
+    """What was found out about a job; made by :func:`doctor`. Its text says it all."""
 
     def __init__(self, native: _feedline.Diagnosis, trainer: _Trainer) -> None:
         """Take what the engine found, and the trainer that it found it with."""
@@ -39,20 +35,12 @@ class Diagnosis(Displayed):
 
     @property
     def bound(self) -> str:
-        """What bounds the job: a key of ``feedline.diagnosis.BOUNDS``.
-
-        >>> fl.doctor(loader, step=train_step).bound
-        'prepare'
-        """
+        """What bounds the job: a key of ``feedline.diagnosis.BOUNDS``."""
         return str(self._found["bound"])
 
     @property
     def predicted_samples_per_second(self) -> float:
-        """Samples a second, as predicted before all ran together.
-
-        >>> fl.doctor(loader, step=train_step).predicted_samples_per_second
-        812.0
-        """
+        """Samples a second, as predicted before all ran together."""
         return float(self._found["predicted_samples_per_second"])
 
     @property
@@ -60,29 +48,18 @@ class Diagnosis(Displayed):
         """The least and the most samples a second, by the share of cores that the job gets beside other processes.
 
         Both are the same on a machine whose share of cores did not vary while the parts were measured.
-
-        >>> fl.doctor(loader, step=train_step).predicted_range
-        (790.5, 820.1)
         """
         low, high = self._found["predicted_range"]
         return float(low), float(high)
 
     @property
     def measured_samples_per_second(self) -> float:
-        """Samples a second, as measured when all ran together.
-
-        >>> fl.doctor(loader, step=train_step).measured_samples_per_second
-        797.3
-        """
+        """Samples a second, as measured when all ran together."""
         return float(self._found["measured_samples_per_second"])
 
     @property
     def stall_share(self) -> float:
-        """The part of the time in which the step waited for batches.
-
-        >>> fl.doctor(loader, step=train_step).stall_share
-        0.21
-        """
+        """The part of the time in which the step waited for batches."""
         return float(self._found["stall_share"])
 
     @property
@@ -90,9 +67,6 @@ class Diagnosis(Displayed):
         """What would help, best first: ``predicted_samples_per_second``, ``predicted_gain``, ``error_band``.
 
         A change whose gain lies within the error of the measurement is left out.
-
-        >>> [remedy["change"] for remedy in fl.doctor(loader, step=train_step).remedies]
-        ['workers', 'cache']
         """
         return list(self._found["remedies"])
 
@@ -117,25 +91,15 @@ class Diagnosis(Displayed):
         return tried
 
     def to_dict(self) -> dict[str, Any]:
-        """Give all of it as plain data, as ``feedline doctor --json`` does.
-
-        >>> fl.doctor(loader, step=train_step).to_dict()["bound"]
-        'prepare'
-        """
+        """Give all of it as plain data, as ``feedline doctor --json`` does."""
         return self._found
 
     def save_html(self, path: str | os.PathLike[str]) -> None:
-        """Write a page with plots and the timeline of batches, in one file.
-
-        >>> fl.doctor(loader, step=train_step).save_html("doctor.html")
-        """
+        """Write a page with plots, the life of batches among them, that needs nothing else."""
         Path(path).expanduser().write_text(self._native.html(), encoding="utf-8")
 
     def save_trace(self, path: str | os.PathLike[str]) -> None:
-        """Write the timeline of batches for Perfetto (ui.perfetto.dev) or Chrome (about:tracing).
-
-        >>> fl.doctor(loader, step=train_step).save_trace("life.json")
-        """
+        """Write the life of batches as a trace for Perfetto (ui.perfetto.dev) or Chrome (about:tracing)."""
         Path(path).expanduser().write_text(self._native.trace(), encoding="utf-8")
 
     def __str__(self) -> str:
@@ -214,13 +178,7 @@ def _tell(text: str) -> None:
 
 
 class Report(Displayed):
-    """What bounded a run, from what is always counted; made by ``loader.report()`` and ``feedline.wrap``.
-
-    >>> loader = fl.Loader(fl.synthetic(64, (8,)), batch_size=4)
-    >>> count = sum(1 for batch in loader)
-    >>> loader.report().to_dict()["log"]["batches"]
-    15
-    """
+    """What bounded a run, from what is always counted; made by ``loader.report()`` and ``feedline.wrap``."""
 
     def __init__(self, found: RunReport, oddities: list[str]) -> None:
         """Take what was found, and what is odd about it in words."""
@@ -228,46 +186,26 @@ class Report(Displayed):
 
     @property
     def bound(self) -> str:
-        """What bounded the run: a key of ``feedline.diagnosis.BOUNDS``, or ``"unknown"`` for another loader.
-
-        >>> fl.wrap([1, 2, 3]).report().bound in fl.diagnosis.BOUNDS or "unknown"
-        True
-        """
+        """What bounded the run: a key of ``feedline.diagnosis.BOUNDS``, or ``"unknown"`` for another loader."""
         return str(self._found["bound"])
 
     @property
     def stall_share(self) -> float:
-        """The part of the time in which the step waited for batches.
-
-        >>> 0 <= fl.wrap([1, 2, 3]).report().stall_share <= 1
-        True
-        """
+        """The part of the time in which the step waited for batches."""
         return float(self._found["stall_share"])
 
     @property
     def measured_samples_per_second(self) -> float:
-        """Samples a second.
-
-        >>> fl.wrap([1, 2, 3]).report().measured_samples_per_second
-        0.0
-        """
+        """Samples a second."""
         return float(self._found["measured_samples_per_second"])
 
     @property
     def oddities(self) -> list[Anomaly]:
-        """What is odd about the times of batches: ``kind`` is period, slow_starts, drift or bimodal.
-
-        >>> fl.wrap([1, 2, 3]).report().oddities
-        []
-        """
+        """What is odd about the times of batches: ``kind`` is period, slow_starts, drift or bimodal."""
         return list(self._found["log"]["oddities"])
 
     def to_dict(self) -> RunReport:
-        """Give all of it as plain data. A report of :func:`feedline.wrap` lacks what only the engine counts.
-
-        >>> fl.wrap([1, 2, 3]).report().to_dict()["log"]["batches"]
-        0
-        """
+        """Give all of it as plain data. A report of :func:`feedline.wrap` lacks what only the engine counts."""
         return self._found
 
     def __str__(self) -> str:

@@ -245,7 +245,7 @@ def tar(shards: AnyPath | Sequence[AnyPath]) -> Source:
     Shards that ``feedline pack`` wrote have an index; others are listed once, and the index is kept in the cache folder
     (``FEEDLINE_CACHE``). Samples are numbered by the names of their shards, then by their place there.
 
-    >>> source = fl.tar("s3://bucket/train/*.tar")
+    >>> source = fl.tar("shards/*.tar")
     """
     many: Any = [shards] if is_path(shards) else shards
     if not isinstance(many, Sequence) or not all(is_path(shard) for shard in many):
@@ -306,7 +306,7 @@ def volumes(
     Fields: ``image`` (float32) and, if there are labels, ``label`` (uint8), each of shape (channels, depth, height,
     width). Axes are those of nibabel and NumPy: the file's first axis is the depth. Three axes are one channel.
 
-    >>> source = fl.volumes([("case_1/image.nii", "case_1/label.nii")])
+    >>> source = fl.volumes("kits19/data")
     """
     if isinstance(root, (str, bytes, os.PathLike)):
         return _open({"kind": "volumes", "root": path_text(root)})
