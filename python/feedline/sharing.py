@@ -37,8 +37,8 @@ def share(socket: str | os.PathLike[str] | None = None, on_loss: Literal["contin
     With ``world_size`` above 1 the node prepares the share of each rank on this machine: every rank gets the batches
     that it would prepare itself, in the same order, and its state is that of a loader without a node.
 
-    >>> loader = fl.Loader(fl.folder("data/train"), [ops.DecodeImage(), ops.Resize((64, 64))], batch_size=64, shuffle=True,
-    ...                    share=fl.share(on_loss="raise"))
+    >>> loader = fl.Loader(fl.folder("data/train"), [ops.DecodeImage(), ops.Resize((64, 64))], batch_size=64,
+    ...                    shuffle=True, share=fl.share(on_loss="raise"))
     """
     if on_loss not in ("continue", "raise"):
         raise PlanError(f'share(): on_loss is {on_loss!r}; it is "continue" or "raise"')
