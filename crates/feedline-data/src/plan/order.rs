@@ -1,7 +1,7 @@
 //! The order of delivery: everything that the rest of a plan needs to know about each order.
 //!
-//! To add an order that is computed before a run, add a variant and its rule here. The rule is a function of costs, in
-//! `feedline-order`.
+//! To add an order that is computed before a run, add a variant and its rule here. The rule is a pure function of costs. A long
+//! one belongs into `feedline-order`.
 
 use feedline_order::planned_order;
 use serde::{Deserialize, Serialize};
