@@ -1,8 +1,7 @@
-//! From the bytes of a file to pixels.
+//! Decodes the bytes of a file to pixels.
 //!
-//! In: a whole file, and what the caller wants of it. Out: a [`Picture`], in memory that is used again from picture to
-//! picture. The limit on pixels is checked on the header, before any memory is taken. Which decoder runs is decided by
-//! the magic bytes; the decoders are in `formats`.
+//! In: a whole file, and options. Out: a [`Picture`], in memory that is reused from picture to picture. The limit on pixels is
+//! checked on the header, before any memory is allocated. The magic bytes decide which decoder runs; the decoders are in `formats`.
 
 use crate::error::CodecError;
 use crate::format::Format;
@@ -16,13 +15,13 @@ use crate::view::View;
 /// Decoded pixels: rows of pixels of channels, tightly packed.
 #[derive(Clone, Debug, Default)]
 pub struct Picture {
-    /// Pixels in a row, after the orientation was applied.
+    /// Width, after the orientation was applied.
     pub width: u32,
-    /// Rows, after the orientation was applied.
+    /// Height, after the orientation was applied.
     pub height: u32,
-    /// Bytes in a pixel.
+    /// Bytes per pixel.
     pub channels: u8,
-    /// The first `len()` bytes are the picture; what follows is left over from larger ones.
+    /// The first `len()` bytes are the picture. The rest is left over from larger ones.
     pub pixels: Vec<u8>,
 }
 
@@ -32,7 +31,7 @@ impl Picture {
         self.width as usize * self.height as usize * usize::from(self.channels)
     }
 
-    /// Whether there is no pixel in it.
+    /// Whether it has no pixels.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -48,8 +47,8 @@ impl Picture {
     }
 }
 
-/// Decodes into `picture.pixels`, whose memory is used again: nothing is allocated when it is long enough, and memory
-/// that will be overwritten is not filled with zeros. After an error the picture is empty.
+/// Decodes into `picture.pixels` and reuses its memory. Nothing is allocated if it is long enough, and memory that will be
+/// overwritten is not zeroed. After an error the picture is empty.
 pub fn decode_into(bytes: &[u8], options: &DecodeOptions<'_>, picture: &mut Picture) -> Result<(), CodecError> {
     (picture.width, picture.height, picture.channels) = (0, 0, 0);
     let header = read_header(bytes)?;
@@ -67,7 +66,7 @@ pub fn decode_into(bytes: &[u8], options: &DecodeOptions<'_>, picture: &mut Pict
 }
 
 impl Picture {
-    /// Applies the orientation to pixels as stored, which then are the picture.
+    /// Applies the orientation to the stored pixels.
     pub(crate) fn turn(
         &mut self,
         options: &DecodeOptions<'_>,

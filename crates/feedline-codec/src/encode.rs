@@ -1,4 +1,4 @@
-//! From pixels to the bytes of a file, for synthetic data, for showing samples and for tests.
+//! Encodes pixels to files, for synthetic data, for showing samples and for tests.
 //!
 //! In: packed pixels. Out: a JPEG, PNG or WebP file. Not built for speed.
 

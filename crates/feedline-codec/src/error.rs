@@ -1,6 +1,6 @@
 //! What can be wrong with a picture.
 //!
-//! Every variant carries the facts; nothing here knows which sample or file the bytes came from, the caller adds that.
+//! Every variant carries the facts. Nothing here knows the sample or file of the bytes: the caller adds that.
 
 use crate::format::Format;
 
@@ -17,7 +17,7 @@ pub enum CodecError {
         /// At most eight of them.
         first_bytes: Vec<u8>,
     },
-    /// The header asks for more pixels than the caller allows. Found before memory is taken.
+    /// The header promises more pixels than the caller allows. Detected before memory is allocated.
     #[error(
         "{width} x {height} pixels are more than the limit of {limit}; raise max_pixels if the file is to be trusted"
     )]
@@ -45,7 +45,7 @@ pub enum CodecError {
         /// In the words of the decoder.
         reason: String,
     },
-    /// The data may be right, but this crate does not read them.
+    /// The data may be valid, but this crate does not read them.
     #[error("{format} of this kind is not supported: {reason}")]
     Unsupported {
         /// What the first bytes say.
@@ -53,7 +53,7 @@ pub enum CodecError {
         /// What is not supported.
         reason: String,
     },
-    /// A mask was asked for, but the picture has more than one channel.
+    /// A mask was requested, but the picture has more than one channel.
     #[error("a mask needs one channel, but this {format} holds {found}; store masks as grey or palette PNG")]
     NotAMask {
         /// What the first bytes say.
@@ -91,7 +91,7 @@ pub enum CodecError {
 }
 
 impl CodecError {
-    /// Whether it is about the bytes given, and not about what the caller wants of them.
+    /// Whether it is about the bytes, not about the request.
     pub fn is_about_data(&self) -> bool {
         matches!(
             self,
@@ -122,12 +122,12 @@ impl CodecError {
 pub struct BadIndex(pub(crate) &'static str);
 
 impl BadIndex {
-    /// The index of a file that was changed since.
+    /// The index belongs to another version of the file.
     pub fn of_part() -> Self {
         Self("what it says of the file is no longer so")
     }
 
-    /// The index of another picture than the crop is of.
+    /// The index belongs to another picture than the crop.
     pub(crate) fn of_crop() -> Self {
         Self("the crop is not inside the picture")
     }

@@ -1,4 +1,4 @@
-//! The formats of files, told by their magic bytes.
+//! File formats, detected by their magic bytes.
 
 use std::fmt;
 

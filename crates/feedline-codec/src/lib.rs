@@ -1,11 +1,11 @@
-//! Pictures in and out: bytes to pixels, pixels to the size and numbers a model wants.
+//! Decodes, encodes, resizes and converts pictures.
 //!
-//! In: the bytes of files, all of which may be hostile. Out: packed pixels, or tensors in native byte order. Nothing
-//! here knows of samples, files, threads or randomness. Damaged bytes give a [`CodecError`], never a panic, an access
-//! out of bounds or memory without limit; sizes given by the caller that contradict each other are bugs and panic.
+//! In: the bytes of files, all of which may be hostile. Out: packed pixels, or tensors in native byte order. Nothing here knows
+//! samples, files, threads or randomness. Damaged bytes give a [`CodecError`], never a panic, an access out of bounds or unlimited
+//! memory. Sizes from the caller that contradict each other are bugs and panic.
 //!
-//! Always true: the same bytes and options give the same pixels on every machine, with SIMD and without; what may change
-//! them between releases is named in [`VERSION`].
+//! Always true: the same bytes and options give the same pixels on every machine, with SIMD and without. [`VERSION`] names
+//! everything that may change them between releases.
 //!
 //! # Invariants that `unsafe` relies on
 //!

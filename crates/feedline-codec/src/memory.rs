@@ -1,10 +1,10 @@
-//! Memory for pixels: a refusal of the allocator is an error, and work memory is used again.
+//! Memory for pixels: a refused allocation is an error, and work memory is reused.
 
 use std::cell::Cell;
 
 use crate::error::CodecError;
 
-/// Makes `memory` at least `bytes` long and gives its first `bytes`. Only new memory is filled with zeros.
+/// Makes `memory` at least `bytes` long and returns its first `bytes`. Only new memory is zeroed.
 pub(crate) fn grow(memory: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8], CodecError> {
     let refused = CodecError::OutOfMemory { bytes };
     let Ok(len) = usize::try_from(bytes) else { return Err(refused) };
@@ -17,7 +17,7 @@ pub(crate) fn grow(memory: &mut Vec<u8>, bytes: u64) -> Result<&mut [u8], CodecE
     Ok(&mut memory[..len])
 }
 
-/// Work memory that a thread keeps; what a larger picture needed is freed.
+/// Upper limit of work memory that a thread keeps. More is freed after a large picture.
 const MOST_SCRATCH: usize = 1 << 20;
 
 /// Lends this thread's work memory, which keeps its size from picture to picture.
@@ -26,7 +26,7 @@ pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
     }
     SCRATCH.with(|cell| {
-        // Taken, not borrowed: a nested call finds an empty vector instead of a panic.
+        // Taken, not borrowed: a nested call finds an empty vector instead of panicking.
         let mut scratch = cell.take();
         let result = work(&mut scratch);
         if scratch.capacity() <= MOST_SCRATCH {

@@ -1,6 +1,6 @@
-//! How a picture is to be decoded, and where its pixels go.
+//! How a picture is decoded, and where its pixels go.
 //!
-//! The caller gives [`DecodeOptions`]. A decoder gets them with the memory that it writes to, as a [`Target`].
+//! The caller passes [`DecodeOptions`]. A decoder gets them together with its output memory, as a [`Target`].
 
 use crate::error::CodecError;
 use crate::format::Format;
@@ -9,7 +9,7 @@ use crate::memory::grow;
 use crate::orientation::Orientation;
 use crate::scale::Scale;
 
-/// What the pixels of a decoded picture mean.
+/// The pixel format of a decoded picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// Three channels. Grey is repeated, palettes are looked up, alpha is dropped without blending.
@@ -31,24 +31,24 @@ impl Mode {
     }
 }
 
-/// What the caller wants of a file.
+/// The options of decoding.
 #[derive(Clone, Copy)]
 pub struct DecodeOptions<'a> {
-    /// What the pixels shall mean.
+    /// The pixel format.
     pub mode: Mode,
     /// Whether the EXIF orientation is applied.
     pub exif: bool,
-    /// More pixels than this are an error, found before memory is taken.
+    /// Upper limit of pixels. Checked before memory is allocated.
     pub max_pixels: u64,
     /// Approximate pixels of a JPEG, faster: at this scale, of each block only the coefficients whose row and column are
     /// below 8 times the scale, by libjpeg's fast transform. Exact pixels if none.
     pub fast: Option<Scale>,
-    /// Asked every few MB of output; when true, decoding ends with [`CodecError::Cancelled`].
+    /// Called every few MB of output. If it returns true, decoding ends with [`CodecError::Cancelled`].
     pub cancel: &'a dyn Fn() -> bool,
 }
 
 impl DecodeOptions<'_> {
-    /// The scale of what comes out.
+    /// The scale of the output.
     pub(crate) fn scale(&self) -> Scale {
         self.fast.unwrap_or_default()
     }
@@ -58,7 +58,7 @@ impl DecodeOptions<'_> {
         if self.exif { header.orientation } else { Orientation::IDENTITY }
     }
 
-    /// Refuses too many pixels, before memory is taken.
+    /// Rejects too many pixels before memory is allocated.
     pub(crate) fn check_header(&self, header: &Header) -> Result<(), CodecError> {
         let Header { width, height, .. } = *header;
         if u64::from(width) * u64::from(height) > self.max_pixels {
@@ -72,7 +72,7 @@ impl DecodeOptions<'_> {
     }
 }
 
-/// Where a decoder writes: the size the header promised, and memory that is taken only when asked for.
+/// Where a decoder writes: the size from the header, and memory that is allocated on demand.
 pub(crate) struct Target<'a, 'o> {
     pub width: u32,
     pub height: u32,
@@ -87,7 +87,7 @@ impl Target<'_, '_> {
         grow(self.pixels, u64::from(width) * u64::from(height) * u64::from(channels))
     }
 
-    /// A decoder that finds another size than the header has walked over other bytes than the limit was checked on.
+    /// A decoder that finds another size than the header has read other bytes than those on which the limit was checked.
     pub(crate) fn check_size(&self, format: Format, width: u32, height: u32) -> Result<(), CodecError> {
         if (width, height) == (self.width, self.height) {
             return Ok(());

@@ -1,7 +1,7 @@
-//! How a camera was held: the EXIF orientation, read and applied.
+//! Reads and applies the EXIF orientation.
 //!
-//! In: an EXIF block, or pixels as stored. Out: an [`Orientation`], or pixels as they are to be seen. An orientation that
-//! cannot be read counts as none: it is a hint, and pictures without it are the rule.
+//! In: an EXIF block, or stored pixels. Out: an [`Orientation`], or upright pixels. An unreadable orientation counts as none: it is
+//! a hint, and most pictures have none.
 
 use crate::kernels::{flip_horizontal, flip_vertical};
 use crate::rect::Rect;
@@ -11,7 +11,7 @@ use crate::rect::Rect;
 pub struct Orientation(u8);
 
 impl Orientation {
-    /// The picture is stored as it is to be seen.
+    /// The picture is stored upright.
     pub const IDENTITY: Self = Self(1);
 
     /// The EXIF number 1 to 8; any other number is no orientation.

@@ -1,4 +1,4 @@
-//! From the channels of a file to those the caller wants, as Pillow's `convert` does it.
+//! Converts the channels of a file to the requested ones, like Pillow's `convert`.
 //!
 //! In: a packed row in the file's layout. Out: a packed row of 1 or 3 channels. Alpha is dropped, not blended.
 

@@ -1,11 +1,11 @@
 //! JPEG through libjpeg-turbo: the safe side of shim.c.
 //!
-//! In: the bytes of a file. Out: rows, decoded in strips between which the caller's `cancel` is asked. A new
-//! decompressor is made for each picture: one that is used again keeps the tables of the picture before, and a file
-//! without tables of its own would then get other pixels on another thread.
+//! In: the bytes of a file. Out: rows, decoded in strips; `cancel` is called between them. Each picture gets a new decompressor. A
+//! reused one would keep the tables of the previous picture, and a file without tables of its own would then decode differently on
+//! another thread.
 //!
-//! Integer IDCT and smooth chroma upsampling, as Pillow and torchvision decode. Damage that libjpeg only warns of is an
-//! error, because it goes on with invented pixels.
+//! Uses integer IDCT and smooth chroma upsampling, like Pillow and torchvision. Damage that libjpeg only warns of is an error,
+//! because libjpeg continues with invented pixels.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::marker::PhantomData;
@@ -24,13 +24,13 @@ use crate::seek::{JpegPiece, Mcus};
 // Links the static library whose functions shim.c calls.
 use turbojpeg_sys as _;
 
-/// Output between two questions whether to go on.
+/// Bytes of output between two calls of `cancel`.
 const STRIP_BYTES: usize = 1 << 20;
 
-/// Rows of MCUs between two questions, while a file of several scans is read.
+/// Rows of MCUs between two calls of `cancel`, for files with several scans.
 const CONSUME_STEPS: u32 = 16;
 
-/// Fewer columns are upsampled in another way.
+/// With fewer columns libjpeg upsamples differently.
 const LEAST_COLUMNS: u32 = 16;
 
 /// Decodes a whole file.
@@ -39,12 +39,12 @@ pub(crate) fn decode(bytes: &[u8], target: &mut Target<'_, '_>) -> Result<(), Co
     Ok(())
 }
 
-/// Decodes the part of a file that holds a crop, and says which part that is.
+/// Decodes the part of a file that contains a crop. Returns the part.
 pub(crate) fn decode_part(bytes: &[u8], crop: Rect, target: &mut Target<'_, '_>) -> Result<Rect, CodecError> {
     decode_with(Decompressor::open(bytes)?, None, crop, target)
 }
 
-/// The same for a crop of a piece, whose coefficients are read already.
+/// Decodes the part of a piece, whose coefficients are already read.
 pub(crate) fn decode_piece(piece: &JpegPiece<'_>, crop: Rect, target: &mut Target<'_, '_>) -> Result<Rect, CodecError> {
     let mut mcus = piece.mcus();
     decode_with(Decompressor::open(&piece.header())?, Some(&mut mcus), crop, target)
@@ -102,7 +102,7 @@ fn decode_with<'a>(
 struct Decompressor<'a> {
     object: NonNull<Object>,
     info: Info,
-    /// Bytes in an output row, known after `narrow`.
+    /// Bytes of an output row, known after `narrow`.
     row_bytes: usize,
     rows_left: u32,
     file: PhantomData<&'a [u8]>,
@@ -140,7 +140,7 @@ impl<'a> Decompressor<'a> {
         Ok(layout)
     }
 
-    /// Takes coefficients from `mcus` instead of the file, of which only the header is there.
+    /// Uses coefficients from `mcus` instead of the file, of which only the header is given.
     fn take_coefficients(&mut self, mcus: &'a mut Mcus<'_>) -> Result<(), CodecError> {
         let blocks = mcus.blocks_in_each();
         // SAFETY: C3; C8, `mcus` is borrowed for as long as the object lives and is what `next_mcu` expects.
@@ -149,7 +149,7 @@ impl<'a> Decompressor<'a> {
         self.check(status)
     }
 
-    /// Reads a little of a file of several scans; true when rows may be read.
+    /// Reads some of a file with several scans. Returns true once rows can be read.
     fn consume(&mut self, steps: u32) -> Result<bool, CodecError> {
         let mut is_done = 0;
         // SAFETY: C3.
@@ -158,11 +158,11 @@ impl<'a> Decompressor<'a> {
         Ok(is_done != 0)
     }
 
-    /// Goes to the first row of a crop, and leaves out columns that nothing of it is made of. Gives the part that is left.
+    /// Skips to the first row of a crop, and leaves out columns that do not affect it. Returns the remaining part.
     fn narrow(&mut self, crop: Rect, layout: Layout) -> Result<Rect, CodecError> {
         let Info { width: full_width, height: full_height, .. } = self.info;
         assert!(crop.is_inside(full_width, full_height), "{crop:?} is not inside {full_width} x {full_height}");
-        // Pixels of chroma that was stored smaller are made of their neighbours too.
+        // Subsampled chroma pixels depend on their neighbours too.
         let right = (crop.right() + 1).max(LEAST_COLUMNS).min(full_width);
         let mut left = crop.left.saturating_sub(1).min(right.saturating_sub(LEAST_COLUMNS));
         let mut width = right - left;
@@ -174,7 +174,7 @@ impl<'a> Decompressor<'a> {
         Ok(Rect { left, width, ..crop })
     }
 
-    /// Fills `strip` with the next rows, of which it holds a whole number.
+    /// Fills `strip` with the next rows. It must hold a whole number of rows.
     fn read_rows(&mut self, strip: &mut [u8]) -> Result<(), CodecError> {
         assert!(
             self.row_bytes > 0 && strip.len().is_multiple_of(self.row_bytes),
@@ -218,13 +218,13 @@ impl Drop for Decompressor<'_> {
     }
 }
 
-/// What libjpeg calls for each MCU: writes its blocks, or says with 0 that there is none.
+/// The callback of libjpeg for each MCU: writes its blocks, or returns 0 if there is none.
 extern "C" fn next_mcu(mcus: *mut c_void, blocks: *mut [i16; 64]) -> c_int {
     // SAFETY: C8, these are the `mcus` that were handed over, and nobody else uses them while this function runs.
     let mcus = unsafe { &mut *mcus.cast::<Mcus<'_>>() };
     // SAFETY: C8, as many blocks as an MCU has.
     let blocks = unsafe { std::slice::from_raw_parts_mut(blocks, mcus.blocks_in_each()) };
-    // No panic may cross C: one would be a bug, and is an error of this picture.
+    // No panic may cross the C boundary. One would be a bug, and becomes an error of this picture.
     let is_there = catch_unwind(AssertUnwindSafe(|| mcus.next(blocks).is_some())).unwrap_or(false);
     c_int::from(is_there)
 }

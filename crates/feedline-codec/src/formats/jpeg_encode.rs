@@ -1,4 +1,4 @@
-//! From pixels to JPEG through libjpeg-turbo.
+//! Encodes JPEG with libjpeg-turbo.
 
 use std::ffi::c_int;
 use std::ptr::NonNull;
@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use super::jpeg::Status;
 use crate::error::CodecError;
 
-/// How much finer luma is stored than chroma.
+/// Chroma subsampling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subsampling {
     /// Full chroma.
@@ -23,7 +23,7 @@ pub enum Subsampling {
     Grey,
 }
 
-/// How the coefficients of a JPEG are coded.
+/// The entropy coding of a JPEG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum JpegCoding {
     /// One scan, Huffman, the standard's tables.
@@ -40,7 +40,7 @@ pub enum JpegCoding {
     Arithmetic,
 }
 
-/// Encodes packed rows; the caller has checked sizes.
+/// Encodes packed rows. The caller has checked the sizes.
 pub(crate) fn encode(
     pixels: &[u8],
     (width, height, channels): (u32, u32, u8),

@@ -1,7 +1,7 @@
 //! WebP, BMP and GIF through the `image` crate.
 //!
-//! In: the bytes of a file. Out: the first frame. These decoders give a whole picture at once, so `cancel` is asked
-//! before and after, not within.
+//! In: the bytes of a file. Out: the first frame. These decoders return a whole picture at once, so `cancel` is called before and
+//! after, not within.
 
 use std::error::Error;
 use std::io::{self, Cursor};
@@ -24,8 +24,8 @@ const WORK_BYTES: u64 = 32 << 20;
 /// Decodes a whole file of one of the three formats.
 pub(crate) fn decode(bytes: &[u8], format: Format, target: &mut Target<'_, '_>) -> Result<(), CodecError> {
     let options = target.options;
-    // These decoders have been seen to panic on odd files, and a bad file must not end a thread. Nothing of the caller
-    // runs inside, and what is left behind are bytes of pixels.
+    // These decoders have panicked on odd files, and a bad file must not end a thread. No code of the caller runs inside, and a
+    // panic leaves behind only bytes of pixels.
     let result = catch_unwind(AssertUnwindSafe(|| decode_or_panic(bytes, format, target)));
     result.unwrap_or_else(|_| Err(CodecError::damaged(format, "the decoder panicked")))?;
     options.check_cancel()
@@ -71,7 +71,7 @@ fn read(mut decoder: impl ImageDecoder, format: Format, target: &mut Target<'_, 
     };
     let stored_bytes = decoder.total_bytes();
     let mut limits = Limits::default();
-    // The output and the frame before compositing, and as much again for the decoder's own planes.
+    // The output, the frame before compositing, and as much again for the decoder's own planes.
     limits.max_alloc = Some(WORK_BYTES + u64::from(width) * u64::from(height) * 16);
     decoder.set_limits(limits).map_err(convert)?;
 
@@ -82,7 +82,7 @@ fn read(mut decoder: impl ImageDecoder, format: Format, target: &mut Target<'_, 
     } else {
         with_scratch(|scratch| {
             let stored = grow(scratch, stored_bytes)?;
-            // Frames smaller than the canvas leave the rest as it was.
+            // A frame smaller than the canvas leaves the rest unchanged.
             stored.fill(0);
             decoder.read_image(stored).map_err(convert)?;
             match options.mode {
@@ -95,7 +95,7 @@ fn read(mut decoder: impl ImageDecoder, format: Format, target: &mut Target<'_, 
     Ok(())
 }
 
-/// Whether a BMP has 8 bits a pixel, uncompressed: `image` panics when asked for the indices of others.
+/// Whether a BMP has 8 bits per pixel, uncompressed. `image` panics if asked for the indices of others.
 fn has_plain_indices(bytes: &[u8]) -> bool {
     let at = |range| bytes.get(range).unwrap_or_default();
     match at(14..18) {
@@ -113,7 +113,7 @@ fn error(format: Format, cause: &ImageError) -> CodecError {
     }
 }
 
-/// The end of the data is reported as an I/O error somewhere in the chain.
+/// The end of the data appears as an I/O error somewhere in the chain.
 fn ended_early(cause: &ImageError) -> bool {
     let mut next: Option<&(dyn Error + 'static)> = Some(cause);
     while let Some(error) = next {

@@ -1,7 +1,7 @@
 //! PNG, row by row.
 //!
-//! In: the bytes of a file. Out: rows; `cancel` is asked every few hundred KB. Checksums are checked. Text and colour
-//! profiles are skipped unread, since they are compressed and could be of any size.
+//! In: the bytes of a file. Out: rows; `cancel` is called every few hundred KB. Checksums are verified. Text and colour profiles
+//! are skipped unread, because they are compressed and could be of any size.
 
 use std::io::{self, Cursor};
 
@@ -13,7 +13,7 @@ use crate::formats::colour::{self, Layout};
 use crate::memory::{grow, with_scratch};
 use crate::options::{Mode, Target};
 
-/// Output between two questions whether to go on.
+/// Bytes of output between two calls of `cancel`.
 const STRIP_BYTES: usize = 256 << 10;
 
 /// Memory for the decoder's own tables and chunks, besides its rows.
@@ -59,7 +59,7 @@ pub(crate) fn decode(bytes: &[u8], target: &mut Target<'_, '_>) -> Result<(), Co
     } else {
         decode_rows(&mut reader, rows, target)?;
     }
-    // Checks what follows the last row, its checksum above all.
+    // Verifies what follows the last row, above all its checksum.
     reader.read_row(&mut []).map(|_| ()).map_err(error)
 }
 
@@ -84,7 +84,7 @@ fn decode_rows(reader: &mut PngReader<'_>, rows: Rows, target: &mut Target<'_, '
     })
 }
 
-/// The seven passes are put together in work memory, then converted.
+/// The seven passes are combined in work memory, then converted.
 fn decode_interlaced(reader: &mut PngReader<'_>, rows: Rows, target: &mut Target<'_, '_>) -> Result<(), CodecError> {
     let options = target.options;
     with_scratch(|scratch| {
@@ -113,13 +113,13 @@ fn decode_interlaced(reader: &mut PngReader<'_>, rows: Rows, target: &mut Target
     })
 }
 
-/// What the decoder gives, and what is wanted of it.
+/// The decoder's row format, and the requested one.
 #[derive(Clone, Copy)]
 struct Rows {
     layout: Layout,
     depth: BitDepth,
     mode: Mode,
-    /// Bytes of a row as the decoder gives it.
+    /// Bytes of a row from the decoder.
     stored_bytes: usize,
 }
 

@@ -1,4 +1,4 @@
-//! PPM (P6) and PGM (P5): pixels as they are.
+//! PPM (P6) and PGM (P5): raw pixels.
 //!
 //! In: the bytes of a file, or of some of its rows. Out: rows.
 
@@ -16,7 +16,7 @@ pub(crate) fn decode(bytes: &[u8], target: &mut Target<'_, '_>) -> Result<(), Co
     Ok(())
 }
 
-/// Decodes the rows of a crop of bytes that begin at `offset` of the file; gives the part that they are.
+/// Decodes the rows of a crop from bytes that begin at `offset` of the file. Returns the part.
 pub(crate) fn decode_part(
     pnm: &Pnm,
     bytes: &[u8],

@@ -1,6 +1,6 @@
-//! What the first bytes of a file say about the picture, without decoding it.
+//! Reads facts about a picture from the first bytes of its file, without decoding.
 //!
-//! In: the bytes of a whole file. Out: a [`Header`]. Nothing here reads pixels or takes memory.
+//! In: the bytes of a whole file. Out: a [`Header`]. Nothing here reads pixels or allocates memory.
 
 mod pnm;
 mod read;
@@ -13,29 +13,29 @@ use crate::orientation::Orientation;
 use crate::rect::Rect;
 use crate::scale::Scale;
 
-/// What is known before decoding.
+/// Facts known before decoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Told by the magic bytes.
+    /// Detected by the magic bytes.
     pub format: Format,
-    /// As stored, before the orientation.
+    /// Stored width, before the orientation.
     pub width: u32,
-    /// As stored, before the orientation.
+    /// Stored height, before the orientation.
     pub height: u32,
-    /// From EXIF; [`Orientation::IDENTITY`] where there is none.
+    /// From EXIF. [`Orientation::IDENTITY`] if there is none.
     pub orientation: Orientation,
     /// Whether the file holds several passes over the whole picture (progressive JPEG, interlaced PNG).
     pub is_progressive: bool,
 }
 
 impl Header {
-    /// Width and height as decoded at a scale, before the orientation. Only JPEG can be decoded smaller.
+    /// Width and height when decoded at a scale, before the orientation. Only JPEG can be decoded smaller.
     pub fn size_at(&self, scale: Scale) -> (u32, u32) {
         let divisor = if self.format == Format::Jpeg { scale.divisor() } else { 1 };
         (self.width.div_ceil(divisor), self.height.div_ceil(divisor))
     }
 
-    /// The stored pixels that a rectangle of the picture decoded `divisor` times smaller is made of, neighbours included.
+    /// The stored pixels that affect a rectangle of the picture decoded `divisor` times smaller, neighbours included.
     pub(crate) fn stored_rect(&self, rect: Rect, divisor: u32) -> Rect {
         if self.format != Format::Jpeg || divisor == 1 {
             return rect;
@@ -45,11 +45,11 @@ impl Header {
         Rect { left, top, width: right.min(self.width) - left, height: bottom.min(self.height) - top }
     }
 
-    /// About how many bytes decoding a crop takes at its peak: the pixels, and what the decoder holds beside them.
+    /// Approximate peak memory of decoding a crop, in bytes: the pixels, and what the decoder holds besides.
     pub fn decode_bytes(&self, crop: Rect, channels: u8, exif: bool) -> u64 {
         let area = u64::from(self.width) * u64::from(self.height);
         let part = match self.format {
-            // Whole MCUs, and those that its edges are made of.
+            // Whole MCUs, and those that affect its edges.
             Format::Jpeg => area.min((u64::from(crop.width) + 64).saturating_mul(u64::from(crop.height) + 64)),
             _ => area,
         };

@@ -1,6 +1,6 @@
-//! The header of PPM (P6) and PGM (P5): pixels as they are, behind a few words of text.
+//! The header of PPM (P6) and PGM (P5): raw pixels after a few words of text.
 //!
-//! In: the bytes of a file. Out: its size, and where its rows lie. Of 8 bits a value only.
+//! In: the bytes of a file. Out: its size, and the place of its rows. Only 8 bits per value.
 
 use std::ops::Range;
 
@@ -9,10 +9,10 @@ use crate::format::Format;
 use crate::orientation::Orientation;
 use crate::rect::Rect;
 
-/// Longer headers, full of comments, are refused.
+/// Upper limit of a header. It may contain comments.
 const MOST_HEADER: usize = 4096;
 
-/// What the header says.
+/// The contents of the header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pnm {
     pub width: u32,
@@ -28,7 +28,7 @@ impl Pnm {
         matches!(file, [b'P', b'5' | b'6', behind, ..] if behind.is_ascii_whitespace() || *behind == b'#')
     }
 
-    /// Reads the header; `None` if the file is none of this kind.
+    /// Reads the header. `None` if the file has another format.
     pub(crate) fn read(file: &[u8]) -> Option<Self> {
         if !Self::is_magic(file) {
             return None;
@@ -36,21 +36,21 @@ impl Pnm {
         let channels = if file[1] == b'5' { 1 } else { 3 };
         let mut words = Words { bytes: &file[..file.len().min(MOST_HEADER)], at: 2 };
         let (width, height, most) = (words.number()?, words.number()?, words.number()?);
-        // One blank stands between the last word and the pixels.
+        // One blank separates the last word from the pixels.
         let data = words.at + 1;
         let is_blank = words.bytes.get(words.at).is_some_and(u8::is_ascii_whitespace);
         let this = Self { width, height, channels, data: data as u16 };
         (most == 255 && is_blank && this.is_sound()).then_some(this)
     }
 
-    /// Whether there are pixels, and not more than can be counted.
+    /// Whether there are pixels, and not too many to count.
     fn is_sound(&self) -> bool {
         let pixels = u64::from(self.width) * u64::from(self.height);
         let end = pixels.checked_mul(self.channels.into()).and_then(|bytes| bytes.checked_add(self.data.into()));
         pixels > 0 && end.is_some()
     }
 
-    /// What other code wants to know.
+    /// The general header.
     pub(crate) fn header(&self) -> Header {
         let Self { width, height, .. } = *self;
         Header { format: Format::Pnm, width, height, orientation: Orientation::IDENTITY, is_progressive: false }
@@ -72,7 +72,7 @@ impl Pnm {
         crop.left as usize * channels..crop.right() as usize * channels
     }
 
-    /// A part of it as a picture of its own, without a header; none if it does not lie inside.
+    /// A part of it as a picture of its own, without a header. `None` if it does not lie inside.
     pub(crate) fn part(&self, rect: Rect) -> Option<Self> {
         let Rect { width, height, .. } = rect;
         rect.is_inside(self.width, self.height).then_some(Self { width, height, data: 0, ..*self })

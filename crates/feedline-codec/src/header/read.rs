@@ -1,8 +1,8 @@
 //! Reads the header of a file of any format.
 //!
-//! In: the bytes of a whole file. Out: a [`Header`]. Formats are told by their magic bytes, never by a name. Each walker
-//! goes over markers or chunks by their lengths and reads no pixel, so a header costs well under a microsecond for files
-//! without large metadata. Nothing is allocated.
+//! In: the bytes of a whole file. Out: a [`Header`]. Formats are detected by their magic bytes, never by a name. Each reader skips
+//! over markers or chunks by their lengths and reads no pixels, so a header takes well under a microsecond for files without large
+//! metadata. Nothing is allocated.
 //!
 //! Always true: `width` and `height` are not zero.
 
@@ -58,7 +58,8 @@ fn sniff(bytes: &[u8]) -> Result<Format, CodecError> {
     }
 }
 
-/// Walks the segments up to the frame header, which also says whether the file is progressive; EXIF comes before it in all files seen, so nothing behind is read.
+/// Walks the segments up to the frame header, which also says whether the file is progressive. EXIF comes before it in all files
+/// seen, so nothing after it is read.
 fn jpeg(bytes: &[u8]) -> Result<Option<(HeaderFields<'_>, bool)>, CodecError> {
     let mut at = 2;
     let mut exif = None;

@@ -1,7 +1,7 @@
 //! Mirrors packed pixels in place.
 //!
-//! In and out: the same bytes. Flipping twice is the identity. There is no SIMD form to choose: bytes are moved, not
-//! computed, so whatever the machine has gives the same result.
+//! In and out: the same bytes. Flipping twice is the identity. Bytes are moved, not computed, so the result is the same with and
+//! without SIMD.
 
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::simd::Simd;
@@ -22,7 +22,7 @@ pub fn flip_horizontal(pixels: &mut [u8], width: u32, height: u32, channels: u8)
     }
 }
 
-/// Blocks from both ends change places, then what is left in the middle is turned pixel by pixel.
+/// Swaps blocks from both ends, then reverses the middle pixel by pixel.
 fn reverse_rgb(row: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
     if Simd::detect().has_avx2() {
@@ -42,7 +42,7 @@ pub fn flip_vertical(pixels: &mut [u8], width: u32, height: u32, channels: u8) {
     upper.chunks_exact_mut(row_bytes).zip(lower).for_each(|(upper, lower)| upper.swap_with_slice(lower));
 }
 
-/// Bytes in a row, or none if there is no pixel.
+/// Bytes of a row. `None` if there are no pixels.
 fn check(pixels: &[u8], width: u32, height: u32, channels: u8) -> Option<usize> {
     let row_bytes = width as usize * usize::from(channels);
     assert!(

@@ -1,6 +1,6 @@
-//! Loops over pixels that must be fast: numbers from pixels, and flips.
+//! Fast loops over pixels: conversion to numbers, and flips.
 //!
-//! Each has a scalar definition, which is always there, and where it pays an AVX2 or NEON form that gives the same bytes.
+//! Each has a scalar definition. Where it pays there is also an AVX2 or NEON version with the same result.
 
 mod flip;
 #[cfg(target_arch = "aarch64")]

@@ -1,8 +1,8 @@
-//! The NEON forms of normalize.rs: planes and interleaved numbers of f32, planes of bytes.
+//! The NEON versions of normalize.rs: planes and interleaved numbers of f32, planes of bytes.
 //!
-//! In: one row. Out: as much of it as whole vectors cover, and how much that is; the caller does the rest. The same
-//! operations in the same order as the scalar definition, so the same bytes. All loads and stores are in the functions
-//! at the end (C6). The narrow types keep the scalar form.
+//! In: one row. Out: the part that whole vectors cover, and its length; the caller does the rest. The operations and their order
+//! are those of the scalar definition, so the bytes are the same. All loads and stores are in the functions at the end (C6). The
+//! narrow types use the scalar version.
 
 use std::arch::aarch64::{
     float32x4_t, uint8x16_t, uint8x16x3_t, vaddq_f32, vcvtq_f32_u32, vdupq_n_f32, vget_low_u8, vget_low_u16, vld1q_f32,
@@ -42,7 +42,7 @@ pub(super) fn convert_bytes<N: Number>(
     channels: usize,
     target: &mut [u8],
 ) -> usize {
-    // After 48 bytes the channels begin again, whether there is one or three.
+    // The channels repeat after 48 bytes, whether there is one or three.
     const STEP: usize = BYTES * 3;
     if N::KIND != Kind::F32 {
         return 0;

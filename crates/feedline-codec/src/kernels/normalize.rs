@@ -1,4 +1,4 @@
-//! From pixels to the numbers a model wants.
+//! Converts pixels to the numbers that a model takes.
 //!
 //! In: a [`View`] of bytes. Out: native-endian numbers, as planes (CHW) or interleaved (HWC). For each byte x:
 //! v = x * (1/255), then, if an [`Affine`] is given, v * scale + bias, as two rounded operations and never a fused one;
@@ -116,8 +116,7 @@ impl Number for bf16 {
     }
 }
 
-/// The arithmetic, in one place. Without an affine the last two steps are left out, not done with 1 and 0: adding +0
-/// would be harmless, but the definition says what is computed.
+/// The arithmetic, in one place. Without an affine the last two steps are left out rather than done with 1 and 0.
 pub(super) fn value(byte: u8, affine: Option<&Affine>, channel: usize) -> f32 {
     let value = f32::from(byte) * (1.0 / 255.0);
     match affine {

@@ -1,7 +1,7 @@
-//! Which instructions may be used.
+//! Which SIMD instructions may be used.
 //!
-//! Chosen once and passed in, so that a test can turn them off. A value other than `none` is proof that this machine has
-//! the instructions, see C5.
+//! Detected once and passed in, so that a test can turn them off. A value other than `none` proves that this machine has the
+//! instructions, see C5.
 
 /// The instructions the kernels may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub struct Simd {
 }
 
 impl Simd {
-    /// What this machine has.
+    /// The instructions of this machine.
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c");
@@ -24,7 +24,7 @@ impl Simd {
         Self { avx2, neon }
     }
 
-    /// Nothing but the scalar definitions.
+    /// No SIMD: only the scalar definitions.
     pub const fn none() -> Self {
         Self { avx2: false, neon: false }
     }

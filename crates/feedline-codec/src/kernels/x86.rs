@@ -1,8 +1,7 @@
-//! The AVX2 forms of normalize.rs and flip.rs.
+//! The AVX2 versions of normalize.rs and flip.rs.
 //!
-//! In: one row. Out: as much of it as whole vectors cover, and how much that is; the caller does the rest. The same
-//! operations in the same order as the scalar definition, so the same bytes. All loads and stores are in the functions
-//! at the end (C6).
+//! In: one row. Out: the part that whole vectors cover, and its length; the caller does the rest. The operations and their order
+//! are those of the scalar definition, so the bytes are the same. All loads and stores are in the functions at the end (C6).
 
 use std::arch::x86_64::{
     __m128i, __m256, _CMP_UNORD_Q, _MM_FROUND_TO_NEAREST_INT, _mm_loadl_epi64, _mm_loadu_si128, _mm_or_si128,
@@ -104,7 +103,7 @@ pub(super) fn convert_bytes<N: Number>(
     channels: usize,
     target: &mut [u8],
 ) -> usize {
-    // After 24 bytes the channels begin again, whether there is one or three.
+    // The channels repeat after 24 bytes, whether there is one or three.
     const STEP: usize = 24;
     let steps = row.as_chunks::<STEP>().0;
     let arithmetic = [0, 1, 2].map(|part| {
@@ -143,7 +142,7 @@ fn split(bytes: &[u8; PIXELS * 3]) -> [__m128i; 3] {
     select([load_16(&parts[0]), load_16(&parts[1]), load_16(&parts[2])], &SPLIT)
 }
 
-/// Three vectors, each put together of bytes of the three given.
+/// Three vectors, each assembled from bytes of the three given ones.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn select(parts: [__m128i; 3], masks: &[[[u8; 16]; 3]; 3]) -> [__m128i; 3] {

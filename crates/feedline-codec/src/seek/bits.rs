@@ -1,17 +1,17 @@
-//! Bits of entropy-coded data, most significant first.
+//! Reads and writes bits of entropy-coded data, most significant first.
 //!
-//! In: bytes without stuffing. Out: bits, several at a time; or the other way round. Always true: behind the last byte come
-//! zeros, and that they were read can be asked; whatever the bytes are, nothing outside of them is looked at.
+//! In: bytes without stuffing. Out: bits, several at a time; or the other way round. Always true: zeros follow the last byte, and a
+//! reader can tell that it read them. Whatever the bytes are, nothing outside of them is read.
 
 use std::ops::Range;
 
-/// Reads bits of bytes without stuffing; behind the last byte come zeros.
+/// Reads bits of bytes without stuffing. Zeros follow the last byte.
 #[derive(Clone, Debug)]
 pub(super) struct BitReader<'a> {
     bytes: &'a [u8],
     /// The next byte that is not in the window.
     next: usize,
-    /// The next bits, left-aligned; those behind the `valid` ones are zero or what `next` points to.
+    /// The next bits, left-aligned. Bits after the `valid` ones are zero or already from `next`.
     window: u64,
     valid: u32,
 }
@@ -52,20 +52,20 @@ impl<'a> BitReader<'a> {
         (self.window >> (64 - count)) as u32
     }
 
-    /// Goes on by `count` bits, which are valid.
+    /// Advances by `count` bits, which must be valid.
     #[inline]
     pub(super) fn consume(&mut self, count: u32) {
         self.window <<= count;
         self.valid -= count;
     }
 
-    /// Bits read so far.
+    /// Number of bits read so far.
     #[inline]
     pub(super) fn position(&self) -> usize {
         self.next * 8 - self.valid as usize
     }
 
-    /// Whether bits behind the last byte were read.
+    /// Whether bits after the last byte were read.
     #[inline]
     pub(super) fn is_behind_end(&self) -> bool {
         self.position() > self.bytes.len() * 8
@@ -76,7 +76,7 @@ impl<'a> BitReader<'a> {
 #[derive(Debug)]
 pub(super) struct BitWriter<'m> {
     bytes: &'m mut Vec<u8>,
-    /// The last `pending` bits, fewer than 32, are not in the bytes yet.
+    /// The last `pending` bits, fewer than 32, that are not in the bytes yet.
     window: u64,
     pending: u32,
 }
@@ -97,13 +97,13 @@ impl<'m> BitWriter<'m> {
         }
     }
 
-    /// Appends bits of other bytes, which they have: eight bytes at a time once the first byte is full.
+    /// Appends bits of other bytes, eight bytes at a time once the current byte is full.
     pub(super) fn copy(&mut self, bytes: &[u8], bits: Range<usize>) {
         let first = (self.pending.next_multiple_of(8) - self.pending) as usize;
         let start = bits.end.min(bits.start + first);
         self.copy_some(bytes, bits.start..start);
         let source = &bytes[(start / 8).min(bytes.len())..];
-        // A word is made of nine bytes, which are there.
+        // A word is assembled from nine bytes, so these must exist.
         let words = ((bits.end - start) / 64).min(source.len().saturating_sub(1) / 8);
         if words > 0 {
             let (shift, whole) = (start % 8, (self.pending / 8) as usize);

@@ -1,26 +1,26 @@
-//! The AC coefficients of blocks.
+//! Decodes the AC coefficients of blocks.
 //!
-//! In: bits that stand behind a block's DC difference. Out: its coefficients in natural order. Always true: whatever the
-//! bits are, writes stay inside the block; bits that are no block are said to be none.
+//! In: the bits after a block's DC difference. Out: its coefficients in natural order. Always true: whatever the bits are, writes
+//! stay inside the block. Invalid bits are reported.
 
 use super::bits::BitReader;
 use super::huffman::{Code, Symbols, extended};
 
-/// Bits that the table looks at. Most codes lie in them with the bits of their value.
+/// Bits that index the table. They contain most codes with the bits of their value.
 const LOOK: u32 = 10;
 
-/// What the next [`LOOK`] bits begin with: bits of code and value (5), coefficients to skip (8), the value or, with
-/// [`APART`], the number of its bits (16). 0 where the code is longer.
+/// What the next [`LOOK`] bits start with: bits of code and value (5), coefficients to skip (8), the value or, with [`APART`], the
+/// number of its bits (16). 0 if the code is longer.
 type DecodeStep = u32;
 
 const SKIP_SHIFT: u32 = 8;
 const VALUE_SHIFT: u32 = 16;
 /// The value is not in the table.
 const APART: DecodeStep = 1 << 7;
-/// Coefficients to skip at the end of a block: more than a block has, so that all other ends differ.
+/// Coefficients to skip at the end of a block: more than a block has, so that the end cannot be confused with anything else.
 const END: usize = 128;
 
-/// Where in a block the coefficients of a file belong.
+/// The natural place of each coefficient in file order.
 #[rustfmt::skip]
 const NATURAL: [u8; 64] = [
      0,  1,  8, 16,  9,  2,  3, 10, 17, 24, 32, 25, 18, 11,  4,  5,
@@ -34,7 +34,8 @@ const NATURAL: [u8; 64] = [
 pub(super) struct Order {
     /// Rows and columns of a block that have coefficients.
     pub side: u8,
-    /// Where the AC coefficients begin in `natural`: they are its last ones, so that a block ends at the same place in all.
+    /// The start of the AC coefficients in `natural`. They are its last entries, so that a block ends at the same place in all
+    /// orders.
     first: usize,
     natural: [u8; 64],
 }
@@ -49,7 +50,7 @@ impl Order {
         ALL.into_iter().find(|order| order.side == side)
     }
 
-    /// For each coefficient of a file's order, which of this order's it is; 0 of those that it has not, and of DC.
+    /// For each coefficient in file order, its rank in this order. 0 for missing ones, and for DC.
     pub(super) fn ranks(&self) -> [u8; 64] {
         NATURAL.map(|natural| {
             let place = (self.first..64).find(|&place| self.natural[place] == natural);
@@ -77,7 +78,7 @@ impl Order {
     }
 }
 
-/// Reads AC coefficients, one a step.
+/// Decodes AC coefficients, one per step.
 #[derive(Debug)]
 pub(super) struct Coefficients {
     steps: Box<[DecodeStep; 1 << LOOK]>,
@@ -97,7 +98,7 @@ impl Coefficients {
         Self { steps, single }
     }
 
-    /// Reads those of a block, which is zero so far; `None` if the bits are no block.
+    /// Decodes the coefficients of a zeroed block. `None` if the bits are invalid.
     #[inline]
     pub(super) fn read_block(&self, bits: &mut BitReader<'_>, order: &Order, block: &mut [i16; 64]) -> Option<()> {
         if order.first == 64 {
@@ -106,8 +107,8 @@ impl Coefficients {
         self.read_each(bits, order.first, |place, value| block[usize::from(order.natural[place] & 63)] = value)
     }
 
-    /// Reads those of a block from place `first` on, and puts each at its place, below 64. A run of 16 zeros and the end of a
-    /// block put a zero where nothing was put yet.
+    /// Decodes the coefficients of a block from place `first` on, and stores each at its place, below 64. A run of 16 zeros and the
+    /// end of a block store a zero where nothing was stored yet.
     #[inline]
     pub(super) fn read_each(
         &self,
@@ -116,7 +117,7 @@ impl Coefficients {
         mut put: impl FnMut(usize, i16),
     ) -> Option<()> {
         let mut place = first;
-        // Says whether the block ends.
+        // Returns whether the block ends.
         let mut put = |place: &mut usize, skip: usize, value: i16| {
             *place += skip;
             put(*place & 63, value);
@@ -125,7 +126,7 @@ impl Coefficients {
         };
         loop {
             bits.refill();
-            // Five of these steps take at most 50 bits of 56.
+            // Five of these steps take at most 50 of 56 bits.
             for _ in 0..5 {
                 let step = self.steps[bits.peek(LOOK) as usize];
                 if step & APART != 0 || step == 0 {
@@ -159,7 +160,7 @@ impl Coefficients {
     }
 }
 
-/// Whether a block may end with this place.
+/// Whether a block may end at this place.
 #[inline]
 fn is_end(place: usize) -> bool {
     place == 64 || place > END

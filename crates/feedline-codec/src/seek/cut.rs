@@ -1,7 +1,7 @@
-//! The part of a JPEG that a crop is made of.
+//! Finds the part of a JPEG that a crop needs.
 //!
-//! In: a header and a crop. Out: the MCUs around it, which decode to the very pixels that a full decode has there; with an
-//! index, whole groups of them, and the bytes of the file that hold these.
+//! In: a header and a crop. Out: the MCUs around the crop, which decode to exactly the pixels of a full decode. With an index:
+//! whole groups of them, and their bytes in the file.
 
 use std::ops::Range;
 
@@ -11,10 +11,10 @@ use super::walk::COMPONENTS;
 use crate::error::BadIndex;
 use crate::rect::Rect;
 
-/// Narrower cuts are upsampled in another way, at an eighth of their size.
+/// Narrower parts are upsampled differently at an eighth of the size.
 const LEAST_WIDTH: u32 = 64;
 
-/// Rows and columns of MCUs; there is one at least.
+/// A non-empty range of rows and columns of MCUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     pub rows: Range<u32>,
@@ -30,14 +30,14 @@ impl Extent {
 }
 
 impl JpegFrame {
-    /// The MCUs that hold what a crop of the stored picture is made of; none if the crop does not lie inside.
+    /// The MCUs that affect a crop of the stored picture. `None` if the crop does not lie inside.
     pub(super) fn extent_around(&self, crop: Rect) -> Option<Extent> {
         let Self { width, height, .. } = *self;
         if !crop.is_inside(width, height) {
             return None;
         }
         let (mcu_width, mcu_height) = self.mcu_size();
-        // Where chroma has fewer pixels, theirs are made of neighbours too.
+        // Subsampled chroma pixels depend on their neighbours too.
         let (margin_x, margin_y) = (u32::from(mcu_width > 8), u32::from(mcu_height > 8));
         let rows =
             crop.top.saturating_sub(margin_y) / mcu_height..(crop.bottom() + margin_y).min(height).div_ceil(mcu_height);
@@ -63,7 +63,7 @@ impl JpegFrame {
 /// A part of a picture that can be cut out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
-    /// The part in pixels: the crop asked for lies inside, and all that its pixels are made of.
+    /// The part in pixels. It contains the crop and everything that affects it.
     pub rect: Rect,
     /// Rows of MCUs, and groups of each.
     pub rows: Range<u32>,
@@ -73,7 +73,7 @@ pub(super) struct Cut {
 }
 
 impl JpegIndex {
-    /// The smallest part that holds what a crop of the stored picture is made of.
+    /// The smallest part that contains everything that affects a crop of the stored picture.
     pub(super) fn cut_around(&self, crop: Rect) -> Result<Cut, BadIndex> {
         let Extent { rows, columns } = self.extent_around(crop)?;
         let groups = columns.start / Self::every()..columns.end.div_ceil(Self::every());
@@ -92,7 +92,7 @@ impl JpegIndex {
         self.frame.extent_around(crop).ok_or_else(BadIndex::of_crop)
     }
 
-    /// The bytes that hold places, of bytes that begin at `offset` of the file.
+    /// The bytes of a range of places, from bytes that begin at `offset` of the file.
     pub(super) fn data<'a>(&self, places: Range<u64>, bytes: &'a [u8], offset: u64) -> Result<&'a [u8], BadIndex> {
         let range = self.scan + places.start / 8..self.scan + places.end.div_ceil(8);
         let inside = range.start.checked_sub(offset).zip(range.end.checked_sub(offset));
@@ -100,7 +100,7 @@ impl JpegIndex {
         data.ok_or(BadIndex("a place lies outside the bytes given"))
     }
 
-    /// The predictors that the first MCU of a group, number `mcu` of the scan, was coded with.
+    /// The DC predictors at the start of a group, whose first MCU is number `mcu` of the scan.
     pub(super) fn predictors_before(&self, row: u32, group: u32, mcu: u64) -> Result<[i32; COMPONENTS], BadIndex> {
         let interval = u64::from(self.frame.restart_interval);
         if mcu == 0 || (interval > 0 && mcu.is_multiple_of(interval)) {

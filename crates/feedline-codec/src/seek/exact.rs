@@ -1,8 +1,8 @@
-//! The entropy-coded data of just the MCUs that a crop needs.
+//! Extracts the entropy-coded data of exactly the MCUs that a crop needs.
 //!
-//! In: an index, and the bytes of the file that hold the MCUs. Out: a [`Scan`] that begins and ends, in each row, with the
-//! very bits of the first and last MCU. The index knows a place every few MCUs: from there on the way is walked, a few MCUs
-//! at each end of a row.
+//! In: an index, and the bytes of the file that contain the MCUs. Out: a [`Scan`] that starts and ends, in each row, at the exact
+//! bits of the first and last MCU. The index has a place every few MCUs. From there the MCUs are walked, a few at each end of a
+//! row.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use super::walk::{COMPONENTS, blocks};
 use crate::error::BadIndex;
 
 impl<'m> Scan<'m> {
-    /// Takes the data of MCUs into `memory`; `bytes` begin at byte `offset` of the file and hold the MCUs' groups.
+    /// Extracts the data of MCUs into `memory`. `bytes` begin at byte `offset` of the file and contain the MCUs' groups.
     pub(super) fn gather_exact(
         index: &JpegIndex,
         extent: &Extent,
@@ -40,7 +40,7 @@ impl<'m> Scan<'m> {
             let number = |column: u32| u64::from(row) * u64::from(in_row) + u64::from(column);
             restarts.clear();
             let head = memory.len() * 8 + (start % 8) as usize;
-            // Up to the byte in which the last group begins, so that its place in the memory is known.
+            // Up to the byte in which the last group starts, so that its place in the memory is known.
             unstuff(index.data(start..last / 8 * 8, bytes, offset)?, memory, &mut restarts);
             let tail = memory.len() * 8 + (last % 8) as usize;
             unstuff(index.data(last..behind, bytes, offset)?, memory, &mut restarts);
@@ -59,7 +59,7 @@ impl<'m> Scan<'m> {
                 steps.bits.go_to(tail);
                 steps.skip(number(last_group * every)..number(end))?;
                 let found = (steps.bits.position(), Some(sum(steps.predictors)));
-                // Else data that was changed since would say itself where it ends. Behind a restart no bit is known.
+                // Otherwise changed data would define its own end. After a restart no bit position is known.
                 if interval == 0 {
                     steps.skip(number(end)..number(group_end))?;
                     let is_as_known = steps.bits.position() == last_bit(memory, behind)
@@ -89,7 +89,7 @@ struct Steps<'a> {
 }
 
 impl Steps<'_> {
-    /// Goes behind MCUs, given by their numbers in the scan.
+    /// Skips MCUs, given by their numbers in the scan.
     fn skip(&mut self, mcus: Range<u64>) -> Result<(), BadIndex> {
         for mcu in mcus {
             self.pass_restart(mcu);
@@ -103,7 +103,7 @@ impl Steps<'_> {
         Ok(())
     }
 
-    /// Goes to the next whole byte if there is a restart before an MCU; the marker itself is taken out.
+    /// Skips to the next whole byte if there is a restart before an MCU. The marker itself was removed.
     fn pass_restart(&mut self, mcu: u64) {
         if self.interval > 0 && mcu.is_multiple_of(self.interval.into()) {
             self.bits.go_to(self.bits.position().next_multiple_of(8));

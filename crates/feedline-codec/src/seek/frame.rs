@@ -1,7 +1,7 @@
-//! What a decoder has to know of a JPEG before its entropy-coded data: sizes, sampling and tables.
+//! The header of a JPEG: sizes, sampling and tables.
 //!
-//! In: the segments of a file up to its scan. Out: a [`JpegFrame`], if the file is baseline or extended sequential with one scan
-//! of all components. It can be written again for a part of the picture.
+//! In: the segments of a file up to its scan. Out: a [`JpegFrame`], if the file is baseline or extended sequential with one scan of
+//! all components. It can be written again for a part of the picture.
 
 use super::huffman::Code;
 
@@ -29,7 +29,7 @@ pub(super) struct JpegFrame {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Component {
     pub id: u8,
-    /// Blocks of an MCU, across and down.
+    /// Blocks per MCU, horizontally and vertically.
     pub across: u8,
     pub down: u8,
     pub quantiser: u8,
@@ -45,7 +45,7 @@ impl Component {
 }
 
 impl JpegFrame {
-    /// Reads the segments of a file up to the first byte of its scan, whose place is given too.
+    /// Reads the segments of a file up to the first byte of its scan. Returns that place too.
     pub(super) fn read(file: &[u8]) -> Result<(Self, usize), &'static str> {
         let mut this = Self {
             kind: 0,
@@ -84,7 +84,7 @@ impl JpegFrame {
                 0xc4 => this.read_codes(segment).ok_or("a Huffman table is not valid")?,
                 0xdb => this.read_quantisers(segment).ok_or("a quantisation table is not valid")?,
                 0xdd => {
-                    // libjpeg refuses a segment of another length, so such a file has no index either.
+                    // libjpeg rejects a segment of another length, so such a file gets no index either.
                     let interval: &[u8; 2] = segment.try_into().map_err(|_| "the restart interval is not valid")?;
                     this.restart_interval = u32::from(u16::from_be_bytes(*interval));
                 }
@@ -141,7 +141,7 @@ impl JpegFrame {
         Some(())
     }
 
-    /// By how much the coefficients of a component are multiplied, in the order of the file.
+    /// The quantisers of a component, in file order.
     pub(super) fn quantiser(&self, component: Component) -> Option<&[u16; 64]> {
         self.quantisers.get(usize::from(component.quantiser))?.as_deref()
     }
@@ -184,7 +184,7 @@ impl JpegFrame {
         rest.ends_with(&[0, 63, 0]).then_some(())
     }
 
-    /// Whether everything that the components name is there, and libjpeg would take it.
+    /// Checks that everything the components refer to exists, and that libjpeg would accept it.
     pub(super) fn check(&mut self) -> Result<(), &'static str> {
         let sides = |component: &Component| [component.across, component.down];
         if self.components.iter().flat_map(sides).any(|side| !(1..=4).contains(&side)) {
@@ -213,7 +213,7 @@ impl JpegFrame {
         if !self.components.iter().all(is_there) {
             return Err("a table is missing");
         }
-        // What no component uses is not part of the picture.
+        // Tables that no component uses are not a part of the picture.
         for place in 0..4_u8 {
             let is_used = |of: fn(&Component) -> u8| self.components.iter().any(|c| of(c) == place);
             let (quantiser, dc, ac) = (is_used(|c| c.quantiser), is_used(|c| c.dc), is_used(|c| c.ac));
@@ -246,7 +246,7 @@ impl JpegFrame {
         (self.width.div_ceil(width), self.height.div_ceil(height))
     }
 
-    /// Writes a header for a picture of another size, without codes: they are for a decoder that is given coefficients.
+    /// Writes a header for a picture of another size, without codes. It is for a decoder that gets coefficients.
     pub(super) fn write(&self, (width, height): (u32, u32), out: &mut Vec<u8>) {
         out.extend([0xff, 0xd8]);
         if self.has_jfif {

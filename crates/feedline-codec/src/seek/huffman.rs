@@ -1,11 +1,11 @@
-//! Huffman codes of JPEG: as files define them, and as tables to read them fast.
+//! Huffman codes of JPEG: their definition in files, and tables for fast decoding.
 //!
-//! In: a definition in a file. Out: symbols of bits, or whole runs of coefficients. Always true: bits that are no code give
-//! `None`, and no table is larger than its [`LOOK`] says.
+//! In: a definition. Out: symbols, or whole runs of coefficients. Always true: invalid bits give `None`, and no table is larger
+//! than [`LOOK`] implies.
 
 use super::bits::BitReader;
 
-/// Bits that the tables look at; longer codes take a slower way.
+/// Bits that index the tables. Longer codes take a slower path.
 const LOOK: u32 = 11;
 
 /// A Huffman code as a file defines it: how many codes of each length, and their symbols in order.
@@ -16,7 +16,7 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// Reads a definition; gives what follows it. `None` if it is cut short or no prefix code.
+    /// Reads a definition. Returns the rest. `None` if it is truncated or not a prefix code.
     pub(super) fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (counts, rest) = bytes.split_first_chunk::<16>()?;
         let total = counts.iter().map(|&count| usize::from(count)).sum::<usize>();
@@ -45,9 +45,9 @@ impl Code {
 /// Reads one symbol at a time.
 #[derive(Debug)]
 pub(super) struct Symbols {
-    /// For each value of the next [`LOOK`] bits: length << 8 | symbol, or 0 where the code is longer.
+    /// For each value of the next [`LOOK`] bits: length << 8 | symbol, or 0 if the code is longer.
     short: Box<[u16; 1 << LOOK]>,
-    /// For each length: one behind the last code of it, left-aligned to 16 bits, and where its symbols are.
+    /// For each length: the first value after its last code, left-aligned to 16 bits, and the place of its symbols.
     long: [(u32, i32); 17],
     in_order: Vec<u8>,
 }
@@ -66,7 +66,7 @@ impl Symbols {
         Self { short, long, in_order: code.symbols.clone() }
     }
 
-    /// Length and symbol of the next code; the reader has at least 16 valid bits and does not move.
+    /// Length and symbol of the next code. The reader needs at least 16 valid bits and does not advance.
     #[inline]
     pub(super) fn next(&self, bits: &BitReader<'_>) -> Option<(u32, u8)> {
         let entry = self.short[bits.peek(LOOK) as usize];
@@ -81,11 +81,11 @@ impl Symbols {
     }
 }
 
-/// Runs over the AC coefficients of blocks, several a step, without looking at their values.
+/// Skips the AC coefficients of blocks, several per step, without decoding their values.
 #[derive(Debug)]
 pub(super) struct Runs {
-    /// For each value of the next [`LOOK`] bits, all coefficients whose codes lie in them: bits (5), coefficients (7) and
-    /// whether the block ends with them (1). Where there is none, more coefficients than a block has.
+    /// For each value of the next [`LOOK`] bits, all coefficients whose codes are complete in them: bits (5), coefficients (7), and
+    /// whether the block ends (1). If there is none, more coefficients than a block has.
     steps: Box<[u16; 1 << LOOK]>,
     single: Symbols,
 }
@@ -105,7 +105,7 @@ impl Runs {
         Self { steps, single }
     }
 
-    /// Goes behind the AC coefficients of a block; `None` if they are no block.
+    /// Skips the AC coefficients of a block. `None` if they are invalid.
     #[inline]
     pub(super) fn skip_block(&self, bits: &mut BitReader<'_>) -> Option<()> {
         let mut place = 1;
@@ -134,7 +134,7 @@ impl Runs {
     }
 }
 
-/// Goes behind one coefficient or run of zeros; says whether the block ends. `None` if it ends outside the block.
+/// Skips one coefficient or run of zeros. Returns whether the block ends. `None` if it ends outside the block.
 #[inline]
 fn pass(symbol: u8, place: &mut u32, bits: &mut BitReader<'_>) -> Option<bool> {
     let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
@@ -176,7 +176,7 @@ fn step(short: &[u16; 1 << LOOK], window: u32) -> u16 {
     if used == 0 { NO_STEP } else { used as u16 | (run as u16) << RUN_SHIFT | end }
 }
 
-/// Reads the DC difference of a block; the reader stands behind it.
+/// Reads the DC difference of a block.
 #[inline]
 pub(super) fn difference(symbols: &Symbols, bits: &mut BitReader<'_>) -> Option<i32> {
     bits.refill();
@@ -194,7 +194,7 @@ pub(super) fn difference(symbols: &Symbols, bits: &mut BitReader<'_>) -> Option<
     Some(value)
 }
 
-/// The number whose bits, `size` of them and at least one, are these.
+/// The signed number with these bits. There are `size` of them, at least one.
 #[inline]
 pub(super) fn extended(bits: u32, size: u32) -> i32 {
     let value = bits as i32;

@@ -1,4 +1,4 @@
-//! The index of any file that has one, as others see it.
+//! The seek index of any supported file.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::error::BadIndex;
 use crate::header::{Header, Pnm};
 use crate::rect::Rect;
 
-/// Changes when the bytes of an index mean something else.
+/// The version of the format.
 const VERSION: u8 = 1;
 const JPEG: u8 = 0;
 const PIXELS: u8 = 1;
@@ -38,14 +38,14 @@ pub(crate) enum Piece<'a> {
 
 /// A part of a JPEG, as a picture of its own.
 pub(crate) struct JpegPiece<'a> {
-    /// Where it lies in the whole picture.
+    /// Its place in the whole picture.
     pub rect: Rect,
     pub(super) frame: &'a JpegFrame,
     pub(super) scan: Scan<'a>,
 }
 
 impl JpegPiece<'_> {
-    /// The header of the picture that it is, without codes.
+    /// A header for it as a picture of its own, without codes.
     pub(crate) fn header(&self) -> Vec<u8> {
         let mut header = Vec::new();
         self.frame.write((self.rect.width, self.rect.height), &mut header);
@@ -59,7 +59,7 @@ impl JpegPiece<'_> {
 }
 
 impl SeekIndex {
-    /// Walks a file: baseline and extended sequential JPEG with one scan, PPM and PGM.
+    /// Builds the index of a file: baseline and extended sequential JPEG with one scan, PPM and PGM.
     pub fn build(file: &[u8]) -> Result<Self, NotSeekable> {
         match Pnm::read(file) {
             Some(pixels) => Ok(Self(IndexKind::Pixels(pixels))),
@@ -73,7 +73,7 @@ impl SeekIndex {
         is_of_a_kind && len <= super::walk::MOST_BYTES as u64
     }
 
-    /// What it says of the picture.
+    /// The header of the picture.
     pub fn header(&self) -> Header {
         match &self.0 {
             IndexKind::Jpeg(jpeg) => jpeg.header(),
@@ -81,7 +81,7 @@ impl SeekIndex {
         }
     }
 
-    /// Whether the file begins as the one that was walked; what it cannot tell are changes of the picture's data.
+    /// Whether the header of the file is that of the indexed one. It cannot detect changes of the picture's data.
     pub fn fits(&self, file: &[u8]) -> bool {
         match &self.0 {
             IndexKind::Jpeg(jpeg) => jpeg.fits(file),
@@ -89,7 +89,7 @@ impl SeekIndex {
         }
     }
 
-    /// The bytes of the file that hold a crop of the stored picture.
+    /// The bytes of the file that contain a crop of the stored picture.
     pub(crate) fn bytes_around(&self, crop: Rect) -> Result<Range<u64>, BadIndex> {
         match &self.0 {
             IndexKind::Jpeg(jpeg) => Ok(jpeg.cut_around(crop)?.bytes),
@@ -97,7 +97,7 @@ impl SeekIndex {
         }
     }
 
-    /// Makes the piece that holds a crop of the stored picture of bytes that begin at `offset` of the file.
+    /// The piece that contains a crop of the stored picture, from bytes that begin at `offset` of the file.
     pub(crate) fn piece<'a>(
         &'a self,
         crop: Rect,
@@ -115,7 +115,7 @@ impl SeekIndex {
         }
     }
 
-    /// As bytes, with a checksum.
+    /// The index as bytes, with a checksum.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
         match &self.0 {
@@ -132,7 +132,7 @@ impl SeekIndex {
         out
     }
 
-    /// Reads an index; damage is noticed by its checksum.
+    /// Reads an index. The checksum detects damage.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, BadIndex> {
         let (content, checksum) = bytes.split_last_chunk().ok_or(BadIndex("it is cut short"))?;
         if xxh3_64(content) != u64::from_le_bytes(*checksum) {
@@ -148,7 +148,7 @@ impl SeekIndex {
         kind.map(Self).ok_or(BadIndex("its content contradicts itself"))
     }
 
-    /// Its bytes for a forged content, as somebody who knows the checksum would write them.
+    /// The bytes of a forged content with a valid checksum, as an attacker would write them.
     #[doc(hidden)]
     pub fn forged(content: &[u8]) -> Vec<u8> {
         [content, &xxh3_64(content).to_le_bytes()].concat()

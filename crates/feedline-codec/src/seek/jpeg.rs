@@ -1,7 +1,7 @@
-//! The index of a JPEG: compact bytes, and places and predictors when asked.
+//! The seek index of a JPEG: compact bytes, decoded on demand.
 //!
-//! In a row of MCUs places grow nearly linearly, and predictors stay near each other: each row keeps lowest values and the
-//! differences from them in as many bits as they need. So any place is found without reading those before it.
+//! In a row of MCUs the places grow almost linearly, and the predictors stay close to each other. So each row stores its lowest
+//! values, and the differences from them in as few bits as possible. Any place can be found without reading the ones before it.
 
 use super::frame::JpegFrame;
 use super::packed::{FieldWriter, PackedReader, field, put_number, put_signed, width_of};
@@ -11,7 +11,7 @@ use crate::format::Format;
 use crate::header::{Header, read_header};
 use crate::orientation::Orientation;
 
-/// MCUs between two places.
+/// Number of MCUs between two places.
 const EVERY: u32 = 4;
 
 /// Where the parts of a baseline JPEG begin in its data.
@@ -28,7 +28,7 @@ pub(super) struct JpegIndex {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Row {
-    /// Places in bits of the first bit and behind the last one.
+    /// The places of the first bit and after the last one, in bits.
     start: u64,
     end: u64,
     lowest_place: i64,
@@ -40,7 +40,7 @@ struct Row {
 }
 
 impl Row {
-    /// Where a place would be if all MCUs of the row had one length.
+    /// The place of an MCU if all MCUs of the row had the same length.
     fn expected(&self, mcu: u32, columns: u32) -> i64 {
         ((self.end - self.start) * u64::from(mcu) / u64::from(columns)) as i64
     }
@@ -49,7 +49,7 @@ impl Row {
         self.widths.iter().map(|&width| usize::from(width)).sum()
     }
 
-    /// Bits of its fields, of `groups` groups: places but the first, predictors of all.
+    /// Bits of its fields for `groups` groups: all places but the first, and all predictors.
     fn bits(&self, groups: usize) -> usize {
         (groups - 1) * usize::from(self.place_width) + groups * self.predictor_bits()
     }
@@ -109,7 +109,7 @@ impl JpegIndex {
         Header { format: Format::Jpeg, width, height, orientation: self.orientation, is_progressive: false }
     }
 
-    /// Whether the file begins as the one that was walked; what it cannot tell are changes of the picture's data.
+    /// Whether the header of the file is that of the indexed one. It cannot detect changes of the picture's data.
     pub(super) fn fits(&self, file: &[u8]) -> bool {
         JpegFrame::read(file).is_ok_and(|(frame, scan)| frame == self.frame && scan as u64 == self.scan)
     }
@@ -119,12 +119,12 @@ impl JpegIndex {
         self.frame.mcus().0.div_ceil(EVERY)
     }
 
-    /// MCUs in a group but the last of a row.
+    /// Number of MCUs in a group. The last group of a row may have fewer.
     pub(super) fn every() -> u32 {
         EVERY
     }
 
-    /// The place of a group's first bit; behind the last group, that behind the row's last bit.
+    /// The place of a group's first bit. After the last group, the place after the row's last bit.
     pub(super) fn place(&self, row: u32, group: u32) -> Result<u64, BadIndex> {
         self.place_inside(row, group).ok_or(BadIndex("a place is out of range"))
     }
@@ -145,7 +145,7 @@ impl JpegIndex {
         (found.start..=found.end).contains(&place).then_some(place)
     }
 
-    /// The predictors behind a group, before a restart.
+    /// The predictors after a group, before a restart.
     pub(super) fn predictors_behind(&self, row: u32, group: u32) -> Option<[i32; COMPONENTS]> {
         let found = self.rows.get(row as usize)?;
         let groups = self.groups() as usize;
@@ -172,7 +172,7 @@ impl JpegIndex {
             put_number(out, row.end - row.start);
             put_signed(out, row.lowest_place);
             out.push(row.place_width);
-            // A predictor has 15 bits, so four hold the width of its differences.
+            // A predictor has 15 bits, so four bits hold the width of its differences.
             out.extend(row.widths[..components].chunks(2).map(|pair| pair[0] | pair.get(1).unwrap_or(&0) << 4));
             row.lowest[..components].iter().for_each(|&lowest| put_signed(out, lowest.into()));
             end = row.end;

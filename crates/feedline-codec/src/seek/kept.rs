@@ -1,6 +1,6 @@
-//! Tables of codes, which a thread keeps: most files have the codes of the standard.
+//! Caches decoding tables per thread. Most files use the codes of the standard.
 //!
-//! In: a header. Out: for each block of an MCU the tables to read it with.
+//! In: a header. Out: the tables for each block of an MCU.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -29,7 +29,7 @@ impl<T> TableCache<T> {
         if kept.len() == MOST {
             kept.remove(0);
         }
-        // The table used last is at the end.
+        // The most recently used table is at the end.
         kept.push((code, Rc::clone(&table)));
         table
     }

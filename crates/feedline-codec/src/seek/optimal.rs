@@ -1,7 +1,7 @@
-//! The best Huffman code for symbols that occur so often.
+//! Finds the best Huffman code for given symbol counts.
 //!
-//! In: how often each symbol occurs. Out: the [`Code`] that takes the fewest bits, its definition included: one of its own,
-//! or one of the standard. Codes have at most 16 bits, and none consists of ones only, as JPEG demands.
+//! In: how often each symbol occurs. Out: the [`Code`] with the fewest bits, including its definition: a new one, or one of the
+//! standard. Codes have at most 16 bits, and none consists only of ones, as JPEG requires.
 
 use super::huffman::Code;
 
@@ -12,7 +12,7 @@ const MOST_DEPTH: usize = 257;
 /// How often each symbol occurs.
 pub(super) type SymbolCounts = [u32; 256];
 
-/// The cheapest of a code of its own and those known.
+/// The cheapest of a new code and the known ones.
 pub(super) fn cheapest(counts: &SymbolCounts, known: impl Iterator<Item = Code>) -> Code {
     let own = own_code(counts);
     let definition = 8 * (16 + own.symbols.len() as u64);
@@ -21,7 +21,7 @@ pub(super) fn cheapest(counts: &SymbolCounts, known: impl Iterator<Item = Code>)
     known.min_by_key(|(bits, _)| *bits).filter(|(known, _)| *known <= bits).map_or(own, |(_, code)| code)
 }
 
-/// Bits that all symbols take; none if one has no code.
+/// Total bits of all symbols. `None` if one has no code.
 fn bits_with(code: &Code, counts: &SymbolCounts) -> Option<u64> {
     let mut left = *counts;
     let mut bits = 0;
@@ -35,7 +35,7 @@ fn bits_with(code: &Code, counts: &SymbolCounts) -> Option<u64> {
 fn own_code(counts: &SymbolCounts) -> Code {
     let mut symbols: Vec<u8> = (0..=255).filter(|&symbol| counts[usize::from(symbol)] > 0).collect();
     symbols.sort_by_key(|&symbol| counts[usize::from(symbol)]);
-    // One more leaf, the rarest, takes the code of ones only.
+    // One more leaf, the rarest, takes the code that consists only of ones.
     let leaves = std::iter::once(0).chain(symbols.iter().map(|&symbol| u64::from(counts[usize::from(symbol)])));
     let mut of_depth = depths(leaves.collect());
     limit(&mut of_depth);
@@ -50,13 +50,13 @@ fn own_code(counts: &SymbolCounts) -> Code {
     Code { counts: lengths, symbols }
 }
 
-/// How many leaves of Huffman's tree have each depth; `weights` are in ascending order.
+/// The number of leaves at each depth of the Huffman tree. `weights` must be ascending.
 fn depths(mut weights: Vec<u64>) -> [u16; MOST_DEPTH + 1] {
     let leaves = weights.len();
     let mut parents = vec![0; 2 * leaves - 1];
     let (mut leaf, mut inner) = (0, leaves);
     for next in leaves..2 * leaves - 1 {
-        // Inner nodes are made in ascending order too: the lightest node is the first of either kind.
+        // Inner nodes are created in ascending order too, so the lightest node is the first of either kind.
         let mut lightest = || {
             let is_leaf = leaf < leaves && (inner >= weights.len() || weights[leaf] <= weights[inner]);
             let place = if is_leaf { &mut leaf } else { &mut inner };

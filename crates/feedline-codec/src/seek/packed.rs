@@ -1,8 +1,8 @@
-//! Small numbers in few bytes: numbers of variable length, and fields of any number of bits.
+//! Compact numbers: variable-length integers, and fields of any number of bits.
 //!
-//! In: numbers. Out: bytes, and the numbers again. Always true: bytes that are cut short give `None` or zeros, never a panic.
+//! In: numbers. Out: bytes, and the numbers again. Always true: truncated bytes give `None` or zeros, never a panic.
 
-/// Reads what was packed; hostile bytes give `None`.
+/// Reads packed numbers. Hostile bytes give `None`.
 #[derive(Debug)]
 pub(super) struct PackedReader<'a>(&'a [u8]);
 
@@ -11,7 +11,7 @@ impl<'a> PackedReader<'a> {
         Self(bytes)
     }
 
-    /// What has not been read.
+    /// The unread bytes.
     pub(super) fn rest(&self) -> &'a [u8] {
         self.0
     }
@@ -46,7 +46,7 @@ impl<'a> PackedReader<'a> {
     }
 }
 
-/// Writes 7 bits a byte, the lowest first.
+/// Writes 7 bits per byte, the lowest first.
 pub(super) fn put_number(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -60,7 +60,7 @@ pub(super) fn put_signed(out: &mut Vec<u8>, value: i64) {
     put_number(out, (value << 1 ^ value >> 63).cast_unsigned());
 }
 
-/// Bits that a value of `0..=most` takes.
+/// Bits needed for a value of `0..=most`.
 pub(super) fn width_of(most: u64) -> u32 {
     64 - most.leading_zeros()
 }
@@ -93,7 +93,7 @@ impl FieldWriter {
     }
 }
 
-/// The field of up to 32 bits at bit `at`; behind the last byte come zeros.
+/// The field of up to 32 bits at bit `at`. Zeros follow the last byte.
 pub(super) fn field(bytes: &[u8], at: usize, width: u32) -> u64 {
     let mut window = [0; 8];
     let rest = bytes.get(at / 8..).unwrap_or_default();

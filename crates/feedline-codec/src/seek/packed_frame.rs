@@ -1,7 +1,7 @@
-//! A [`JpegFrame`] as part of an index.
+//! A [`JpegFrame`] as a part of an index.
 //!
-//! In: a frame. Out: few bytes, since the codes of the standard are given by number. What is read is checked as a file's
-//! header is: an index may be hostile.
+//! In: a frame. Out: few bytes, since codes of the standard are stored by number. Reading checks it like the header of a file,
+//! because an index may be hostile.
 
 use super::frame::{Component, JpegFrame};
 use super::huffman::Code;

@@ -1,8 +1,8 @@
-//! The coefficients that a smaller picture is made of, coded anew.
+//! Encodes only the coefficients that a smaller picture needs.
 //!
-//! In: a scan of MCUs, and which coefficients are wanted. Out: these alone, in their order, with codes made for them; MCUs
-//! of all rows lie behind each other. What the decoder of a smaller picture multiplies by zero is left out, so its
-//! pixels do not change.
+//! In: a scan of MCUs, and the wanted coefficients. Out: these coefficients, in their order, with codes made for them. The MCUs of
+//! all rows follow each other. Coefficients that the decoder of a smaller picture multiplies by zero are left out, so its pixels do
+//! not change.
 
 use std::borrow::Cow;
 
@@ -16,15 +16,15 @@ use super::scan::{McuRun, Mcus, Scan};
 use super::walk::COMPONENTS;
 use crate::error::BadIndex;
 
-/// Codes of a frame: four of DC differences, then four of AC coefficients.
+/// Number of codes in a frame: four for DC differences, then four for AC coefficients.
 const CODES: usize = 8;
 /// A run of 16 zeros, and the end of a block.
 const ZEROS: u8 = 0xf0;
 const END: u8 = 0;
 
-/// Coefficients of pictures lie within about 1100, once they are multiplied by their quantisers. From 8192 on (2^15 less the two
-/// bits that they are shifted by), the decoder of a smaller picture gives other pixels for a block whose other coefficients are
-/// left out: it has a shorter way for blocks with few of them, which wraps around where the longer one saturates.
+/// Coefficients of pictures stay within about 1100 after dequantisation. From 8192 on (2^15 less the two bits by which they are
+/// shifted), the decoder of a smaller picture gives other pixels for a block with missing coefficients: its shortcut for blocks
+/// with few coefficients wraps around, where the longer path saturates.
 const MOST_MULTIPLIED: i32 = 8192;
 
 /// Data coded anew.
@@ -82,7 +82,7 @@ fn lookup(code: Option<&Code>) -> Lookup {
     lookup
 }
 
-/// A symbol and the value behind it: value (16 bits), its size (4), symbol (8), which code (3).
+/// A symbol and its value: value (16 bits), its size (4), symbol (8), code number (3).
 #[derive(Clone, Copy)]
 struct Token(u32);
 
@@ -108,7 +108,7 @@ impl Token {
     }
 }
 
-/// The symbols of data in their order, and how often each occurs with each code.
+/// The symbols of the data in order, and how often each occurs with each code.
 struct Tokens {
     list: Vec<Token>,
     counts: Box<[SymbolCounts; CODES]>,

@@ -1,8 +1,8 @@
-//! The entropy-coded data of a cut, and its coefficients MCU by MCU.
+//! The entropy-coded data of a part, and its coefficients MCU by MCU.
 //!
-//! In: an index, and the bytes of the file that hold the cut. Out: blocks of coefficients, in the order in which a decoder
-//! of a picture of just the cut's size asks for them. Nothing is coded anew: the index knows where each row begins in the file
-//! and the DC predictors there. Of segments whose last bit is known, that they end there is compared.
+//! In: an index, and the bytes of the file that contain the part. Out: blocks of coefficients, in the order in which a decoder of a
+//! picture of the part's size needs them. Nothing is re-encoded: the index has the start of each row and its DC predictors. If the
+//! last bit of a segment is known, the end is verified.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -25,19 +25,19 @@ pub(super) struct Scan<'m> {
     pub order: &'static Order,
 }
 
-/// MCUs that lie behind each other in the data.
+/// Consecutive MCUs in the data.
 #[derive(Clone, Debug)]
 pub(super) struct McuRun {
     pub bits: Range<usize>,
     pub mcus: u64,
     pub predictors: [i32; COMPONENTS],
-    /// Bits at most that are left behind the last MCU.
+    /// Upper limit of unused bits after the last MCU.
     pub padding: usize,
-    /// The [`sum`] of the predictors behind it, where they are known.
+    /// The [`sum`] of the predictors after it, if known.
     pub sum_behind: Option<u16>,
 }
 
-/// A number that is another one if a predictor is.
+/// A checksum that changes if a predictor changes.
 pub(super) fn sum(predictors: [i32; COMPONENTS]) -> u16 {
     let factors = [1, 0x4f1b, 0x9e37, 0xc2b3];
     predictors
@@ -47,7 +47,7 @@ pub(super) fn sum(predictors: [i32; COMPONENTS]) -> u16 {
 }
 
 impl<'m> Scan<'m> {
-    /// Takes the data of a cut into `memory`; `bytes` begin at byte `offset` of the file and hold the cut's.
+    /// Extracts the data of a part into `memory`. `bytes` begin at byte `offset` of the file and contain the part's.
     pub(super) fn gather(
         index: &JpegIndex,
         cut: &Cut,
@@ -66,7 +66,7 @@ impl<'m> Scan<'m> {
             let first = memory.len() * 8 + (start % 8) as usize;
             restarts.clear();
             unstuff(index.data(start..end, bytes, offset)?, memory, &mut restarts);
-            // Behind a restart the next place is not where the last bit is.
+            // After a restart the next place is not where the last bit is.
             let last = if interval == 0 { last_bit(memory, end) } else { memory.len() * 8 };
 
             let first_mcu = u64::from(row) * columns + u64::from(cut.groups.start) * every;
@@ -81,7 +81,7 @@ impl<'m> Scan<'m> {
     }
 }
 
-/// Takes out stuffing and markers, and notes before which bytes restarts stood.
+/// Removes stuffing and markers, and records the bytes before which restarts were.
 pub(super) fn unstuff(mut data: &[u8], out: &mut Vec<u8>, restarts: &mut Vec<usize>) {
     while let Some(marker) = memchr::memchr(0xff, data) {
         let is_restart = matches!(data.get(marker + 1), Some(0xd0..=0xd7));
@@ -94,18 +94,18 @@ pub(super) fn unstuff(mut data: &[u8], out: &mut Vec<u8>, restarts: &mut Vec<usi
     out.extend_from_slice(data);
 }
 
-/// Where the last bit before a place is in data that ends with the byte of this place.
+/// The last bit before a place, in data that ends with the byte of this place.
 pub(super) fn last_bit(data: &[u8], place: u64) -> usize {
     (data.len() * 8).saturating_sub((place.div_ceil(8) * 8 - place) as usize)
 }
 
-/// MCUs of a range up to its end or the next restart.
+/// Number of MCUs of a range up to its end or the next restart.
 pub(super) fn until_restart(mcus: &Range<u64>, interval: u32) -> u64 {
     let left = mcus.end - mcus.start;
     if interval == 0 { left } else { left.min(u64::from(interval) - mcus.start % u64::from(interval)) }
 }
 
-/// Adds MCUs of a row, whose data are these bits.
+/// Adds the MCUs of a row, whose data are these bits.
 pub(super) fn add_segments(
     segments: &mut Vec<McuRun>,
     bits: Range<usize>,
@@ -146,7 +146,7 @@ pub(crate) struct Mcus<'a> {
 }
 
 impl<'a> Mcus<'a> {
-    /// Those of a cut of a picture with this header.
+    /// The MCUs of a part of a picture with this header.
     pub(super) fn new(frame: &JpegFrame, scan: &'a Scan<'_>) -> Self {
         Self {
             blocks: blocks(frame),
@@ -164,7 +164,7 @@ impl<'a> Mcus<'a> {
         self.blocks.len()
     }
 
-    /// Reads the next MCU into blocks that are zero so far; `None` if there is none, or what is there is no MCU.
+    /// Reads the next MCU into zeroed blocks. `None` if there is none, or if the data are invalid.
     pub(crate) fn next(&mut self, coefficients: &mut [[i16; 64]]) -> Option<()> {
         let order = self.order;
         let mut coefficients = coefficients.iter_mut();
@@ -175,7 +175,7 @@ impl<'a> Mcus<'a> {
         })
     }
 
-    /// Goes behind the next MCU; `read` gets each block with its DC value, and reads its AC coefficients.
+    /// Advances past the next MCU. `read` gets each block with its DC value, and reads its AC coefficients.
     #[inline]
     pub(super) fn next_with(
         &mut self,

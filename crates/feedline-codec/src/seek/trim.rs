@@ -1,8 +1,7 @@
-//! Keeps of a file only what a crop needs.
+//! Extracts from a file only what a crop needs.
 //!
-//! In: an index, a crop of the stored picture, and the bytes of the file that hold it. Out: the bytes of a
-//! [`Trimmed`](super::Trimmed) picture. Of a JPEG they are the bits of its MCUs as they are in the file; for a smaller
-//! picture the coefficients that it is made of, coded anew.
+//! In: an index, a crop of the stored picture, and its bytes of the file. Out: the bytes of a [`Trimmed`](super::Trimmed) picture.
+//! For a JPEG they are the bits of its MCUs, unchanged; for a smaller picture the coefficients that it needs, re-encoded.
 
 use std::borrow::Cow;
 
@@ -17,7 +16,7 @@ use crate::rect::Rect;
 use crate::scale::Scale;
 
 impl SeekIndex {
-    /// What a crop of the stored picture needs, decoded at a scale; `bytes` begin at `offset` of the file.
+    /// Extracts what a crop of the stored picture needs at a scale. `bytes` begin at `offset` of the file.
     pub(crate) fn trim_stored(
         &self,
         crop: Rect,

@@ -1,8 +1,8 @@
-//! A trimmed picture: what a crop needs of a file, complete in itself.
+//! A trimmed picture: the part of a file that a crop needs, complete in itself.
 //!
-//! In: bytes as [`SeekIndex::trim`](super::SeekIndex::trim) writes them, from somebody who may be hostile. Out: the header
-//! of the whole picture, and the piece that holds a crop. Always true: a crop that is not there is an error, never other pixels;
-//! memory is bounded by the bytes given.
+//! In: bytes that [`SeekIndex::trim`](super::SeekIndex::trim) wrote, from a sender that may be hostile. Out: the header of the
+//! whole picture, and the piece that contains a crop. Always true: a crop that is not there is an error, never other pixels. Memory
+//! is bounded by the bytes given.
 //!
 //! The bytes: version and kind. Of a JPEG the orientation, how many rows and columns of a block have coefficients (8: all),
 //! the header, the columns and rows of MCUs that are there, a table, the data. Of plain pixels the header, the rectangle, its
@@ -32,12 +32,12 @@ use crate::orientation::Orientation;
 use crate::rect::Rect;
 use crate::scale::Scale;
 
-/// Changes when the bytes mean something else.
+/// The version of the format.
 const VERSION: u8 = 1;
 const JPEG: u8 = b'J';
 const PIXELS: u8 = b'P';
 
-/// A picture of which only a part is there.
+/// A picture of which only a part is present.
 #[derive(Clone, Debug)]
 pub struct Trimmed<'a>(TrimmedKind<'a>);
 
@@ -50,7 +50,7 @@ enum TrimmedKind<'a> {
 /// MCUs of a JPEG.
 #[derive(Clone, Debug)]
 pub(super) struct TrimmedJpeg<'a> {
-    /// That of the whole picture, with the codes of the data.
+    /// The frame of the whole picture, with the codes of the data.
     pub frame: Cow<'a, JpegFrame>,
     pub orientation: Orientation,
     pub extent: Extent,
@@ -66,7 +66,7 @@ pub(crate) enum TrimmedPiece<'a> {
 }
 
 impl<'a> Trimmed<'a> {
-    /// Reads a trimmed picture; damage is noticed by its checksum.
+    /// Reads a trimmed picture. The checksum detects damage.
     pub fn read(bytes: &'a [u8]) -> Result<Self, BadTrimmed> {
         let (content, checksum) = bytes.split_last_chunk().ok_or(BadTrimmed("it is cut short"))?;
         if xxh3_64(content) != u64::from_le_bytes(*checksum) {
@@ -82,7 +82,7 @@ impl<'a> Trimmed<'a> {
         kind.map(Self).ok_or(BadTrimmed("its content contradicts itself"))
     }
 
-    /// What it says of the whole picture.
+    /// The header of the whole picture.
     pub fn header(&self) -> Header {
         match &self.0 {
             TrimmedKind::Jpeg(jpeg) => {
@@ -93,13 +93,13 @@ impl<'a> Trimmed<'a> {
         }
     }
 
-    /// Its bytes for a forged content, as somebody who knows the checksum would write them.
+    /// The bytes of a forged content with a valid checksum, as an attacker would write them.
     #[doc(hidden)]
     pub fn forged(content: &[u8]) -> Vec<u8> {
         finished(content.to_vec())
     }
 
-    /// The piece that holds a crop of the stored picture, decoded at a scale.
+    /// The piece that contains a crop of the stored picture, decoded at a scale.
     pub(crate) fn piece(&self, crop: Rect, scale: Scale) -> Result<TrimmedPiece<'_>, BadTrimmed> {
         let missing = BadTrimmed("a part of the crop is not in it");
         match &self.0 {
@@ -159,7 +159,7 @@ impl<'a> TrimmedJpeg<'a> {
         }
         self.pack_table(&mut out);
         let mut data = BitWriter::new(&mut out);
-        // Segments that lie behind each other are copied as one.
+        // Consecutive segments are copied as one.
         for together in segments.chunk_by(|one, next| one.bits.end == next.bits.start) {
             let (first, last) = (&together[0], &together[together.len() - 1]);
             data.copy(bytes, first.bits.start..last.bits.end);
@@ -233,12 +233,12 @@ impl<'a> TrimmedJpeg<'a> {
         (self.scan.bytes.len() == start.div_ceil(8)).then_some(())
     }
 
-    /// Whether rows begin with predictors of their own.
+    /// Whether rows start with predictors of their own.
     fn has_predictors(&self) -> bool {
         self.scan.order == Order::WHOLE
     }
 
-    /// The MCUs of each row that has an entry in the table, by their numbers in the scan of the whole picture.
+    /// The MCUs of each row with an entry in the table, by their numbers in the scan of the whole picture.
     fn rows(&self) -> impl Iterator<Item = Range<u64>> + use<> {
         let Extent { rows, columns } = self.extent.clone();
         let in_row = u64::from(self.frame.mcus().0);

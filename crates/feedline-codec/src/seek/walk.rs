@@ -1,30 +1,30 @@
 //! Walks the entropy-coded data of a file once, without making pixels.
 //!
-//! In: a whole file. Out: for every few MCUs the place of the first bit and the DC predictors. A file is walked to its end,
-//! and anything that is not as the standard says makes it [`NotSeekable`]: a file that has an index is a whole one.
+//! In: a whole file. Out: for every few MCUs, the place of the first bit and the DC predictors. A file is walked to its end, and
+//! any deviation from the standard makes it [`NotSeekable`]. So a file with an index is complete.
 
 use super::bits::BitReader;
 use super::frame::JpegFrame;
 use super::huffman::{Runs, Symbols, difference};
 use super::kept::{Block, TableCache};
 
-/// Components of a file at most.
+/// Upper limit of components.
 pub(super) const COMPONENTS: usize = 4;
-/// Places are counted in bits with 32 bits.
+/// Places are bit positions in 32 bits.
 pub(super) const MOST_BYTES: usize = (u32::MAX / 8) as usize - 16;
 
-/// Predictors of pictures with 8 bits stay below a quarter of this.
+/// Predictors of 8-bit pictures stay below a quarter of this.
 const MOST_PREDICTOR: u32 = (1 << 14) - 1;
 
-/// Why a file has no seek index: it is decoded by region or as a whole instead.
+/// Why a file has no seek index. It is decoded by region or as a whole instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no seek index for this file: {0}")]
 pub struct NotSeekable(pub(super) &'static str);
 
-/// DC predictors, absolute values of the component's last block.
+/// DC predictors: the DC value of the last block of each component.
 pub(super) type Predictors = [i16; COMPONENTS];
 
-/// What a walk notes. A *group* is as many MCUs as lie between two notes; the last of a row may be shorter.
+/// The results of a walk. A *group* is the MCUs between two recorded places. The last group of a row may be shorter.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     /// For each group of each row: the place of its first bit, counted from the beginning of the scan.
@@ -35,7 +35,7 @@ pub(super) struct Notes {
     pub ends: Vec<u32>,
 }
 
-/// Notes a place every `every` MCUs of each row of a file whose scan begins at `scan`.
+/// Records a place every `every` MCUs of each row. The scan begins at `scan`.
 pub(super) fn walk(file: &[u8], frame: &JpegFrame, scan: usize, every: u32) -> Result<Notes, NotSeekable> {
     if file.len() > MOST_BYTES {
         return Err(NotSeekable("it is larger than 512 MB"));
@@ -43,7 +43,7 @@ pub(super) fn walk(file: &[u8], frame: &JpegFrame, scan: usize, every: u32) -> R
     let blocks = blocks(frame);
     let (columns, rows) = frame.mcus();
     let total = u64::from(columns) * u64::from(rows);
-    // A block takes at least two bits, so a size that the data cannot hold is seen before memory is taken.
+    // A block takes at least two bits, so an impossible size is detected before memory is allocated.
     if total * blocks.len() as u64 > file.len() as u64 * 4 {
         return Err(NotSeekable("its size does not fit its length"));
     }
@@ -115,7 +115,7 @@ pub(super) fn blocks(frame: &JpegFrame) -> Vec<Block<Runs>> {
 struct EntropySegment {
     bytes: Vec<u8>,
     places: Places,
-    /// The marker behind it.
+    /// The marker after it.
     marker: Option<u8>,
 }
 
@@ -123,14 +123,14 @@ struct EntropySegment {
 #[derive(Debug, Default)]
 struct Places {
     start: usize,
-    /// For each stuffed zero: bytes before it.
+    /// For each stuffed zero, the number of bytes before it.
     stuffed: Vec<usize>,
-    /// Zeros before the last place asked for.
+    /// Number of zeros before the last requested place.
     passed: usize,
 }
 
 impl EntropySegment {
-    /// Reads on from `at`; gives the place behind the marker.
+    /// Reads from `at` on. Returns the place after the marker.
     fn read(&mut self, file: &[u8], scan: usize, at: usize) -> Result<usize, NotSeekable> {
         self.bytes.clear();
         self.places.stuffed.clear();
@@ -161,7 +161,7 @@ impl EntropySegment {
 }
 
 impl Places {
-    /// The place in the scan of a bit of the segment; asked for in ascending order.
+    /// The place of a segment's bit in the scan. Must be called in ascending order.
     fn of(&mut self, bit: usize) -> u32 {
         let byte = bit / 8;
         while self.stuffed.get(self.passed).is_some_and(|&before| before <= byte) {
