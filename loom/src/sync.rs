@@ -7,7 +7,7 @@ pub use loom::sync::atomic::{AtomicBool, Ordering};
 pub use loom::sync::{Arc, MutexGuard};
 pub use loom::thread::{Thread, current};
 
-/// Loom's mutex with the interface of parking_lot's: no lock is poisoned.
+/// Loom's mutex with the interface of `feedline_memory::Mutex`: no lock is poisoned.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(loom::sync::Mutex<T>);
 

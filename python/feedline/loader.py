@@ -35,7 +35,7 @@ from feedline.types import OrderReport, Snapshot
 
 
 class Loader(Displayed):
-    """Batches of prepared samples, in an order that depends on nothing but the plan and the seed.
+    """Batches of prepared samples. In strict and planned order the stream depends only on the plan and the seed.
 
     >>> loader = fl.Loader(fl.folder("data/train"), [ops.DecodeImage(), ops.RandomResizedCrop(224), ops.Normalize()],
     ...                    batch_size=64, shuffle=True)
@@ -47,11 +47,12 @@ class Loader(Displayed):
         source: the samples: ``fl.folder``, ``fl.tar``, ``fl.files``, ``fl.array``, ``fl.volumes`` or ``fl.synthetic``.
         ops: what the loader does to each sample, in order.
         batch_size: samples per batch.
-        shuffle: ``True`` draws a new random order for each epoch, without memory for any number of samples.
+        shuffle: ``True`` draws a new random order for each epoch. It needs no memory, however many samples there are.
             ``fl.reservoir(size)`` reads shards in sequence and draws from what was read.
         sampler: the samples of an epoch and their order: a list of indices, ``fl.weighted(...)``,
-            ``fl.class_balanced()``, a torch sampler, or a function from the epoch to indices. The last two are asked
-            when an epoch begins, so nothing of it is prepared before. A torch sampler draws from ``seed`` and epoch.
+            ``fl.class_balanced()``, a torch sampler, or a function from the epoch to indices. The last two are called
+            when the loader is made and when an epoch begins, so nothing of an epoch is prepared before. A torch
+            sampler draws from ``seed`` and epoch.
         seed: decides all randomness.
         num_workers: threads that prepare samples. ``"auto"`` begins with one per core, divided between the ranks on
             this machine and the loaders of this process. It adds threads while these wait for storage.

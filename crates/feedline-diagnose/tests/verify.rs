@@ -21,8 +21,8 @@ use feedline_data::source::{Origin, Source, SourceError, SyntheticSource};
 use feedline_data::testing::{open, write_pictures};
 use feedline_diagnose::verify::{Counterexample, Extent, Verdict, Verification, VerifyError, Watch, verify};
 use feedline_engine::machine::Machine;
+use feedline_memory::Mutex;
 use feedline_order::{Draw, Ordinal, Rank, SampleId};
-use parking_lot::Mutex;
 
 const OPS: &str = "[[ops]]\nop = \"DecodeImage\"\n[[ops]]\nop = \"RandomResizedCrop\"\nsize = 16\n\
      [[ops]]\nop = \"RandomHorizontalFlip\"\n[[ops]]\nop = \"Normalize\"\n";

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Mutex, MutexGuard};
+use feedline_memory::{Mutex, MutexGuard};
 
 /// Locked while its object is being started, so that simultaneous users get the same object.
 type KeyedEntry<T> = Arc<Mutex<Weak<T>>>;

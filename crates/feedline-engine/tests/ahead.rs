@@ -18,8 +18,8 @@ use feedline_data::store::{Answer, Done, Fetch, Object, Remote, StoreError, Traf
 use feedline_engine::loader::{Loader, Next};
 use feedline_engine::machine::Machine;
 use feedline_engine::testing::{collect, take};
+use feedline_memory::Mutex;
 use feedline_order::{Epoch, SampleId};
-use parking_lot::Mutex;
 
 const SAMPLES: u64 = 200;
 const SAMPLE_BYTES: u64 = 100;

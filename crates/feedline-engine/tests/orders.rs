@@ -44,7 +44,7 @@ struct Disturbed {
 
 /// Takes what the local supply has ready.
 #[derive(Default)]
-struct Taken(parking_lot::Mutex<Vec<Task>>);
+struct Taken(feedline_memory::Mutex<Vec<Task>>);
 
 impl Ready for Taken {
     fn ready(&self, tasks: Vec<Task>) {

@@ -3,4 +3,4 @@
 pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::{AtomicBool, Ordering};
 
-pub(crate) use parking_lot::Mutex;
+pub(crate) use crate::lock::Mutex;

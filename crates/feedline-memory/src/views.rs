@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::{io, process};
 
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 use rustix::fs::{Mode, OFlags};
 
 use crate::view::{FileId, Mapping, View};

@@ -10,9 +10,9 @@ use feedline_data::testing::open;
 use feedline_engine::carousel::{Carousel, Memory};
 use feedline_engine::loader::{Connect, Loader, LocalFeed};
 use feedline_engine::machine::Machine;
+use feedline_memory::Mutex;
 use feedline_order::Epoch;
 use jobs::{SAMPLES, attach, attach_at, check_all_once, epoch, ids, next, node, node_of, plan};
-use parking_lot::Mutex;
 
 mod jobs;
 

@@ -13,8 +13,8 @@ use feedline_data::memory::Cancel;
 use feedline_data::plan::Registry;
 use feedline_data::source::Opener;
 use feedline_data::store::{Store, StoreError, fetch_waiting, read_ranges};
+use feedline_memory::Mutex;
 use feedline_net::object::register_patient;
-use parking_lot::Mutex;
 
 const RETRY_TIME: Duration = Duration::from_millis(700);
 

@@ -6,18 +6,17 @@
 //! its readers an equal part of that. Turn k of rank r is at position k x world + r.
 //!
 //! At each turn a slot of the reservoir is drawn by counter. Its sample leaves, and the sample of the next step takes its place. So
-//! the content of a slot follows from the turn at which it was last drawn. Any turn can be computed by looking back over about as
-//! many turns as the reservoir has slots, whatever came before. At the end of the walk the slots are emptied in an order that
-//! depends on the key.
+//! the content of a slot follows from the turn at which it was last drawn. Any turn can be computed by looking back until every
+//! slot was drawn: about n ln n turns for n slots (coupon collector), whatever came before. At the end of the walk the slots are
+//! emptied in an order that depends on the key.
 //!
 //! Always true: within an epoch all ranks together visit each sample once (law 2). The sequence depends on the number of ranks.
 
 use std::num::NonZero;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use lru::LruCache;
-use parking_lot::Mutex;
 
 use super::blocks::{Blocks, ShuffledBlocks};
 use super::interleave::Interleave;
@@ -125,11 +124,11 @@ impl ReservoirEpoch {
         let stretch = self.rule.stretch(rank);
         let len = (TOGETHER * stretch.size).max(FEWEST_TOGETHER);
         let number = turn.0 / len;
-        let kept = self.pieces.lock().get(&(rank, number)).cloned();
+        let kept = self.pieces.lock().unwrap_or_else(PoisonError::into_inner).get(&(rank, number)).cloned();
         let piece = kept.unwrap_or_else(|| {
             // Computed without the lock. Two threads that do so at once get the same result.
             let piece = Arc::new(self.steps(&stretch, number * len..((number + 1) * len).min(stretch.samples)));
-            let mut pieces = self.pieces.lock();
+            let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
             pieces.put((rank, number), Arc::clone(&piece));
             piece
         });

@@ -3,9 +3,7 @@
 //! In: an epoch and a position. Out: a [`Visit`]. Dividing positions among ranks is *not* done here: see [`super::Share`].
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-
-use parking_lot::Mutex;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::random::{Purpose, StreamKey, below};
 use super::sampler::{self, AliasTable, Drawn};
@@ -192,7 +190,7 @@ impl Rule {
 
 /// Returns the kept value of an epoch, computing it if necessary. Keeps at most `most` epochs.
 fn kept<T>(kept: &Mutex<VecDeque<(Epoch, Arc<T>)>>, most: usize, epoch: Epoch, make: impl FnOnce() -> T) -> Arc<T> {
-    let mut kept = kept.lock();
+    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, found)) = kept.iter().find(|(of, _)| *of == epoch) {
         return Arc::clone(found);
     }

@@ -11,7 +11,7 @@ use feedline_diagnose::doctor::{
     ForeignReport, Job, ProgressEvent, Trainer, Tried, WorkerProcesses,
 };
 use feedline_engine::machine::Machine;
-use parking_lot::Mutex;
+use feedline_memory::Mutex;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use serde::Serialize;

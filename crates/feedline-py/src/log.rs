@@ -5,7 +5,7 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use feedline_diagnose::doctor::BatchTime;
-use parking_lot::Mutex;
+use feedline_memory::Mutex;
 
 /// Batches that are kept.
 const MOST_BATCHES: usize = 1 << 14;

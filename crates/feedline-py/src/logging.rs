@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::fmt::{Debug, Write as _};
 use std::sync::Once;
 
-use parking_lot::Mutex;
+use feedline_memory::Mutex;
 use pyo3::prelude::*;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};

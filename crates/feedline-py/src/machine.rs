@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicUsize;
 
 use feedline_data::memory::{LocalRanks, MachineShare};
 use feedline_engine::machine::Machine;
-use parking_lot::Mutex;
+use feedline_memory::Mutex;
 use pyo3::prelude::*;
 
 /// Loaders that iterate in a process, by its number: they divide its cores and memory. A forked child begins anew.

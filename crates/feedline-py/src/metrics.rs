@@ -5,9 +5,9 @@ use std::process;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use feedline_data::failure::chain;
+use feedline_memory::Mutex;
 use feedline_net::http::{HttpServer, Numbers as _};
 use feedline_net::loader::{LoaderStats, MetricsError, serve};
-use parking_lot::Mutex;
 use pyo3::prelude::*;
 
 use crate::errors::raise;

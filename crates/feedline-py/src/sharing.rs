@@ -14,8 +14,8 @@ use feedline_engine::loader::{Connect, Deliverer, Feed, LocalFeed, Open};
 use feedline_engine::machine::Machine;
 use feedline_engine::metrics::Metrics;
 use feedline_engine::state::{JobProgress, Received};
+use feedline_memory::Mutex;
 use feedline_net::node::{AttachError, NodeBatches, NodeFeed, attach_or_start};
-use parking_lot::Mutex;
 use pyo3::prelude::*;
 
 use crate::signals::SIGNAL_CHECK;

@@ -12,7 +12,7 @@ use super::tables::write_tables;
 /// Below this part of the cores, others have the rest.
 const LEFT: f64 = 0.85;
 
-/// All that was found out, for people.
+/// The diagnosis as text for the terminal.
 pub fn words(diagnosis: &Diagnosis, tried: &[Tried], formats: &[FormatCost]) -> String {
     let mut out = String::new();
     write_all(diagnosis, tried, formats, &mut out).expect("a string grows");
@@ -139,7 +139,7 @@ fn is_shared(parts: &Parts) -> bool {
     parts.free_cores < LEFT * parts.cores as f64
 }
 
-/// What is to be known of the machine, where it has other things to do.
+/// A note if other processes use the cores.
 pub(super) fn company(parts: &Parts) -> Option<String> {
     let Parts { cores, free_cores, .. } = parts;
     is_shared(parts).then(|| {
@@ -200,7 +200,7 @@ fn write_log(log: &LogReport, out: &mut String) -> fmt::Result {
     Ok(())
 }
 
-/// Samples a second that a resource allows which needs so long for one.
+/// Throughput of a resource that takes `seconds` per sample.
 pub(super) fn rate(seconds: f64) -> String {
     if seconds > 0.0 { format!("{:.1}", 1.0 / seconds) } else { "any".to_owned() }
 }

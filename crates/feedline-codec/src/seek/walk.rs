@@ -1,7 +1,8 @@
 //! Walks the entropy-coded data of a file once, without making pixels.
 //!
-//! In: a whole file. Out: for every few MCUs, the place of the first bit and the DC predictors. A file is walked to its end, and
-//! any deviation from the standard makes it [`NotSeekable`]. So a file with an index is complete.
+//! In: a whole file. Out: for every few MCUs, the place of the first bit and the DC predictors. A file is walked to the end of its
+//! data, and anything unexpected there makes it [`NotSeekable`]. So the data of a file with an index are complete. A missing end
+//! marker is accepted, and bytes after it are ignored.
 
 use super::bits::BitReader;
 use super::frame::JpegFrame;

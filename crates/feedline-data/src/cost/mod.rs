@@ -22,7 +22,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use feedline_memory::Mutex;
 
 pub use file::CostFile;
 pub use fit::Fit;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use feedline_memory::Mutex;
 
 use super::fit::Fit;
 use super::mean::Mean;

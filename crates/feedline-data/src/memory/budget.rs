@@ -1,11 +1,11 @@
 //! Limits the bytes in flight.
 //!
 //! In: requests for memory, by batches (slabs) and by samples in preparation. Out: grants. A sample that does not fit waits until
-//! others have finished. A sample that could never fit runs alone, once the consumer needs its batch next. A sample whose batch is
-//! not open never waits, and leaves a quarter of the budget to others.
+//! others have finished. A sample that could never fit runs alone, once the consumer needs its batch next. A slow sample never
+//! waits at its first attempt, and leaves a quarter of the budget to others.
 //!
-//! Always true: `used <= limit`, with two exceptions: the batch that the consumer needs next (its slab, and values without a fixed
-//! shape), and one sample of that batch at a time (law 5).
+//! Always true: `used <= limit`, with three exceptions (law 5): the batch that the consumer needs next (its slab, and values
+//! without a fixed shape), one sample of that batch at a time, and a limit that falls while memory is in use.
 //!
 //! There is no deadlock. Nobody waits while holding memory, so every holder will finish. If nobody holds memory, the earliest
 //! sample of the next batch is granted. If that batch is complete, taking it frees memory. A sample that is not due waits only
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use feedline_memory::{Condvar, Mutex, MutexGuard};
 
 use super::{Cancel, Cancelled, MachineShare, NoMemory};
 
@@ -107,7 +107,7 @@ impl Budget {
         Self::asked(limit, None)
     }
 
-    /// A budget of `limit` bytes. No sample gets more than the machine's memory.
+    /// A budget of `limit` bytes. No single request may exceed the machine's memory.
     pub fn asked(limit: u64, machine_memory: Option<u64>) -> Arc<Self> {
         Self::limited(Limit::Asked(limit), machine_memory)
     }
@@ -128,8 +128,8 @@ impl Budget {
         })
     }
 
-    /// The current limit. When another loader starts to iterate, it may fall below what is in use. Then nothing is granted until
-    /// enough is returned.
+    /// The current limit. When another loader starts to iterate, it may fall below what is in use. Then only a due sample that runs
+    /// alone is granted memory, until enough is returned.
     pub fn limit(&self) -> u64 {
         match &self.limit {
             Limit::Asked(bytes) => *bytes,
@@ -195,12 +195,13 @@ impl Account {
         self.peak = self.peak.max(self.used);
     }
 
-    /// Whether the consumer of its run waits for this batch or a later one.
+    /// Whether the consumer of its run needs this batch next, or has needed it. True for a run without a front.
     fn is_due(&self, need: BatchNeed) -> bool {
         self.fronts.get(&need.run).is_none_or(|front| need.batch <= *front)
     }
 
-    /// Whether no earlier sample waits. If this sample's consumer waits, only samples of other runs whose consumers wait too count.
+    /// Whether no earlier sample waits. Earlier samples of the same run always count. If this sample is due, a sample of another
+    /// run counts only if it is due too.
     fn is_first_in_line(&self, ticket: Ticket) -> bool {
         let is_due = self.is_due(ticket.batch);
         let is_before = |other: &Ticket| other.batch.run == ticket.batch.run || !is_due || self.is_due(other.batch);

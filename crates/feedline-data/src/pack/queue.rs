@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use feedline_memory::{Condvar, Mutex};
 
 use super::sample::ReadySample;
 use super::summary::PackError;

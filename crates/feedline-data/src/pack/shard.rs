@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, UNIX_EPOCH};
 
-use parking_lot::Mutex;
+use feedline_memory::Mutex;
 use tar::{EntryType, Header};
 use xxhash_rust::xxh3::Xxh3;
 

@@ -8,12 +8,12 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use feedline_memory::Mutex;
 use feedline_order::{
     Epoch, EpochPath, EpochSequence, OrderReport, Ordinal, Place, Rank, SLOW, SampleRequest, Share, ShareIndex, Tally,
     Turn,
 };
 use lru::LruCache;
-use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::arrival_log::{Logged, MOST_LOG_BYTES, file_of_rank};

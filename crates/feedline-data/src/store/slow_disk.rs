@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use delegate::delegate;
-use parking_lot::Mutex;
+use feedline_memory::Mutex;
 
 use super::{BufferSource, DiskStore, Names, Object, OpenStore, Peer, Remote, Store, StoreError, Version};
 

@@ -5,7 +5,7 @@
 
 use std::thread;
 
-use parking_lot::{Condvar, Mutex};
+use feedline_memory::{Condvar, Mutex};
 
 use super::StoreError;
 

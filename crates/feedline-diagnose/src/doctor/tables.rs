@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use feedline_data::batch::Batch;
 use feedline_data::plan::Workers;
 use feedline_engine::loader::{Loader, Next};
-use parking_lot::Mutex;
+use feedline_memory::Mutex;
 use serde::Serialize;
 
 use super::DoctorError;

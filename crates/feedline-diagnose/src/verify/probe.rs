@@ -7,8 +7,8 @@ use feedline_data::batch::{FieldTypes, Sample};
 use feedline_data::memory::Workspace;
 use feedline_data::op::{CheckError, On, Op, OpError, PlannedOp};
 use feedline_data::plan::Plan;
+use feedline_memory::Mutex;
 use feedline_order::{Draw, SampleId, SampleRequest};
-use parking_lot::Mutex;
 
 /// The name of the op in failures.
 pub(super) const NAME: &str = "the probe of feedline verify";

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use feedline_data::plan::Fingerprint;
-use parking_lot::RwLock;
+use feedline_memory::RwLock;
 
 use crate::shared_by_key::SharedByKey;
 

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use feedline_data::memory::NoMemory;
 use feedline_data::private_files::{Access, CacheFolder, PrivateFolder};
-use parking_lot::Mutex;
+use feedline_memory::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The first bytes of both files. Changes with the format.

@@ -24,10 +24,11 @@ use crate::state::{JobProgress, SegmentRound};
 const AHEAD: Range<usize> = 2..8;
 const SAMPLES_AHEAD: u64 = 16;
 
-/// Upper limit of leases per job: one being read, two with arrays in use, one on its way.
+/// Upper limit of leased segments per job: one being read, two with arrays in use, one on its way.
 const MOST_LEASES: usize = 4;
 
-/// Number of segments to keep for jobs that may join, even if all present jobs have had them.
+/// Number of segments to keep although all present jobs have had them: other jobs may join, and reused memory costs less than new
+/// memory.
 const SPARE: usize = 4;
 
 /// The number of a job in a ring.
@@ -43,7 +44,7 @@ pub(super) struct Ring<T> {
     /// By age: numbers are given in the order of production.
     live: BTreeMap<u64, Live<T>>,
     jobs: BTreeMap<JobId, RingJob>,
-    /// The highest round of each segment that any job has had.
+    /// The highest round of each segment that was ordered, or that a joining job has had.
     rounds: Vec<u64>,
     numbers: u64,
 }
@@ -72,7 +73,7 @@ struct RingJob {
     given: Vec<Given>,
     /// When it was last assigned a segment. Smaller is longer ago.
     served: u64,
-    /// Whether it asked for a segment and there was none.
+    /// Whether its last request for a lease got none.
     waits: bool,
 }
 
@@ -304,7 +305,8 @@ impl<T: Clone> Ring<T> {
         Some(())
     }
 
-    /// Returns an assigned segment, and all segments assigned after it, to the job's needs.
+    /// Takes an assigned segment back. Segments of later epochs are taken back too. If the job resumes in this segment, all others
+    /// are.
     fn take_back(&mut self, id: JobId, number: u64, segment: u64) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Some(place) = job.given.iter().position(|given| given.number == number) else { return };
@@ -349,7 +351,8 @@ impl<T: Clone> Ring<T> {
         }
     }
 
-    /// Leases the next segment to a job: the first produced one of those assigned in the current epoch.
+    /// Leases the next segment to a job: the first produced one among those assigned in the epoch of its first assignment. A job
+    /// that resumes gets the segment it resumes in. `None` if nothing is assigned or produced yet, or at the limit of leases.
     pub(super) fn lease(&mut self, id: JobId) -> Option<Leased<T>> {
         let leased = self.lease_next(id);
         if let Some(job) = self.jobs.get_mut(&id) {

@@ -11,9 +11,8 @@ use std::time::{Duration, Instant};
 
 use feedline_data::memory::Budget;
 use feedline_data::plan::Plan;
-use feedline_memory::{Pool, Slab};
+use feedline_memory::{Condvar, Mutex, Pool, Slab};
 use feedline_order::{Epoch, Segments};
-use parking_lot::{Condvar, Mutex};
 
 use super::pace::JobPace;
 use super::ring::Ring;

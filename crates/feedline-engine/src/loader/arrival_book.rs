@@ -3,8 +3,8 @@
 use feedline_data::cost::Costs;
 use feedline_data::op::WorkHint;
 use feedline_data::plan::{ArrivalLog, ArrivedBatch, Plan};
+use feedline_memory::Mutex;
 use feedline_order::{Epoch, OrderReport, SLOW, ShareIndex, Tally, Turn};
-use parking_lot::Mutex;
 
 use crate::error::Error;
 use crate::state::Cursor;

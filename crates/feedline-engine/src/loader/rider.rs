@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use feedline_data::batch::Batch;
 use feedline_data::plan::{OnError, Plan};
+use feedline_memory::Mutex;
 use feedline_order::Epoch;
-use parking_lot::Mutex;
 
 use super::cutter::{Cutter, Cutting};
 use super::deliverer::{Delivered, Deliverer};

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use feedline_data::plan::Plan;
+use feedline_memory::{Mutex, MutexGuard};
 use feedline_order::Epoch;
-use parking_lot::{Mutex, MutexGuard};
 
 use super::arrival_book::ArrivalBook;
 use super::deliverer::{Deliverer, Open};

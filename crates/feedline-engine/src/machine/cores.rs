@@ -1,8 +1,8 @@
 //! Shares the cores of a process between its runs.
 //!
-//! In: threads that want to prepare a task, each with the deadline of its run. Out: permits, by least slack: the run whose consumer
-//! will wait first goes first. If several consumers wait already, the run that has used the cores least goes first, so that all get
-//! an equal share. A run whose threads mostly wait for storage takes only the fraction of a core that they compute.
+//! In: threads that want to prepare a task, each with the deadline of its run. Out: permits, by the earliest deadline: the run
+//! whose consumer will wait first goes first. If several consumers wait already, the run that has used the cores least goes first,
+//! so that all get an equal share. A run whose threads mostly wait for storage takes only the fraction of a core that they compute.
 //!
 //! The permits decide who starts; no thread is interrupted. No thread waits longer than [`PATIENCE`]. So a run that is never first
 //! still moves, and a thread that holds a core while it waits for memory delays others only briefly.
@@ -36,8 +36,8 @@ struct CoresState {
     busy: u32,
     waiting: BTreeMap<Turn, Arc<Waiter>>,
     came: u64,
-    /// What the last admitted run had used of the cores. A run that is new, or was idle, starts from here, so that it cannot claim
-    /// the past.
+    /// The most that a run had used of the cores when it was admitted as overdue: the virtual time of start-time fair queueing. A
+    /// run that is new, or was idle, starts from here, so that it cannot claim the past.
     level: u64,
 }
 
@@ -131,7 +131,7 @@ impl CoreClaim {
         self.weight.store(weight.clamp(LEAST, CORE), Ordering::Relaxed);
     }
 
-    /// Waits for a core while other runs are more urgent.
+    /// Waits for a core in the order of urgency, at most [`PATIENCE`]. Then it starts without a free core.
     pub fn enter(&self) -> Permit<'_> {
         let (cores, weight) = (&*self.cores, self.weight.load(Ordering::Relaxed));
         let mut state = cores.state.lock();
@@ -170,7 +170,7 @@ impl CoreClaim {
         Urgency::Overdue(self.had_from(level))
     }
 
-    /// What it has used of the cores, but at least `level`.
+    /// Raises what it has used of the cores to at least `level`, and returns it.
     fn had_from(&self, level: u64) -> u64 {
         self.had.fetch_max(level, Ordering::Relaxed).max(level)
     }

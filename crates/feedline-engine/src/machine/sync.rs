@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 pub(super) use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) use std::thread::{Thread, current};
 
-pub(super) use parking_lot::Mutex;
+pub(super) use feedline_memory::Mutex;
 
 /// The end of a wait.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::ops::Add;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use feedline_memory::Mutex;
 
 /// Times of threads. Zero if the system does not provide them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use feedline_data::batch::Batch;
 use feedline_data::failure::SampleFailure;
 use feedline_data::plan::Plan;
-use parking_lot::Mutex;
+use feedline_memory::Mutex;
 
 use super::{
     CacheSnapshot, CostMeter, Counter, LoadingMeter, OpMeter, Recorder, SeekSnapshot, StallMeter, ThreadMeter,

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use feedline_memory::Mutex;
 use feedline_order::{Epoch, SampleId};
-use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::slot_ref::{BatchSerial, SlotRef};

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use feedline_data::store::Traffic;
+use feedline_memory::Mutex;
 use feedline_order::Epoch;
-use parking_lot::Mutex;
 
 /// Number of past epochs whose sums are kept, because a jump may return to them.
 const PAST_EPOCHS: usize = 8;

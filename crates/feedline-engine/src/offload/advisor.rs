@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use feedline_data::plan::{Plan, Policy};
 use feedline_data::store::{Form, Packing, Prefix, ServerCost, Trial};
+use feedline_memory::{Mutex, RwLock};
 use feedline_order::SampleRequest;
-use parking_lot::{Mutex, RwLock};
 
 use super::decide::{Decision, Situation};
 use super::models::Models;

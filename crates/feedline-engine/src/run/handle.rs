@@ -11,9 +11,8 @@ use std::time::{Duration, Instant};
 use feedline_data::batch::Batch;
 use feedline_data::memory::BatchNeed;
 use feedline_data::plan::Plan;
-use feedline_memory::{Pool, Slab};
+use feedline_memory::{MutexGuard, Pool, Slab};
 use feedline_order::{Epoch, ShareIndex};
-use parking_lot::MutexGuard;
 
 use super::RunContext;
 use super::batch_plan::PositionRange;

@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 use feedline_data::cost::Costs;
 use feedline_data::memory::{BatchNeed, Budget, Cancel};
 use feedline_data::plan::{Plan, Start};
-use feedline_memory::{Pool, Slab};
+use feedline_memory::{Condvar, Mutex, MutexGuard, Pool, Slab};
 use feedline_order::Epoch;
-use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::RunContext;
 use super::handle::Delivery;
@@ -26,7 +25,7 @@ use crate::metrics::{DeliveredBatch, Metrics, Phase};
 use crate::state::Cursor;
 use crate::supply::{Ready, Supply};
 
-/// With fewer open batches than this, none is given up to make room for samples that start early.
+/// If fewer batches than this may be open, no room is reserved for announced samples. Samples that have started count in any case.
 const BATCHES_TO_SPARE: usize = 8;
 
 #[derive(Debug)]
@@ -183,7 +182,7 @@ impl RunShared {
         has_changed
     }
 
-    /// Whether another batch may be opened. The first always may.
+    /// Whether another batch may be opened. If none is open, slots and memory are not checked.
     pub(super) fn has_room(&self, progress: &RunState) -> bool {
         let slab_bytes = self.plan.layout().slab().total_bytes() as u64;
         let (open, limit) = (progress.window.batches.len(), progress.lookahead.open_batches);

@@ -15,7 +15,7 @@ use super::queue::Work;
 use crate::slot_ref::{BatchSerial, SlotRef};
 use crate::supply::Task;
 
-/// Upper limit of announced slow samples.
+/// Once this many slow samples are announced, no further batch is searched.
 const MOST_EARLY: usize = 1024;
 
 /// The states of a slow sample, from its announcement until its slot has a writer or it is copied into its slot.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use feedline_memory::{Condvar, Mutex};
 
 /// The threads of a run, and a count of those that still run.
 #[derive(Debug)]

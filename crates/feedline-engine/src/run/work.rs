@@ -151,7 +151,8 @@ impl RunShared {
         }
     }
 
-    /// Records the finished part of a task. The rest waits for memory and returns to the queue in the order of the stream.
+    /// Takes back a task for lack of memory. A slow sample without a slot is kept until its batch opens. Any other task is queued
+    /// again, without a cost, so that its next attempt waits for memory.
     fn put_back(&self, mut task: Task, report: TaskReport) {
         task.cost = None;
         let mut progress = self.lock();

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use feedline_data::cpu_time::{process_cpu_time, thread_cpu_time};
 use feedline_data::memory::MachineShare;
 use feedline_data::plan::Workers;
-use parking_lot::Mutex;
+use feedline_memory::Mutex;
 
 use crate::metrics::CoreMeter;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use feedline_data::plan::Plan;
+use feedline_memory::{Mutex, MutexGuard};
 use feedline_order::Epoch;
-use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 use super::{Cursor, JobProgress, JobProgressState, State, StateError};

@@ -22,8 +22,8 @@ use feedline_data::plan::{CacheConfig, CacheForm, Plan};
 use feedline_data::private_files::CacheFolder;
 use feedline_data::source::sample_stamp;
 use feedline_data::store::StoreError;
+use feedline_memory::Mutex;
 use feedline_order::{Ordinal, SampleRequest};
-use parking_lot::Mutex;
 
 use crate::cache::record::{self, Resume};
 use crate::cache::{Memories, MemoryShelf, Shelf};

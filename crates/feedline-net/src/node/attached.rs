@@ -14,8 +14,7 @@ use std::{fmt, process};
 use feedline_data::failure::chain;
 use feedline_data::plan::{Plan, PlanError};
 use feedline_engine::error::Error;
-use feedline_memory::{View, Views};
-use parking_lot::Mutex;
+use feedline_memory::{Mutex, View, Views};
 
 use super::channel::{Receiver, Sender, split};
 use super::message::{FromJob, FromNode, JobPlan, PROTOCOL, Route};

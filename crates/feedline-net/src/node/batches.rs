@@ -15,8 +15,7 @@ use feedline_engine::error::Error;
 use feedline_engine::loader::{Delivered, Deliverer};
 use feedline_engine::metrics::{Metrics, Phase, QueueSnapshot, Substitute};
 use feedline_engine::state::{Cursor, Received};
-use feedline_memory::{Pool, Slab, Span};
-use parking_lot::Mutex;
+use feedline_memory::{Mutex, Pool, Slab, Span};
 
 use super::attached::{AttachError, Attached, Lent};
 use super::message::{BatchMessage, FromNode, Route};

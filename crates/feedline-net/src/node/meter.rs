@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use feedline_engine::carousel::Provenance;
 use feedline_engine::metrics::{Phase, StallMeter};
+use feedline_memory::Mutex;
 use feedline_order::Epoch;
-use parking_lot::Mutex;
 
 use super::stats::{JobStats, key_text};
 

@@ -12,8 +12,8 @@ use feedline_engine::carousel::{Carousel, CarouselSnapshot, Memory};
 use feedline_engine::machine::Machine;
 use feedline_engine::partition::Partition;
 use feedline_engine::shared_by_key::SharedByKey;
+use feedline_memory::Mutex;
 use feedline_order::Ordinal;
-use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::message::{JobPlan, Route};

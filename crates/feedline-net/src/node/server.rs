@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use feedline_data::plan::{Registry, Workers};
 use feedline_engine::machine::{Cores, Machine};
-use parking_lot::Mutex;
+use feedline_memory::Mutex;
 
 use super::attached::AttachError;
 use super::channel::split;

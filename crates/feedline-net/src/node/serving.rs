@@ -14,9 +14,8 @@ use feedline_engine::metrics::Phase;
 use feedline_engine::partition::RankRun;
 use feedline_engine::run::Delivery;
 use feedline_engine::state::State;
-use feedline_memory::Slab;
+use feedline_memory::{Mutex, Slab};
 use feedline_order::Epoch;
-use parking_lot::Mutex;
 
 use super::batches::BATCHES_AHEAD;
 use super::message::{BadMessage, BatchMessage, FromNode, Route, SegmentMessage};

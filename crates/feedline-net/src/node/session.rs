@@ -12,7 +12,7 @@ use std::{io, thread};
 
 use feedline_data::failure::chain;
 use feedline_engine::loader::STREAM_POLL;
-use parking_lot::{Condvar, Mutex};
+use feedline_memory::{Condvar, Mutex};
 
 use super::channel::{Receiver, Sender, split};
 use super::message::{FromJob, FromNode, PROTOCOL};

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use feedline_data::plan::Registry;
 use feedline_data::store::{Store, StoreError};
-use parking_lot::Mutex;
+use feedline_memory::Mutex;
 
 use self::bucket::Bucket;
 use self::client::Scheme;

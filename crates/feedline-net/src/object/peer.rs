@@ -9,8 +9,8 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use feedline_data::store::{Fetch, StoreError};
+use feedline_memory::Mutex;
 use object_store::ObjectStore;
-use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
 
 use super::client::{Scheme, client};

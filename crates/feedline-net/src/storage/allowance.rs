@@ -6,7 +6,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use feedline_memory::Mutex;
 
 /// A token bucket.
 #[derive(Debug)]

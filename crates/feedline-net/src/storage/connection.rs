@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Condvar;
+use feedline_memory::Condvar;
 
 use super::fair::Request;
 use crate::wire::Frame;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_data::memory::NoMemory;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use feedline_memory::{Condvar, Mutex, MutexGuard};
 
 use super::connection::Connection;
 use super::permits::{Admission, Permits};
@@ -35,7 +35,7 @@ const YIELD_TIME: Duration = Duration::from_secs(20);
 /// All connections.
 #[derive(Debug)]
 pub(super) struct Fair {
-    /// Bytes of all replies in preparation, queued or being sent.
+    /// Upper limit of the bytes of all replies: in preparation, queued or being sent.
     pub memory_bytes: u64,
     permits: Arc<Permits>,
     state: Mutex<FairState>,
@@ -109,8 +109,8 @@ impl FairState {
         can
     }
 
-    /// Whether this many bytes are free for a connection. A connection with queued replies leaves half of the memory to others. A
-    /// reply larger than all memory is made alone.
+    /// Whether this many bytes are free for a connection. A connection that already has replies gets memory only while all
+    /// connections together use at most half of it. A reply larger than all memory is made alone.
     fn has_room(&self, connection: &Connection, bytes: u64, limit: u64) -> bool {
         let limit = if connection.reply_bytes == 0 { limit } else { limit / 2 };
         self.booked_bytes == 0 || self.booked_bytes.saturating_add(bytes) <= limit
@@ -140,7 +140,7 @@ impl FairState {
         }
     }
 
-    /// Resumes requests whose memory is free now, in order. Returns whether there are any.
+    /// Resumes requests whose memory is free now, in order. Returns whether a connection got a turn.
     fn wake_crowded(&mut self, limit: u64) -> bool {
         let waiting = std::mem::take(&mut self.crowded);
         let (woken, crowded): (VecDeque<_>, VecDeque<_>) = waiting.into_iter().partition(|(number, bytes)| {
@@ -165,7 +165,7 @@ impl Fair {
         Self { memory_bytes, permits, state: Mutex::default(), has_requests: Condvar::new() }
     }
 
-    /// Adds a connection. Returns its number, or `None` if there are already `most`.
+    /// Adds a connection. Returns its number, or `None` if there are already `most`, or if the server is closed.
     pub(super) fn enter(&self, most: usize) -> Option<u64> {
         let mut state = self.state.lock();
         if state.is_closed || state.connections.len() >= most {

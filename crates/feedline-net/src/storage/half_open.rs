@@ -11,7 +11,7 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use feedline_memory::Mutex;
 
 /// Upper limit of half-open connections.
 pub(super) const MOST: usize = 64;

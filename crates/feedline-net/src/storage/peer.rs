@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use feedline_data::store::{Asked, Fetch, Peer, Prefix, Prepared, StoreError, Traffic};
-use parking_lot::{Mutex, MutexGuard};
+use feedline_memory::{Mutex, MutexGuard};
 
 use super::link::{Link, LinkCounts, LinkError, LinkTraffic, Pending};
 use crate::wire::{Failure, Reply, Request, shortened};

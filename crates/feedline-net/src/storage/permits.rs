@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use feedline_memory::{Condvar, Mutex};
 
 /// Interval at which a waiting thread checks whether it is still wanted.
 const POLL: Duration = Duration::from_millis(100);

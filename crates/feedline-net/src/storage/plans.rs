@@ -14,8 +14,8 @@ use feedline_data::source::{Opener, Source, listing_hash};
 use feedline_data::store::Prefix;
 use feedline_engine::machine::Machine;
 use feedline_engine::supply::NearPreparer;
+use feedline_memory::{Mutex, MutexGuard};
 use lru::LruCache;
-use parking_lot::{Mutex, MutexGuard};
 
 use super::SCHEMES;
 use super::root::Root;

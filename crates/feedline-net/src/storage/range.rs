@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use feedline_data::memory::NoMemory;
 use feedline_data::store::{Answer, Done, Fetch, StoreError, Traffic};
-use parking_lot::Mutex;
+use feedline_memory::Mutex;
 
 use super::answer::MOST_READ_BYTES;
 use super::link::{Link, LinkError, LinkTraffic, Pending};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use feedline_data::failure::chain;
 use feedline_data::store::{BufferSource, Names, Object, Peer, Store, StoreError, Version};
-use parking_lot::RwLock;
+use feedline_memory::RwLock;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::SECURE_SCHEME;

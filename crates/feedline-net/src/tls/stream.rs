@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use feedline_memory::{Mutex, MutexGuard};
 use rustls::Connection;
 
 use super::trust::advice;

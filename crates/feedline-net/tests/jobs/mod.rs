@@ -13,8 +13,8 @@ use feedline_engine::error::Error;
 use feedline_engine::loader::{Connect, Feed, Iteration, Loader, Next};
 use feedline_engine::machine::Machine;
 use feedline_engine::state::JobProgress;
+use feedline_memory::Mutex;
 use feedline_net::node::{AttachError, Node, NodeConfig, NodeError, NodeFeed};
-use parking_lot::Mutex;
 
 /// Samples of the plans here.
 pub(crate) const SAMPLES: u64 = 300;

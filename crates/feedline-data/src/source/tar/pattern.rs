@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use feedline_memory::Mutex;
 use globset::{GlobBuilder, GlobMatcher};
-use parking_lot::Mutex;
 
 use super::super::{Opener, SourceError};
 use super::index::ENDING;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use feedline_memory::Mutex;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::copied;

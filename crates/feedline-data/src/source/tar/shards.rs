@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
+use feedline_memory::Mutex;
 use feedline_order::Block;
 use lru::LruCache;
-use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::index::{IndexError, IndexHead};

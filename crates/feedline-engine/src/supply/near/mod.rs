@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use feedline_data::store::{Asked, Form, Packing, Peer, Prepared};
-use parking_lot::Mutex;
+use feedline_memory::Mutex;
 
 pub use preparer::{NearPreparer, NearWorkspace, PrepareError};
 

@@ -1,10 +1,10 @@
 //! Samples that were read, tasks that wait for samples, and the bytes held.
 //!
-//! In: tasks, parts of samples as they are read, and released tasks. Out: tasks whose samples are all here. Nothing here reads,
-//! blocks or calls out, so all of it runs under one lock.
+//! In: tasks, parts of samples as they are read, and released tasks. Out: tasks without a sample that is still to be read. Nothing
+//! here reads, blocks or calls out, so all of it runs under one lock.
 //!
-//! Always true: a sample is held until the last task that requested it is released. A task waits only for samples that will be
-//! read.
+//! Always true: a sample is held until the last task that requested it is released, or until `clear`; then that task reads its
+//! samples itself. A task waits only for samples that will be read.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -52,7 +52,7 @@ pub(super) struct WaitingTask {
     pub has_parts: bool,
 }
 
-/// Tasks whose samples are all here. They are handed over after the lock is released.
+/// Tasks without a sample that is still to be read. They are handed over after the lock is released.
 pub(super) type Complete = Vec<(TaskKey, WaitingTask)>;
 
 /// The number of a [`PendingSample`]. A sample that is dropped and requested again gets a new number, so parts that were read for
@@ -90,7 +90,7 @@ pub(super) struct Freed {
 pub(super) struct ReadBuffer {
     held: HashMap<SampleRequest, Arc<[Part]>>,
     pending: HashMap<SampleRequest, PendingSample>,
-    /// Requested samples that are in no chunk yet. They are pending.
+    /// Requested samples that are in no chunk yet. Some may no longer be pending: `take_announced` leaves those out.
     announced: Vec<SampleRead>,
     waiting: BTreeMap<TaskKey, WaitingTask>,
     /// Tasks that were handed over and are not yet released.
@@ -109,7 +109,7 @@ pub(super) struct ReadBuffer {
 }
 
 impl ReadBuffer {
-    /// Adds a task. It is complete if all its samples are here.
+    /// Adds a task. It is complete if none of its samples is still to be read.
     pub(super) fn ask(
         &mut self,
         asking: TaskRequest,
@@ -273,7 +273,7 @@ impl ReadBuffer {
         self.asked
     }
 
-    /// Bytes held.
+    /// Bytes of parts that are held, or still in use by a thread.
     pub(super) fn bytes(&self) -> u64 {
         self.booked.load(Ordering::Relaxed)
     }

@@ -31,8 +31,8 @@ use feedline_data::cut::Cut;
 use feedline_data::memory::Budget;
 use feedline_data::op::WorkHint;
 use feedline_data::plan::Plan;
+use feedline_memory::Mutex;
 use feedline_order::{Reservoir, SampleRequest};
-use parking_lot::Mutex;
 
 use self::as_needed::AsNeeded;
 use self::buffer::TaskRequest;

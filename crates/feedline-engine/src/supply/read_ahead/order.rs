@@ -44,7 +44,7 @@ pub(super) struct Load {
 
 /// Decides what is read next.
 ///
-/// Methods with the buffer as an argument run under its lock: they neither read nor block. The others run without the lock.
+/// `locate` and `open` run without the lock of the buffer. All other methods run under it: they neither read nor block.
 pub(super) trait ReadOrder: Debug + Send + Sync {
     /// The samples of each task, in slot order.
     fn locate(&self, tasks: &[TaskRequest]) -> Vec<Vec<SampleRead>>;

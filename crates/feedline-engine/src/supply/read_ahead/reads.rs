@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use feedline_data::store::{Answer, Fetch, StoreError};
+use feedline_memory::{Condvar, Mutex};
 use feedline_order::{Epoch, SampleRequest};
-use parking_lot::{Condvar, Mutex};
 
 use super::super::reader::Part;
 use super::buffer::{Complete, PendingNumber, ReadBuffer, TaskKey, TaskRequest};
@@ -199,7 +199,8 @@ impl Reads {
         }
     }
 
-    /// Drops tasks that nobody expects, and the samples that only they requested.
+    /// Drops tasks that nobody expects, and the samples that only they requested. If the order restarts, all held samples and
+    /// planned reads are dropped.
     pub(super) fn forget(self: &Arc<Self>) {
         let mut state = self.state.lock();
         let dropped = self.order.restart().then(|| state.clear());

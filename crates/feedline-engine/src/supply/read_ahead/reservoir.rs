@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use feedline_data::plan::Plan;
+use feedline_memory::Mutex;
 use feedline_order::{Epoch, EpochSequence, Occurrence, Rank, Reservoir, ReservoirEpoch, ReservoirTurn, SampleRequest};
-use parking_lot::Mutex;
 
 use super::super::{Reading, Task};
 use super::buffer::{ReadBuffer, TaskRequest};

@@ -5,7 +5,7 @@ use std::net::{TcpStream, ToSocketAddrs as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use feedline_memory::Mutex;
 
 use super::{LinkCounters, LinkTerms};
 use crate::tls::Stream;

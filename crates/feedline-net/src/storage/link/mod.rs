@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use feedline_memory::Mutex;
 
 use self::talk::Talk;
 use super::token::Token;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{fmt, io, thread};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use feedline_memory::{Condvar, Mutex, MutexGuard};
 
 use super::connection::Connection;
 use super::{LONG_BYTES, LinkCounters, LinkDone, LinkError, LinkTerms, LinkTraffic};
@@ -214,7 +214,7 @@ impl Talk {
             };
             match until {
                 None => self.changed.wait(&mut state),
-                Some(until) => drop(self.changed.wait_until(&mut state, until)),
+                Some(until) => self.changed.wait_until(&mut state, until),
             }
         }
     }
