@@ -131,7 +131,7 @@ impl CoreClaim {
         self.weight.store(weight.clamp(LEAST, CORE), Ordering::Relaxed);
     }
 
-    /// Waits for a core in the order of urgency, at most [`PATIENCE`]. Then it starts without a free core.
+    /// Waits for a core in the order of urgency, at most 50 ms. Then it starts without a free core.
     pub fn enter(&self) -> Permit<'_> {
         let (cores, weight) = (&*self.cores, self.weight.load(Ordering::Relaxed));
         let mut state = cores.state.lock();
