@@ -26,9 +26,9 @@ fn check(threads: u64, time_passes: bool) {
         let enter = |due: u64| {
             let (cores, only) = (cores.clone(), Arc::clone(&only));
             move || {
-                let standing = cores.standing();
-                standing.set_due(Instant::now() + Duration::from_secs(due));
-                let permit = standing.enter();
+                let claim = cores.claim();
+                claim.set_due(Instant::now() + Duration::from_secs(due));
+                let permit = claim.enter();
                 if !time_passes {
                     // Loom finds it if two are here at once.
                     only.set(only.get() + 1);
@@ -41,7 +41,7 @@ fn check(threads: u64, time_passes: bool) {
         others.into_iter().for_each(|other| other.join().unwrap());
         // Nothing is lost: there is a core, without a wait.
         let_time_pass(false);
-        drop(cores.standing().enter());
+        drop(cores.claim().enter());
     });
 }
 
