@@ -29,7 +29,7 @@ NOT_RUN = re.compile(r"<!-- not run: (?P<reason>[^>]+) -->")
 SETUP = re.compile(r"<!-- setup\n(?P<code>.*?)-->", re.DOTALL)
 PROMISE = re.compile(r"""^\s*(?P<value>batch\["\w+"\])\s+# (?P<dtype>\w+) (?P<shape>\[[\d, ]+\])""")
 """A comment that says what an array is, as in `batch["label"]   # int64 [64]`: the program checks it."""
-SECONDS = 240
+SECONDS = 600
 """A limit against hangs: the slowest page takes a tenth of it."""
 
 
