@@ -68,6 +68,7 @@ def test_a_snapshot_with_substitutes_and_a_reservoir_has_the_documented_shape(
     snapshot = loader.snapshot()
     assert mismatches(snapshot, shapes.Snapshot, "snapshot") == []
     assert snapshot["reservoir"] is not None
+    assert snapshot["reservoir"]["size"] == 3
 
     root = pictures(12, name="bad")
     next(root.rglob("*.png")).write_bytes(b"bad")

@@ -49,7 +49,7 @@ impl Header {
     pub fn decode_bytes(&self, crop: Rect, channels: u8, exif: bool) -> u64 {
         let area = u64::from(self.width) * u64::from(self.height);
         let part = match self.format {
-            // Whole MCUs, and those that affect its edges.
+            // Whole MCUs, plus the neighbours that affect its edges.
             Format::Jpeg => area.min((u64::from(crop.width) + 64).saturating_mul(u64::from(crop.height) + 64)),
             _ => area,
         };

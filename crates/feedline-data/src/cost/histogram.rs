@@ -55,7 +55,7 @@ impl Histogram {
         Some(rest)
     }
 
-    /// The cost of the slowest samples, without those that together make up less than `part` of all work.
+    /// The cost of the slowest samples. Outliers that together make up less than `part` of all work are ignored.
     pub(super) fn slowest_but(&self, part: f64) -> Duration {
         let time = |bucket: usize| ((bucket as f64 + 0.5) / STEPS).exp2();
         let counts: Vec<f64> = self.buckets.iter().map(|count| count.load(Ordering::Relaxed).into()).collect();

@@ -1,8 +1,8 @@
 //! The cost of samples: measured during preparation, predicted before their data is read.
 //!
 //! In: times of the stages of samples. A *stage* is the loading of a sample, or one op. Out: predictions for any sample of any
-//! epoch. A prediction is the sum over stages, each with the work that its draw implies. A stage's cost is what it took for this
-//! sample the last times. For an unseen sample it is estimated from its size (stored bytes or elements, whichever explains more),
+//! epoch. A prediction is the sum over stages, each with the work that its draw implies. The cost of a stage is its recent average
+//! for this sample. For an unseen sample it is estimated from its size (stored bytes or elements, whichever explains more),
 //! otherwise it is the average.
 //!
 //! `times.rs` is what samples need of all resources, and which of these is the bottleneck of a job.

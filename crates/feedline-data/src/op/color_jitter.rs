@@ -78,7 +78,7 @@ enum JitterStep {
 const CANCEL_STRIDE: usize = 1 << 20;
 
 impl ColorJitter {
-    /// The steps in the drawn order, without those that change nothing.
+    /// The steps in the drawn order. Steps that change nothing are left out.
     fn steps(&self, draw: &Draw) -> Vec<JitterStep> {
         let factor = |number, span: Strength| {
             let [low, high] = span.factors();

@@ -137,7 +137,7 @@ pub trait Op: Send + Sync + Debug {
         None
     }
 
-    /// Like [`Op::apply`], but may leave out what later ops do not need (law 8). `ahead` knows what they need.
+    /// Like [`Op::apply`], but may skip pixels that later ops do not use (law 8). `ahead` tells which pixels they use.
     fn apply_ahead(
         &self,
         sample: &mut Sample<'_>,

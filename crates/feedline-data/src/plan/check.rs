@@ -124,7 +124,7 @@ impl Plan {
         &self.sequence
     }
 
-    /// The fields to load: those that are delivered or used by an op.
+    /// The fields to load: every field that is delivered, or that an op uses.
     pub fn loaded(&self) -> &FieldTypes {
         self.chain.loaded()
     }

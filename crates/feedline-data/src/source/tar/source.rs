@@ -1,7 +1,7 @@
 //! The samples of tar shards.
 //!
 //! In: patterns or paths. Out: the ranges of each sample's members. Always true: ids follow the names of the shards and the places
-//! in them. The fields are those that every sample has.
+//! in them. A field exists only if every sample has it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
