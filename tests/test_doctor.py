@@ -151,7 +151,7 @@ def test_the_log_of_a_foreign_loader_with_four_workers_is_recognised() -> None:
 
     watched = fl.wrap(batches(), step=lambda _: None)
     report = watched.run()
-    period = next(oddity for oddity in report.oddities if oddity["kind"] == "period")
+    period = next(anomaly for anomaly in report.anomalies if anomaly["kind"] == "period")
     assert period["batches"] == 4
     assert report.bound == "prepare"
     assert "bound by the workers" in str(report)
@@ -173,7 +173,7 @@ def test_a_torch_loader_whose_workers_are_slow_has_their_number_as_period() -> N
     for _ in watched:
         time.sleep(0.001)
     report = watched.report()
-    periods = [oddity["batches"] for oddity in report.oddities if oddity["kind"] == "period"]
+    periods = [anomaly["batches"] for anomaly in report.anomalies if anomaly["kind"] == "period"]
     assert periods == [4]
     assert report.bound == "prepare"
 
@@ -345,7 +345,7 @@ def test_worker_processes_that_wait_for_a_core_do_not_wait_for_storage(
     assert computed is not None
     assert computed > 0.7 if compute else computed < 0.5
     # Workers that take turns are the bound, whatever they wait for. Those that sleep read nothing.
-    has_period = any(oddity["kind"] == "period" for oddity in report.oddities)
+    has_period = any(anomaly["kind"] == "period" for anomaly in report.anomalies)
     assert report.bound == ("prepare" if compute or has_period else "unknown"), str(report)
 
 

@@ -92,9 +92,9 @@ class Wrapped(Generic[B]):
         children, workers = self._children, None
         if self._workers > 0:
             workers = (None, 0.0, 0.0) if children is None else children.counted(self._workers)
-        found, oddities = _feedline.foreign_report(list(self._log), (computed, queued), workers)
+        found, anomalies = _feedline.foreign_report(list(self._log), (computed, queued), workers)
         found["bound"] = found["bound"] or "unknown"
-        return Report(cast(RunReport, found), oddities)
+        return Report(cast(RunReport, found), anomalies)
 
 
 def wrap(batches: Iterable[B], step: Step | None = None) -> Wrapped[B]:

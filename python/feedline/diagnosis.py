@@ -180,9 +180,9 @@ def _tell(text: str) -> None:
 class Report(Displayed):
     """What bounded a run, from what is always counted; made by ``loader.report()`` and ``feedline.wrap``."""
 
-    def __init__(self, found: RunReport, oddities: list[str]) -> None:
+    def __init__(self, found: RunReport, anomalies: list[str]) -> None:
         """Take what was found, and what is odd about it in words."""
-        self._found, self._oddities = found, oddities
+        self._found, self._anomalies = found, anomalies
 
     @property
     def bound(self) -> str:
@@ -200,9 +200,9 @@ class Report(Displayed):
         return float(self._found["measured_samples_per_second"])
 
     @property
-    def oddities(self) -> list[Anomaly]:
+    def anomalies(self) -> list[Anomaly]:
         """What is odd about the times of batches: ``kind`` is period, slow_starts, drift or bimodal."""
-        return list(self._found["log"]["oddities"])
+        return list(self._found["log"]["anomalies"])
 
     def to_dict(self) -> RunReport:
         """Give all of it as plain data. A report of :func:`feedline.wrap` lacks what only the engine counts."""
@@ -225,7 +225,7 @@ class Report(Displayed):
             )
         if log["batches"] < 20:
             lines.append(f"Only {log['batches']} batches were seen.")
-        lines += [f"Odd: {oddity}." for oddity in self._oddities]
+        lines += [f"Odd: {anomaly}." for anomaly in self._anomalies]
         for remedy in self._found.get("remedies", []):
             gain = 100 * remedy["predicted_gain"]
             lines.append(f"Would help: {remedy['change']}, about {gain:+.0f} %: {remedy['note']}")
@@ -240,4 +240,4 @@ class Report(Displayed):
         facts: Facts = {"bound by": _WORDS[self.bound], "batches": f"{self._found['log']['batches']:,}"}
         facts["measured"] = f"{self.measured_samples_per_second:.1f} samples/s"
         facts["step waited"] = f"{100 * self.stall_share:.1f} % of the time"
-        return facts | {"unusual": listed(self._oddities)} if self._oddities else facts
+        return facts | {"unusual": listed(self._anomalies)} if self._anomalies else facts

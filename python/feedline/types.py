@@ -210,7 +210,7 @@ class BatchTimes(TypedDict):
     wait_ms: Times
     step_ms: Times
     total_ms: Times
-    oddities: list[Anomaly]
+    anomalies: list[Anomaly]
 
 
 class _AnyRemedy(TypedDict):

@@ -143,7 +143,7 @@ pub(crate) fn foreign_report(
     let consumer = ConsumerThread { computed: consumer.0, queued: consumer.1 };
     let workers = workers.map(|(computing, blocked, read_bytes)| WorkerProcesses { computing, blocked, read_bytes });
     let report = ForeignReport::new(&log, consumer, workers);
-    let told = report.log.oddities.iter().map(ToString::to_string).collect();
+    let told = report.log.anomalies.iter().map(ToString::to_string).collect();
     Ok((convert::to_python(py, &report)?, told))
 }
 

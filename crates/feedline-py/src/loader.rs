@@ -160,7 +160,7 @@ impl Loader {
         let loader = self.here(py)?;
         let (log, seconds) = self.log.batches();
         let report = py.detach(|| RunReport::new(loader.plan(), &loader.snapshot(), &log, seconds));
-        let told = report.log.oddities.iter().map(ToString::to_string).collect();
+        let told = report.log.anomalies.iter().map(ToString::to_string).collect();
         Ok((convert::to_python(py, &report)?, told))
     }
 

@@ -148,7 +148,7 @@ fn write_log(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
         log.batches, log.total_ms.p50, log.total_ms.p99, log.wait_ms.p50, log.wait_ms.p99
     )?;
     write_legend("", &TRAINER.map(by_name), out)?;
-    for anomaly in &log.oddities {
+    for anomaly in &log.anomalies {
         write!(out, "<p>Odd: {}.</p>", escaped(&anomaly.to_string()))?;
     }
     out.push_str("</section>");

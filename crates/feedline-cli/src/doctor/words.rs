@@ -194,7 +194,7 @@ fn write_log(log: &LogReport, out: &mut String) -> fmt::Result {
     if log.batches < 20 {
         writeln!(out, "  Only {} batches were seen; give more --seconds to be sure.", log.batches)?;
     }
-    for anomaly in &log.oddities {
+    for anomaly in &log.anomalies {
         writeln!(out, "  Odd: {anomaly}.")?;
     }
     Ok(())

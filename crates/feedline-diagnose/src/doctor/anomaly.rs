@@ -129,7 +129,7 @@ fn ordinal(number: usize) -> String {
 }
 
 /// The anomalies of a log. The log must not contain the start of a run.
-pub(super) fn oddities(log: &[BatchTime], by: LoadedBy) -> Vec<Anomaly> {
+pub(super) fn anomalies(log: &[BatchTime], by: LoadedBy) -> Vec<Anomaly> {
     let loads: Vec<f64> = log.iter().map(BatchTime::load_ms).collect();
     let totals: Vec<f64> = log.iter().map(BatchTime::total_ms).collect();
     let mut found = Vec::new();
@@ -242,27 +242,27 @@ pub(super) mod tests {
     fn epochs_that_begin_slowly_are_told() {
         let report = LogReport::new(&log((0..100).map(|n| if n % 20 == 0 { 400.0 } else { about(n, 2.0) }), 20), BY);
         let is_told = |anomaly: &Anomaly| matches!(anomaly, Anomaly::SlowStarts { first_ms, .. } if *first_ms > 399.0);
-        assert!(report.oddities.iter().any(is_told), "{:?}", report.oddities);
+        assert!(report.anomalies.iter().any(is_told), "{:?}", report.anomalies);
     }
 
     #[test]
     fn drifts_are_told_in_both_directions_and_noise_is_none() {
-        let rising = LogReport::new(&log((0..200).map(|n| about(n, 5.0 + n as f64 / 20.0)), 1000), BY).oddities;
+        let rising = LogReport::new(&log((0..200).map(|n| about(n, 5.0 + n as f64 / 20.0)), 1000), BY).anomalies;
         assert!(matches!(&rising[..], [Anomaly::Drift { first_ms, last_ms }] if last_ms > first_ms), "{rising:?}");
         assert!(rising[0].to_string().contains("longer and longer"));
-        let falling = LogReport::new(&log((0..200).map(|n| about(n, 20.0 - n as f64 / 20.0)), 1000), BY).oddities;
+        let falling = LogReport::new(&log((0..200).map(|n| about(n, 20.0 - n as f64 / 20.0)), 1000), BY).anomalies;
         assert!(matches!(&falling[..], [Anomaly::Drift { first_ms, last_ms }] if last_ms < first_ms), "{falling:?}");
-        let noisy = LogReport::new(&log((0..200).map(|n| 5.0 + 10.0 * noise(n)), 1000), BY).oddities;
+        let noisy = LogReport::new(&log((0..200).map(|n| 5.0 + 10.0 * noise(n)), 1000), BY).anomalies;
         assert_eq!(noisy, []);
     }
 
     #[test]
     fn two_kinds_of_batches_are_told_and_a_long_tail_is_not() {
         let slow = |n: u64| if noise(n + 1000) < 0.15 { 90.0 } else { 3.0 };
-        let two = LogReport::new(&log((0..300).map(|n| about(n, slow(n))), 1000), BY).oddities;
+        let two = LogReport::new(&log((0..300).map(|n| about(n, slow(n))), 1000), BY).anomalies;
         assert!(matches!(&two[..], [Anomaly::Bimodal { .. }]), "{two:?}");
         let tail = LogReport::new(&log((0..300).map(|n| 3.0 / (0.03 + noise(n))), 1000), BY);
-        assert_eq!(tail.oddities, []);
+        assert_eq!(tail.anomalies, []);
     }
 
     #[test]
@@ -275,7 +275,7 @@ pub(super) mod tests {
             (4, &waits, LoadedBy::Feedline, PeriodCause::Loading),
             (10, &steps, LoadedBy::Foreign, PeriodCause::Step),
         ] {
-            let found = oddities(log, by);
+            let found = anomalies(log, by);
             let is_told = |odd: &Anomaly| matches!(odd, Anomaly::Period { period, cause } if period.batches == batches && *cause == is);
             assert!(found.iter().any(is_told), "{found:?}");
         }
@@ -284,7 +284,7 @@ pub(super) mod tests {
         for (batch, n) in uneven.iter_mut().zip(0_u64..).filter(|(_, n)| n % 4 != 0) {
             (batch.wait_ms, batch.step_ms) = if noise(n) < 0.5 { (260.0, 1.0) } else { (0.5, 200.0) };
         }
-        let told = oddities(&uneven, LoadedBy::Foreign);
+        let told = anomalies(&uneven, LoadedBy::Foreign);
         assert!(period(&uneven.iter().map(BatchTime::load_ms).collect::<Vec<_>>()).is_none());
         let is_told = |odd: &Anomaly| matches!(odd, Anomaly::Period { cause: PeriodCause::Workers, .. });
         assert!(told.iter().any(is_told), "{told:?}");
@@ -292,7 +292,7 @@ pub(super) mod tests {
         for batch in &mut tiny {
             batch.step_ms = 100.0;
         }
-        assert_eq!(oddities(&tiny, LoadedBy::Foreign), [], "nobody minds");
+        assert_eq!(anomalies(&tiny, LoadedBy::Foreign), [], "nobody minds");
         assert_eq!([2, 3, 4, 11, 21].map(ordinal), ["2nd", "3rd", "4th", "11th", "21st"]);
     }
 }

@@ -39,7 +39,7 @@ pub(super) struct CountedRun {
 pub(super) struct Outside<'a> {
     /// The share of the time that the consumer waited for batches.
     pub stall_share: f64,
-    pub oddities: &'a [Anomaly],
+    pub anomalies: &'a [Anomaly],
     /// Seconds that the consumer waited for batches.
     pub waited: f64,
     pub consumer: ConsumerThread,

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::anomaly::{Anomaly, oddities};
+use super::anomaly::{Anomaly, anomalies};
 use super::period::median;
 
 /// Interval at which a utilisation monitor samples, in milliseconds.
@@ -64,7 +64,7 @@ pub struct LogReport {
     /// Milliseconds of the step.
     pub step_ms: Percentiles,
     /// The anomalies.
-    pub oddities: Vec<Anomaly>,
+    pub anomalies: Vec<Anomaly>,
 }
 
 /// Where numbers lie.
@@ -106,7 +106,7 @@ impl LogReport {
             total_ms: Percentiles::of(log.iter().map(BatchTime::total_ms)),
             wait_ms: Percentiles::of(log.iter().map(|batch| batch.wait_ms)),
             step_ms: Percentiles::of(log.iter().map(|batch| batch.step_ms)),
-            oddities: oddities(log, by),
+            anomalies: anomalies(log, by),
         }
     }
 }
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn a_steady_log_has_nothing_odd_and_its_percentiles_are_those_of_its_numbers() {
         let report = LogReport::new(&log((0..100).map(|n| about(n, 5.0)), 1000), BY);
-        assert_eq!(report.oddities, []);
+        assert_eq!(report.anomalies, []);
         assert_eq!((report.batches, report.step_ms.p99), (100, 10.0));
         assert!((report.total_ms.p50 - 15.0).abs() < 0.3 && report.total_ms.most < 15.4);
     }
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn one_batch_is_a_log_too() {
         let report = LogReport::new(&log(std::iter::once(5.0), 10), BY);
-        assert_eq!((report.batches, report.oddities.len(), report.wait_ms.p50), (1, 0, 5.0));
+        assert_eq!((report.batches, report.anomalies.len(), report.wait_ms.p50), (1, 0, 5.0));
         assert_eq!(LogReport::new(&[], BY).batches, 0);
     }
 }

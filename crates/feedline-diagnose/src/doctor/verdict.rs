@@ -152,12 +152,12 @@ impl Outside<'_> {
             return Some(Bound::Step);
         }
         let is_round = |anomaly: &Anomaly| matches!(anomaly, Anomaly::Period { cause: PeriodCause::Workers, .. });
-        if self.oddities.iter().any(is_round) {
+        if self.anomalies.iter().any(is_round) {
             return Some(Bound::Prepare);
         }
         // Batches that had to wait for a core take longer than others whatever is in them.
         let queued = self.consumer.queued;
-        let has_two_kinds = self.oddities.iter().any(|anomaly| matches!(anomaly, Anomaly::Bimodal { .. }));
+        let has_two_kinds = self.anomalies.iter().any(|anomaly| matches!(anomaly, Anomaly::Bimodal { .. }));
         if has_two_kinds && queued < WAITS * self.waited {
             return Some(Bound::HeadOfLine);
         }

@@ -99,7 +99,7 @@ fn a_run_of_a_node_is_judged_by_what_was_waited_for() {
 /// Ten seconds of waiting, a half of the time.
 const OUTSIDE: Outside<'static> = Outside {
     stall_share: 0.5,
-    oddities: &[],
+    anomalies: &[],
     waited: 10.0,
     consumer: ConsumerThread { computed: 0.0, queued: 0.0 },
     workers: None,
@@ -133,7 +133,7 @@ fn what_is_odd_about_the_batches_of_another_loader_says_more_than_its_processes(
     let period = period::period(&round).expect("every fourth is slow");
     let bound = |anomaly: Anomaly, queued| {
         let consumer = ConsumerThread { computed: 0.0, queued };
-        Outside { oddities: &[anomaly], consumer, ..OUTSIDE }.bound()
+        Outside { anomalies: &[anomaly], consumer, ..OUTSIDE }.bound()
     };
     assert_eq!(bound(Anomaly::Period { period, cause: PeriodCause::Workers }, 0.0), Some(Bound::Prepare));
     assert_eq!(bound(Anomaly::Period { period, cause: PeriodCause::Loading }, 0.0), Some(Bound::Read));
