@@ -72,6 +72,7 @@ impl Partition {
         let is_walking = plan.sequence().reservoir().is_some();
         let supply = if is_walking { supply_for(&plan, &self.machine) } else { Arc::clone(&self.supply) };
         let pool = Pool::shared(plan.layout().slab().clone(), SPARE_SLABS);
+        // Counted before the run starts, so that its threads already see the smaller share of the cores.
         let iterating = self.context.share.begin();
         let run = Run::start(plan, supply, cursor, Some(pool), self.context.clone())?;
         Ok(RankRun { run, partition: Arc::clone(self), _iterating: iterating })
@@ -95,6 +96,7 @@ impl Partition {
     /// Number of batches that each rank may hold: kept, being read, and requested.
     pub fn batches_of_rank(&self) -> usize {
         let slab_bytes = (self.plan.layout().slab().total_bytes() as u64).max(1);
+        // The batches that ranks hold have as much memory as the budget: see `new`.
         let most = self.context.budget.limit() / slab_bytes / self.ranks().max(1) as u64;
         usize::try_from(most).unwrap_or(usize::MAX).clamp(FEWEST_SLABS as usize, MOST_SLABS)
     }

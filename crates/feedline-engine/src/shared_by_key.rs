@@ -22,6 +22,7 @@ impl<T> SharedByKey<T> {
     fn lock(&self) -> MutexGuard<'_, HashMap<u128, KeyedEntry<T>>> {
         let mut known = self.0.lock();
         // An entry whose object is being started is locked.
+        // Also drops the entries of objects that are gone. An entry in use by another thread has a second owner and stays.
         known.retain(|_, one| one.try_lock().is_none_or(|one| one.strong_count() > 0) || Arc::strong_count(one) > 1);
         known
     }
@@ -41,6 +42,7 @@ impl<T> SharedByKey<T> {
     /// The object with a key. Started if it is not in use.
     pub fn get<E>(&self, key: u128, start: impl FnOnce() -> Result<T, E>) -> Result<Arc<T>, E> {
         let entry = Arc::clone(self.lock().entry(key).or_default());
+        // The map is not locked here: starting an object may take long and must not block users of other keys.
         let mut entry = entry.lock();
         if let Some(one) = entry.upgrade() {
             return Ok(one);

@@ -35,6 +35,7 @@ pub(crate) struct MemoryShelf {
 impl MemoryShelf {
     /// Raises the limit to at least `limit` bytes.
     pub(crate) fn widen(&self, limit: u64) {
+        // Relaxed throughout: the counters guard no data. The records have their own lock.
         if self.limit.fetch_max(limit, Ordering::Relaxed) < limit {
             self.is_full.store(false, Ordering::Relaxed);
         }
@@ -59,6 +60,7 @@ impl MemoryShelf {
         let taken = |record: &[u8]| record.len() as u64 + RECORD_OVERHEAD;
         let bytes = taken(&record);
         let limit = self.limit.load(Ordering::Relaxed);
+        // Reserve first, then check: two threads that add at once cannot both pass the limit.
         let booked = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let mut records = self.records.write();
         let is_known = records.get(&id).is_some_and(|known| known.stamp == stamp);

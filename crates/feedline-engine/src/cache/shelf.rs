@@ -92,6 +92,7 @@ impl Shelf {
         let Some(files) = self.files() else { return Ok(false) };
         let Some((offset, length)) = files.entry(number) else { return Ok(false) };
         let mut first = [0; FIRST_READ];
+        // One read fetches the head and, for most records, all of the content.
         let first = &mut first[..length.min(FIRST_READ)];
         if files.records.read_exact_at(first, offset).is_err() {
             return Ok(false);
@@ -101,6 +102,7 @@ impl Shelf {
             let end = offset.checked_add(length as u64);
             files.records.metadata().is_ok_and(|meta| end.is_some_and(|end| end <= meta.len()))
         };
+        // Check the head before any memory is allocated: a forged length must not allocate.
         let Some(checksum) = RecordHead::checksum_in(head, number, stamp, length).filter(|_| ends_inside()) else {
             return Ok(false);
         };
@@ -139,6 +141,7 @@ impl Shelf {
             self.files.get_or_init(|| made);
         }
         let Some(files) = self.files() else { return Ok(false) };
+        // The record is written before its table entry. A kill between the two leaves bytes without an entry.
         let Some(offset) = self.append(&files.records, &RecordHead::new(number, stamp, bytes), bytes)? else {
             return Ok(false);
         };
@@ -162,6 +165,7 @@ impl Shelf {
         if written as u64 != length {
             return Err(io::ErrorKind::StorageFull.into());
         }
+        // After an append the position is the end of what was written.
         Ok(Some(records.stream_position()? - length))
     }
 
@@ -187,6 +191,7 @@ impl Files {
 }
 
 fn place_of(number: u64) -> u64 {
+    // Saturates for forged numbers. Reading there finds no entry.
     number.saturating_mul(ENTRY).saturating_add(MAGIC.len() as u64)
 }
 

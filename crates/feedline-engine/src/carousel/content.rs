@@ -40,6 +40,7 @@ impl Provenance {
     /// Divides the wait of a job, from `since` until `now`: first for room, then for production.
     pub fn causes(self, since: Instant, now: Instant) -> [(Phase, Duration); 2] {
         let waited = now.saturating_duration_since(since);
+        // Until production was requested, the segment lacked room. A request before the wait began leaves nothing for this part.
         let for_room = self.asked.saturating_duration_since(since).min(waited);
         [(Phase::Memory, for_room), (self.phase, waited.saturating_sub(for_room))]
     }

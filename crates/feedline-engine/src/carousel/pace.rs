@@ -25,9 +25,11 @@ impl JobPace {
 
     /// Records that the job got a segment.
     pub(super) fn lease(&mut self, now: Instant) {
+        // A job that waited had finished reading when the wait began.
         let read_until = self.waits.take().unwrap_or(now);
         if let Some(leased) = self.leased.replace(now) {
             let reads = read_until.saturating_duration_since(leased).as_secs_f64();
+            // Exponentially weighted moving average.
             self.reads = if self.reads > 0.0 { self.reads + NEWS * (reads - self.reads) } else { reads };
         }
     }
@@ -36,6 +38,7 @@ impl JobPace {
     pub(super) fn due(&self, before: usize, now: Instant) -> Instant {
         match (self.waits, self.leased) {
             (Some(since), _) => since + Duration::from_secs_f64(self.reads * before as f64),
+            // The job still reads one segment before those `before` others.
             (None, Some(leased)) => leased + Duration::from_secs_f64(self.reads * (before + 1) as f64),
             (None, None) => now,
         }

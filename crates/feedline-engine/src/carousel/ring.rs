@@ -134,6 +134,7 @@ impl<T: Clone> Ring<T> {
     pub(super) fn change(&mut self, job: JobId, job_progress: &JobProgress) {
         self.forget_given(job);
         for (known, had) in self.rounds.iter_mut().zip(&job_progress.rounds) {
+            // New rounds must be higher than any that a job has had, so that no job gets a round twice.
             *known = (*known).max(*had);
         }
         let needs: BTreeSet<u64> = job_progress.needs(&self.segments).collect();
@@ -149,6 +150,7 @@ impl<T: Clone> Ring<T> {
     pub(super) fn leave(&mut self, job: JobId) -> Vec<T> {
         self.forget_given(job);
         self.jobs.remove(&job);
+        // The job's process may still map these segments, so the caller must not reuse their memory.
         let held = self.live.values_mut().filter_map(|live| live.leased.remove(&job).and(live.content.clone()));
         held.collect()
     }
@@ -186,12 +188,14 @@ impl<T: Clone> Ring<T> {
 
     /// Whether there is room to serve another job beside the leases of the others.
     pub(crate) fn has_room_for_job(&self) -> bool {
+        // One segment for the new job to read and one in production.
         self.leased() + 2 <= self.limit
     }
 
     /// Assigns segments to jobs while there is room, starting with the job that has the fewest. Returns the segments to produce.
     pub(super) fn give(&mut self) -> Vec<Ordered> {
         let mut ordered = Vec::new();
+        // One more segment per job and round of the loop, so that a job far ahead cannot use up the room of others.
         for given in 0..self.ahead {
             let poor = self.jobs.iter().filter(|(_, job)| job.given.len() == given);
             let mut poor: Vec<(u64, JobId)> = poor.map(|(id, job)| (job.served, *id)).collect();
@@ -206,6 +210,7 @@ impl<T: Clone> Ring<T> {
     fn give_to(&mut self, id: JobId) -> Option<Ordered> {
         let job = &self.jobs[&id];
         if let Some((segment_round, received)) = job.resume {
+            // A live copy serves if it was cut off no later than where the job resumes.
             let same =
                 self.live.iter().find(|(_, live)| live.segment_round == segment_round && live.skipped <= received);
             let number = same.map(|(number, _)| *number);
@@ -228,6 +233,7 @@ impl<T: Clone> Ring<T> {
             return None;
         }
         let segment = self.most_needed(id)?;
+        // A new round draws new augmentations. No job can have had it.
         let segment_round = SegmentRound { segment, round: self.rounds[segment as usize] + 1 };
         let ordered = self.order(id, segment_round, 0)?;
         self.assign(id, ordered.number);
@@ -239,6 +245,7 @@ impl<T: Clone> Ring<T> {
         let others = |segment: &u64| {
             self.jobs.iter().filter(|(other, job)| **other != id && job.needs.contains(segment)).count()
         };
+        // A hash instead of a random number: the ring stays a pure function of its calls. No stream depends on it.
         let chance = |segment: &u64| xxh3_64([self.numbers, *segment].map(u64::to_le_bytes).as_flattened());
         self.jobs[&id]
             .needs
@@ -270,6 +277,7 @@ impl<T: Clone> Ring<T> {
         let is_useless = |live: &Live<T>| {
             live.content.is_some() && live.leased.is_empty() && live.wanted.is_empty() && is_had(live.segment_round)
         };
+        // Newest first, so `skip` keeps the newest.
         let useless = self.live.iter().rev().filter(|(_, live)| is_useless(live)).skip(SPARE);
         let useless: Vec<u64> = useless.map(|(number, _)| *number).collect();
         for number in useless {
@@ -311,6 +319,8 @@ impl<T: Clone> Ring<T> {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Some(place) = job.given.iter().position(|given| given.number == number) else { return };
         let taken = job.given.remove(place);
+        // The job was already assigned segments of its next epoch. It is moved back, because this epoch is no longer fully
+        // assigned.
         if taken.epoch < job.epoch {
             job.epoch = taken.epoch;
             job.needs.clear();
@@ -333,6 +343,7 @@ impl<T: Clone> Ring<T> {
 
     fn assign(&mut self, id: JobId, number: u64) {
         let (Some(live), Some(job)) = (self.live.get_mut(&number), self.jobs.get_mut(&id)) else { return };
+        // From here on the segment is not dropped, unless another job has nothing to read at all.
         live.wanted.insert(id);
         job.served = self.numbers;
         job.given.push(Given { number, epoch: job.epoch, resume: job.resume.take() });
@@ -376,6 +387,7 @@ impl<T: Clone> Ring<T> {
         let number = job.given.remove(place).number;
         let live = self.live.get_mut(&number)?;
         live.wanted.remove(&id);
+        // From `wanted` to `leased`: a leased segment is never dropped (law 5).
         *live.leased.entry(id).or_default() += 1;
         let Live { segment_round, skipped, .. } = *live;
         Some(Leased { number, epoch, segment_round, skipped, can_be_kept, content: live.content.clone()? })

@@ -91,6 +91,7 @@ impl Carousel {
             return Err(Error::SharedMemory { needs: slab_bytes * FEWEST, has: memory_bytes });
         }
         let limit = usize::try_from(memory_bytes / slab_bytes.max(1)).unwrap_or(usize::MAX);
+        // More is of no use: two rounds of every segment, plus one in production.
         let limit = limit.min(segments.count() as usize * 2 + 1);
         let pool = match memory {
             Memory::Heap => Pool::new(layout, limit),
@@ -99,6 +100,7 @@ impl Carousel {
         let supply = supply_for(&plan, machine);
         let mut context = context_for(&plan, &supply, machine);
         // Two segments are in production at once, in addition to samples in preparation.
+        // Times 4/3, because the engine keeps a quarter of its budget free for samples in preparation (`Budget::has_room_ahead`).
         let budget = context.budget.limit().saturating_add(FEWEST * slab_bytes).saturating_mul(4) / 3;
         context.budget = Budget::asked(budget, machine.memory_bytes);
         let run = Run::on_demand(Arc::clone(&plan), Arc::clone(&supply), pool, context.clone())?;
@@ -144,6 +146,7 @@ impl Carousel {
     pub fn board(&self, job_progress: &JobProgress) -> Result<JobId, Error> {
         let (deadline, mut seen) = (Instant::now() + BOARDING, 0);
         let boarded = loop {
+            // Checked without `change` first, which would request segments in every turn of this loop.
             let has_room = self.inner.state.lock().ring.has_room_for_job();
             let board = |ring: &mut Ring<SegmentContent>| ring.has_room_for_job().then(|| ring.board(job_progress));
             let boarded = if has_room { self.inner.change(board) } else { None };
@@ -169,6 +172,7 @@ impl Carousel {
         // The job may still hold arrays over its segments, so their memory is not reused.
         let held = self.inner.change(|ring| ring.leave(job));
         for content in held {
+            // A retired slab is freed when its last mapping ends, instead of returning to the pool.
             content.slab.retire();
         }
     }
@@ -195,6 +199,7 @@ impl Carousel {
             }
             if pace.wait(Instant::now()) {
                 // A job with nothing to read may take segments from others.
+                // `ask` takes `asking` before `state`, so the state must be released first.
                 drop(state);
                 inner.ask();
                 state = inner.state.lock();
@@ -291,6 +296,7 @@ pub struct CarouselSnapshot {
 impl Drop for Carousel {
     fn drop(&mut self) {
         self.inner.is_closed.store(true, Ordering::Relaxed);
+        // Ends the wait of the collecting thread, so that the join below does not block.
         self.inner.run.close();
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the thread of a carousel panicked");
@@ -317,6 +323,7 @@ impl Inner {
 
     /// Assigns segments to jobs and requests missing ones from the engine.
     fn ask(&self) {
+        // Lock order: `asking` before `state`.
         let asking = self.asking.lock();
         let mut state = self.state.lock();
         let ordered = state.ring.give();
@@ -336,6 +343,7 @@ impl Inner {
     }
 
     fn tell(&self) {
+        // Counted under the lock: a thread that has read the old number is waiting already and is woken.
         self.state.lock().changes += 1;
         self.changed.notify_all();
     }
@@ -363,6 +371,7 @@ impl Inner {
 
     fn publish(&self, delivery: Delivery, slab: Arc<Slab>) {
         let Delivery { batch, substitutes, before, phase, .. } = delivery;
+        // The batch starts at position `offset`, which lies behind the skipped samples.
         let slot_of = |position: u64| (position - before.offset) as usize;
         let bad = substitutes
             .into_iter()
@@ -372,6 +381,7 @@ impl Inner {
         drop(batch);
         let produced = self.produced_samples.fetch_add(samples, Ordering::Relaxed);
         let mut state = self.state.lock();
+        // An on-demand run delivers in the order of the requests.
         if let Some((number, asked)) = state.asked.pop_front() {
             state.ring.publish(number, SegmentContent { slab, bad, provenance: Provenance { asked, phase } });
         }
@@ -379,6 +389,7 @@ impl Inner {
         // A new segment makes no room, but an unread one may be dropped now.
         self.ask();
         let all = self.segments.samples();
+        // Once per pass over the data.
         if produced / all != (produced + samples) / all {
             self.keep_costs();
         }

@@ -38,6 +38,7 @@ impl ArrivalBook {
         costs: &Costs,
     ) -> Result<(), Error> {
         let mut book = self.0.lock();
+        // First the log, then the counts: a batch that is not in the log is not delivered.
         book.write(before, indices, plan)?;
         let visits = plan.sequence().epoch(before.epoch);
         if book.next != (before.epoch, before.offset, before.batches) {

@@ -98,6 +98,7 @@ impl Cutter {
             return Ok(true);
         }
         let left = self.left();
+        // The batch continues in the next segment. Copy its first samples now, so that this segment can be given back.
         if left > 0 {
             self.copy(left)?;
         }
@@ -107,6 +108,7 @@ impl Cutter {
 
     /// Cuts a batch of `len` samples. [`Self::has`] must have returned true.
     pub(super) fn cut(&mut self, len: usize) -> Result<Cutting, Error> {
+        // A lease without owners has ended: the user dropped all arrays over that segment.
         self.past.retain(|lease| lease.strong_count() > 0);
         let may_view = self.held.as_ref().is_some_and(|(segment, _)| segment.can_be_kept)
             && self.begun.is_none()
@@ -118,6 +120,7 @@ impl Cutter {
     /// `first` of the batch.
     fn next(&self, samples: usize, first: usize) -> (usize, Option<SegmentRound>, Vec<BadSlot>) {
         let (segment, used) = self.held.as_ref().expect("samples are taken where there are some");
+        // `used` counts samples of the whole segment, but the memory starts behind the skipped ones.
         let slot = (used - segment.skipped) as usize;
         let begins = (*used == 0).then_some(segment.segment_round);
         let bad = segment.bad.iter().filter(|bad| (slot..slot + samples).contains(&bad.slot));
@@ -192,6 +195,7 @@ impl Cutter {
             self.copy(len - copied)?;
         }
         let Copied { writer, slab, ids, begun, bad } = self.begun.take().expect("something was copied");
+        // A slab can only be sealed when it has no writer.
         drop(writer);
         let slab = Arc::new(slab.seal().expect("the writer is gone"));
         let fields = self.fields(len, &ids, |_, region| {

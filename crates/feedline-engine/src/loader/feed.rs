@@ -103,6 +103,8 @@ impl Feed for LocalFeed {
         let leased = self.carousel.lease_within(self.job, timeout).map_err(Error::Carousel)?;
         Ok(leased.map(|Leased { number, epoch, segment_round, skipped, can_be_kept, content }| {
             let SegmentContent { slab, bad, .. } = content;
+            // Every batch that views the segment clones this lease. The carousel gets the segment back when the last one is
+            // dropped.
             let lease = Arc::new(Lease { carousel: Arc::downgrade(&self.carousel), job: self.job, number });
             Segment { epoch, segment_round, skipped, can_be_kept, memory: SegmentMemory::Slab(slab), bad, lease }
         }))

@@ -75,6 +75,7 @@ impl Progress {
     }
 
     pub(super) fn upcoming_epoch(&self) -> Epoch {
+        // After a `break` in mid-epoch the next iteration runs the next epoch.
         Epoch(self.received.epoch().0 + u64::from(self.stage == Stage::Under))
     }
 

@@ -92,6 +92,7 @@ impl Rider {
 
 impl Deliverer for Rider {
     fn wait_within(&self, timeout: Duration) -> Result<bool, Error> {
+        // Lock order: `turn`, `progress`, `job_progress`.
         let _turn = self.turn.lock();
         let deadline = Instant::now() + timeout;
         loop {
@@ -101,6 +102,7 @@ impl Deliverer for Rider {
             if progress.cutter.has(len)? {
                 return Ok(true);
             }
+            // Waiting must not block `take`, `queue` and `close`, which need this lock.
             drop(progress);
             let began = Instant::now();
             let next = self.feed.next_within(deadline.saturating_duration_since(began));
@@ -110,6 +112,7 @@ impl Deliverer for Rider {
             let job_progress = progress.job_progress.lock();
             // A segment of an epoch that ended early is given back.
             if segment.epoch == job_progress.epoch {
+                // The job resumes inside its last segment. All other segments start at their first sample.
                 let under_way = job_progress.under_way(self.plan.segments());
                 let received = under_way
                     .filter(|(segment_round, _)| *segment_round == segment.segment_round)
@@ -150,6 +153,7 @@ impl Deliverer for Rider {
             progress.cutter.clear();
         }
         drop(job_progress);
+        // The wait for the first batch of an epoch is start-up. The cause of other waits is in the node, which counts it.
         let cause = if number == 0 { Phase::Start } else { Phase::Prepare };
         self.metrics.stalls.add(cause, std::mem::take(&mut progress.waited));
         self.metrics.add_substitutes(&substitutes);

@@ -154,6 +154,7 @@ impl Loader {
             progress.jump(next);
         }
         // New threads try the failed batch once more.
+        // The run is dropped after the lock is released, because joining its threads may take up to a second.
         let failed = if progress.stage == Stage::Stuck { progress.run.take() } else { None };
         progress.stage = Stage::Fresh;
         progress.iteration.0 += 1;
@@ -194,11 +195,13 @@ impl Loader {
             && let Err(error) = arrivals.book(before, indices, &self.plan, &self.context.costs)
         {
             // The batch was not delivered, so the next run prepares it again.
+            // Two statements: the lock is released before the run is dropped.
             let failed = self.lock().run.take();
             drop(failed);
             return self.book_stuck(iteration, error).map(|()| Next::NotYet);
         }
         let mut progress = self.lock();
+        // After the last batch of an epoch the cursor already stands in the next epoch.
         let is_last = delivery.after.epoch() != delivery.batch.epoch;
         progress.received = delivery.after;
         progress.stage = if is_last { Stage::Ended } else { Stage::Under };
@@ -231,6 +234,7 @@ impl Loader {
         }
         if progress.upcoming_epoch() != epoch {
             progress.jump(epoch);
+            // Iterators over the old epoch end with `Superseded` instead of silently continuing elsewhere.
             progress.iteration.0 += 1;
         }
         Ok(())
@@ -308,9 +312,11 @@ impl Loader {
 
     /// The run of an iteration, started if necessary. `None` if the iteration has ended.
     fn run_of(&self, iteration: Iteration) -> Result<Option<Arc<dyn Deliverer>>, Error> {
+        // Lock order: `turn`, `starting`, `progress`. The lock also makes sure that two consumers do not start two runs.
         let _starting = self.starting.lock();
         let mut progress = self.lock();
         progress.check(iteration)?;
+        // An epoch without batches, for example fewer samples than a batch with `drop_last`. It ends at once.
         if progress.stage == Stage::Fresh && self.plan.batches_per_epoch() == 0 {
             let next = Epoch(progress.received.epoch().0 + 1);
             progress.received.jump(next);
@@ -328,6 +334,7 @@ impl Loader {
         let run = match self.node.as_ref().filter(|_| !progress.has_lost_node) {
             Some(node) => {
                 let received = progress.received.clone();
+                // Contacting a node may take seconds. `starting` is still held.
                 drop(progress);
                 let opened = (node.open)(&received, &self.context.metrics);
                 progress = self.lock();

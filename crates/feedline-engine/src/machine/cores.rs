@@ -97,6 +97,7 @@ impl Cores {
 
     fn leave(&self, weight: u32) {
         let mut state = self.state.lock();
+        // The permit's own weight, not the claim's: that may have changed meanwhile.
         state.busy -= weight;
         while let Some(first) = state.waiting.first_entry() {
             let weight = first.get().weight;
@@ -108,6 +109,7 @@ impl Cores {
             if let Urgency::Overdue(had) = urgency {
                 state.level = state.level.max(had);
             }
+            // Pairs with the acquire load in `enter`. The permit is counted in `busy` before the waiter sees it.
             waiter.may_go.store(true, Ordering::Release);
             waiter.thread.unpark();
         }
@@ -115,6 +117,7 @@ impl Cores {
 }
 
 fn state_has_room(limit: u32, busy: u32, weight: u32) -> bool {
+    // One thread may always run, also if it weighs more than the whole limit.
     busy == 0 || busy + weight <= limit
 }
 
@@ -137,22 +140,26 @@ impl CoreClaim {
         let mut state = cores.state.lock();
         if state.waiting.is_empty() && state_has_room(cores.limit, state.busy, weight) {
             state.busy += weight;
+            // A run that was idle catches up with the others here, so that it cannot block them until it has used as much.
             state.level = self.had_from(state.level);
             drop(state);
             return Permit { claim: self, weight, since: Instant::now() };
         }
         let waiter = Arc::new(Waiter { thread: current(), weight, may_go: AtomicBool::new(false) });
         state.came += 1;
+        // The arrival number breaks ties and makes the key unique.
         let place = (self.urgency(state.level), state.came);
         state.waiting.insert(place, Arc::clone(&waiter));
         drop(state);
         let deadline = Deadline::after(PATIENCE);
         while !waiter.may_go.load(Ordering::Acquire) {
+            // `unpark` before `park` is not lost: the thread keeps a token.
             if deadline.park() {
                 continue;
             }
             let mut state = cores.state.lock();
             // The permit may have been granted just now.
+            // Patience is over: start without a free core. `busy` may exceed the limit for a while.
             if state.waiting.remove(&place).is_some() {
                 state.busy += weight;
             }
@@ -178,6 +185,7 @@ impl CoreClaim {
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
+        // Time on a core, times the fraction of it that the thread computes.
         let had = self.since.elapsed().as_micros() * u128::from(self.weight) / u128::from(CORE);
         self.claim.had.fetch_add(u64::try_from(had).unwrap_or(u64::MAX), Ordering::Relaxed);
         self.claim.cores.leave(self.weight);

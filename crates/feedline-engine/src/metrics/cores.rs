@@ -40,6 +40,7 @@ pub struct OnCores<'a> {
 impl CoreMeter {
     /// Adds this thread to the group.
     pub fn enter(&self) -> OnCores<'_> {
+        // The link names this thread's own folder, which other threads can read too.
         let own = fs::read_link("/proc/thread-self").ok();
         let schedule = own.map(|own| Path::new("/proc").join(own).join("schedstat"));
         self.0.lock().running.extend(schedule.clone());
@@ -58,6 +59,7 @@ impl Drop for OnCores<'_> {
     fn drop(&mut self) {
         let Some(schedule) = &self.schedule else { return };
         let mut known = self.cores.0.lock();
+        // Moved from `running` to `ended` under one lock, so a reader counts the thread exactly once.
         known.running.retain(|other| other != schedule);
         known.ended = known.ended + CoreTime::of(schedule);
     }

@@ -50,6 +50,7 @@ impl CostMeter {
             predicted_seconds: self.predicted.seconds(),
             taken_seconds,
             error_seconds,
+            // The number of samples cancels out of the ratio of the two means.
             prediction_error: if taken_seconds > 0.0 { error_seconds / taken_seconds } else { 0.0 },
         }
     }

@@ -51,9 +51,12 @@ impl OpMeter {
     /// The totals.
     pub fn read(&self) -> OpTotals {
         let (busy, samples) = (self.busy.time(), self.samples.get());
+        // CPU time is measured for a part of the applications. Their ratio to busy time holds for all.
         let share = self.looked_at_cpu.get() as f64 / self.looked_at_busy.get().max(1) as f64;
         let bytes =
+            // Mean bytes times number of samples. In 128 bits, because the product overflows 64.
             u128::from(self.looked_at_bytes.get()) * u128::from(samples) / u128::from(self.looked_at.get().max(1));
+        // An extrapolated value may shrink with a new measurement, but counters must be monotonic.
         let cpu = self.told_cpu.raise(busy.mul_f64(share.min(1.0)).as_nanos() as u64);
         OpTotals { busy, cpu: Duration::from_nanos(cpu), bytes_out: self.told_bytes.raise(bytes as u64), samples }
     }

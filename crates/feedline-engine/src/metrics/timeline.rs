@@ -139,6 +139,7 @@ impl Recording {
         let mut by_slot = HashMap::new();
         let mut samples = Vec::with_capacity(self.marks.samples.len());
         for (Preparation { at: prepared_for, asked, thread }, id, end) in self.marks.samples {
+            // Each stage ends where the next one starts, so n + 1 times make n stages.
             let stages = self.marks.times[first..end].array_windows().map(|[from, to]| (at(from), at(to))).collect();
             first = end;
             by_slot.insert(prepared_for, samples.len());
@@ -146,6 +147,7 @@ impl Recording {
             samples.push(SampleLife { batch: batch.0, slot, id: id.0, thread, asked: at(&asked), stages });
         }
         for (from, to) in self.moves {
+            // A sample moves at most once: in arrival order, when it is placed.
             if let Some(number) = by_slot.remove(&from) {
                 (samples[number].batch, samples[number].slot) = (to.batch.0, to.slot);
             }
@@ -167,6 +169,7 @@ impl Recorder {
             last_batch: BatchSerial(0),
             batches: Vec::new(),
         };
+        // The recording must exist before the flags make threads report to it.
         *self.kept.lock() = Some(kept);
         self.has_timeline.store(true, Ordering::Relaxed);
         self.is_on.store(true, Ordering::Relaxed);
@@ -194,6 +197,7 @@ impl Recorder {
         }
         let mut kept = self.kept.lock();
         let Some(kept) = kept.as_mut() else { return *marks = Marks::default() };
+        // The ends in `marks` count from its own first time, so they are shifted behind the recorded ones.
         let before = kept.marks.times.len();
         let room = kept.most_samples - kept.marks.samples.len().min(kept.most_samples);
         kept.marks.times.append(&mut marks.times);
@@ -202,6 +206,7 @@ impl Recorder {
             kept.marks.samples.push((preparation, id, before + end));
         }
         marks.samples.clear();
+        // Drops the times of samples beyond the limit.
         kept.marks.begin();
         if kept.marks.samples.len() >= kept.most_samples {
             self.is_on.store(false, Ordering::Relaxed);
@@ -241,6 +246,7 @@ impl Recorder {
 
 /// Microseconds between two times. Negative if `to` is earlier.
 fn micros(from: Instant, to: Instant) -> f64 {
+    // `Instant` differences cannot be negative, so one of the two is zero.
     let (later, earlier) = (to.saturating_duration_since(from), from.saturating_duration_since(to));
     (later.as_secs_f64() - earlier.as_secs_f64()) * 1e6
 }

@@ -44,10 +44,12 @@ impl TrafficMeter {
         sums.all.requests += traffic.requests;
         sums.all.retries += traffic.retries;
         *sums.bytes_by_epoch.entry(epoch).or_default() += traffic.bytes;
+        // The sums of old epochs are dropped, so that the map stays small.
         if sums.bytes_by_epoch.range(..sums.delivered).take(PAST_EPOCHS + 1).count() > PAST_EPOCHS {
             sums.bytes_by_epoch.pop_first();
         }
         if sums.bytes_by_epoch.len() > MOST_EPOCHS {
+            // Rather the sum of a far future epoch than that of the current one.
             sums.bytes_by_epoch.pop_last();
         }
     }

@@ -108,6 +108,7 @@ impl Advisor {
         if !self.policy.measures() {
             return self.fixed;
         }
+        // A copy of the pointer, so that no lock is held while the rule is applied.
         let decision = Arc::clone(&self.decision.read());
         let stored = self.stored_bytes(wanted).or_else(|| {
             // The size of an unseen sample is estimated from the others.
@@ -152,6 +153,7 @@ impl Advisor {
         let table = self.stored.get_or_init(|| (0..len).map(|_| AtomicU32::new(0)).collect());
         if let Some(entry) = self.plan.source().ordinal_of(wanted.id).and_then(|ordinal| table.get(ordinal.0 as usize))
         {
+            // 32 bits per sample: the table of a large source must stay small. Larger files count as 4 GiB.
             entry.store(u32::try_from(bytes).unwrap_or(u32::MAX), Ordering::Relaxed);
         }
     }
@@ -204,6 +206,7 @@ impl Advisor {
         if !self.policy.measures() {
             return;
         }
+        // If another thread holds the lock, it decides.
         let Some(mut measured) = self.measured.try_lock() else { return };
         let now = StallWindow { at: Instant::now(), samples: metrics.samples.get(), stalled: metrics.stalls.total() };
         let window = *measured.window.get_or_insert(now);
@@ -218,6 +221,7 @@ impl Advisor {
         let Some(link) = link.filter(|_| measured.trials >= self.first_trials()) else { return };
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         measured.rates = Rates {
+            // The consumer's own time per sample: the interval without its waits.
             step: passed.saturating_sub(stalled).as_secs_f64() / taken as f64,
             link,
             storage_cores: measured.storage_cores.max(1e-3),
@@ -225,6 +229,7 @@ impl Advisor {
         };
         measured.local = local_seconds(metrics);
         let situation = self.situation(&measured);
+        // Deciding sorts thousands of steps, so it happens without the lock.
         drop(measured);
         let decision = situation.decide(self.policy);
         *self.decision.write() = Arc::new(decision);
@@ -232,6 +237,7 @@ impl Advisor {
 
     fn situation(&self, measured: &Measured) -> Situation {
         let table = self.stored.get().map(|table| &**table).unwrap_or_default();
+        // Every n-th sample, so that the sample covers the whole source.
         let every = (table.len() / SAMPLED as usize).max(1);
         let known = table.iter().step_by(every).map(|bytes| bytes.load(Ordering::Relaxed)).filter(|&bytes| bytes > 0);
         Situation {
@@ -262,6 +268,7 @@ fn local_seconds(metrics: &Metrics) -> Vec<f64> {
         busy.as_secs_f64() / samples.max(1) as f64
     };
     let mut seconds = vec![0.0];
+    // Sums from the end: entry k is the time of all ops from op k on.
     for op in metrics.ops.iter().rev() {
         seconds.push(seconds.last().copied().unwrap_or_default() + of_op(op));
     }

@@ -59,6 +59,7 @@ impl Rule {
             }
             Self::Efficient { policy, models, least } => {
                 let steps = stored.map(|stored| steps(*policy, models, stored)).unwrap_or_default();
+                // Efficiencies decrease along the steps, so the last one above the limit is the best form.
                 let taken = steps.into_iter().take_while(|step| step.efficiency >= *least);
                 taken.last().map_or(Form::RAW, |step| step.form)
             }
@@ -108,6 +109,7 @@ impl Situation {
                 (from, form) = (step.price, step.form);
             }
         }
+        // The greedy choice for a fractional knapsack: the best ratio of bytes saved to CPU time first.
         all.sort_by(|(a, ..), (b, ..)| b.efficiency.total_cmp(&a.efficiency));
         let (count, mut after, mut least) = (self.stored.len().max(1) as f64, before, f64::INFINITY);
         for (step, bytes, seconds, local) in all {
@@ -140,6 +142,7 @@ impl Situation {
             let all = self.times(|_| form);
             for tenths in 1..=SHARES {
                 let part = tenths as f64 / SHARES as f64;
+                // Linear, because each sample is either moved or not.
                 let mixed = |raw: f64, moved: f64| raw + (moved - raw) * part;
                 let after = Times {
                     step: before.step,

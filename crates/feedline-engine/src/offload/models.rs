@@ -42,6 +42,7 @@ impl Models {
         let Model { bytes, nanos, least } = self.0.get(&form)?;
         let size = stored as f64;
         // The raw form is the stored bytes.
+        // The regression line may fall below zero for small samples, so the least measured value bounds it.
         let bytes = if form == Form::RAW { size } else { bytes.expect(size)?.max(least.bytes as f64) };
         Some(Price { bytes, seconds: nanos.expect(size)?.max(least.nanoseconds as f64) * 1e-9 })
     }

@@ -20,6 +20,7 @@ impl Rates {
     pub(super) fn times(&self, bytes: f64, storage_seconds: f64, local_seconds: f64) -> Times {
         Times {
             step: self.step,
+            // Work is spread over the cores, so a sample takes its CPU time divided by their number.
             prepare: local_seconds / self.cores,
             network: bytes / self.link,
             storage: storage_seconds / self.storage_cores,

@@ -113,6 +113,7 @@ impl OffloadReport {
             let price = situation.models.price(form, stored);
             let sums = by_form.entry(form).or_default();
             let (bytes, seconds) = price.map_or((stored as f64, 0.0), |price| (price.bytes, price.seconds));
+            // Samples, stored bytes, sent bytes, seconds.
             for (sum, value) in sums.iter_mut().zip([1.0, stored as f64, bytes, seconds]) {
                 *sum += value;
             }

@@ -47,6 +47,7 @@ pub(super) fn steps(policy: Policy, models: &Models, stored: u64) -> Vec<FormSte
     {
         steps.push(FormStep { form, price, efficiency: efficiency(now, price) });
         now = price;
+        // Forms with more bytes than the current one are never a step forward. This also removes the form just taken.
         left.retain(|(_, price)| price.bytes < now.bytes);
     }
     steps

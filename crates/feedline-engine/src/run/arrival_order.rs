@@ -70,6 +70,7 @@ impl Placement for ArrivalOrder {
         let cursor = &batch.cursor;
         let turn = cursor.next_turn(plan);
         let epoch = self.epochs.entry(cursor.epoch).or_insert_with(|| ArrivingEpoch {
+            // Wraps if the run resumed in mid-epoch: the first batch of the epoch then has no serial number. `finish` wraps back.
             first_batch: BatchSerial(batch.serial.0.wrapping_sub(cursor.batches)),
             turn,
             expected: BTreeMap::new(),
@@ -78,6 +79,7 @@ impl Placement for ArrivalOrder {
         });
         let wanted: Vec<Task> = (0..batch.len()).map(|slot| upcoming.task(plan, slot..slot + 1)).collect();
         epoch.expected.extend(wanted.iter().map(|task| (index_of(task), task.need())));
+        // One writer per slot, because samples arrive one at a time.
         let free = (0..batch.len()).rev().map(|slot| batch.claim(slot..slot + 1)).collect();
         self.batches.insert(batch.serial, ArrivingBatch { free, indices: Vec::new() });
         BatchWork { wanted, ready: Vec::new() }
@@ -101,6 +103,7 @@ impl Placement for ArrivalOrder {
         epoch.held.insert(index_of(task), report);
         let mut placed = Vec::new();
         while let Some((index, asked_for, report)) = epoch.next(self.max_displacement) {
+            // A turn maps to its batch and slot by division: only the last batch of an epoch is short.
             let (batches, slot) = (epoch.turn.0 / self.batch_size, epoch.turn.0 % self.batch_size);
             epoch.turn.0 += 1;
             let at = SlotRef { batch: BatchSerial(epoch.first_batch.0.wrapping_add(batches)), slot: slot as usize };
@@ -117,6 +120,7 @@ impl Placement for ArrivalOrder {
     }
 
     fn deliver(&mut self, epoch: Epoch, batch: BatchSerial) -> DeliveryRecord {
+        // Batches are delivered in order, so no sample of an earlier epoch is missing any more.
         self.epochs = self.epochs.split_off(&epoch);
         let missing = self.epochs.get_mut(&epoch).map(|epoch| &mut epoch.missing);
         let missing = missing.expect("an epoch stays until a later one is delivered");
@@ -154,6 +158,7 @@ impl ArrivingEpoch {
     fn next(&mut self, max_displacement: u64) -> Option<(ShareIndex, SlotRef, Box<TaskReport>)> {
         let (&oldest, _) = self.expected.first_key_value()?;
         let (&index, _) = self.held.first_key_value()?;
+        // The oldest sample would move by more than the bound if another sample took this turn.
         let is_overdue = self.turn.0 >= oldest.0.saturating_add(max_displacement);
         let is_too_early = index.0 > self.turn.0.saturating_add(max_displacement);
         if index != oldest && (is_overdue || is_too_early) {

@@ -45,6 +45,7 @@ impl BatchPlan {
         let serial = upcoming.serial;
         match self {
             Self::Stream => {
+                // At the end of an epoch the cursor moves to the start of the next one.
                 let cursor = upcoming.cursor.clone().normalised(plan);
                 let len = plan.share(cursor.offset).batch_len(cursor.batches);
                 Some((Upcoming { serial, cursor }, len))

@@ -77,6 +77,7 @@ impl Bookkeeping {
         if self.tally.is_due() {
             self.tally.tell(&self.metrics);
         }
+        // `record` still holds the previous sample here: its cost is the best guess for this one.
         self.is_looked_at = counts() && (self.record.total() > LONG || self.tried.is_multiple_of(LOOK_EVERY));
         self.tried += 1;
         self.record.clear();
@@ -108,6 +109,7 @@ impl Bookkeeping {
             self.tally.add_loading(taken);
         }
         self.record.add(taken, work_hint);
+        // Ops before the cut ran elsewhere. They take no time here, but the record has one entry per stage.
         for op in 0..cut.0 {
             self.record.add(Duration::ZERO, chain.work_hint(op, request));
             if self.is_recorded {
@@ -124,6 +126,7 @@ impl Bookkeeping {
         let taken = now - self.began;
         let cpu_now = self.is_looked_at.then(thread_cpu_time);
         if counts() {
+            // Only the fields that the op works on count as its output.
             let look = cpu_now.zip(self.cpu_began).map(|(now, before)| {
                 let on = chain.ops()[op].op().on();
                 let is_on = |(name, _): &(&str, &Value<'_>)| on.names().any(|other| other == *name);
@@ -137,6 +140,7 @@ impl Bookkeeping {
         if self.is_recorded {
             self.marks.mark(now);
         }
+        // The next op starts where this one ended, so each stage reads each clock once.
         (self.began, self.cpu_began) = (now, cpu_now);
     }
 
@@ -182,6 +186,7 @@ impl Watching<'_> {
 
 impl ChainObserver for Watching<'_> {
     fn before(&mut self, op: usize, sample: &Sample<'_>, workspace: &mut Workspace) {
+        // Before op number `op` the sample is at cut `op`.
         self.keep_at(Cut(op), sample, workspace);
         self.books.op = Some(op);
     }

@@ -103,12 +103,15 @@ impl Run {
         while let Some(number) = self.shared.next_worker() {
             let shared = Arc::clone(&self.shared);
             let body = move || {
+                // Panics of ops are caught per sample. A panic that comes this far is a bug of the engine, and the consumer must
+                // not wait for ever.
                 if catch_unwind(AssertUnwindSafe(|| shared.work(number))).is_err() {
                     shared.lock().stuck = Some(Stuck::Panicked);
                     shared.has_batch.notify_all();
                 }
             };
             if let Err(error) = self.threads.start(format!("feedline-{number}"), body) {
+                // `next_worker` reserved the number. Give it back, or no later call would start this thread.
                 self.shared.lock().workers.remove(&number);
                 return Err(error);
             }
@@ -119,6 +122,7 @@ impl Run {
     /// Looks up the sizes of samples in the background, once samples turn out to be expensive.
     fn find_sizes(&self) {
         let shared = &self.shared;
+        // Relaxed: the flag guards no data, it only makes sure that one thread is started.
         if !shared.costs.wants_sizes(&*shared.plan) || shared.finds_sizes.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -147,6 +151,7 @@ impl Run {
             return answer;
         }
         let (deadline, mut progress) = (Instant::now() + timeout, progress);
+        // The stall clock starts only after the first check, so a consumer that finds its batch ready never counts as waiting.
         progress.stall.begin(Instant::now());
         let (answer, mut progress) = self.wait_until(deadline, progress);
         progress.stall.end(Instant::now());
@@ -225,6 +230,7 @@ impl Run {
         progress.stuck = None;
         progress.replaced = Replaced::before(&cursor);
         let dropped = progress.window.reset(cursor);
+        // Time that was waited for a dropped batch must not count for the next one.
         progress.stall.take(Instant::now());
         progress.has_delivered = false;
         progress.pace.pause();
@@ -252,6 +258,7 @@ impl Run {
     /// Ends the threads. Waits at most a second. Further calls return at once.
     pub fn close(&self) {
         let shared = &*self.shared;
+        // Cancel before taking the lock: threads in a long op or read notice it while this thread waits for the lock.
         shared.cancel.cancel();
         let mut progress = shared.lock();
         if std::mem::replace(&mut progress.is_closed, true) {
@@ -260,6 +267,7 @@ impl Run {
         let dropped = progress.window.reset(Cursor::default());
         drop(progress);
         drop(dropped);
+        // Wakes threads that wait for memory. Their wait is not covered by the condition variables below.
         shared.budget.end_run(shared.number);
         shared.supply.forget();
         shared.has_tasks.notify_all();

@@ -34,6 +34,7 @@ impl Pace {
     /// Records that the consumer took a batch.
     pub(super) fn book(&mut self, now: Instant) {
         if let Some(last) = self.last.replace(now) {
+            // One pause must not outweigh the average: it counts as at most 16 intervals plus 0.1 s.
             let most = if self.interval > 0.0 { self.interval * MOST_INTERVALS + MOST_SECONDS } else { f64::MAX };
             self.intervals.push_back((now - last).as_secs_f64().min(most));
             if self.intervals.len() > MEMORY {
@@ -91,9 +92,12 @@ impl Lookahead {
 
     pub(super) fn new(limits: &Limits, pace: &Pace, spread: Spread) -> Self {
         let interval = Duration::from_secs_f64(pace.interval);
+        // Slow means: a quarter above the mean, and so far above it that a quarter of a batch interval is lost, and at least 1 ms.
         let slow = (spread.mean * 5 / 4).max(spread.mean + interval / 4).max(LEAST_SLOW);
         let is_spread = !limits.is_first_come && pace.interval > 0.0 && spread.slowest > slow;
+        // How many batches the consumer takes while the slowest sample is prepared.
         let intervals = if is_spread { spread.slowest.as_secs_f64() / pace.interval } else { 0.0 };
+        // Open batches must cover twice that time, but never need more memory than the budget has.
         let unasked = (limits.useful + (OPEN_AHEAD * intervals).ceil() as usize).min(limits.affordable).max(1);
         let open_batches = limits.asked.unwrap_or(unasked);
         let most_ahead = MOST_POSITIONS.div_ceil(limits.batch_size);

@@ -84,11 +84,13 @@ impl OpenBatch {
 
     /// Records a finished task with `slots` slots.
     pub(super) fn book(&mut self, slots: usize, report: TaskReport) {
+        // The batch now owns the booked bytes of its values until it is delivered.
         self.held.absorb(report.kept);
         for prepared in report.prepared {
             self.loose[prepared.slot] = Some(prepared.loose);
             self.substitutes.extend(prepared.substitute);
         }
+        // Tasks end in any order. The consumer sees the failure with the lowest position, so runs agree on the error.
         let is_earlier =
             |failure: &Arc<SampleFailure>| self.failure.as_ref().is_none_or(|known| failure.position < known.position);
         if let Some(failure) = report.failure.filter(is_earlier) {
@@ -100,6 +102,7 @@ impl OpenBatch {
         }
         if self.is_complete() {
             self.times[2] = Instant::now();
+            // Tasks end in any order. Sort, so that the report does not depend on timing.
             self.substitutes.sort_by_key(|substitute| substitute.failure.position);
         }
     }
@@ -117,6 +120,7 @@ impl OpenBatch {
                     let mut batch_shape = vec![self.len];
                     batch_shape.extend(shape);
                     let start = slab.layout().region_range(*region).start;
+                    // A region lies contiguously in the slab: slot 0, slot 1, and so on. A short batch uses the first slots.
                     let span = Span::of_slab(&slab, start..start + self.len * slab.layout().slot_bytes(*region));
                     FieldData::Region { span, dtype: *dtype, shape: batch_shape }
                 }

@@ -108,6 +108,7 @@ impl Preparer {
     /// for reuse. All later threads together may keep less than that.
     pub(super) fn workspace(plan: &Plan, budget: &Budget, number: usize, cancel: Cancel) -> Workspace {
         let workers = plan.config().num_workers.count();
+        // Threads that start later share one more eighth, divided by the most threads that there can be.
         let sharing = if number < workers { workers } else { workers * MOST_PER_CORE };
         let spare_limit = usize::try_from(budget.limit() / 8 / sharing as u64).unwrap_or(usize::MAX);
         if plan.config().simd {
@@ -132,9 +133,11 @@ impl Preparer {
             match self.fill(task, slot, &visits, &mut report) {
                 Ok(prepared) => report.prepared.push(prepared),
                 Err(Stop::Crowded(_)) => {
+                    // The slots before this one are done and in the report.
                     task.slots.start = slot;
                     return Outcome::PutBack(report);
                 }
+                // return => `attempt` retries after `Stale` and `Unkept`, so only a cancelled run comes here.
                 Err(Stop::Cancelled | Stop::Stale | Stop::Unkept) => return Outcome::Closed,
                 Err(Stop::Failed(failure)) => {
                     report.failure = Some(failure);
@@ -165,6 +168,7 @@ impl Preparer {
         for attempt in 0..SUBSTITUTE_ATTEMPTS {
             let sequence = self.plan.sequence();
             let position = sequence.substitute(&task.epoch_path.share, task.epoch_path.epoch, place.position, attempt);
+            // The substitute takes the slot of the bad sample, but is drawn at its own position.
             let other = Place { position, ..place };
             match self.attempt(task, slot, other, visits, report) {
                 Ok(loose) => {
@@ -193,6 +197,7 @@ impl Preparer {
         let wanted = self.plan.wanted(task.epoch_path.epoch, visits, place.position);
         let (mut allotment, mut reading, mut may_keep) = (0, Reading::Trimmed, true);
         loop {
+            // A task with a cost is a slow sample that started early. It must not block for memory (see `strict_order.rs`).
             let patience = if task.cost.is_none() { Patience::Waits } else { Patience::None };
             let working = self.budget.begin(BatchNeed { run: self.run, batch: task.batch.0 }, slot, patience);
             let preparation =
@@ -223,10 +228,12 @@ impl Preparer {
         self.workspace.begin(working, allotment).map_err(|error| self.no_memory(error, wanted, place))?;
         let outcome = catch_unwind(AssertUnwindSafe(|| self.prepare(regions, how, report)));
         let kept = outcome.as_ref().ok().and_then(|result| result.as_ref().ok());
+        // Values without a fixed shape stay in memory after this sample. Their bytes move from the workspace to the report.
         let kept: usize = kept.map_or(0, |loose| loose.iter().map(Unslotted::content_bytes).sum());
         report.kept.take_over(kept as u64);
         let waited = self.workspace.end_keeping(kept);
         report.memory += waited;
+        // A sample that waited for memory says little about its cost.
         if matches!(outcome, Ok(Ok(_))) && waited < self.books.record().total() / 16 {
             let predicted = self.costs.book(&*self.plan, wanted, self.books.record());
             if let Some(predicted) = predicted {
@@ -234,6 +241,7 @@ impl Preparer {
             }
         }
         outcome.unwrap_or_else(|panic| {
+            // A panic may have left the buffers in any state.
             self.workspace = Self::workspace(&self.plan, &self.budget, self.number, self.workspace.cancel().clone());
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
@@ -269,6 +277,7 @@ impl Preparer {
             other => self.failure(wanted, place, Box::new(other)),
         })?;
         report.read += self.books.loaded(work_hint, cut, plan.chain(), wanted);
+        // Ops before the cut of the cache must produce whole samples, because other epochs crop elsewhere.
         let range = OpRange { ops: cut.0..plan.ops().len(), whole: 0..keeping.map_or(0, |keeping| keeping.cut.0) };
         let (books, supply) = (&mut self.books, &*self.supply);
         let mut watching = Watching { books, chain: plan.chain(), request: wanted, supply, keeping };
@@ -278,6 +287,7 @@ impl Preparer {
         }
         report.ops += self.books.ops_time();
         ran.map_err(|FailedOp { op, cause }| match cause {
+            // The file changed since its seek index was built. Read it whole.
             OpError::Codec(CodecError::Index(_)) if reading == Reading::Trimmed => Stop::Stale,
             // The damage lies outside the part that the ops need, so the sample is good.
             OpError::Codec(error) if range.whole.contains(&op) && error.is_about_data() => Stop::Unkept,

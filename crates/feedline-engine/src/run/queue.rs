@@ -78,6 +78,8 @@ impl WorkQueue {
     pub(super) fn pop(&mut self, lookahead: &Lookahead, opened: BatchSerial, may_start_early: bool) -> Option<Work> {
         let slack = |batch: BatchSerial, cost: Option<std::time::Duration>| {
             let cost = cost.unwrap_or(lookahead.usual_cost);
+            // The time until a batch is needed is its distance times the interval. Only differences matter, so the distance is
+            // counted from batch 0.
             batch.0 as f64 * lookahead.interval.as_secs_f64() - cost.as_secs_f64()
         };
         let may_start = |task: &Task| may_start_early || task.batch < opened;
@@ -87,6 +89,7 @@ impl WorkQueue {
             slack.total_cmp(other).then_with(|| need.cmp(other_need))
         });
         match (slow, self.usual.peek()) {
+            // The order of `slow` carries no meaning, so `swap_remove` is fine.
             (Some((number, least, _)), usual) if usual.is_none_or(|work| least < slack(work.need().batch, None)) => {
                 Some(Work::Prepare(self.slow.swap_remove(number)))
             }

@@ -101,16 +101,20 @@ impl RunShared {
         let workers = worker_pool.wanted();
         let slab_bytes = plan.layout().slab().total_bytes() as u64;
         let batch_size = plan.settings().batch_size;
+        // Half of the budget is for open batches, the other half for samples in preparation.
         let affordable = (budget.limit() / 2).checked_div(slab_bytes).unwrap_or(u64::MAX);
         let limits = Limits {
             batch_size,
             asked: config.prefetch_batches,
+            // Four samples per thread or what the supply reads ahead, whichever is more, plus the batch that the consumer needs
+            // next.
             useful: 2.max(1 + (4 * workers).max(supply.samples_ahead()).div_ceil(batch_size)),
             affordable: usize::try_from(affordable).unwrap_or(usize::MAX),
             is_first_come: config.start == Start::FirstCome || !window.placement.can_announce(),
         };
         let pace = Pace::default();
         let lookahead = Lookahead::new(&limits, &pace, costs.spread());
+        // The first batch has number 0. It may take memory that later batches may not.
         let number = budget.number_run();
         budget.set_front(BatchNeed { run: number, batch: 0 });
         Self {
@@ -152,6 +156,7 @@ impl RunShared {
     /// Wakes one idle thread, if there is one.
     pub(super) fn wake_one(&self, progress: MutexGuard<'_, RunState>) {
         let has_idle = progress.idle > 0;
+        // Notify without the lock, or the woken thread would block on it at once.
         drop(progress);
         if has_idle {
             self.has_tasks.notify_one();
@@ -188,12 +193,14 @@ impl RunShared {
         let (open, limit) = (progress.window.batches.len(), progress.lookahead.open_batches);
         let slots = limit * self.limits.batch_size;
         let EarlySamples { announced, in_use } = progress.window.placement.early();
+        // Announced samples that have not started need room soon. They reserve at most a quarter of the slots.
         let expected = if limit >= BATCHES_TO_SPARE { announced.min(slots / 4) } else { 0 };
         let early = in_use.max(expected);
         let has_slots = (open + 1) * self.limits.batch_size + early <= slots;
         !progress.is_closed
             && progress.stuck.is_none()
             && progress.window.has_upcoming(&self.plan)
+            // With no open batch the consumer could wait for ever, so one batch may always be opened.
             && (open == 0 || (has_slots && self.budget.has_room_ahead(slab_bytes)))
     }
 
@@ -205,6 +212,7 @@ impl RunShared {
 
     /// Opens batches while there is room, searches for slow samples beyond them, and requests their tasks.
     pub(super) fn open_ahead(self: &Arc<Self>) {
+        // Lock order: `opening` before `progress`.
         let _opening = self.opening.lock();
         let mut progress = self.lock();
         let lookahead = progress.lookahead;
@@ -218,6 +226,7 @@ impl RunShared {
                     has_ready |= !opened.ready.is_empty();
                     opened.ready.into_iter().for_each(|work| progress.window.queue.push(work));
                 }
+                // The system has no memory, and no open batch will free some: waiting would not help.
                 None if progress.window.batches.is_empty() => progress.stuck = Some(Stuck::OutOfMemory),
                 None => break,
             }
@@ -230,6 +239,7 @@ impl RunShared {
         }
         if !tasks.is_empty() {
             let ready: Arc<dyn Ready> = Arc::clone(self) as Arc<dyn Ready>;
+            // Without the state lock: the supply may call `ready` from this thread.
             self.supply.request(tasks, &ready);
         }
     }
@@ -257,6 +267,7 @@ impl RunShared {
         self.metrics.stalls.add(if progress.has_delivered { phase } else { Phase::Start }, waited);
         let (cursor, serial) = (batch.cursor.clone(), batch.serial);
         let (len, times) = (batch.len(), batch.times);
+        // The limit on substitutes holds per epoch.
         let already = if progress.replaced.epoch == cursor.epoch { progress.replaced.samples } else { 0 };
         let replaced = already + batch.substitutes.len() as u64;
         let stuck = match (&batch.failure, batch.substitutes.last()) {
@@ -269,6 +280,7 @@ impl RunShared {
         };
         if let Some(stuck) = stuck {
             let error = stuck.error(&self.plan);
+            // The batch is lost, but the cursor stays before it: the error is repeated until the consumer seeks.
             progress.stuck = Some(stuck);
             return Err(error);
         }
@@ -281,6 +293,7 @@ impl RunShared {
         self.wake_one(progress);
         self.budget.set_front(BatchNeed { run: self.number, batch: front.0 });
         let substitutes = batch.substitutes.clone();
+        // Building the batch copies values without a fixed shape, so it happens without the lock.
         let assembled = batch.assemble(&self.plan);
         let mut progress = self.lock();
         let (batch, slab) = match assembled {

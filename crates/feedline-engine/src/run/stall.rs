@@ -38,6 +38,7 @@ impl Stall {
     }
 
     fn book(&mut self, now: Instant) {
+        // Move the waited time into the total and restart the clock, so that no time counts twice.
         if let Some(since) = self.since.replace(now).filter(|_| self.waiting > 0) {
             self.waited += now - since;
         }

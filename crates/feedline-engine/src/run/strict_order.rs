@@ -74,6 +74,7 @@ impl Placement for StrictOrder {
             let slow = self.slow.remove(&at);
             if slow.is_none() {
                 usual.end = slot + 1;
+                // Collect consecutive usual samples until the group is full or the batch ends. A slow sample ends the group early.
                 if usual.len() < group && slot + 1 < batch.len() {
                     continue;
                 }
@@ -102,6 +103,7 @@ impl Placement for StrictOrder {
                 self.early.in_use += 1;
                 true
             }
+            // Its batch has opened meanwhile, so it can be prepared straight into its slot.
             Some(SlowSample::Awaited(writer)) => {
                 task.writer = Some(writer);
                 true
@@ -119,6 +121,7 @@ impl Placement for StrictOrder {
                 self.slow.insert(slot, SlowSample::Prepared(report));
                 Vec::new()
             }
+            // Its batch opened while it was prepared in memory of its own.
             Some(SlowSample::Awaited(writer)) => vec![Placed { asked_for: slot, at: slot, writer, report }],
             None => Vec::new(),
             Some(life) => unreachable!("a sample is finished once, by the task that started: {life:?}"),
@@ -130,6 +133,7 @@ impl Placement for StrictOrder {
         match self.slow.remove(&slot) {
             Some(SlowSample::Started) => {
                 self.slow.insert(slot, SlowSample::ShortOfMemory(Box::new(task)));
+                // Its memory was given back. It counts again when its batch opens.
                 self.early.in_use -= 1;
                 None
             }

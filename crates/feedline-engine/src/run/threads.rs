@@ -37,12 +37,14 @@ impl Threads {
     /// Starts a thread. Also joins threads that have ended, because their stacks are freed only then.
     pub(super) fn start(&self, name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
         *self.alive.count.lock() += 1;
+        // Made before the spawn: if the spawn fails, dropping the closure corrects the count.
         let ending = Ending(Arc::clone(&self.alive));
         let handle = thread::Builder::new().name(name).spawn(move || {
             let _ending = ending;
             body();
         })?;
         let mut handles = self.handles.lock();
+        // Join after the lock is released. These threads have ended, so joining does not block.
         let ended: Vec<_> = handles.extract_if(.., |handle| handle.is_finished()).collect();
         handles.push(handle);
         drop(handles);
@@ -64,6 +66,7 @@ impl Threads {
         let left = *count;
         drop(count);
         let handles = std::mem::take(&mut *self.handles.lock());
+        // Joining a thread that still runs could block without limit. Its handle is dropped instead, which detaches it.
         if left == 0 {
             handles.into_iter().for_each(join);
         }

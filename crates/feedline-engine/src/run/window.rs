@@ -76,6 +76,7 @@ impl Window {
     /// Restarts at `cursor`.
     pub(super) fn reset(&mut self, cursor: Cursor) -> Dropped {
         // Serial numbers of announced slow samples are not reused either.
+        // Late reports name a serial number, so a number that was ever in use stays used.
         let serial = self.upcoming.serial.max(self.unseen.serial);
         self.upcoming = Upcoming { serial, cursor };
         self.unseen = self.upcoming.clone();
@@ -121,6 +122,7 @@ impl Window {
         let mut tasks = Vec::new();
         let mut left = LOOK_POSITIONS;
         let end = BatchSerial(self.front_serial().0 + lookahead.batches_ahead);
+        // Batches that are already open need no search.
         if self.unseen.serial < self.upcoming.serial {
             self.unseen = self.upcoming.clone();
         }
@@ -184,6 +186,8 @@ impl Window {
     /// Records `slots` filled slots of a batch. Returns whether the batch that the consumer needs next is now complete.
     pub(super) fn book(&mut self, serial: BatchSerial, slots: usize, report: TaskReport) -> bool {
         let front = self.front_serial();
+        // Open batches have consecutive numbers, so the distance to the front is the index. A report from before a jump has a lower
+        // number.
         let number = serial.0.checked_sub(front.0).and_then(|number| usize::try_from(number).ok());
         let Some(batch) = number.and_then(|number| self.batches.get_mut(number)) else { return false };
         batch.book(slots, report);
@@ -197,6 +201,7 @@ pub(super) fn group_size(usual_cost: Duration, batch_size: usize, workers: usize
         return 1;
     }
     let wanted = TASK_TIME.as_nanos() / usual_cost.as_nanos();
+    // At least four tasks per thread, so that threads finish a batch at about the same time.
     (wanted as usize).clamp(1, (batch_size / (4 * workers)).max(1))
 }
 

@@ -38,10 +38,12 @@ impl RunShared {
                     continue;
                 }
             };
+            // Held only while the task computes, not while the thread waits for work.
             let permit = self.claim.as_ref().map(CoreClaim::enter);
             let outcome = self.worker_pool.time(|| preparer.run(&mut task));
             drop(permit);
             if let Outcome::Done(report) | Outcome::PutBack(report) = &outcome {
+                // Waiting for memory is neither work nor blocking on storage.
                 self.worker_pool.leave_out(report.memory);
                 self.metrics.threads.add_memory(report.memory);
             }
@@ -84,6 +86,7 @@ impl RunShared {
             has_opened = false;
             progress.idle += 1;
             let since = Instant::now();
+            // Waiting releases the lock. `idle` is read under the same lock, so no wake-up is lost.
             self.has_tasks.wait(&mut progress);
             progress.idle -= 1;
             self.metrics.threads.add_idle(since.elapsed());
@@ -114,6 +117,7 @@ impl RunShared {
             report.prepared.iter_mut().for_each(|prepared| prepared.slot = at.slot);
         }
         self.put_in_place(&mut writer, &mut report);
+        // As in `settle`: the writer must be gone before the slot counts as filled.
         drop(writer);
         self.book(at.batch, 1, *report);
     }
@@ -124,6 +128,7 @@ impl RunShared {
         if is_front_complete {
             self.tell_due(&progress);
         }
+        // Delivering frees room too, but this thread may have just released memory that blocked the next batch.
         let has_room = self.has_room(&progress);
         drop(progress);
         if is_front_complete {
@@ -141,6 +146,7 @@ impl RunShared {
             let values = std::mem::take(&mut prepared.loose);
             for (value, (_, form)) in values.into_iter().zip(self.plan.layout().fields()) {
                 match (form, value) {
+                    // The slab's memory is booked with the batch, so the copy's bytes are released.
                     (FieldForm::Region { region, .. }, Unslotted::Array { bytes, .. }) => {
                         regions[*region].copy_from_slice(&bytes);
                         report.kept.release(bytes.len() as u64);
@@ -154,6 +160,7 @@ impl RunShared {
     /// Takes back a task for lack of memory. A slow sample without a slot is kept until its batch opens. Any other task is queued
     /// again, without a cost, so that its next attempt waits for memory.
     fn put_back(&self, mut task: Task, report: TaskReport) {
+        // Without a cost the next attempt waits for memory instead of returning again.
         task.cost = None;
         let mut progress = self.lock();
         if task.writer.is_none() {

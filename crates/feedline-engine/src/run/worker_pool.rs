@@ -107,6 +107,7 @@ impl WorkerPool {
         }
         let (start, cpu) = (Instant::now(), thread_cpu_time());
         let result = task();
+        // Relaxed: the counters are independent statistics, read with a delay.
         self.busy_nanos.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
         let cpu = thread_cpu_time().saturating_sub(cpu);
         self.cpu_nanos.fetch_add(cpu.as_nanos() as u64, Ordering::Relaxed);
@@ -156,6 +157,7 @@ impl WorkerPool {
         let part = |time: Duration, of: Duration| time.as_secs_f64() / of.as_secs_f64().max(f64::MIN_POSITIVE);
         let wanted = self.wanted();
         let busy = now.busy.saturating_sub(last.busy);
+        // Share of the threads' time that they spent in tasks. Tasks that began before the interval may push it above 1.
         let busy_share = part(busy, passed * wanted as u32).min(1.0);
         // Waits for a core between tasks are not part of the tasks.
         let core_wait = now.core_wait.saturating_sub(last.core_wait).mul_f64(busy_share);
@@ -170,6 +172,7 @@ impl WorkerPool {
             // Other loaders started or stopped iterating. Keep the number of threads per core.
             (wanted * cores).div_ceil(last.cores).clamp(1, most)
         } else if is_awaited && !is_computing && has_cores && !is_idle {
+            // Grow by a quarter, at least by one thread, so that a few adjustments reach the right number.
             (wanted + wanted.div_ceil(4)).min(most)
         } else if now.idle_looks >= PATIENCE {
             now.idle_looks = 0;

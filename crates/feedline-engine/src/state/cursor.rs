@@ -203,10 +203,12 @@ impl State {
         if self.epoch > Epoch::LAST {
             return Err(StateError::Far { epoch: self.epoch });
         }
+        // At the start of an epoch any division of the data can begin.
         let is_under_way = (self.offset, self.batches) != (0, 0);
         if plan.sequence().reservoir().is_some() && is_under_way && self.world_size != now.world_size {
             return Err(StateError::World { saved: self.world_size, now: now.world_size });
         }
+        // The number of batches is the same on every rank, so rank 0 stands for all.
         let saved_rank = Rank { rank: 0, world: self.world_size.max(1) };
         let share = Share::new(plan.sequence().len(), self.offset, saved_rank, self.batch_size, self.drop_last);
         if self.batches > share.batches() {
@@ -217,6 +219,7 @@ impl State {
         let rest =
             self.rest(plan, &share, is_same_division, is_same_division && self.rank == Some(plan.config().rank.rank))?;
         let (offset, batches) =
+            // With another batch size or world size, all received positions become the offset, and batches count from there.
             if is_same_division { (self.offset, self.batches) } else { (share.offset_after(self.batches), 0) };
         Ok(Cursor { epoch: self.epoch, offset, batches, substituted: self.substituted, rest }.normalised(plan))
     }
@@ -252,6 +255,7 @@ impl State {
         if goes_on {
             let turns = self.batches.saturating_mul(self.batch_size as u64);
             // The order may depend on file sizes, which may have changed since.
+            // The pending samples are recomputed and compared. They differ if the planned order differs.
             let passes_over = |share| is_same_rank && self.pending != plan.pending(self.epoch, share, Turn(turns));
             let has_changed = plan.has_planned_order() && passes_over(&plan.share(self.offset));
             return if has_changed { Err(StateError::Changed) } else { Ok(None) };
@@ -259,6 +263,7 @@ impl State {
         if plan.has_planned_order() {
             return Err(StateError::Delivery);
         }
+        // A forged state may name any numbers, so nothing here may overflow.
         let turns = self.batches.saturating_mul(self.batch_size as u64).min(share.samples());
         let fits = turns.checked_add(self.pending.len() as u64).is_some_and(|next| next <= share.samples());
         let rest = Remaining::new(turns, self.pending.clone()).filter(|_| fits);

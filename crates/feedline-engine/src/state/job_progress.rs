@@ -58,6 +58,7 @@ impl JobProgress {
             let positions = segments.positions(segment_round.segment);
             positions.end - positions.start
         };
+        // All segments before the last one are complete.
         let received = self.received - before.iter().map(len).sum::<u64>();
         (received < len(last)).then_some((*last, received))
     }
@@ -92,7 +93,7 @@ const FORMAT: u32 = 3;
 /// A saved progress: plain data, a few numbers per segment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "the fields are those of Ride and Segments")]
+#[expect(missing_docs, reason = "the fields are those of JobProgress and Segments")]
 pub struct JobProgressState {
     pub feedline: u32,
     /// The fingerprint that jobs must share to continue from it.
@@ -155,6 +156,7 @@ impl JobProgressState {
                 return damaged("it names a segment twice, or a round that was not had");
             }
             let positions = segments.positions(segment);
+            // Samples of all segments before the last one. The last one must have started, so more than these must be received.
             finished = begun;
             begun += positions.end - positions.start;
         }

@@ -80,6 +80,7 @@ pub fn index_source(
             }
         };
         let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        // Progress is reported from this thread, so the caller's function needs no lock.
         while threads.iter().any(|thread| !thread.is_finished()) {
             if !tell(counts.next.load(Ordering::Relaxed).min(source.len())) {
                 stop.store(true, Ordering::Relaxed);
@@ -87,6 +88,7 @@ pub fn index_source(
             thread::park_timeout(TELL_EVERY);
         }
     });
+    // The scope has joined all threads, so the counters are final.
     let made = counts.meter.read();
     let (known, unreadable) = (counts.known.into_inner(), counts.unreadable.into_inner());
     Indexed {
@@ -110,6 +112,7 @@ fn index_picture(
 ) -> Result<(), StoreError> {
     let Some((object, range)) = source.origin(id, field).open()? else { return Ok(()) };
     let stamp = stamp(&*object, &range);
+    // A file that cannot have an index also has a record, so it is not walked again.
     if !matches!(indexes.find(source, id, stamp)?, IndexLookup::Unknown) {
         counts.known.fetch_add(1, Ordering::Relaxed);
         return Ok(());

@@ -93,6 +93,7 @@ impl LocalSupply {
                     Some((object, range))
                 }
                 _ => match self.source.origin(wanted.id, &field.name) {
+                    // Opening the object would wait for a request of its own. It is read when its sample is loaded.
                     Origin::Whole { store, .. } if !store.is_near() => None,
                     origin => origin.open()?,
                 },
@@ -123,6 +124,7 @@ impl LocalSupply {
                 let options = trim.decoding.options(Some(need), &|| false);
                 index.bytes_for(trim.decoding.crop(&header, need), &options).ok()
             });
+            // An index of another version of the file may point past its end.
             needed = range.filter(|range| within(&all, range).end <= all.end);
         }
         Ok(Sought { object, all, stamp, found, needed })
@@ -155,6 +157,7 @@ impl LocalSupply {
             IndexLookup::Index(index) if index.fits(&memory) => Some(index),
             IndexLookup::NotSeekable => None,
             IndexLookup::Index(_) | IndexLookup::Unknown => {
+                // Building an index pays only if a crop follows: without one the whole file is needed each time.
                 let header = read_header(&memory).ok();
                 let is_cropped = header.is_some_and(|header| self.need(field, trim, wanted, &header).is_some());
                 let make = || trim.indexes.make(wanted.id, stamp, &memory, seek);
@@ -212,6 +215,7 @@ impl LocalSupply {
                 sample.put(name, value);
                 continue;
             };
+            // If the field is delivered unchanged, this is memory in the batch's slot, so the bytes are never copied.
             let mut memory = sample.output(name, *dtype, shape, workspace)?;
             match self.source.origin(id, name) {
                 Origin::Part { object, range } => {

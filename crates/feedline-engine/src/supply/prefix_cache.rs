@@ -66,6 +66,7 @@ struct Disk {
 impl Disk {
     fn knows(&self, Ordinal(ordinal): Ordinal) -> bool {
         let known = self.known.lock();
+        // One bit per sample, eight samples per byte.
         known.get((ordinal / 8) as usize).is_some_and(|byte| byte >> (ordinal % 8) & 1 == 1)
     }
 
@@ -115,16 +116,19 @@ impl PrefixCache {
         if measured < MEASURED_SAMPLES.min(self.plan.source().len().div_ceil(MEASURED_SHARE)) {
             return None;
         }
+        // A cached sample saves its read and all ops before the cut. Divided by the bytes it occupies, this ranks the cuts.
         let mut saved = read_time.as_secs_f64() / reads.max(1) as f64;
         let mut best = (saved / (read_bytes as f64 / reads.max(1) as f64).max(1.0), Cut(0));
         for (number, op) in metrics.ops[..longest].iter().enumerate() {
             let OpTotals { busy, bytes_out: bytes, samples, .. } = op.read();
             saved += busy.as_secs_f64() / samples.max(1) as f64;
             let worth = saved / (bytes as f64 / samples.max(1) as f64).max(1.0);
+            // On a tie the later cut wins: it saves more work for the same room.
             if worth >= best.0 {
                 best = (worth, Cut(number + 1));
             }
         }
+        // Another thread may have decided first. All threads use the one that was stored.
         let cut = *self.cut.get_or_init(|| best.1);
         tracing::info!(form = self.plan.form_of(cut), "chose what the cache keeps");
         Some(cut)
@@ -219,6 +223,7 @@ impl PrefixCache {
     ) -> Result<Option<Arc<Vec<u8>>>, StoreError> {
         // A private memory cache needs no stamp.
         let is_common = self.memories.is_some() && self.is_in_memory(wanted);
+        // Reading a stamp may open the file, so it is read only where a record may outlive the run.
         let stamp = if is_common || self.disk.is_some() { self.stamp(wanted)? } else { 0 };
         let kept = self.memory().and_then(|memory| memory.get(wanted.id.0, stamp));
         if kept.is_some() {
@@ -229,6 +234,7 @@ impl PrefixCache {
         if !self.shelf(disk, cut).get(wanted.id.0, stamp, &mut bytes, |len| workspace.reserve(len))? {
             return Ok(None);
         }
+        // The record is intact and has the right stamp, so it is not written again.
         disk.learn(self.ordinal(wanted));
         let record = Arc::new(bytes);
         self.keep_in_memory(wanted, stamp, Arc::clone(&record), metrics);
@@ -342,6 +348,7 @@ impl Supply for PrefixCache {
         if workspace.reserve(len).is_err() {
             return;
         }
+        // Done after `reserve`, because the search needs memory too.
         if self.find_foregrounds(keeping.cut, wanted, sample, workspace).is_err() {
             return;
         }
@@ -355,6 +362,7 @@ impl Supply for PrefixCache {
                 disk.learn(self.ordinal(wanted));
                 metrics.cache.add_to_disk(bytes.len());
             } else {
+                // A failed write counts as full. `Shelf::put` has logged the reason.
                 disk.is_full.store(true, Ordering::Relaxed);
             }
         }

@@ -59,6 +59,7 @@ impl Reader<'_> {
 /// Whether two handles refer to the same object, which may have been opened twice.
 fn is_same(one: &dyn Object, other: &dyn Object) -> bool {
     let version = |object: &dyn Object| (object.len(), object.modified_nanoseconds());
+    // Comparing addresses first avoids building two strings in the usual case.
     std::ptr::addr_eq(one, other) || (version(one) == version(other) && one.address() == other.address())
 }
 

@@ -82,6 +82,7 @@ impl SeekIndexes {
         let shelf = self.shelf.as_ref().filter(|shelf| shelf.takes_records() || !self.memory.is_full())?;
         let start = Instant::now();
         let index = SeekIndex::build(file).ok();
+        // An empty record says that the file cannot have an index, so it is not examined again.
         let bytes = index.as_ref().map(SeekIndex::to_bytes).unwrap_or_default();
         if !shelf.put(id.0, stamp, &bytes) && !self.memory.put(id.0, stamp, Arc::new(bytes.clone())) {
             return index;
@@ -102,6 +103,7 @@ fn read(record: &[u8]) -> IndexLookup {
 
 /// The name of a field of a source: its samples, and where they are stored.
 pub(super) fn shelf_name(mut source: &dyn Source, field: &str) -> String {
+    // Subsets and splits share the indexes of the source that they are part of.
     while let Some(parent) = source.parent() {
         source = parent;
     }

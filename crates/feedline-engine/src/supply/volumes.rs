@@ -79,6 +79,7 @@ impl Volumes {
         }
         check_shapes(&volumes)?;
         let Some(sides) = volumes.first().map(|volume| volume.file.header().sides) else { return Ok(()) };
+        // The regions of all fields are drawn before any field is read: image and label are cropped alike.
         let mut regions = vec![None; volumes.len()];
         if reading == Reading::Trimmed {
             let ahead = plan.chain().ahead_from(0, wanted);
@@ -173,6 +174,7 @@ impl<'a> OpenVolume<'a> {
     ) -> Result<Arc<Foreground>, SupplyError> {
         let whole = Region::whole(self.file.header().sides);
         let VolumeShape { dtype, channels, sides, is_label } = self.shape(whole.sides);
+        // Labels have one byte per voxel.
         let mut buffer = workspace.buffer(channels * whole.elements()).map_err(VolumeError::from)?;
         self.fill(whole, buffer.as_mut_slice(), workspace, metrics)?;
         let label = Volume::packed(Memory::Heap(buffer), dtype, channels, sides, is_label);
@@ -211,6 +213,7 @@ impl<'a> OpenVolume<'a> {
         let sides = self.file.header().sides;
         let VolumeShape { dtype, channels, .. } = self.shape(sides);
         let memory = match &self.whole {
+            // The search has read the whole label. Its crop is copied instead of read again.
             Some(whole) if region != Region::whole(sides) => {
                 let mut memory =
                     sample.output(&self.field.name, dtype, &volume_shape(channels, region.sides), workspace)?;

@@ -55,6 +55,7 @@ impl<'a> KeptVolume<'a> {
         }
         let [has_foreground] = *reader.array()?;
         let (foreground, bytes) = (reader.piece()?, reader.piece()?);
+        // Axes are channel, depth, height, width.
         let [channels, sides @ ..] = shape;
         let this = Self {
             whole: VolumeShape { dtype, channels, sides, is_label: is_label != 0 },
@@ -123,6 +124,7 @@ impl<'a> RecordField<'a> {
                 let sides = [columns as usize, rows as usize, usize::from(channels)];
                 let is_right = array_bytes(Dtype::U8, &sides) == Some(bytes.len())
                     && divisor > 0
+                    // The part was decoded at 1/divisor of the size. Sides are rounded up, as JPEG scaling does.
                     && rect.is_inside(width.div_ceil(divisor), height.div_ceil(divisor));
                 let (size, is_mask, excerpt) = ((width, height), is_mask != 0, Excerpt { rect, divisor });
                 is_right.then_some(RecordContent::PixelsPart { size, excerpt, channels, is_mask, bytes })?
@@ -172,6 +174,7 @@ impl<'a> RecordReader<'a> {
 
     fn piece(&mut self) -> Option<&'a [u8]> {
         let len = self.len()?;
+        // A length beyond the end makes the record invalid. Nothing is allocated for it.
         let (piece, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         Some(piece)

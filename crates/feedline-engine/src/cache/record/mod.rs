@@ -53,6 +53,7 @@ pub(crate) fn write_parts(sample: &Sample<'_>) -> Option<Vec<u8>> {
                 out.push(TEXT);
                 put(&mut out, text.as_bytes());
             }
+            // Layout: kind, channels, mask flag, seven u32 numbers, length as u64, bytes. All numbers are little-endian.
             Value::Pixels(Pixels { excerpt: Some(excerpt), memory, width, height, channels, is_mask, .. }) => {
                 let Rect { left, top, width: columns, height: rows } = excerpt.rect;
                 out.extend([PIXELS_PART, *channels, u8::from(*is_mask)]);
@@ -70,12 +71,15 @@ pub(crate) fn write_parts(sample: &Sample<'_>) -> Option<Vec<u8>> {
                 pixels.copy_to(&mut out[start..]);
             }
             Value::Tensor(tensor) => {
+                // Layout: kind, axes, number of sides, dtype name, sides as u64, bytes.
                 out.extend([TENSOR, tensor.axes as u8, tensor.shape.len() as u8]);
                 put(&mut out, tensor.dtype.name().as_bytes());
                 out.extend(tensor.shape.iter().flat_map(|&side| (side as u64).to_le_bytes()));
                 put(&mut out, &tensor.memory);
             }
             Value::Volume(volume) if volume.excerpt.is_none() => {
+                // Layout: kind, label flag, spacing flag, dtype name, four sides as u64, three spacings as f64, foreground flag,
+                // foreground, bytes.
                 out.extend([VOLUME, u8::from(volume.is_label), u8::from(volume.spacing.is_some())]);
                 put(&mut out, volume.dtype.name().as_bytes());
                 out.extend(volume.shape().into_iter().flat_map(|side| (side as u64).to_le_bytes()));

@@ -98,6 +98,7 @@ impl Resume<'_> {
         let index = (!index.is_empty()).then(|| SeekIndex::from_bytes(index)).transpose();
         let Ok(index) = index else { return Ok(None) };
         let needed = index.as_ref().and_then(|index| needed_bytes(index, name, self.plan, self.request));
+        // The index comes from the same record, which may be damaged, so its ranges are checked.
         let part = needed.filter(|range| range.end <= bytes.len() as u64);
         let (bytes, content) = match (index, part) {
             (Some(index), Some(range)) => {
@@ -120,6 +121,7 @@ impl Resume<'_> {
         let (row, stride) = (rect.width as usize * pixel, width as usize * pixel);
         let mut buffer = workspace.buffer(row * rect.height as usize)?;
         for (number, target) in buffer.as_mut_slice().chunks_exact_mut(row).enumerate() {
+            // Offset of the row's first needed pixel in the whole picture.
             let start = (rect.top as usize + number) * stride + rect.left as usize * pixel;
             target.copy_from_slice(&bytes[start..start + row]);
         }

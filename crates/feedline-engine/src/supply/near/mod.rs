@@ -114,6 +114,7 @@ impl Near {
         let mut trials = self.trials.lock();
         trials.push_back(fetch);
         // Older trials have been answered by now, or are too old to be useful.
+        // Dropping a fetch cancels it, which calls out. So it happens after the lock is released.
         let old = if trials.len() > MOST_TRIALS { trials.pop_front() } else { None };
         drop(trials);
         drop(old);
@@ -126,6 +127,7 @@ impl Needs for Near {
             return self.stored.needs(wanted, reading);
         }
         let form = if reading == Reading::Trimmed { self.advisor.form_of(wanted) } else { Form::RAW };
+        // A raw volume is not requested from the preparer: `load` reads only the crop's byte ranges of the stored file.
         if form == Form::RAW && self.plan.loads_volumes() {
             self.try_forms(wanted);
             return Ok(Vec::new());
@@ -177,6 +179,7 @@ impl Needs for Near {
         let mut loading = loading;
         let Loading { request: wanted, reading, ref mut sample, ref mut workspace, metrics } = loading;
         let Self { plan, stored, peer, advisor, .. } = self;
+        // Samples load at a steady rate, so this is a good moment to revise decisions. It returns at once if it is too early.
         advisor.observe(metrics, peer.bytes_per_second());
         let prepared = parts.iter().find_map(|part| match part.target {
             ReadTarget::Sample { wanted: of, form, .. } if of == wanted => Some((form, &part.bytes)),
@@ -185,6 +188,7 @@ impl Needs for Near {
         match prepared {
             Some((form, Ok(bytes))) if reading == Reading::Trimmed || form == Form::RAW => {
                 let read = metrics.read.time(|| -> Result<bool, StoreError> {
+                    // The length comes from the peer, so memory is reserved before it is allocated.
                     workspace.reserve(Packing::unpacked_bytes(bytes))?;
                     let Ok(record) = Packing::unpack(bytes) else { return Ok(false) };
                     let resume = Resume { plan, cut: form.cut, request: wanted };

@@ -113,6 +113,7 @@ impl NearPreparer {
             return Err(PrepareError::NoSample(wanted.id.0));
         }
         let NearWorkspace { tools, budget } = workspace;
+        // Every request counts as needed now: the client decides the order.
         tools.begin(budget.begin(BatchNeed { run: 0, batch: 0 }, 0, Patience::Waits), 0)?;
         let prepared = match asked {
             // Checked after reading: if the file is unchanged now, the bytes read are those of the listed version.
@@ -150,6 +151,7 @@ impl NearPreparer {
             return Err(PrepareError::Form);
         }
         let start = thread_cpu_time();
+        // A form that is not trimmed needs the whole file, so an index would not help.
         let mut reading = if form.is_trimmed { Reading::Trimmed } else { Reading::Plain };
         let record = loop {
             match self.record(wanted, form, reading, tools) {
@@ -158,6 +160,7 @@ impl NearPreparer {
                 other => break other?,
             }
         };
+        // If packing does not make the record smaller, it is sent plain. So the form may change.
         let (packed, packing) = form.packing.pack(record);
         let spent = thread_cpu_time().saturating_sub(start);
         let stored_bytes = self.stored_bytes(wanted)?;
@@ -272,6 +275,7 @@ impl NearPreparer {
                 drop(self.load(wanted, Reading::Trimmed, tools)?);
             }
             let reading = if is_trimmed { Reading::Trimmed } else { Reading::Plain };
+            // Each pass starts from a fresh load, because ops change the sample.
             let Loaded { mut sample, spent } = self.load(wanted, reading, tools)?;
             if is_trimmed {
                 let form = Form { is_trimmed, ..Form::RAW };
@@ -312,6 +316,7 @@ impl ChainObserver for EachForm<'_> {
     }
 
     fn after(&mut self, op: usize, sample: &Sample<'_>) {
+        // Only the op's own time. Packing trials run between `after` and the next `before`.
         self.spent += thread_cpu_time().saturating_sub(self.since);
         let form = Form { cut: Cut(op + 1), is_trimmed: self.is_trimmed, packing: Packing::Plain };
         pack_trials(sample, form, self.spent, self.trials);

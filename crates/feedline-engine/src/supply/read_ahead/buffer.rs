@@ -123,6 +123,7 @@ impl ReadBuffer {
         for read in &reads {
             self.asked_by.entry(read.request).or_default().push(key);
             let is_here = self.held.contains_key(&read.request);
+            // A sample that nobody will read does not count as missing. The preparer reads it itself.
             if !is_here && (self.is_pending(read.request) || order.will_read(read, self)) {
                 missing += 1;
             }
@@ -200,6 +201,7 @@ impl ReadBuffer {
         let mut freed = Freed::default();
         for read in parts {
             match self.pending.get_mut(&read.request) {
+                // A part of an older request has another number, and is dropped.
                 Some(PendingSample { number, parts, missing: Some(missing) }) if *number == read.number => {
                     parts.extend(read.part);
                     *missing -= 1;
@@ -216,6 +218,7 @@ impl ReadBuffer {
     fn arrive(&mut self, request: SampleRequest, complete: &mut Complete) {
         let Some(pending) = self.pending.remove(&request) else { return };
         self.held.insert(request, pending.parts.into());
+        // Collected first, because `complete` changes the map that this loop reads.
         let mut completed = Vec::new();
         for key in self.asked_by.get(&request).into_iter().flatten() {
             if let Some(waiting) = self.waiting.get_mut(key) {
@@ -240,6 +243,7 @@ impl ReadBuffer {
         for request in requests {
             let Some(keys) = self.asked_by.get_mut(&request) else { continue };
             let Some(place) = keys.iter().position(|other| *other == key) else { continue };
+            // The order of the keys carries no meaning.
             keys.swap_remove(place);
             self.asked -= 1;
             if keys.is_empty() {

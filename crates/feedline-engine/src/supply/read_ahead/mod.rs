@@ -116,6 +116,7 @@ impl ReadAhead {
                 Ok(started) => *thread = Some(started),
                 Err(error) => {
                     tracing::warn!(%error, "nothing is read ahead");
+                    // From now on `ask` hands tasks over at once, and each sample is read when it is loaded.
                     self.reads.give_up();
                 }
             }

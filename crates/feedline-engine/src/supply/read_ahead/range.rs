@@ -50,6 +50,7 @@ impl ReadTarget {
     /// The sort key. It puts targets next to each other that may be merged.
     fn place(&self) -> (usize, u64, u64) {
         match self {
+            // The address groups the parts of one object. Which object comes first does not matter.
             Self::Range { object, range } => (Arc::as_ptr(object).cast::<()>().addr(), range.start, range.end),
             Self::Sample { wanted, .. } => (0, wanted.id.0, wanted.occurrence.0.into()),
         }
@@ -63,6 +64,7 @@ impl ReadTarget {
         let (gap_bytes, most_bytes) = grouping.limits(object.remote().is_some());
         let end = range.end.max(next.end);
         let is_close = Arc::ptr_eq(object, also) && next.start <= range.end.saturating_add(gap_bytes);
+        // A part inside the range never makes it longer, so it always fits.
         let is_short = end - range.start <= most_bytes || end == range.end;
         (is_close && is_short).then(|| Self::Range { object: Arc::clone(object), range: range.start..end })
     }
@@ -139,6 +141,7 @@ impl ReadRange {
                 self.parts.iter().map(|of| read(of, Some(Arc::clone(&part)))).collect()
             }
             Grouping::Sequential => {
+                // After an error there are no bytes, so `cut` returns `None` for every part.
                 let bytes = bytes.unwrap_or_default();
                 self.parts.iter().map(|of| read(of, self.cut(&of.target, &bytes, booked))).collect()
             }
@@ -186,6 +189,7 @@ impl Drop for Booking {
 
 /// Merges parts into as few ranges as is sensible.
 pub(super) fn coalesce(mut parts: Vec<PartRequest>, grouping: Grouping) -> Vec<ReadRange> {
+    // By epoch first, because traffic is counted by epoch.
     parts.sort_by_key(|part| (part.request.epoch, part.target.place()));
     let mut ranges: Vec<ReadRange> = Vec::with_capacity(parts.len());
     for part in parts {
@@ -222,6 +226,7 @@ impl DiskReader {
         if self.memory.try_reserve_exact(missing).is_err() {
             return Some(&[]);
         }
+        // The buffer only grows, so each byte is zeroed once, not once per range.
         self.memory.resize(self.memory.len() + missing, 0);
         let bytes = &mut self.memory[..len];
         let mut offset = range.start;
@@ -230,6 +235,7 @@ impl DiskReader {
             if !is_wanted() {
                 return None;
             }
+            // After a failed piece the rest is skipped, but the loop still checks whether the range is wanted.
             is_read = is_read && object.read_at(offset, piece).is_ok();
             offset += piece.len() as u64;
         }

@@ -100,6 +100,7 @@ impl Drop for Holding {
 
 impl ReadsState {
     fn next(&mut self, needs: &dyn Needs, order: &dyn ReadOrder, unwanted: &mut Unwanted) -> Option<ReadStep> {
+        // Answers first: they may complete tasks and free room for the next range.
         while let Some((number, answer)) = self.answers.pop_front() {
             match self.fetches.remove(&number) {
                 Some(under_way) => return Some(ReadStep::Answer(under_way, answer)),
@@ -125,6 +126,7 @@ impl ReadsState {
                     .map(|range| range.priority)
                     .chain(self.buffer.soonest_ready().map(ReadPriority::from))
                     .min();
+                // The first range decides. A later, smaller range must not overtake it, or the first could wait for ever.
                 return order.has_room(first.get(), &Load { bytes, soonest }).then(|| {
                     let ((_, number), range) = first.remove_entry();
                     ReadStep::Range(number, range)
@@ -161,6 +163,7 @@ impl Reads {
 
     /// Adds tasks, then releases the old entries with these keys.
     fn ask_again(self: &Arc<Self>, tasks: Vec<TaskRequest>, old: Vec<(TaskKey, Vec<SampleRead>)>) {
+        // Computed before the lock is taken, because an order may have to be computed for a whole epoch.
         let reads = self.order.locate(&tasks);
         let mut complete = Complete::new();
         let mut state = self.state.lock();
@@ -173,6 +176,7 @@ impl Reads {
         }
         let release =
             |(key, reads): (TaskKey, Vec<SampleRead>)| state.buffer.release(key, reads.iter().map(|read| read.request));
+        // After the new requests: a sample that both request stays in the buffer.
         let freed: Vec<_> = old.into_iter().map(release).collect();
         let ReadsState { buffer, fetches, .. } = &mut *state;
         let useless: Vec<_> = fetches.extract_if(|_, under_way| !is_wanted(buffer, &under_way.range)).collect();
@@ -203,6 +207,7 @@ impl Reads {
     /// planned reads are dropped.
     pub(super) fn forget(self: &Arc<Self>) {
         let mut state = self.state.lock();
+        // Under the lock, so that the thread does not read a chunk of the old order in between.
         let dropped = self.order.restart().then(|| state.clear());
         let waiting = state.buffer.take_waiting();
         drop(state);
@@ -256,6 +261,7 @@ impl Reads {
         state.has_ended = true;
         let (dropped, waiting) = (state.clear(), state.buffer.take_waiting());
         drop(state);
+        // Wakes `close`, which waits for `has_ended`.
         self.changed.notify_all();
         drop(dropped);
         for waiting in waiting.into_values() {
@@ -286,6 +292,7 @@ impl Reads {
         while !state.is_closing {
             let mut unwanted = Unwanted::default();
             if let Some(next) = state.next(&*self.needs, &*self.order, &mut unwanted) {
+                // Dropping unwanted answers frees memory, which should not happen under the lock.
                 drop(state);
                 return Some(next);
             }
@@ -331,6 +338,7 @@ impl Reads {
     /// Starts to fetch a range from a peer.
     fn fetch(self: &Arc<Self>, number: RangeNumber, mut range: ReadRange) {
         self.needs.renew(&mut range.target);
+        // A strong reference would keep the supply alive until the peer answers.
         let reads = Arc::downgrade(self);
         let done = Box::new(move |answer| {
             let Some(reads) = reads.upgrade() else { return };
@@ -338,6 +346,7 @@ impl Reads {
             reads.changed.notify_all();
         });
         let fetch = self.needs.fetch(&range.target, done);
+        // The answer may already be in `answers`. Only this thread takes answers, so it finds the fetch.
         self.state.lock().fetches.insert(number, UnderWay { range, _fetch: fetch });
     }
 
@@ -357,6 +366,7 @@ impl Reads {
 
     fn put(self: &Arc<Self>, range: &ReadRange, bytes: Result<Cow<'_, [u8]>, StoreError>) {
         let len = bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        // Copying the parts happens without the lock. Only the counter is shared.
         let booked = Arc::clone(&self.state.lock().buffer.booked);
         let parts = range.divide(bytes, self.order.grouping(), &booked);
         let mut complete = Complete::new();

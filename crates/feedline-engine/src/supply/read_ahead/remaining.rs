@@ -24,11 +24,13 @@ impl RemainingReads {
     /// The unread steps from `turn` on, for a share of the epoch.
     pub(super) fn from_turn(walk: Arc<ReservoirEpoch>, rank: u32, turn: ReservoirTurn, share: &Share) -> Self {
         let end = walk.samples(rank);
+        // Positions are interleaved over the ranks, so this rank has received one of `world` before the offset.
         let before = share.offset() / u64::from(walk.world());
         let delivered = before.saturating_add(share.samples()).min(end);
         let dropped: HashSet<WalkStep> = (delivered..end).map(|turn| walk.step_at(rank, ReservoirTurn(turn))).collect();
         let (again, next) = match turn {
             ReservoirTurn(0) => (Vec::new(), 0),
+            // At turn t the first t + size steps have been read. Those still held then must be read again.
             turn => (walk.held_at(rank, turn), turn.0.saturating_add(walk.size(rank)).min(end)),
         };
         let again = again.into_iter().filter(|step| !dropped.contains(step)).collect();

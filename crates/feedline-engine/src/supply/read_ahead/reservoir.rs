@@ -95,6 +95,7 @@ impl ReservoirOrder {
                     let walk = self.walk_of(epoch);
                     let of_epoch =
                         || tasks.iter().map(|asking| &asking.task).filter(|task| task.epoch_path().epoch == epoch);
+                    // The smallest turn of the first request is where the stream stands.
                     let turn = of_epoch().flat_map(|task| self.turns(&walk, task)).flatten().min().unwrap_or_default();
                     let share = of_epoch().next().map_or_else(|| self.plan.share(0), |task| task.epoch_path().share);
                     self.begin(epoch, RemainingReads::from_turn(Arc::clone(&walk), self.rank, turn, &share));
@@ -142,6 +143,7 @@ impl ReadOrder for ReservoirOrder {
         if let Some(remaining) = walk.remaining.get(&read.request.epoch) {
             return remaining.is_coming(step);
         }
+        // The walk of that epoch has not begun. The preparer reads this sample itself.
         walk.had.insert(read.request);
         false
     }
@@ -151,7 +153,9 @@ impl ReadOrder for ReservoirOrder {
         let mut walk = self.walk.lock();
         let Walk { remaining, had, .. } = &mut *walk;
         let left: u64 = remaining.values().map(RemainingReads::left).sum();
+        // Requested samples come on top of the reservoir, because they leave it soon.
         let room = (size + ahead + buffer.asked()).saturating_sub(buffer.samples());
+        // Plan whole chunks only: long sequential reads need many neighbouring samples at once.
         if !is_idle || left == 0 || (room < most.min(left) && !buffer.is_starved()) {
             return Vec::new();
         }
@@ -162,6 +166,7 @@ impl ReadOrder for ReservoirOrder {
             {
                 let id = self.plan.source().id_at(remaining.walk.ordinal_of_step(self.rank, step));
                 let request = SampleRequest { id, epoch, occurrence: Occurrence(0) };
+                // `remove` keeps the set small: each sample is skipped once.
                 if !had.remove(&request) {
                     buffer.expect(request);
                     chunk.push(SampleRead {
@@ -193,6 +198,7 @@ impl ReadOrder for ReservoirOrder {
     }
 
     fn restart(&self) -> bool {
+        // After a jump the next request decides where the walk begins.
         *self.walk.lock() = Walk::default();
         true
     }

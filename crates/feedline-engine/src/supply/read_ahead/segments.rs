@@ -47,6 +47,7 @@ impl ReadOrder for SegmentOrder {
 
     /// Beyond the limit nothing is read while threads have work (law 5).
     fn has_room(&self, _range: &ReadRange, load: &Load) -> bool {
+        // With nothing held or in flight, a range may exceed the limit. Otherwise a large sample would wait for ever.
         load.bytes < MOST_BYTES || load.soonest.is_none()
     }
 
