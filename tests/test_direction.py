@@ -125,7 +125,7 @@ def test_what_runs_plans_does_not_know_who_diagnoses_it() -> None:
 
 def test_the_steps_of_a_sample_name_files_and_functions_that_exist() -> None:
     page = (ROOT / "ARCHITECTURE.md").read_text()
-    way = page[page.index("## The way of the data") : page.index("`crates/feedline-data/src`, bottom first")]
+    way = page[page.index("## The path of a sample") : page.index("`crates/feedline-data/src`, bottom first")]
     sources = [path for crate in CRATES for path in (ROOT / "crates" / crate / "src").rglob("*.rs")]
     steps = re.findall(r"`([\w/]+\.rs)` `(?:\w+::)?(\w+)`", way)
     assert len(steps) > 15

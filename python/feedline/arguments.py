@@ -1,4 +1,4 @@
-"""Checks of arguments: what is wrong is refused at once, in a message that fits on a screen."""
+"""Argument checks. A wrong value raises at once, with a message that fits on a screen."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def short(value: object) -> str:
 
 
 def whole(name: str, value: Any, least: int, otherwise: str = "", *, most: int = 2**63 - 1) -> int:
-    """Give a whole number from ``least`` to ``most``."""
+    """Return ``value`` as an int if it is a whole number from ``least`` to ``most``; raise otherwise."""
     is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not is_whole or not least <= value <= most:
         bounds = f"from {least} on" if most == 2**63 - 1 else f"from {least} to {most}"
@@ -33,6 +33,6 @@ def whole(name: str, value: Any, least: int, otherwise: str = "", *, most: int =
 
 
 def one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
-    """Refuse what is none of the allowed values."""
+    """Raise if ``value`` is none of the allowed values."""
     if value not in allowed:
         raise PlanError(f"{name} is {short(value)}; it is one of {', '.join(map(repr, allowed))}")

@@ -1,6 +1,6 @@
-"""The batch log of any loader: how long each batch was waited for, and what its processes did meanwhile.
+"""The batch log of any loader: how long the step waited for each batch, and what the worker processes did meanwhile.
 
-Facts only: what they mean is decided in ``crates/feedline-diagnose/src/doctor/verdict.rs``.
+This module only collects facts. ``crates/feedline-diagnose/src/doctor/verdict.rs`` interprets them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from feedline.types import RunReport
 B = TypeVar("B")
 
 _MOST_BATCHES = 1 << 14
-"""Batches whose times are kept."""
+"""Upper limit of batches whose times are kept."""
 
 
 class Wrapped(Generic[B]):
@@ -36,15 +36,15 @@ class Wrapped(Generic[B]):
         self._epoch = 0
         self._workers = int(getattr(batches, "num_workers", 0) or 0)
         self._children: ChildProcesses | None = None
-        # Seconds of this thread on a core, and in the queue for one, while a batch was loaded.
+        # For each batch: seconds that this thread ran on a core, and seconds that it waited for one.
         self._own: deque[tuple[float, float]] = deque(maxlen=_MOST_BATCHES)
 
     def __len__(self) -> int:
-        """Give the number of batches, if the iterable knows it."""
+        """Return the number of batches, if the iterable has a length."""
         return len(self._batches)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[B]:
-        """Give the batches as they are, and keep when each was asked for and worked on."""
+        """Yield the batches unchanged. Record how long each was waited for and how long the step took."""
         epoch, self._epoch = self._epoch, self._epoch + 1
         if self._children is None:
             self._children = ChildProcesses()
@@ -63,7 +63,7 @@ class Wrapped(Generic[B]):
             asked = time.perf_counter()
 
     def run(self, *, seconds: float | None = None, batches: int | None = None) -> Report:
-        """Run the ``step`` that was given on batches, epoch after epoch or once through; give the report.
+        """Run ``step`` on batches for some seconds, for some batches, or once through; return the report.
 
         >>> fl.wrap([np.zeros(4)] * 3, step=lambda batch: None).run(batches=6).to_dict()["log"]["batches"]
         5
@@ -83,10 +83,10 @@ class Wrapped(Generic[B]):
                 return self.report()
 
     def report(self) -> Report:
-        """Say what bounded the run so far.
+        """Report the bottleneck of the run so far.
 
         >>> print(fl.wrap([1, 2, 3]).report())
-        No batch was worked on yet: a batch counts once the next one is asked for.
+        No batch is finished yet. A batch counts once the next one is requested.
         """
         computed, queued = (sum(part) for part in zip((0.0, 0.0), *self._own, strict=True))
         children, workers = self._children, None
@@ -98,7 +98,7 @@ class Wrapped(Generic[B]):
 
 
 def wrap(batches: Iterable[B], step: Step | None = None) -> Wrapped[B]:
-    """Time the batches of any loader (torch DataLoader, DALI, ...), to see whether loading is what holds it back.
+    """Time the batches of any loader (torch DataLoader, DALI, ...), to find out whether loading is the bottleneck.
 
     >>> watched = fl.wrap(torch_loader)
     >>> for batch in watched:
@@ -114,7 +114,7 @@ def wrap(batches: Iterable[B], step: Step | None = None) -> Wrapped[B]:
 
 
 def _samples(batch: Any) -> int:
-    """Give the number of samples of a batch, as far as that can be seen; 1 otherwise."""
+    """Return the number of samples of a batch, or 1 if its structure does not show it."""
     first = next(iter(batch.values()), None) if isinstance(batch, dict) else batch
     if isinstance(first, (tuple, list)) and first:
         return _samples(first[0]) if hasattr(first[0], "shape") else len(first)
@@ -123,7 +123,7 @@ def _samples(batch: Any) -> int:
 
 
 def _own() -> tuple[float, float]:
-    """Give this thread's seconds on a core so far, and in the queue for one: 0 where the system does not say."""
+    """Return the seconds that this thread has run on a core, and waited for one (0 if the system does not tell)."""
     computed = time.thread_time()
     try:
         with open("/proc/thread-self/schedstat", encoding="ascii") as file:

@@ -1,4 +1,4 @@
-"""What the engine delivers, as the batches that users receive."""
+"""Converts the engine's batches into the dicts and tuples that users receive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Batch = dict[str, Any] | tuple[Any, ...]
 def to_batch(
     convert: Callable[[_feedline.Array], Any], names: list[str] | None, fields: list[tuple[str, Any]]
 ) -> Batch:
-    """Give a batch of the engine as a dict, or as a tuple of the named fields."""
+    """Return a batch of the engine as a dict, or as a tuple of the named fields."""
     batch = {
         name: [value if isinstance(value, str) else convert(value) for value in data]
         if isinstance(data, list)
@@ -26,7 +26,7 @@ def to_batch(
 
 
 def converter(framework: Literal["numpy", "torch"]) -> Callable[[_feedline.Array], Any]:
-    """Give the function that turns memory of the engine into an array of a framework, without a copy."""
+    """Return the function that makes an array of a framework over the engine's memory, without a copy."""
     if framework == "torch":
         from feedline.torch import to_tensor
 

@@ -1,8 +1,8 @@
-"""What the worker processes of another loader do: compute, wait for a core, or wait for something else.
+"""Measures what the worker processes of another loader do: compute, wait for a core, or wait for something else.
 
-The system counts for each thread how long it ran and how long it was ready to run while no core was free
-(``/proc/PID/task/TID/schedstat``). The second is no wait for storage. Workers may end with each epoch, so they are read
-a few times a second while batches come.
+The kernel counts for each thread how long it ran and how long it was runnable while no core was free
+(``/proc/PID/task/TID/schedstat``). The second is not a wait for storage. Workers may end with each epoch, so they are
+read a few times a second while batches come.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ import time
 from dataclasses import dataclass
 
 _LOOK_EVERY = 0.2
-"""Seconds between two looks: a look takes some 50 us for each process."""
+"""Seconds between two readings. A reading takes about 50 us for each process."""
 
 
 @dataclass(frozen=True)
 class _Counted:
-    """What the system counts of a process, in seconds and bytes."""
+    """The kernel's counters of a process, in seconds and bytes."""
 
     computed: float = 0.0
-    """On a core, or ready to run while none was free."""
+    """On a core, or runnable while none was free."""
     blocked: float = 0.0
-    """Waiting for a disk, where the system counts that."""
+    """Waiting for a disk, if the kernel counts that."""
     read: int = 0
-    """Bytes that it has read."""
+    """Bytes read."""
 
 
 @dataclass
 class _Seen:
-    """One process, from when it was first seen."""
+    """One process, from its first reading to its last."""
 
     began: float
     until: float
@@ -38,16 +38,16 @@ class _Seen:
 
 
 class ChildProcesses:
-    """The processes that this one has started, directly or not, since this object was made."""
+    """The processes that this process has started, directly or indirectly, since this object was created."""
 
     def __init__(self) -> None:
-        """Note the processes that are there already: they may not belong to the loader."""
+        """Record the processes that exist already: they may not belong to the loader."""
         self._seen: dict[tuple[int, str], _Seen] = {}
         self._older = {process for process, _ in _descendants()}
         self._looked = 0.0
 
     def look(self, *, now: bool = False) -> None:
-        """Read what the system counts, unless that was done a moment ago."""
+        """Read the counters, unless they were read a moment ago."""
         clock = time.monotonic()
         if not now and clock - self._looked < _LOOK_EVERY:
             return
@@ -60,9 +60,9 @@ class ChildProcesses:
             seen.until, seen.now = clock, counted
 
     def computing(self, workers: int) -> float | None:
-        """Give the part of their time in which ``workers`` processes computed, or would have if a core had been free.
+        """Return the fraction of time in which the ``workers`` processes computed or waited for a core.
 
-        Of all processes it takes the busiest. ``None`` if the system does not say, or if they were hardly seen.
+        Only the busiest processes count. ``None`` if the kernel does not tell, or if they lived too briefly.
         """
         busiest = self._busiest(workers)
         alive = sum(seen.until - seen.began for seen in busiest)
@@ -70,7 +70,7 @@ class ChildProcesses:
         return None if alive < _LOOK_EVERY else min(1.0, computed / alive)
 
     def counted(self, workers: int) -> tuple[float | None, float, float]:
-        """Give :meth:`computing`, the part of their time that they waited for a disk, and the bytes that each read."""
+        """Return :meth:`computing`, the fraction of time waiting for a disk, and the bytes read per process."""
         busiest = self._busiest(workers)
         alive = sum(seen.until - seen.began for seen in busiest)
         blocked = sum(seen.now.blocked - seen.before.blocked for seen in busiest)
@@ -81,12 +81,12 @@ class ChildProcesses:
         younger = [seen for process, seen in self._seen.items() if process not in self._older]
         candidates = younger if len(younger) >= workers else list(self._seen.values())
         candidates.sort(key=lambda seen: seen.now.computed - seen.before.computed, reverse=True)
-        # Workers of several epochs were there one after the other.
+        # Each epoch may have started workers of its own.
         return candidates[: max(workers, len(younger))]
 
 
 def _descendants() -> list[tuple[tuple[int, str], _Counted | None]]:
-    """Give all processes below this one, each by number and start time, with what is counted of it."""
+    """Return all descendants of this process: process number, start time and counters."""
     found, parents = [], [os.getpid()]
     while parents:
         children = _children(parents.pop())
@@ -110,7 +110,7 @@ def _children(process: int) -> list[int]:
 
 
 def _stat(process: int) -> list[str] | None:
-    """Give the fields of ``/proc/PID/stat`` behind the name; the start time tells a process from a later one."""
+    """Return the fields of ``/proc/PID/stat`` after the name. The start time distinguishes a reused process number."""
     try:
         with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rsplit(")", 1)[1].split()
@@ -120,7 +120,7 @@ def _stat(process: int) -> list[str] | None:
 
 
 def _counted(process: int, stat: list[str]) -> _Counted | None:
-    """Give what the system counts of a process; ``None`` while it ends."""
+    """Return the counters of a process; ``None`` while it ends."""
     total, read = 0, 0
     try:
         for thread in os.listdir(f"/proc/{process}/task"):

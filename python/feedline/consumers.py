@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 Assign = Literal["first-come", "round-robin"]
 
-# How long a consumer waits for its turn before it looks for signals, and whether the turn can still come.
+# Interval at which a waiting consumer checks for signals, and whether its turn can still come.
 _SIGNAL_CHECK_SECONDS = 0.1
 
 
 class Consumers:
-    """What the consumers of one epoch share: whose turn it is, and who has left."""
+    """State shared by the consumers of one epoch: whose turn it is, and who has left."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class Consumers:
     ) -> None:
         """Share an epoch.
 
-        ``take`` gives the next batch and raises StopIteration at the end; ``check`` raises if there will be none;
+        ``take`` returns the next batch and raises StopIteration at the end; ``check`` raises if there will be none;
         ``leave`` is called when all have left.
         """
         self._take, self._check, self._leave, self._assign = take, check, leave, assign
@@ -35,7 +35,7 @@ class Consumers:
         self._ended: BaseException | None = None
 
     def next(self, number: int) -> Any:
-        """Give the next batch for a consumer; one that has left gets none."""
+        """Return the next batch for a consumer. A consumer that has left gets StopIteration."""
         if self._assign == "first-come":
             if number not in self._present:
                 raise StopIteration
@@ -50,7 +50,7 @@ class Consumers:
                 raise StopIteration
         try:
             batch = self._take()
-        except BaseException as error:  # Also Ctrl-C: nobody else would ever get a turn.
+        except BaseException as error:  # Also Ctrl-C: the other consumers would wait for ever.
             with self._changed:
                 self._ended = error
                 self._changed.notify_all()
@@ -61,7 +61,7 @@ class Consumers:
         return batch
 
     def leave(self, number: int) -> None:
-        """Take a consumer out: its batches go to the others."""
+        """Remove a consumer. Its batches go to the others."""
         with self._changed:
             if number not in self._present:
                 return
@@ -80,25 +80,25 @@ class Consumers:
 
 
 class Consumer:
-    """One consumer: an iterator of the batches that fall to it."""
+    """One consumer: an iterator over its batches."""
 
     def __init__(self, shared: Consumers, number: int) -> None:
-        """Consumer ``number`` of those that share an epoch."""
+        """Create consumer ``number`` of a shared epoch."""
         self._shared, self._number = shared, number
 
     def __iter__(self) -> Consumer:
-        """Give itself."""
+        """Return the iterator itself."""
         return self
 
     def __next__(self) -> Any:
-        """Give the next batch that falls to this consumer."""
+        """Return the next batch of this consumer."""
         return self._shared.next(self._number)
 
     def close(self) -> None:
-        """Leave: batches that would fall to this consumer go to the others. Also done when it is dropped."""
+        """Leave the epoch. Batches of this consumer go to the others. Dropping it does the same."""
         self._shared.leave(self._number)
 
     def __del__(self) -> None:
-        """Leave."""
+        """Leave the epoch."""
         if hasattr(self, "_shared"):
             self.close()

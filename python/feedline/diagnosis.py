@@ -1,4 +1,4 @@
-"""What bounds a job, why, and what would help."""
+"""Finds the bottleneck of a job, and what would help."""
 
 from __future__ import annotations
 
@@ -17,68 +17,69 @@ if TYPE_CHECKING:
     from feedline.loader import Loader
 
 Step = Callable[[Any], object]
-"""A training step: takes a batch as the loader gives it."""
+"""A training step: a function of a batch."""
 
 BOUNDS = dict(_feedline.bounds())
-"""What may bound a job, in words."""
+"""All bottlenecks, each with a description."""
 
-_WORDS = {**BOUNDS, "unknown": "loading; whether it computes or waits for storage cannot be told from outside"}
+_WORDS = {**BOUNDS, "unknown": "loading; from outside it is not visible whether it computes or waits for storage"}
 
 
 class Diagnosis(Displayed):
-    """What was found out about a job; made by :func:`doctor`. Its text says it all."""
+    """The diagnosis of a job; made by :func:`doctor`. Print it to read all findings."""
 
     def __init__(self, native: _feedline.Diagnosis, trainer: _Trainer) -> None:
-        """Take what the engine found, and the trainer that it found it with."""
+        """Hold the findings of the engine, and the trainer that they were measured with."""
         self._native, self._trainer = native, trainer
         self._found = native.to_dict()
 
     @property
     def bound(self) -> str:
-        """What bounds the job: a key of ``feedline.diagnosis.BOUNDS``."""
+        """The bottleneck of the job: a key of ``feedline.diagnosis.BOUNDS``."""
         return str(self._found["bound"])
 
     @property
     def predicted_samples_per_second(self) -> float:
-        """Samples a second, as predicted before all ran together."""
+        """Predicted samples per second, from measurements of each part alone."""
         return float(self._found["predicted_samples_per_second"])
 
     @property
     def predicted_range(self) -> tuple[float, float]:
-        """The least and the most samples a second, by the share of cores that the job gets beside other processes.
+        """The lowest and the highest predicted samples per second. They differ if other processes use the cores.
 
-        Both are the same on a machine whose share of cores did not vary while the parts were measured.
+        Both are equal if the share of the cores did not vary while the parts were measured.
         """
         low, high = self._found["predicted_range"]
         return float(low), float(high)
 
     @property
     def measured_samples_per_second(self) -> float:
-        """Samples a second, as measured when all ran together."""
+        """Measured samples per second of the whole job."""
         return float(self._found["measured_samples_per_second"])
 
     @property
     def stall_share(self) -> float:
-        """The part of the time in which the step waited for batches."""
+        """The fraction of time in which the step waited for batches."""
         return float(self._found["stall_share"])
 
     @property
     def remedies(self) -> list[Remedy]:
-        """What would help, best first: ``predicted_samples_per_second``, ``predicted_gain``, ``error_band``.
+        """Changes that would help, best first: ``predicted_samples_per_second``, ``predicted_gain``, ``error_band``.
 
-        A change whose gain lies within the error of the measurement is left out.
+        Changes whose gain lies within the error of the measurement are left out.
         """
         return list(self._found["remedies"])
 
     def try_remedy(self, remedy: str | Remedy) -> TriedRemedy:
-        """Run the job with one of :attr:`remedies`, and give what was predicted of it against what it reached.
+        """Run the job with one of :attr:`remedies`. Return the predicted and the measured speed.
 
         ``remedy`` is one of them or its ``change``, such as ``"workers"``. The job runs with the step of the diagnosis,
-        for at least two seconds and about half as long as it was examined. With a cache or a seek index it runs as long
-        as that, since samples are kept or indexed first. ``"pack"`` packs all samples into a folder beside the cache.
+        for at least two seconds and about half as long as the diagnosis took. With a cache or a seek index it runs as
+        long as the diagnosis, because the cache or the index must be filled first. ``"pack"`` packs all samples into a
+        folder beside the cache.
 
-        The loader stays as it is, and nothing that the trial keeps on disk is left. From then on the text and the page
-        say what was tried, too.
+        The loader does not change, and files of the trial are removed. From then on the text and the page
+        also show the result of the trial.
 
         >>> found = fl.doctor(loader, step=train_step, seconds=1)
         >>> tried = found.try_remedy("workers")
@@ -91,19 +92,19 @@ class Diagnosis(Displayed):
         return tried
 
     def to_dict(self) -> dict[str, Any]:
-        """Give all of it as plain data, as ``feedline doctor --json`` does."""
+        """Return all findings as plain data, like ``feedline doctor --json``."""
         return self._found
 
     def save_html(self, path: str | os.PathLike[str]) -> None:
-        """Write a page with plots, the life of batches among them, that needs nothing else."""
+        """Write a self-contained HTML page with plots and a timeline of batches."""
         Path(path).expanduser().write_text(self._native.html(), encoding="utf-8")
 
     def save_trace(self, path: str | os.PathLike[str]) -> None:
-        """Write the life of batches as a trace for Perfetto (ui.perfetto.dev) or Chrome (about:tracing)."""
+        """Write the timeline of batches as a trace for Perfetto (ui.perfetto.dev) or Chrome (about:tracing)."""
         Path(path).expanduser().write_text(self._native.trace(), encoding="utf-8")
 
     def __str__(self) -> str:
-        """Say it in words."""
+        """Return the findings as text."""
         return self._native.text()
 
     def __repr__(self) -> str:
@@ -121,13 +122,19 @@ class Diagnosis(Displayed):
 
 
 def doctor(loader: Loader, step: Step | None = None, *, seconds: float = 10.0, tables: bool = False) -> Diagnosis:
-    """Find out what bounds a job, why, and what would help.
+    """Find the bottleneck of a job, and what would help.
 
-    Runs ``step(batch)`` on one batch again and again, then reading alone, then preparing alone, says what the job will
-    reach, and runs all together for ``seconds``. The loader that is given stays where it is: its plan is run, from
-    epoch 0 on, in this process even if it shares its samples with other jobs. Where the step is the bound, a few steps
-    run on batches of twice the size. Without a ``step`` loading is measured at full speed. With ``tables`` it is also
-    measured with more consumers and threads, the step simulated, and what pictures of each format take here.
+    The doctor measures each part alone: ``step(batch)`` on one batch again and again, then reading, then preparing.
+    From these it predicts the speed of the job. Then it runs the whole job for ``seconds``. It runs the plan of the
+    loader from epoch 0 on, in this process, and leaves the loader itself unchanged.
+
+    Args:
+        loader: the loader of the job.
+        step: a function of a batch. Without it, loading is measured at full speed. If the step is the bottleneck, a
+            few steps also run on batches of twice the size.
+        seconds: how long the whole job runs.
+        tables: also measure loading with more consumers and threads (with a simulated step), and the time that
+            pictures of each format take on this machine.
 
     >>> found = fl.doctor(loader, step=train_step, seconds=1)
     >>> found.bound, found.stall_share, found.remedies
@@ -148,7 +155,7 @@ def doctor(loader: Loader, step: Step | None = None, *, seconds: float = 10.0, t
 
 
 class _Trainer:
-    """The two functions of a trainer: one takes a batch, the other runs the step on it. Keeps no batch afterwards."""
+    """The two functions of a trainer: one receives a batch, the other runs the step on it. Keeps no batch at exit."""
 
     def __init__(self, to_batch: Callable[[list[tuple[str, Any]]], Any], step: Step | None) -> None:
         self._to_batch, self._step = to_batch, step
@@ -178,54 +185,54 @@ def _tell(text: str) -> None:
 
 
 class Report(Displayed):
-    """What bounded a run, from what is always counted; made by ``loader.report()`` and ``feedline.wrap``."""
+    """The bottleneck of a run, from counters that are always on; made by ``loader.report()`` and ``feedline.wrap``."""
 
     def __init__(self, found: RunReport, anomalies: list[str]) -> None:
-        """Take what was found, and what is odd about it in words."""
+        """Hold the findings, and the text of each anomaly."""
         self._found, self._anomalies = found, anomalies
 
     @property
     def bound(self) -> str:
-        """What bounded the run: a key of ``feedline.diagnosis.BOUNDS``, or ``"unknown"`` for another loader."""
+        """The bottleneck of the run: a key of ``feedline.diagnosis.BOUNDS``, or ``"unknown"`` for another loader."""
         return str(self._found["bound"])
 
     @property
     def stall_share(self) -> float:
-        """The part of the time in which the step waited for batches."""
+        """The fraction of time in which the step waited for batches."""
         return float(self._found["stall_share"])
 
     @property
     def measured_samples_per_second(self) -> float:
-        """Samples a second."""
+        """Measured samples per second."""
         return float(self._found["measured_samples_per_second"])
 
     @property
     def anomalies(self) -> list[Anomaly]:
-        """What is odd about the times of batches: ``kind`` is period, slow_starts, drift or bimodal."""
+        """Unusual patterns in the times of batches: ``kind`` is period, slow_starts, drift or bimodal."""
         return list(self._found["log"]["anomalies"])
 
     def to_dict(self) -> RunReport:
-        """Give all of it as plain data. A report of :func:`feedline.wrap` lacks what only the engine counts."""
+        """Return the report as plain data. A report of :func:`feedline.wrap` lacks the engine's own counters."""
         return self._found
 
     def __str__(self) -> str:
-        """Say it in words."""
+        """Return the findings as text."""
         log, lines = self._found["log"], []
         if log["batches"] == 0:
-            return "No batch was worked on yet: a batch counts once the next one is asked for."
+            return "No batch is finished yet. A batch counts once the next one is requested."
         lines.append(f"This run was bound by {_WORDS[self.bound]}.")
         waited = 100 * self.stall_share
         lines.append(f"{self.measured_samples_per_second:.1f} samples/s; the step waited {waited:.1f} % of the time.")
         shown = 100 * log["utilisation_sampled"]
-        lines.append(f"A sampler of utilisation, which looks ten times a second, would have shown {shown:.0f} %.")
-        for title, times in (("waited", log["wait_ms"]), ("step", log["step_ms"]), ("in all", log["total_ms"])):
+        lines.append(f"A utilisation monitor that samples ten times a second would have shown {shown:.0f} %.")
+        for title, times in (("waited", log["wait_ms"]), ("step", log["step_ms"]), ("total", log["total_ms"])):
             lines.append(
                 f"  {title:8} mean {times['mean']:9.2f} ms, p50 {times['p50']:9.2f}, p90 {times['p90']:9.2f}, "
-                f"p99 {times['p99']:9.2f}, most {times['most']:9.2f}"
+                f"p99 {times['p99']:9.2f}, max {times['most']:9.2f}"
             )
         if log["batches"] < 20:
             lines.append(f"Only {log['batches']} batches were seen.")
-        lines += [f"Odd: {anomaly}." for anomaly in self._anomalies]
+        lines += [f"Anomaly: {anomaly}." for anomaly in self._anomalies]
         for remedy in self._found.get("remedies", []):
             gain = 100 * remedy["predicted_gain"]
             lines.append(f"Would help: {remedy['change']}, about {gain:+.0f} %: {remedy['note']}")
@@ -240,4 +247,4 @@ class Report(Displayed):
         facts: Facts = {"bound by": _WORDS[self.bound], "batches": f"{self._found['log']['batches']:,}"}
         facts["measured"] = f"{self.measured_samples_per_second:.1f} samples/s"
         facts["step waited"] = f"{100 * self.stall_share:.1f} % of the time"
-        return facts | {"unusual": listed(self._anomalies)} if self._anomalies else facts
+        return facts | {"anomalies": listed(self._anomalies)} if self._anomalies else facts

@@ -1,4 +1,4 @@
-"""How objects show themselves: one line in a terminal, a small table in a notebook."""
+"""How objects are displayed: one line in a terminal, a small table in a notebook."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import html
 from abc import abstractmethod
 
 Facts = dict[str, object]
-"""What a table shows: a value for each title."""
+"""The rows of a table: a value for each title."""
 
 
 class Displayed:
@@ -14,10 +14,10 @@ class Displayed:
 
     @abstractmethod
     def _facts(self) -> Facts:
-        """Give the rows of the table."""
+        """Return the rows of the table."""
 
     def _repr_html_(self) -> str:
-        """Give the table that a notebook shows."""
+        """Return the table for a notebook."""
         head = f"<tr><th colspan=2 style='text-align:left'>{_text(f'feedline.{type(self).__name__}')}</th></tr>"
         rows = (
             f"<tr><td style='text-align:left'>{_text(title)}</td><td style='text-align:left'>{_text(value)}</td></tr>"
@@ -27,7 +27,7 @@ class Displayed:
 
 
 def count(number: int, what: str) -> str:
-    """Give a number with its noun.
+    """Return a number with its noun.
 
     >>> count(1, "sample"), count(60_000, "sample"), count(2, "class")
     ('1 sample', '60,000 samples', '2 classes')
@@ -37,7 +37,7 @@ def count(number: int, what: str) -> str:
 
 
 def listed(names: list[str], most: int = 8) -> str:
-    """Give names as text, at most a few of them.
+    """Return names as text, shortened to at most ``most`` of them.
 
     >>> listed(["a", "b", "c"], most=2)
     'a, b, ... 1 more'

@@ -1,4 +1,4 @@
-"""All environment variables that Feedline reads, and what the machine offers."""
+"""All environment variables that Feedline reads, and the resources of the machine."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ RANK_VARIABLES = (
     ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("MPI", "PMI_RANK", "PMI_SIZE"),
 )
-"""Launchers and the variables in which they tell a process its rank and the number of processes, in order."""
+"""Launchers, and their variables for the rank and the number of processes, in order of precedence."""
 
 SLURM_STEP = "SLURM_STEP_ID"
-"""Set only inside a job step: a plain batch script also has SLURM_PROCID, but is one process."""
+"""Set only inside a job step. A batch script also has SLURM_PROCID, but is a single process."""
 
 
 CACHE_FOLDER = "FEEDLINE_CACHE"
-"""The folder for what can be made again, such as indexes of shards; set but empty, nothing is kept."""
+"""The cache folder, for example for indexes of shards. An empty value turns caching off."""
 
 USER_CACHE = "XDG_CACHE_HOME"
-"""The folder in which programs keep what can be made again; ``~/.cache`` where it is not set."""
+"""The user's cache folder; ``~/.cache`` if it is not set."""
 
 
 def cache_folder() -> str | None:
-    """Give the folder for what can be made again; ``None`` if nothing is to be kept."""
+    """Return the cache folder; ``None`` if caching is turned off."""
     chosen = os.environ.get(CACHE_FOLDER)
     if chosen is not None:
         return os.path.abspath(os.path.expanduser(chosen)) if chosen else None
@@ -36,14 +36,14 @@ def cache_folder() -> str | None:
 
 
 NODE_SOCKET = "FEEDLINE_NODE"
-"""The socket of the node that ``share=True`` means."""
+"""The socket of the node that ``share=True`` connects to."""
 
 RUNTIME_FOLDER = "XDG_RUNTIME_DIR"
-"""The folder for sockets of this user; ``/tmp/feedline-UID`` where it is not set."""
+"""The folder for sockets of this user; ``/tmp/feedline-UID`` if it is not set."""
 
 
 def node_socket() -> str:
-    """Give the socket of this user's node."""
+    """Return the socket of this user's node."""
     chosen = os.environ.get(NODE_SOCKET)
     if chosen:
         return os.path.abspath(os.path.expanduser(chosen))
@@ -53,7 +53,7 @@ def node_socket() -> str:
 
 
 def launched_rank() -> tuple[str, int, int] | None:
-    """Give the launcher, the rank and the world size that it set; ``None`` if none did."""
+    """Return the launcher, the rank and the world size; ``None`` if no launcher set them."""
     for launcher, rank_name, world_name in RANK_VARIABLES:
         rank, world = os.environ.get(rank_name), os.environ.get(world_name)
         if launcher == "SLURM" and os.environ.get(SLURM_STEP) is None:
@@ -64,7 +64,7 @@ def launched_rank() -> tuple[str, int, int] | None:
 
 
 LOCAL_SIZE_VARIABLES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
-"""Variables in which torchrun, Open MPI and MPICH say how many processes of the job run on this machine."""
+"""Variables of torchrun, Open MPI and MPICH for the number of the job's processes on this machine."""
 
 SLURM_TASKS = "SLURM_STEP_TASKS_PER_NODE"
 """Processes of a SLURM job step on each of its machines, as in ``2(x3),1``."""
@@ -73,11 +73,11 @@ SLURM_NODE = "SLURM_NODEID"
 """The number of this machine among those of a SLURM job."""
 
 MASTER_ADDRESS = "MASTER_ADDR"
-"""Where the processes of a torch process group meet; if that is this machine itself, all of them are here."""
+"""The address of a torch process group. If it is a loopback address, all processes run on this machine."""
 
 
 def local_ranks(world_size: int) -> int:
-    """Give how many of the job's processes run on this machine; 1 where nothing says so."""
+    """Return how many of the job's processes run on this machine; 1 if that is unknown."""
     for name in LOCAL_SIZE_VARIABLES:
         count = os.environ.get(name, "")
         if count.isdecimal() and int(count) > 0:
@@ -93,7 +93,7 @@ def local_ranks(world_size: int) -> int:
 
 
 def _tasks_per_node(text: str) -> list[int]:
-    """Read SLURM's ``2(x3),1`` as ``[2, 2, 2, 1]``; what cannot be read is empty."""
+    """Parse SLURM's ``2(x3),1`` as ``[2, 2, 2, 1]``. Return an empty list if it cannot be parsed."""
     counts: list[int] = []
     for part in text.split(",") if text else []:
         found = re.fullmatch(r"(\d{1,6})(?:\(x(\d{1,6})\))?", part)
@@ -104,10 +104,10 @@ def _tasks_per_node(text: str) -> list[int]:
 
 
 def ranks_on_own_cores(ranks: int) -> int:
-    """Give how many of the ``ranks`` on this machine divide the cores that this process may use.
+    """Return how many of the ``ranks`` on this machine share the cores that this process may use.
 
     A launcher may have bound each rank to cores of its own, or all ranks of a socket to the cores of that socket. Its
-    own process, the parent of this one, may use all of them.
+    own process, the parent of this process, may use all cores.
     """
     try:
         own, all_cores = len(os.sched_getaffinity(0)), len(os.sched_getaffinity(os.getppid()))
@@ -118,7 +118,7 @@ def ranks_on_own_cores(ranks: int) -> int:
 
 
 Machine = tuple["int | None", "str | None", int, int]
-"""Memory in bytes, the folder for what can be made again, and how many processes divide memory and cores."""
+"""Memory in bytes, the cache folder, and how many processes share the memory and the cores."""
 
 
 def machine(world_size: int) -> Machine:
@@ -128,7 +128,7 @@ def machine(world_size: int) -> Machine:
 
 
 def memory_bytes() -> int | None:
-    """Give the memory this process may use: the machine's, or its cgroup's limit if that is less."""
+    """Return the memory this process may use: the machine's, or its cgroup's limit if that is lower."""
     limits = []
     with contextlib.suppress(ValueError, OSError):
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

@@ -1,4 +1,4 @@
-"""Samplers that decide the samples of each epoch anew: functions of the epoch, and samplers of torch."""
+"""Samplers that choose new samples for each epoch: functions of the epoch, and torch samplers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TorchSampler:
     sampler: Iterable[int]
     seed: object
     indices: tuple[int, ...] | None
-    """The index of each sample, where the source is a part of another; samplers of torch count from 0."""
+    """The index of each sample, if the source is a subset. Torch samplers count from 0."""
 
     def __call__(self, epoch: int) -> list[int]:
         """Draw the samples of an epoch."""
@@ -42,7 +42,7 @@ class TorchSampler:
 
 
 def by_epoch(sampler: Any, seed: object, indices: Callable[[], list[int]]) -> EpochIndices | None:
-    """Give a sampler as a function of the epoch; ``None`` for a rule or a list that holds for all epochs."""
+    """Return a sampler as a function of the epoch; ``None`` for a rule or a list that holds for all epochs."""
     if sampler is None or isinstance(sampler, (Sequence, np.ndarray)):
         return None
     if getattr(sampler, "num_replicas", 1) != 1:
@@ -60,7 +60,7 @@ def by_epoch(sampler: Any, seed: object, indices: Callable[[], list[int]]) -> Ep
 
 @contextlib.contextmanager
 def _seeded(sampler: Any, seed: object, epoch: int) -> Iterator[None]:
-    """Let torch draw numbers that depend on seed and epoch alone, and leave its generator as it was."""
+    """Make torch's random numbers depend on seed and epoch only. Restore its generator afterwards."""
     torch = sys.modules.get("torch")
     if torch is None:
         yield

@@ -1,13 +1,13 @@
-"""Exceptions. All derive from :class:`FeedlineError`; each also from the builtin one would expect."""
+"""Exceptions. All derive from :class:`FeedlineError`. Each also derives from the matching builtin exception."""
 
 from __future__ import annotations
 
 _SCREEN = 2400
-"""The most characters of a message: thirty lines of eighty."""
+"""Upper limit of characters in a message: thirty lines of eighty."""
 
 
 def _on_a_screen(text: object) -> object:
-    """Shorten a message that would fill more than a screen in the middle."""
+    """Cut the middle out of a message that would fill more than a screen."""
     if not isinstance(text, str) or len(text) <= _SCREEN:
         return text
     start, end = text[: _SCREEN * 2 // 3], text[-_SCREEN // 4 :]
@@ -15,7 +15,7 @@ def _on_a_screen(text: object) -> object:
 
 
 class FeedlineError(Exception):
-    """Anything that Feedline raises. No message is longer than a screen.
+    """Base class of all exceptions that Feedline raises. No message is longer than a screen.
 
     >>> try:
     ...     fl.folder("no/such/folder")
@@ -64,7 +64,7 @@ class SourceNotFoundError(SourceError, FileNotFoundError):
     """
 
     def __str__(self) -> str:
-        """Give the message alone, without the fields of an operating-system error."""
+        """Return the message alone, without the fields of an OSError."""
         return str(self.args[0])
 
 
@@ -123,7 +123,7 @@ class NodeError(FeedlineError, ConnectionError):
     """
 
     def __str__(self) -> str:
-        """Give the message alone, without the fields of an operating-system error."""
+        """Return the message alone, without the fields of an OSError."""
         return str(self.args[0])
 
 
@@ -135,7 +135,7 @@ class MetricsError(FeedlineError, OSError):
     """
 
     def __str__(self) -> str:
-        """Give the message alone, without the fields of an operating-system error."""
+        """Return the message alone, without the fields of an OSError."""
         return str(self.args[0])
 
 
@@ -175,15 +175,15 @@ class SampleError(FeedlineError, RuntimeError):
     path: str | None
     """The file it was read from."""
     op: str | None
-    """The op that could not do its work; ``None`` if the sample could not be loaded."""
+    """The op that failed; ``None`` if the sample could not be loaded."""
     reason: str
     """What was wrong."""
 
     def __init__(self, message: str, index: int, key: str, path: str | None, op: str | None, reason: str) -> None:
-        """Keep the facts beside the message."""
+        """Store the details beside the message."""
         super().__init__(message, index, key, path, op, reason)
         self.index, self.key, self.path, self.op, self.reason = index, key, path, op, reason
 
     def __str__(self) -> str:
-        """Give the message alone."""
+        """Return the message alone."""
         return str(self.args[0])

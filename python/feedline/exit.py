@@ -1,4 +1,4 @@
-"""What happens to open loaders when the interpreter ends."""
+"""Closes open loaders when the interpreter exits."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _is_exiting = False
 
 
 def close_at_exit(loader: Any) -> None:
-    """Close a loader when the interpreter ends, if it is still there."""
+    """Close a loader when the interpreter exits, if it still exists."""
     _register()
     _open.add(loader)
 
 
 def exiting() -> bool:
-    """Say whether the interpreter is ending, so that loaders were closed by it and not by the user."""
+    """Return whether the interpreter is exiting. Then it closed the loaders, not the user."""
     return _is_exiting
 
 

@@ -1,4 +1,4 @@
-"""Names that users of other loaders expect, and what to use instead of them."""
+"""Names that users of other loaders expect, and their replacements."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _ATTRIBUTES = {
 
 
 def refuse_keywords(given: Mapping[str, object]) -> None:
-    """Refuse keyword arguments that a loader does not have; those of torch's DataLoader say what to use instead."""
+    """Raise for unknown keyword arguments. For those of torch's DataLoader, name the replacement."""
     for name in given:
         if name in _TUNING:
             raise ArgumentError(f"Loader() has no argument {name!r}: give tuning=fl.tuning({name}=...)")
@@ -56,7 +56,7 @@ def refuse_keywords(given: Mapping[str, object]) -> None:
 
 
 def missing_attribute(name: str) -> AttributeError:
-    """Give the error for an attribute that a loader does not have."""
+    """Return the error for an attribute that a loader does not have."""
     instead = _ATTRIBUTES.get(name)
     text = f"'Loader' object has no attribute {name!r}"
     return AttributeError(text if instead is None else f"{text}, as torch's DataLoader has: {instead}")

@@ -21,16 +21,16 @@ class Iteration:
     def __init__(
         self, native: _feedline.Loader, to_batch: Callable[[list[tuple[str, Any]]], Any], loader: object
     ) -> None:
-        """Begin an epoch of a stream, whose batches ``to_batch`` converts; ``loader`` lives as long as it does."""
+        """Begin an epoch of a stream. ``to_batch`` converts its batches. ``loader`` is kept alive."""
         self._is_open = False
         self._native, self._to_batch = native, to_batch
-        # Loaders are closed at exit as long as they live, and a stream with threads has to be.
+        # Only live loaders are closed at exit, and a stream with threads must be closed.
         self._loader = loader
         self._number = _unless_exiting(native.begin)
         self._is_open = True
 
     def __iter__(self) -> Iteration:
-        """Give itself."""
+        """Return the iterator itself."""
         return self
 
     def __next__(self) -> Any:
@@ -42,18 +42,18 @@ class Iteration:
         return self._to_batch(fields)
 
     def check(self) -> None:
-        """Raise if it gets no more batches: the loader was closed, or a newer iteration began."""
+        """Raise if there will be no more batches: the loader was closed, or a newer iteration began."""
         self._native.check(self._number)
 
     def leave(self) -> None:
-        """Free what is prepared for it, unless it has ended."""
+        """Free its prepared batches, unless it has ended."""
         if self._is_open:
             self._is_open = False
             self._native.abandon(self._number)
 
     def __del__(self) -> None:
-        """Leave, if it was not iterated to its end."""
-        # Left early: free what was prepared for it. Threads of a forked child's parent are none of our business.
+        """Free its prepared batches, if it was not iterated to its end."""
+        # In a forked child the native side raises, because the threads belong to the parent.
         if getattr(self, "_is_open", False):
             try:
                 self.leave()
@@ -62,9 +62,9 @@ class Iteration:
 
 
 def _unless_exiting(call: Callable[[], T]) -> T:
-    """Call; a daemon thread whose loader was closed because the interpreter ends, ends silently.
+    """Call a function. A daemon thread whose loader was closed by the interpreter's exit ends silently.
 
-    At exit all loaders are closed, and daemon threads go on until they are stopped: nobody is left to hear an error.
+    At exit all loaders are closed while daemon threads still run. An error there would only confuse.
     """
     try:
         return call()

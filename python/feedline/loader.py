@@ -49,7 +49,7 @@ class Loader(Displayed):
         batch_size: samples per batch.
         shuffle: ``True`` draws a new random order for each epoch. It needs no memory, however many samples there are.
             ``fl.reservoir(size)`` reads shards in sequence and draws from what was read.
-        sampler: the samples of an epoch and their order: a list of indices, ``fl.weighted(...)``,
+        sampler: the samples of an epoch and their order. A list of indices, ``fl.weighted(...)``,
             ``fl.class_balanced()``, a torch sampler, or a function from the epoch to indices. The last two are called
             when the loader is made and when an epoch begins, so nothing of an epoch is prepared before. A torch
             sampler draws from ``seed`` and epoch.
@@ -110,7 +110,7 @@ class Loader(Displayed):
         tuning: Tuning | None = None,
         **unknown: NoReturn,
     ) -> None:
-        """Check everything at once; read and start nothing before the first batch is asked for."""
+        """Check all arguments. Nothing is read or started before the first batch is requested."""
         refuse_keywords(unknown)
         if not isinstance(source, Source):
             makers = "fl.folder, fl.tar, fl.files, fl.array, fl.volumes or fl.synthetic"
@@ -185,7 +185,7 @@ class Loader(Displayed):
         close_at_exit(self)
 
     def _place(self) -> None:
-        """Follow the process group: it may have been initialised after the loader was made."""
+        """Update rank and world size: the process group may have been initialised after the loader was made."""
         if self._given is not None or self._is_closed:
             return
         has_group = placement.has_process_group()
@@ -197,13 +197,13 @@ class Loader(Displayed):
             self._switch(plan)
 
     def _sample(self, epoch: int) -> None:
-        """Take the samples of an epoch, where a sampler decides each epoch anew."""
+        """Switch to the samples of an epoch, if a sampler chooses new ones for each epoch."""
         plan = self._plan._for_epoch(epoch)
         if plan is not self._plan and not self._is_closed:
             self._switch(plan)
 
     def _switch(self, plan: Plan) -> None:
-        """Go on with another plan, from the same epoch or from the state that was loaded."""
+        """Continue with another plan, from the same epoch or from the loaded state."""
         native = open_loader(plan._native, self._share)
         try:
             if self._loaded is not None:
@@ -227,7 +227,7 @@ class Loader(Displayed):
         return Iteration(self._native, self._batch, self)
 
     def _place_before_use(self) -> None:
-        """Follow the process group as long as no batch was asked for: what was received belongs to a stream."""
+        """Update rank and world size until the first iteration. Later, received batches belong to one rank's stream."""
         if not self._has_begun:
             self._place()
 
@@ -251,15 +251,15 @@ class Loader(Displayed):
         return self._plan.source
 
     def __len__(self) -> int:
-        """Give the number of batches of an epoch, the same on every rank."""
+        """Return the number of batches of an epoch, which is the same on every rank."""
         return self.plan._native.batches_per_epoch
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin an epoch. Cheap: work starts when the first batch is asked for."""
+        """Begin an epoch. Work starts when the first batch is requested."""
         return self._begin()
 
     def forever(self) -> Generator[Any, None, None]:
-        """Give batches epoch after epoch without end, as a generator.
+        """Return an endless generator of batches, epoch after epoch.
 
         For trainers that take generators: ``model.fit(loader.forever(), steps_per_epoch=len(loader))`` in Keras, with
         ``fields=("image", "label")``.
@@ -272,11 +272,12 @@ class Loader(Displayed):
             yield from self
 
     def consumers(self, n: int, *, assign: Assign = "first-come") -> list[Consumer]:
-        """Begin an epoch for ``n`` consumers, such as a thread per accelerator: give an iterator for each.
+        """Begin an epoch for ``n`` consumers, such as one thread per accelerator. Return an iterator for each.
 
-        All are fed from this loader's one queue. ``"first-come"`` gives a batch to whoever asks first,
-        ``"round-robin"`` in turn, so that each gets the same batches every time. The state of the loader is what all
-        have received together. The next epoch begins when this is called, or the loader iterated, again.
+        All take batches from the queue of this loader. ``"first-come"`` gives a batch to the first consumer that asks,
+        ``"round-robin"`` takes turns, so that each consumer gets the same batches every time. The state of the loader
+        is what all consumers have received together. Call this method again, or iterate the loader, to begin the next
+        epoch.
 
         >>> first, second = fl.Loader(fl.synthetic(8, (2,)), batch_size=4).consumers(2, assign="round-robin")
         >>> next(first)["index"], next(second)["index"]
@@ -289,7 +290,7 @@ class Loader(Displayed):
         return [Consumer(shared, number) for number in range(count)]
 
     def set_epoch(self, epoch: int) -> None:
-        """Make ``epoch`` the next to run. Nothing changes if it would come anyway; else prepared work is dropped.
+        """Make ``epoch`` the next one. If it is not already the next one, prepared work is dropped.
 
         >>> loader = fl.Loader(fl.synthetic(8, (2,)), batch_size=4)
         >>> loader.set_epoch(3)
@@ -312,7 +313,7 @@ class Loader(Displayed):
         return self._native.epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """Say what has been received, as small JSON-able data; cheap enough for every step.
+        """Return what has been received, as a small dict for JSON. Cheap enough to call after every step.
 
         >>> fl.Loader(fl.synthetic(8, (2,)), batch_size=4).state_dict()["epoch"]
         0
@@ -321,15 +322,15 @@ class Loader(Displayed):
         plan = self._plan if self._plan._sampler is None else self._plan._for_epoch(state["epoch"])
         if plan is self._plan:
             return state
-        # The epoch has ended: the state is that of the next one, whose samples are others.
+        # The epoch has ended, so the state belongs to the next one, which has other samples.
         native = open_loader(plan._native, self._share)
         native.set_epoch(state["epoch"])
         return native.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state, exactly; with any num_workers, in strict order also another world_size or batch_size.
+        """Continue exactly from a state. ``num_workers`` may differ; in strict order also world_size and batch_size.
 
-        Within an epoch that is shuffled through a reservoir the world_size has to stay.
+        Within an epoch that a reservoir shuffles, the world_size must stay the same.
 
         >>> loader = fl.Loader(fl.synthetic(8, (2,)), batch_size=4)
         >>> first = next(iter(loader))
@@ -345,7 +346,7 @@ class Loader(Displayed):
         self._loaded = state
 
     def snapshot(self) -> Snapshot:
-        """Give the run so far in numbers: time per stage, bytes, queue, memory, stalls by cause, substitutes.
+        """Return the counters of the run: time per stage, bytes, queue, memory, stalls by cause, substitutes.
 
         >>> fl.Loader(fl.synthetic(8, (2,)), batch_size=4).snapshot()["samples"]
         0
@@ -353,18 +354,19 @@ class Loader(Displayed):
         return self._native.snapshot()
 
     def report(self) -> Report:
-        """Say what bounded the run so far: how long the step waited, for what, what is odd, and what would help.
+        """Report the bottleneck of the run so far: how long the step waited and for what, anomalies, and remedies.
 
-        From what is always counted; :func:`feedline.doctor` measures each part alone and is surer.
+        The report uses counters that are always on. :func:`feedline.doctor` measures each part alone and is more
+        reliable.
 
         >>> print(fl.Loader(fl.synthetic(8, (2,)), batch_size=4).report())
-        No batch was worked on yet: a batch counts once the next one is asked for.
+        No batch is finished yet. A batch counts once the next one is requested.
         """
         return Report(*self._native.report())
 
     @property
     def metrics_address(self) -> str | None:
-        """Where ``metrics`` are served, as ``"127.0.0.1:9400"``; ``None`` if they are not, and once it is closed.
+        """The address of the ``metrics`` server, such as ``"127.0.0.1:9400"``; ``None`` without one or after closing.
 
         >>> fl.Loader(fl.synthetic(8, (2,)), batch_size=4).metrics_address is None
         True
@@ -372,9 +374,10 @@ class Loader(Displayed):
         return None if self._metrics is None else self._metrics.address
 
     def costs(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Give what each sample will take in the epoch that comes next, in seconds, in the source's order.
+        """Return the predicted seconds for each sample in the next epoch, in the source's order.
 
-        Learnt from what samples took before, with the draws of that epoch; zero before anything was prepared.
+        The prediction uses measured times and the random draws of that epoch. It is zero before any sample was
+        prepared.
 
         >>> fl.Loader(fl.synthetic(3, (2,)), batch_size=1).costs()
         array([0., 0., 0.])
@@ -382,17 +385,17 @@ class Loader(Displayed):
         return np.array(self._native.costs())
 
     def save_costs(self, path: str | os.PathLike[str]) -> None:
-        """Write what samples cost, for ``order=fl.planned(costs=path)`` on any machine.
+        """Write the measured costs of samples to a file, for ``order=fl.planned(costs=path)`` on any machine.
 
         >>> loader.save_costs("train.costs")
         """
         self._native.save_costs(os.path.expanduser(os.fspath(path)))
 
     def order_report(self, epoch: int | None = None) -> OrderReport | None:
-        """Say how far the order of delivery moves samples in an epoch, and how many slow samples a batch has.
+        """Report how far the order of delivery moves samples in an epoch, and how many slow samples a batch has.
 
         In planned order ``epoch`` is any epoch, by default the next one. In arrival order it is the current epoch or
-        the last one. Strict order moves nothing and gives ``None``.
+        the last one. Strict order moves nothing and returns ``None``.
 
         >>> loader = fl.Loader(fl.synthetic(8, (2,)), batch_size=4, order=fl.planned())
         >>> loader.order_report()["samples"]
@@ -401,9 +404,9 @@ class Loader(Displayed):
         return self._native.order_report(None if epoch is None else whole("epoch", epoch, 0))
 
     def reopen(self) -> Loader:
-        """Give a loader like this one over the source as it is on disk now, for data that grows.
+        """Return a loader with the same settings over the source as it is on disk now. For data that grows.
 
-        It starts at the epoch of this loader. If this loader serves ``metrics``, the other takes the address over.
+        It starts at the epoch of this loader. If this loader serves ``metrics``, the new one takes over the address.
 
         >>> larger = fl.Loader(fl.synthetic(8, (2,)), batch_size=4).reopen()
         """
@@ -431,26 +434,26 @@ class Loader(Displayed):
         return facts | ({"metrics": self.metrics_address} if self.metrics_address is not None else {})
 
     def __str__(self) -> str:
-        """Show the same, and how to pass it on: trainers that take only what they know print this in their error."""
+        """Show the same, with a hint for trainers that reject the loader and print it in their error."""
         return f"{self!r} (trainers that take generators, such as Keras: loader.forever(), len(loader) steps an epoch)"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle plan and state: the process that unpickles opens the source itself, and goes on for its own rank.
+        """Pickle plan and state. The unpickling process opens the source itself, and continues for its own rank.
 
         ``metrics`` are not served by the copy: two processes cannot listen at one address.
         """
         return _restored, (self._plan, self._given, self._framework, self._share, self.state_dict())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Loader:
-        """Give a loader over the same source that goes on from the same state."""
+        """Return a loader over the same source that continues from the same state."""
         return _restored(self._plan, self._given, self._framework, self._share, self.state_dict())
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Say what to use instead of an attribute of torch's DataLoader."""
+        """Raise an error that names the replacement for an attribute of torch's DataLoader."""
         raise missing_attribute(name)
 
     def close(self) -> None:
-        """End all threads and free all memory, within a second. Also done by ``with``, ``del`` and at exit.
+        """End all threads and free all memory within a second. ``with``, ``del`` and exit do the same.
 
         >>> with fl.Loader(fl.synthetic(8, (2,)), batch_size=4) as loader:
         ...     batches = len(list(loader))
@@ -464,7 +467,7 @@ class Loader(Displayed):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed, and gives no more batches.
+        """Whether the loader was closed. A closed loader delivers no more batches.
 
         >>> fl.Loader(fl.synthetic(8, (2,)), batch_size=4).is_closed
         False
@@ -472,20 +475,20 @@ class Loader(Displayed):
         return self._is_closed
 
     def __enter__(self) -> Loader:
-        """Give the loader itself."""
+        """Return the loader itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close."""
+        """Close the loader."""
         self.close()
 
 
 def _restored(
     plan: Plan, placement: Placement | None, framework: Literal["numpy", "torch"], share: Share | None, state: Any
 ) -> Loader:
-    """Give the loader that was pickled, where it stood."""
+    """Return the unpickled loader, at its saved state."""
     rank, world_size = (None, None) if placement is None else placement
     loader = Loader.from_plan(plan, rank=rank, world_size=world_size, framework=framework, share=share or False)
     if state is not None:

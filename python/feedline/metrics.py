@@ -1,4 +1,4 @@
-"""The numbers of a loader over HTTP, for Prometheus and for people."""
+"""Serves the metrics of a loader over HTTP."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _served: weakref.WeakSet[_feedline.Metrics] = weakref.WeakSet()
 
 
 def check_address(address: str | None) -> str | None:
-    """Raise if ``Loader(..., metrics=address)`` is no text; whether it is an address is found out when it is used."""
+    """Raise if ``Loader(..., metrics=address)`` is not a string. The server checks the address itself."""
     if address is None or isinstance(address, str):
         return address
     raise PlanError(f'metrics is {address!r}; it is a text such as "127.0.0.1:9400", or None')
 
 
 def serve(loader: _feedline.Loader, address: str) -> _feedline.Metrics:
-    """Serve the numbers of a loader at an address."""
+    """Serve the metrics of a loader at an address."""
     metrics = _feedline.Metrics(loader, address)
     _served.add(metrics)
     _register_fork()

@@ -1,7 +1,8 @@
-"""Ops: what is done to each sample. Names, parameters, defaults and distributions are torchvision's.
+"""Ops: functions that change samples. Names, parameters, defaults and distributions are torchvision's.
 
-An op takes fields by name: ``on=("image", "mask")`` makes one draw for both. Masks (see :class:`DecodeImage`) are
-always resized by nearest neighbour. Where an op differs from torchvision, ``docs/how-to/transforms.md`` says so.
+An op selects fields by name: ``on=("image", "mask")`` applies the same random draw to both. Masks (see
+:class:`DecodeImage`) are always resized by nearest neighbour. ``docs/how-to/transforms.md`` lists the differences from
+torchvision.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ On = str | tuple[str, ...]
 
 
 class Op:
-    """Something done to samples. Ops are plain data: equal parameters are equal ops.
+    """Base class of ops. Ops are plain data: ops with equal parameters are equal.
 
     >>> ops.Resize(256) == ops.Resize(256, interpolation="bilinear")
     True
     """
 
     def _to_native(self) -> Any:
-        """Give the op as a table of a plan; parameters left at ``None`` are left out."""
+        """Return the op as a table of a plan, without parameters that are ``None``."""
         table: dict[str, Any] = {"op": type(self).__name__}
         for parameter in fields(self):  # type: ignore[arg-type]
             value = getattr(self, parameter.name)
@@ -81,15 +82,15 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class DecodeImage(Op):
-    """Decode JPEG, PNG, WebP, BMP or the first frame of a GIF, known by content, to 8-bit pixels.
+    """Decode JPEG, PNG, WebP, BMP or the first frame of a GIF to 8-bit pixels. The content decides the format.
 
     Grey, palette, CMYK, alpha (dropped) and 16 bit (high byte) become RGB. ``mode="auto"`` decodes fields called
-    ``mask`` or ``..._mask`` to one channel of labels (palette index or grey value), all others to RGB. ``exif`` turns
-    pictures as their EXIF orientation says. Pictures of more than ``max_pixels`` are refused before memory is taken.
+    ``mask`` or ``..._mask`` to one channel of labels (palette index or grey value), all others to RGB. ``exif`` rotates
+    pictures by their EXIF orientation. Pictures of more than ``max_pixels`` are refused before memory is allocated.
 
-    Where a crop follows, only the part of a JPEG that it needs is decoded; the pixels are those of a full decode.
-    ``fast=True`` gives approximate pixels: JPEGs are decoded at 1/2, 1/4 or 1/8 size where the crop is at least that
-    much larger than what it is resized to, by a faster transform. See the guide for the error.
+    If a crop follows, only the part of a JPEG that it needs is decoded. The pixels equal those of a full decode.
+    ``fast=True`` gives approximate pixels: JPEGs are decoded at 1/2, 1/4 or 1/8 size if the crop is at least that
+    much larger than the final size, with a faster transform. See the guide for the error.
 
     >>> chain = [ops.DecodeImage(max_pixels=50_000_000), ops.Resize((224, 224))]
     """
@@ -103,7 +104,7 @@ class DecodeImage(Op):
 
 @dataclass(frozen=True)
 class Resize(Op):
-    """Resize, antialiased: one number is the shorter side, two are height and width.
+    """Resize with antialiasing. One number is the shorter side, two are height and width.
 
     >>> chain = [ops.DecodeImage(), ops.Resize(256), ops.CenterCrop(224)]
     """
@@ -116,7 +117,7 @@ class Resize(Op):
 
 @dataclass(frozen=True)
 class CenterCrop(Op):
-    """Take the middle; pictures that are smaller are padded with zeros.
+    """Crop the centre. Smaller pictures are padded with zeros.
 
     >>> chain = [ops.DecodeImage(), ops.Resize(256), ops.CenterCrop(224)]
     """
@@ -127,7 +128,7 @@ class CenterCrop(Op):
 
 @dataclass(frozen=True)
 class RandomCrop(Op):
-    """Take a part of fixed size at a random place.
+    """Crop a part of fixed size at a random place.
 
     >>> chain = [ops.DecodeImage(), ops.RandomCrop(32, padding=4)]
     """
@@ -142,7 +143,7 @@ class RandomCrop(Op):
 
 @dataclass(frozen=True)
 class RandomResizedCrop(Op):
-    """Take a part of random area and aspect ratio and resize it.
+    """Crop a part of random area and aspect ratio, and resize it.
 
     >>> chain = [ops.DecodeImage(), ops.RandomResizedCrop(224, scale=(0.25, 1.0))]
     """
@@ -195,7 +196,7 @@ class ColorJitter(Op):
 
 @dataclass(frozen=True)
 class Grayscale(Op):
-    """Turn to grey, with one channel or three equal ones.
+    """Convert to grey, with one channel or three equal ones.
 
     >>> chain = [ops.DecodeImage(), ops.Grayscale(num_output_channels=3)]
     """
@@ -206,7 +207,7 @@ class Grayscale(Op):
 
 @dataclass(frozen=True)
 class RandomErasing(Op):
-    """Blot out a random rectangle with probability ``p``; ``value`` is a number, one per channel, or ``"random"``.
+    """Erase a random rectangle with probability ``p``. ``value`` is a number, one per channel, or ``"random"``.
 
     >>> chain = [ops.DecodeImage(), ops.Resize((224, 224)), ops.Normalize(), ops.RandomErasing(p=0.25, value="random")]
     """
@@ -220,7 +221,7 @@ class RandomErasing(Op):
 
 @dataclass(frozen=True)
 class ToTensor(Op):
-    """Turn pixels into a tensor: floats in [0, 1], or the bytes themselves for ``dtype="uint8"``.
+    """Convert pixels to a tensor: floats in [0, 1], or the bytes themselves for ``dtype="uint8"``.
 
     >>> chain = [ops.DecodeImage(), ops.Resize((224, 224)), ops.ToTensor(dtype="uint8", layout="HWC")]
     """
@@ -246,7 +247,7 @@ class Normalize(Op):
 
 @dataclass(frozen=True)
 class ResampleSpacing(Op):
-    """Bring volumes to a spacing in millimetres: images trilinear, labels by nearest element.
+    """Resample volumes to a spacing in millimetres: images trilinear, labels by nearest element.
 
     Sides become ``floor(side * spacing / new)``. For images, the first and last elements of old and new grid lie on
     each other (torch's ``align_corners=True``); for labels, element ``i`` of ``n`` is ``floor(i * m / n)`` of ``m``.
@@ -260,7 +261,7 @@ class ResampleSpacing(Op):
 
 @dataclass(frozen=True)
 class ClipNormalize(Op):
-    """Limit a volume's values to ``low`` and ``high``, then subtract ``mean`` and divide by ``std``.
+    """Clip a volume's values to ``low`` and ``high``, then subtract ``mean`` and divide by ``std``.
 
     >>> op = ops.ClipNormalize(low=-1000, high=400, mean=0, std=500)
     """
@@ -289,7 +290,7 @@ class PadTo(Op):
 
 @dataclass(frozen=True)
 class RandomBalancedCrop(Op):
-    """Take a part of fixed size, with probability ``oversampling`` around the foreground, else anywhere.
+    """Crop a part of fixed size: with probability ``oversampling`` around the foreground, otherwise anywhere.
 
     Around the foreground means: a random class of the label, one of the boxes around its two largest components, and
     of the places that hold the box (or lie in it, if it is larger) a random one. Of files that are not compressed only
@@ -340,7 +341,7 @@ class RandomBrightness(Op):
 
 @dataclass(frozen=True)
 class GaussianNoise(Op):
-    """With probability ``p``, add normal noise to a volume, of a deviation between 0 and ``std``.
+    """With probability ``p``, add Gaussian noise to a volume, with a standard deviation between 0 and ``std``.
 
     >>> op = ops.GaussianNoise(0.1, p=0.1)
     """
@@ -375,7 +376,7 @@ class Map(Op):
         return _unpickled, (fn, self.on, self.deterministic, self.version)
 
     def _to_native(self) -> Any:
-        """Give a table for a named function, and what the engine calls otherwise."""
+        """Return a table for a named function, and the function itself otherwise."""
         if isinstance(self.fn, str):
             return super()._to_native()
         if not callable(self.fn):
@@ -388,7 +389,7 @@ class Map(Op):
 
 @dataclass(frozen=True)
 class _Function:
-    """A function and how it is called, as the native module takes it."""
+    """A function and its parameters, for the native module."""
 
     function: Callable[..., Any]
     on: list[str]
@@ -397,7 +398,7 @@ class _Function:
 
 
 def _pickled(function: Callable[..., Any]) -> bytes:
-    # Ray and Dask bring cloudpickle. It carries lambdas and closures, and functions of the main program, which is
+    # Ray and Dask bring cloudpickle. It can pickle lambdas, closures, and functions of the main program, which is
     # another one in their workers.
     cloudpickle = sys.modules.get("cloudpickle") or sys.modules.get("ray.cloudpickle")
     if cloudpickle is not None:

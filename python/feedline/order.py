@@ -75,7 +75,7 @@ def arrival(*, log: Path | None = None, replay: Path | None = None, max_displace
 
 
 def to_plan(order: Order) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Give the order as settings of the stream and of the run."""
+    """Return the settings of the stream and of the run for an order."""
     if isinstance(order, Planned):
         costs = optional_path(order.costs)
         return {"order": "planned", "max_displacement": order.max_displacement, "costs": costs}, {}

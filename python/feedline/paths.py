@@ -6,13 +6,13 @@ import os
 import re
 
 AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
-"""What a function takes as a path: what :func:`os.fspath` takes."""
+"""All types that :func:`os.fspath` accepts."""
 
 _LOOKS_ESCAPED = re.compile(r"\\(?=x(?:5c|[89a-f][0-9a-f]))")
 
 
 def path_text(path: AnyPath) -> str:
-    r"""Give a path as text that leads back to its file.
+    r"""Return a path as text from which its file can be found again.
 
     ``~`` at its beginning becomes the home folder. A byte that is not UTF-8 becomes ``\xNN``, such as ``caf\xe9.jpg``;
     a backslash that would read as such an escape becomes ``\x5c``. URLs stay as they are.
@@ -33,10 +33,10 @@ def path_text(path: AnyPath) -> str:
 
 
 def is_path(value: object) -> bool:
-    """Tell whether a value is a path rather than a list of them."""
+    """Return whether a value is a path rather than a list of paths."""
     return isinstance(value, (str, bytes, os.PathLike))
 
 
 def optional_path(path: str | os.PathLike[str] | None) -> str | None:
-    """Give a path with ``~`` expanded; ``None`` stays ``None``."""
+    """Return a path with ``~`` expanded; ``None`` stays ``None``."""
     return None if path is None else os.path.expanduser(os.fspath(path))

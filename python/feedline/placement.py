@@ -1,4 +1,4 @@
-"""Which share of the data this process gets: its rank among the processes that divide an epoch.
+"""The rank of this process among the processes that divide an epoch.
 
 In order of precedence: arguments (``rank`` and ``world_size``, or ``mesh``), the process group of torch or JAX if the
 program has initialised one, the environment of a launcher. Nothing here imports torch or JAX: a program that uses a
@@ -24,7 +24,7 @@ _MOST_RANKS = 2**31 - 1
 
 @dataclass(frozen=True)
 class Placement:
-    """This process is ``rank`` of ``world_size``."""
+    """The rank of a process, and the number of processes."""
 
     rank: int
     world_size: int
@@ -39,7 +39,7 @@ ALONE = Placement(0, 1)
 
 
 def given(rank: int | None, world_size: int | None, mesh: Any) -> Placement | None:
-    """Give the placement that the arguments name; ``None`` if they name none."""
+    """Return the placement from the arguments; ``None`` if they are not set."""
     if mesh is not None:
         if rank is not None or world_size is not None:
             raise PlanError("give mesh, or rank and world_size, not both")
@@ -52,9 +52,9 @@ def given(rank: int | None, world_size: int | None, mesh: Any) -> Placement | No
 
 
 def likely() -> Placement:
-    """Give the placement of this process as far as it can be told, without a word.
+    """Return the probable placement of this process, without logging.
 
-    Plans are opened with it. The loader that is made of a plan decides, and says so.
+    A plan is opened with it. The loader that runs the plan decides, and logs its decision.
     """
     group, launched = _process_group(), environment.launched_rank()
     if group is not None or launched is not None:
@@ -65,14 +65,14 @@ def likely() -> Placement:
 
 
 def has_process_group() -> bool:
-    """Say whether the program has initialised a process group."""
+    """Return whether the program has initialised a process group."""
     return _process_group() is not None
 
 
 def found() -> Placement:
-    """Give the placement of this process by its process group, or else by its launcher.
+    """Return the placement of this process from its process group, or else from its launcher.
 
-    The process group decides. A launcher that started another number of processes than the group has is an error:
+    The process group takes precedence. If the launcher started another number of processes, this raises:
     one of them is misconfigured.
     """
     group, launched = _process_group(), environment.launched_rank()
@@ -100,7 +100,7 @@ _announced_before: set[Placement] = set()
 
 
 def _announced(origin: str, placement: Placement) -> Placement:
-    """Say once what the user did not ask for."""
+    """Log a placement once, because the user did not ask for it."""
     if placement.world_size == 1 or placement in _announced_before:
         return placement
     _announced_before.add(placement)
@@ -114,7 +114,7 @@ def _announced(origin: str, placement: Placement) -> Placement:
 
 
 def _process_group() -> tuple[str, int, int] | None:
-    """Give the library, the rank and the world size of the process group, if the program has initialised one."""
+    """Return the library, the rank and the world size of the process group, if the program has initialised one."""
     torch = sys.modules.get("torch.distributed")
     if torch is not None and torch.is_available() and torch.is_initialized():
         return "torch.distributed", torch.get_rank(), torch.get_world_size()
@@ -122,13 +122,13 @@ def _process_group() -> tuple[str, int, int] | None:
     distributed = getattr(jax, "distributed", None)
     if jax is None or distributed is None:
         return None
-    # Versions of JAX that do not say whether it is initialised have to be asked for the number of processes.
+    # Older versions of JAX have no is_initialized, so the number of processes has to do.
     is_initialized = getattr(distributed, "is_initialized", lambda: jax.process_count() > 1)
     return ("jax.distributed", jax.process_index(), jax.process_count()) if is_initialized() else None
 
 
 def _of_mesh(mesh: Any) -> Placement:
-    """Give the place of this process in the data-parallel dimension of a torch DeviceMesh."""
+    """Return the placement of this process in the data-parallel dimension of a torch DeviceMesh."""
     mesh, names = mesh if isinstance(mesh, tuple) and len(mesh) == 2 else (mesh, None)
     if not all(hasattr(mesh, name) for name in ("get_local_rank", "size", "mesh_dim_names")):
         raise PlanError(
@@ -143,7 +143,7 @@ def _of_mesh(mesh: Any) -> Placement:
     chosen = (names,) if isinstance(names, str) else tuple(names) if isinstance(names, Sequence) else ()
     if not chosen or not set(chosen) <= set(has):
         raise PlanError(f"mesh has the dimensions {has}, not {names!r}")
-    # Several dimensions, such as replicas of shards, count like the digits of a number, the last one fastest.
+    # Several dimensions form one number, like digits. The last dimension changes fastest.
     rank, world_size = 0, 1
     for name in chosen:
         part = mesh[name]

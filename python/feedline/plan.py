@@ -16,7 +16,7 @@ from feedline.source import Source
 
 
 class Plan(Displayed):
-    """What a loader does, apart from any run of it. ``loader.plan`` gives it, ``from_toml`` reads it.
+    """The description of a loader: source, ops and settings. Use ``loader.plan`` or ``Plan.from_toml``.
 
     >>> fl.Loader(fl.synthetic(8, (2,)), batch_size=4).plan
     <feedline.Plan synthetic: 8 samples, 2 batches of 4, ops none>
@@ -31,7 +31,7 @@ class Plan(Displayed):
     ) -> None:
         """Hold a checked plan; users call :meth:`from_toml` or take ``loader.plan``.
 
-        Where a ``sampler`` decides each epoch anew, the checked plan holds the samples of ``epoch``.
+        If a ``sampler`` chooses new samples for each epoch, the native plan holds those of ``epoch``.
         """
         self._native = native
         self._ops = None if ops is None else tuple(ops)
@@ -41,7 +41,7 @@ class Plan(Displayed):
     def from_toml(cls, text: str, *, allow_functions: bool = False) -> Plan:
         """Read a plan and open its source.
 
-        A plan with ``ops.Map`` names Python functions, which can do anything, so it is refused before anything is
+        A plan with ``ops.Map`` names Python functions, which can do anything. So it is refused before anything is
         imported; ``allow_functions=True`` is for plans that you trust.
 
         >>> plan = fl.Loader(fl.synthetic(8, (2,)), batch_size=4).plan
@@ -51,9 +51,9 @@ class Plan(Displayed):
         return cls(_feedline.Plan.from_toml(text, tuple(likely()), environment.cache_folder(), allow_functions))
 
     def to_toml(self) -> str:
-        """Write the plan as TOML: what all ranks have in common, so neither rank nor world size is in it.
+        """Return the plan as TOML. All ranks share it, so it contains neither rank nor world size.
 
-        A function without a name or an array in memory cannot be written and says so.
+        A function without a name or an array in memory cannot be written, and raises.
 
         >>> print(fl.Loader(fl.synthetic(8, (2,)), batch_size=4).plan.to_toml().splitlines()[1])
         batch_size = 4
@@ -63,7 +63,7 @@ class Plan(Displayed):
         return self._native.to_toml()
 
     def _for_epoch(self, epoch: int) -> Plan:
-        """Give the plan with the samples of an epoch, where a sampler decides each epoch anew."""
+        """Return the plan with the samples of an epoch, if a sampler chooses new ones for each epoch."""
         if self._sampler is None or epoch == self._epoch:
             return self
         settings = self._native.settings | {"sampler": to_plan(self._sampler(epoch))}
@@ -72,11 +72,11 @@ class Plan(Displayed):
         return Plan(native, self._ops, self._sampler, epoch)
 
     def _reopened(self) -> Plan:
-        """Give the plan over the source as it is now."""
+        """Return the plan over the source as it is on disk now."""
         return Plan(self._native.reopen(), self._ops, self._sampler, self._epoch)
 
     def for_rank(self, placement: Placement) -> Plan:
-        """Give the same plan for a rank, which decides the samples of :meth:`indices`.
+        """Return the same plan for a rank. :meth:`indices` then returns the samples of that rank.
 
         >>> from feedline.placement import Placement
         >>> plan = fl.Loader(fl.synthetic(4, (2,)), batch_size=1).plan
@@ -104,14 +104,14 @@ class Plan(Displayed):
         return facts | ({"rank": f"{rank} of {world_size}"} if world_size > 1 else {})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle source, ops and settings: the process that unpickles opens the source itself, for its own rank."""
+        """Pickle source, ops and settings. The unpickling process opens the source itself, for its own rank."""
         if self._ops is None:
             return _from_trusted, (self.to_toml(),)
         parts = (self.source, self._ops, self._native.settings, self._native.config, self._sampler, self._epoch)
         return _from_parts, parts
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Plan:
-        """Give the plan itself: it never changes."""
+        """Return the plan itself, because it never changes."""
         return self
 
     @property
@@ -142,7 +142,7 @@ class Plan(Displayed):
         return self._native.fingerprints
 
     def indices(self, epoch: int = 0) -> list[int]:
-        """Give the indices of an epoch's samples, in the order in which this rank receives them.
+        """Return the indices of an epoch's samples, in the order in which this rank receives them.
 
         >>> fl.Loader(fl.synthetic(4, (2,)), batch_size=2).plan.indices(epoch=0)
         [0, 1, 2, 3]
@@ -150,7 +150,7 @@ class Plan(Displayed):
         return self._for_epoch(epoch)._native.indices(epoch)
 
     def resolve(self, op: int, *, index: int, width: int, height: int, epoch: int = 0) -> list[tuple[str, float]]:
-        """Say what op number ``op`` will do to sample ``index``, a picture of this size, before any data is there.
+        """Return the parameters that op number ``op`` will use for sample ``index``, without reading any data.
 
         >>> plan = fl.Loader(fl.synthetic(8, (9, 9, 3)), [ops.RandomCrop(5, on="data")], batch_size=4).plan
         >>> [name for name, value in plan.resolve(0, index=3, width=9, height=9)]
@@ -162,7 +162,7 @@ class Plan(Displayed):
 
 
 def _from_trusted(text: str) -> Plan:
-    """Read a pickled plan; whoever unpickles trusts the bytes anyway."""
+    """Read a pickled plan. Unpickling runs code anyway, so functions are allowed."""
     return Plan.from_toml(text, allow_functions=True)
 
 

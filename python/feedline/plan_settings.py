@@ -1,6 +1,6 @@
 """The arguments of a loader as the settings of a plan.
 
-Python checks only the classes that exist only here, such as :class:`feedline.Reservoir`. The engine checks all values.
+Python checks only its own classes, such as :class:`feedline.Reservoir`. The engine checks all values.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def of_stream(
     fields: Sequence[str] | None,
     ragged: Sequence[str],
 ) -> Settings:
-    """Give the settings that decide the stream."""
+    """Return the settings that decide the stream."""
     if on_error != "raise" and not isinstance(on_error, Substitute):
         raise PlanError(f'on_error is {short(on_error)}; it is "raise" or fl.substitute(max_fraction=...)')
     stream, _ = orders.to_plan(order)
@@ -62,7 +62,7 @@ def of_run(
     order: orders.Order,
     tuning: Tuning | None,
 ) -> Settings:
-    """Give the settings that decide how the stream is made."""
+    """Return the settings that decide how the stream is produced."""
     if cache is not None and not isinstance(cache, Cache):
         raise PlanError(f'cache is {short(cache)}; it is made by fl.cache(ram="4GB")')
     if cache is not None and cache.disk is not None and environment.cache_folder() is None:
@@ -83,7 +83,7 @@ def of_run(
 
 
 def _given(settings: Settings, required: Sequence[str] = ()) -> Settings:
-    """Leave out what was not given, and turn NumPy numbers into plain ones."""
+    """Leave out settings without a value, and convert NumPy numbers to Python numbers."""
     return {
         name: value.item() if isinstance(value, np.generic) else value
         for name, value in settings.items()

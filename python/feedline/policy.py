@@ -1,4 +1,4 @@
-"""What to do with bad samples, and what to keep of good ones."""
+"""Policies for bad samples, and for the cache of good ones."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def cache(
 ) -> Cache:
     """Keep samples as they are before the first random op, so that later epochs skip reading and these ops.
 
-    A sample that is in the cache stays there, so an epoch misses only what did not fit.
+    A cached sample stays in the cache, so an epoch misses only the samples that did not fit.
 
     Args:
         ram: limit in memory, a number of bytes or a text such as ``"4GB"``.
-        disk: limit in the cache folder. There samples outlive the process. They are checksummed, and made again when
-            the file or the ops before have changed.
+        disk: limit in the cache folder. There samples outlive the process. They have checksums, and are made again when
+            the file or an earlier op has changed.
         form: ``"encoded"`` keeps the bytes of the file, ``"decoded"`` the decoded picture, and ``"resized"`` the result
             of all ops before the first random one. By default the form that saves most time per byte, as measured on
             the first samples.

@@ -85,7 +85,7 @@ def class_balanced(num_samples: int | None = None) -> ClassBalanced:
 
 
 def whole_numbers(name: str, values: Any) -> list[int]:
-    """Give sample indices as plain numbers; anything else is refused."""
+    """Return sample indices as Python integers. Raise for anything else."""
     is_sequence = isinstance(values, (Sequence, np.ndarray)) and not isinstance(values, (str, bytes))
     if not is_sequence or not all(
         isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 0 for value in values
@@ -95,7 +95,7 @@ def whole_numbers(name: str, values: Any) -> list[int]:
 
 
 def to_plan(sampler: Sampler) -> dict[str, Any]:
-    """Give the sampler as a table of a plan."""
+    """Return the sampler as a table of a plan."""
     if isinstance(sampler, Weighted):
         table: dict[str, Any] = {"kind": "weighted", "weights": list(sampler.weights)}
     elif isinstance(sampler, ClassBalanced):

@@ -1,4 +1,4 @@
-"""Samples that are prepared once for all jobs of a machine."""
+"""Sharing: samples are prepared once for all jobs of a machine."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Share:
 
 
 def share(socket: str | os.PathLike[str] | None = None, on_loss: Literal["continue", "raise"] = "continue") -> Share:
-    """Get samples from the node of this machine, which prepares them once for all jobs that ask for the same.
+    """Get samples from the node of this machine, which prepares them once for all jobs with the same plan.
 
-    ``Loader(..., share=True)`` is ``share=fl.share()``. Without a ``socket`` it is the user's node, which is started
-    in the background if it is not there, and ends with its last job. If the node is lost, a job goes on alone from what
-    it has received, or raises :class:`feedline.NodeError`, as ``on_loss`` says. A named node that is not there, or
-    goes while the job attaches, counts as lost; one that refuses the job raises.
+    ``Loader(..., share=True)`` means ``share=fl.share()``. Without a ``socket``, the job uses the user's node, which is
+    started in the background if necessary, and ends with its last job. If the node is lost, ``on_loss`` decides: the
+    job continues alone from what it has received, or raises :class:`feedline.NodeError`. A named node that does not
+    exist, or ends while the job attaches, counts as lost. A node that refuses the job raises.
 
     With ``world_size`` above 1 the node prepares the share of each rank on this machine: every rank gets the batches
     that it would prepare itself, in the same order, and its state is that of a loader without a node.
@@ -46,7 +46,7 @@ def share(socket: str | os.PathLike[str] | None = None, on_loss: Literal["contin
 
 
 def as_share(value: bool | str | os.PathLike[str] | Share) -> Share | None:
-    """Give what ``Loader(..., share=value)`` means; ``None`` for a stream of its own."""
+    """Return the meaning of ``Loader(..., share=value)``; ``None`` for a private stream."""
     if isinstance(value, Share):
         return value
     if isinstance(value, bool):
@@ -57,7 +57,7 @@ def as_share(value: bool | str | os.PathLike[str] | Share) -> Share | None:
 
 
 def open_loader(plan: _feedline.Plan, wanted: Share | None) -> _feedline.Loader:
-    """Open the stream of a plan: from a node if that is wanted and possible, else its own."""
+    """Open the stream of a plan: from a node if requested and possible, otherwise in this process."""
     _, world_size = plan.rank
     machine = environment.machine(world_size)
     if wanted is None:

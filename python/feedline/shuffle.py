@@ -1,4 +1,4 @@
-"""Ways to shuffle other than by a permutation of all samples: a reservoir that is filled by reading in sequence."""
+"""The reservoir shuffle, which reads in sequence."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class Reservoir:
 def reservoir(size: int | float | None = None, *, readers: int = 4, block: int | str = "64MB") -> Reservoir:
     """Shuffle by reading in sequence: ``Loader(fl.tar(...), shuffle=fl.reservoir(0.1))``.
 
-    Shards are cut into blocks, whose order is new each epoch. Readers walk them in sequence, in turns, into a
-    reservoir, from which the next sample is drawn at random. So a hard disk reads at its full speed, and each sample
-    still comes once per epoch, in an order that depends on nothing but the plan and the seed. What is given up: samples
-    that lie close together come within about the size of the reservoir of each other. ``feedline shuffle PLAN`` says
-    how much that is.
+    Shards are divided into blocks. Each epoch visits the blocks in a new order. Readers take turns and fill a
+    reservoir, from which the next sample is drawn at random. A hard disk reads at full speed this way, and each sample
+    still comes once per epoch, in an order that depends only on the plan and the seed. The price: samples that lie
+    close together in a shard also come close together, within about the size of the reservoir. ``feedline shuffle
+    PLAN`` measures this.
 
     Args:
-        size: samples in the reservoir of each rank: a whole number, or a part of the rank's samples such as ``0.1``.
-            By default a tenth of them, but no more than take 2 GB. Their stored bytes are held in memory, beside
+        size: samples in the reservoir of each rank: a whole number, or a fraction of the rank's samples such as
+            ``0.1``. By default a tenth of them, limited to 2 GB. Their stored bytes are held in memory, in addition to
             ``memory_budget``; ``loader.snapshot()["reservoir"]`` counts them.
-        readers: places of the data that are read in turns. More mix better where the data is sorted.
-        block: the length of the blocks, a number of bytes or a text such as ``"64MB"``. Shorter ones mix better and
+        readers: number of places that are read in turns. More readers mix sorted data better.
+        block: length of the blocks, a number of bytes or a text such as ``"64MB"``. Shorter blocks mix better and
             cost more seeks.
 
     >>> loader = fl.Loader(fl.tar("shards/*.tar"), [ops.DecodeImage(), ops.Resize((64, 64))], batch_size=64,
@@ -47,7 +47,7 @@ def reservoir(size: int | float | None = None, *, readers: int = 4, block: int |
 
 
 def to_plan(shuffle: bool | Reservoir) -> bool | dict[str, Any]:
-    """Give how to shuffle as a setting of a plan."""
+    """Return the shuffle as a setting of a plan."""
     if isinstance(shuffle, (bool, np.bool_)):
         return bool(shuffle)
     if not isinstance(shuffle, Reservoir):

@@ -27,11 +27,11 @@ class Source(Displayed):
     """
 
     def __init__(self, native: _feedline.Source) -> None:
-        """Hold an opened source; users call the functions of this module."""
+        """Hold an opened source. Users call the functions of this module."""
         self._native = native
 
     def __len__(self) -> int:
-        """Give the number of samples."""
+        """Return the number of samples."""
         return len(self._native)
 
     def __repr__(self) -> str:
@@ -50,11 +50,11 @@ class Source(Displayed):
         return facts
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle how it was opened: the process that unpickles lists the samples itself, and checks that they agree."""
+        """Pickle the arguments. The unpickling process lists the samples itself, and checks that they are the same."""
         return _opened_again, (self._native.spec(), self._native.identity)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Source:
-        """Give the source itself: it never changes."""
+        """Return the source itself, because it never changes."""
         return self
 
     @property
@@ -68,7 +68,7 @@ class Source(Displayed):
 
     @property
     def skipped(self) -> int:
-        """The number of files among the samples that were left out, because of their extension.
+        """The number of files that were left out because of their extension.
 
         >>> fl.synthetic(10, (2,)).skipped
         0
@@ -94,7 +94,7 @@ class Source(Displayed):
         return self._native.indices()
 
     def key(self, index: int) -> str:
-        """Give the name of a sample by its index.
+        """Return the name of a sample.
 
         >>> fl.synthetic(10, (2,)).key(3)
         'synthetic-00000003'
@@ -105,7 +105,7 @@ class Source(Displayed):
         return key
 
     def subset(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> Source:
-        """Give the part with these samples. They keep their indices and come in ascending order.
+        """Return a source with only these samples. They keep their indices and come in ascending order.
 
         >>> len(fl.synthetic(10, (2,)).subset([7, 3]))
         2
@@ -129,7 +129,7 @@ class Source(Displayed):
     def labels(self) -> npt.NDArray[Any] | None:
         """The labels of the samples, in the source's order. ``None`` if the source has none.
 
-        Labels that are stored like images, such as those of :func:`volumes`, are not read: these give ``None``, too.
+        Also ``None`` if the labels are arrays in files, such as those of :func:`volumes`.
 
         >>> fl.array(np.zeros((3, 2)), labels=["dog", "cat", "dog"]).labels
         array([1, 0, 1])
@@ -168,7 +168,7 @@ class Source(Displayed):
         return sources
 
     def kfold(self, k: int, seed: int = 0, *, by: Literal["label"] | None = None) -> list[tuple[Source, Source]]:
-        """Give ``k`` pairs of sources for cross-validation: each sample validates once and trains ``k - 1`` times.
+        """Return ``k`` pairs of sources for cross-validation. Each sample validates once and trains ``k - 1`` times.
 
         Args:
             k: the number of folds, from 2 to the number of samples.
@@ -181,7 +181,7 @@ class Source(Displayed):
         by_label = _is_by_label("kfold()", seed, by)
         if not isinstance(k, (int, np.integer)) or not 2 <= k <= len(self):
             raise SourceError(f"kfold(): k is {k!r}; it is a whole number from 2 to the {len(self)} samples")
-        # A share that ends before it begins is all but the fold.
+        # A share that ends before it begins wraps around: everything except the fold.
         ends = [(fold / k, (fold + 1) / k) for fold in range(k)]
         return [
             (
@@ -207,15 +207,15 @@ def folder(
     extensions: Sequence[str] | None = None,
     allow_empty: bool = False,
 ) -> Source:
-    """List a folder of pictures: each sub-folder is a class, in sorted order; a flat folder has label -1.
+    """Open a folder of pictures. Each sub-folder is a class, in sorted order. A flat folder has label -1.
 
     Fields: ``image`` (encoded; add ``ops.DecodeImage()``) and ``label`` (int64). Pictures are JPEG, PNG, WebP,
     BMP, GIF, PPM and PGM; ``extensions=(".jpg", ".png")`` takes these files instead. Other files are left out, counted
     in ``source.skipped`` and named in a warning. Names that begin with a dot are ignored.
 
     ``classes`` fixes the names and their labels: ``folder("val", classes=train.classes)``. A sub-folder that is not
-    among them is an error. So is a sub-folder without pictures, unless ``allow_empty`` is set: it would be a class
-    without samples. The listing is fixed for the life of the source; see :meth:`feedline.Loader.reopen`.
+    among them is an error. So is a sub-folder without pictures, unless ``allow_empty`` is set, because it would be a
+    class without samples. The listing is fixed for the life of the source; see :meth:`feedline.Loader.reopen`.
 
     >>> train = fl.folder("data/train")
     >>> val = fl.folder("data/val", classes=train.classes)
@@ -233,17 +233,17 @@ def folder(
 
 
 def tar(shards: AnyPath | Sequence[AnyPath]) -> Source:
-    """Open tar shards in the way of WebDataset: ``tar("train/*.tar")``, a folder, a path, or a list of these.
+    """Open tar shards in the format of WebDataset: ``tar("train/*.tar")``, a folder, a path, or a list of these.
 
-    They may be elsewhere: ``tar("s3://bucket/train/*.tar")``, ``gs://``, ``az://``, ``http://`` or ``https://``.
+    They may be remote: ``tar("s3://bucket/train/*.tar")``, ``gs://``, ``az://``, ``http://`` or ``https://``.
 
-    Members with one key are a sample: ``jpg``, ``jpeg``, ``png``, ``webp``, ``bmp``, ``gif``, ``ppm``, ``pgm`` and
-    ``pnm`` are the field ``image`` (encoded; add ``ops.DecodeImage()``), ``mask.png`` is ``mask``, ``cls`` is ``label``
-    (int64) if all are whole numbers, all else is called by its extension. Fields that some samples lack are left out,
-    with a warning.
+    Members with the same key form a sample. ``jpg``, ``jpeg``, ``png``, ``webp``, ``bmp``, ``gif``, ``ppm``, ``pgm``
+    and ``pnm`` are the field ``image`` (encoded; add ``ops.DecodeImage()``), ``mask.png`` is ``mask``, ``cls`` is
+    ``label`` (int64) if all are whole numbers. All other fields are named by their extension. Fields that some samples
+    lack are left out, with a warning.
 
     Shards that ``feedline pack`` wrote have an index; others are listed once, and the index is kept in the cache folder
-    (``FEEDLINE_CACHE``). Samples are numbered by the names of their shards, then by their place there.
+    (``FEEDLINE_CACHE``). Samples are numbered by the name of their shard, then by their position in it.
 
     >>> source = fl.tar("shards/*.tar")
     """
@@ -254,10 +254,10 @@ def tar(shards: AnyPath | Sequence[AnyPath]) -> Source:
 
 
 def files(fields: Mapping[str, Sequence[AnyPath]], labels: Labels | None = None) -> Source:
-    """Take lists of files, several per sample: ``files({"image": [...], "mask": [...]}, labels=[...])``.
+    """Use lists of files, one list per field: ``files({"image": [...], "mask": [...]}, labels=[...])``.
 
-    All lists have one length. ``labels`` has one entry per sample: numbers or bool of any dtype and shape, or the names
-    of classes. Names become int64 labels in the sorted order of the names, which ``source.classes`` lists.
+    All lists have the same length. ``labels`` has one entry per sample: numbers or bool of any dtype and shape, or the
+    names of classes. Names become int64 labels in the sorted order of the names, which ``source.classes`` lists.
 
     >>> fl.files({"image": ["a.jpg", "b.jpg"]}, labels=["dog", "cat"]).classes
     ['cat', 'dog']
@@ -272,7 +272,7 @@ def files(fields: Mapping[str, Sequence[AnyPath]], labels: Labels | None = None)
 
 
 def array(data: npt.NDArray[Any] | AnyPath, labels: Labels | None = None, *, field: str | None = None) -> Source:
-    """Take an array, or a ``.npy`` file, whose first axis counts the samples.
+    """Use an array, or a ``.npy`` file, whose first axis counts the samples.
 
     An array in memory is not copied: do not change it while a loader reads it.
 
@@ -298,10 +298,11 @@ def array(data: npt.NDArray[Any] | AnyPath, labels: Labels | None = None, *, fie
 def volumes(
     root: AnyPath | Sequence[AnyPath | tuple[AnyPath, ...]],
 ) -> Source:
-    """Take 3D volumes, ``.nii``, ``.nii.gz`` or ``.npy``: a folder, or a list of images or of ``(image, label)``.
+    """Use 3D volumes, ``.nii``, ``.nii.gz`` or ``.npy``: a folder, or a list of images or of ``(image, label)``.
 
-    In a folder, names say what belongs together: ``case_7/imaging`` and ``case_7/segmentation`` (KiTS19), ``case_7_x``
-    and ``case_7_y`` (MLPerf's prepared data), or the same with ``image`` and ``label``. If none does, all are images.
+    In a folder, names pair images with labels: ``case_7/imaging`` and ``case_7/segmentation`` (KiTS19), ``case_7_x``
+    and ``case_7_y`` (MLPerf's prepared data), or the same with ``image`` and ``label``. Without such names all files
+    are images.
 
     Fields: ``image`` (float32) and, if there are labels, ``label`` (uint8), each of shape (channels, depth, height,
     width). Axes are those of nibabel and NumPy: the file's first axis is the depth. Three axes are one channel.
@@ -321,7 +322,7 @@ def volumes(
 
 
 def synthetic(n: int, shape: int | Sequence[int]) -> Source:
-    """Make ``n`` samples of random bytes from their indices, without I/O; field ``data``, uint8.
+    """Generate ``n`` samples of random bytes from their indices, without I/O. The field is ``data``, uint8.
 
     >>> len(fl.synthetic(1000, (224, 224, 3)))
     1000
@@ -356,7 +357,7 @@ def _label_parts(labels: Labels | None) -> tuple[str, list[int], bytes] | list[s
 
 
 def _plain_array(what: str, values: Any) -> npt.NDArray[Any]:
-    """Give an array of numbers in C order and in this machine's byte order, without a copy where it is that already."""
+    """Return an array of numbers in C order and native byte order. Copies only if necessary."""
     try:
         array = np.asarray(values)
     except ValueError as error:

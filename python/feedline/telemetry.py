@@ -1,4 +1,4 @@
-"""The numbers of loaders for OpenTelemetry, where that is installed."""
+"""Reports the metrics of loaders through OpenTelemetry, if that is installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from feedline.loader import Loader
 
 _UNITS = {"_seconds": "s", "_bytes": "By"}
-"""What the end of a metric's name says, in the words of OpenTelemetry."""
+"""OpenTelemetry units by the suffix of a metric's name."""
 
 _observed: weakref.WeakKeyDictionary[Any, _Observed] = weakref.WeakKeyDictionary()
 
@@ -23,17 +23,17 @@ _observed: weakref.WeakKeyDictionary[Any, _Observed] = weakref.WeakKeyDictionary
 def observe(
     loader: Loader, meter_provider: MeterProvider | None = None, *, attributes: Mapping[str, str] | None = None
 ) -> None:
-    """Report the numbers of a loader through OpenTelemetry, for as long as there is the loader.
+    """Report the metrics of a loader through OpenTelemetry, for as long as the loader exists.
 
-    They are those of ``metrics="127.0.0.1:9400"``, under names such as ``feedline.loader.samples`` and
-    ``feedline.loader.stall`` (in seconds), with attributes ``plan``, ``rank``, ``op``, ``cause``. Nothing is measured
-    or sent here: readers and exporters of the provider decide when numbers are asked for, and where they go.
+    The metrics are those of ``metrics="127.0.0.1:9400"``, with names such as ``feedline.loader.samples`` and
+    ``feedline.loader.stall`` (in seconds), with attributes ``plan``, ``rank``, ``op``, ``cause``. This function
+    measures and sends nothing: readers and exporters of the provider decide when metrics are read, and where they go.
 
     Args:
         loader: the loader; it is not kept alive.
         meter_provider: by default the one that ``opentelemetry.metrics.set_meter_provider`` has set, or will set.
-        attributes: further ones for all its numbers, such as ``{"loader": "train"}``: two loaders of the same plan and
-            rank need some to be told apart.
+        attributes: additional attributes, such as ``{"loader": "train"}``. They distinguish two loaders of the same
+            plan and rank.
 
     Raises:
         ImportError: ``opentelemetry-api`` is not installed.
@@ -53,7 +53,7 @@ def observe(
 
 
 class _Reader:
-    """The numbers of one loader, read once for all instruments."""
+    """The metrics of one loader, read once for all instruments."""
 
     def __init__(self, loader: Loader, attributes: Mapping[str, str]) -> None:
         self._loader, self._attributes = weakref.ref(loader), dict(attributes)
@@ -67,11 +67,11 @@ class _Reader:
         try:
             return [] if loader is None else _feedline.numbers(loader._native)
         except FeedlineError:
-            # In a child of the process that it belongs to.
+            # In a forked child, the loader belongs to the parent.
             return []
 
     def take(self, name: str) -> list[tuple[dict[str, str], float]]:
-        """Give the values of a metric: those read for another one, unless they were given before."""
+        """Return the values of a metric. Read all metrics again if this one was taken before."""
         if name not in self._unread:
             self._unread = {name: values for name, _, _, values in self.metrics()}
         values = self._unread.pop(name, [])
@@ -79,7 +79,7 @@ class _Reader:
 
 
 class _Observed:
-    """The instruments of a meter and the loaders whose numbers they give."""
+    """The instruments of a meter, and the loaders that they report."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter, self._names = meter, set[str]()
@@ -108,7 +108,7 @@ class _Observed:
 
 
 def to_instrument(name: str) -> tuple[str, str]:
-    """Give the name and unit for OpenTelemetry, from which its Prometheus exporter makes ``name`` again.
+    """Return the OpenTelemetry name and unit, from which its Prometheus exporter derives ``name`` again.
 
     >>> to_instrument("feedline_loader_stall_seconds_total")
     ('feedline.loader.stall', 's')

@@ -1,4 +1,4 @@
-"""For tests, benchmarks and what-ifs: ops, steps and disks that only take time."""
+"""For tests, benchmarks and experiments: ops, steps and disks that only take time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from feedline.ops import Op
 
 @dataclass(frozen=True)
 class Delay(Op):
-    """Take time for each sample; made by :func:`delay`.
+    """An op that only takes time; made by :func:`delay`.
 
     >>> delay(5).costs_ms
     (5.0,)
@@ -28,9 +28,9 @@ class Delay(Op):
 
 
 def delay(costs_ms: float | Sequence[float] | Any, kind: Literal["sleep", "cpu"] = "sleep", p: float = 1.0) -> Delay:
-    """Give an op of known cost, to see what a slow op or slow samples would do to a run.
+    """Return an op of known cost, to see what a slow op or slow samples would do to a run.
 
-    ``costs_ms`` is milliseconds for all samples, or a list by sample index, which begins again behind its end.
+    ``costs_ms`` is milliseconds for all samples, or a list by sample index, which repeats after its end.
     ``"sleep"`` waits, ``"cpu"`` uses the thread's processor time. With ``p`` the time is spent with that probability,
     drawn anew each epoch. The op does not announce its cost: the scheduler learns it as it learns that of any other.
 
@@ -50,9 +50,9 @@ def step(ms: float) -> None:
 
 
 def slow_disk(path: str | os.PathLike[str], *, seek_ms: float = 8.0, mb_per_second: float = 150.0) -> str:
-    """Give the address of a path as if it were on a hard disk, for ``fl.tar``, ``fl.folder`` and ``fl.volumes``.
+    """Return an address that simulates a hard disk, for ``fl.tar``, ``fl.folder`` and ``fl.volumes``.
 
-    The disk has one head: a read that does not begin where the last one ended waits ``seek_ms``, and reads queue behind
+    The disk has one head. A read that does not begin where the last one ended waits ``seek_ms``, and reads queue behind
     each other at ``mb_per_second``. All files of a source share the disk; each source has one of its own.
 
     >>> slow_disk("/data/train", seek_ms=10)

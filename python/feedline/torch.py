@@ -1,4 +1,4 @@
-"""PyTorch tensors over the engine's memory; imported only when asked for."""
+"""PyTorch tensors over the engine's memory. Imported only when needed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from feedline import _feedline
 
 
 def to_tensor(array: _feedline.Array) -> Any:
-    """Give a tensor that shares the array's memory."""
+    """Return a tensor that shares the array's memory."""
     tensor = torch.from_numpy(np.asarray(array))
     return tensor.view(torch.bfloat16) if array.dtype == "bfloat16" else tensor

@@ -31,7 +31,7 @@ fn carousel(plan: &Plan) -> Arc<Carousel> {
 fn job(plan: &Arc<Plan>, carousel: &Arc<Carousel>) -> Loader {
     let carousel = Arc::clone(carousel);
     let connect = Box::new(move |job_progress: &JobProgress| {
-        Ok(Arc::new(LocalFeed::board(&carousel, job_progress)?) as Arc<dyn Feed>)
+        Ok(Arc::new(LocalFeed::join(&carousel, job_progress)?) as Arc<dyn Feed>)
     });
     Loader::shared(plan, connect, None).unwrap()
 }

@@ -64,7 +64,7 @@ fn law_7_a_node_that_is_lost_between_two_iterations_costs_nothing() {
     let (node, own) = (node(folder.path()), Arc::clone(&plan));
     let fallback: Connect = Box::new(move |job_progress| {
         let carousel = Carousel::start(&own, &Machine::default(), Memory::Heap, 64 << 20)?;
-        Ok(Arc::new(LocalFeed::board(&Arc::new(carousel), job_progress)?))
+        Ok(Arc::new(LocalFeed::join(&Arc::new(carousel), job_progress)?))
     });
     let loader = attach_at(node.path(), &plan, Some(fallback)).unwrap();
     let iteration = loader.begin().unwrap();

@@ -55,7 +55,7 @@ fn law_1_a_job_gets_the_bytes_that_a_carousel_of_its_own_would_give() {
     let own = Arc::new(Carousel::start(&plan, &Machine::default(), Memory::Heap, 64 << 20).unwrap());
     let board =
         Box::new(
-            move |job_progress: &JobProgress| Ok(Arc::new(LocalFeed::board(&own, job_progress)?) as Arc<dyn Feed>),
+            move |job_progress: &JobProgress| Ok(Arc::new(LocalFeed::join(&own, job_progress)?) as Arc<dyn Feed>),
         );
     let alone = Loader::shared(&plan, board, None).unwrap();
     let attached = attach(&node, &plan);
@@ -126,7 +126,7 @@ fn law_7_when_the_node_ends_jobs_go_on_alone_or_get_an_error_as_they_have_asked(
         let own = Arc::clone(&plan);
         let fallback: Connect = Box::new(move |job_progress| {
             let carousel = Carousel::start(&own, &Machine::default(), Memory::Heap, 64 << 20)?;
-            Ok(Arc::new(LocalFeed::board(&Arc::new(carousel), job_progress)?))
+            Ok(Arc::new(LocalFeed::join(&Arc::new(carousel), job_progress)?))
         });
         let loader = attach_at(node.path(), &plan, goes_on.then_some(fallback)).unwrap();
         let iteration = loader.begin().unwrap();
@@ -177,7 +177,7 @@ fn law_7_a_node_that_goes_before_or_while_a_job_attaches_is_lost_like_one_that_g
             });
             let fallback: Connect = Box::new(move |job_progress| {
                 let carousel = Carousel::start(&of_fallback, &Machine::default(), Memory::Heap, 64 << 20)?;
-                Ok(Arc::new(LocalFeed::board(&Arc::new(carousel), job_progress)?))
+                Ok(Arc::new(LocalFeed::join(&Arc::new(carousel), job_progress)?))
             });
             let loader = Loader::shared(&plan, connect, goes_on.then_some(fallback)).unwrap();
             let iteration = loader.begin().unwrap();

@@ -108,6 +108,6 @@ pub(crate) fn alone(plan: Arc<Plan>, machine: Machine) -> Connect {
         // One that is alone has no use for segments that it has read.
         let memory_bytes = most.min(ALONE_SEGMENTS * slab_bytes);
         let carousel = Carousel::start(&plan, &machine, Memory::Heap, memory_bytes)?;
-        Ok(Arc::new(LocalFeed::board(&Arc::new(carousel), job_progress)?))
+        Ok(Arc::new(LocalFeed::join(&Arc::new(carousel), job_progress)?))
     })
 }

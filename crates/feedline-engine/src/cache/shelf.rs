@@ -80,14 +80,14 @@ impl Shelf {
         self.files().is_some_and(|files| files.entry(number).is_some())
     }
 
-    /// Reads a record into `bytes`. Returns whether it exists, is intact and has this stamp. `book` gets its length before memory
+    /// Reads a record into `bytes`. Returns whether it exists, is intact and has this stamp. `reserve` gets its length before memory
     /// is allocated.
     pub fn get(
         &self,
         number: u64,
         stamp: u64,
         bytes: &mut Vec<u8>,
-        book: impl FnOnce(usize) -> Result<(), NoMemory>,
+        reserve: impl FnOnce(usize) -> Result<(), NoMemory>,
     ) -> Result<bool, NoMemory> {
         let Some(files) = self.files() else { return Ok(false) };
         let Some((offset, length)) = files.entry(number) else { return Ok(false) };
@@ -107,7 +107,7 @@ impl Shelf {
             return Ok(false);
         };
         let content = length - HEAD;
-        book(content)?;
+        reserve(content)?;
         bytes.clear();
         bytes.try_reserve_exact(content).map_err(|_| NoMemory::Exhausted { bytes: content as u64 })?;
         bytes.extend_from_slice(start);

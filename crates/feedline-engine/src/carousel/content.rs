@@ -31,7 +31,7 @@ pub struct BadSlot {
 #[derive(Clone, Copy, Debug)]
 pub struct Provenance {
     /// When there was room for it and its production started.
-    pub asked: Instant,
+    pub requested: Instant,
     /// The phase that took most of its samples' time.
     pub phase: Phase,
 }
@@ -41,7 +41,7 @@ impl Provenance {
     pub fn causes(self, since: Instant, now: Instant) -> [(Phase, Duration); 2] {
         let waited = now.saturating_duration_since(since);
         // Until production was requested, the segment lacked room. A request before the wait began leaves nothing for this part.
-        let for_room = self.asked.saturating_duration_since(since).min(waited);
+        let for_room = self.requested.saturating_duration_since(since).min(waited);
         [(Phase::Memory, for_room), (self.phase, waited.saturating_sub(for_room))]
     }
 }
@@ -54,8 +54,8 @@ mod tests {
     fn a_job_waits_for_memory_until_a_segment_is_begun_and_then_for_what_its_samples_take() {
         let start = Instant::now();
         let at = |second| start + Duration::from_secs(second);
-        let check = |asked: u64, since: u64, now: u64, for_room: u64, for_reading: u64| {
-            let causes = Provenance { asked: at(asked), phase: Phase::Read }.causes(at(since), at(now));
+        let check = |requested: u64, since: u64, now: u64, for_room: u64, for_reading: u64| {
+            let causes = Provenance { requested: at(requested), phase: Phase::Read }.causes(at(since), at(now));
             let expected = [(Phase::Memory, for_room), (Phase::Read, for_reading)];
             assert_eq!(causes, expected.map(|(phase, seconds)| (phase, Duration::from_secs(seconds))));
         };

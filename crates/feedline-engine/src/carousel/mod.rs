@@ -4,16 +4,16 @@
 //! memory that all jobs read. A job may join at any moment. In each of its epochs it gets every segment once, and never the same
 //! round twice. No job waits for another.
 //!
-//! - `ring.rs` decides which segments are produced, which jobs get them and which are dropped; it runs nothing
+//! - `scheduler.rs` decides which segments are produced, which jobs get them and which are dropped; it runs nothing
 //! - `content.rs` is the content of a segment, and the cause of a wait for it
 //! - `pace.rs` measures how fast a job reads, and predicts when it will wait
-//! - `run.rs` connects the ring with an engine
+//! - `run.rs` connects the scheduler with an engine
 
 mod content;
 mod pace;
-mod ring;
+mod scheduler;
 mod run;
 
 pub use content::{BadSlot, Provenance, SegmentContent};
-pub use ring::{JobId, Leased};
+pub use scheduler::{JobId, Leased};
 pub use run::{Carousel, CarouselSnapshot, Memory};

@@ -1,4 +1,4 @@
-//! Connects the ring with an engine that produces its segments.
+//! Connects the scheduler with an engine that produces its segments.
 //!
 //! In: a plan that many jobs share; jobs that join, lease and leave, from threads of their own. Out: leases of segments. One thread
 //! collects finished segments. Dropping the carousel ends all work within a second (law 7).
@@ -15,7 +15,7 @@ use feedline_memory::{Condvar, Mutex, Pool, Slab};
 use feedline_order::{Epoch, Segments};
 
 use super::pace::JobPace;
-use super::ring::Ring;
+use super::scheduler::SegmentScheduler;
 use super::{BadSlot, JobId, Leased, Provenance, SegmentContent};
 use crate::error::Error;
 use crate::machine::Machine;
@@ -27,7 +27,7 @@ use crate::supply::{Supply, supply_for};
 /// Interval at which the collecting thread checks whether it should end.
 const POLL: Duration = Duration::from_millis(100);
 /// How long a job waits for room before it is rejected.
-const BOARDING: Duration = Duration::from_secs(3);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(3);
 /// With fewer segments than this nothing can be produced while another one is read.
 const FEWEST: u64 = 2;
 
@@ -59,9 +59,9 @@ struct Inner {
     machine: Machine,
     state: Mutex<CarouselState>,
     changed: Condvar,
-    /// Held from the ring's decision until the engine's request, so that segments are finished in the order in which they are
+    /// Held from the scheduler's decision until the engine's request, so that segments are finished in the order in which they are
     /// recorded.
-    asking: Mutex<()>,
+    requesting: Mutex<()>,
     is_closed: AtomicBool,
     produced_samples: AtomicU64,
     leased_samples: AtomicU64,
@@ -70,9 +70,9 @@ struct Inner {
 
 #[derive(Debug)]
 struct CarouselState {
-    ring: Ring<SegmentContent>,
+    scheduler: SegmentScheduler<SegmentContent>,
     /// Segments requested from the engine, in order, with the time of the request.
-    asked: VecDeque<(u64, Instant)>,
+    requested: VecDeque<(u64, Instant)>,
     /// The pace of each job.
     paces: BTreeMap<JobId, JobPace>,
     failed: Option<Arc<Error>>,
@@ -105,8 +105,8 @@ impl Carousel {
         context.budget = Budget::asked(budget, machine.memory_bytes);
         let run = Run::on_demand(Arc::clone(&plan), Arc::clone(&supply), pool, context.clone())?;
         let state = CarouselState {
-            ring: Ring::new(segments.clone(), limit),
-            asked: VecDeque::new(),
+            scheduler: SegmentScheduler::new(segments.clone(), limit),
+            requested: VecDeque::new(),
             paces: BTreeMap::new(),
             failed: None,
             changes: 0,
@@ -121,7 +121,7 @@ impl Carousel {
             machine: machine.clone(),
             state: Mutex::new(state),
             changed: Condvar::new(),
-            asking: Mutex::default(),
+            requesting: Mutex::default(),
             is_closed: AtomicBool::new(false),
             produced_samples: AtomicU64::new(0),
             leased_samples: AtomicU64::new(0),
@@ -143,34 +143,34 @@ impl Carousel {
     }
 
     /// Adds a job. Fails if other jobs hold so many segments for some seconds that there is no room for it.
-    pub fn board(&self, job_progress: &JobProgress) -> Result<JobId, Error> {
-        let (deadline, mut seen) = (Instant::now() + BOARDING, 0);
-        let boarded = loop {
+    pub fn join(&self, job_progress: &JobProgress) -> Result<JobId, Error> {
+        let (deadline, mut seen) = (Instant::now() + JOIN_TIMEOUT, 0);
+        let joined = loop {
             // Checked without `change` first, which would request segments in every turn of this loop.
-            let has_room = self.inner.state.lock().ring.has_room_for_job();
-            let board = |ring: &mut Ring<SegmentContent>| ring.has_room_for_job().then(|| ring.board(job_progress));
-            let boarded = if has_room { self.inner.change(board) } else { None };
+            let has_room = self.inner.state.lock().scheduler.has_room_for_job();
+            let join = |scheduler: &mut SegmentScheduler<SegmentContent>| scheduler.has_room_for_job().then(|| scheduler.join(job_progress));
+            let joined = if has_room { self.inner.change(join) } else { None };
             let left = deadline.saturating_duration_since(Instant::now());
-            if boarded.is_some() || left.is_zero() {
-                break boarded;
+            if joined.is_some() || left.is_zero() {
+                break joined;
             }
             // Another job may be about to give a segment back.
             seen = self.wait_change(seen, left.min(POLL));
         };
         let segment_bytes = self.inner.plan.layout().slab().total_bytes() as u64;
-        boarded.ok_or_else(|| Error::Crowded { segments: self.inner.limit, bytes: segment_bytes })
+        joined.ok_or_else(|| Error::Crowded { segments: self.inner.limit, bytes: segment_bytes })
     }
 
     /// Moves a job to another progress.
     pub fn change(&self, job: JobId, job_progress: &JobProgress) {
-        self.inner.change(|ring| ring.change(job, job_progress));
+        self.inner.change(|scheduler| scheduler.change(job, job_progress));
     }
 
     /// Removes a job and ends its leases.
     pub fn leave(&self, job: JobId) {
         self.inner.state.lock().paces.remove(&job);
         // The job may still hold arrays over its segments, so their memory is not reused.
-        let held = self.inner.change(|ring| ring.leave(job));
+        let held = self.inner.change(|scheduler| scheduler.leave(job));
         for content in held {
             // A retired slab is freed when its last mapping ends, instead of returning to the pool.
             content.slab.retire();
@@ -179,7 +179,7 @@ impl Carousel {
 
     /// Ends a job's lease of a segment.
     pub fn give_back(&self, job: JobId, number: u64) {
-        self.inner.change(|ring| ring.give_back(job, number));
+        self.inner.change(|scheduler| scheduler.give_back(job, number));
     }
 
     /// Waits up to `timeout` for the next segment of a job.
@@ -191,7 +191,7 @@ impl Carousel {
             if let Some(failed) = &state.failed {
                 return Err(Arc::clone(failed));
             }
-            let leased = state.ring.lease(job);
+            let leased = state.scheduler.lease(job);
             let pace = state.paces.entry(job).or_default();
             if let Some(leased) = leased {
                 pace.lease(Instant::now());
@@ -199,9 +199,9 @@ impl Carousel {
             }
             if pace.wait(Instant::now()) {
                 // A job with nothing to read may take segments from others.
-                // `ask` takes `asking` before `state`, so the state must be released first.
+                // `request_segments` takes `requesting` before `state`, so the state must be released first.
                 drop(state);
-                inner.ask();
+                inner.request_segments();
                 state = inner.state.lock();
                 continue;
             }
@@ -214,7 +214,7 @@ impl Carousel {
         drop(state);
         let positions = inner.segments.positions(leased.segment_round.segment);
         inner.leased_samples.fetch_add(positions.end - positions.start - leased.skipped, Ordering::Relaxed);
-        inner.ask();
+        inner.request_segments();
         Ok(Some(leased))
     }
 
@@ -229,11 +229,11 @@ impl Carousel {
 
     /// Wakes all threads that wait for a change.
     pub fn wake(&self) {
-        self.inner.tell();
+        self.inner.notify();
     }
 
     /// Records the waiting time of a job.
-    pub fn book_stall(&self, cause: Phase, waited: Duration) {
+    pub fn add_stall(&self, cause: Phase, waited: Duration) {
         self.inner.stalls.add(cause, waited);
     }
 
@@ -251,8 +251,8 @@ impl Carousel {
         engine.stall_seconds = inner.stalls.seconds();
         engine.reservoir = inner.supply.reservoir();
         let state = inner.state.lock();
-        let (live_segments, jobs) = (state.ring.live(), state.ring.jobs().count());
-        let leased_segments = state.ring.leased();
+        let (live_segments, jobs) = (state.scheduler.live(), state.scheduler.jobs().count());
+        let leased_segments = state.scheduler.leased();
         drop(state);
         let segment_bytes = inner.plan.layout().slab().total_bytes() as u64;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -309,26 +309,26 @@ impl CarouselState {
     /// When the first job will wait for a segment in production.
     fn due(&self, now: Instant) -> Option<Instant> {
         let due = |(job, before)| self.paces.get(&job).map_or(now, |pace| pace.due(before, now));
-        self.asked.iter().flat_map(|(number, _)| self.ring.wanted_by(*number).map(due)).min()
+        self.requested.iter().flat_map(|(number, _)| self.scheduler.assigned_jobs(*number).map(due)).min()
     }
 }
 
 impl Inner {
-    /// Changes the ring, then requests what follows from the change.
-    fn change<R>(&self, change: impl FnOnce(&mut Ring<SegmentContent>) -> R) -> R {
-        let result = change(&mut self.state.lock().ring);
-        self.ask();
+    /// Changes the scheduler, then requests what follows from the change.
+    fn change<R>(&self, change: impl FnOnce(&mut SegmentScheduler<SegmentContent>) -> R) -> R {
+        let result = change(&mut self.state.lock().scheduler);
+        self.request_segments();
         result
     }
 
     /// Assigns segments to jobs and requests missing ones from the engine.
-    fn ask(&self) {
-        // Lock order: `asking` before `state`.
-        let asking = self.asking.lock();
+    fn request_segments(&self) {
+        // Lock order: `requesting` before `state`.
+        let requesting = self.requesting.lock();
         let mut state = self.state.lock();
-        let ordered = state.ring.give();
+        let ordered = state.scheduler.assign_ahead();
         let now = Instant::now();
-        state.asked.extend(ordered.iter().map(|ordered| (ordered.number, now)));
+        state.requested.extend(ordered.iter().map(|ordered| (ordered.number, now)));
         if let Some(due) = state.due(now) {
             self.run.set_due(due);
         }
@@ -336,13 +336,13 @@ impl Inner {
         for ordered in ordered {
             let positions = self.segments.positions(ordered.segment_round.segment);
             let positions = positions.start + ordered.skipped..positions.end;
-            self.run.ask(PositionRange { epoch: Epoch(ordered.segment_round.round), positions });
+            self.run.request(PositionRange { epoch: Epoch(ordered.segment_round.round), positions });
         }
-        drop(asking);
-        self.tell();
+        drop(requesting);
+        self.notify();
     }
 
-    fn tell(&self) {
+    fn notify(&self) {
         // Counted under the lock: a thread that has read the old number is waiting already and is woken.
         self.state.lock().changes += 1;
         self.changed.notify_all();
@@ -362,7 +362,7 @@ impl Inner {
                         other => other,
                     };
                     self.state.lock().failed = Some(Arc::new(error));
-                    self.tell();
+                    self.notify();
                     return;
                 }
             }
@@ -382,12 +382,12 @@ impl Inner {
         let produced = self.produced_samples.fetch_add(samples, Ordering::Relaxed);
         let mut state = self.state.lock();
         // An on-demand run delivers in the order of the requests.
-        if let Some((number, asked)) = state.asked.pop_front() {
-            state.ring.publish(number, SegmentContent { slab, bad, provenance: Provenance { asked, phase } });
+        if let Some((number, requested)) = state.requested.pop_front() {
+            state.scheduler.publish(number, SegmentContent { slab, bad, provenance: Provenance { requested, phase } });
         }
         drop(state);
         // A new segment makes no room, but an unread one may be dropped now.
-        self.ask();
+        self.request_segments();
         let all = self.segments.samples();
         // Once per pass over the data.
         if produced / all != (produced + samples) / all {

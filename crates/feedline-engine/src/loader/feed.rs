@@ -72,9 +72,9 @@ pub struct LocalFeed {
 }
 
 impl LocalFeed {
-    /// Boards a carousel.
-    pub fn board(carousel: &Arc<Carousel>, job_progress: &JobProgress) -> Result<Self, Error> {
-        Ok(Self { carousel: Arc::clone(carousel), job: carousel.board(job_progress)? })
+    /// Joins a carousel.
+    pub fn join(carousel: &Arc<Carousel>, job_progress: &JobProgress) -> Result<Self, Error> {
+        Ok(Self { carousel: Arc::clone(carousel), job: carousel.join(job_progress)? })
     }
 }
 

@@ -1,15 +1,15 @@
 //! The consumer's side: epochs, iterations and states.
 //!
-//! A [`Loader`] gets its batches from a [`Deliverer`]: a run of this process, a node on this machine, or a rider, which cuts them
-//! out of shared segments.
+//! A [`Loader`] gets its batches from a [`Deliverer`]: a run of this process, a node on this machine, or a `SegmentDeliverer`, which
+//! cuts them out of shared segments.
 
-mod arrival_book;
+mod arrival_recorder;
 mod cutter;
 mod deliverer;
 mod feed;
 mod inspect;
 mod progress;
-mod rider;
+mod segment_deliverer;
 mod stream;
 
 pub use deliverer::{Delivered, Deliverer, Open};

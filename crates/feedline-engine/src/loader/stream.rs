@@ -15,11 +15,11 @@ use feedline_data::plan::Plan;
 use feedline_memory::{Mutex, MutexGuard};
 use feedline_order::Epoch;
 
-use super::arrival_book::ArrivalBook;
+use super::arrival_recorder::ArrivalRecorder;
 use super::deliverer::{Deliverer, Open};
 use super::feed::Connect;
 use super::progress::{Iteration, Next, Progress, Stage};
-use super::rider::Rider;
+use super::segment_deliverer::SegmentDeliverer;
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::run::{Run, RunContext, context_for, keep_costs};
@@ -37,7 +37,7 @@ pub struct Loader {
     /// Opens a run in this process.
     own: Option<Open>,
     /// The order of delivery, if it is decided while the plan runs.
-    pub(super) arrivals: Option<ArrivalBook>,
+    pub(super) arrivals: Option<ArrivalRecorder>,
     progress: Mutex<Progress>,
     /// Held while a run starts or a node is contacted. It is not the state's lock, so readers of the state do not wait.
     starting: Mutex<()>,
@@ -77,10 +77,10 @@ impl Loader {
     /// A stream of `plan` whose samples come from `supply`.
     pub fn with_supply(plan: Arc<Plan>, supply: Arc<dyn Supply>, machine: &Machine) -> Self {
         let context = context_for(&plan, &supply, machine);
-        let (run_plan, run_supply, run_lasting) = (Arc::clone(&plan), Arc::clone(&supply), context.clone());
+        let (run_plan, run_supply, run_context) = (Arc::clone(&plan), Arc::clone(&supply), context.clone());
         let own: Open = Box::new(move |received, _| {
             let (plan, supply) = (Arc::clone(&run_plan), Arc::clone(&run_supply));
-            Ok(Arc::new(Run::start(plan, supply, received.cursor().clone(), None, run_lasting.clone())?))
+            Ok(Arc::new(Run::start(plan, supply, received.cursor().clone(), None, run_context.clone())?))
         });
         let mut loader = Self::of(plan, context, machine.clone(), Received::nothing());
         (loader.supply, loader.own) = (Some(supply), Some(own));
@@ -92,15 +92,15 @@ impl Loader {
     pub fn shared(plan: &Arc<Plan>, connect: Connect, fallback: Option<Connect>) -> Result<Self, Error> {
         let production = plan.production().map_err(|error| Error::Unproducible(Box::new(error)))?;
         let production = Arc::new(production);
-        let riding = |connect: Connect| -> Open {
+        let deliver_segments = |connect: Connect| -> Open {
             let (plan, production) = (Arc::clone(plan), Arc::clone(&production));
             Box::new(move |received, metrics| {
                 let job_progress = received.job_progress().lock().clone();
-                Ok(Arc::new(Rider::new(&plan, &production, connect(&job_progress)?, received, metrics)))
+                Ok(Arc::new(SegmentDeliverer::new(&plan, &production, connect(&job_progress)?, received, metrics)))
             })
         };
-        let node = Some(Node { open: riding(connect), continues: fallback.is_some() });
-        let own = fallback.map(riding);
+        let node = Some(Node { open: deliver_segments(connect), continues: fallback.is_some() });
+        let own = fallback.map(deliver_segments);
         let received = Received::nothing_shared(plan);
         let mut loader = Self::of(Arc::clone(plan), RunContext::of_receiver(plan), Machine::default(), received);
         (loader.node, loader.own) = (node, own);
@@ -124,7 +124,7 @@ impl Loader {
             machine,
             node: None,
             own: None,
-            arrivals: plan.is_in_arrival_order().then(|| ArrivalBook::new(&plan)),
+            arrivals: plan.is_in_arrival_order().then(|| ArrivalRecorder::new(&plan)),
             plan,
             progress: Mutex::new(progress),
             starting: Mutex::default(),
@@ -177,7 +177,7 @@ impl Loader {
         match run.wait_within(timeout) {
             // Another consumer replaced the run. The next check reports what that means.
             Err(Error::Closed) => self.run_of(iteration).map(|_| false),
-            Err(error) => self.book_stuck(iteration, error).map(|()| false),
+            Err(error) => self.mark_stuck(iteration, error).map(|()| false),
             ready => ready,
         }
     }
@@ -189,16 +189,16 @@ impl Loader {
         let delivery = match run.take() {
             Ok(Some(delivery)) => delivery,
             Ok(None) => return Ok(Next::NotYet),
-            Err(error) => return self.book_stuck(iteration, error).map(|()| Next::NotYet),
+            Err(error) => return self.mark_stuck(iteration, error).map(|()| Next::NotYet),
         };
         if let Some((arrivals, (before, indices))) = self.arrivals.as_ref().zip(delivery.arrived.as_ref())
-            && let Err(error) = arrivals.book(before, indices, &self.plan, &self.context.costs)
+            && let Err(error) = arrivals.record(before, indices, &self.plan, &self.context.costs)
         {
             // The batch was not delivered, so the next run prepares it again.
             // Two statements: the lock is released before the run is dropped.
             let failed = self.lock().run.take();
             drop(failed);
-            return self.book_stuck(iteration, error).map(|()| Next::NotYet);
+            return self.mark_stuck(iteration, error).map(|()| Next::NotYet);
         }
         let mut progress = self.lock();
         // After the last batch of an epoch the cursor already stands in the next epoch.
@@ -286,7 +286,7 @@ impl Loader {
     }
 
     /// Records that the next batch could not be delivered. Returns no error if a run of this process will try it again.
-    fn book_stuck(&self, iteration: Iteration, error: Error) -> Result<(), Error> {
+    fn mark_stuck(&self, iteration: Iteration, error: Error) -> Result<(), Error> {
         let mut progress = self.lock();
         if let Some(node) = self.node.as_ref().filter(|_| !progress.has_lost_node) {
             // A sample that a node cannot prepare cannot be prepared here either. The error says why.

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// Cores are counted in thousandths.
 const CORE: u32 = 1000;
 /// Weight of a thread that hardly computes.
-const LEAST: u32 = CORE / 20;
+const MIN_WEIGHT: u32 = CORE / 20;
 
 /// The cores that runs share.
 #[derive(Debug)]
@@ -34,15 +34,15 @@ pub struct Cores {
 #[derive(Debug, Default)]
 struct CoresState {
     busy: u32,
-    waiting: BTreeMap<Turn, Arc<Waiter>>,
-    came: u64,
+    waiting: BTreeMap<AdmissionKey, Arc<Waiter>>,
+    arrivals: u64,
     /// The most that a run had used of the cores when it was admitted as overdue: the virtual time of start-time fair queueing. A
     /// run that is new, or was idle, starts from here, so that it cannot claim the past.
-    level: u64,
+    virtual_time: u64,
 }
 
 /// The order of admission: overdue runs by what they have used, the others by deadline, then by arrival.
-type Turn = (Urgency, u64);
+type AdmissionKey = (Urgency, u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Urgency {
@@ -67,7 +67,7 @@ pub struct CoreClaim {
     due: AtomicU64,
     weight: AtomicU32,
     /// Microseconds of cores that it has used. Starts at the level of the others.
-    had: AtomicU64,
+    used_micros: AtomicU64,
 }
 
 /// Permission to prepare a task. Ends when dropped.
@@ -91,7 +91,7 @@ impl Cores {
             cores: Arc::clone(self),
             due: AtomicU64::new(0),
             weight: AtomicU32::new(CORE),
-            had: AtomicU64::new(0),
+            used_micros: AtomicU64::new(0),
         }
     }
 
@@ -106,8 +106,8 @@ impl Cores {
             }
             let Some(((urgency, _), waiter)) = state.waiting.pop_first() else { break };
             state.busy += weight;
-            if let Urgency::Overdue(had) = urgency {
-                state.level = state.level.max(had);
+            if let Urgency::Overdue(used_micros) = urgency {
+                state.virtual_time = state.virtual_time.max(used_micros);
             }
             // Pairs with the acquire load in `enter`. The permit is counted in `busy` before the waiter sees it.
             waiter.may_go.store(true, Ordering::Release);
@@ -131,7 +131,7 @@ impl CoreClaim {
     /// Sets the fraction of time in which the run's threads compute.
     pub(crate) fn set_computing(&self, part: f64) {
         let weight = (part * f64::from(CORE)) as u32;
-        self.weight.store(weight.clamp(LEAST, CORE), Ordering::Relaxed);
+        self.weight.store(weight.clamp(MIN_WEIGHT, CORE), Ordering::Relaxed);
     }
 
     /// Waits for a core in the order of urgency, at most 50 ms. Then it starts without a free core.
@@ -141,14 +141,14 @@ impl CoreClaim {
         if state.waiting.is_empty() && state_has_room(cores.limit, state.busy, weight) {
             state.busy += weight;
             // A run that was idle catches up with the others here, so that it cannot block them until it has used as much.
-            state.level = self.had_from(state.level);
+            state.virtual_time = self.catch_up(state.virtual_time);
             drop(state);
             return Permit { claim: self, weight, since: Instant::now() };
         }
         let waiter = Arc::new(Waiter { thread: current(), weight, may_go: AtomicBool::new(false) });
-        state.came += 1;
+        state.arrivals += 1;
         // The arrival number breaks ties and makes the key unique.
-        let place = (self.urgency(state.level), state.came);
+        let place = (self.urgency(state.virtual_time), state.arrivals);
         state.waiting.insert(place, Arc::clone(&waiter));
         drop(state);
         let deadline = Deadline::after(PATIENCE);
@@ -168,26 +168,26 @@ impl CoreClaim {
         Permit { claim: self, weight, since: Instant::now() }
     }
 
-    /// Its urgency, where `level` is what the last admitted run had used.
-    fn urgency(&self, level: u64) -> Urgency {
+    /// Its urgency, where `virtual_time` is what the last admitted run had used.
+    fn urgency(&self, virtual_time: u64) -> Urgency {
         let (due, now) = (self.due.load(Ordering::Relaxed), self.cores.began.elapsed().as_micros());
         if u128::from(due) > now {
             return Urgency::Due(due);
         }
-        Urgency::Overdue(self.had_from(level))
+        Urgency::Overdue(self.catch_up(virtual_time))
     }
 
-    /// Raises what it has used of the cores to at least `level`, and returns it.
-    fn had_from(&self, level: u64) -> u64 {
-        self.had.fetch_max(level, Ordering::Relaxed).max(level)
+    /// Raises what it has used of the cores to at least `virtual_time`, and returns it.
+    fn catch_up(&self, virtual_time: u64) -> u64 {
+        self.used_micros.fetch_max(virtual_time, Ordering::Relaxed).max(virtual_time)
     }
 }
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
         // Time on a core, times the fraction of it that the thread computes.
-        let had = self.since.elapsed().as_micros() * u128::from(self.weight) / u128::from(CORE);
-        self.claim.had.fetch_add(u64::try_from(had).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let used_micros = self.since.elapsed().as_micros() * u128::from(self.weight) / u128::from(CORE);
+        self.claim.used_micros.fetch_add(u64::try_from(used_micros).unwrap_or(u64::MAX), Ordering::Relaxed);
         self.claim.cores.leave(self.weight);
     }
 }
@@ -250,8 +250,8 @@ mod tests {
     fn of_those_who_wait_already_the_one_that_had_least_goes_first_and_a_new_one_has_no_claims() {
         let cores = Cores::new(1);
         let (heavy, light, new) = (standing_due(&cores, 0), standing_due(&cores, 0), standing_due(&cores, 0));
-        heavy.had.store(9000, Ordering::Relaxed);
-        light.had.store(500, Ordering::Relaxed);
+        heavy.used_micros.store(9000, Ordering::Relaxed);
+        light.used_micros.store(500, Ordering::Relaxed);
         assert!(light.urgency(0) < heavy.urgency(0));
         assert_eq!(new.urgency(8000), Urgency::Overdue(8000), "as if it had been there");
         assert_eq!(heavy.urgency(8000), Urgency::Overdue(9000));
@@ -266,10 +266,10 @@ mod tests {
         let permit = claim.enter();
         thread::sleep(Duration::from_millis(5));
         drop(permit);
-        let had = claim.had.load(Ordering::Relaxed);
-        assert!((4000..60_000_000).contains(&had), "{had} us");
+        let used_micros = claim.used_micros.load(Ordering::Relaxed);
+        assert!((4000..60_000_000).contains(&used_micros), "{used_micros} us");
         drop(cores.claim().enter());
-        assert_eq!(cores.state.lock().level, 0, "the level is that of the one who went last, when it began");
+        assert_eq!(cores.state.lock().virtual_time, 0, "the level is that of the one who went last, when it began");
     }
 
     #[test]

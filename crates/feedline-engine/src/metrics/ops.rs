@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{Counter, Metrics};
 
 /// A thread updates the shared counters after this long, even within a task.
-const UNTOLD: Duration = Duration::from_millis(10);
+const FLUSH_AFTER: Duration = Duration::from_millis(10);
 
 /// Measures one op.
 #[derive(Debug, Default)]
@@ -19,14 +19,14 @@ pub struct OpMeter {
     busy: Counter,
     samples: Counter,
     /// Measured applications only: their number, time, CPU time and bytes.
-    looked_at: Counter,
-    looked_at_busy: Counter,
-    looked_at_cpu: Counter,
-    looked_at_bytes: Counter,
+    measured: Counter,
+    measured_busy: Counter,
+    measured_cpu: Counter,
+    measured_bytes: Counter,
     /// The largest estimates so far of CPU time and bytes of all applications. The snapshot must not decrease when a new
     /// measurement is smaller.
-    told_cpu: Counter,
-    told_bytes: Counter,
+    reported_cpu: Counter,
+    reported_bytes: Counter,
 }
 
 /// The totals of one op.
@@ -52,13 +52,13 @@ impl OpMeter {
     pub fn read(&self) -> OpTotals {
         let (busy, samples) = (self.busy.time(), self.samples.get());
         // CPU time is measured for a part of the applications. Their ratio to busy time holds for all.
-        let share = self.looked_at_cpu.get() as f64 / self.looked_at_busy.get().max(1) as f64;
+        let share = self.measured_cpu.get() as f64 / self.measured_busy.get().max(1) as f64;
         let bytes =
             // Mean bytes times number of samples. In 128 bits, because the product overflows 64.
-            u128::from(self.looked_at_bytes.get()) * u128::from(samples) / u128::from(self.looked_at.get().max(1));
+            u128::from(self.measured_bytes.get()) * u128::from(samples) / u128::from(self.measured.get().max(1));
         // An extrapolated value may shrink with a new measurement, but counters must be monotonic.
-        let cpu = self.told_cpu.raise(busy.mul_f64(share.min(1.0)).as_nanos() as u64);
-        OpTotals { busy, cpu: Duration::from_nanos(cpu), bytes_out: self.told_bytes.raise(bytes as u64), samples }
+        let cpu = self.reported_cpu.raise(busy.mul_f64(share.min(1.0)).as_nanos() as u64);
+        OpTotals { busy, cpu: Duration::from_nanos(cpu), bytes_out: self.reported_bytes.raise(bytes as u64), samples }
     }
 }
 
@@ -78,23 +78,23 @@ pub struct Tally {
     loaded: u64,
     ops: Vec<OpTally>,
     /// The sum of these times.
-    untold_nanos: u64,
+    unflushed_nanos: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct OpTally {
     busy_nanos: u64,
     samples: u64,
-    looked_at: u64,
-    looked_at_busy_nanos: u64,
-    looked_at_cpu_nanos: u64,
-    looked_at_bytes: u64,
+    measured: u64,
+    measured_busy_nanos: u64,
+    measured_cpu_nanos: u64,
+    measured_bytes: u64,
 }
 
 impl Tally {
     /// A tally for a chain of so many ops.
     pub fn new(ops: usize) -> Self {
-        Self { loading_nanos: 0, loaded: 0, ops: vec![OpTally::default(); ops], untold_nanos: 0 }
+        Self { loading_nanos: 0, loaded: 0, ops: vec![OpTally::default(); ops], unflushed_nanos: 0 }
     }
 
     /// Adds a loaded sample.
@@ -102,41 +102,41 @@ impl Tally {
         let nanos = busy.as_nanos() as u64;
         self.loading_nanos += nanos;
         self.loaded += 1;
-        self.untold_nanos += nanos;
+        self.unflushed_nanos += nanos;
     }
 
     /// Adds one application of an op, with its measurement if there is one.
-    pub(crate) fn add_op(&mut self, number: usize, busy: Duration, look: Option<OpMeasurement>) {
+    pub(crate) fn add_op(&mut self, number: usize, busy: Duration, measurement: Option<OpMeasurement>) {
         let (op, nanos) = (&mut self.ops[number], busy.as_nanos() as u64);
         op.busy_nanos += nanos;
         op.samples += 1;
-        self.untold_nanos += nanos;
-        if let Some(OpMeasurement { cpu, bytes_out }) = look {
-            op.looked_at += 1;
-            op.looked_at_busy_nanos += nanos;
-            op.looked_at_cpu_nanos += cpu.as_nanos() as u64;
-            op.looked_at_bytes += bytes_out as u64;
+        self.unflushed_nanos += nanos;
+        if let Some(OpMeasurement { cpu, bytes_out }) = measurement {
+            op.measured += 1;
+            op.measured_busy_nanos += nanos;
+            op.measured_cpu_nanos += cpu.as_nanos() as u64;
+            op.measured_bytes += bytes_out as u64;
         }
     }
 
     /// Whether the shared counters should be updated.
     pub fn is_due(&self) -> bool {
-        self.untold_nanos > UNTOLD.as_nanos() as u64
+        self.unflushed_nanos > FLUSH_AFTER.as_nanos() as u64
     }
 
     /// Adds everything to the shared counters.
-    pub fn tell(&mut self, metrics: &Metrics) {
+    pub fn flush(&mut self, metrics: &Metrics) {
         metrics.loading.add(Duration::from_nanos(self.loading_nanos), self.loaded);
-        (self.loading_nanos, self.loaded, self.untold_nanos) = (0, 0, 0);
+        (self.loading_nanos, self.loaded, self.unflushed_nanos) = (0, 0, 0);
         for (meter, tally) in metrics.ops.iter().zip(&mut self.ops) {
-            let told = std::mem::take(tally);
-            meter.busy.add(told.busy_nanos);
-            meter.samples.add(told.samples);
-            if told.looked_at > 0 {
-                meter.looked_at.add(told.looked_at);
-                meter.looked_at_busy.add(told.looked_at_busy_nanos);
-                meter.looked_at_cpu.add(told.looked_at_cpu_nanos);
-                meter.looked_at_bytes.add(told.looked_at_bytes);
+            let flushed = std::mem::take(tally);
+            meter.busy.add(flushed.busy_nanos);
+            meter.samples.add(flushed.samples);
+            if flushed.measured > 0 {
+                meter.measured.add(flushed.measured);
+                meter.measured_busy.add(flushed.measured_busy_nanos);
+                meter.measured_cpu.add(flushed.measured_cpu_nanos);
+                meter.measured_bytes.add(flushed.measured_bytes);
             }
         }
     }
@@ -160,15 +160,15 @@ mod tests {
             assert!(!tally.is_due());
             tally.add_op(0, 8 * MS, None);
             assert!(tally.is_due());
-            tally.tell(&metrics);
-            tally.tell(&metrics);
+            tally.flush(&metrics);
+            tally.flush(&metrics);
         }
         let OpTotals { busy, cpu, bytes_out, samples } = metrics.ops[0].read();
         assert_eq!((busy, cpu, bytes_out, samples), (24 * MS, 12 * MS, 28, 4));
         assert_eq!(metrics.loading.read().samples, 2);
         let mut tally = Tally::new(1);
         tally.add_op(0, MS, Some(OpMeasurement { cpu: Duration::ZERO, bytes_out: 0 }));
-        tally.tell(&metrics);
+        tally.flush(&metrics);
         let after = metrics.ops[0].read();
         assert!((after.cpu, after.bytes_out) >= (cpu, bytes_out), "neither falls: {after:?}");
     }

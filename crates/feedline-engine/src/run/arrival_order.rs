@@ -102,7 +102,7 @@ impl Placement for ArrivalOrder {
         let epoch = self.epochs.get_mut(&task.epoch_path.epoch).expect("an expected task has its epoch");
         epoch.held.insert(index_of(task), report);
         let mut placed = Vec::new();
-        while let Some((index, asked_for, report)) = epoch.next(self.max_displacement) {
+        while let Some((index, requested, report)) = epoch.next(self.max_displacement) {
             // A turn maps to its batch and slot by division: only the last batch of an epoch is short.
             let (batches, slot) = (epoch.turn.0 / self.batch_size, epoch.turn.0 % self.batch_size);
             epoch.turn.0 += 1;
@@ -110,7 +110,7 @@ impl Placement for ArrivalOrder {
             let batch = self.batches.get_mut(&at.batch).expect("a turn is given to samples of open batches only");
             batch.indices.push(index);
             let writer = batch.free.pop().expect("a batch has a slot for each of its turns");
-            placed.push(Placed { asked_for, at, writer, report });
+            placed.push(Placed { requested, at, writer, report });
         }
         placed
     }
@@ -164,9 +164,9 @@ impl ArrivingEpoch {
         if index != oldest && (is_overdue || is_too_early) {
             return None;
         }
-        let asked_for = self.expected.remove(&index)?;
+        let requested = self.expected.remove(&index)?;
         let (index, report) = self.held.pop_first()?;
-        Some((index, asked_for, report))
+        Some((index, requested, report))
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) enum BatchPlan {
     /// Every batch of the stream, one after the other.
     Stream,
     /// Requested ranges by serial number.
-    Asked(BTreeMap<BatchSerial, PositionRange>),
+    Requested(BTreeMap<BatchSerial, PositionRange>),
 }
 
 /// The next batch to open.
@@ -50,7 +50,7 @@ impl BatchPlan {
                 let len = plan.share(cursor.offset).batch_len(cursor.batches);
                 Some((Upcoming { serial, cursor }, len))
             }
-            Self::Asked(asked) => {
+            Self::Requested(asked) => {
                 let PositionRange { epoch, positions } = asked.get(&serial)?;
                 let cursor = Cursor { offset: positions.start, ..Cursor::start_of(*epoch) };
                 Some((Upcoming { serial, cursor }, (positions.end - positions.start) as usize))
@@ -59,18 +59,18 @@ impl BatchPlan {
     }
 
     /// Adds a range as batch number `serial`.
-    pub(super) fn ask(&mut self, serial: BatchSerial, stretch: PositionRange) {
+    pub(super) fn request(&mut self, serial: BatchSerial, range: PositionRange) {
         match self {
             Self::Stream => unreachable!("a stream knows what comes next"),
-            Self::Asked(asked) => {
-                asked.insert(serial, stretch);
+            Self::Requested(asked) => {
+                asked.insert(serial, range);
             }
         }
     }
 
     /// Drops the requests before batch number `serial`.
     pub(super) fn forget_before(&mut self, serial: BatchSerial) {
-        if let Self::Asked(asked) = self {
+        if let Self::Requested(asked) = self {
             *asked = asked.split_off(&serial);
         }
     }

@@ -20,7 +20,7 @@ use crate::supply::{Keeping, Supply};
 /// Reading the thread's CPU clock takes 0.2 us. It is read for the sample after one that took this long, and for every 16th other
 /// sample.
 const LONG: Duration = Duration::from_micros(500);
-const LOOK_EVERY: u64 = 16;
+const MEASURE_EVERY: u64 = 16;
 
 /// The measurements of one thread.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(super) struct Bookkeeping {
     /// The op that is running. Needed to blame a panic, which does not come back as an error.
     op: Option<usize>,
     /// Whether CPU time and bytes of this sample are measured, and whether its times are marked.
-    is_looked_at: bool,
+    is_measured: bool,
     is_recorded: bool,
     /// Start of the current stage.
     began: Instant,
@@ -53,7 +53,7 @@ impl Bookkeeping {
             marks: Marks::default(),
             tried: 0,
             op: None,
-            is_looked_at: false,
+            is_measured: false,
             is_recorded: false,
             began: Instant::now(),
             cpu_began: None,
@@ -75,10 +75,10 @@ impl Bookkeeping {
     pub(super) fn begin_sample(&mut self) {
         self.op = None;
         if self.tally.is_due() {
-            self.tally.tell(&self.metrics);
+            self.tally.flush(&self.metrics);
         }
         // `record` still holds the previous sample here: its cost is the best guess for this one.
-        self.is_looked_at = counts() && (self.record.total() > LONG || self.tried.is_multiple_of(LOOK_EVERY));
+        self.is_measured = counts() && (self.record.total() > LONG || self.tried.is_multiple_of(MEASURE_EVERY));
         self.tried += 1;
         self.record.clear();
     }
@@ -98,7 +98,7 @@ impl Bookkeeping {
     ) -> Duration {
         let now = Instant::now();
         let taken = now - self.began;
-        self.cpu_began = self.is_looked_at.then(thread_cpu_time);
+        self.cpu_began = self.is_measured.then(thread_cpu_time);
         self.is_recorded = self.metrics.recorder.is_on();
         if self.is_recorded {
             self.marks.begin();
@@ -124,7 +124,7 @@ impl Bookkeeping {
     fn op_done(&mut self, op: usize, chain: &OpChain, request: SampleRequest, sample: &Sample<'_>) {
         let now = Instant::now();
         let taken = now - self.began;
-        let cpu_now = self.is_looked_at.then(thread_cpu_time);
+        let cpu_now = self.is_measured.then(thread_cpu_time);
         if counts() {
             // Only the fields that the op works on count as its output.
             let look = cpu_now.zip(self.cpu_began).map(|(now, before)| {
@@ -158,16 +158,16 @@ impl Bookkeeping {
     }
 
     /// Adds the counts since the last call to the shared counters.
-    pub(super) fn tell(&mut self) {
+    pub(super) fn flush(&mut self) {
         if counts() {
-            self.tally.tell(&self.metrics);
+            self.tally.flush(&self.metrics);
         }
         self.metrics.recorder.add_samples(&mut self.marks);
     }
 }
 
 /// Observes the ops of one sample: measures each, and lets the supply cache the sample at its cut.
-pub(super) struct Watching<'a> {
+pub(super) struct SampleObserver<'a> {
     pub books: &'a mut Bookkeeping,
     pub chain: &'a OpChain,
     pub request: SampleRequest,
@@ -175,7 +175,7 @@ pub(super) struct Watching<'a> {
     pub keeping: Option<Keeping>,
 }
 
-impl Watching<'_> {
+impl SampleObserver<'_> {
     /// Offers the sample at `cut` to the supply, which keeps it if this is its cut.
     pub(super) fn keep_at(&self, cut: Cut, sample: &Sample<'_>, workspace: &mut Workspace) {
         if let Some(keeping) = self.keeping.filter(|keeping| keeping.cut == cut) {
@@ -184,7 +184,7 @@ impl Watching<'_> {
     }
 }
 
-impl ChainObserver for Watching<'_> {
+impl ChainObserver for SampleObserver<'_> {
     fn before(&mut self, op: usize, sample: &Sample<'_>, workspace: &mut Workspace) {
         // Before op number `op` the sample is at cut `op`.
         self.keep_at(Cut(op), sample, workspace);

@@ -17,7 +17,7 @@ use feedline_order::{Epoch, ShareIndex};
 use super::RunContext;
 use super::batch_plan::PositionRange;
 use super::open_batch::OpenBatch;
-use super::shared::{Replaced, RunShared, RunState};
+use super::shared::{SubstituteCount, RunShared, RunState};
 use super::stuck::Stuck;
 use super::threads::Threads;
 use super::window::Window;
@@ -64,7 +64,7 @@ impl Run {
     ) -> Result<Self, Error> {
         // The order of the first epoch is computed here, before a consumer can wait for it.
         plan.find_order(&cursor.epoch_path(&plan));
-        let (epoch, replaced) = (cursor.epoch, Replaced::before(&cursor));
+        let (epoch, replaced) = (cursor.epoch, SubstituteCount::before(&cursor));
         let window = Window::of_stream(&plan, cursor);
         let run = Self::started(RunShared::new(plan, supply, window, replaced, pool, context))?;
         run.find_order(Epoch(epoch.0 + 1));
@@ -74,12 +74,12 @@ impl Run {
     /// Starts threads that prepare requested batches, in slabs of `pool`.
     pub fn on_demand(plan: Arc<Plan>, supply: Arc<dyn Supply>, pool: Pool, context: RunContext) -> Result<Self, Error> {
         let window = Window::on_demand(&plan);
-        Self::started(RunShared::new(plan, supply, window, Replaced::default(), Some(pool), context))
+        Self::started(RunShared::new(plan, supply, window, SubstituteCount::default(), Some(pool), context))
     }
 
     /// Requests a batch of an on-demand run. It comes after all earlier requests.
-    pub fn ask(&self, stretch: PositionRange) {
-        self.shared.lock().window.ask(stretch);
+    pub fn request(&self, range: PositionRange) {
+        self.shared.lock().window.request(range);
         self.shared.open_ahead();
     }
 
@@ -228,7 +228,7 @@ impl Run {
         self.find_order(Epoch(cursor.epoch.0 + 1));
         let mut progress = self.shared.lock();
         progress.stuck = None;
-        progress.replaced = Replaced::before(&cursor);
+        progress.replaced = SubstituteCount::before(&cursor);
         let dropped = progress.window.reset(cursor);
         // Time that was waited for a dropped batch must not count for the next one.
         progress.stall.take(Instant::now());

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use feedline_data::cost::Spread;
 
 /// Number of intervals in the moving average of the pace. Batches may be taken in bursts.
-const MEMORY: usize = 32;
+const AVERAGED: usize = 32;
 /// A longer pause counts as this many average intervals. The consumer did something else, such as validation.
-const MOST_INTERVALS: f64 = 16.0;
+const MAX_INTERVALS: f64 = 16.0;
 const MOST_SECONDS: f64 = 0.1;
 /// Upper limit of positions to look ahead.
 const MOST_POSITIONS: usize = 1 << 16;
@@ -32,12 +32,12 @@ pub(super) struct Pace {
 
 impl Pace {
     /// Records that the consumer took a batch.
-    pub(super) fn book(&mut self, now: Instant) {
+    pub(super) fn record(&mut self, now: Instant) {
         if let Some(last) = self.last.replace(now) {
             // One pause must not outweigh the average: it counts as at most 16 intervals plus 0.1 s.
-            let most = if self.interval > 0.0 { self.interval * MOST_INTERVALS + MOST_SECONDS } else { f64::MAX };
+            let most = if self.interval > 0.0 { self.interval * MAX_INTERVALS + MOST_SECONDS } else { f64::MAX };
             self.intervals.push_back((now - last).as_secs_f64().min(most));
-            if self.intervals.len() > MEMORY {
+            if self.intervals.len() > AVERAGED {
                 self.intervals.pop_front();
             }
             self.interval = self.intervals.iter().sum::<f64>() / self.intervals.len() as f64;
@@ -118,10 +118,10 @@ mod tests {
 
     fn pace(intervals_ms: &[u64]) -> Pace {
         let (mut pace, mut now) = (Pace::default(), Instant::now());
-        pace.book(now);
+        pace.record(now);
         for &interval in intervals_ms {
             now += Duration::from_millis(interval);
-            pace.book(now);
+            pace.record(now);
         }
         pace
     }

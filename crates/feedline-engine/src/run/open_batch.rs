@@ -83,7 +83,7 @@ impl OpenBatch {
     }
 
     /// Records a finished task with `slots` slots.
-    pub(super) fn book(&mut self, slots: usize, report: TaskReport) {
+    pub(super) fn record(&mut self, slots: usize, report: TaskReport) {
         // The batch now owns the booked bytes of its values until it is delivered.
         self.held.absorb(report.kept);
         for prepared in report.prepared {

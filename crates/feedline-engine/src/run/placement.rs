@@ -86,7 +86,7 @@ pub(super) struct BatchWork {
 #[derive(Debug)]
 pub(super) struct Placed {
     /// The slot of its request.
-    pub asked_for: SlotRef,
+    pub requested: SlotRef,
     /// The slot that it is copied to.
     pub at: SlotRef,
     pub writer: SlotWriter,

@@ -19,7 +19,7 @@ use feedline_data::op::{FailedOp, OpError, OpRange};
 use feedline_data::plan::{OnError, Plan};
 use feedline_order::{EpochSequence, Place, SampleId, SampleRequest};
 
-use super::bookkeeping::{Bookkeeping, Watching};
+use super::bookkeeping::{Bookkeeping, SampleObserver};
 use super::worker_pool::MOST_PER_CORE;
 use crate::metrics::{Metrics, Preparation, Substitute};
 use crate::slot_ref::SlotRef;
@@ -85,7 +85,7 @@ pub(super) struct Preparer {
 enum Stop {
     Cancelled,
     /// Memory is short. Try again with this many bytes reserved at the start.
-    Crowded(u64),
+    ShortOfMemory(u64),
     /// The supply cannot cache this sample. Try again without caching.
     Unkept,
     /// The loaded bytes do not match the index or the server's promise. Try again and load all of them.
@@ -122,7 +122,7 @@ impl Preparer {
     #[inline(never)]
     pub(super) fn run(&mut self, task: &mut Task) -> Outcome {
         let outcome = self.fill_all(task);
-        self.books.tell();
+        self.books.flush();
         outcome
     }
 
@@ -132,7 +132,7 @@ impl Preparer {
         for slot in task.slots.clone() {
             match self.fill(task, slot, &visits, &mut report) {
                 Ok(prepared) => report.prepared.push(prepared),
-                Err(Stop::Crowded(_)) => {
+                Err(Stop::ShortOfMemory(_)) => {
                     // The slots before this one are done and in the report.
                     task.slots.start = slot;
                     return Outcome::PutBack(report);
@@ -207,7 +207,7 @@ impl Preparer {
             match self.attempt_with(allotment, working, how, regions, report) {
                 // The first attempt reserves as it goes. The second reserves everything at the start. If that fails too and the
                 // sample is not due, its task waits.
-                Err(Stop::Crowded(bytes)) if patience == Patience::Waits && allotment < bytes => allotment = bytes,
+                Err(Stop::ShortOfMemory(bytes)) if patience == Patience::Waits && allotment < bytes => allotment = bytes,
                 Err(Stop::Stale) => reading = Reading::Plain,
                 Err(Stop::Unkept) => may_keep = false,
                 other => return other,
@@ -280,10 +280,10 @@ impl Preparer {
         // Ops before the cut of the cache must produce whole samples, because other epochs crop elsewhere.
         let range = OpRange { ops: cut.0..plan.ops().len(), whole: 0..keeping.map_or(0, |keeping| keeping.cut.0) };
         let (books, supply) = (&mut self.books, &*self.supply);
-        let mut watching = Watching { books, chain: plan.chain(), request: wanted, supply, keeping };
-        let ran = plan.chain().run(&range, wanted, &mut sample, &mut self.workspace, &mut watching);
+        let mut observer = SampleObserver { books, chain: plan.chain(), request: wanted, supply, keeping };
+        let ran = plan.chain().run(&range, wanted, &mut sample, &mut self.workspace, &mut observer);
         if ran.is_ok() && cut.0 < range.ops.end {
-            watching.keep_at(Cut(range.ops.end), &sample, &mut self.workspace);
+            observer.keep_at(Cut(range.ops.end), &sample, &mut self.workspace);
         }
         report.ops += self.books.ops_time();
         ran.map_err(|FailedOp { op, cause }| match cause {
@@ -323,7 +323,7 @@ impl Preparer {
     fn no_memory(&self, error: NoMemory, wanted: SampleRequest, place: Place) -> Stop {
         match error {
             NoMemory::Cancelled(_) => Stop::Cancelled,
-            NoMemory::Crowded { bytes } => Stop::Crowded(bytes),
+            NoMemory::Crowded { bytes } => Stop::ShortOfMemory(bytes),
             other => self.failure(wanted, place, Box::new(other)),
         }
     }

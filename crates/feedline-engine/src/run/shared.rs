@@ -64,7 +64,7 @@ pub(super) struct RunState {
     /// Total time that the consumer has waited.
     waited_ever: Duration,
     pub stuck: Option<Stuck>,
-    pub replaced: Replaced,
+    pub replaced: SubstituteCount,
     /// Time that consumers have waited for the next batch.
     pub stall: Stall,
     pub has_delivered: bool,
@@ -73,12 +73,12 @@ pub(super) struct RunState {
 
 /// Number of substituted samples of an epoch.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Replaced {
+pub(super) struct SubstituteCount {
     epoch: Epoch,
     samples: u64,
 }
 
-impl Replaced {
+impl SubstituteCount {
     /// The count before a cursor.
     pub(super) fn before(cursor: &Cursor) -> Self {
         Self { epoch: cursor.epoch, samples: cursor.substituted }
@@ -91,7 +91,7 @@ impl RunShared {
         plan: Arc<Plan>,
         supply: Arc<dyn Supply>,
         window: Window,
-        replaced: Replaced,
+        replaced: SubstituteCount,
         pool: Option<Pool>,
         context: RunContext,
     ) -> Self {
@@ -285,7 +285,7 @@ impl RunShared {
             return Err(error);
         }
         let DeliveryRecord { indices, rest } = progress.window.placement.deliver(cursor.epoch, serial);
-        progress.pace.book(Instant::now());
+        progress.pace.record(Instant::now());
         self.tell_due(&progress);
         progress.lookahead = Lookahead::new(&self.limits, &progress.pace, self.costs.spread());
         let front = progress.window.front_serial();
@@ -303,7 +303,7 @@ impl RunShared {
                 return Err(Error::Ragged(ragged));
             }
         };
-        progress.replaced = Replaced { epoch: cursor.epoch, samples: replaced };
+        progress.replaced = SubstituteCount { epoch: cursor.epoch, samples: replaced };
         progress.has_delivered = true;
         drop(progress);
         self.metrics.add_substitutes(&substitutes);

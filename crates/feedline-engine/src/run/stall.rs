@@ -24,7 +24,7 @@ impl Stall {
 
     /// A consumer stops waiting.
     pub(super) fn end(&mut self, now: Instant) {
-        self.book(now);
+        self.record(now);
         self.waiting -= 1;
         if self.waiting == 0 {
             self.since = None;
@@ -33,11 +33,11 @@ impl Stall {
 
     /// Returns the time since the last call, and starts again from zero.
     pub(super) fn take(&mut self, now: Instant) -> Duration {
-        self.book(now);
+        self.record(now);
         std::mem::take(&mut self.waited)
     }
 
-    fn book(&mut self, now: Instant) {
+    fn record(&mut self, now: Instant) {
         // Move the waited time into the total and restart the clock, so that no time counts twice.
         if let Some(since) = self.since.replace(now).filter(|_| self.waiting > 0) {
             self.waited += now - since;

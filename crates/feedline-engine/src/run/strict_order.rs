@@ -49,15 +49,15 @@ pub(super) struct StrictOrder {
 
 impl StrictOrder {
     /// Moves a slow sample into its batch, which is being opened. Returns the remaining work, if it is known.
-    fn open_slow(&mut self, slot: SlotRef, life: SlowSample, writer: SlotWriter) -> Option<Work> {
+    fn open_slow(&mut self, slot: SlotRef, state: SlowSample, writer: SlotWriter) -> Option<Work> {
         self.early.announced -= 1;
-        self.early.in_use -= usize::from(matches!(life, SlowSample::Started | SlowSample::Prepared(_)));
-        match life {
+        self.early.in_use -= usize::from(matches!(state, SlowSample::Started | SlowSample::Prepared(_)));
+        match state {
             SlowSample::Queued | SlowSample::Started => {
                 self.slow.insert(slot, SlowSample::Awaited(writer));
                 None
             }
-            SlowSample::Prepared(report) => Some(Work::Place(Placed { asked_for: slot, at: slot, writer, report })),
+            SlowSample::Prepared(report) => Some(Work::Place(Placed { requested: slot, at: slot, writer, report })),
             SlowSample::ShortOfMemory(task) => Some(Work::Prepare(Task { writer: Some(writer), ..*task })),
             SlowSample::Awaited(_) => unreachable!("a batch opens once"),
         }
@@ -84,8 +84,8 @@ impl Placement for StrictOrder {
                 opened.wanted.push(Task { writer, ..upcoming.task(plan, usual) });
             }
             usual = slot + 1..slot + 1;
-            if let Some(life) = slow {
-                opened.ready.extend(self.open_slow(at, life, batch.claim(slot..slot + 1)));
+            if let Some(state) = slow {
+                opened.ready.extend(self.open_slow(at, state, batch.claim(slot..slot + 1)));
             }
         }
         opened
@@ -110,7 +110,7 @@ impl Placement for StrictOrder {
             }
             // A jump dropped its batch.
             None => false,
-            Some(life) => unreachable!("a sample has one task, which starts once: {life:?}"),
+            Some(state) => unreachable!("a sample has one task, which starts once: {state:?}"),
         }
     }
 
@@ -122,9 +122,9 @@ impl Placement for StrictOrder {
                 Vec::new()
             }
             // Its batch opened while it was prepared in memory of its own.
-            Some(SlowSample::Awaited(writer)) => vec![Placed { asked_for: slot, at: slot, writer, report }],
+            Some(SlowSample::Awaited(writer)) => vec![Placed { requested: slot, at: slot, writer, report }],
             None => Vec::new(),
-            Some(life) => unreachable!("a sample is finished once, by the task that started: {life:?}"),
+            Some(state) => unreachable!("a sample is finished once, by the task that started: {state:?}"),
         }
     }
 
@@ -142,7 +142,7 @@ impl Placement for StrictOrder {
                 Some(task)
             }
             None => None,
-            Some(life) => unreachable!("a sample is put back by the task that started: {life:?}"),
+            Some(state) => unreachable!("a sample is put back by the task that started: {state:?}"),
         }
     }
 

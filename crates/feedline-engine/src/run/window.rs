@@ -57,7 +57,7 @@ impl Window {
 
     /// A window over requested batches.
     pub(super) fn on_demand(plan: &Plan) -> Self {
-        Self::new(plan, BatchPlan::Asked(std::collections::BTreeMap::new()), Cursor::default())
+        Self::new(plan, BatchPlan::Requested(std::collections::BTreeMap::new()), Cursor::default())
     }
 
     fn new(plan: &Plan, batch_plan: BatchPlan, cursor: Cursor) -> Self {
@@ -91,8 +91,8 @@ impl Window {
     }
 
     /// Requests a batch after all earlier requests.
-    pub(super) fn ask(&mut self, stretch: PositionRange) {
-        self.batch_plan.ask(self.next_asked, stretch);
+    pub(super) fn request(&mut self, range: PositionRange) {
+        self.batch_plan.request(self.next_asked, range);
         self.next_asked = self.next_asked.next();
     }
 
@@ -184,13 +184,13 @@ impl Window {
     }
 
     /// Records `slots` filled slots of a batch. Returns whether the batch that the consumer needs next is now complete.
-    pub(super) fn book(&mut self, serial: BatchSerial, slots: usize, report: TaskReport) -> bool {
+    pub(super) fn record(&mut self, serial: BatchSerial, slots: usize, report: TaskReport) -> bool {
         let front = self.front_serial();
         // Open batches have consecutive numbers, so the distance to the front is the index. A report from before a jump has a lower
         // number.
         let number = serial.0.checked_sub(front.0).and_then(|number| usize::try_from(number).ok());
         let Some(batch) = number.and_then(|number| self.batches.get_mut(number)) else { return false };
-        batch.book(slots, report);
+        batch.record(slots, report);
         serial == front && batch.is_complete()
     }
 }

@@ -99,7 +99,7 @@ impl RunShared {
             let (batch, slots) = (task.batch, task.slots.len());
             // The writer must be dropped before the slots count as filled, because a complete batch is sealed.
             drop(task);
-            return self.book(batch, slots, *report);
+            return self.record(batch, slots, *report);
         }
         let placed = self.lock().window.placement.finish(&task, report);
         // Frees what the supply holds for this task before more is requested.
@@ -111,20 +111,20 @@ impl RunShared {
 
     /// Copies a sample from memory of its own into its slot.
     fn place(self: &Arc<Self>, placed: Placed) {
-        let Placed { asked_for, at, mut writer, mut report } = placed;
-        if asked_for != at {
-            self.metrics.recorder.move_sample(asked_for, at);
+        let Placed { requested, at, mut writer, mut report } = placed;
+        if requested != at {
+            self.metrics.recorder.move_sample(requested, at);
             report.prepared.iter_mut().for_each(|prepared| prepared.slot = at.slot);
         }
         self.put_in_place(&mut writer, &mut report);
         // As in `settle`: the writer must be gone before the slot counts as filled.
         drop(writer);
-        self.book(at.batch, 1, *report);
+        self.record(at.batch, 1, *report);
     }
 
-    fn book(self: &Arc<Self>, batch: BatchSerial, slots: usize, report: TaskReport) {
+    fn record(self: &Arc<Self>, batch: BatchSerial, slots: usize, report: TaskReport) {
         let mut progress = self.lock();
-        let is_front_complete = progress.window.book(batch, slots, report);
+        let is_front_complete = progress.window.record(batch, slots, report);
         if is_front_complete {
             self.tell_due(&progress);
         }
@@ -168,7 +168,7 @@ impl RunShared {
             task = again;
         }
         if task.writer.is_some() {
-            progress.window.book(task.batch, report.prepared.len(), report);
+            progress.window.record(task.batch, report.prepared.len(), report);
         }
         progress.window.queue.push(Work::Prepare(task));
         self.wake_one(progress);

@@ -21,7 +21,7 @@ use crate::metrics::CoreMeter;
 /// Upper limit of threads per core.
 pub(super) const MOST_PER_CORE: usize = 8;
 /// Interval between two adjustments.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const ADJUST_EVERY: Duration = Duration::from_millis(250);
 /// The consumer counts as waiting above this fraction of the time.
 const WAITS: f64 = 0.02;
 /// Threads that compute or wait for a core for less than this fraction of their time are blocked on something else.
@@ -52,7 +52,7 @@ pub(super) struct WorkerPool {
 #[derive(Debug)]
 enum PoolSize {
     /// The user set the number.
-    Asked,
+    Requested,
     /// The pool adjusts the number to the cores that this run may use.
     Auto(Arc<MachineShare>),
 }
@@ -68,13 +68,13 @@ struct UsageReading {
     core_wait: Duration,
     process: Duration,
     waited: Duration,
-    idle_looks: u32,
+    idle_rounds: u32,
 }
 
 impl WorkerPool {
     pub(super) fn new(workers: Workers, share: Arc<MachineShare>) -> Self {
         let count = workers.resolve(&share);
-        Self::of(count, if workers == Workers::Auto { PoolSize::Auto(share) } else { PoolSize::Asked })
+        Self::of(count, if workers == Workers::Auto { PoolSize::Auto(share) } else { PoolSize::Requested })
     }
 
     fn of(cores: usize, size: PoolSize) -> Self {
@@ -89,7 +89,7 @@ impl WorkerPool {
             core_wait: zero,
             process: process_cpu_time(),
             waited: zero,
-            idle_looks: 0,
+            idle_rounds: 0,
         };
         let (on, last) = (CoreMeter::default(), Mutex::new(last));
         Self { wanted: AtomicUsize::new(cores), size, busy_nanos, cpu_nanos, core_wait_nanos, on, last }
@@ -102,7 +102,7 @@ impl WorkerPool {
 
     /// Runs a task and measures its time and CPU time.
     pub(super) fn time<T>(&self, task: impl FnOnce() -> T) -> T {
-        if matches!(self.size, PoolSize::Asked) {
+        if matches!(self.size, PoolSize::Requested) {
             return task();
         }
         let (start, cpu) = (Instant::now(), thread_cpu_time());
@@ -128,13 +128,13 @@ impl WorkerPool {
         }
     }
 
-    /// Compares with the last adjustment, at most once per [`LOOK_EVERY`]. `waited` is the total waiting time of the consumer.
+    /// Compares with the last adjustment, at most once per [`ADJUST_EVERY`]. `waited` is the total waiting time of the consumer.
     /// Returns whether the target changed.
     pub(super) fn adjust(&self, waited: Duration) -> bool {
         let PoolSize::Auto(share) = &self.size else { return false };
         // One thread adjusts for all.
         let Some(mut last) = self.last.try_lock() else { return false };
-        if last.at.elapsed() < LOOK_EVERY {
+        if last.at.elapsed() < ADJUST_EVERY {
             return false;
         }
         self.compare(&mut last, waited, self.on.read().waited, share.cores())
@@ -151,7 +151,7 @@ impl WorkerPool {
             core_wait,
             process: process_cpu_time(),
             waited,
-            idle_looks: 0,
+            idle_rounds: 0,
         };
         let passed = now.at - last.at;
         let part = |time: Duration, of: Duration| time.as_secs_f64() / of.as_secs_f64().max(f64::MIN_POSITIVE);
@@ -166,7 +166,7 @@ impl WorkerPool {
         let is_computing = part(now.cpu.saturating_sub(last.cpu) + core_wait, busy) > COMPUTES;
         let has_cores = part(now.process.saturating_sub(last.process), passed * cores as u32) < ALL_CORES;
         let is_idle = busy_share < 1.0 - IDLE;
-        now.idle_looks = if is_idle && !is_awaited { last.idle_looks + 1 } else { 0 };
+        now.idle_rounds = if is_idle && !is_awaited { last.idle_rounds + 1 } else { 0 };
         let most = cores * MOST_PER_CORE;
         let next = if cores != last.cores {
             // Other loaders started or stopped iterating. Keep the number of threads per core.
@@ -174,8 +174,8 @@ impl WorkerPool {
         } else if is_awaited && !is_computing && has_cores && !is_idle {
             // Grow by a quarter, at least by one thread, so that a few adjustments reach the right number.
             (wanted + wanted.div_ceil(4)).min(most)
-        } else if now.idle_looks >= PATIENCE {
-            now.idle_looks = 0;
+        } else if now.idle_rounds >= PATIENCE {
+            now.idle_rounds = 0;
             (wanted - 1).max(1)
         } else {
             wanted

@@ -20,7 +20,7 @@ use super::seek::{IndexLookup, SeekIndexes};
 use crate::metrics::SeekMeter;
 
 /// Interval between two calls of the progress function.
-const TELL_EVERY: Duration = Duration::from_millis(50);
+const REPORT_EVERY: Duration = Duration::from_millis(50);
 
 /// Counts of an indexing run.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -52,12 +52,12 @@ struct IndexingCounts {
     meter: SeekMeter,
 }
 
-/// Builds the missing indexes. `tell` is called with the number of finished samples and returns whether to continue.
+/// Builds the missing indexes. `report` is called with the number of finished samples and returns whether to continue.
 pub fn index_source(
     source: &dyn Source,
     cache_folder: &CacheFolder,
     workers: usize,
-    mut tell: impl FnMut(u64) -> bool,
+    mut report: impl FnMut(u64) -> bool,
 ) -> Indexed {
     let fields = source.fields();
     let names = fields.iter().filter(|(_, kind)| **kind == Kind::Bytes).map(|(name, _)| name);
@@ -82,10 +82,10 @@ pub fn index_source(
         let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
         // Progress is reported from this thread, so the caller's function needs no lock.
         while threads.iter().any(|thread| !thread.is_finished()) {
-            if !tell(counts.next.load(Ordering::Relaxed).min(source.len())) {
+            if !report(counts.next.load(Ordering::Relaxed).min(source.len())) {
                 stop.store(true, Ordering::Relaxed);
             }
-            thread::park_timeout(TELL_EVERY);
+            thread::park_timeout(REPORT_EVERY);
         }
     });
     // The scope has joined all threads, so the counters are final.

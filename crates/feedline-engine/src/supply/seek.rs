@@ -69,11 +69,11 @@ impl SeekIndexes {
         if let Some(kept) = self.memory.get(id.0, stamp) {
             return Ok(read(&kept));
         }
-        let book = |bytes: usize| {
+        let check_len = |bytes: usize| {
             let memory = MOST_INDEX_BYTES as u64;
             if bytes > MOST_INDEX_BYTES { Err(NoMemory::TooLarge { bytes: bytes as u64, memory }) } else { Ok(()) }
         };
-        let is_kept = self.shelf.as_ref().is_some_and(|shelf| shelf.get(id.0, stamp, &mut record, book) == Ok(true));
+        let is_kept = self.shelf.as_ref().is_some_and(|shelf| shelf.get(id.0, stamp, &mut record, check_len) == Ok(true));
         Ok(if is_kept { read(&record) } else { IndexLookup::Unknown })
     }
 

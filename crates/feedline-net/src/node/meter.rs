@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn all_waiting_has_a_cause_once_it_is_over_and_counts_before() {
         let meter = JobMeter::new(1, 2);
-        let provenance = Provenance { asked: Instant::now(), phase: Phase::Read };
+        let provenance = Provenance { requested: Instant::now(), phase: Phase::Read };
         for (nth, cause) in [(Nth::First, "start"), (Nth::Later, "read")] {
             meter.begin_wait();
             let before = meter.stats(3);

@@ -67,7 +67,7 @@ impl Runs {
         match route {
             Route::JobProgress(_) => {
                 if let Some(carousel) = self.carousels.find(key) {
-                    return Ok(Box::new(Passenger::board(carousel, route)?));
+                    return Ok(Box::new(Passenger::join(carousel, route)?));
                 }
                 let plan = self.open(plan)?;
                 check_key(plan.shared_key().0, key)?;
@@ -75,7 +75,7 @@ impl Runs {
                 let starting = self.starting.lock();
                 let carousel = self.carousels.get(key, || self.start_carousel(&plan))?;
                 drop(starting);
-                Ok(Box::new(Passenger::board(carousel, route)?))
+                Ok(Box::new(Passenger::join(carousel, route)?))
             }
             Route::Share(_) => {
                 let plan = Arc::new(self.open(plan)?);

@@ -32,7 +32,7 @@ pub(super) trait Serving: Send + Sync + Debug {
     fn wait(&self, timeout: Duration);
 
     /// Records the waiting time of the job.
-    fn book_stall(&self, _cause: Phase, _waited: Duration) {}
+    fn add_stall(&self, _cause: Phase, _waited: Duration) {}
 
     /// Takes the next item, if it is ready, or says why there will be none.
     fn take(&self) -> Result<Option<Outgoing>, String>;
@@ -68,9 +68,9 @@ pub(super) struct Passenger {
 
 impl Passenger {
     /// Adds a job to a carousel, or says why that is impossible.
-    pub(super) fn board(carousel: Arc<Carousel>, route: &Route) -> Result<Self, String> {
+    pub(super) fn join(carousel: Arc<Carousel>, route: &Route) -> Result<Self, String> {
         let job_progress = ride_of(&carousel, route)?;
-        let job = carousel.board(&job_progress).map_err(|error| error.to_string())?;
+        let job = carousel.join(&job_progress).map_err(|error| error.to_string())?;
         Ok(Self { carousel, job, seen: AtomicU64::new(0) })
     }
 }
@@ -133,8 +133,8 @@ impl Serving for Passenger {
         self.carousel.wake();
     }
 
-    fn book_stall(&self, cause: Phase, waited: Duration) {
-        self.carousel.book_stall(cause, waited);
+    fn add_stall(&self, cause: Phase, waited: Duration) {
+        self.carousel.add_stall(cause, waited);
     }
 }
 
@@ -207,7 +207,7 @@ impl Serving for RankServing {
         let keys = keys_of(batch);
         let message =
             Box::new(move |generation| FromNode::Batch(BatchMessage { generation, number, samples, bytes, keys, bad }));
-        let provenance = Provenance { asked: self.began, phase };
+        let provenance = Provenance { requested: self.began, phase };
         Ok(Some(Outgoing { epoch, samples, provenance, slab, message }))
     }
 

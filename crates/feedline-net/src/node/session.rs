@@ -211,7 +211,7 @@ impl Session {
         wishes.unread.push_back(Instant::now());
         let nth = std::mem::replace(&mut wishes.nth, Nth::Later);
         for (cause, waited) in self.meter.end_wait(nth, outgoing.provenance) {
-            self.serving.book_stall(cause, waited);
+            self.serving.add_stall(cause, waited);
         }
         Ok(Some((wishes.generation, outgoing)))
     }

@@ -40,7 +40,7 @@ pub struct NearPreparer {
 /// The workspace of a server thread.
 #[derive(Debug)]
 pub struct NearWorkspace {
-    tools: Workspace,
+    scratch: Workspace,
     budget: Arc<Budget>,
 }
 
@@ -48,7 +48,7 @@ impl NearWorkspace {
     /// A workspace whose work ends when `cancel` is set.
     pub fn new(cancel: Cancel) -> Self {
         let budget = Budget::asked(MOST_BYTES, Some(MOST_BYTES));
-        Self { tools: Workspace::new(cancel, usize::MAX), budget }
+        Self { scratch: Workspace::new(cancel, usize::MAX), budget }
     }
 }
 
@@ -112,17 +112,17 @@ impl NearPreparer {
         if self.plan.source().ordinal_of(wanted.id).is_none() {
             return Err(PrepareError::NoSample(wanted.id.0));
         }
-        let NearWorkspace { tools, budget } = workspace;
+        let NearWorkspace { scratch, budget } = workspace;
         // Every request counts as needed now: the client decides the order.
-        tools.begin(budget.begin(BatchNeed { run: 0, batch: 0 }, 0, Patience::Waits), 0)?;
+        scratch.begin(budget.begin(BatchNeed { run: 0, batch: 0 }, 0, Patience::Waits), 0)?;
         let prepared = match asked {
             // Checked after reading: if the file is unchanged now, the bytes read are those of the listed version.
             Asked::Sample { form, stored, .. } => self
-                .in_form(wanted, *form, tools)
+                .in_form(wanted, *form, scratch)
                 .and_then(|prepared| self.check_stored(wanted, stored).map(|()| prepared)),
-            Asked::Trials { .. } => self.trials(wanted, tools),
+            Asked::Trials { .. } => self.trials(wanted, scratch),
         };
-        tools.end_keeping(0);
+        scratch.end_keeping(0);
         prepared
     }
 
@@ -145,7 +145,7 @@ impl NearPreparer {
         &self,
         wanted: SampleRequest,
         form: Form,
-        tools: &mut Workspace,
+        scratch: &mut Workspace,
     ) -> Result<(Vec<u8>, ServerCost), PrepareError> {
         if form.cut.0 > self.plan.ops().len() {
             return Err(PrepareError::Form);
@@ -154,7 +154,7 @@ impl NearPreparer {
         // A form that is not trimmed needs the whole file, so an index would not help.
         let mut reading = if form.is_trimmed { Reading::Trimmed } else { Reading::Plain };
         let record = loop {
-            match self.record(wanted, form, reading, tools) {
+            match self.record(wanted, form, reading, scratch) {
                 // The index does not match the file, or would not help.
                 Err(error) if reading == Reading::Trimmed && error.is_about_index() => reading = Reading::Plain,
                 other => break other?,
@@ -173,17 +173,17 @@ impl NearPreparer {
         wanted: SampleRequest,
         form: Form,
         reading: Reading,
-        tools: &mut Workspace,
+        scratch: &mut Workspace,
     ) -> Result<Vec<u8>, PrepareError> {
-        let Loaded { mut sample, .. } = self.load(wanted, reading, tools)?;
+        let Loaded { mut sample, .. } = self.load(wanted, reading, scratch)?;
         // The last op computes its whole result, unless the form says otherwise. The result of an approximate decoder depends on
         // the crop after it.
         let cut = form.cut.0;
         let is_whole = !form.is_trimmed && !self.plan.is_approximate();
         let range = OpRange { ops: 0..cut, whole: if is_whole { cut.saturating_sub(1)..cut } else { 0..0 } };
-        self.run(&range, wanted, &mut sample, tools, &mut ())?;
+        self.run(&range, wanted, &mut sample, scratch, &mut ())?;
         if cut == 0 && form.is_trimmed {
-            self.trim(&mut sample, wanted, tools);
+            self.trim(&mut sample, wanted, scratch);
         }
         record::write_parts(&sample).ok_or(PrepareError::Form)
     }
@@ -192,12 +192,12 @@ impl NearPreparer {
         &self,
         wanted: SampleRequest,
         reading: Reading,
-        tools: &mut Workspace,
+        scratch: &mut Workspace,
     ) -> Result<Loaded<'s>, PrepareError> {
         let start = thread_cpu_time();
         let mut sample = Sample::new();
         let loading =
-            Loading { request: wanted, reading, sample: &mut sample, workspace: tools, metrics: &self.metrics };
+            Loading { request: wanted, reading, sample: &mut sample, workspace: scratch, metrics: &self.metrics };
         self.supply.load(loading)?;
         Ok(Loaded { sample, spent: thread_cpu_time().saturating_sub(start) })
     }
@@ -207,10 +207,10 @@ impl NearPreparer {
         range: &OpRange,
         wanted: SampleRequest,
         sample: &mut Sample<'_>,
-        tools: &mut Workspace,
+        scratch: &mut Workspace,
         observer: &mut impl ChainObserver,
     ) -> Result<(), PrepareError> {
-        let ran = self.plan.chain().run(range, wanted, sample, tools, observer);
+        let ran = self.plan.chain().run(range, wanted, sample, scratch, observer);
         ran.map_err(|FailedOp { op, cause }| PrepareError::Op {
             op: self.plan.ops()[op].name().to_string(),
             source: cause.into(),
@@ -218,7 +218,7 @@ impl NearPreparer {
     }
 
     /// Cuts encoded pictures to the part that the crop after the decoder needs, if that makes them smaller.
-    fn trim(&self, sample: &mut Sample<'_>, wanted: SampleRequest, tools: &mut Workspace) {
+    fn trim(&self, sample: &mut Sample<'_>, wanted: SampleRequest, scratch: &mut Workspace) {
         for (name, _) in self.plan.loaded().iter() {
             let Some((decoder, decoding)) = self.plan.chain().decoder_of(name) else { continue };
             let Ok(Value::Bytes(encoded)) = sample.get(name) else { continue };
@@ -244,7 +244,7 @@ impl NearPreparer {
             };
             let old = std::mem::replace(&mut encoded.memory, trimmed.into());
             encoded.content = EncodedContent::Trimmed;
-            sample.give_back(name, old, tools);
+            sample.give_back(name, old, scratch);
         }
     }
 
@@ -266,20 +266,20 @@ impl NearPreparer {
     }
 
     /// Measures a sample in all forms. Forms that fail are left out.
-    fn trials(&self, wanted: SampleRequest, tools: &mut Workspace) -> Result<(Vec<u8>, ServerCost), PrepareError> {
+    fn trials(&self, wanted: SampleRequest, scratch: &mut Workspace) -> Result<(Vec<u8>, ServerCost), PrepareError> {
         let start = thread_cpu_time();
         let mut trials = Vec::new();
         for is_trimmed in [false, true] {
             if is_trimmed {
                 // The first access to a file is slower than later ones, so it is not measured.
-                drop(self.load(wanted, Reading::Trimmed, tools)?);
+                drop(self.load(wanted, Reading::Trimmed, scratch)?);
             }
             let reading = if is_trimmed { Reading::Trimmed } else { Reading::Plain };
             // Each pass starts from a fresh load, because ops change the sample.
-            let Loaded { mut sample, spent } = self.load(wanted, reading, tools)?;
+            let Loaded { mut sample, spent } = self.load(wanted, reading, scratch)?;
             if is_trimmed {
                 let form = Form { is_trimmed, ..Form::RAW };
-                trials.extend(self.in_form(wanted, form, tools).ok().map(|(bytes, spent)| Trial {
+                trials.extend(self.in_form(wanted, form, scratch).ok().map(|(bytes, spent)| Trial {
                     form,
                     bytes: bytes.len() as u64,
                     nanoseconds: spent.nanoseconds,
@@ -293,7 +293,7 @@ impl NearPreparer {
             // Later ops read only parts, so no op should compute a whole result for a trial.
             let range = OpRange { ops: 0..self.plan.ops().len(), whole: 0..0 };
             let mut each = EachForm { is_trimmed, spent, since: Duration::ZERO, trials: &mut trials };
-            self.run(&range, wanted, &mut sample, tools, &mut each)?;
+            self.run(&range, wanted, &mut sample, scratch, &mut each)?;
         }
         let nanoseconds = thread_cpu_time().saturating_sub(start).as_nanos() as u64;
         let stored_bytes = self.stored_bytes(wanted)?;

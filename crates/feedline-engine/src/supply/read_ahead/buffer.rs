@@ -44,7 +44,7 @@ impl fmt::Debug for TaskRequest {
 /// A task with missing samples.
 #[derive(Debug)]
 pub(super) struct WaitingTask {
-    pub asking: TaskRequest,
+    pub task_request: TaskRequest,
     pub reads: Vec<SampleRead>,
     /// Number of missing samples.
     missing: usize,
@@ -96,9 +96,9 @@ pub(super) struct ReadBuffer {
     /// Tasks that were handed over and are not yet released.
     ready: BTreeSet<TaskKey>,
     /// The tasks, waiting or ready, that requested each sample.
-    asked_by: HashMap<SampleRequest, Vec<TaskKey>>,
+    requested_by: HashMap<SampleRequest, Vec<TaskKey>>,
     /// Number of requested samples, counted once per task.
-    asked: u64,
+    requested: u64,
     /// Number of tasks and pending samples so far.
     numbers: u64,
     /// Bytes of parts that are held, or still in use by a thread.
@@ -110,26 +110,26 @@ pub(super) struct ReadBuffer {
 
 impl ReadBuffer {
     /// Adds a task. It is complete if none of its samples is still to be read.
-    pub(super) fn ask(
+    pub(super) fn request(
         &mut self,
-        asking: TaskRequest,
+        task_request: TaskRequest,
         reads: Vec<SampleRead>,
         order: &dyn ReadOrder,
         complete: &mut Complete,
     ) {
         self.numbers += 1;
-        let key = TaskKey { need: asking.task.need(), number: self.numbers };
+        let key = TaskKey { need: task_request.task.need(), number: self.numbers };
         let mut missing = 0;
         for read in &reads {
-            self.asked_by.entry(read.request).or_default().push(key);
+            self.requested_by.entry(read.request).or_default().push(key);
             let is_here = self.held.contains_key(&read.request);
             // A sample that nobody will read does not count as missing. The preparer reads it itself.
             if !is_here && (self.is_pending(read.request) || order.will_read(read, self)) {
                 missing += 1;
             }
         }
-        self.asked += reads.len() as u64;
-        self.waiting.insert(key, WaitingTask { asking, reads, missing, has_parts: false });
+        self.requested += reads.len() as u64;
+        self.waiting.insert(key, WaitingTask { task_request, reads, missing, has_parts: false });
         if missing == 0 {
             self.complete(key, complete);
         }
@@ -220,7 +220,7 @@ impl ReadBuffer {
         self.held.insert(request, pending.parts.into());
         // Collected first, because `complete` changes the map that this loop reads.
         let mut completed = Vec::new();
-        for key in self.asked_by.get(&request).into_iter().flatten() {
+        for key in self.requested_by.get(&request).into_iter().flatten() {
             if let Some(waiting) = self.waiting.get_mut(key) {
                 waiting.missing -= 1;
                 completed.extend((waiting.missing == 0).then_some(*key));
@@ -241,13 +241,13 @@ impl ReadBuffer {
         self.ready.remove(&key);
         let mut freed = Freed::default();
         for request in requests {
-            let Some(keys) = self.asked_by.get_mut(&request) else { continue };
+            let Some(keys) = self.requested_by.get_mut(&request) else { continue };
             let Some(place) = keys.iter().position(|other| *other == key) else { continue };
             // The order of the keys carries no meaning.
             keys.swap_remove(place);
-            self.asked -= 1;
+            self.requested -= 1;
             if keys.is_empty() {
-                self.asked_by.remove(&request);
+                self.requested_by.remove(&request);
                 freed.held.extend(self.held.remove(&request));
                 freed.pending.extend(self.pending.remove(&request));
             }
@@ -257,8 +257,8 @@ impl ReadBuffer {
 
     /// Drops all held and pending samples, but keeps waiting tasks. Returns the samples, to be dropped after the lock is released.
     pub(super) fn clear(&mut self) -> impl Sized + use<> {
-        self.asked = 0;
-        self.asked_by.clear();
+        self.requested = 0;
+        self.requested_by.clear();
         self.announced.clear();
         (std::mem::take(&mut self.held), std::mem::take(&mut self.pending))
     }
@@ -273,8 +273,8 @@ impl ReadBuffer {
     }
 
     /// Number of requested samples.
-    pub(super) fn asked(&self) -> u64 {
-        self.asked
+    pub(super) fn requested(&self) -> u64 {
+        self.requested
     }
 
     /// Bytes of parts that are held, or still in use by a thread.

@@ -63,8 +63,8 @@ pub(crate) struct ReadAhead {
 
 /// Upper limit of bytes to read ahead for a plan.
 fn bytes_ahead(plan: &Plan, machine: &Machine) -> u64 {
-    let asked = plan.config().memory_budget.map(|bytes| bytes.0);
-    let budget = Budget::asked_or_shared(asked, machine.memory_bytes, &machine.share).limit();
+    let requested = plan.config().memory_budget.map(|bytes| bytes.0);
+    let budget = Budget::asked_or_shared(requested, machine.memory_bytes, &machine.share).limit();
     (budget / BUDGET_SHARE).min(MOST_BYTES_AHEAD)
 }
 
@@ -108,7 +108,7 @@ impl ReadAhead {
         Self { reads: Arc::new(Reads::new(needs, order, traffic)), thread: Mutex::default() }
     }
 
-    fn ask(&self, tasks: Vec<Task>, reading: Reading, ready: &Arc<dyn Ready>) {
+    fn request(&self, tasks: Vec<Task>, reading: Reading, ready: &Arc<dyn Ready>) {
         let mut thread = self.thread.lock();
         if thread.is_none() {
             let reads = Arc::clone(&self.reads);
@@ -116,23 +116,23 @@ impl ReadAhead {
                 Ok(started) => *thread = Some(started),
                 Err(error) => {
                     tracing::warn!(%error, "nothing is read ahead");
-                    // From now on `ask` hands tasks over at once, and each sample is read when it is loaded.
+                    // From now on `request` hands tasks over at once, and each sample is read when it is loaded.
                     self.reads.give_up();
                 }
             }
         }
         drop(thread);
-        self.reads.ask(tasks.into_iter().map(|task| TaskRequest { task, reading, ready: Arc::clone(ready) }).collect());
+        self.reads.request(tasks.into_iter().map(|task| TaskRequest { task, reading, ready: Arc::clone(ready) }).collect());
     }
 }
 
 impl Supply for ReadAhead {
     fn request(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
-        self.ask(tasks, Reading::Trimmed, ready);
+        self.request(tasks, Reading::Trimmed, ready);
     }
 
     fn request_whole(&self, tasks: Vec<Task>, ready: &Arc<dyn Ready>) {
-        self.ask(tasks, Reading::Complete, ready);
+        self.request(tasks, Reading::Complete, ready);
     }
 
     fn forget(&self) {

@@ -155,14 +155,14 @@ impl Reads {
     }
 
     /// Adds tasks. Hands over those whose samples are all here.
-    pub(super) fn ask(self: &Arc<Self>, mut tasks: Vec<TaskRequest>) {
+    pub(super) fn request(self: &Arc<Self>, mut tasks: Vec<TaskRequest>) {
         // The stream may have jumped or closed meanwhile.
-        tasks.retain(|asking| asking.ready.expects(&asking.task));
-        self.ask_again(tasks, Vec::new());
+        tasks.retain(|task_request| task_request.ready.expects(&task_request.task));
+        self.request_again(tasks, Vec::new());
     }
 
     /// Adds tasks, then releases the old entries with these keys.
-    fn ask_again(self: &Arc<Self>, tasks: Vec<TaskRequest>, old: Vec<(TaskKey, Vec<SampleRead>)>) {
+    fn request_again(self: &Arc<Self>, tasks: Vec<TaskRequest>, old: Vec<(TaskKey, Vec<SampleRead>)>) {
         // Computed before the lock is taken, because an order may have to be computed for a whole epoch.
         let reads = self.order.locate(&tasks);
         let mut complete = Complete::new();
@@ -171,8 +171,8 @@ impl Reads {
             drop(state);
             return tasks.into_iter().for_each(|TaskRequest { task, ready, .. }| ready.ready(vec![task]));
         }
-        for (asking, reads) in tasks.into_iter().zip(reads) {
-            state.buffer.ask(asking, reads, &*self.order, &mut complete);
+        for (task_request, reads) in tasks.into_iter().zip(reads) {
+            state.buffer.request(task_request, reads, &*self.order, &mut complete);
         }
         let release =
             |(key, reads): (TaskKey, Vec<SampleRead>)| state.buffer.release(key, reads.iter().map(|read| read.request));
@@ -195,7 +195,7 @@ impl Reads {
 
     fn hand_over(self: &Arc<Self>, complete: Complete) {
         for (key, waiting) in complete {
-            let TaskRequest { mut task, ready, .. } = waiting.asking;
+            let TaskRequest { mut task, ready, .. } = waiting.task_request;
             let requests = waiting.reads.iter().map(|read| read.request).collect();
             task.was_read_ahead = waiting.has_parts;
             task.hold(Holding { reads: Arc::clone(self), key, requests });
@@ -215,12 +215,12 @@ impl Reads {
         let (mut expected, mut old) = (Vec::new(), Vec::new());
         for (key, waiting) in waiting {
             old.push((key, waiting.reads));
-            let asking = waiting.asking;
-            if asking.ready.expects(&asking.task) {
-                expected.push(asking);
+            let task_request = waiting.task_request;
+            if task_request.ready.expects(&task_request.task) {
+                expected.push(task_request);
             }
         }
-        self.ask_again(expected, old);
+        self.request_again(expected, old);
     }
 
     pub(super) fn parts_of(&self, request: SampleRequest) -> Arc<[Part]> {
@@ -265,7 +265,7 @@ impl Reads {
         self.changed.notify_all();
         drop(dropped);
         for waiting in waiting.into_values() {
-            let TaskRequest { task, ready, .. } = waiting.asking;
+            let TaskRequest { task, ready, .. } = waiting.task_request;
             ready.ready(vec![task]);
         }
     }

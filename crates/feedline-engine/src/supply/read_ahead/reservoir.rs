@@ -52,9 +52,9 @@ pub(super) struct ReservoirOrder {
 struct Walk {
     remaining: BTreeMap<Epoch, RemainingReads>,
     /// Samples that a task needed before the walk of their epoch began. The walk skips them.
-    had: HashSet<SampleRequest>,
+    read_early: HashSet<SampleRequest>,
     /// The last requested epoch.
-    last_asked: Epoch,
+    last_requested: Epoch,
 }
 
 impl ReservoirOrder {
@@ -85,7 +85,7 @@ impl ReservoirOrder {
 
     /// Opens the epochs of the tasks. The first epoch starts at the stream's current turn, later ones at turn 0.
     fn open_epochs(&self, tasks: &[TaskRequest]) {
-        let epochs: BTreeSet<Epoch> = tasks.iter().map(|asking| asking.task.epoch_path().epoch).collect();
+        let epochs: BTreeSet<Epoch> = tasks.iter().map(|task_request| task_request.task.epoch_path().epoch).collect();
         let mut last = self.walk.lock().remaining.last_key_value().map(|(epoch, _)| *epoch);
         for epoch in epochs {
             match last {
@@ -94,7 +94,7 @@ impl ReservoirOrder {
                 None => {
                     let walk = self.walk_of(epoch);
                     let of_epoch =
-                        || tasks.iter().map(|asking| &asking.task).filter(|task| task.epoch_path().epoch == epoch);
+                        || tasks.iter().map(|task_request| &task_request.task).filter(|task| task.epoch_path().epoch == epoch);
                     // The smallest turn of the first request is where the stream stands.
                     let turn = of_epoch().flat_map(|task| self.turns(&walk, task)).flatten().min().unwrap_or_default();
                     let share = of_epoch().next().map_or_else(|| self.plan.share(0), |task| task.epoch_path().share);
@@ -132,8 +132,8 @@ impl ReadOrder for ReservoirOrder {
         };
         let reads = tasks.iter().map(reads).collect();
         let mut walk = self.walk.lock();
-        let last = tasks.iter().map(|asking| asking.task.epoch_path().epoch).max();
-        walk.last_asked = walk.last_asked.max(last.unwrap_or_default());
+        let last = tasks.iter().map(|task_request| task_request.task.epoch_path().epoch).max();
+        walk.last_requested = walk.last_requested.max(last.unwrap_or_default());
         reads
     }
 
@@ -144,17 +144,17 @@ impl ReadOrder for ReservoirOrder {
             return remaining.is_coming(step);
         }
         // The walk of that epoch has not begun. The preparer reads this sample itself.
-        walk.had.insert(read.request);
+        walk.read_early.insert(read.request);
         false
     }
 
     fn next_chunk(&self, buffer: &mut ReadBuffer, is_idle: bool) -> Vec<SampleRead> {
         let Limits { size, chunk: most, ahead } = self.limits;
         let mut walk = self.walk.lock();
-        let Walk { remaining, had, .. } = &mut *walk;
+        let Walk { remaining, read_early, .. } = &mut *walk;
         let left: u64 = remaining.values().map(RemainingReads::left).sum();
         // Requested samples come on top of the reservoir, because they leave it soon.
-        let room = (size + ahead + buffer.asked()).saturating_sub(buffer.samples());
+        let room = (size + ahead + buffer.requested()).saturating_sub(buffer.samples());
         // Plan whole chunks only: long sequential reads need many neighbouring samples at once.
         if !is_idle || left == 0 || (room < most.min(left) && !buffer.is_starved()) {
             return Vec::new();
@@ -167,7 +167,7 @@ impl ReadOrder for ReservoirOrder {
                 let id = self.plan.source().id_at(remaining.walk.ordinal_of_step(self.rank, step));
                 let request = SampleRequest { id, epoch, occurrence: Occurrence(0) };
                 // `remove` keeps the set small: each sample is skipped once.
-                if !had.remove(&request) {
+                if !read_early.remove(&request) {
                     buffer.expect(request);
                     chunk.push(SampleRead {
                         request,
@@ -187,7 +187,7 @@ impl ReadOrder for ReservoirOrder {
     fn next_epoch(&self) -> Option<Epoch> {
         let walk = self.walk.lock();
         let (last, remaining) = walk.remaining.last_key_value()?;
-        (remaining.left() == 0 && *last <= walk.last_asked).then_some(Epoch(last.0 + 1))
+        (remaining.left() == 0 && *last <= walk.last_requested).then_some(Epoch(last.0 + 1))
     }
 
     fn open(&self, epoch: Epoch) {

@@ -42,7 +42,7 @@ impl ReadOrder for SegmentOrder {
             let priority = ReadPriority { round, place: source.ordinal_of(request.id).unwrap_or_default().0 };
             SampleRead { request, reading: Reading::Trimmed, priority, step: None }
         };
-        tasks.iter().map(|asking| asking.task.wanted(&self.plan).into_iter().map(read).collect()).collect()
+        tasks.iter().map(|task_request| task_request.task.wanted(&self.plan).into_iter().map(read).collect()).collect()
     }
 
     /// Beyond the limit nothing is read while threads have work (law 5).

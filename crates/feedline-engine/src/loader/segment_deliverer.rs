@@ -22,17 +22,17 @@ use crate::state::{JobProgress, Received, SharedJobProgress};
 
 /// Cuts a job's batches out of the segments of a feed.
 #[derive(Debug)]
-pub(super) struct Rider {
+pub(super) struct SegmentDeliverer {
     plan: Arc<Plan>,
     metrics: Arc<Metrics>,
     feed: Arc<dyn Feed>,
-    progress: Mutex<RiderState>,
+    progress: Mutex<SegmentDelivererState>,
     /// Held while a consumer waits for a segment, and while the place in the stream changes.
     turn: Mutex<()>,
 }
 
 #[derive(Debug)]
-struct RiderState {
+struct SegmentDelivererState {
     job_progress: SharedJobProgress,
     cutter: Cutter,
     /// Time that the consumer has waited for the next batch.
@@ -41,7 +41,7 @@ struct RiderState {
     is_closed: bool,
 }
 
-impl Rider {
+impl SegmentDeliverer {
     /// Continues from a job's progress. `production` is the plan of the segments.
     pub(super) fn new(
         plan: &Arc<Plan>,
@@ -50,7 +50,7 @@ impl Rider {
         received: &Received,
         metrics: &Arc<Metrics>,
     ) -> Self {
-        let progress = RiderState {
+        let progress = SegmentDelivererState {
             job_progress: received.job_progress().clone(),
             cutter: Cutter::new(plan, Arc::clone(production)),
             waited: Duration::ZERO,
@@ -70,7 +70,7 @@ impl Rider {
     }
 
     /// Fails if there can be no next batch.
-    fn check(&self, progress: &RiderState) -> Result<(), Error> {
+    fn check(&self, progress: &SegmentDelivererState) -> Result<(), Error> {
         match &progress.stuck {
             _ if progress.is_closed => Err(Error::Closed),
             Some(stuck) => Err(stuck.error(&self.plan)),
@@ -90,7 +90,7 @@ impl Rider {
     }
 }
 
-impl Deliverer for Rider {
+impl Deliverer for SegmentDeliverer {
     fn wait_within(&self, timeout: Duration) -> Result<bool, Error> {
         // Lock order: `turn`, `progress`, `job_progress`.
         let _turn = self.turn.lock();

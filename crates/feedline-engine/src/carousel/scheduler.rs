@@ -31,19 +31,19 @@ const MOST_LEASES: usize = 4;
 /// memory.
 const SPARE: usize = 4;
 
-/// The number of a job in a ring.
+/// The number of a job in a scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u64);
 
 /// The live segments and their jobs.
 #[derive(Debug)]
-pub(super) struct Ring<T> {
+pub(super) struct SegmentScheduler<T> {
     segments: Segments,
     limit: usize,
     ahead: usize,
     /// By age: numbers are given in the order of production.
     live: BTreeMap<u64, Live<T>>,
-    jobs: BTreeMap<JobId, RingJob>,
+    jobs: BTreeMap<JobId, ScheduledJob>,
     /// The highest round of each segment that was ordered, or that a joining job has had.
     rounds: Vec<u64>,
     numbers: u64,
@@ -55,14 +55,14 @@ struct Live<T> {
     /// Number of samples at its start that were not produced, because the job that resumes in it has had them.
     skipped: u64,
     content: Option<T>,
-    wanted: BTreeSet<JobId>,
+    assigned_to: BTreeSet<JobId>,
     /// Its readers, and how many leases each has. A job that jumps back may lease it again while it keeps arrays from the first
     /// time.
     leased: BTreeMap<JobId, u32>,
 }
 
 #[derive(Debug)]
-struct RingJob {
+struct ScheduledJob {
     epoch: Epoch,
     needs: BTreeSet<u64>,
     /// The highest round of each segment that it was assigned.
@@ -70,15 +70,15 @@ struct RingJob {
     /// The segment that it resumes in, and how many of its samples it has received.
     resume: Option<(SegmentRound, u64)>,
     /// Assigned segments that are not leased yet, in order.
-    given: Vec<Given>,
+    assigned: Vec<Assignment>,
     /// When it was last assigned a segment. Smaller is longer ago.
     served: u64,
     /// Whether its last request for a lease got none.
-    waits: bool,
+    is_waiting: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Given {
+struct Assignment {
     number: u64,
     epoch: Epoch,
     /// Set if the job resumes in this segment.
@@ -88,7 +88,7 @@ struct Given {
 /// A segment to produce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ordered {
-    /// Its number in the ring.
+    /// Its number in the scheduler.
     pub number: u64,
     /// Which segment, in which round.
     pub segment_round: SegmentRound,
@@ -99,7 +99,7 @@ pub(super) struct Ordered {
 /// A segment that a job may read until it gives it back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leased<T> {
-    /// Its number in the ring.
+    /// Its number in the scheduler.
     pub number: u64,
     /// The job's epoch that it belongs to.
     pub epoch: Epoch,
@@ -113,8 +113,8 @@ pub struct Leased<T> {
     pub content: T,
 }
 
-impl<T: Clone> Ring<T> {
-    /// A ring without jobs. At most `limit` segments are live at once.
+impl<T: Clone> SegmentScheduler<T> {
+    /// A scheduler without jobs. At most `limit` segments are live at once.
     pub(super) fn new(segments: Segments, limit: usize) -> Self {
         let rounds = vec![0; segments.count() as usize];
         let ahead = SAMPLES_AHEAD.div_ceil(segments.segment_len()) as usize;
@@ -123,7 +123,7 @@ impl<T: Clone> Ring<T> {
     }
 
     /// Adds a job that continues from its progress.
-    pub(super) fn board(&mut self, job_progress: &JobProgress) -> JobId {
+    pub(super) fn join(&mut self, job_progress: &JobProgress) -> JobId {
         self.numbers += 1;
         let job = JobId(self.numbers);
         self.change(job, job_progress);
@@ -132,7 +132,7 @@ impl<T: Clone> Ring<T> {
 
     /// Moves a job to another progress. It keeps its leases.
     pub(super) fn change(&mut self, job: JobId, job_progress: &JobProgress) {
-        self.forget_given(job);
+        self.forget_assigned(job);
         for (known, had) in self.rounds.iter_mut().zip(&job_progress.rounds) {
             // New rounds must be higher than any that a job has had, so that no job gets a round twice.
             *known = (*known).max(*had);
@@ -140,35 +140,35 @@ impl<T: Clone> Ring<T> {
         let needs: BTreeSet<u64> = job_progress.needs(&self.segments).collect();
         let resume = job_progress.under_way(&self.segments);
         let (epoch, rounds) = (job_progress.epoch, job_progress.rounds.clone());
-        let mut boarded =
-            RingJob { epoch, needs, rounds, resume, given: Vec::new(), served: self.numbers, waits: false };
-        boarded.turn_epoch(&self.segments);
-        self.jobs.insert(job, boarded);
+        let mut joined =
+            ScheduledJob { epoch, needs, rounds, resume, assigned: Vec::new(), served: self.numbers, is_waiting: false };
+        joined.turn_epoch(&self.segments);
+        self.jobs.insert(job, joined);
     }
 
     /// Removes a job and ends its leases. Returns the content of these, because arrays over it may outlive the job.
     pub(super) fn leave(&mut self, job: JobId) -> Vec<T> {
-        self.forget_given(job);
+        self.forget_assigned(job);
         self.jobs.remove(&job);
         // The job's process may still map these segments, so the caller must not reuse their memory.
         let held = self.live.values_mut().filter_map(|live| live.leased.remove(&job).and(live.content.clone()));
         held.collect()
     }
 
-    fn forget_given(&mut self, job: JobId) {
+    fn forget_assigned(&mut self, job: JobId) {
         for live in self.live.values_mut() {
-            live.wanted.remove(&job);
+            live.assigned_to.remove(&job);
         }
         if let Some(job) = self.jobs.get_mut(&job) {
-            job.given.clear();
+            job.assigned.clear();
         }
     }
 
     /// The jobs that a segment is produced for, and how many other segments each of them will read first.
-    pub(crate) fn wanted_by(&self, number: u64) -> impl Iterator<Item = (JobId, usize)> {
-        let wanted = self.live.get(&number).into_iter().flat_map(|live| live.wanted.iter().copied());
-        let place = move |job: &JobId| self.jobs.get(job)?.given.iter().position(|given| given.number == number);
-        wanted.filter_map(move |job| Some((job, place(&job)?)))
+    pub(crate) fn assigned_jobs(&self, number: u64) -> impl Iterator<Item = (JobId, usize)> {
+        let assigned_to = self.live.get(&number).into_iter().flat_map(|live| live.assigned_to.iter().copied());
+        let place = move |job: &JobId| self.jobs.get(job)?.assigned.iter().position(|assigned| assigned.number == number);
+        assigned_to.filter_map(move |job| Some((job, place(&job)?)))
     }
 
     /// All jobs.
@@ -193,21 +193,21 @@ impl<T: Clone> Ring<T> {
     }
 
     /// Assigns segments to jobs while there is room, starting with the job that has the fewest. Returns the segments to produce.
-    pub(super) fn give(&mut self) -> Vec<Ordered> {
+    pub(super) fn assign_ahead(&mut self) -> Vec<Ordered> {
         let mut ordered = Vec::new();
         // One more segment per job and round of the loop, so that a job far ahead cannot use up the room of others.
-        for given in 0..self.ahead {
-            let poor = self.jobs.iter().filter(|(_, job)| job.given.len() == given);
-            let mut poor: Vec<(u64, JobId)> = poor.map(|(id, job)| (job.served, *id)).collect();
-            poor.sort_unstable();
-            for (_, job) in poor {
-                ordered.extend(self.give_to(job));
+        for assigned in 0..self.ahead {
+            let behind = self.jobs.iter().filter(|(_, job)| job.assigned.len() == assigned);
+            let mut behind: Vec<(u64, JobId)> = behind.map(|(id, job)| (job.served, *id)).collect();
+            behind.sort_unstable();
+            for (_, job) in behind {
+                ordered.extend(self.assign_next(job));
             }
         }
         ordered
     }
 
-    fn give_to(&mut self, id: JobId) -> Option<Ordered> {
+    fn assign_next(&mut self, id: JobId) -> Option<Ordered> {
         let job = &self.jobs[&id];
         if let Some((segment_round, received)) = job.resume {
             // A live copy serves if it was cut off no later than where the job resumes.
@@ -222,7 +222,7 @@ impl<T: Clone> Ring<T> {
         let is_new = |live: &Live<T>| {
             let SegmentRound { segment, round } = live.segment_round;
             live.skipped == 0
-                && !live.wanted.contains(&id)
+                && !live.assigned_to.contains(&id)
                 && job.needs.contains(&segment)
                 && round > job.rounds[segment as usize]
         };
@@ -245,7 +245,7 @@ impl<T: Clone> Ring<T> {
         let others = |segment: &u64| {
             self.jobs.iter().filter(|(other, job)| **other != id && job.needs.contains(segment)).count()
         };
-        // A hash instead of a random number: the ring stays a pure function of its calls. No stream depends on it.
+        // A hash instead of a random number: the scheduler stays a pure function of its calls. No stream depends on it.
         let chance = |segment: &u64| xxh3_64([self.numbers, *segment].map(u64::to_le_bytes).as_flattened());
         self.jobs[&id]
             .needs
@@ -262,8 +262,8 @@ impl<T: Clone> Ring<T> {
         }
         self.numbers += 1;
         let number = self.numbers;
-        let (wanted, leased) = (BTreeSet::new(), BTreeMap::new());
-        self.live.insert(number, Live { segment_round, skipped, content: None, wanted, leased });
+        let (assigned_to, leased) = (BTreeSet::new(), BTreeMap::new());
+        self.live.insert(number, Live { segment_round, skipped, content: None, assigned_to, leased });
         let known = &mut self.rounds[segment_round.segment as usize];
         *known = (*known).max(segment_round.round);
         Some(Ordered { number, segment_round, skipped })
@@ -275,7 +275,7 @@ impl<T: Clone> Ring<T> {
             self.jobs.values().all(|job| round <= job.rounds[segment as usize])
         };
         let is_useless = |live: &Live<T>| {
-            live.content.is_some() && live.leased.is_empty() && live.wanted.is_empty() && is_had(live.segment_round)
+            live.content.is_some() && live.leased.is_empty() && live.assigned_to.is_empty() && is_had(live.segment_round)
         };
         // Newest first, so `skip` keeps the newest.
         let useless = self.live.iter().rev().filter(|(_, live)| is_useless(live)).skip(SPARE);
@@ -290,25 +290,25 @@ impl<T: Clone> Ring<T> {
     fn make_room(&mut self, job: JobId) -> Option<()> {
         // A job that asks for more has read what it has, although it may still hold arrays over it.
         let reads = |job: &JobId| {
-            !self.jobs.get(job).is_some_and(|job| job.waits)
+            !self.jobs.get(job).is_some_and(|job| job.is_waiting)
                 && self.live.values().any(|live| live.leased.contains_key(job))
         };
         // The first segment that an idle job will read counts as leased.
         let is_first = |number: u64, job: &JobId| {
             !reads(job)
-                && self.jobs.get(job).and_then(|job| job.given.first()).is_some_and(|given| given.number == number)
+                && self.jobs.get(job).and_then(|job| job.assigned.first()).is_some_and(|assigned| assigned.number == number)
         };
-        let is_starving = self.jobs[&job].given.is_empty() && !reads(&job);
+        let is_starving = self.jobs[&job].assigned.is_empty() && !reads(&job);
         let is_read = |live: &Live<T>| live.content.is_none() || !live.leased.is_empty();
-        let unwanted = self.live.iter().find(|(_, live)| !is_read(live) && live.wanted.is_empty());
+        let unwanted = self.live.iter().find(|(_, live)| !is_read(live) && live.assigned_to.is_empty());
         let is_spare = |number: u64, live: &Live<T>| {
-            is_starving && !is_read(live) && !live.wanted.iter().any(|job| is_first(number, job))
+            is_starving && !is_read(live) && !live.assigned_to.iter().any(|job| is_first(number, job))
         };
         let unread = || self.live.iter().find(|(number, live)| is_spare(**number, live));
         let number = *unwanted.or_else(unread)?.0;
         let gone = self.live.remove(&number)?;
-        for wanting in gone.wanted {
-            self.take_back(wanting, number, gone.segment_round.segment);
+        for other in gone.assigned_to {
+            self.take_back(other, number, gone.segment_round.segment);
         }
         Some(())
     }
@@ -317,8 +317,8 @@ impl<T: Clone> Ring<T> {
     /// are.
     fn take_back(&mut self, id: JobId, number: u64, segment: u64) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let Some(place) = job.given.iter().position(|given| given.number == number) else { return };
-        let taken = job.given.remove(place);
+        let Some(place) = job.assigned.iter().position(|assigned| assigned.number == number) else { return };
+        let taken = job.assigned.remove(place);
         // The job was already assigned segments of its next epoch. It is moved back, because this epoch is no longer fully
         // assigned.
         if taken.epoch < job.epoch {
@@ -326,10 +326,10 @@ impl<T: Clone> Ring<T> {
             job.needs.clear();
         }
         // The segment that it resumes in comes before all others.
-        for given in job.given.extract_if(.., |given| given.epoch > taken.epoch || taken.resume.is_some()) {
-            let Some(live) = self.live.get_mut(&given.number) else { continue };
-            live.wanted.remove(&id);
-            if given.epoch == taken.epoch {
+        for assigned in job.assigned.extract_if(.., |assigned| assigned.epoch > taken.epoch || taken.resume.is_some()) {
+            let Some(live) = self.live.get_mut(&assigned.number) else { continue };
+            live.assigned_to.remove(&id);
+            if assigned.epoch == taken.epoch {
                 job.needs.insert(live.segment_round.segment);
             }
         }
@@ -344,9 +344,9 @@ impl<T: Clone> Ring<T> {
     fn assign(&mut self, id: JobId, number: u64) {
         let (Some(live), Some(job)) = (self.live.get_mut(&number), self.jobs.get_mut(&id)) else { return };
         // From here on the segment is not dropped, unless another job has nothing to read at all.
-        live.wanted.insert(id);
+        live.assigned_to.insert(id);
         job.served = self.numbers;
-        job.given.push(Given { number, epoch: job.epoch, resume: job.resume.take() });
+        job.assigned.push(Assignment { number, epoch: job.epoch, resume: job.resume.take() });
         let SegmentRound { segment, round } = live.segment_round;
         job.needs.remove(&segment);
         // The round in the next epoch must be newer than the one assigned in this epoch.
@@ -367,7 +367,7 @@ impl<T: Clone> Ring<T> {
     pub(super) fn lease(&mut self, id: JobId) -> Option<Leased<T>> {
         let leased = self.lease_next(id);
         if let Some(job) = self.jobs.get_mut(&id) {
-            job.waits = leased.is_none();
+            job.is_waiting = leased.is_none();
         }
         leased
     }
@@ -379,15 +379,15 @@ impl<T: Clone> Ring<T> {
         // There must be room for all leases, one segment for each job to read on, and two in production.
         let can_be_kept = self.leased() + self.jobs.len() + 2 <= self.limit;
         let job = self.jobs.get_mut(&id)?;
-        let Given { epoch, resume, .. } = *job.given.first()?;
+        let Assignment { epoch, resume, .. } = *job.assigned.first()?;
         // The segment that it resumes in comes first.
-        let choices = if resume.is_some() { 1 } else { job.given.len() };
-        let of_epoch = job.given.iter().take(choices).take_while(|given| given.epoch == epoch);
-        let place = of_epoch.enumerate().find(|(_, given)| self.live[&given.number].content.is_some())?.0;
-        let number = job.given.remove(place).number;
+        let choices = if resume.is_some() { 1 } else { job.assigned.len() };
+        let of_epoch = job.assigned.iter().take(choices).take_while(|assigned| assigned.epoch == epoch);
+        let place = of_epoch.enumerate().find(|(_, assigned)| self.live[&assigned.number].content.is_some())?.0;
+        let number = job.assigned.remove(place).number;
         let live = self.live.get_mut(&number)?;
-        live.wanted.remove(&id);
-        // From `wanted` to `leased`: a leased segment is never dropped (law 5).
+        live.assigned_to.remove(&id);
+        // From `assigned_to` to `leased`: a leased segment is never dropped (law 5).
         *live.leased.entry(id).or_default() += 1;
         let Live { segment_round, skipped, .. } = *live;
         Some(Leased { number, epoch, segment_round, skipped, can_be_kept, content: live.content.clone()? })
@@ -405,7 +405,7 @@ impl<T: Clone> Ring<T> {
     }
 }
 
-impl RingJob {
+impl ScheduledJob {
     /// Starts the job's next epoch if all segments of this one are assigned.
     fn turn_epoch(&mut self, segments: &Segments) {
         if self.needs.is_empty() && self.resume.is_none() {

@@ -11,10 +11,10 @@ use crate::state::Cursor;
 
 /// The order in which samples were delivered.
 #[derive(Debug)]
-pub(super) struct ArrivalBook(Mutex<Book>);
+pub(super) struct ArrivalRecorder(Mutex<ArrivalRecords>);
 
 #[derive(Debug)]
-struct Book {
+struct ArrivalRecords {
     path: Option<String>,
     log: Option<ArrivalLog>,
     /// Epoch, offset and number of the next batch. A batch at another place starts a new count.
@@ -22,47 +22,47 @@ struct Book {
     tally: Tally,
 }
 
-impl ArrivalBook {
+impl ArrivalRecorder {
     pub(super) fn new(plan: &Plan) -> Self {
         let path = plan.config().arrival_log.clone();
         let tally = Tally::new(plan.settings().batch_size);
-        Self(Mutex::new(Book { path, log: None, next: (Epoch(0), 0, 0), tally }))
+        Self(Mutex::new(ArrivalRecords { path, log: None, next: (Epoch(0), 0, 0), tally }))
     }
 
     /// Records a batch. If the log cannot be written, the batch must not be delivered.
-    pub(super) fn book(
+    pub(super) fn record(
         &self,
         before: &Cursor,
         indices: &[ShareIndex],
         plan: &Plan,
         costs: &Costs,
     ) -> Result<(), Error> {
-        let mut book = self.0.lock();
+        let mut records = self.0.lock();
         // First the log, then the counts: a batch that is not in the log is not delivered.
-        book.write(before, indices, plan)?;
+        records.write(before, indices, plan)?;
         let visits = plan.sequence().epoch(before.epoch);
-        if book.next != (before.epoch, before.offset, before.batches) {
-            book.tally = Tally::new(plan.settings().batch_size);
+        if records.next != (before.epoch, before.offset, before.batches) {
+            records.tally = Tally::new(plan.settings().batch_size);
         }
-        book.next = (before.epoch, before.offset, before.batches + 1);
+        records.next = (before.epoch, before.offset, before.batches + 1);
         let share = plan.share(before.offset);
         let slow_above = costs.spread().mean * SLOW;
         for (turn, &index) in (before.next_turn(plan).0..).zip(indices) {
             let wanted = plan.wanted(before.epoch, &visits, share.place(index).position);
-            book.tally.add(Turn(turn), index, costs.predict(plan, wanted, WorkHint::Usual) > slow_above);
+            records.tally.add(Turn(turn), index, costs.predict(plan, wanted, WorkHint::Usual) > slow_above);
         }
         Ok(())
     }
 
     /// The counts of the epoch that was delivered last.
     pub(super) fn report(&self, epoch: Option<Epoch>, plan: &Plan) -> Option<OrderReport> {
-        let book = self.0.lock();
-        let is_asked = epoch.is_none_or(|epoch| epoch == book.next.0);
-        is_asked.then(|| book.tally.report(plan.max_displacement()))
+        let records = self.0.lock();
+        let is_asked = epoch.is_none_or(|epoch| epoch == records.next.0);
+        is_asked.then(|| records.tally.report(plan.max_displacement()))
     }
 }
 
-impl Book {
+impl ArrivalRecords {
     fn write(&mut self, before: &Cursor, indices: &[ShareIndex], plan: &Plan) -> Result<(), Error> {
         let Some(path) = &self.path else { return Ok(()) };
         let written = match &mut self.log {

@@ -1,4 +1,4 @@
-//! Tests the ring against a model: jobs join, read, crash and return in any order.
+//! Tests the scheduler against a model: jobs join, read, crash and return in any order.
 
 use feedline_order::Seed;
 use proptest::prelude::*;
@@ -15,9 +15,9 @@ struct Passenger {
     holds: Option<(u64, u64)>,
 }
 
-/// A ring, its jobs and the segments in production.
+/// A scheduler, its jobs and the segments in production.
 struct Model {
-    ring: Ring<SegmentRound>,
+    scheduler: SegmentScheduler<SegmentRound>,
     segments: Segments,
     producing: Vec<Ordered>,
     passengers: Vec<Passenger>,
@@ -27,8 +27,8 @@ struct Model {
 impl Model {
     fn new(samples: u64, limit: usize) -> Self {
         let segments = Segments::new(Seed(1), samples, 1);
-        let ring = Ring::new(segments.clone(), limit);
-        Self { ring, segments, producing: Vec::new(), passengers: Vec::new(), produced: 0 }
+        let scheduler = SegmentScheduler::new(segments.clone(), limit);
+        Self { scheduler, segments, producing: Vec::new(), passengers: Vec::new(), produced: 0 }
     }
 
     fn len(&self, segment_round: SegmentRound) -> u64 {
@@ -36,24 +36,24 @@ impl Model {
         positions.end - positions.start
     }
 
-    fn board(&mut self, job_progress: JobProgress, had: BTreeSet<SegmentRound>) {
-        let id = self.ring.board(&job_progress);
+    fn join(&mut self, job_progress: JobProgress, had: BTreeSet<SegmentRound>) {
+        let id = self.scheduler.join(&job_progress);
         self.passengers.push(Passenger { id, job_progress, had, holds: None });
-        self.give();
+        self.assign_ahead();
     }
 
-    fn give(&mut self) {
-        let ordered = self.ring.give();
+    fn assign_ahead(&mut self) {
+        let ordered = self.scheduler.assign_ahead();
         self.produced += ordered.len() as u64;
         self.producing.extend(ordered);
-        assert!(self.ring.live() <= self.ring.limit, "{} segments", self.ring.live());
+        assert!(self.scheduler.live() <= self.scheduler.limit, "{} segments", self.scheduler.live());
     }
 
     fn publish(&mut self, which: usize) {
         if !self.producing.is_empty() {
             let ordered = self.producing.remove(which % self.producing.len());
-            self.ring.publish(ordered.number, ordered.segment_round);
-            self.give();
+            self.scheduler.publish(ordered.number, ordered.segment_round);
+            self.assign_ahead();
         }
     }
 
@@ -70,12 +70,12 @@ impl Model {
                 if passenger.job_progress.received == self.segments.samples() {
                     passenger.job_progress.jump(Epoch(passenger.job_progress.epoch.0 + 1));
                 }
-                self.ring.give_back(id, number);
-                self.give();
+                self.scheduler.give_back(id, number);
+                self.assign_ahead();
             }
             return true;
         }
-        let Some(leased) = self.ring.lease(id) else { return false };
+        let Some(leased) = self.scheduler.lease(id) else { return false };
         let len = self.len(leased.segment_round);
         let passenger = &mut self.passengers[which];
         assert_eq!(leased.content, leased.segment_round);
@@ -96,15 +96,15 @@ impl Model {
             0
         };
         passenger.holds = Some((leased.number, len - received));
-        self.give();
+        self.assign_ahead();
         true
     }
 
     /// A job crashes. It will return from its last state.
     fn crash(&mut self, which: usize) -> (JobProgress, BTreeSet<SegmentRound>) {
         let Passenger { id, job_progress, had, .. } = self.passengers.remove(which % self.passengers.len());
-        self.ring.leave(id);
-        self.give();
+        self.scheduler.leave(id);
+        self.assign_ahead();
         (job_progress, had)
     }
 }
@@ -112,21 +112,21 @@ impl Model {
 #[test]
 fn law_7_who_asks_for_more_than_he_reads_gets_no_more_and_others_are_turned_away_in_time() {
     let mut model = Model::new(512, 5);
-    model.board(new_ride(&model), BTreeSet::new());
+    model.join(new_progress(&model), BTreeSet::new());
     let id = model.passengers[0].id;
     let mut leases = 0;
     for _ in 0..50 {
         model.publish(0);
-        leases += usize::from(model.ring.lease(id).is_some());
-        model.give();
+        leases += usize::from(model.scheduler.lease(id).is_some());
+        model.assign_ahead();
     }
     assert_eq!(leases, MOST_LEASES);
-    assert!(!model.ring.has_room_for_job());
-    model.ring.leave(id);
-    assert!(model.ring.has_room_for_job());
+    assert!(!model.scheduler.has_room_for_job());
+    model.scheduler.leave(id);
+    assert!(model.scheduler.has_room_for_job());
 }
 
-fn new_ride(model: &Model) -> JobProgress {
+fn new_progress(model: &Model) -> JobProgress {
     JobProgress::new(&model.segments)
 }
 
@@ -137,12 +137,12 @@ proptest! {
     ) {
         let mut model = Model::new(samples, limit);
         let mut away = Vec::new();
-        model.board(new_ride(&model), BTreeSet::new());
+        model.join(new_progress(&model), BTreeSet::new());
         for (step, which, count) in steps {
             match step {
                 0 if model.passengers.len() < 6 => {
-                    let (job_progress, had) = away.pop().unwrap_or_else(|| (new_ride(&model), BTreeSet::new()));
-                    model.board(job_progress, had);
+                    let (job_progress, had) = away.pop().unwrap_or_else(|| (new_progress(&model), BTreeSet::new()));
+                    model.join(job_progress, had);
                 }
                 1 if model.passengers.len() > 1 => away.push(model.crash(which)),
                 2..=5 => model.publish(which),
@@ -157,7 +157,7 @@ proptest! {
             let mut turns = 0;
             while model.passengers[job].job_progress.epoch.0 < goal {
                 turns += 1;
-                prop_assert!(turns < 20_000, "job {} does not get on: {:?}", job, model.ring);
+                prop_assert!(turns < 20_000, "job {} does not get on: {:?}", job, model.scheduler);
                 model.publish(0);
                 if !model.read(job, 1000) {
                     for other in 0..model.passengers.len() {
@@ -172,10 +172,10 @@ proptest! {
 #[test]
 fn law_7_a_job_that_reads_nothing_holds_nobody_up() {
     let mut model = Model::new(64, 3);
-    model.board(new_ride(&model), BTreeSet::new());
+    model.join(new_progress(&model), BTreeSet::new());
     model.publish(0);
     assert!(model.read(0, 1), "it holds a segment from now on, and never reads on");
-    model.board(new_ride(&model), BTreeSet::new());
+    model.join(new_progress(&model), BTreeSet::new());
     for _ in 0..1000 {
         model.publish(0);
         model.read(1, 1000);
@@ -186,7 +186,7 @@ fn law_7_a_job_that_reads_nothing_holds_nobody_up() {
 #[test]
 fn equal_jobs_are_served_by_one_production() {
     let mut model = Model::new(512, 12);
-    (0..9).for_each(|_| model.board(new_ride(&model), BTreeSet::new()));
+    (0..9).for_each(|_| model.join(new_progress(&model), BTreeSet::new()));
     while model.passengers.iter().any(|passenger| passenger.job_progress.epoch.0 < 4) {
         model.publish(0);
         for job in 0..9 {
@@ -201,20 +201,20 @@ fn equal_jobs_are_served_by_one_production() {
 fn law_7_an_idle_job_stops_nobody_where_segments_are_short() {
     for limit in 3..14 {
         let mut model = Model::new(24, limit);
-        let idle = model.ring.board(&new_ride(&model));
-        model.give();
+        let idle = model.scheduler.join(&new_progress(&model));
+        model.assign_ahead();
         model.publish(0);
-        assert!(model.ring.lease(idle).is_some(), "it reads on no more");
-        let active = model.ring.board(&new_ride(&model));
+        assert!(model.scheduler.lease(idle).is_some(), "it reads on no more");
+        let active = model.scheduler.join(&new_progress(&model));
         let (mut held, mut taken) = (None, 0);
         for _ in 0..500 {
-            model.give();
+            model.assign_ahead();
             model.publish(0);
             // Its last batch exists until it has the next one.
-            if let Some(leased) = model.ring.lease(active) {
+            if let Some(leased) = model.scheduler.lease(active) {
                 taken += 1;
                 if let Some(before) = held.replace(leased.number) {
-                    model.ring.give_back(active, before);
+                    model.scheduler.give_back(active, before);
                 }
             }
         }
@@ -225,20 +225,20 @@ fn law_7_an_idle_job_stops_nobody_where_segments_are_short() {
 #[test]
 fn law_5_a_segment_that_is_leased_twice_is_free_when_both_are_given_back() {
     let mut model = Model::new(64, 4);
-    let job = model.ring.board(&new_ride(&model));
-    model.give();
+    let job = model.scheduler.join(&new_progress(&model));
+    model.assign_ahead();
     model.publish(0);
-    let first = model.ring.lease(job).unwrap();
-    let mut job_progress = new_ride(&model);
+    let first = model.scheduler.lease(job).unwrap();
+    let mut job_progress = new_progress(&model);
     job_progress.begin(first.segment_round);
     job_progress.received = 1;
-    model.ring.change(job, &job_progress);
-    model.give();
-    let again = model.ring.lease(job).unwrap();
+    model.scheduler.change(job, &job_progress);
+    model.assign_ahead();
+    let again = model.scheduler.lease(job).unwrap();
     assert_eq!((again.number, again.segment_round), (first.number, first.segment_round));
-    model.ring.give_back(job, first.number);
-    assert_eq!(model.ring.leased(), 1, "it is read once more");
-    model.ring.give_back(job, again.number);
-    assert_eq!(model.ring.leased(), 0);
-    assert!(model.ring.leave(job).is_empty());
+    model.scheduler.give_back(job, first.number);
+    assert_eq!(model.scheduler.leased(), 1, "it is read once more");
+    model.scheduler.give_back(job, again.number);
+    assert_eq!(model.scheduler.leased(), 0);
+    assert!(model.scheduler.leave(job).is_empty());
 }
