@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use feedline_data::plan::ByteSize;
 use feedline_engine::metrics::Phase;
-use feedline_net::node::look;
+use feedline_net::node::fetch_stats;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
@@ -116,7 +116,7 @@ impl fmt::Display for TopReport {
 pub(crate) fn top(typed: &TopArguments, output: Output, interrupt: &Interrupt<'_>) -> Result<()> {
     let socket = typed.socket.clone().unwrap_or_else(environment::node_socket);
     let stats = || -> Result<Value> {
-        let text = look(&socket)?;
+        let text = fetch_stats(&socket)?;
         serde_json::from_str(&text).context("the node speaks in riddles: it has another version")
     };
     let mut report = TopReport(Looks::new(stats()?));

@@ -17,7 +17,7 @@ use feedline_engine::loader::{Connect, Deliverer, Feed, Loader, LocalFeed, Open}
 use feedline_engine::machine::Machine;
 use feedline_engine::state::JobProgress;
 use feedline_net::http::Numbers as _;
-use feedline_net::node::{AttachError, Node, NodeBatches, NodeConfig, NodeError, NodeFeed, look};
+use feedline_net::node::{AttachError, Node, NodeBatches, NodeConfig, NodeError, NodeFeed, fetch_stats};
 use feedline_order::Epoch;
 use jobs::{SAMPLES, attach, attach_at, check_all_once, config, epoch, ids, next, node, node_of, plan, wait_until};
 
@@ -291,7 +291,7 @@ fn a_node_says_over_http_what_top_says_and_names_every_run_and_job() {
         check_all_once(&ids(&epoch(loader)));
     }
     let over_http: serde_json::Value = serde_json::from_str(&page(address, "/stats").1).unwrap();
-    let over_socket: serde_json::Value = serde_json::from_str(&look(node.path()).unwrap()).unwrap();
+    let over_socket: serde_json::Value = serde_json::from_str(&fetch_stats(node.path()).unwrap()).unwrap();
     assert_eq!(names(&over_http), names(&over_socket));
     for stats in [&over_http, &over_socket] {
         // Only what does not move any more once the epochs have been read.

@@ -166,7 +166,7 @@ fn names_and_links_that_lead_out_of_the_root_are_refused() {
     let store = store(server.address(), None);
     for name in ["../secret", "link", "/etc/passwd", "a/../../secret"] {
         let error = store.read(name, &mut Vec::new()).unwrap_err();
-        assert!(error.to_string().contains("outside of what this server serves"), "{name}: {error}");
+        assert!(error.to_string().contains("outside of the root that this server serves"), "{name}: {error}");
         assert!(store.open(name).is_err());
     }
     assert!(store.list(&|_| true).unwrap().iter().eq(["a"]));

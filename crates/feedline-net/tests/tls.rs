@@ -106,7 +106,7 @@ fn a_client_with_tls_is_told_that_the_server_speaks_none() {
     let certificate = Certificate::write(folder.path(), &["127.0.0.1"]);
     check_refused(
         &store(&serve(folder.path(), None), Some(certificate.trust())),
-        "it does not speak TLS; use feedline://",
+        "it does not use TLS; use feedline://",
     );
 }
 
@@ -124,7 +124,7 @@ fn a_certificate_for_another_host_is_refused_by_name() {
     let certificate = Certificate::write(folder.path(), &["elsewhere.example"]);
     let server = serve(folder.path(), Some(certificate.identity()));
     let store = store(&server, Some(certificate.trust()));
-    check_refused(&store, "its certificate is not for \"127.0.0.1\"");
+    check_refused(&store, "its certificate does not name \"127.0.0.1\"");
     check_refused(&store, "elsewhere.example");
 }
 

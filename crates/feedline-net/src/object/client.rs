@@ -55,7 +55,9 @@ impl Scheme {
 
 /// Creates a client without sending anything.
 pub(super) fn client(root: &str, scheme: Scheme, retry_time: Duration) -> object_store::Result<Arc<dyn ObjectStore>> {
+    // The HTTP client uses the process-wide provider of rustls, so there must be one.
     use_ring();
+    // Exponential backoff: 0.1 s, 0.2 s, ... up to 3 s. `retry_time` ends the attempts.
     let backoff = BackoffConfig { init_backoff: FIRST_WAIT, max_backoff: LONGEST_WAIT, base: 2.0 };
     let retry = RetryConfig { backoff, max_retries: MOST_RETRIES, retry_timeout: retry_time };
     Ok(match scheme {
@@ -100,6 +102,6 @@ pub(super) fn client(root: &str, scheme: Scheme, retry_time: Duration) -> object
 /// Selects the built-in cryptography library for this process, unless one is selected already.
 fn use_ring() {
     if rustls::crypto::ring::default_provider().install_default().is_err() {
-        tracing::trace!("a cryptography library was chosen before");
+        tracing::trace!("a cryptography library was selected before");
     }
 }

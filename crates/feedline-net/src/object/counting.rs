@@ -52,6 +52,7 @@ impl HttpService for CountingService {
             return self.0.execute(request).await;
         };
         counter.0.requests.fetch_add(1, Ordering::Relaxed);
+        // Counted before sending: a request that fails was sent too.
         let (parts, body) = self.0.execute(request).await?.into_parts();
         Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(CountedBody { body, counter })))
     }

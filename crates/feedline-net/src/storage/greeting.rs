@@ -33,14 +33,14 @@ pub(super) fn greet(
     let mut greeted = match Stream::accept(socket, HANDSHAKE_TIME, identity) {
         Ok(stream) => Greeted { stream, incoming, outgoing },
         Err((stream, error)) => {
-            Greeted { stream, incoming, outgoing }.turn_away(&error);
+            Greeted { stream, incoming, outgoing }.reject(&error);
             return Err(error);
         }
     };
     match greeted.check(token) {
         Ok(()) => Ok(greeted),
         Err(error) => {
-            greeted.turn_away(&error);
+            greeted.reject(&error);
             Err(error)
         }
     }
@@ -50,7 +50,7 @@ impl Greeted {
     fn check(&mut self, token: Option<&Token>) -> Result<(), WireError> {
         let hello = match self.next() {
             Err(WireError::Magic { found }) if Stream::is_tls(found) => {
-                let reason = "this server speaks no TLS; use feedline:// in place of feedlines://";
+                let reason = "this server does not use TLS; use feedline:// in place of feedlines://";
                 return Err(WireError::Refused(reason.to_owned()));
             }
             Err(WireError::Magic { found }) if found.starts_with(b"FLN") => {
@@ -71,8 +71,9 @@ impl Greeted {
         }
         let Some(token) = token else { return Ok(()) };
         let mut challenge = [0; 32];
+        // A fresh challenge for each connection, so that a recorded proof is worthless.
         getrandom::fill(&mut challenge).map_err(io::Error::other)?;
-        self.say(&Reply::Challenge { challenge })?;
+        self.send(&Reply::Challenge { challenge })?;
         let Request::Proof { proof } = self.next()?.message()? else { return Err(WireError::Unexpected) };
         if token.accepts(&challenge, &proof) {
             return Ok(());
@@ -85,27 +86,28 @@ impl Greeted {
         Frame::read(&mut &self.stream, &mut self.incoming, MOST_BYTES)?.ok_or_else(|| gone().into())
     }
 
-    fn say(&mut self, reply: &Reply) -> Result<(), WireError> {
+    fn send(&mut self, reply: &Reply) -> Result<(), WireError> {
         Ok(Frame::new(0, reply, Vec::new())?.write(&mut &self.stream, &mut self.outgoing)?)
     }
 
     /// Accepts the client.
     pub(super) fn welcome(&mut self) -> Result<(), WireError> {
-        self.say(&Reply::Welcome)?;
+        self.send(&Reply::Welcome)?;
         Ok(self.stream.lift_deadline()?)
     }
 
     /// Tells a client why it is rejected, and ends the connection.
-    pub(super) fn turn_away(&mut self, why: &WireError) {
+    pub(super) fn reject(&mut self, why: &WireError) {
         let reason = why.to_string();
         let reply = match why {
             WireError::Refused(_) => Reply::Refused { reason },
             WireError::Busy(_) => Reply::Busy { reason },
+            // Other errors mean a broken connection or another protocol. A reply would not be understood.
             _ => return,
         };
-        match self.say(&reply) {
+        match self.send(&reply) {
             Ok(()) => self.stream.end_after_refusal(),
-            Err(error) => tracing::debug!(%error, "the reason was not told"),
+            Err(error) => tracing::debug!(%error, "could not tell a client why it is rejected"),
         }
     }
 }

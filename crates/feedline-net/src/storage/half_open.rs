@@ -50,6 +50,7 @@ impl HalfOpen {
         }
         state.next += 1;
         let number = state.next;
+        // The new connection is inserted first, so it competes with the others for its place.
         state.waiting.insert(number, waiting);
         let mut ended = Vec::new();
         while state.waiting.len() > MOST {
@@ -57,6 +58,7 @@ impl HalfOpen {
             ended.extend(state.waiting.remove(&victim));
         }
         drop(state);
+        // Sockets are shut down without the lock.
         ended.iter().for_each(WaitingPeer::end);
         Ok((HalfOpenPlace { half_open: Arc::clone(self), number }, ended.len() as u64))
     }
@@ -76,6 +78,7 @@ impl HalfOpenState {
     fn victim(&self) -> Option<u64> {
         let mut of_address: BTreeMap<IpAddr, (usize, u64)> = BTreeMap::new();
         for (&number, waiting) in &self.waiting {
+            // Numbers grow, so the first one of an address is its oldest connection.
             of_address.entry(waiting.address).or_insert((0, number)).0 += 1;
         }
         of_address
@@ -102,6 +105,7 @@ impl Drop for HalfOpenPlace {
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
+            // A /64 prefix is the smallest network that a provider assigns.
             let [a, b, c, d, ..] = address.segments();
             IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
         }

@@ -39,6 +39,7 @@ impl Connection {
                     socket.set_nodelay(true)?;
                     socket.set_write_timeout(Some(SEND_TIME))?;
                     let host = terms.server.rsplit_once(':').map_or(terms.server.as_str(), |(host, _)| host);
+                    // An IPv6 address is written in brackets before the port; a certificate names it without them.
                     let host = host.trim_start_matches('[').trim_end_matches(']');
                     let stream = Stream::connect(socket, CONNECT_TIME, host, terms.trust.as_ref())?;
                     let connection = Self {
@@ -68,6 +69,7 @@ impl Connection {
                 Reply::Refused { reason } => return Err(WireError::Refused(reason)),
                 Reply::Busy { reason } => return Err(WireError::Busy(reason)),
                 Reply::Challenge { challenge } => {
+                    // Without a token the proof is wrong on purpose. The server then answers with the reason.
                     let proof = terms.token.as_ref().map_or([0; 32], |token| token.proof(&challenge));
                     said = Request::Proof { proof };
                 }
@@ -80,6 +82,7 @@ impl Connection {
 
     /// Sends several requests at once.
     pub(super) fn send<'a>(&self, requests: impl IntoIterator<Item = &'a Frame>) -> io::Result<()> {
+        // Locked while writing: the frames must arrive in the order of their sequence numbers.
         let mut outgoing = self.outgoing.lock();
         let mut bytes = Vec::new();
         for request in requests {
