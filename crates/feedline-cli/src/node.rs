@@ -17,7 +17,7 @@ use crate::interrupt::Interrupt;
 use crate::{environment, output};
 
 /// The most memory that is taken unasked.
-const MOST_UNASKED: u64 = 8_000_000_000;
+const MAX_UNASKED: u64 = 8_000_000_000;
 /// How often the node looks whether it is to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How long a node that ends with its last job waits for the first, and for another after the last.
@@ -41,7 +41,7 @@ impl fmt::Display for Served {
 /// Serves until the user stops it or, if that is asked for, until its last job has gone.
 pub(crate) fn node(typed: &NodeArguments, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<Served> {
     let machine_bytes = environment::memory_bytes();
-    let unasked = machine_bytes.map(|bytes| (bytes / 2).min(MOST_UNASKED));
+    let unasked = machine_bytes.map(|bytes| (bytes / 2).min(MAX_UNASKED));
     let memory_bytes = typed.memory.map(|bytes| bytes.0).or(unasked);
     let memory_bytes = memory_bytes.context("the system does not say how much memory there is; give --memory")?;
     let socket = typed.socket.clone().unwrap_or_else(environment::node_socket);

@@ -23,10 +23,10 @@ use crate::plan;
 use crate::progress::Progress;
 
 /// Samples of an epoch whose numbers are counted: some seconds, and no data.
-const MOST_IDS: u64 = 2_000_000;
+const MAX_IDS: u64 = 2_000_000;
 
 /// What is said and not heard yet.
-const MOST_UNHEARD: usize = 64;
+const MAX_UNHEARD: usize = 64;
 
 /// A law is broken: all is said, and the exit code says it, too.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -105,10 +105,10 @@ pub(crate) fn verify(
     output: Output,
 ) -> Result<()> {
     let opened = plan::open_file(&typed.plan, registry, interrupt)?;
-    let extent = Extent { epochs: typed.epochs, samples: typed.samples, ids: MOST_IDS };
+    let extent = Extent { epochs: typed.epochs, samples: typed.samples, ids: MAX_IDS };
     let machine =
         Machine { cache_folder: registry.cache_folder().map(|folder| folder.to_owned().into()), ..plan::machine() };
-    let (sender, receiver) = mpsc::sync_channel(MOST_UNHEARD);
+    let (sender, receiver) = mpsc::sync_channel(MAX_UNHEARD);
     let cancel = Cancel::default();
     let watch = Telling { sender, cancel: cancel.clone() };
     // After Ctrl-C the thread is told to stop; what it is in the midst of ends with the process.

@@ -152,7 +152,7 @@ fn a_damaged_file_is_a_finding_and_no_broken_law() {
         let [finding] = &found.findings[..] else { panic!("{:?}", found.findings) };
         assert_eq!((&*finding.sample, finding.path.as_deref()), ("class-1/00004.jpg", bad.to_str()));
         assert!(
-            found.laws[5].detail.contains("1 of the data's own is bad, replaced and named"),
+            found.laws[5].detail.contains("1 sample of the data is bad, replaced and named"),
             "{}",
             found.laws[5].detail
         );
@@ -302,7 +302,7 @@ struct FaultySource {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
-    /// Bytes change from one reading to the next.
+    /// Bytes change from one read to the next.
     Bytes,
     /// One sample has two places.
     Double,

@@ -8,7 +8,7 @@ use feedline_diagnose::doctor::BatchTime;
 use feedline_memory::Mutex;
 
 /// Batches that are kept.
-const MOST_BATCHES: usize = 1 << 14;
+const MAX_BATCHES: usize = 1 << 14;
 
 /// Times of the latest batches. Each thread that takes batches is a trainer of its own.
 #[derive(Default)]
@@ -30,7 +30,7 @@ impl BatchLog {
         let last = kept.under_work.remove(&thread::current().id());
         // What comes behind an iteration that was left early is no step.
         if let Some((since, batch)) = last.filter(|(_, batch)| batch.epoch == iteration) {
-            if kept.batches.len() == MOST_BATCHES {
+            if kept.batches.len() == MAX_BATCHES {
                 kept.batches.pop_front();
             }
             let batch = BatchTime { step_ms: ms(now - since), ..batch };

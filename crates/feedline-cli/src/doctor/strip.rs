@@ -12,7 +12,7 @@ const BATCHES: usize = 6;
 const NAME: usize = 16;
 const LEGEND: usize = 86;
 /// Threads and batches that have a row.
-const MOST_THREADS: usize = 16;
+const MAX_THREADS: usize = 16;
 const BATCH_ROWS: usize = 4;
 /// Letters of the ops, in order.
 const LETTERS: &[u8] = b"abcdefghijklmnopqtuvwxyz";
@@ -44,7 +44,7 @@ pub(super) fn strip(life: &Life) -> String {
     row("trainer", &trainer.collect::<Vec<_>>());
     let letters = letters(&life.stages);
     let threads = life.samples.iter().map(|sample| sample.thread + 1).max().unwrap_or(0);
-    for thread in 0..threads.min(MOST_THREADS) {
+    for thread in 0..threads.min(MAX_THREADS) {
         let of_thread = life.samples.iter().filter(|sample| sample.thread == thread);
         let spans: Vec<_> = of_thread
             .flat_map(|sample| sample.stages.iter().zip(&letters).map(|((from, to), letter)| (*from, *to, *letter)))

@@ -24,13 +24,13 @@ use tokio::sync::Semaphore;
 use tokio::time;
 
 /// Upper limit of connections. Further ones wait in the listen queue.
-const MOST_CONNECTIONS: usize = 32;
+const MAX_CONNECTIONS: usize = 32;
 /// Upper limit of the time to send a request.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
 /// Upper limit of the duration of a connection.
 const CONNECTION_TIME: Duration = Duration::from_secs(30);
 /// Upper limit of a request's head.
-const MOST_HEAD_BYTES: usize = 16 << 10;
+const MAX_HEAD_BYTES: usize = 16 << 10;
 /// How long closing waits for a page in progress.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
 /// Pause after the system could not accept a connection.
@@ -174,7 +174,7 @@ impl Drop for HttpServer {
 }
 
 async fn accept(listener: tokio::net::TcpListener, routes: Arc<Routes>) {
-    let permits = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         // Takes a permit before accepting. Clients beyond the limit wait in the listen queue of the system, without memory here.
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
@@ -193,7 +193,7 @@ async fn accept(listener: tokio::net::TcpListener, routes: Arc<Routes>) {
                 async move { Ok::<_, Infallible>(answered) }
             };
             let mut builder = http1::Builder::new();
-            builder.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIME).max_buf_size(MOST_HEAD_BYTES);
+            builder.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIME).max_buf_size(MAX_HEAD_BYTES);
             // One page per connection, and the client is told so. A child that is forked meanwhile has a copy of the connection,
             // and a client that reused it would wait for ever.
             builder.keep_alive(false);

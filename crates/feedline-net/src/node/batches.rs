@@ -23,7 +23,7 @@ use super::message::{BatchMessage, FromNode, Route};
 /// Batches to request at once, so that the next is there when it is needed.
 pub(super) const BATCHES_AHEAD: u64 = 2;
 /// Batches in the node's memory that the user may keep. Further ones are copied.
-const MOST_KEPT: usize = 3;
+const MAX_KEPT: usize = 3;
 
 /// Receives the batches of one rank from a node.
 #[derive(Debug)]
@@ -143,7 +143,7 @@ impl Deliverer for NodeBatches {
         }
         // A lease with no strong references is one whose arrays the user has dropped.
         progress.kept.retain(|lease| lease.strong_count() > 0);
-        let fields = if progress.kept.len() < MOST_KEPT {
+        let fields = if progress.kept.len() < MAX_KEPT {
             let lease: Arc<dyn Any + Send + Sync> = Arc::clone(&lent.lease) as _;
             progress.kept.push(Arc::downgrade(&lease));
             self.fields(len, keys, |range| Span::of_view(&lent.view, range).keeping(Arc::clone(&lease)))

@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use crate::wire::{Frame, Sequence, WireError};
 
 /// Upper limit of a message. A plan with long lists may be large.
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 
 /// How long sending a message may take. The other side reads all the time.
 const SEND_TIME: Duration = Duration::from_secs(20);
@@ -94,7 +94,7 @@ impl Receiver {
     pub(super) fn receive<T: DeserializeOwned>(&mut self) -> Result<Option<(T, Option<OwnedFd>)>, WireError> {
         // Taken out for the call, because `Frame::read` borrows `self` as its stream.
         let mut sequence = std::mem::take(&mut self.sequence);
-        let frame = Frame::read(&mut *self, &mut sequence, MOST_BYTES);
+        let frame = Frame::read(&mut *self, &mut sequence, MAX_BYTES);
         self.sequence = sequence;
         let Some(frame) = frame? else { return Ok(None) };
         let descriptor = self.descriptors.pop_front();

@@ -24,9 +24,9 @@ use crate::wire::engine_version;
 
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Upper limit of segments that a job holds.
-const MOST_SEGMENTS: usize = 4;
+const MAX_SEGMENTS: usize = 4;
 /// Upper limit of batches that a rank holds.
-const MOST_BATCHES: usize = 8;
+const MAX_BATCHES: usize = 8;
 
 fn plan(samples: u64, more: &str) -> Arc<Plan> {
     open(&format!(
@@ -161,8 +161,8 @@ fn who_asks_without_end_holds_no_more_than_others_may() {
     let folder = tempfile::tempdir().unwrap();
     let (node, plan) = (node(folder.path()), plan(300, ""));
     let mut greedy = Hostile::job_progress(&node, &plan);
-    let held = greedy.take_all(MOST_SEGMENTS);
-    assert_eq!((held.len(), node.stats().runs[0].carousel.leased_segments), (MOST_SEGMENTS, MOST_SEGMENTS));
+    let held = greedy.take_all(MAX_SEGMENTS);
+    assert_eq!((held.len(), node.stats().runs[0].carousel.leased_segments), (MAX_SEGMENTS, MAX_SEGMENTS));
     check_serves(&node, &plan);
     drop((greedy, held));
     wait_until(&node, "all is free", |stats| stats.jobs.is_empty() && stats.runs.is_empty());
@@ -208,7 +208,7 @@ fn a_rank_that_asks_without_end_holds_no_more_than_others_may() {
     let node = node(folder.path());
     let plan = Arc::new(plan(300, "").for_rank(Rank { rank: 0, world: 2 }).unwrap());
     let mut greedy = Hostile::rank(&node, &plan, &Cursor::default());
-    assert_eq!(greedy.take_all(MOST_BATCHES).len(), MOST_BATCHES);
+    assert_eq!(greedy.take_all(MAX_BATCHES).len(), MAX_BATCHES);
     for number in (8..1000).chain([u64::MAX]) {
         greedy.send(&FromJob::GiveBack { number });
     }
@@ -233,13 +233,13 @@ fn what_was_never_leased_cannot_be_given_back() {
     let folder = tempfile::tempdir().unwrap();
     let (node, plan) = (node(folder.path()), plan(300, ""));
     let mut other = Hostile::job_progress(&node, &plan);
-    let theirs = other.take_all(MOST_SEGMENTS);
+    let theirs = other.take_all(MAX_SEGMENTS);
     let mut liar = Hostile::job_progress(&node, &plan);
     for number in (0..1000).chain([u64::MAX]) {
         liar.send(&FromJob::GiveBack { number });
     }
-    let ours = liar.take_all(MOST_SEGMENTS);
-    assert_eq!((theirs.len(), ours.len()), (MOST_SEGMENTS, MOST_SEGMENTS));
+    let ours = liar.take_all(MAX_SEGMENTS);
+    assert_eq!((theirs.len(), ours.len()), (MAX_SEGMENTS, MAX_SEGMENTS));
     let leased: std::collections::BTreeSet<u64> = theirs.iter().chain(&ours).map(|(number, _)| *number).collect();
     assert_eq!(node.stats().runs[0].carousel.leased_segments, leased.len(), "what the other holds stays leased");
 }

@@ -32,7 +32,7 @@ use crate::http::{HttpError, HttpServer};
 /// How long a node may take to send its metrics.
 const STATS_TIME: Duration = Duration::from_secs(5);
 /// Upper limit of jobs.
-const MOST_JOBS: usize = 1024;
+const MAX_JOBS: usize = 1024;
 
 /// The configuration of a node.
 #[derive(Debug)]
@@ -184,8 +184,8 @@ impl NodeShared {
     fn take(self: &Arc<Self>, number: u64, stream: UnixStream) -> io::Result<()> {
         // Locked until the job is inserted. The new thread removes its entry at its end, so the entry must exist first.
         let mut jobs = self.jobs.lock();
-        if jobs.len() >= MOST_JOBS {
-            return Err(io::Error::other(format!("there are {MOST_JOBS} jobs already")));
+        if jobs.len() >= MAX_JOBS {
+            return Err(io::Error::other(format!("there are {MAX_JOBS} jobs already")));
         }
         let kept = stream.try_clone()?;
         let shared = Arc::clone(self);

@@ -24,7 +24,7 @@ use crate::wire::{WireError, engine_version};
 /// How long a connection may take to send its first message.
 const GREETING_TIME: Duration = Duration::from_secs(10);
 /// Upper limit of pending requests. Our jobs have one or two.
-const MOST_UNANSWERED: u64 = 32;
+const MAX_UNANSWERED: u64 = 32;
 /// How long a job may leave messages unread. Our jobs read them at once.
 const UNREAD_TIME: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
 /// Interval between two signs of life.
@@ -139,9 +139,9 @@ impl Session {
                     let mut requests = self.requests.lock();
                     // A job that only requests and never reads must not make this number grow without limit.
                     requests.unanswered += 1;
-                    if requests.unanswered > MOST_UNANSWERED {
+                    if requests.unanswered > MAX_UNANSWERED {
                         let reason =
-                            format!("the job has {MOST_UNANSWERED} requests without an answer, which is the limit");
+                            format!("the job has {MAX_UNANSWERED} requests without an answer, which is the limit");
                         return refuse(&self.sender, reason);
                     }
                     // Clients request ahead. The job only waits once it has no unread item left, that is with all its requests

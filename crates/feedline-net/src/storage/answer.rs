@@ -18,9 +18,9 @@ use super::tally::Outcome;
 use crate::wire::{Failure, Frame, Reply, Request, WireError};
 
 /// Upper limit of a file part in one reply.
-pub(super) const MOST_READ_BYTES: u64 = 16 << 20;
+pub(super) const MAX_READ_BYTES: u64 = 16 << 20;
 /// Upper limit of a sample in one reply.
-const MOST_SAMPLE_BYTES: u64 = 256 << 20;
+const MAX_SAMPLE_BYTES: u64 = 256 << 20;
 /// Memory to reserve for the first listing.
 const LISTING_BYTES: u64 = 1 << 20;
 
@@ -166,8 +166,8 @@ fn prepare(
     let (bytes, mut spent) = plan.preparer.prepare(asked, workspace).map_err(failed)?;
     let len = bytes.len() as u64;
     plan.longest_reply.fetch_max(len, Ordering::Relaxed);
-    if len > MOST_SAMPLE_BYTES {
-        return Err(NoMemory::Limited { bytes: len, limit: MOST_SAMPLE_BYTES }.into());
+    if len > MAX_SAMPLE_BYTES {
+        return Err(NoMemory::Limited { bytes: len, limit: MAX_SAMPLE_BYTES }.into());
     }
     spent.bytes_per_second = reservation.bytes_per_second();
     // The cores that this client can expect: an equal share among the connections that have work now.
@@ -197,8 +197,8 @@ struct ReplyRoom<'a, 'b> {
 impl BufferSource for ReplyRoom<'_, '_> {
     fn room(&mut self, len: usize) -> Result<&mut [u8], NoMemory> {
         let bytes = len as u64;
-        if bytes > MOST_READ_BYTES {
-            return Err(NoMemory::Limited { bytes, limit: MOST_READ_BYTES });
+        if bytes > MAX_READ_BYTES {
+            return Err(NoMemory::Limited { bytes, limit: MAX_READ_BYTES });
         }
         self.reservation.reserve(bytes)?;
         // Fallible: a refused allocation becomes an error reply, not an abort.

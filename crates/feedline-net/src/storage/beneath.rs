@@ -16,7 +16,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 /// Upper limit of links in one name. More links are a loop.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// A root folder that no name can escape.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Beneath {
             let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&entry)?.st_mode);
             if kind == rustix::fs::FileType::Symlink {
                 links += 1;
-                if links > MOST_LINKS {
+                if links > MAX_LINKS {
                     return Err(Errno::LOOP.into());
                 }
                 let target = rustix::fs::readlinkat(&entry, "", Vec::new())?;

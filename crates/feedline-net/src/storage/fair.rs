@@ -20,15 +20,15 @@ use super::permits::{Admission, Permits};
 use crate::wire::Frame;
 
 /// Upper limit of pending requests per connection. Further ones stay in the socket.
-const MOST_REQUESTS: usize = 256;
+const MAX_REQUESTS: usize = 256;
 /// Upper limit of bytes of pending requests. Beyond it no further request is read.
-const MOST_REQUEST_BYTES: u64 = 1 << 20;
+const MAX_REQUEST_BYTES: u64 = 1 << 20;
 /// Longer requests need a permit before they are received...
 const LONG_REQUEST_BYTES: u64 = 256 << 10;
 /// ...of which there are this many for all connections.
 const LONG_REQUESTS: usize = 8;
 /// Upper limit of reply bytes per connection. Beyond it no further request of the connection is served.
-const MOST_REPLY_BYTES: u64 = 8 << 20;
+const MAX_REPLY_BYTES: u64 = 8 << 20;
 /// How long a reply may take while others wait for its memory.
 const YIELD_TIME: Duration = Duration::from_secs(20);
 
@@ -100,7 +100,7 @@ impl FairState {
         let Some(connection) = self.connections.get_mut(&number) else { return false };
         // `has_turn` keeps a connection in the queue at most once, so each gets one request per round.
         let can = !connection.requests.is_empty()
-            && connection.reply_bytes < MOST_REPLY_BYTES
+            && connection.reply_bytes < MAX_REPLY_BYTES
             && !connection.has_turn
             && !connection.waits_for_memory;
         if can {
@@ -206,7 +206,7 @@ impl FairQueue {
         let mut state = self.state.lock();
         loop {
             let Some(connection) = state.connections.get_mut(&number) else { return false };
-            if connection.requests.len() < MOST_REQUESTS && connection.request_bytes < MOST_REQUEST_BYTES {
+            if connection.requests.len() < MAX_REQUESTS && connection.request_bytes < MAX_REQUEST_BYTES {
                 connection.request_bytes += request.wire_bytes();
                 connection.requests.push_back((request, admission));
                 let has_turn = state.queue_turn(number);

@@ -1,7 +1,7 @@
 //! The handshake of a connection: authenticates the client.
 //!
 //! In: a stream of an unknown client. Out: a [`Greeted`] connection, or an error for the client. It must complete within
-//! [`HANDSHAKE_TIME`], and no message before the welcome exceeds [`MOST_BYTES`].
+//! [`HANDSHAKE_TIME`], and no message before the welcome exceeds [`MAX_BYTES`].
 
 use std::io;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::wire::{Frame, PROTOCOL, Reply, Request, Sequence, WireError, engine_v
 /// Upper limit of the duration of the handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 /// Upper limit of a message before the welcome.
-const MOST_BYTES: u64 = 4096;
+const MAX_BYTES: u64 = 4096;
 
 /// A connection of an authenticated client.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl Greeted {
 
     fn next(&mut self) -> Result<Frame, WireError> {
         let gone = || io::Error::from(io::ErrorKind::UnexpectedEof);
-        Frame::read(&mut &self.stream, &mut self.incoming, MOST_BYTES)?.ok_or_else(|| gone().into())
+        Frame::read(&mut &self.stream, &mut self.incoming, MAX_BYTES)?.ok_or_else(|| gone().into())
     }
 
     fn send(&mut self, reply: &Reply) -> Result<(), WireError> {

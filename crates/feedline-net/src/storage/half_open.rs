@@ -4,7 +4,7 @@
 //! connection replaces another: the oldest one of the address that has the most. So an attacker who opens connections and stays
 //! silent displaces himself first, and a client that completes the handshake at once gets in.
 //!
-//! Always true: at most [`MOST`] connections are half open, whoever opens them.
+//! Always true: at most [`MAX_HALF_OPEN`] connections are half open, whoever opens them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use feedline_memory::Mutex;
 
 /// Upper limit of half-open connections.
-pub(super) const MOST: usize = 64;
+pub(super) const MAX_HALF_OPEN: usize = 64;
 
 /// The connections that are half open, oldest first.
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ impl HalfOpen {
         // The new connection is inserted first, so it competes with the others for its place.
         state.waiting.insert(number, waiting);
         let mut ended = Vec::new();
-        while state.waiting.len() > MOST {
+        while state.waiting.len() > MAX_HALF_OPEN {
             let Some(victim) = state.victim() else { break };
             ended.extend(state.waiting.remove(&victim));
         }
@@ -141,14 +141,14 @@ mod tests {
             (client, server, place, ended)
         };
         let honest = enter(1);
-        let greedy: Vec<_> = (1..MOST).map(|_| enter(2)).collect();
+        let greedy: Vec<_> = (1..MAX_HALF_OPEN).map(|_| enter(2)).collect();
         assert!(greedy.iter().all(|(.., ended)| *ended == 0));
         let newcomers = [enter(3), enter(2)];
         assert!(newcomers.iter().all(|(.., ended)| *ended == 1));
         assert!(has_ended(&greedy[0].0) && has_ended(&greedy[1].0) && !has_ended(&greedy[2].0));
         assert!(!has_ended(&honest.0) && !has_ended(&newcomers[0].0));
         drop(newcomers);
-        assert_eq!(half_open.0.lock().waiting.len(), MOST - 2);
+        assert_eq!(half_open.0.lock().waiting.len(), MAX_HALF_OPEN - 2);
         half_open.close();
         assert!(has_ended(&honest.0));
         let (_client, server) = pair();

@@ -15,7 +15,7 @@ use super::link::{Link, LinkCounts, LinkError, LinkTraffic, Pending};
 use crate::wire::{Failure, Reply, Request, shortened};
 
 /// Upper limit of times to send a plan again for one sample.
-const MOST_UNKNOWN: u32 = 3;
+const MAX_UNKNOWN: u32 = 3;
 /// The time over which the speed of the link is averaged.
 const SPEED_WINDOW: Duration = Duration::from_secs(1);
 
@@ -103,7 +103,7 @@ impl Ask {
     fn may_resend_plan(&self) -> bool {
         let mut state = lock(&self.state);
         state.unknown += 1;
-        state.unknown <= MOST_UNKNOWN
+        state.unknown <= MAX_UNKNOWN
     }
 
     fn cancel(&self) {

@@ -21,9 +21,9 @@ use super::SCHEMES;
 use super::root::Root;
 
 /// Upper limit of kept plans. A client whose plan was dropped sends it again.
-const MOST_PLANS: NonZero<usize> = NonZero::new(64).expect("it is not zero");
+const MAX_PLANS: NonZero<usize> = NonZero::new(64).expect("it is not zero");
 /// Upper limit of kept sources, which are listings of many names.
-const MOST_SOURCES: NonZero<usize> = NonZero::new(8).expect("it is not zero");
+const MAX_SOURCES: NonZero<usize> = NonZero::new(8).expect("it is not zero");
 
 /// The plans and sources that this server has opened for its clients.
 pub(super) struct Plans {
@@ -66,8 +66,8 @@ impl Plans {
         Self {
             registry,
             machine: Machine { cache_folder: cache_folder.map(Into::into), ..Machine::default() },
-            known: Mutex::new(LruCache::new(MOST_PLANS)),
-            sources: Mutex::new(LruCache::new(MOST_SOURCES)),
+            known: Mutex::new(LruCache::new(MAX_PLANS)),
+            sources: Mutex::new(LruCache::new(MAX_SOURCES)),
         }
     }
 

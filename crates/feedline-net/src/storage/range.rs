@@ -7,14 +7,14 @@ use feedline_data::memory::NoMemory;
 use feedline_data::store::{Answer, Done, Fetch, StoreError, Traffic};
 use feedline_memory::Mutex;
 
-use super::answer::MOST_READ_BYTES;
+use super::answer::MAX_READ_BYTES;
 use super::link::{Link, LinkError, LinkTraffic, Pending};
 use super::remote::{failed, unexpected, unreachable};
 use crate::remote_object::{Opened, Ranges};
 use crate::wire::{Reply, Request};
 
 /// Upper limit of a range. A server may lie about the length of a file.
-const MOST_FETCH_BYTES: u64 = 64 << 30;
+const MAX_FETCH_BYTES: u64 = 64 << 30;
 
 /// A file of a server.
 #[derive(Debug)]
@@ -48,17 +48,17 @@ impl FileRanges {
 
 impl Ranges for FileRanges {
     fn begin(&self, opened: &Opened, range: Range<u64>, done: Done) -> Fetch {
-        if range.end - range.start > MOST_FETCH_BYTES {
+        if range.end - range.start > MAX_FETCH_BYTES {
             let bytes = range.end - range.start;
             let bytes = Err(NoMemory::Exhausted { bytes }.into());
             return Fetch::answered(done, Answer { bytes, traffic: Traffic::default() });
         }
-        // A reply carries at most MOST_READ_BYTES, so longer ranges are fetched in pieces, all at once.
-        let starts: Vec<u64> = (range.start..range.end).step_by(MOST_READ_BYTES as usize).collect();
+        // A reply carries at most MAX_READ_BYTES, so longer ranges are fetched in pieces, all at once.
+        let starts: Vec<u64> = (range.start..range.end).step_by(MAX_READ_BYTES as usize).collect();
         let gathering = Arc::new(Gathering::new(starts.len(), done));
         let begin = |(number, start): (usize, &u64)| {
             let gathering = Arc::clone(&gathering);
-            let piece = *start..range.end.min(start + MOST_READ_BYTES);
+            let piece = *start..range.end.min(start + MAX_READ_BYTES);
             self.begin_piece(opened, piece, move |bytes, traffic| gathering.add(number, bytes, traffic))
         };
         let pending: Vec<Pending> = starts.iter().enumerate().map(begin).collect();

@@ -30,7 +30,7 @@ use crate::tls::Identity;
 use crate::wire::WireError;
 
 /// Upper limit of clients. Further ones are told so and closed.
-const MOST_CONNECTIONS: usize = 256;
+const MAX_CONNECTIONS: usize = 256;
 /// The default memory for the replies of all connections.
 pub const REPLY_MEMORY_BYTES: u64 = 1 << 30;
 /// Length of the listen queue. A client that finds it full tries again only after a second.
@@ -278,10 +278,10 @@ fn welcome(socket: TcpStream, place: HalfOpenPlace, shared: &Shared) -> Result<(
     socket2::SockRef::from(&socket).set_tcp_keepalive(&keep_alive)?;
     socket.set_write_timeout(Some(session::SEND_TIME))?;
     let mut greeted = greet(socket, shared.token.as_ref(), shared.identity.as_ref())?;
-    let Some(number) = shared.fair.enter(MOST_CONNECTIONS) else {
-        let reason = format!("the server already has {MOST_CONNECTIONS} connections, which is the limit");
+    let Some(number) = shared.fair.enter(MAX_CONNECTIONS) else {
+        let reason = format!("the server already has {MAX_CONNECTIONS} connections, which is the limit");
         let error = WireError::Busy(reason);
-        greeted.turn_away(&error);
+        greeted.reject(&error);
         return Err(error);
     };
     // The client is authenticated, so it no longer counts as half open.

@@ -14,7 +14,7 @@ use super::tally::ServerTally;
 use super::throttle::{PIECE_BYTES, Throttle};
 use super::token::Token;
 use crate::tls::{Identity, Stream};
-use crate::wire::{Frame, FrameHead, MOST_REQUEST_BYTES, Paced, Reply, Request, Sequence, WireError};
+use crate::wire::{Frame, FrameHead, MAX_REQUEST_BYTES, Paced, Reply, Request, Sequence, WireError};
 
 /// How long a client may not read what is sent.
 pub(super) const SEND_TIME: Duration = Duration::from_secs(30);
@@ -45,7 +45,7 @@ pub(super) fn receive(stream: &Stream, sequence: &mut Sequence, number: u64, sha
     let mut from = Paced::new(stream, Some(REQUEST_TIME));
     loop {
         from.begin_frame();
-        let Some(head) = FrameHead::read(&mut from, sequence, MOST_REQUEST_BYTES)? else { return Ok(()) };
+        let Some(head) = FrameHead::read(&mut from, sequence, MAX_REQUEST_BYTES)? else { return Ok(()) };
         // The head announces the length. A long request waits for a permit before its bytes are read into memory.
         let Some(admission) = shared.fair.admit(number, head.rest_bytes()) else { return Ok(()) };
         let (request, _) = head.rest(&mut from)?;

@@ -24,9 +24,9 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 use super::WireError;
 
 /// Upper limit of a frame that a server accepts.
-pub(crate) const MOST_REQUEST_BYTES: u64 = 16 << 20;
+pub(crate) const MAX_REQUEST_BYTES: u64 = 16 << 20;
 /// Upper limit of a frame that a client accepts: the listing of some ten million files.
-pub(crate) const MOST_REPLY_BYTES: u64 = 1 << 30;
+pub(crate) const MAX_REPLY_BYTES: u64 = 1 << 30;
 
 const MAGIC: [u8; 4] = *b"FLN2";
 const HEAD_BYTES: usize = 40;
@@ -272,7 +272,7 @@ mod tests {
         for bit in 0..HEAD_BYTES * 8 {
             let mut wire = sent(&frame);
             wire[bit / 8] ^= 1 << (bit % 8);
-            let found = Frame::read(&mut NoMore(&wire), &mut Sequence::default(), MOST_REPLY_BYTES);
+            let found = Frame::read(&mut NoMore(&wire), &mut Sequence::default(), MAX_REPLY_BYTES);
             assert!(matches!(found, Err(WireError::FrameHead | WireError::Magic { .. })), "bit {bit}: {found:?}");
         }
     }

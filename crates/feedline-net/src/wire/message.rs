@@ -153,9 +153,9 @@ pub enum Failure {
 }
 
 /// Upper limit of a text from the other side in a message, in bytes.
-const MOST_TEXT: usize = 1000;
+const MAX_TEXT: usize = 1000;
 
 /// The start of a text from the other side, which may be of any length.
 pub(crate) fn shortened(text: &str) -> &str {
-    &text[..text.floor_char_boundary(MOST_TEXT)]
+    &text[..text.floor_char_boundary(MAX_TEXT)]
 }

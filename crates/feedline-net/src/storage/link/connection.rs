@@ -10,7 +10,7 @@ use feedline_memory::Mutex;
 use super::{LinkCounters, LinkTerms};
 use crate::tls::Stream;
 use crate::wire::{
-    Arrival, Frame, FrameHead, MOST_REPLY_BYTES, PROTOCOL, Paced, Reply, Request, Sequence, WireError, engine_version,
+    Arrival, Frame, FrameHead, MAX_REPLY_BYTES, PROTOCOL, Paced, Reply, Request, Sequence, WireError, engine_version,
 };
 
 /// How long connecting may take.
@@ -120,7 +120,7 @@ impl Receiver<'_> {
     pub(super) fn next(&mut self) -> Result<(Frame, Arrival), (Option<u64>, WireError)> {
         self.from.begin_frame();
         let ended = || WireError::from(io::Error::from(io::ErrorKind::ConnectionReset));
-        let head = FrameHead::read(&mut self.from, &mut self.incoming, MOST_REPLY_BYTES);
+        let head = FrameHead::read(&mut self.from, &mut self.incoming, MAX_REPLY_BYTES);
         let head = head.and_then(|head| head.ok_or_else(ended)).map_err(|error| (None, error))?;
         head.rest(&mut self.from).map_err(|error| (Some(head.request), error))
     }
