@@ -154,7 +154,7 @@ def test_the_log_of_a_foreign_loader_with_four_workers_is_recognised() -> None:
     period = next(anomaly for anomaly in report.anomalies if anomaly["kind"] == "period")
     assert period["batches"] == 4
     assert report.bound == "prepare"
-    assert "bound by the workers" in str(report)
+    assert "The bottleneck is the workers" in str(report)
 
 
 def test_a_torch_loader_whose_workers_are_slow_has_their_number_as_period() -> None:

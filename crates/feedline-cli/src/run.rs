@@ -1,7 +1,6 @@
-//! `feedline run`: a plan at full speed, in numbers.
+//! `feedline run`: runs a plan at full speed and reports its throughput.
 //!
-//! In: a plan, how much of it to run. Out: a [`Report`]. Nothing is done with the batches, so what is measured is the
-//! loader alone.
+//! In: a plan, and how much of it to run. Out: a [`Report`]. The batches are dropped at once, so this measures the loader alone.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ use crate::plan;
 use crate::progress::Progress;
 use crate::report::{EpochReport, Report, start_seconds};
 
-/// Time between two changes of the numbers behind the progress bar.
+/// Interval between two updates of the text after the progress bar.
 const SHOW_EVERY: Duration = Duration::from_millis(200);
 
 /// Runs the plan.
@@ -40,7 +39,7 @@ pub(crate) fn run(typed: RunArguments, registry: &Arc<Registry>, interrupt: &Int
     Ok(Report::new(typed.plan, seconds, pace.first_batch, epochs?, snapshot))
 }
 
-/// When things happened, and who is told.
+/// The clock of a run, and its progress bar.
 struct Pace {
     start: Instant,
     first_batch: Option<Duration>,

@@ -1,4 +1,4 @@
-//! The arguments as typed, with their help. Each command turns its own into what they mean.
+//! The arguments as typed, with their help texts. Each command converts its own arguments into settings.
 
 mod data;
 mod measure;
@@ -49,7 +49,7 @@ const GLOBAL: &str = "Global options";
 const OUTPUT: &str = "Output";
 const RESOURCES: &str = "Resources";
 
-/// The commands by purpose, as `feedline` lists them.
+/// The commands by purpose, in the order of the help text.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Try it", &["demo", "synth"]),
     ("Prepare data", &["pack", "index", "cache"]),
@@ -59,7 +59,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
 ];
 
 impl Arguments {
-    /// The command line with its commands listed by purpose. Clap has no headings for commands.
+    /// The command line with its commands grouped by purpose. Clap has no headings for commands, so the list is part of the template.
     pub(crate) fn grouped() -> clap::Command {
         let command = Self::command();
         let about = |name: &str| {
@@ -121,7 +121,7 @@ Examples:
     Demo(DemoArguments),
 }
 
-/// Reads a number of bytes that is not zero.
+/// Parses a number of bytes above zero.
 fn parse_bytes(text: &str) -> Result<ByteSize, String> {
     ByteSize::parse(text).filter(|size| size.0 > 0).ok_or_else(|| "write bytes, or e.g. 256MB".to_owned())
 }

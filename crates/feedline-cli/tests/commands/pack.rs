@@ -64,7 +64,7 @@ fn pack_tells_people_what_it_did() {
     for part in [
         "packed 31 samples into 1 shards",
         "1 keys differ",
-        "pictures were made smaller",
+        "pictures were shrunk",
         "1 pictures are damaged and were kept",
     ] {
         assert!(said.contains(part), "{part:?} is not in {said}");

@@ -51,7 +51,7 @@ fn a_plan_that_cannot_run_is_an_error_and_no_verdict() {
     write_plan(folder.path(), "plan.toml", "batch_size = 4", "[[ops]]\nop = \"DecodeImage\"\n");
     fail(&["verify", "plan.toml"], folder.path(), &["plan.toml", "\"image\" has shape"]);
     write_plan(folder.path(), "plan.toml", "batch_size = 4000\ndrop_last = true", CROP);
-    fail(&["verify", "plan.toml", "--json"], folder.path(), &["nothing to look at"]);
+    fail(&["verify", "plan.toml", "--json"], folder.path(), &["nothing to check"]);
     fail(&["verify", "missing.toml"], folder.path(), &["cannot read plan \"missing.toml\""]);
 }
 

@@ -161,7 +161,7 @@ impl Definition {
             };
             let mut sample = Sample::new();
             let loaded = self.supply.load(Loading {
-                request: request,
+                request,
                 reading: Reading::Plain,
                 sample: &mut sample,
                 workspace: &mut workspace,

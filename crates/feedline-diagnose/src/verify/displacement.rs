@@ -66,7 +66,7 @@ pub(super) fn check(subject: &Subject<'_>) -> Checked {
         }
         match in_order(subject, &variant) {
             Err(Ended::Failed(VerifyError::Plan(error))) => {
-                details.push(format!("{} is refused: {error}", variant.name))
+                details.push(format!("{} is refused: {error}", variant.name));
             }
             ended => details.push(ended?),
         }

@@ -221,7 +221,7 @@ mod tests {
         let seen = |id, digest| DeliveredSample { id: SampleId(id), is_padding: false, digests: vec![digest] };
         let before = [seen(0, 1), seen(1, 1), seen(2, 1)];
         let check = |after: &[DeliveredSample], expected| {
-            assert_eq!(changed(&before, after, SampleId(1), Comparison::AtBytes), expected);
+            assert_eq!(changed(&before, after, SampleId(1), Comparison::Bytes), expected);
         };
         check(&[seen(0, 1), seen(2, 1), seen(2, 1)], None);
         check(&[seen(0, 1), seen(2, 1), seen(2, 9)], Some(2));

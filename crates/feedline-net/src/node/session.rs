@@ -71,7 +71,7 @@ pub(super) fn serve(
             }
             // Reading statistics is no attachment, so the loop continues and the connection may ask again.
             Some((FromJob::GetStats { protocol: PROTOCOL }, _)) => {
-                sender.send(&FromNode::Stats { json: stats() }, None)?
+                sender.send(&FromNode::Stats { json: stats() }, None)?;
             }
             Some((FromJob::GetStats { protocol }, _)) => {
                 return refuse(&sender, format!("the node speaks protocol {PROTOCOL}, not {protocol}"));
