@@ -10,6 +10,7 @@ pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     // A leftover of a killed run, or a link that someone placed there, is removed. `create_new` does not follow links.
     fs::remove_file(&part).unwrap_or_default();
     let written = fs::File::create_new(&part).and_then(|mut file| file.write_all(bytes));
+    // A rename within a folder is atomic (POSIX): readers see the old file or the new one.
     written.and_then(|()| fs::rename(&part, path)).inspect_err(|_| {
         // Only the first error is reported. The partial file may not exist.
         fs::remove_file(&part).unwrap_or_default();

@@ -57,6 +57,7 @@ pub(crate) fn cache(command: &CacheCommand, registry: &Registry) -> Result<Cache
     for (name, what) in KINDS {
         let path = folder.join(name);
         let (files, bytes) = size(&path).with_context(|| format!("cannot list {path:?}"))?;
+        // Measured before it is removed, so that the report says what was freed.
         if is_removed {
             remove(&path).with_context(|| format!("cannot remove {path:?}"))?;
         }

@@ -64,6 +64,7 @@ impl Classifier {
     pub(crate) fn train(&mut self, images: &[f32], labels: &[usize]) -> Score {
         let mut score = Score::default();
         for (image, &label) in self.samples(images).zip(labels) {
+            // Backpropagation for a single sample. The gradients of the batch add up in the layers.
             let (hidden, probabilities) = self.forward(&image);
             score.add(score_of(&probabilities, label));
             let mut error = probabilities;
@@ -114,6 +115,7 @@ impl Classifier {
 
 fn score_of(probabilities: &[f32], label: usize) -> Score {
     let is_best = probabilities.iter().all(|value| *value <= probabilities[label]);
+    // Cross-entropy loss. The limit keeps the logarithm finite.
     Score { samples: 1, correct: u64::from(is_best), loss: f64::from(-probabilities[label].max(1e-12).ln()) }
 }
 
@@ -149,6 +151,7 @@ impl Layer {
     fn back(&self, error: &[f32], input: &[f32]) -> Vec<f32> {
         let mut back = vec![0.0; input.len()];
         for (row, error) in self.weights.chunks_exact(self.inputs + 1).zip(error) {
+            // `zip` ends before the bias, which has no input.
             back.iter_mut().zip(row).for_each(|(sum, weight)| *sum += weight * error);
         }
         back
@@ -165,6 +168,7 @@ impl Layer {
         // Gradients are sums over the batch, so the rate is divided by its size.
         let rate = LEARNING_RATE / samples.max(1) as f32;
         for ((weight, gradient), velocity) in self.weights.iter_mut().zip(&mut self.gradient).zip(&mut self.velocity) {
+            // Classical momentum (Polyak).
             *velocity = MOMENTUM * *velocity - rate * *gradient;
             *weight += *velocity;
             *gradient = 0.0;
@@ -175,6 +179,7 @@ impl Layer {
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
     let mut sums = [0.0; LANES];
+    // Separate sums per lane, because the compiler must not reorder floating-point additions by itself.
     for (a, b) in a.iter().zip(b) {
         for lane in 0..LANES {
             sums[lane] += a[lane] * b[lane];

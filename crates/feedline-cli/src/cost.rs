@@ -70,6 +70,7 @@ fn show_epoch(report: &CostReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     )?;
     let most = report.histogram.iter().map(|bar| bar.samples).max().unwrap_or(1);
     for bar in &report.histogram {
+        // Rounded up, so that a bar with a single sample is still visible.
         let columns = (bar.samples * BAR_COLUMNS).div_ceil(most);
         writeln!(f, "  {:9.3} to {:9.3} ms {:8} {}", bar.from_ms, bar.to_ms, bar.samples, "#".repeat(columns))?;
     }
@@ -165,6 +166,7 @@ fn of_sample(
         for _ in 0..RUNS {
             runs.push(once(&document, seed, registry, interrupt)?);
         }
+        // The minimum is the run that was disturbed least by other processes.
         found.extend(runs.into_iter().min_by(|a, b| a.total_ms.total_cmp(&b.total_ms)));
     }
     Ok(CostFindings::Sample { sample: sample.to_owned(), seeds: found })
@@ -174,6 +176,7 @@ fn of_sample(
 fn once(document: &Document, seed: u64, registry: &Arc<Registry>, interrupt: &Interrupt<'_>) -> Result<SeedCost> {
     let loader = plan::loader(plan::open(document.clone(), registry, interrupt)?);
     let iteration = loader.begin()?;
+    // Waits for the batch but does not take it: taking it could start the preparation of the next one.
     while !loader.wait_within(iteration, POLL)? {
         interrupt.check()?;
     }

@@ -151,6 +151,7 @@ fn run_demo(what: &Demo, folder: &Path, registry: &Arc<Registry>, interrupt: &In
     let held_out = open(HELD_OUT, plan_text(&images, Split::HeldOut)?)?;
     let mut classifier = Classifier::new(SIDE * SIDE * 3, CLASSES as usize);
     let mut epochs = Vec::new();
+    // The held-out epochs are not part of the measured training time.
     let (none, mut training) = (train.snapshot(), Duration::ZERO);
     let progress =
         Progress::new("batches", EPOCHS * (train.plan().batches_per_epoch() + held_out.plan().batches_per_epoch()));
@@ -171,6 +172,7 @@ fn run_demo(what: &Demo, folder: &Path, registry: &Arc<Registry>, interrupt: &In
         });
     }
     let all = train.snapshot();
+    // Relative to the empty snapshot, so that it covers all epochs.
     let whole = EpochReport::new(0, all.batches, all.samples, training, &none, &all);
     Ok(DemoReport {
         images: what.images,
@@ -233,6 +235,7 @@ fn each_batch(
 /// The pictures as floats, and their classes.
 fn numbers(batch: &Batch) -> (Vec<f32>, Vec<usize>) {
     let bytes = |field: &str| batch.field(field).map(FieldData::bytes).unwrap_or_default();
+    // The batch is in the byte order of this machine.
     let images = bytes("image").as_chunks().0.iter().map(|value| f32::from_ne_bytes(*value)).collect();
     let labels = bytes("label").as_chunks().0.iter().map(|label| i64::from_ne_bytes(*label) as usize).collect();
     (images, labels)

@@ -74,6 +74,7 @@ impl Trainer for Simulated<'_> {
 
     fn packed(&mut self, samples: u64, of: u64) {
         self.packing.get_or_insert_with(|| Progress::new("samples packed", of)).reach(samples);
+        // Removes the bar when packing is complete.
         if samples >= of {
             self.packing = None;
         }
@@ -101,6 +102,7 @@ pub fn doctor(typed: &DoctorArguments, registry: &Arc<Registry>, interrupt: &Int
         Some(choice) => diagnosis.try_remedies(&choice, job, &mut trainer, &mut report).map_err(as_interrupt)?,
         None => Vec::new(),
     };
+    // Independent of the plan, so it is measured only for the full report.
     let formats = if typed.quick { Vec::new() } else { formats()? };
     if let Some(path) = &typed.html {
         write(path, &html(&diagnosis, &tried, &formats))?;

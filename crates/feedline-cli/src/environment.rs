@@ -22,8 +22,10 @@ pub(crate) fn node_socket() -> PathBuf {
     if let Some(socket) = variable(NODE_SOCKET) {
         return socket;
     }
+    // The XDG specification says that relative paths are invalid and must be ignored.
     let runtime = variable(RUNTIME_FOLDER).filter(|folder| folder.is_absolute()).map(|folder| folder.join("feedline"));
     let user = rustix::process::geteuid().as_raw();
+    // The user id in the name keeps users of one machine apart. The node also checks the owner of the folder.
     runtime.unwrap_or_else(|| PathBuf::from(format!("/tmp/feedline-{user}"))).join("node.sock")
 }
 
@@ -50,9 +52,11 @@ pub(crate) fn with_home(argument: OsString) -> OsString {
 fn expanded(argument: OsString, home: Option<&OsString>) -> OsString {
     let Some(home) = home.filter(|home| !home.is_empty()) else { return argument };
     let bytes = argument.as_bytes();
+    // Works on bytes, because paths need not be UTF-8.
     let option = bytes.starts_with(b"--").then(|| bytes.iter().position(|&byte| byte == b'=')).flatten();
     let (option, path) = bytes.split_at(option.map_or(0, |at| at + 1));
     match path.strip_prefix(b"~") {
+        // `~user` is another user's home and is not expanded.
         Some(rest) if rest.is_empty() || rest.starts_with(b"/") => {
             OsString::from_vec([option, home.as_bytes(), rest].concat())
         }
@@ -76,6 +80,7 @@ pub(crate) fn memory_bytes() -> Option<u64> {
 fn total_of(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    // "kB" in /proc/meminfo means 1024 bytes.
     Some(kilobytes * 1024)
 }
 

@@ -69,6 +69,7 @@ impl Grid {
             let (right, down) = ((self.cell_width - fitted.width) / 2, (self.cell_height - fitted.height) / 2);
             canvas.put(&fitted, left + right, top + down);
             let text = font::cut(label, self.cell_width / font::WIDTH);
+            // Cannot underflow, because `cut` has limited the text to the width of the cell.
             let indent = (self.cell_width - text.chars().count() * font::WIDTH) / 2;
             canvas.write(&text, left + indent, top + self.cell_height + LABEL - font::HEIGHT);
         }
@@ -76,6 +77,7 @@ impl Grid {
     }
 
     fn fit(&self, picture: &Picture, resampler: &mut Resampler) -> Result<Picture> {
+        // Rounded down to an integer, so that enlarged pixels stay square and sharp (nearest neighbour).
         let factor = (self.cell_width / picture.width).min(self.cell_height / picture.height);
         let (width, height, filter) = if factor >= 1 {
             (picture.width * factor, picture.height * factor, Filter::Nearest)

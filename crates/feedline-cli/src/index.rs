@@ -68,6 +68,7 @@ pub(crate) fn index(typed: &IndexArguments, registry: &Arc<Registry>, interrupt:
         progress.reach(done);
         interrupt.check().is_ok()
     });
+    // The callback only stops the indexing. The error is raised here.
     interrupt.check()?;
     if !indexed.is_kept {
         bail!("cannot write to the cache folder {folder:?}: is the disk full? {} indexes were written", indexed.made);

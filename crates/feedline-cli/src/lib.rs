@@ -73,6 +73,7 @@ pub fn run(arguments: Vec<OsString>, registry: Registry, interrupted: &dyn Fn() 
             output::say("interrupted");
             130
         }
+        // The reader has enough, as in `feedline run ... | head`.
         Err(error) if output::is_closed_pipe(&error) => 0,
         Err(error) if error.is::<Broken>() => 1,
         Err(error) => {
@@ -83,6 +84,7 @@ pub fn run(arguments: Vec<OsString>, registry: Registry, interrupted: &dyn Fn() 
 }
 
 fn dispatch(command: Command, registry: Registry, interrupt: &Interrupt<'_>, output: Output) -> Result<()> {
+    // A cache folder that the caller has chosen takes precedence over the environment.
     let registry = Arc::new(match environment::cache_folder() {
         Some(folder) if registry.cache_folder().is_none() => registry.with_cache_folder(folder),
         _ => registry,

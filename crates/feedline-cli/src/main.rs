@@ -19,6 +19,7 @@ fn main() -> ExitCode {
     let flag = Arc::clone(&is_interrupted);
     let handler = ctrlc::set_handler(move || {
         // A second Ctrl-C ends the process at once.
+        // Relaxed suffices: the flag is the only shared data.
         if flag.swap(true, Ordering::Relaxed) {
             std::process::exit(INTERRUPTED);
         }

@@ -60,6 +60,7 @@ pub(crate) fn node(typed: &NodeArguments, registry: &Arc<Registry>, interrupt: &
     let mut busy = began;
     while interrupt.check().is_ok() {
         let (now, ever) = node.jobs();
+        // The job that started this node needs time to attach. Later jobs of the same script follow each other quickly.
         let patience = if ever == 0 { FIRST_JOB } else { NEXT_JOB };
         if now > 0 {
             busy = Instant::now();
@@ -69,6 +70,7 @@ pub(crate) fn node(typed: &NodeArguments, registry: &Arc<Registry>, interrupt: &
         thread::sleep(POLL);
     }
     let jobs = node.jobs().1;
+    // Ends all connections and removes the socket before the summary is printed.
     drop(node);
     Ok(Served { socket, jobs, seconds: began.elapsed().as_secs_f64() })
 }

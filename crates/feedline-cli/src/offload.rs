@@ -95,6 +95,7 @@ fn explain(typed: &OffloadArguments, registry: &Arc<Registry>, interrupt: &Inter
     }
     let seconds = typed.seconds.max(1.0);
     let progress = Progress::new("seconds", (2.0 * seconds) as u64);
+    // The same plan without offloading, as the reference.
     let raw = Document {
         config: feedline_data::plan::RunConfig { offload: Policy::None, ..document.config.clone() },
         ..document
@@ -130,6 +131,7 @@ fn run(
                 samples += if counted.is_some() { batch.len as u64 } else { 0 };
                 counted.get_or_insert_with(Instant::now);
             }
+            // The bar counts whole seconds. A slow batch may span several.
             while shown < (elapsed.min(seconds)) as u64 {
                 progress.advance();
                 shown += 1;
@@ -151,6 +153,7 @@ fn trials(plan: &Arc<Plan>, count: u64, interrupt: &Interrupt<'_>) -> Result<Vec
     let peer = source.peer().context("the storage server is gone")?;
     let count = count.clamp(1, source.len());
     let progress = Progress::new("samples", count);
+    // Evenly spread over the source, because neighbours are often similar.
     let ids: Vec<_> = (0..count).map(|number| source.id_at(Ordinal(number * source.len() / count))).collect();
     let (sender, answers) = mpsc::channel();
     let (mut points, mut in_flight, mut next) = (Vec::new(), Vec::new(), ids.iter());
@@ -168,6 +171,7 @@ fn trials(plan: &Arc<Plan>, count: u64, interrupt: &Interrupt<'_>) -> Result<Vec
             interrupt.check()?;
             continue;
         };
+        // Dropping an entry drops its fetch, which is complete by now.
         in_flight.retain(|(other, _)| *other != id);
         remaining -= 1;
         progress.advance();

@@ -34,6 +34,7 @@ impl Output {
         if !text.ends_with('\n') {
             text.push('\n');
         }
+        // Written at once and flushed, so that a closed pipe is noticed here and not at the exit of the process.
         let mut stdout = io::stdout().lock();
         stdout.write_all(text.as_bytes())?;
         Ok(stdout.flush()?)

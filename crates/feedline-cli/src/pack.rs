@@ -107,6 +107,7 @@ impl Packed {
             bytes: summary.bytes,
             index_bytes: summary.index_bytes,
             seconds,
+            // Only the bytes that this run wrote, not those of an earlier run that it continued.
             mb_per_second: summary.written_bytes as f64 / 1e6 / seconds,
             resumed_samples: summary.resumed_samples,
             renamed: summary.renamed,

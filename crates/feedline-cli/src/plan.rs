@@ -49,6 +49,7 @@ pub(crate) fn wait_for<T: Send + 'static>(
         match receiver.recv_timeout(POLL) {
             Ok(opened) => return Ok(opened),
             Err(RecvTimeoutError::Timeout) => interrupt.check()?,
+            // Disconnected without a value means that the thread panicked. The panic continues here.
             Err(RecvTimeoutError::Disconnected) => match opener.join() {
                 Ok(()) => bail!("the thread that opens the source ended without a result"),
                 Err(panic) => std::panic::resume_unwind(panic),

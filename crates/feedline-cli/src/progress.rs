@@ -11,6 +11,7 @@ pub(crate) struct Progress(ProgressBar);
 impl Progress {
     /// A bar over `len` items, which are called `what`.
     pub(crate) fn new(what: &'static str, len: u64) -> Self {
+        // A hidden bar draws nothing, so that log files and pipes stay clean.
         let target =
             if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let style = ProgressStyle::with_template("{prefix} [{bar:12}] {pos}/{len} {eta} left {wide_msg}")

@@ -54,6 +54,7 @@ impl EpochReport {
         after: &Snapshot,
     ) -> Self {
         let seconds = time.as_secs_f64();
+        // The wait for the first batch is reported separately, so it counts neither as a stall nor as running time.
         let start = start_seconds(after) - start_seconds(before);
         Self {
             epoch,

@@ -31,6 +31,7 @@ pub(crate) fn run(typed: RunArguments, registry: &Arc<Registry>, interrupt: &Int
     let loader = plan::loader(opened);
     let progress = Progress::new("batches", batches_per_epoch.saturating_mul(typed.epochs));
     let mut pace = Pace { start: Instant::now(), first_batch: None, shown: Instant::now(), progress };
+    // The error, if any, is returned after the loader is closed.
     let epochs: Result<Vec<_>> =
         (0..typed.epochs).map(|_| run_epoch(&loader, most_batches, &mut pace, interrupt)).collect();
     let seconds = pace.start.elapsed().as_secs_f64();
@@ -49,6 +50,7 @@ struct Pace {
 
 impl Pace {
     fn batch_received(&mut self, loader: &Loader) {
+        // Only the first call sets it.
         self.first_batch.get_or_insert(self.start.elapsed());
         self.progress.advance();
         if self.shown.elapsed() > SHOW_EVERY {
@@ -60,6 +62,7 @@ impl Pace {
 }
 
 fn live_numbers(snapshot: &Snapshot, seconds: f64) -> String {
+    // Never zero, because the next line divides by it.
     let running = (seconds - start_seconds(snapshot)).max(f64::MIN_POSITIVE);
     format!(
         "{:.0} samples/s, {:.1} MB/s, waited {:.0} %",

@@ -113,6 +113,7 @@ fn take(plan: Arc<Plan>, epoch: u64, samples: usize, interrupt: &Interrupt<'_>) 
 fn array_of<'b>(batch: &'b Batch, field: &str) -> Option<Array<'b>> {
     match batch.field(field)? {
         data @ (FieldData::Region { dtype, shape, .. } | FieldData::Stacked { dtype, shape, .. }) => {
+            // Without the batch dimension, which is 1.
             Some(Array { dtype: *dtype, shape: &shape[1..], bytes: data.bytes() })
         }
         FieldData::List(values) => match values.first()? {
@@ -145,6 +146,7 @@ fn no_pictures(batch: &Batch) -> anyhow::Error {
 
 /// The parameters with which `Normalize` changed a field, from the plan.
 fn normalisation(plan: &Plan, field: &str) -> Option<Scale> {
+    // The last `Normalize` of the field determines the values that are delivered.
     let table = plan.ops().iter().rev().filter(|op| &**op.name() == "Normalize").find_map(|op| {
         let is_on = op.op().on().names().any(|name| name == field);
         op.table().ok().filter(|_| is_on)

@@ -83,6 +83,7 @@ pub(crate) fn shuffle(
 ) -> Result<Shuffling> {
     let opened = plan::open_file(&typed.plan, registry, interrupt)?;
     let epoch = Epoch(typed.epoch);
+    // Takes seconds for millions of samples, and cannot be stopped from inside.
     let report = plan::wait_for(move || opened.shuffle_report(epoch), interrupt)?;
     let report = report.with_context(|| format!("in plan {:?}", typed.plan))?;
     let shuffling = Shuffling { plan: typed.plan.clone(), epoch: typed.epoch, report };

@@ -42,6 +42,7 @@ pub(crate) fn storage(
         None => None,
     };
     let identity = match (&typed.tls_cert, &typed.tls_key) {
+        // clap ensures that both options are given, or none.
         (Some(certificate), Some(key)) => Some(Identity::read(certificate, key)?),
         _ => None,
     };

@@ -121,6 +121,7 @@ pub(crate) fn top(typed: &TopArguments, output: Output, interrupt: &Interrupt<'_
     };
     let mut report = TopReport(History::new(stats()?));
     let is_live = !typed.once && output == Output::Text && io::stdout().is_terminal();
+    // JSON needs no rates, so it does not wait for a second measurement.
     if output == Output::Json {
         return output.write(&report);
     }

@@ -108,6 +108,7 @@ pub(crate) fn verify(
     let extent = Extent { epochs: typed.epochs, samples: typed.samples, ids: MAX_IDS };
     let machine =
         Machine { cache_folder: registry.cache_folder().map(|folder| folder.to_owned().into()), ..plan::machine() };
+    // Bounded: the checks wait if the main thread does not keep up.
     let (sender, receiver) = mpsc::sync_channel(MAX_EVENTS);
     let cancel = Cancel::default();
     let watch = EventSender { sender, cancel: cancel.clone() };
@@ -134,6 +135,7 @@ pub(crate) fn verify(
                 progress.show(|| format!("{name}: {samples} samples, {configuration}"));
             }
             Err(RecvTimeoutError::Timeout) => {}
+            // The thread has ended and dropped its sender. Its result is joined below.
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }

@@ -159,6 +159,7 @@ fn path_text() -> impl TypedValueParser<Value = String> {
 
 fn parse_sides(text: &str) -> Result<(u32, u32), String> {
     const ALLOWED: std::ops::RangeInclusive<u32> = 16..=16_384;
+    // A single number means that all sides have this length.
     let (shortest, longest) = text.split_once('-').unwrap_or((text, text));
     let number = |text: &str| text.trim().parse::<u32>().map_err(|error| format!("{error}; write e.g. 256-640"));
     let (shortest, longest) = (number(shortest)?, number(longest)?);

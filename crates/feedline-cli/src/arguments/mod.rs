@@ -62,6 +62,7 @@ impl Arguments {
     /// The command line with its commands grouped by purpose. Clap has no headings for commands, so the list is part of the template.
     pub(crate) fn grouped() -> clap::Command {
         let command = Self::command();
+        // The descriptions come from the doc comments of `Command`, so they exist only once.
         let about = |name: &str| {
             let found = command.find_subcommand(name).and_then(clap::Command::get_about);
             found.map(ToString::to_string).unwrap_or_default()
@@ -72,6 +73,7 @@ impl Arguments {
         let listed: String = GROUPS.into_iter().map(group).collect();
         let template =
             format!("{{about}}\n\n{{usage-heading}} {{usage}}\n\n{listed}{GLOBAL}:\n{{options}}{{after-help}}");
+        // `{options}` and the like are placeholders of clap.
         command.help_template(template)
     }
 }

@@ -69,6 +69,7 @@ fn pixels(content: &str, side: u32) -> Vec<u8> {
 /// Milliseconds to decode a file, or to copy a tensor. The minimum of several runs.
 fn fastest_ms(file: &[u8], is_tensor: bool) -> Result<f64> {
     let options = DecodeOptions { mode: Mode::Rgb, exif: true, max_pixels: u64::MAX, fast: None, cancel: &|| false };
+    // Buffers are reused between runs, as in the engine.
     let (mut picture, mut copy, mut fastest) = (Picture::default(), Vec::new(), f64::MAX);
     for _ in 0..RUNS {
         let start = Instant::now();

@@ -103,6 +103,7 @@ fn write_parts(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
     let shortest = shortest.max(0.25 / diagnosis.measured_samples_per_second.max(1e-9));
     out.push_str("<section><h2>Each part alone, samples/s</h2><dl class=\"bars\">");
     for (name, seconds, kind) in rows {
+        // A part that takes no time is unlimited, and gets a full bar.
         let width = if seconds > 0.0 { 100.0 * (shortest / seconds).min(1.0) } else { 100.0 };
         let rate = rate(seconds);
         write!(
@@ -190,6 +191,7 @@ fn write_life(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
          class=\"told\" aria-live=\"polite\">Move over a row to see what was done.</p>",
     );
     let stages = diagnosis.life.stages.iter().enumerate();
+    // The colours are CSS variables: `--stage-0` to `--stage-5`.
     let stages = stages.map(|(number, name)| (format!("stage-{}", number % STAGE_COLOURS), name.clone()));
     write_legend("trainer:", &TRAINER.map(by_name), out)?;
     write_legend("threads:", &stages.collect::<Vec<_>>(), out)?;

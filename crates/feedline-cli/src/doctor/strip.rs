@@ -43,6 +43,7 @@ pub(super) fn strip(life: &Life) -> String {
     });
     row("trainer", &trainer.collect::<Vec<_>>());
     let letters = letters(&life.stages);
+    // Thread numbers start at 0, so the largest plus one is their count.
     let threads = life.samples.iter().map(|sample| sample.thread + 1).max().unwrap_or(0);
     for thread in 0..threads.min(MAX_THREADS) {
         let of_thread = life.samples.iter().filter(|sample| sample.thread == thread);
@@ -72,6 +73,7 @@ fn window(life: &Life, batches: &[BatchRow]) -> Option<(f64, f64)> {
     let spans = || batches.iter().flat_map(|row| &row.spans);
     let whole = spans().map(|span| span.from).reduce(f64::min).zip(spans().map(|span| span.to).reduce(f64::max));
     let (from, to) = match whole {
+        // A sample that started early may have begun before the recording, at a negative time.
         Some((from, to)) => (from.max(0.0), to),
         None => (life.trainer.first()?.asked, life.trainer.iter().take(BATCHES).next_back()?.done),
     };

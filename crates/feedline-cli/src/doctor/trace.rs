@@ -87,6 +87,7 @@ fn batches(life: &Life) -> Vec<Value> {
 }
 
 fn span(name: &str, row: Row, (from, to): TimeRange, arguments: &Value) -> Value {
+    // Viewers do not show negative times.
     let from = from.max(0.0);
     // "X" is a complete event, with a start and a duration in microseconds.
     json!({ "name": name, "cat": "feedline", "ph": "X", "ts": from, "dur": (to - from).max(0.0), "pid": row.process, "tid": row.thread, "args": arguments })

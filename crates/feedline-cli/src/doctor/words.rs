@@ -95,6 +95,7 @@ pub(super) fn bound_detail(diagnosis: &Diagnosis) -> Option<String> {
 /// The op that takes the most time. If threads wait for cores, the wall time of an op includes these waits, so CPU time decides.
 fn longest_op(parts: &Parts) -> Option<String> {
     let by_cpu_time = parts.is_contended() && parts.ops.iter().any(|op| op.cpu_ms > 0.0);
+    // Wall time also contains waits, for example for the interpreter lock.
     let ms = |op: &OpPart| if by_cpu_time { op.cpu_ms } else { op.ms };
     let longest = parts.ops.iter().max_by(|a, b| ms(a).total_cmp(&ms(b)))?;
     let share = 100.0 * ms(longest) / parts.ops.iter().map(ms).sum::<f64>().max(1e-9);

@@ -113,6 +113,7 @@ impl AxisSpan {
         if low > high {
             (low, high) = (1.0, 10.0);
         }
+        // Labels are at integers. A margin on both sides keeps them inside the frame.
         if !axis.words.is_empty() {
             (low, high) = (-0.3, axis.words.len() as f64 - 0.7);
         } else if is_logarithmic {
@@ -131,6 +132,7 @@ impl AxisSpan {
     /// The place of a value on the axis, from 0 to 1. `None` if it is outside.
     fn place(&self, value: f64) -> Option<f64> {
         let scaled = |value: f64| if self.is_logarithmic { value.log10() } else { value };
+        // For a value of 0 or less, the logarithm is not finite, and the point is left out below.
         let place = (scaled(value) - scaled(self.low)) / (scaled(self.high) - scaled(self.low));
         // A small tolerance, so that rounding does not remove a point at the border.
         (place.is_finite() && (-1e-9..=1.0 + 1e-9).contains(&place)).then_some(place)
@@ -171,6 +173,7 @@ impl Plot {
         let x = AxisSpan::of(&self.x, points().map(|point| point.0));
         let y = AxisSpan::of(&self.y, points().map(|point| point.1));
         let across = |place: f64| LEFT + place * (WIDTH - LEFT - RIGHT);
+        // SVG counts downwards from the top.
         let down = |place: f64| HEIGHT - BOTTOM - place * (HEIGHT - TOP - BOTTOM);
         let mut marks = vec![Mark::Text { at: (LEFT, 20.0), anchor: Anchor::Left, text: self.title.clone() }];
         let words = (0..).zip(&self.x.words).map(|(number, word)| (f64::from(number), word.clone()));
@@ -208,6 +211,7 @@ impl Plot {
                 let stroke = if self.series.len() > FEW_SERIES { Stroke::Faint } else { Stroke::Full };
                 marks.push(Mark::Line { points: points.clone(), colour, stroke });
             }
+            // Points without a line always have dots, otherwise nothing would be visible.
             let is_marked = !series.is_line || (self.series.len() <= FEW_SERIES && points.len() <= FEW_POINTS);
             if is_marked {
                 marks.extend(points.into_iter().map(|at| Mark::Dot { at, colour }));
@@ -258,7 +262,7 @@ mod tests {
 
     #[test]
     fn numbers_are_told_in_short() {
-        let all = [0.0, 0.25, 10.0, 1500.0, 150_528.0, 2e6, 3.1e9].map(told);
+        let all = [0.0, 0.25, 10.0, 1500.0, 150_528.0, 2e6, 3.1e9].map(short_number);
         assert_eq!(all, ["0", "0.25", "10", "1.5k", "150.53k", "2M", "3.1G"]);
     }
 }

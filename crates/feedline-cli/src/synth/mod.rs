@@ -126,6 +126,7 @@ fn prepare_folder(what: &Synth) -> Result<()> {
 
 /// Names have equal lengths, so that they sort like their numbers.
 fn class_folder(folder: &Path, class: u32, classes: u32) -> PathBuf {
+    // At least two digits.
     let digits = (classes - 1).max(10).to_string().len();
     folder.join(format!("class-{class:0digits$}"))
 }
@@ -140,6 +141,7 @@ fn make_all(what: &Synth, interrupt: &Interrupt<'_>) -> Result<u64> {
         for _ in 0..what.workers {
             let (sender, next) = (sender.clone(), &next);
             scope.spawn(move || {
+                // Each worker takes the next free number, so that large pictures do not delay the others.
                 let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
                 for number in numbers.take_while(|&number| number < what.images) {
                     // The receiver is gone if a picture has failed or the user has interrupted the command.

@@ -32,6 +32,7 @@ impl Numbers {
 
     /// Uniform in `[0, 1)`, in steps of 2^-24, which an `f32` represents exactly.
     pub(crate) fn unit(&mut self) -> f32 {
+        // The upper 24 bits: as many as the significand of an `f32` has.
         (self.bits() >> 40) as f32 / (1u32 << 24) as f32
     }
 
@@ -65,6 +66,8 @@ impl Direction {
     /// and cosine.
     pub(super) fn at(turn: f32) -> Self {
         let turn = turn - turn.floor();
+        // The parametrisation (1-t^2, 2t)/(1+t^2) covers a quarter turn for t in 0..1. The second quarter is the first one rotated
+        // by 90 degrees.
         let (quarter, t) = if turn < 0.5 { (0, turn * 2.0) } else { (1, turn * 2.0 - 1.0) };
         let length = 1.0 + t * t;
         let (x, y) = ((1.0 - t * t) / length, 2.0 * t / length);
@@ -109,6 +112,7 @@ impl Lattice {
         let v_start = (y * ax - x * ay) * v_scale + frame.origin.1 + 8192.0;
         let (u_step, v_step) = (step * ax * u_scale, -step * ay * v_scale);
         for (number, value) in row.iter_mut().enumerate() {
+            // Multiplied instead of accumulated, so that rounding errors do not grow along the row.
             let (u, v) = (u_start + number as f32 * u_step, v_start + number as f32 * v_step);
             *value += amplitude * self.at(u, v);
         }
@@ -120,6 +124,7 @@ impl Lattice {
         let (fu, fv) = (smooth(u - column as f32), smooth(v - row as f32));
         let (left, right) = (column as usize % SIDE, (column as usize + 1) % SIDE);
         let (top, bottom) = (row as usize % SIDE * SIDE, (row as usize + 1) % SIDE * SIDE);
+        // The fixed length lets the compiler omit bounds checks.
         let table: &[f32; SIDE * SIDE] = self.0.as_slice().try_into().expect("a lattice has its size");
         // Bilinear interpolation with smoothed fractions.
         let above = table[top + left] + fu * (table[top + right] - table[top + left]);

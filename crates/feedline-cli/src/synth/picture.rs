@@ -76,6 +76,7 @@ impl Style {
         const PROPORTIONS: [f32; 6] = [1.0, 1.25, 4.0 / 3.0, 4.0 / 3.0, 1.5, 16.0 / 9.0];
         let (shortest, longest) = (self.sides.0 as f32, self.sides.1 as f32);
         let proportion = PROPORTIONS[(numbers.unit() * PROPORTIONS.len() as f32) as usize];
+        // The longer side starts at about a third of the range, so that the shorter one can be `shortest`.
         let long = numbers.between(shortest + (longest - shortest) * 0.36, longest + 1.0).floor();
         let short = (long / proportion).floor().max(shortest).min(long);
         let (long, short) = ((long as u32).clamp(self.sides.0, self.sides.1), short as u32);
@@ -124,6 +125,7 @@ impl Theme {
 pub(super) fn colour(hue: f32, saturation: f32, value: f32) -> Colour {
     let sector = (hue - hue.floor()) * 6.0;
     let channel = |offset: f32| {
+        // Modulo 6, for negative numbers too. This is the branch-free HSV formula f(n) with n = 5, 3, 1.
         let place = (offset + sector) - ((offset + sector) / 6.0).floor() * 6.0;
         value - value * saturation * place.min(4.0 - place).clamp(0.0, 1.0)
     };
@@ -171,11 +173,13 @@ fn paint(theme: &Theme, width: usize, height: usize, numbers: &mut Numbers) -> V
             lattice.add_row(&mut texture_row, (0.0, y as f32), 1.0, frame, *amplitude);
         }
         for x in 0..width {
+            // Simulates a limited depth of field: fine texture is weaker out of focus.
             let sharpness = smooth((0.74 + 1.3 * focus_row[x]).clamp(0.3, 1.0));
             let texture = texture_row[x] * sharpness;
             // Soft limit, so that strong texture does not become black and white specks.
             texture_row[x] = texture / (1.0 + 0.7 * texture.abs());
             let down = y as f32 / height as f32;
+            // The blend from sky to ground, with an irregular horizon.
             let share = smooth(((down - horizon) * 3.0 + 0.5 + 0.9 * blend_row[x]).clamp(0.0, 1.0));
             let across = (x as f32 * light.x + y as f32 * light.y) / side;
             let brightness = 0.85 + 0.3 * across + 0.55 * relief_row[x] * (0.4 + 0.6 * share) + texture_row[x];
@@ -212,6 +216,7 @@ impl SmoothField {
     }
 
     fn read_row(&self, y: usize, target: &mut [f32]) {
+        // Two neighbouring rows of the coarse field.
         let (above, below) = self.values[y / COARSE * self.columns..].split_at(self.columns);
         let down = (y % COARSE) as f32 / COARSE as f32;
         let at = |column: usize| above[column] + down * (below[column] - above[column]);
@@ -229,6 +234,7 @@ fn develop(row: &[Colour], grain: f32, key: u64, pixels: &mut Vec<u8>) {
     for (x, colour) in row.iter().enumerate() {
         let bits = mix(key.wrapping_add(x as u64));
         let piece = |shift: u32| ((bits >> shift) & 0xffff) as f32 / 32768.0 - 1.0;
+        // The sum of two uniform numbers has a triangular distribution, which is closer to film grain.
         let common = (piece(0) + piece(16)) * grain;
         let own = [piece(32), 0.0, piece(48)];
         for (channel, own) in colour.iter().zip(own) {

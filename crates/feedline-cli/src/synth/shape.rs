@@ -64,6 +64,7 @@ impl Shape {
         let last = ((self.centre.0 + reach).max(0.0) as usize).min(row.len());
         for x in first..last.max(first) {
             let right = x as f32 - self.centre.0;
+            // Rotated into the axes of the shape, in units of its half sides.
             let along = (right * self.along.x + down * self.along.y) / self.half.0;
             let across = (down * self.along.x - right * self.along.y) / self.half.1;
             let distance = match self.outline {

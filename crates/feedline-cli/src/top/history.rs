@@ -49,6 +49,7 @@ impl History {
     pub(super) fn rate(&self, of: &str, name: &str, entry: &Value, field: &str) -> f64 {
         let newest = (number(self.newest(), "/seconds"), number(entry, field));
         let mut oldest = newest;
+        // Goes back in time until the item did not exist or its counter was reset.
         for stats_at in self.0.iter().rev().skip(1) {
             let same = list(stats_at, of).iter().find(|other| other.get(name) == entry.get(name));
             let Some(value) = same.map(|same| number(same, field)) else { break };

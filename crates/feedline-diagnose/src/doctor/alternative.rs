@@ -69,6 +69,7 @@ pub(super) fn alternatives(job: Job<'_>, parts: &Parts, bound: Bound) -> Result<
 
 /// Sequential reads if samples are stored next to each other, or longer ones.
 fn larger_reads(plan: &Plan) -> Option<Change> {
+    // Only sources with blocks, such as shards, can be read in sequence.
     plan.source().blocks()?;
     let block = match &plan.settings().shuffle {
         Shuffle::Never => return None,
@@ -141,6 +142,7 @@ fn profiled(job: Job<'_>, trainer: &mut dyn Trainer) -> Result<f64, DoctorError>
 
 /// The plan's ops with approximate decoding.
 pub(super) fn fast(plan: &Plan) -> Result<Vec<PlannedOp>, DoctorError> {
+    // Rebuilt from its table, so that the changed parameter is checked like user input.
     let registry = Registry::core();
     let change = |planned: &PlannedOp| {
         if !is_decoder(planned) {

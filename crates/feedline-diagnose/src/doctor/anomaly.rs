@@ -120,6 +120,7 @@ impl fmt::Display for Anomaly {
 
 fn ordinal(number: usize) -> String {
     let ending = match (number % 10, number % 100) {
+        // 11th, 12th and 13th are exceptions to the last digit.
         (_, 11..=13) => "th",
         (1, _) => "st",
         (2, _) => "nd",
@@ -175,6 +176,7 @@ fn waits_longer(log: &[BatchTime], totals: &[f64]) -> bool {
 fn slow_starts(log: &[BatchTime]) -> Option<Anomaly> {
     let (mut firsts, mut others) = (Vec::new(), Vec::new());
     for pair in log.windows(2) {
+        // The first batch of the log has no predecessor. It may be the start of the run, and is left out.
         let is_first = pair[0].epoch != pair[1].epoch;
         if is_first { &mut firsts } else { &mut others }.push(pair[1].load_ms());
     }
@@ -210,6 +212,7 @@ fn bimodal(times: &[f64]) -> Option<Anomaly> {
     let slow_share = is_slow.iter().filter(|slow| **slow).count() as f64 / times.len() as f64;
     let are_kinds = (MIN_KIND_SHARE..=1.0 - MIN_KIND_SHARE).contains(&slow_share);
     // Two kinds have little in between, unlike a long tail.
+    // Within 30 % of a kind's median a batch belongs to that kind.
     let between = times.iter().filter(|time| (1.3 * quick_ms..slow_ms / 1.3).contains(*time)).count();
     // Fewer than half as many batches in between as in the smaller kind.
     let are_apart = (between as f64) < 0.5 * slow_share.min(1.0 - slow_share) * times.len() as f64;

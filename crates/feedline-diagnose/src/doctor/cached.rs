@@ -44,6 +44,7 @@ pub(super) fn cache_points(plan: &Plan, parts: &Parts) -> Vec<CachePoint> {
         CachePoint {
             after: before.last().map_or_else(|| "read".to_owned(), |op| op.name().to_string()),
             form: forms.into_iter().find(|form| plan.cut_of(*form).0 == cut),
+            // For the whole source, not only for this rank's share: over the epochs a rank gets all samples.
             bytes: (bytes_at(plan, parts, cut) * plan.source().len() as f64 * SIZE_MARGIN) as u64,
             saved_ms: parts.read_ms() + parts.ops[..cut].iter().map(|op| op.ms).sum::<f64>(),
             lost: before.iter().filter(is_random).map(|op| op.name().to_string()).collect(),
@@ -84,6 +85,7 @@ pub(super) fn best_cache(plan: &Plan, parts: &Parts, machine: &Machine) -> Optio
     if plan.config().cache.is_some() {
         return None;
     }
+    // Without a known size of the memory, everything fits.
     let room = machine.memory_bytes.unwrap_or(u64::MAX) as f64 * MAX_SHARE;
     if let Some((form, bytes)) = best(plan, parts, room) {
         let note = format!("{} of memory, from the second epoch on; no augmentation is lost", ByteSize(bytes));

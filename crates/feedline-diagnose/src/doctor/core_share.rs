@@ -46,6 +46,7 @@ impl CoreShare {
     /// The share of threads with these totals, if there are no windows. It must fit these totals: with the share of another run, a
     /// job that needs little CPU would seem to wait far longer.
     pub(super) fn steady(ran: f64, queued: f64) -> Self {
+        // Time on a core divided by the time in which a core was needed.
         let share = if ran > 0.0 { ran / (ran + queued.max(0.0)) } else { 1.0 };
         Self { low: share, mean: share, high: share }
     }

@@ -21,6 +21,7 @@ impl ThreadTime {
     /// If the system does not report waits for a core: threads wait only for each other.
     pub(super) fn modelled(all: f64, ops_cpu: f64, workers: usize, cores: usize) -> Self {
         let silent = Self { all, cpu: ops_cpu, core_wait: 0.0 };
+        // The wait is part of the time without CPU, so it cannot be longer.
         let core_wait = silent.waits_for_each_other(workers, cores).min((all - ops_cpu).max(0.0));
         Self { core_wait, ..silent }
     }

@@ -114,6 +114,7 @@ impl Diagnosis {
         trainer: &mut dyn Trainer,
         report: &mut dyn FnMut(ProgressEvent),
     ) -> Result<Self, DoctorError> {
+        // The examination must leave no traces: no arrival log, and no costs learned under trial conditions.
         let (plan, machine) = (&without_log(plan)?, &Machine { is_trial: true, ..machine.clone() });
         let whole = Job { plan, machine, seconds: settings.seconds };
         let part =
@@ -135,6 +136,7 @@ impl Diagnosis {
         let joint = joint(&watched, &log);
         // Compares like with like: the joint run may have had another share of the cores than the parts.
         let now = as_in_joint_run(&parts, &watched);
+        // Only if the job is slower than its parts and the budget was well used can memory be the reason.
         let with_memory = if falls_short(&now.times(), &joint) && is_pressed(&watched) {
             report(ProgressEvent::Measures("with more memory", settings.seconds));
             Some(with_memory(whole, &watched, trainer)?)

@@ -67,6 +67,7 @@ impl HeldSource {
         order.sort_unstable_by_key(|number| number.reverse_bits());
         for (tried, ordinal) in order.into_iter().map(spread).enumerate() {
             trainer.check()?;
+            // A few samples are always tried, however slow they are to read.
             let is_late = tried >= MIN_SAMPLES && Instant::now() >= deadline;
             if is_late || bytes >= MAX_BYTES {
                 break;
@@ -161,6 +162,7 @@ impl Source for HeldSource {
     fn origin(&self, id: SampleId, field: &str) -> Origin<'_> {
         let parts = self.parts.get(&id.0);
         match parts.and_then(|parts| parts.iter().find(|(name, _)| **name == *field)) {
+            // Samples that are not in memory, and fields without stored bytes, come from the parent.
             Some((_, (object, range))) => Origin::Part { object: Arc::clone(object), range: range.clone() },
             None => self.parent.origin(id, field),
         }

@@ -119,6 +119,8 @@ fn utilisation_sampled(log: &[BatchTime]) -> f64 {
         let (start, end) = (now + batch.load_ms(), now + batch.total_ms());
         if end > start {
             let first = (start / MONITOR_MS) as u64;
+            // The interval that contains the end of the step. A step that ends exactly on a border does not touch the next
+            // interval.
             let final_one = ((end / MONITOR_MS).ceil() as u64 - 1).max(first);
             // An interval that the previous step has touched is not counted twice.
             let first = last.map_or(first, |last: u64| first.max(last + 1));

@@ -54,6 +54,7 @@ impl PackedSome {
         let folder = own_folder(machine)?.ok_or(DoctorError::NoFolder)?;
         // At most half of the free space, in samples.
         let room = MAX_PACKED.min(free_bytes(folder.path()) as f64 / 2.0) / parts.read_bytes.max(1.0);
+        // As many samples as are read during the measurement, so that it does not read the same ones twice.
         let some = (parts.read_samples_per_second.unwrap_or_default() * seconds).max(MIN_PACKED);
         if room < MIN_PACKED.min(plan.source().len() as f64) {
             return Err(DoctorError::NoRoom);
@@ -69,6 +70,7 @@ fn can_pack(plan: &Plan) -> bool {
     let source = plan.source();
     let first = (!source.is_empty()).then(|| source.id_at(Ordinal(0))).and_then(|id| source.address(id));
     let is_file = first.is_some_and(|(_, range)| range.is_none());
+    // A sampler names samples by their index, and shards number them anew.
     let is_whole = plan.settings().sampler.is_none();
     is_whole && source.blocks().is_none() && !source.is_remote() && source.peer().is_none() && is_file
 }

@@ -152,6 +152,7 @@ impl Parts {
             read_samples_per_second: has_reads.then(|| reading.samples_per_second()),
             read_alone_samples_per_second: alone.map(|alone| alone.samples_per_second()),
             read_bytes: read_bytes(&reading),
+            // All threads together: workers divided by the time of one thread per sample.
             prepare_samples_per_second: 1e3 * num_workers as f64 / prepare_ms.max(1e-6),
             prepare_ms,
             prepare_cpu_ms: time.cpu,

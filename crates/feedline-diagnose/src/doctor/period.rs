@@ -63,6 +63,7 @@ impl Split {
         let mut sorted = times_ms.to_vec();
         sorted.sort_by(f64::total_cmp);
         let most = &sorted[..(sorted.len() as f64 * TRIMMED_SHARE).ceil() as usize];
+        // Times below this limit count as equal, so that the logarithm does not separate 1 from 10 microseconds.
         let least = (NEGLIGIBLE_SHARE * most.iter().sum::<f64>() / most.len().max(1) as f64).max(f64::MIN_POSITIVE);
         let logarithms: Vec<f64> = sorted.iter().map(|time| time.max(least).ln()).collect();
         let (count, sum) = (sorted.len() as f64, logarithms.iter().sum::<f64>());
@@ -97,6 +98,7 @@ pub(super) fn median(sorted: &[f64]) -> f64 {
 /// The probability that so many slow batches fall into so few phases by chance. `None` if they hardly do.
 fn chance(is_slow: &[bool], period: usize) -> Option<f64> {
     let count = is_slow.len();
+    // One less is enough: the pattern may start and end with a slow batch.
     if count + 1 < MIN_ROUNDS * period {
         return None;
     }
@@ -105,6 +107,7 @@ fn chance(is_slow: &[bool], period: usize) -> Option<f64> {
     for phase in 0..period {
         let of_phase = is_slow.iter().skip(phase).step_by(period);
         let (all, hit) = of_phase.fold((0, 0), |(all, hit), slow| (all + 1, hit + usize::from(*slow)));
+        // A phase counts as slow if most of its batches are slow.
         if hit as f64 >= MIN_PURITY * f64::from(all) {
             (members, hits, phases) = (members + all as usize, hits + hit, phases + 1);
         }

@@ -90,6 +90,7 @@ impl Parts {
     /// it.
     pub(crate) fn error_band(&self) -> f64 {
         let [low, high] = self.predicted_range();
+        // From the low to the high end of the range, relative to the low end.
         high / low.max(f64::MIN_POSITIVE) - 1.0
     }
 
@@ -118,6 +119,7 @@ impl Parts {
         let for_python = (self.python_ms() * (self.num_workers as f64 - 1.0)).min(self.waits_ms()).max(0.0);
         // Other processes keep using what they use.
         let core_wait_ms = self.prepare_cpu_ms * (self.cores as f64 / self.free_cores - 1.0).max(0.0);
+        // Computing, waiting for cores, and waiting for anything else.
         let prepare_ms = self.prepare_cpu_ms + core_wait_ms + self.waits_ms() - for_python;
         let mut changed = Self { num_workers, prepare_ms, core_wait_ms, ..self.clone() };
         if let Some(alone) = self.read_alone_samples_per_second {

@@ -145,6 +145,7 @@ impl Change {
 
     /// The plan with the change, if it is a matter of settings. Shards are made when the change is tried.
     pub(crate) fn apply(&self, plan: &Plan) -> Result<Option<Arc<Plan>>, DoctorError> {
+        // These two need changes outside of the plan.
         if matches!(self, Self::Share { .. } | Self::Native { .. }) {
             return Ok(None);
         }
@@ -158,6 +159,7 @@ impl Change {
             Self::Memory { memory_budget } => config.memory_budget = Some(ByteSize(*memory_budget)),
             Self::Planned => {
                 settings.order = Order::Planned;
+                // A planned order relies on starting slow samples early, so a manual setting of the window is dropped.
                 (config.start, config.prefetch_batches) = (Start::LeastSlack, None);
             }
             Self::SeekIndex => config.seek_index = SeekIndexUse::Auto,
@@ -217,6 +219,7 @@ impl Case<'_> {
             return None;
         }
         let reached = |workers| self.parts.with_workers(workers).times().samples_per_second();
+        // The predicted speed does not fall with more threads, so the largest number gives the best speed.
         let most = reached(MAX_WORKERS);
         let num_workers =
             (self.parts.num_workers + 1..=MAX_WORKERS).find(|workers| reached(*workers) >= KNEE * most)?;

@@ -138,6 +138,7 @@ fn feed(loader: Option<&Loader>, feeding: Feeding, trainer: &mut dyn Trainer) ->
     let current = || *iteration.lock();
     let consume = || -> Result<(), DoctorError> {
         while !is_over.load(Ordering::Relaxed) {
+            // Without a loader this measures the steps alone.
             let Some((loader, now)) = loader.zip(current()) else {
                 step_once(1);
                 continue;
@@ -149,6 +150,7 @@ fn feed(loader: Option<&Loader>, feeding: Feeding, trainer: &mut dyn Trainer) ->
                 // The consumer that notices it first begins the next epoch.
                 Ok(Next::End) => {
                     let mut iteration = iteration.lock();
+                    // Otherwise another consumer has begun the next epoch already.
                     if *iteration == Some(now) {
                         *iteration = Some(loader.begin()?);
                     }
@@ -168,6 +170,7 @@ fn feed(loader: Option<&Loader>, feeding: Feeding, trainer: &mut dyn Trainer) ->
         let measured = start.elapsed().as_secs_f64();
         is_over.store(true, Ordering::Relaxed);
         let ends: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        // All threads are joined before an error is returned.
         stopped?;
         for end in ends {
             end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;

@@ -97,6 +97,7 @@ impl Examined<'_> {
     pub(super) fn bound(&self) -> Bound {
         let Self { times, profile, joint, with_memory } = self;
         if falls_short(times, joint) {
+            // The order of the checks matters: the most specific evidence comes first.
             if with_memory.is_some_and(|rate| rate > MIN_MEMORY_GAIN * joint.samples_per_second) {
                 return Bound::Memory;
             }
@@ -127,6 +128,7 @@ impl CountedRun {
         let is_starved =
             self.memory_wait_share > MIN_MEMORY_WAIT_SHARE || self.memory_peak_share > MIN_MEMORY_PEAK_SHARE;
         match () {
+            // The first condition that holds decides.
             () if joint.stall_share < MIN_STALL_SHARE => Bound::Step,
             () if joint.hand_over_ms > joint.wait_ms => Bound::HandOver,
             () if !self.has_threads => self.waited_for(),
@@ -142,6 +144,7 @@ impl CountedRun {
         let stalls = &self.joint.stalls;
         let others = [(stalls.read, self.profile.reading()), (stalls.memory, Bound::Memory)];
         let first = (stalls.prepare, Bound::Prepare);
+        // On a tie the first one wins: preparing is the most likely reason.
         others.into_iter().fold(first, |most, other| if other.0 > most.0 { other } else { most }).1
     }
 }

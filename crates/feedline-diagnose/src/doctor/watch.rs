@@ -146,6 +146,7 @@ impl Watched {
 
     /// Seconds of a thread per sample, without idle time.
     pub(super) fn thread_seconds_a_sample(&self) -> f64 {
+        // Threads that worked on average, divided by samples per second.
         let threads = self.after.num_workers as f64 * (1.0 - self.idle_share());
         threads / self.samples_per_second().max(f64::MIN_POSITIVE)
     }
@@ -223,6 +224,7 @@ pub(super) fn watch_loader(loader: &Loader, seconds: f64, trainer: &mut dyn Trai
             first_snapshot.unwrap_or_else(|| after.clone()),
         )
     });
+    // The counters of the snapshots cover this time, also if fewer batches count.
     let span = all[all.len() - 1].0 - since;
     let counted = whole_epochs(&all, skipped);
     // The measurement starts when the batch before the first counted one was done.
@@ -240,6 +242,7 @@ fn whole_epochs(all: &[(f64, BatchTime)], skipped: usize) -> Range<usize> {
     let is_first = |number: &usize| all[number - 1].1.epoch != all[*number].1.epoch;
     let mut firsts = (skipped.max(1)..all.len()).filter(is_first);
     match (firsts.next(), firsts.next_back()) {
+        // From the first start of an epoch to the last one, so only complete epochs.
         (Some(first), Some(last)) => first..last,
         _ => skipped..all.len(),
     }

@@ -69,6 +69,7 @@ pub(super) fn first_difference(
     found: &[DeliveredSample],
     comparison: Comparison,
 ) -> Option<Difference> {
+    // Padding repeats a sample, so its mark is part of the identity.
     let id = |seen: Option<&DeliveredSample>| seen.map(|seen| (seen.id, seen.is_padding));
     for turn in 0..expected.len().max(found.len()) {
         let (one, other) = (expected.get(turn), found.get(turn));

@@ -104,6 +104,7 @@ impl Definition {
                 // The first thread waits at the barrier, and would wait for ever.
                 both.wait();
             })?;
+            // A thread that panicked outside of `walk` counts as without results.
             Ok([first, second].map(|thread| thread.join().unwrap_or_default()))
         })
     }
@@ -154,6 +155,7 @@ impl Definition {
         kernels: Kernels,
         each: &mut dyn FnMut(usize, &Sample<'_>),
     ) -> Result<(), String> {
+        // A panicking op is a finding about this sample, not the end of the verification.
         let walked = catch_unwind(AssertUnwindSafe(|| {
             let mut workspace = match kernels {
                 Kernels::Plain => Workspace::without_simd(Cancel::default(), 0),

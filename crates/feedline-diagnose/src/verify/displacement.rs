@@ -98,6 +98,7 @@ fn in_order(subject: &Subject<'_>, variant: &Variant) -> Checked {
     let (mut latest, mut samples) = (0, 0);
     for _ in 0..subject.extent.epochs {
         let epoch = loader.upcoming_epoch();
+        // A planned order is known before the epoch. Its report is taken before the loader learns new costs.
         let planned_report = loader.order_report(Some(epoch)).filter(|_| is_planned);
         let (delivered, _) = collect_epoch(subject, &loader, &variant.name, subject.batches())?;
         let report = planned_report.or_else(|| loader.order_report(Some(epoch)));
@@ -109,6 +110,7 @@ fn in_order(subject: &Subject<'_>, variant: &Variant) -> Checked {
             .map_err(|displaced| explain(subject, variant, &delivered, displaced, bound))?;
         latest = latest.max(late);
         let has_repeats = !subject.repeated(epoch).is_empty() || delivered.counted > 0;
+        // With repeats or a partial epoch, only a lower limit of the displacement is known.
         let is_exact = !has_repeats && (!is_planned || subject.sees_all());
         // In a part of an epoch an earlier repeat may be missing, and a later one would get its place.
         let is_known = !has_repeats || subject.sees_all();

@@ -88,6 +88,7 @@ pub(super) fn check(subject: &Subject<'_>, references: &References) -> Checked {
     let places: Vec<_> = expected.iter().map(|(place, request)| (place.position.0, request.id)).collect();
     let ids: Vec<_> = delivered.samples.iter().map(|seen| seen.id).collect();
     let replaced = places.iter().zip(&ids).filter(|((_, should), is)| should != *is).count();
+    // Three ways to be wrong: an unexplained sample, the bad sample itself, or other bytes in a good sample.
     let wrong = first_unexplained(&places, &ids, &delivered.replaced, &key)
         .or_else(|| ids.iter().position(|&id| id == victim))
         .or_else(|| changed(&epoch.samples, &delivered.samples, victim, subject.comparison()));
@@ -171,6 +172,7 @@ fn raises(
         // If a batch has several bad samples, any of them may fail first.
         let in_batch = expected.iter().zip(&bad).skip(begin).take(batch_size);
         let is_named = in_batch.into_iter().any(|((_, request), is_bad)| *is_bad && request.id == failure.id);
+        // The victim fails in the probe op. Other bad samples fail in ops of the plan.
         let is_probe = failure.id != victim || failure.op.as_deref() == Some(probe::NAME);
         let came_before =
             ids.len() == begin && ids.iter().zip(before).all(|(id, seen)| id.cast_unsigned() == seen.id.0);

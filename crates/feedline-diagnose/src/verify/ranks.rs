@@ -148,6 +148,7 @@ fn without_data(subject: &Subject<'_>, rank: u32, world: u32) -> Variant {
     if variant.settings.replay.take().is_some() {
         (variant.settings.order, variant.settings.max_displacement) = (Order::Strict, None);
     }
+    // Ops are left out too, so that only the order of the engine runs.
     variant.has_data = false;
     variant
 }

@@ -121,6 +121,7 @@ impl fmt::Display for Counterexample {
         if !place.is_empty() {
             write!(f, "\n  where: {}", place.join(", "))?;
         }
+        // Two configurations label their own values. Otherwise the values are "expected" and "found".
         let words = match &self.configurations[..] {
             [one, other] => [&**one, &**other],
             several => {

@@ -125,6 +125,7 @@ fn in_known_order(subject: &Subject<'_>, references: &References, place: u64) ->
     let all = subject.batches() - place % subject.batches();
     let most = if subject.sees_all() { u64::MAX } else { all };
     let Resumed { rest, plan, probe } = resumed(subject, &second, &stopped, most)?;
+    // If nothing is left of the first epoch, the stream continues with the second.
     let epoch = reference.epochs[usize::from(delivered.is_empty())].epoch;
     let problem = "the stream after a resume is not the rest of the stream";
     if rest.epoch != epoch {

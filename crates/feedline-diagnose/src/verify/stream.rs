@@ -170,6 +170,7 @@ pub(super) fn contents_at(
     let batch_size = variant.settings.batch_size as u64;
     let (mut first, mut found) = (0, Vec::new());
     let most = match at {
+        // The number of batches up to and including the one with this turn.
         At::Turn(turn) => turn / batch_size + 1,
         At::Sample(_) => subject.batches(),
     };
@@ -182,6 +183,7 @@ pub(super) fn contents_at(
             let data = fields.iter().filter_map(|name| batch.field(name));
             found = data.map(|data| Content::of_slot(data, slot).into_owned()).collect();
         }
+        // The turn of the next batch's first sample. The last batch may be short.
         first += batch.len as u64;
     })?;
     loader.close();

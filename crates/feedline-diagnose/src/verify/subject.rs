@@ -113,6 +113,7 @@ impl Subject<'_> {
         let mut names: Vec<String> = self.plan.delivered().iter().map(ToString::to_string).collect();
         names.extend(["index", "padded"].map(str::to_owned).into_iter().filter(|own| !self.delivers(own)));
         settings.fields = Some(names);
+        // A bad sample must not end a check, however many there are.
         settings.on_error = OnError::Substitute { max_fraction: 1.0 };
         let config = RunConfig { arrival_log: None, num_workers: Workers::Count(1), ..self.plan.config().clone() };
         Variant { name: "1 worker".to_owned(), settings, config, probe: None, has_data: true }

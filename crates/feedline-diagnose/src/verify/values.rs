@@ -116,6 +116,7 @@ fn add_culprit(
     let Some(request) = request else { return Ok(counterexample) };
     if let Some(culprit) = Definition::new(&subject.plan).culprit(request)? {
         subject.unstable = Some(culprit.stage_name.clone());
+        // The repeated preparation found the bytes that the comparison of streams could not reproduce.
         if counterexample.expected.is_none() {
             counterexample.field = Some(culprit.field).filter(|field| !field.is_empty());
             counterexample.byte = culprit.byte;

@@ -92,6 +92,7 @@ fn write_stages(snapshot: &Snapshot, text: &mut Exposition) {
         loading.busy_seconds,
     );
     text.counter("feedline_loader_loaded_samples_total", "Samples loaded.", loading.samples);
+    // A closure, because four metrics use the same labels.
     let labels = || snapshot.ops.iter().enumerate().map(|(number, op)| [op.name.clone(), number.to_string()]);
     let (busy, cpu, bytes, samples) = (
         snapshot.ops.iter().map(|op| op.busy_seconds),

@@ -139,6 +139,7 @@ impl Attached {
             Some((FromNode::Refused { reason }, _)) => {
                 return Err(AttachError::Refused { socket: socket.to_owned(), reason });
             }
+            // The node closed the connection, or sent another message. Both count as lost, so that a caller may start a new node.
             _ => return Err(wire(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into())),
         }
         receiver.set_patience(Some(SILENCE)).map_err(|error| wire(error.into()))?;

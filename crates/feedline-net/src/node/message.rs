@@ -156,6 +156,7 @@ impl From<&BadSlot> for BadMessage {
             key: failure.key.clone(),
             path: failure.path.clone(),
             range: failure.range.clone(),
+            // Named after carousels, where the epoch of a failure is the round of its segment.
             round: failure.epoch.0,
             position: failure.position.0,
             op: failure.op.as_ref().map(ToString::to_string),

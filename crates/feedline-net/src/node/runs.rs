@@ -131,6 +131,7 @@ impl Runs {
             let engine = run.snapshot();
             let numbers = CarouselSnapshot {
                 jobs: run.ranks(),
+                // Ranks have batches, not segments.
                 live_segments: 0,
                 leased_segments: 0,
                 segments: 0,
@@ -179,6 +180,7 @@ fn folder_of(plan: &Plan) -> String {
         return root;
     }
     let shards = spec.get("shards").and_then(|shards| text(shards).or_else(|| text(shards.as_array()?.first()?)));
+    // Sources without a folder, such as lists of files, are named after the folder of their first file.
     let first = (!source.is_empty()).then(|| source.address(source.id_at(Ordinal(0)))).flatten();
     let file = shards.or_else(|| first.map(|(path, _)| path));
     let folder = file.and_then(|file| file.rsplit_once('/').map(|(folder, _)| folder.to_owned()));

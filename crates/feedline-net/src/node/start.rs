@@ -43,6 +43,7 @@ pub fn attach_or_start<T>(
         // too.
         let has_ended = match &mut started {
             None => true,
+            // An error of `try_wait` means that there is no such child any more.
             Some(child) => child.try_wait().map_or(true, |status| status.is_some()),
         };
         if has_ended {

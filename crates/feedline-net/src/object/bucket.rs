@@ -33,6 +33,7 @@ pub(super) struct Bucket {
 impl Bucket {
     pub(super) fn new(peer: Arc<Peer>, folder: &str) -> Result<Self, StoreError> {
         let bucket = Self { peer, folder: folder.to_owned() };
+        // Checks the folder name now, and not at the first request.
         bucket.path("")?;
         Ok(bucket)
     }
@@ -129,6 +130,7 @@ impl Store for Bucket {
 fn version_of(meta: &ObjectMeta) -> Version {
     let time = meta.last_modified.timestamp();
     let tag = meta.e_tag.as_ref().map(|tag| (xxh3_64(tag.as_bytes()) % NANOSECONDS.cast_unsigned()).cast_signed());
+    // Web servers without `Last-Modified` report the time 0.
     let has_either = tag.is_some() || time != 0;
     let nanoseconds = has_either.then(|| time.saturating_mul(NANOSECONDS).saturating_add(tag.unwrap_or_default()));
     Version { len: meta.size, modified_nanoseconds: nanoseconds }

@@ -166,6 +166,7 @@ fn prepare(
     let (bytes, mut spent) = plan.preparer.prepare(asked, workspace).map_err(failed)?;
     let len = bytes.len() as u64;
     plan.longest_reply.fetch_max(len, Ordering::Relaxed);
+    // Checked after the preparation, because the length is not known before.
     if len > MAX_SAMPLE_BYTES {
         return Err(NoMemory::Limited { bytes: len, limit: MAX_SAMPLE_BYTES }.into());
     }

@@ -231,6 +231,7 @@ impl FairQueue {
             while let Some(number) = state.turns.pop_front() {
                 let Some(connection) = state.connections.get_mut(&number) else { continue };
                 connection.has_turn = false;
+                // A connection with a turn always has a request. This is only a safeguard.
                 let Some(request) = connection.requests.pop_front() else { continue };
                 connection.request_bytes -= request.0.wire_bytes();
                 connection.changed.notify_all();

@@ -142,6 +142,7 @@ impl Stream {
 
     /// Ends the connection after a last message. Incoming bytes are read meanwhile, otherwise the system would discard the message.
     pub(crate) fn end_after_refusal(&self) {
+        // Sends FIN after the message. If unread data arrived afterwards, a full close would send RST and discard the message.
         let ended = self.socket.shutdown(Shutdown::Write);
         *lock(&self.deadline) = Some(Instant::now() + DRAIN_TIME);
         let mut room = [0; 1024];

@@ -142,6 +142,7 @@ struct CountingStream<'a> {
 impl Read for CountingStream<'_> {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
         let read = (&self.connection.stream).read(target)?;
+        // An atomic, because the keeper reads it from another thread without a lock. Milliseconds fit its purpose.
         let heard = self.connection.began.elapsed().as_millis() as u64;
         self.connection.heard_milliseconds.store(heard, Ordering::Relaxed);
         self.counts.received_bytes.fetch_add(read as u64, Ordering::Relaxed);

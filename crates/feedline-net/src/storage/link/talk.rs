@@ -277,6 +277,7 @@ impl Talk {
                 fail_all(waiting.into_values(), |_| refused.clone());
             }
             Err(error) => {
+                // A failed connection counts as an attempt of every pending request.
                 state.waiting.values_mut().for_each(|waiting| waiting.attempts += 1);
                 self.failed(state, began, error);
             }
