@@ -1,4 +1,4 @@
-//! A storage server that speaks TLS, over real sockets: the same bytes, and every mismatch is a clear error at once.
+//! A storage server with TLS, over real sockets: the same bytes, and every mismatch is a clear error at once.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use feedline_engine::testing::check_store;
 use feedline_net::storage::{Link, LinkTerms, REPLY_MEMORY_BYTES, RemoteStore, Root, Server, ServerConfig, Token};
 use feedline_net::tls::{Identity, TlsError, Trust};
 
-/// Files of a certificate for some names, and of its key.
+/// Files with a certificate for some names, and its key.
 struct Certificate {
     certificate: PathBuf,
     key: PathBuf,

@@ -67,7 +67,7 @@ impl Source {
         label_parts: Option<LabelParts>,
     ) -> PyResult<Self> {
         let dtype = dtype(dtype_name)?;
-        // `None` means that the size overflows. With 0 bytes the source refuses the shape.
+        // `None` means that the size overflows. Then no byte of it may be read (B1).
         let len = array_bytes(dtype, &shape).unwrap_or_default();
         let memory = Arc::new(BorrowedArray::new(owner, address, len));
         let opened = ArraySource::in_memory(memory, dtype, &shape, labels(py, label_parts)?)
