@@ -138,7 +138,7 @@ fn what_lies_behind_links_out_of_the_root_is_neither_counted_nor_named() {
     fs::create_dir_all(outside.join("private")).unwrap();
     fs::write(root.join("train/a.jpg"), "a").unwrap();
     fs::write(outside.join("private/secret-name.jpg"), "s").unwrap();
-    // Following this link would end with an error that names the folder.
+    // A walk that followed the link would never end, and its error would name the folder.
     symlink(&outside, outside.join("loop")).unwrap();
     symlink(&outside, root.join("train/away")).unwrap();
     symlink("../../outside/private/secret-name.jpg", root.join("train/link.jpg")).unwrap();

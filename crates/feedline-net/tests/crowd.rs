@@ -101,7 +101,7 @@ fn live(life: &mut Life, socket: &Path, chance: &mut Chance) {
         match loader.take(iteration).unwrap() {
             Next::Batch(batch) => {
                 life.ids.extend(batch.ids().into_iter().map(|id| id as u64));
-                // In some lives, some batches are kept for longer.
+                // One in eight batches is kept until the end of this life.
                 if chance.below(8) == 0 {
                     kept.push(*batch);
                 }

@@ -190,6 +190,7 @@ impl<'a> LifeRecorder<'a> {
         // With many open batches, samples of much later batches were recorded too.
         let recorded: HashSet<(u64, u64)> = batches.iter().map(|batch| (batch.epoch, batch.number)).collect();
         let trainer = self.trainer.into_iter().enumerate();
+        // The first batches of the trainer are kept even without samples: these were prepared before the recording.
         let trainer =
             trainer.filter(|(turn, life)| *turn < MAX_BATCHES || recorded.contains(&(life.epoch, life.number)));
         let trainer = trainer.map(|(_, life)| life).collect();
