@@ -183,8 +183,8 @@ fn write_legend(rows: &str, entries: &[(String, String)], out: &mut String) -> f
 
 fn write_life(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
     out.push_str(
-        "<section><h2>Life of batches</h2><div class=\"tools\"><button id=\"closer\">Closer</button>\
-         <button id=\"farther\">Farther</button><button id=\"all\">All</button><span class=\"faint\">+ and -, or the wheel after a \
+        "<section><h2>Timeline of batches</h2><div class=\"tools\"><button id=\"closer\">Zoom in</button>\
+         <button id=\"farther\">Zoom out</button><button id=\"all\">All</button><span class=\"faint\">+ and -, or the wheel after a \
          click, zoom; PageUp, PageDown or the pointer move; arrow keys go from one to the next</span></div>\
          <canvas id=\"life\" tabindex=\"0\" role=\"img\" aria-label=\"What the trainer and each thread did, and what each batch went \
          through, over time\" aria-describedby=\"life-told\"></canvas><p id=\"life-left\" class=\"faint\"></p><p id=\"life-told\" \

@@ -61,7 +61,7 @@ impl Numbers for LoaderStats {
     }
 }
 
-/// What the consumer received, and what it waited for.
+/// The delivered batches, and the waits of the consumer.
 fn write_delivered(snapshot: &Snapshot, text: &mut Exposition) {
     text.counter("feedline_loader_batches_total", "Batches delivered.", snapshot.batches);
     text.counter("feedline_loader_samples_total", "Samples delivered.", snapshot.samples);

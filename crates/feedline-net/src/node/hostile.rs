@@ -1,6 +1,6 @@
 //! A hostile job: it must not harm the node or its other jobs.
 //!
-//! It speaks the protocol by hand to a real node. Always true: it gets no more than a job may hold, and cannot change what it gets.
+//! It sends messages of its own to a real node. Always true: it gets no more than a job may hold, and cannot change that memory.
 //! Messages about segments, states and descriptors of others have no effect.
 
 use std::fs::File;

@@ -195,7 +195,7 @@ impl NodeShared {
             if let Err(error) = serve(stream, &shared.runs, meter, stats) {
                 tracing::debug!(%error, "the connection of a job broke");
             }
-            // The job's thread is this one, so nobody has to join it.
+            // The thread of the job is this one, so its handle is dropped without a join.
             // Dropped after the lock is released, because dropping a connection may take time.
             let left = shared.jobs.lock().remove(&number);
             drop(left);

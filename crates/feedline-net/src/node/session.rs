@@ -74,7 +74,7 @@ pub(super) fn serve(
                 sender.send(&FromNode::Stats { json: stats() }, None)?;
             }
             Some((FromJob::GetStats { protocol }, _)) => {
-                return refuse(&sender, format!("the node speaks protocol {PROTOCOL}, not {protocol}"));
+                return refuse(&sender, format!("the node has protocol {PROTOCOL}, not {protocol}"));
             }
             Some(_) => return refuse(&sender, "the first message of a job must be Attach".to_owned()),
             None => return Ok(()),

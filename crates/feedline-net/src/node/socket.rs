@@ -33,7 +33,7 @@ pub enum SocketError {
     #[error("the socket {path:?} belongs to user {owner}, not to user {user}; it is not used")]
     Owner { path: PathBuf, owner: u32, user: u32 },
     #[error(
-        "the folder {folder:?} {problem}; the socket of a node is in a folder of user {user} that nobody else may enter: make \
+        "the folder {folder:?} {problem}; the socket of a node must be in a folder of user {user} that no one else may enter: create \
          one with mkdir -m 700, and name a socket in it by FEEDLINE_NODE"
     )]
     Folder { folder: PathBuf, problem: String, user: u32 },
@@ -128,7 +128,7 @@ impl NodeSocket {
             Ok(_) => fs::remove_file(path).map_err(failed)?,
             Err(_) => {}
         }
-        // It gets its final name once nobody else can use it.
+        // It gets its final name when its permissions exclude other users.
         // Bound under another name and renamed when its permissions are set: no moment in which others could connect.
         let unfinished = beside(path, "new");
         fs::remove_file(&unfinished).or_else(unless_missing).map_err(failed)?;
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"something else");
     }
 
-    /// Checks that nobody can listen or connect in a folder.
+    /// Checks that listening and connecting in a folder fail.
     #[track_caller]
     fn check_refused(folder: &Path, words: &str) {
         let path = folder.join("node.sock");

@@ -55,7 +55,7 @@ impl Greeted {
             }
             Err(WireError::Magic { found }) if found.starts_with(b"FLN") => {
                 let reason =
-                    "the client speaks another version of the protocol; install the same version of feedline on both";
+                    "the client has another version of the protocol; install the same version of feedline on both";
                 return Err(WireError::Refused(reason.to_owned()));
             }
             other => other?,
@@ -64,7 +64,7 @@ impl Greeted {
         let own = engine_version();
         if protocol != PROTOCOL || engine != own {
             let reason = format!(
-                "the client speaks protocol {protocol} with engine {engine:?}, this server protocol {PROTOCOL} with engine \
+                "the client has protocol {protocol} with engine {engine:?}, this server has protocol {PROTOCOL} with engine \
                  {own:?}; install the same version of feedline on both"
             );
             return Err(WireError::Refused(reason));

@@ -4,7 +4,7 @@
 //! connection replaces another: the oldest one of the address that has the most. So an attacker who opens connections and stays
 //! silent displaces himself first, and a client that completes the handshake at once gets in.
 //!
-//! Always true: at most [`MAX_HALF_OPEN`] connections are half open, whoever opens them.
+//! Always true: at most [`MAX_HALF_OPEN`] connections are half open.
 
 use std::collections::BTreeMap;
 use std::io;

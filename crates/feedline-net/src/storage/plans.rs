@@ -1,4 +1,4 @@
-//! The plans of a server's clients. Each is opened once, whoever requests it.
+//! The plans of a server's clients. Each is opened once for all clients.
 //!
 //! In: documents of clients, which may be hostile. Out: preparers. Always true: everything that a plan names is below the root. The
 //! number of kept plans is limited.

@@ -29,7 +29,7 @@ use crate::http::{HttpError, HttpServer, Routes};
 use crate::tls::Identity;
 use crate::wire::WireError;
 
-/// Upper limit of clients. Further ones are told so and closed.
+/// Upper limit of clients. Further ones are rejected with the reason.
 const MAX_CONNECTIONS: usize = 256;
 /// The default memory for the replies of all connections.
 pub const REPLY_MEMORY_BYTES: u64 = 1 << 30;

@@ -60,7 +60,7 @@ pub enum Request {
     Prepare {
         /// The number of the plan: a hash of document and listing.
         plan: u128,
-        /// What is wanted.
+        /// The sample and its form.
         asked: Asked,
     },
     /// A whole file.
