@@ -32,6 +32,7 @@ pub(crate) struct Pack {
 
 impl From<PackArguments> for Pack {
     fn from(typed: PackArguments) -> Self {
+        // `--as-is` is the default, and exists only to be explicit.
         let PackArguments { src, dst, shard_size, as_is: _, pixels, max_side, damaged, workers } = typed;
         let content = if pixels { Content::Pixels } else { Content::AsIs };
         let damaged = match damaged {

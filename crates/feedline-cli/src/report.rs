@@ -167,6 +167,7 @@ impl Report {
         let read = ("(read)", store.busy_seconds, store.bytes);
         let ops = self.snapshot.ops.iter().map(|op| (op.name.as_str(), op.busy_seconds, op.bytes_out));
         let stages: Vec<_> = std::iter::once(read).chain(ops).collect();
+        // Shares are relative to the sum of all stages, not to the duration of the run.
         let busy: f64 = stages.iter().map(|(_, seconds, _)| seconds).sum();
         let longest = stages.iter().map(|(name, ..)| name.len()).max().unwrap_or(0).max(16);
         writeln!(f, "\n{:<longest$}  {:>12}{:>12}{:>12}", "op", "busy s", "share", "bytes out")?;

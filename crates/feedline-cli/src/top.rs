@@ -66,6 +66,7 @@ impl TopReport {
         let stall = |cause: Phase| {
             let path = format!("/engine/stall_seconds/{}", cause.name());
             // Waiting times are summed over jobs, which wait at the same time.
+            // Seconds of waiting per second, for one job.
             let share = (rate(&path) / jobs).min(1.0);
             format!("{} {:.0} % ({:.1} s)", cause.name(), 100.0 * share, number(run, &path))
         };

@@ -68,6 +68,7 @@ pub(crate) fn run_error(py: Python<'_>, error: &Error) -> PyErr {
 }
 
 fn sample_error(py: Python<'_>, failure: &SampleFailure) -> PyResult<PyErr> {
+    // The arguments of `SampleError` in `python/feedline/errors.py`, in order.
     let exception = class(py, "SampleError")?.call1((
         chain(failure),
         failure.id.0,

@@ -16,6 +16,7 @@ static ITERATING: Mutex<Option<(u32, Arc<AtomicUsize>)>> = Mutex::new(None);
 
 fn iterating() -> Arc<AtomicUsize> {
     let mut current = ITERATING.lock();
+    // After a fork the counter still has the loaders of the parent, so the child starts a new one.
     let own = current.take().filter(|(process, _)| *process == process::id());
     Arc::clone(&current.insert(own.unwrap_or_else(|| (process::id(), Arc::default()))).1)
 }

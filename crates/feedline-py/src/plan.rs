@@ -67,6 +67,7 @@ impl Plan {
         let settings = convert::settings(settings)?;
         let config = RunConfig { rank: rank_of(rank), ..convert::settings(config)? };
         let (source, ops) = (Arc::clone(&source.get().0), ops?);
+        // Detached, because checking a plan may take long for a large source.
         let checked = py.detach(|| CorePlan::new(source, ops, settings, config));
         Ok(Self(Arc::new(checked.map_err(refuse)?)))
     }

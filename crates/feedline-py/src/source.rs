@@ -162,6 +162,7 @@ fn described(table: &toml::Table) -> String {
         return format!("part of {}", described(parent));
     }
     let first = |value: &toml::Value| match value {
+        // A source may have many shards. The first one is enough to recognise it.
         toml::Value::Array(list) if list.len() > 1 => format!("{} and {} more", list[0], list.len() - 1),
         toml::Value::Array(list) => list.first().map(ToString::to_string).unwrap_or_default(),
         other => other.to_string(),

@@ -76,6 +76,7 @@ fn write_verdict(diagnosis: &Diagnosis, out: &mut String) -> fmt::Result {
     for (name, value) in numbers {
         write!(out, "<div><dt>{name}</dt><dd>{value}</dd></div>")?;
     }
+    // The text continues a sentence in the terminal. Here it starts one.
     let causes = causes(diagnosis).trim_start_matches(", ").to_owned();
     let notes = [
         Some(causes).filter(|causes| !causes.is_empty()),

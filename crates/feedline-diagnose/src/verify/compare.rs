@@ -179,6 +179,7 @@ impl Subject<'_> {
 
     /// Runs both configurations up to a place until their bytes differ there, a few times. `None` if they never do.
     fn both_sides(&self, pair: &Pair<'_>, epoch: Epoch, place: At, field: usize) -> Result<Option<Sides>, VerifyError> {
+        // A difference that depends on timing may not show in every run.
         for _ in 0..ATTEMPTS {
             let one: Vec<Content<'_>> = contents_at(self, pair.expected, Begin::Epoch(epoch), place)?;
             let other = contents_at(self, pair.found, Begin::Epoch(epoch), place)?;

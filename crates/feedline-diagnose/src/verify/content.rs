@@ -87,6 +87,7 @@ impl<'a> Content<'a> {
             return Some(Sides { byte: None, expected: self.form.clone(), found: other.form.clone() });
         }
         let end = self.bytes.len().max(other.bytes.len());
+        // `get` beyond the end is `None`, so a longer content differs at the end of the shorter one.
         let byte = (0..end).find(|&byte| self.bytes.get(byte) != other.bytes.get(byte))?;
         let word = |bytes: &[u8]| bytes.get(byte).map_or_else(|| "the end".to_owned(), ToString::to_string);
         Some(Sides { byte: Some(byte as u64), expected: word(&self.bytes), found: word(&other.bytes) })

@@ -65,6 +65,7 @@ pub(super) fn check(subject: &Subject<'_>) -> Checked {
             continue;
         }
         match in_order(subject, &variant) {
+            // Not every plan allows every order. That is no broken law.
             Err(Ended::Failed(VerifyError::Plan(error))) => {
                 details.push(format!("{} is refused: {error}", variant.name));
             }
@@ -84,6 +85,7 @@ fn orders(subject: &Subject<'_>) -> Vec<Variant> {
         variants.push(own.with("replayed order", |_, _| {}));
     }
     for (other, name) in [(Order::Planned, "planned order"), (Order::Arrival, "arrival order")] {
+        // An order that the plan has itself keeps the plan's settings. Another one gets the bound.
         variants.push(if is_own(other) { own.with(name, |_, _| {}) } else { own.in_order(other, Some(bound), name) });
     }
     variants

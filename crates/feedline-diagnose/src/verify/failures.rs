@@ -45,6 +45,7 @@ pub(super) fn findings(subject: &Subject<'_>, references: &References) -> Vec<Fi
                 subject.plan.sequence().epoch(epoch.epoch).at(feedline_order::Position(replaced.position)).ordinal;
             let path = subject.plan.source().address(subject.plan.source().id_at(ordinal)).map(|(path, _)| path);
             let finding = Finding { sample: replaced.bad.clone(), path, problem: replaced.reason.clone() };
+            // A bad sample fails in each epoch, but is reported once.
             if found.len() < MAX_FINDINGS && !found.contains(&finding) {
                 found.push(finding);
             }
@@ -168,6 +169,7 @@ fn raises(
     let batch_size = raising.settings.batch_size;
     // Rounded down to a batch: batches are delivered whole, so the error replaces the batch of the first bad sample.
     let begin = first / batch_size * batch_size;
+    // The error must name a bad sample of the first bad batch, and exactly the batches before it must have been delivered.
     let is_right = failure.as_ref().is_ok_and(|failure| {
         // If a batch has several bad samples, any of them may fail first.
         let in_batch = expected.iter().zip(&bad).skip(begin).take(batch_size);

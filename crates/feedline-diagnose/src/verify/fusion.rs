@@ -31,6 +31,7 @@ pub(super) fn check(subject: &Subject<'_>, references: &References, findings: &m
     let unfused = fused.with("no seek index, no SIMD", |_, config| {
         (config.seek_index, config.simd) = (SeekIndexUse::Never, false);
     });
+    // Builds the seek indexes that are missing, and uses them.
     let (expected, snapshot) = collect(subject, &fused)?;
     let found = collect(subject, &unfused)?.0;
     if let Some(difference) = subject.differ(&found, &expected) {
@@ -68,6 +69,7 @@ pub(super) fn check(subject: &Subject<'_>, references: &References, findings: &m
         for (number, name) in expected.fields.iter().enumerate() {
             // Fields that the engine adds itself, such as the key, have no definition.
             let Some((_, content)) = fields.iter().find(|(field, _)| **field == **name) else { continue };
+            // The stream was only hashed. If the hashes differ, the sample is prepared again for its bytes.
             if content.digest() == seen.digests[number] {
                 continue;
             }

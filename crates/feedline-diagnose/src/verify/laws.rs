@@ -50,6 +50,7 @@ pub fn verify(
     }
     let mut start = Instant::now();
     watch.begins(CHECKS[0].name, 0, CHECKS.len());
+    // The time of the reference streams counts for the first check.
     let references = values::run_references(&subject)?;
     let mut findings = failures::findings(&subject, &references);
     let mut laws = Vec::new();

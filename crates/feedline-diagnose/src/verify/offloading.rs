@@ -39,6 +39,7 @@ pub(super) fn check(subject: &Subject<'_>, references: &References) -> Checked {
             return Err(subject.explain(&pair, difference)?.into());
         }
         let forms = snapshot.store.candidates.into_iter();
+        // "raw" is a sample as stored, which the client prepares.
         let prepared: u64 = forms.filter(|(form, _)| form != "raw").map(|(_, samples)| samples).sum();
         details.push(format!("{policy} ({prepared} prepared there)"));
     }

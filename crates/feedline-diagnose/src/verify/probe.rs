@@ -76,6 +76,7 @@ impl Op for SharedProbe {
         if self.0.refused == Some(draw.id()) {
             return Err(OpError::Foreign(Box::new(Refused)));
         }
+        // The draw is the only thing that an op knows about the sample, its occurrence and its epoch.
         self.0.prepared.lock().insert(draw.bits(0));
         Ok(())
     }

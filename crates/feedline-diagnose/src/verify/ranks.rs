@@ -20,6 +20,7 @@ pub(super) fn check(subject: &Subject<'_>, references: &References) -> Checked {
     in_delivered_samples(subject, references)?;
     let own = subject.plan.config().rank.world;
     let mut worlds: Vec<u32> = WORLDS.to_vec();
+    // The number of ranks of the user's own job is always checked.
     if !worlds.contains(&own) {
         worlds.push(own);
     }
@@ -102,6 +103,7 @@ fn in_world(subject: &Subject<'_>, world: u32) -> Checked<bool> {
         counts.push(batches);
     }
     let name = format!("{world} ranks");
+    // A rank with more batches than the others would wait for them in a collective operation for ever.
     if counts.iter().any(|count| *count != counts[0]) {
         return Err(Counterexample {
             epoch: Some(epoch.0),

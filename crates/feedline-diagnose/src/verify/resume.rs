@@ -86,6 +86,7 @@ pub(super) fn stopped(subject: &Subject<'_>, variant: &Variant, place: u64) -> R
 }
 
 fn rewritten(state: &SavedState) -> SavedState {
+    // Checkpoints are saved as JSON, so the state must survive it.
     let text = serde_json::to_string(state).expect("a state is plain data");
     serde_json::from_str(&text).expect("a state that was written can be read")
 }
@@ -195,6 +196,7 @@ pub(super) fn prepared_twice(
     let (epoch, repeated) = (Epoch(0), subject.repeated(Epoch(0)));
     // The first sample of an epoch may come again as padding.
     let first = usize::from(subject.plan.config().rank.world > 1);
+    // Samples that come again, for example as padding, may be prepared again.
     let again: std::collections::HashSet<SampleId> = rest.iter().map(|seen| seen.id).collect();
     let mut alone = delivered.iter().skip(first).map(|seen| seen.id);
     alone.find(|&id| {

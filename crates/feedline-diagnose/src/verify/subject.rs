@@ -146,6 +146,7 @@ impl Subject<'_> {
 
     /// A variant, checked, over the same open source.
     pub(super) fn open(&self, variant: &Variant) -> Result<Arc<Plan>, PlanError> {
+        // Without data the ops have no input, so they are left out.
         let mut ops = if variant.has_data { self.plan.ops().to_vec() } else { Vec::new() };
         ops.extend(variant.probe.as_ref().map(Probe::planned));
         let source = Arc::clone(self.plan.source());

@@ -59,6 +59,7 @@ pub(super) fn check(subject: &mut Subject<'_>, references: &References) -> Check
     let others = configurations(subject);
     for other in &others {
         let found = collect(subject, other)?.0;
+        // In arrival order two runs may deliver in different orders, so samples are compared by id.
         let difference = if subject.is_predetermined() {
             subject.differ(reference, &found)
         } else {

@@ -42,6 +42,7 @@ impl Numbers for LoaderStats {
     fn exposition(&self) -> Exposition {
         let mut text = Exposition::labelled(vec![("plan", self.plan.clone()), ("rank", self.rank.to_string())]);
         let ops: Vec<&str> = self.snapshot.ops.iter().map(|op| op.name.as_str()).collect();
+        // An info metric: its value is always 1, and its labels carry the text (a Prometheus convention).
         let info = ([ops.join(", "), self.world_size.to_string(), env!("CARGO_PKG_VERSION").to_owned()], 1_u64);
         text.gauges(
             "feedline_loader_info",

@@ -48,6 +48,7 @@ struct CountingService(HttpClient);
 #[async_trait::async_trait]
 impl HttpService for CountingService {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        // Requests of the client itself, for example for credentials, have no counter.
         let Some(counter) = request.extensions().get::<Counter>().cloned() else {
             return self.0.execute(request).await;
         };

@@ -157,5 +157,6 @@ const MAX_TEXT: usize = 1000;
 
 /// The start of a text from the other side, which may be of any length.
 pub(crate) fn shortened(text: &str) -> &str {
+    // Cut at the border of a character: slicing inside of one would panic.
     &text[..text.floor_char_boundary(MAX_TEXT)]
 }

@@ -53,6 +53,7 @@ impl<R: Read> Read for Paced<R> {
                     }
                 }
                 Ok(read) => {
+                    // The first bytes start the clock of the frame.
                     self.began.get_or_insert_with(Instant::now);
                     return Ok(read);
                 }
