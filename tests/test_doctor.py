@@ -243,7 +243,7 @@ def test_what_other_processes_use_is_said_and_not_promised() -> None:
         found = fl.doctor(loader, lambda _: None, seconds=3.0)
         snapshot = loader.snapshot()
     assert found.bound == "prepare"
-    assert "ms of a processor for a sample" in str(found), "where cores are contended, processor time decides"
+    assert "ms of CPU time per sample" in str(found), "if cores are contended, CPU time decides"
     parts = found.to_dict()["parts"]
     assert parts["core_wait_ms"] > 0.3 * parts["prepare_cpu_ms"]
     assert parts["free_cores"] < 0.8 * parts["cores"]

@@ -14,7 +14,7 @@ pub enum WireError {
     TooLong { bytes: u64, most: u64 },
     #[error("a frame arrived damaged: its checksum is {found:016x}, not {expected:016x}")]
     Checksum { expected: u64, found: u64 },
-    #[error("the system cannot allocate {bytes} bytes for a frame")]
+    #[error("the system has no {bytes} bytes left for a frame")]
     Memory { bytes: u64 },
     #[error("a message cannot be decoded: {0}")]
     Message(#[from] postcard::Error),
