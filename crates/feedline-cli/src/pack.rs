@@ -149,7 +149,7 @@ impl fmt::Display for Packed {
         }
         if self.damaged > 0 {
             let fate = match self.damaged_were {
-                Damaged::Keep => "stored as they are",
+                Damaged::Keep => "kept as they are",
                 Damaged::Skip => "left out with their samples",
             };
             writeln!(f, "{} pictures are damaged and were {fate}:", self.damaged)?;
