@@ -1,8 +1,8 @@
 //! Feeds hostile bytes to every reader of Feedline.
 //!
-//! Each module is a target: `run` takes any bytes and panics if a promise is broken, and `seeds` returns valid inputs to start with.
-//! Two drivers call them: libFuzzer, guided by coverage (`make fuzz`), and `tests/mutations.rs`, with a fixed number of mutations of
-//! the seeds (`make test`).
+//! Each module is a target: `run` takes any bytes and panics if a promise is broken, and `seeds` returns valid inputs to start
+//! with. Two drivers call them: libFuzzer, guided by coverage (`make fuzz`), and `tests/mutations.rs`, with a fixed number of
+//! mutations of the seeds (`make test`).
 //!
 //! The promises: no panic, no overflow, memory within [`MAX_BYTES`], and those in the docs of the target.
 

@@ -1,4 +1,5 @@
-//! Plans as text. Any text is refused, or is a plan that survives writing and reading, and whose first batches are delivered or fail.
+//! Plans as text. Any text is refused, or is a plan that survives writing and reading, and whose first batches are delivered or
+//! fail.
 
 use std::sync::{Arc, LazyLock};
 

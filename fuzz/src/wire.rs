@@ -9,8 +9,8 @@ use serde::ser::{SerializeTuple, Serializer};
 
 const MAX_BYTES: u64 = 16 << 20;
 
-/// Reads the bytes as frames, and as a message in a valid frame. The checksum of a frame would stop most mutations before they reach
-/// the reader of messages.
+/// Reads the bytes as frames, and as a message in a valid frame. The checksum of a frame would stop most mutations before they
+/// reach the reader of messages.
 pub fn run(data: &[u8]) {
     let mut rest = data;
     let mut sequence = Sequence::default();

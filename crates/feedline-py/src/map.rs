@@ -220,8 +220,8 @@ fn results(result: &Bound<'_, PyAny>, values: &[Value<'_>]) -> PyResult<Vec<Valu
     results.iter().zip(values).map(|(result, value)| returned(result, &asarray, value)).collect()
 }
 
-/// Converts the result for a field. A uint8 array with the shape of a picture becomes one. A 2D uint8 array in place of a mask stays
-/// a mask. A 4D array in place of a volume stays a volume. Other arrays become tensors.
+/// Converts the result for a field. A uint8 array with the shape of a picture becomes one. A 2D uint8 array in place of a mask
+/// stays a mask. A 4D array in place of a volume stays a volume. Other arrays become tensors.
 fn returned(result: &Bound<'_, PyAny>, asarray: &Bound<'_, PyAny>, old: &Value<'_>) -> PyResult<Value<'static>> {
     let was_mask = matches!(old, Value::Pixels(pixels) if pixels.is_mask);
     if let Ok(text) = result.extract::<String>() {

@@ -21,7 +21,8 @@ const CLOSED: i32 = -1;
 #[pyclass(frozen, weakref, module = "feedline._feedline")]
 pub struct Metrics {
     server: Mutex<Option<HttpServer>>,
-    /// The listening socket. Not behind the lock, because in a forked child the lock may be held by a thread that does not exist there.
+    /// The listening socket. Not behind the lock, because in a forked child the lock may be held by a thread that does not exist
+    /// there.
     descriptor: AtomicI32,
     address: String,
     /// The process that serves.

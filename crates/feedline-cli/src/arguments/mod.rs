@@ -59,7 +59,8 @@ const GROUPS: [(&str, &[&str]); 5] = [
 ];
 
 impl Arguments {
-    /// The command line with its commands grouped by purpose. Clap has no headings for commands, so the list is part of the template.
+    /// The command line with its commands grouped by purpose. Clap has no headings for commands, so the list is part of the
+    /// template.
     pub(crate) fn grouped() -> clap::Command {
         let command = Self::command();
         // The descriptions come from the doc comments of `Command`, so they exist only once.

@@ -1,7 +1,7 @@
 //! Smooth random fields: the texture of generated pictures.
 //!
-//! In: a table of random numbers, and a frame (direction, scale). Out: values between -1 and 1 at points of the plane. The code uses
-//! only `+ - * /`, `sqrt` and `floor`. IEEE 754 defines their results exactly, so every machine generates the same picture.
+//! In: a table of random numbers, and a frame (direction, scale). Out: values between -1 and 1 at points of the plane. The code
+//! uses only `+ - * /`, `sqrt` and `floor`. IEEE 754 defines their results exactly, so every machine generates the same picture.
 
 use feedline_order::random::philox;
 
@@ -62,8 +62,8 @@ pub(super) struct Direction {
 }
 
 impl Direction {
-    /// A direction by its angle in half turns: 0 is right, 0.5 is down. Uses the rational parametrisation of the circle, without sine
-    /// and cosine.
+    /// A direction by its angle in half turns: 0 is right, 0.5 is down. Uses the rational parametrisation of the circle, without
+    /// sine and cosine.
     pub(super) fn at(turn: f32) -> Self {
         let turn = turn - turn.floor();
         // The parametrisation (1-t^2, 2t)/(1+t^2) covers a quarter turn for t in 0..1. The second quarter is the first one rotated

@@ -1,7 +1,7 @@
 //! Generates a picture that costs a codec as much as a photograph, and whose class a small classifier can learn.
 //!
-//! In: a seed, a number, a class, and bounds of the size. Out: the bytes of a JPEG. A picture depends on nothing else, in particular
-//! not on the thread.
+//! In: a seed, a number, a class, and bounds of the size. Out: the bytes of a JPEG. A picture depends on nothing else, in
+//! particular not on the thread.
 //!
 //! The class determines a range of hues, and the direction and scale of the texture. Each picture draws from this range, which
 //! overlaps with those of neighbouring classes. Like a photograph, it has detail at all scales with a 1/f spectrum, sharp and

@@ -45,7 +45,8 @@ impl History {
         self.0.back().expect("there is an entry from the start")
     }
 
-    /// Growth per second of the number at `field` of a list item. `of` is the list, and `name` is the field that identifies `entry` in it.
+    /// Growth per second of the number at `field` of a list item. `of` is the list, and `name` is the field that identifies `entry`
+    /// in it.
     pub(super) fn rate(&self, of: &str, name: &str, entry: &Value, field: &str) -> f64 {
         let newest = (number(self.newest(), "/seconds"), number(entry, field));
         let mut oldest = newest;

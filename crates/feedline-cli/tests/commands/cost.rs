@@ -2,8 +2,8 @@
 
 use crate::support::{fail, json, pictures, succeed, write_plan};
 
-/// Every fifth sample is slow. A second delay affects 30 % of the samples, drawn anew in each epoch. A slow sample takes far longer than a thread of a busy
-/// machine waits for a core.
+/// Every fifth sample is slow. A second delay affects 30 % of the samples, drawn anew in each epoch. A slow sample takes far longer
+/// than a thread of a busy machine waits for a core.
 const DELAYS: &str = "[[ops]]\nop = \"DecodeImage\"\n[[ops]]\nop = \"RandomResizedCrop\"\nsize = 8\n\
     [[ops]]\nop = \"Delay\"\ncosts_ms = [1.0, 1.0, 400.0, 1.0, 1.0]\n[[ops]]\nop = \"Delay\"\ncosts_ms = [20.0]\np = 0.3\n";
 

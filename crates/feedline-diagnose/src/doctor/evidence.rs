@@ -1,6 +1,7 @@
 //! The facts from which `verdict.rs` decides what bounds a job.
 //!
-//! In: measurements or counters. Out: one of three kinds of evidence, the most reliable first: [`Examined`], [`CountedRun`], [`Outside`].
+//! In: measurements or counters. Out: one of three kinds of evidence, the most reliable first: [`Examined`], [`CountedRun`],
+//! [`Outside`].
 
 use std::collections::BTreeMap;
 

@@ -21,8 +21,8 @@ use super::watch::{Job, Trainer, watch};
 const WARM_UP_SHARE: f64 = 0.3;
 const MIN_WARM_UP_BATCHES: u64 = 4;
 
-/// Samples per second of a job with a change; without it the job reaches `usual`. If samples have to be cached or indexed first, the
-/// trial uses as many as there is time for. Shards are made of all samples. The files of the trial are removed.
+/// Samples per second of a job with a change; without it the job reaches `usual`. If samples have to be cached or indexed first,
+/// the trial uses as many as there is time for. Shards are made of all samples. The files of the trial are removed.
 pub(super) fn reached(
     change: &Change,
     job: Job<'_>,

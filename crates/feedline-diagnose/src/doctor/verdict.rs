@@ -182,8 +182,8 @@ impl WorkerProcesses {
         if computing > MIN_COMPUTE_SHARE {
             return Some(Bound::Prepare);
         }
-        // A worker is idle only while enough batches are ready, and then the step does not wait. In the rest of its time it computes
-        // or waits: for storage, if there is evidence that it reads.
+        // A worker is idle only while enough batches are ready, and then the step does not wait. In the rest of its time it
+        // computes or waits: for storage, if there is evidence that it reads.
         let waits = 1.0 - computing > 1.0 - stall_share + MIN_STALL_SHARE;
         let reads = self.blocked > MIN_BLOCKED_SHARE || self.read_bytes > MIN_READ_BYTES;
         (waits && reads).then_some(Bound::Read)

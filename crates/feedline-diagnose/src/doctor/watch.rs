@@ -75,8 +75,8 @@ pub(super) struct Watched {
     pub log: Vec<BatchTime>,
     pub seconds: f64,
     pub samples: u64,
-    /// Snapshots of the engine at the start and the end of the measurement, and the seconds between them. With whole epochs, this is
-    /// a little longer than `seconds`.
+    /// Snapshots of the engine at the start and the end of the measurement, and the seconds between them. With whole epochs, this
+    /// is a little longer than `seconds`.
     pub before: Snapshot,
     pub after: Snapshot,
     pub span: f64,

@@ -2,7 +2,8 @@
 //!
 //! In: a plan, and how much of it to check. Out: a [`Verification`]: for each law a pass, or the first [`Counterexample`]. The
 //! ordinary loader runs the plan in several configurations, which must deliver the same stream. Their batches are kept as hashes
-//! (`stream.rs`) and compared. Laws 5 and 7, about memory and hanging, are *not* checked here, because single runs cannot show them.
+//! (`stream.rs`) and compared. Laws 5 and 7, about memory and hanging, are *not* checked here, because single runs cannot show
+//! them.
 //!
 //! Always true: a bad sample is a finding, not a broken law. An op or source that is not deterministic is named.
 

@@ -314,7 +314,7 @@ mod tests {
         assert_eq!((stopped.delivered.samples.len(), rest.samples.len()), (6, 14));
         assert!(
             rest.samples.iter().all(|seen| probe.has_prepared(&plan, request(seen))),
-            "what delivered was prepared"
+            "delivered samples were prepared"
         );
         assert!(
             !stopped.delivered.samples.iter().any(|seen| probe.has_prepared(&plan, request(seen))),

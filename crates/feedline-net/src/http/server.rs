@@ -194,8 +194,8 @@ async fn accept(listener: tokio::net::TcpListener, routes: Arc<Routes>) {
             };
             let mut builder = http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIME).max_buf_size(MAX_HEAD_BYTES);
-            // One page per connection, which the header `Connection: close` tells the client. A child that is forked meanwhile has a copy of the connection,
-            // and a client that reused it would wait for ever.
+            // One page per connection, which the header `Connection: close` tells the client. A child that is forked meanwhile has
+            // a copy of the connection, and a client that reused it would wait for ever.
             builder.keep_alive(false);
             let connection = builder.serve_connection(TokioIo::new(stream), service_fn(answer));
             match time::timeout(CONNECTION_TIME, connection).await {
