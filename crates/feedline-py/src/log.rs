@@ -17,7 +17,7 @@ pub(crate) struct BatchLog(Mutex<LogState>);
 #[derive(Default)]
 struct LogState {
     batches: VecDeque<BatchTime>,
-    /// Milliseconds of all batches, including those that are no longer state.
+    /// Milliseconds of all batches, including those that are no longer kept.
     total_ms: f64,
     /// The current batch of each thread, and when it was received.
     current: HashMap<ThreadId, (Instant, BatchTime)>,
@@ -48,7 +48,7 @@ impl BatchLog {
         state.current.insert(thread::current().id(), (received, batch));
     }
 
-    /// The state batches, in the order in which their steps ended, and the total seconds of all batches.
+    /// The kept batches, in the order in which their steps ended, and the total seconds of all batches.
     pub(crate) fn batches(&self) -> (Vec<BatchTime>, f64) {
         let state = self.0.lock();
         (state.batches.iter().copied().collect(), state.total_ms / 1e3)

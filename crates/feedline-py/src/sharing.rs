@@ -94,7 +94,7 @@ impl NodeConnection {
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if let Some(raised) = Python::try_attach(|py| py.check_signals().err()).flatten() {
-                // The engine cannot carry a Python exception. `check_interrupt` raises it afterwards.
+                // The engine's error has no place for a Python exception, so it is kept here until `check_interrupt` raises it.
                 *self.raised.lock() = Some(raised);
                 return Err(failed("interrupted".to_owned()));
             }

@@ -121,7 +121,7 @@ impl Server {
         if !(cpus > 0.0 && cpus.is_finite()) {
             return Err(ServerError::Cpus { cpus });
         }
-        // Without a token only the loopback interface is safe. The HTTP pages never have a token.
+        // Without a token only the loopback interface is allowed, also for the HTTP pages.
         for listen in [Some(listen), http].into_iter().flatten() {
             if token.is_none() && !listen.ip().is_loopback() {
                 return Err(ServerError::NeedsToken { listen });

@@ -60,7 +60,7 @@ struct PendingRequest {
     /// When it was last sent.
     sent: Option<Instant>,
     attempts: u32,
-    /// When the first of the current series of failures began. A reply ends the request, so this is never reset.
+    /// When the first failed attempt began. Never reset, because a reply ends the request.
     failing_since: Option<Instant>,
     traffic: LinkTraffic,
 }
